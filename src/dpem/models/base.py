@@ -1,0 +1,116 @@
+"""What a latent model is to the rest of the package, and the queries the three built-in models share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpem.models import kernels
+from dpem.query import Bound, Chunk, FloatArray, Query
+
+IntArray = NDArray[np.intp]
+
+
+class Clip(NamedTuple):
+    """Clipping levels of a coordinatewise gradient: of an entry (the paper's T), of a residual, and of the
+    missing-entry factor.
+    """
+
+    entry: float
+    residual: float = math.inf
+    bracket: float = 1.0
+
+
+@runtime_checkable
+class LatentModel(Protocol):
+    """The contract that the general algorithms need, and all they need.
+
+    A gradient is always *mean of clipped contributions + shift(β)*: the query states the contributions, ``shift`` the
+    part that is the same for every record and therefore public (−β for the Gaussian mixture, 0 elsewhere).
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    def truncated(self, beta: FloatArray, T: float) -> Query:
+        """The paper's f_T(∇q_i(β; β)), truncated at T as the paper says for this model."""
+
+    def printed_sensitivity(self, T: float) -> float:
+        """ℓ∞ sensitivity of the sum as the paper prints it (2T in general)."""
+
+    def shift(self, beta: FloatArray) -> FloatArray:
+        """The part of the truncated gradient that no record influences."""
+
+
+@dataclass(frozen=True)
+class CoordinateQuery:
+    """All d coordinates of a gradient, each clipped: the question asked before selecting coordinates."""
+
+    label: str
+    bound: Bound
+    run: Callable[[NDArray[np.floating], NDArray[np.floating], NDArray[np.floating]], None] = field(repr=False)
+    blocked: bool = True
+
+    def sum(self, chunk: Chunk) -> FloatArray:
+        return per_task(chunk, chunk.X.shape[1], self.run)
+
+
+@dataclass(frozen=True)
+class SupportQuery:
+    """The gradient on a support, each record's contribution centred and scaled into an ℓ2 ball of radius C.
+
+    *Lemma.* Replacing a record moves the sum by at most 2C in ℓ2. *Proof.* Both contributions lie in a ball of radius
+    C around 0; ``centre`` is public (it was released before), so it is the same for both neighbours. ∎
+    """
+
+    label: str
+    weight_kernel: Callable[..., None] = field(repr=False)
+    beta: FloatArray = field(repr=False)
+    constants: FloatArray = field(repr=False)
+    support: IntArray = field(repr=False)
+    centre: FloatArray = field(repr=False)
+    radius: float
+    blocked: bool = False
+
+    def __post_init__(self) -> None:
+        off = np.ones(self.beta.shape[0], dtype=bool)
+        off[self.support] = False
+        if np.any(self.beta[off]):
+            raise ValueError("support must contain every non-zero coefficient of beta.")
+
+    @property
+    def bound(self) -> Bound:
+        return Bound.symmetric(l2=self.radius)
+
+    def sum(self, chunk: Chunk) -> FloatArray:
+        def run(X: NDArray[np.floating], y: NDArray[np.floating], out: NDArray[np.floating]) -> None:
+            self.weight_kernel(
+                X, y, self.beta[self.support], self.constants, self.support, self.centre, self.radius, out
+            )
+
+        return per_task(chunk, len(self.support), run)
+
+
+def per_task(
+    chunk: Chunk,
+    width: int,
+    run: Callable[[NDArray[np.floating], NDArray[np.floating], NDArray[np.floating]], None],
+) -> FloatArray:
+    """Run a parallel kernel on a chunk and add its tasks' sums in order."""
+    y = np.empty(0, dtype=chunk.X.dtype) if chunk.y is None else chunk.y
+    out = np.zeros((kernels.n_tasks(chunk.X.shape[0]), width))
+    run(chunk.X, y, out)
+    return np.asarray(out.sum(axis=0))
+
+
+def float_below(value: float, dtype: np.dtype) -> np.floating:
+    """The largest number of ``dtype`` that is at most ``value``: a clip level that cannot round up past its bound."""
+    rounded = dtype.type(value)
+    if math.isfinite(value) and float(rounded) > value:
+        rounded = np.nextafter(rounded, dtype.type(-math.inf))
+    return rounded

@@ -1,0 +1,101 @@
+"""Questions asked before there is any β: which coordinates stand out, and in which direction do they point together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dpem.models import kernels
+from dpem.models.base import IntArray, per_task
+from dpem.query import Bound, Chunk, FloatArray
+
+
+@dataclass(frozen=True)
+class ExceedanceQuery:
+    """For each coordinate, how many rows are large there (Gaussian mixture), or large together with the response
+    (regressions).
+
+    A row adds ramp(x_j²), a number in [0, 1]; with ``response`` it adds g(y)·h(x_j), h = 2·ramp − 1, a number in [−1,
+    1].
+
+    *Lemma.* ℓ∞ sensitivity 1 without a response, 2 with one. *Proof.* The width of the interval. ∎ Why exceedances
+    and not second moments: among functions with values in an interval of length 1, an indicator of a likelihood-ratio
+    set has the largest difference of means between a coordinate with signal and one without (Neyman–Pearson), and it
+    is that difference, in units of the sensitivity, that the selection noise is compared with.
+    """
+
+    low: float
+    high: float
+    response: Callable[[FloatArray], FloatArray] | None = field(default=None, repr=False)
+    blocked: bool = True
+
+    @property
+    def label(self) -> str:
+        what = "large entries" if self.response is None else "entries large together with the response"
+        return f"count of {what} in each column"
+
+    @property
+    def bound(self) -> Bound:
+        return Bound(linf=1.0 if self.response is None else 2.0, size_linf=1.0)
+
+    def sum(self, chunk: Chunk) -> FloatArray:
+        if self.response is None:
+            g, base = np.empty(0), 0.0
+        else:
+            assert chunk.y is not None
+            g, base = self.response(np.asarray(chunk.y, dtype=float)), -1.0
+        low, high = self.low**2, self.high**2
+        return per_task(
+            chunk, chunk.X.shape[1], lambda X, y, out: kernels.exceedance_kernel(X, g, low, high, base, out)
+        )
+
+
+@dataclass(frozen=True)
+class MomentQuery:
+    """Second moments on a few coordinates, Σ g(y_i)·x_iS x_iSᵀ with ‖x_iS‖ ≤ C, as the upper triangle with
+    off-diagonal entries times √2.
+
+    *Lemma.* ℓ2 sensitivity √2·C² without a response (g = 1), 2C² with |g| ≤ 1. *Proof.* The packing makes the ℓ2 norm
+    of the vector the Frobenius norm of the matrix. ‖aaᵀ − bbᵀ‖² = ‖a‖⁴ + ‖b‖⁴ − 2⟨a,b⟩² ≤ 2C⁴; with signs, ‖g·aaᵀ −
+    h·bbᵀ‖ ≤ |g|C² + |h|C² ≤ 2C². ∎
+    """
+
+    support: IntArray = field(repr=False)
+    radius: float
+    response: Callable[[FloatArray], FloatArray] | None = field(default=None, repr=False)
+    blocked: bool = False
+
+    @property
+    def label(self) -> str:
+        return f"second moments on {len(self.support)} coordinates, norm clipped at {self.radius:.4g}"
+
+    @property
+    def bound(self) -> Bound:
+        l2 = (math.sqrt(2.0) if self.response is None else 2.0) * self.radius**2
+        return Bound(linf=l2, l2=l2, size_linf=self.radius**2, size_l2=self.radius**2)
+
+    @np.errstate(over="ignore", invalid="ignore")
+    def sum(self, chunk: Chunk) -> FloatArray:
+        rows = np.asarray(chunk.X[:, self.support], dtype=float)
+        norm = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+        rows = np.where(np.isfinite(norm)[:, None], rows, 0.0)
+        rows *= np.minimum(1.0, self.radius / np.maximum(norm, np.finfo(float).tiny))[:, None]
+        if self.response is None:
+            matrix = rows.T @ rows
+        else:
+            assert chunk.y is not None
+            g = np.clip(np.nan_to_num(self.response(np.asarray(chunk.y, dtype=float))), -1.0, 1.0)
+            matrix = (rows * g[:, None]).T @ rows
+        i, j = np.triu_indices(len(self.support))
+        return np.asarray(matrix[i, j] * np.where(i == j, 1.0, math.sqrt(2.0)))
+
+
+def unpack(moments: FloatArray, k: int) -> FloatArray:
+    """The symmetric matrix that a :class:`MomentQuery` packed."""
+    matrix = np.zeros((k, k))
+    i, j = np.triu_indices(k)
+    matrix[i, j] = matrix[j, i] = moments * np.where(i == j, 1.0, math.sqrt(0.5))
+    return matrix

@@ -1,0 +1,157 @@
+"""The curator: the one door to the data.
+
+An algorithm holds a curator, never rows. It asks a bounded question and a price; the curator debits the price, *then*
+sums, adds noise calibrated from the question's own bound, and writes down what was asked and paid. There is no other
+way to data, and what has not come out of here reaches no attribute, message or file.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpem.privacy import mechanisms
+from dpem.privacy.accounting import Price, total
+from dpem.privacy.budget import BudgetExceeded
+from dpem.privacy.noise import Noise
+from dpem.query import FloatArray, Query
+from dpem.sources import Source
+
+
+@dataclass(frozen=True)
+class Release:
+    """What was asked and what it cost. Never the answer.
+
+    ``sensitivity`` is of the mean over ``n_rows`` rows, ``scale`` the noise's scale in the same unit; ``batch`` names
+    the disjoint batch it was asked of, or None for the whole table.
+    """
+
+    question: str
+    mechanism: str
+    price: Price
+    sensitivity: float
+    scale: float
+    n_rows: int
+    batch: int | None = None
+
+
+class Account:
+    """The price limit of one fit and what has been released under it.
+
+    *Lemma.* If every release passes :meth:`charge`, all of them together are (ε, δ)-DP for replace-one neighbours.
+    *Proof.* Releases of the whole table compose adaptively, prices add. A record is in one batch, so of the batches
+    only one differs between neighbours, and given the others' releases its own compose adaptively too: the price is
+    the largest batch's. The total is converted by :class:`Price` and never exceeds (ε, δ). ∎
+    """
+
+    def __init__(self, epsilon: float, delta: float) -> None:
+        self.epsilon, self.delta = epsilon, delta
+        self.releases: list[Release] = []
+
+    def charge(self, release: Release) -> None:
+        """Write the release down, or refuse it if the total would no longer convert to (ε, δ)."""
+        if not math.isinf(self.epsilon):
+            if total_price([*self.releases, release]).delta(self.epsilon) > self.delta * (1 + 1e-9):
+                raise BudgetExceeded(
+                    f"'{release.question}' would take this fit beyond epsilon={self.epsilon:.6g}, delta={self.delta:.3g}; it was not asked."
+                )
+        self.releases.append(release)
+
+
+def total_price(releases: list[Release]) -> Price:
+    """Prices of the whole table's releases, plus the dearest batch's."""
+    whole = total(r.price for r in releases if r.batch is None)
+    batches = {r.batch for r in releases if r.batch is not None}
+    dearest = [total(r.price for r in releases if r.batch == b) for b in batches]
+    return whole + max(dearest, key=lambda p: p.rho) if dearest else whole
+
+
+class Curator:
+    """Answers bounded questions about a source with noise, within an account.
+
+    >>> from dpem.models import GaussianMixture
+    >>> from dpem.privacy.noise import PrivateNoise
+    >>> from dpem.sources import ArraySource
+    >>> account = Account(epsilon=1.0, delta=1e-5)
+    >>> curator = Curator(ArraySource(np.ones((100, 3))), account, PrivateNoise())
+    >>> answer = curator.measure(GaussianMixture(1.0).truncated(np.ones(3), T=2.0), rho=0.01)
+    >>> answer.shape, account.releases[0].price.rho
+    ((3,), 0.01)
+    """
+
+    def __init__(self, source: Source, account: Account, noise: Noise, batch: int | None = None) -> None:
+        self._source, self._account, self._noise, self._batch = source, account, noise, batch
+
+    @property
+    def n_rows(self) -> int:
+        return self._source.n_rows
+
+    @property
+    def n_features(self) -> int:
+        return self._source.n_features
+
+    @property
+    def account(self) -> Account:
+        return self._account
+
+    def split(self, parts: int) -> list[Curator]:
+        """Curators of disjoint batches, under the same account."""
+        if self._batch is not None:
+            raise ValueError("a batch cannot be split again.")
+        return [Curator(part, self._account, self._noise, batch=t) for t, part in enumerate(self._source.split(parts))]
+
+    def sensitivity(self, query: Query, norm: str) -> float:
+        """Replace-one sensitivity of the *mean*, floating-point slack included; ``norm`` is "linf" or "l2"."""
+        bound = query.bound
+        change, size = (bound.linf, bound.size_linf) if norm == "linf" else (bound.l2, bound.size_l2)
+        if math.isinf(change):
+            return math.inf
+        return (change + self._source.slack(query) * size) / self.n_rows * (1 + 4 * float(np.finfo(float).eps))
+
+    def noise_scale(self, query: Query, rho: float) -> float:
+        """Standard deviation of the noise :meth:`measure` would add. Public: it depends on no record."""
+        return 0.0 if math.isinf(rho) else mechanisms.gaussian_scale(self.sensitivity(query, "l2"), rho)
+
+    def measure(self, query: Query, rho: float) -> FloatArray:
+        """The mean of the query's contributions with Gaussian noise, at price ρ."""
+        sensitivity = self.sensitivity(query, "l2")
+        price = Price(rho, gaussian=True)
+        self._debit(query, "Gaussian", price, sensitivity, self.noise_scale(query, rho))
+        return mechanisms.gaussian(self._noise, self._mean(query), sensitivity, price)
+
+    def select(
+        self, query: Query, k: int, rho: float, *, offset: FloatArray | float = 0.0, step: float = 1.0
+    ) -> NDArray[np.intp]:
+        """The k coordinates where |offset + step·mean| is largest, with Gumbel noise, at price ρ. ``offset`` and
+        ``step`` are public.
+        """
+        sensitivity = abs(step) * self.sensitivity(query, "linf")
+        scale = 0.0 if math.isinf(rho) else mechanisms.top_k_scale(k, sensitivity, rho)
+        self._debit(query, f"Gumbel top-{k}", Price(rho), sensitivity, scale)
+        v = offset + step * self._mean(query)
+        magnitude = float(np.max(np.abs(offset))) + abs(step) * query.bound.size_linf
+        return mechanisms.noisy_top_k(self._noise, v, k, sensitivity, Price(rho), magnitude)
+
+    def peel(
+        self, query: Query, s: int, scale: float, *, offset: FloatArray | float = 0.0, step: float = 1.0
+    ) -> FloatArray:
+        """NoisyHT of offset + step·mean with Laplace noise of the given scale, at the price that scale has for this
+        query's bound.
+        """
+        sensitivity = abs(step) * self.sensitivity(query, "linf")
+        price = mechanisms.peeling_price(s, sensitivity, scale)
+        self._debit(query, f"Laplace peeling, {s} of {self.n_features}", price, sensitivity, scale)
+        return mechanisms.noisy_hard_thresholding(self._noise, offset + step * self._mean(query), s, scale)
+
+    def _debit(self, query: Query, mechanism: str, price: Price, sensitivity: float, scale: float) -> None:
+        if not price.rho > 0:
+            raise ValueError(f"the price of '{query.label}' must be positive, got {price.rho!r}.")
+        if math.isinf(sensitivity) and not math.isinf(price.rho):
+            raise ValueError(f"'{query.label}' is not bounded in the norm that {mechanism} needs; it was not asked.")
+        self._account.charge(Release(query.label, mechanism, price, sensitivity, scale, self.n_rows, self._batch))
+
+    def _mean(self, query: Query) -> FloatArray:
+        return self._source.total(query) / self.n_rows

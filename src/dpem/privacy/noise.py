@@ -1,0 +1,93 @@
+"""Samplers. The only module of the package that draws privacy noise.
+
+:class:`PrivateNoise` is OpenDP's exact arithmetic: the released floats carry no trace of how they were computed.
+:class:`SeededNoise` is numpy's generator, repeatable and **not private** (the low bits of a float sum of data and
+noise give the data away, and whoever knows the seed can subtract the noise). It exists for simulations.
+
+Each method takes the sensitivity and the price along with the scale: ``PrivateNoise`` asks OpenDP's own privacy map
+whether the noise it is about to draw costs no more than the price that was debited, and refuses otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+import opendp.prelude as dp
+from numpy.typing import NDArray
+
+from dpem.query import FloatArray
+
+dp.enable_features("contrib")
+
+
+class Noise(Protocol):
+    """What a mechanism asks of a sampler."""
+
+    private: bool
+
+    def top_k(self, scores: FloatArray, k: int, sensitivity: float, rho: float) -> NDArray[np.intp]:
+        """Indices of the k largest of score + Gumbel(1), best first."""
+
+    def gaussian(self, values: FloatArray, scale: float, sensitivity: float, rho: float) -> FloatArray:
+        """values + N(0, scale²)."""
+
+    def laplace(self, values: FloatArray, scale: float) -> FloatArray:
+        """values + Laplace(scale)."""
+
+
+class PrivateNoise:
+    """Noise from OpenDP's samplers.
+
+    >>> float(PrivateNoise().gaussian(np.zeros(1), scale=1e-9, sensitivity=1e-9, rho=0.51)[0]) != 0
+    True
+    """
+
+    private = True
+
+    def top_k(self, scores: FloatArray, k: int, sensitivity: float, rho: float) -> NDArray[np.intp]:
+        mechanism = dp.m.make_noisy_top_k(
+            dp.vector_domain(dp.atom_domain(T=float, nan=False)),
+            dp.linf_distance(T=float),
+            dp.zero_concentrated_divergence(),
+            k=k,
+            scale=1.0,
+        )
+        _check(mechanism, sensitivity, rho)
+        return np.asarray(mechanism(np.ascontiguousarray(scores)), dtype=np.intp)
+
+    def gaussian(self, values: FloatArray, scale: float, sensitivity: float, rho: float) -> FloatArray:
+        space = dp.vector_domain(dp.atom_domain(T=float, nan=False)), dp.l2_distance(T=float)
+        mechanism = dp.m.make_gaussian(*space, scale=scale)
+        _check(mechanism, sensitivity, rho)
+        return np.asarray(mechanism(np.ascontiguousarray(values)), dtype=float)
+
+    def laplace(self, values: FloatArray, scale: float) -> FloatArray:
+        space = dp.vector_domain(dp.atom_domain(T=float, nan=False)), dp.l1_distance(T=float)
+        return np.asarray(dp.m.make_laplace(*space, scale=scale)(np.ascontiguousarray(values)), dtype=float)
+
+
+class SeededNoise:
+    """Repeatable numpy noise for simulations. Not private."""
+
+    private = False
+
+    def __init__(self, seed: int | np.random.RandomState | np.random.Generator | None) -> None:
+        if isinstance(seed, np.random.RandomState):
+            seed = int(seed.randint(2**31 - 1))
+        self._rng = np.random.default_rng(seed)
+
+    def top_k(self, scores: FloatArray, k: int, sensitivity: float, rho: float) -> NDArray[np.intp]:
+        noisy = scores + self._rng.gumbel(size=scores.shape)
+        return np.argsort(-noisy, kind="stable")[:k]
+
+    def gaussian(self, values: FloatArray, scale: float, sensitivity: float, rho: float) -> FloatArray:
+        return np.asarray(values + scale * self._rng.standard_normal(values.shape))
+
+    def laplace(self, values: FloatArray, scale: float) -> FloatArray:
+        return np.asarray(values + self._rng.laplace(scale=scale, size=values.shape))
+
+
+def _check(mechanism: Any, sensitivity: float, rho: float) -> None:
+    if mechanism.map(sensitivity) > rho * (1 + 1e-9):
+        raise RuntimeError("the noise about to be drawn would cost more than was debited; nothing was released.")
