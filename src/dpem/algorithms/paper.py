@@ -9,7 +9,12 @@ models and any other that follows :class:`LatentModel`.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
+
+from dpem.algorithms.state import State
 from dpem.models import LatentModel
 from dpem.privacy import Curator
 from dpem.privacy.accounting import Price
@@ -85,3 +90,28 @@ def printed_price(epsilon: float, delta: float, s: int | None) -> Price:
     if s is None:
         return Price(printed_gaussian_scale(1.0, epsilon, delta) ** -2 / 2, gaussian=True)
     return peeling_price(s, 1.0, printed_peeling_scale(s, 1.0, epsilon, delta))
+
+
+@dataclass(frozen=True)
+class PaperEM:
+    """The paper's algorithm as the one step of a fit: high-dimensional if ``s`` is given, low-dimensional if None."""
+
+    epsilon: float
+    delta: float
+    s: int | None
+    n_iter: int
+    step: float
+    T: float
+
+    @property
+    def rho(self) -> float:
+        return printed_price(self.epsilon, self.delta, self.s).rho
+
+    def __call__(self, curator: Curator, model: LatentModel, state: State) -> State:
+        common: dict[str, Any] = {
+            "epsilon": self.epsilon, "delta": self.delta, "n_iter": self.n_iter, "step": self.step, "T": self.T,
+        }  # fmt: skip
+        if self.s is None:
+            return State(low_dimensional_em(curator, model, state.beta, **common), state.support)
+        beta = high_dimensional_em(curator, model, state.beta, s=self.s, **common)
+        return State(beta, np.flatnonzero(beta))

@@ -5,9 +5,11 @@ inf only.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
+from dpem.algorithms.state import State
 from dpem.algorithms.tight import TightModel
 from dpem.privacy import Curator
 from dpem.query import FloatArray
@@ -39,3 +41,17 @@ def hard_threshold(v: FloatArray, s: int | None) -> FloatArray:
     out = np.zeros_like(v)
     out[keep] = v[keep]
     return out
+
+
+@dataclass(frozen=True)
+class ReferenceEM:
+    """Non-private EM as the one step of a fit. Its price is infinite."""
+
+    s: int | None
+    n_iter: int
+    step: float
+    rho: float = math.inf
+
+    def __call__(self, curator: Curator, model: TightModel, state: State) -> State:
+        beta = gradient_em(curator, model, state.beta, s=self.s, n_iter=self.n_iter, step=self.step)
+        return State(beta, np.flatnonzero(beta) if self.s else state.support)

@@ -7,14 +7,14 @@ A fit is a short tuple of steps, each a frozen record of its settings and its pr
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpem.algorithms.state import State
 from dpem.models.base import Clip, CoordinateQuery, SupportQuery
 from dpem.models.screening import ExceedanceQuery, MomentQuery, unpack
 from dpem.privacy import Curator
@@ -37,13 +37,6 @@ class StartModel(TightModel, Protocol):
     def screening(self, signal: float, s: int) -> ExceedanceQuery: ...
 
     def moments(self, support: NDArray[np.intp], radius: float, signal: float) -> MomentQuery: ...
-
-
-class State(NamedTuple):
-    """What has been released so far: the coefficients, and the coordinates they may live on."""
-
-    beta: FloatArray
-    support: NDArray[np.intp]
 
 
 @dataclass(frozen=True)
@@ -81,7 +74,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Select:
-    """One EM step over all d coordinates, of which only the *places* of the s largest are released; β is cut to them."""
+    """One EM step over all d coordinates, of which only the *places* of the s largest are released."""
 
     s: int
     clip: Clip
@@ -116,15 +109,12 @@ class Refine:
 Step = Screen | Start | Select | Refine
 
 
-def tight_em(curator: Curator, model: StartModel, steps: Iterable[Step], start: FloatArray | None = None) -> State:
+def tight_em(
+    curator: Curator, model: StartModel, steps: Iterable[Callable[..., State]], start: FloatArray | None = None
+) -> State:
     """Run the steps in order, from a given start or from zero on all coordinates."""
     beta = np.zeros(curator.n_features) if start is None else start
     state = State(beta, np.arange(curator.n_features))
     for step in steps:
         state = step(curator, model, state)
     return state
-
-
-def price_of(steps: Iterable[Step]) -> float:
-    """ρ of all steps together."""
-    return math.fsum(step.rho for step in steps)

@@ -69,7 +69,7 @@ class SupportQuery:
     """
 
     label: str
-    weight_kernel: Callable[..., None] = field(repr=False)
+    kind: int = field(repr=False)
     beta: FloatArray = field(repr=False)
     constants: FloatArray = field(repr=False)
     support: IntArray = field(repr=False)
@@ -89,9 +89,8 @@ class SupportQuery:
 
     def sum(self, chunk: Chunk) -> FloatArray:
         def run(X: NDArray[np.floating], y: NDArray[np.floating], out: NDArray[np.floating]) -> None:
-            self.weight_kernel(
-                X, y, self.beta[self.support], self.constants, self.support, self.centre, self.radius, out
-            )
+            beta = self.beta[self.support]
+            kernels.support_kernel(self.kind, X, y, beta, self.constants, self.support, self.centre, self.radius, out)
 
         return per_task(chunk, len(self.support), run)
 

@@ -9,20 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from dpem.models import kernels
+from dpem.models import kernels, weights
 from dpem.models.base import Clip, CoordinateQuery, IntArray, SupportQuery, float_below
 from dpem.models.screening import ExceedanceQuery, MomentQuery
 from dpem.query import Bound, FloatArray
-
-
-@kernels.compiled
-def _weight(x, y, beta, p):  # type: ignore[no-untyped-def]
-    """a = E[z | y] = tanh(⟨β, y⟩/σ²): the paper's 2w − 1 with the factor 2 it lost (erratum E1)."""
-    return math.tanh(kernels.dot(x, beta) / p[0]), 0.0
-
-
-_coordinates = kernels.coordinate_kernel(_weight)
-_support = kernels.support_kernel(_weight)
 
 
 @dataclass(frozen=True)
@@ -51,7 +41,9 @@ class GaussianMixture:
         d, T = beta.shape[0], clip.entry
 
         def run(X, y, out):  # type: ignore[no-untyped-def]
-            _coordinates(X, y, beta, self._constants, 1.0, float_below(T, X.dtype), out)
+            kernels.coordinate_kernel(
+                weights.GAUSSIAN_MIXTURE, X, y, beta, self._constants, 1.0, float_below(T, X.dtype), out
+            )
 
         return CoordinateQuery(
             f"EM gradient, entries clipped at {T:.4g}", Bound.symmetric(linf=T, l2=math.sqrt(d) * T), run
@@ -70,7 +62,7 @@ class GaussianMixture:
     def on_support(self, beta: FloatArray, support: IntArray, radius: float) -> SupportQuery:
         """The whole gradient on a support, tanh(⟨β, y_i⟩/σ²)·y_iS − β_S, clipped in ℓ2 around the released β."""
         label = f"EM gradient on {len(support)} coordinates, centred, norm clipped at {radius:.4g}"
-        return SupportQuery(label, _support, beta, self._constants, support, beta[support], radius)
+        return SupportQuery(label, weights.GAUSSIAN_MIXTURE, beta, self._constants, support, beta[support], radius)
 
     def screening(self, signal: float, s: int) -> ExceedanceQuery:
         """Rows with |y_j| beyond the point where a coordinate of size signal/√s becomes as likely as an empty one."""

@@ -16,36 +16,17 @@ contains: ``coordinate_kernel`` adds a·Π_T(x_j) with a clamped to [-A, A], so 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 from numba import njit, prange
 
+from dpem.models.weights import clamp, weight
 from dpem.query import BLOCK
 
 #: Rows per task of a parallel kernel: each task has its own float64 sum, and tasks are added in order.
 TASK = 16 * BLOCK
 
-#: Compiles a model's weight: sums may be reordered (they are slack-bounded either way), NaN keeps its meaning.
-compiled = njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
 _parallel = njit(cache=True, nogil=True, parallel=True, fastmath={"contract"})
-
-
-@njit(cache=True, nogil=True)
-def clamp(value, low, high):  # type: ignore[no-untyped-def]
-    """``value`` moved into [low, high]; not-a-number becomes 0."""
-    if value != value:
-        return 0.0
-    return min(max(value, low), high)
-
-
-@compiled
-def dot(x, beta):  # type: ignore[no-untyped-def]
-    """⟨β, x⟩ in float64. Reading the whole row also brings it into cache for the accumulation that follows."""
-    total = 0.0
-    for j in range(beta.shape[0]):
-        total += beta[j] * x[j]
-    return total
 
 
 def n_tasks(n_rows: int) -> int:
@@ -53,93 +34,80 @@ def n_tasks(n_rows: int) -> int:
     return max(1, -(-n_rows // TASK))
 
 
-def coordinate_kernel(weight: Callable) -> Callable:
+@_parallel
+def coordinate_kernel(kind, X, y, beta, p, A, T, out):  # type: ignore[no-untyped-def]
     """Σ clamp(a_i, ±A)·Π_T(x_i) over all coordinates, one sum per task in ``out``. For rows without missing entries."""
-
-    @_parallel
-    def kernel(X, y, beta, p, A, T, out):  # type: ignore[no-untyped-def]
-        n, d = X.shape
-        has_y = y.shape[0] == n
-        for task in prange(out.shape[0]):
-            acc = np.zeros(d, dtype=X.dtype)
-            for first in range(task * TASK, min(n, (task + 1) * TASK), BLOCK):
-                acc[:] = 0
-                for i in range(first, min(n, first + BLOCK)):
-                    row = X[i]
-                    a, _ = weight(row, y[i] if has_y else 0.0, beta, p)
-                    a_i = X.dtype.type(clamp(a, -A, A))
-                    for j in range(d):
-                        x = row[j]
-                        x = T if x > T else x
-                        x = -T if x < -T else x
-                        acc[j] += a_i * x
+    n, d = X.shape
+    has_y = y.shape[0] == n
+    for task in prange(out.shape[0]):
+        acc = np.zeros(d, dtype=X.dtype)
+        for first in range(task * TASK, min(n, (task + 1) * TASK), BLOCK):
+            acc[:] = 0
+            for i in range(first, min(n, first + BLOCK)):
+                row = X[i]
+                a, _ = weight(kind, row, y[i] if has_y else 0.0, beta, p)
+                a_i = X.dtype.type(clamp(a, -A, A))
                 for j in range(d):
-                    out[task, j] += acc[j]
+                    x = row[j]
+                    x = T if x > T else x
+                    x = -T if x < -T else x
+                    acc[j] += a_i * x
+            for j in range(d):
+                out[task, j] += acc[j]
 
-    return kernel
 
-
-def missing_kernel(weight: Callable) -> Callable:
-    """As :func:`coordinate_kernel` where the entry is observed; clamp(c_i, c_low, c_high)·β_j where it is missing
+@_parallel
+def missing_kernel(kind, X, y, beta, p, A, T, c_low, c_high, out):  # type: ignore[no-untyped-def]
+    """As :func:`coordinate_kernel` where an entry is observed; clamp(c_i, c_low, c_high)·β_j where it is missing
     (NaN).
     """
-
-    @_parallel
-    def kernel(X, y, beta, p, A, T, c_low, c_high, out):  # type: ignore[no-untyped-def]
-        n, d = X.shape
-        b = beta.astype(X.dtype)
-        for task in prange(out.shape[0]):
-            acc = np.zeros(d, dtype=X.dtype)
-            for first in range(task * TASK, min(n, (task + 1) * TASK), BLOCK):
-                acc[:] = 0
-                for i in range(first, min(n, first + BLOCK)):
-                    row = X[i]
-                    a, c = weight(row, y[i], beta, p)
-                    a_i = X.dtype.type(clamp(a, -A, A))
-                    c_i = X.dtype.type(clamp(c, c_low, c_high))
-                    for j in range(d):
-                        x = row[j]
-                        missing = x != x
-                        x = T if x > T else x
-                        x = -T if x < -T else x
-                        acc[j] += c_i * b[j] if missing else a_i * x
+    n, d = X.shape
+    b = beta.astype(X.dtype)
+    for task in prange(out.shape[0]):
+        acc = np.zeros(d, dtype=X.dtype)
+        for first in range(task * TASK, min(n, (task + 1) * TASK), BLOCK):
+            acc[:] = 0
+            for i in range(first, min(n, first + BLOCK)):
+                row = X[i]
+                a, c = weight(kind, row, y[i], beta, p)
+                a_i = X.dtype.type(clamp(a, -A, A))
+                c_i = X.dtype.type(clamp(c, c_low, c_high))
                 for j in range(d):
-                    out[task, j] += acc[j]
+                    x = row[j]
+                    missing = x != x
+                    x = T if x > T else x
+                    x = -T if x < -T else x
+                    acc[j] += c_i * b[j] if missing else a_i * x
+            for j in range(d):
+                out[task, j] += acc[j]
 
-    return kernel
 
-
-def support_kernel(weight: Callable) -> Callable:
-    """Σ of a_i·x_S + c_i·((1−z_i)⊙β)_S − centre, each contribution scaled into the ℓ2 ball of the given radius; in
-    float64.
+@_parallel
+def support_kernel(kind, X, y, beta, p, support, centre, radius, out):  # type: ignore[no-untyped-def]
+    """Σ of a_i·x_S + c_i·((1−z_i)⊙β)_S − centre, each contribution scaled into an ℓ2 ball; in float64.
 
     The support must hold every non-zero of β, so that the weight needs the gathered columns only.
     """
-
-    @_parallel
-    def kernel(X, y, beta, p, support, centre, radius, out):  # type: ignore[no-untyped-def]
-        n = X.shape[0]
-        s = support.shape[0]
-        has_y = y.shape[0] == n
-        for task in prange(out.shape[0]):
-            x = np.zeros(s)
-            u = np.zeros(s)
-            for i in range(task * TASK, min(n, (task + 1) * TASK)):
-                for k in range(s):
-                    x[k] = X[i, support[k]]
-                a, c = weight(x, y[i] if has_y else 0.0, beta, p)
-                norm2 = 0.0
-                for k in range(s):
-                    u[k] = (c * beta[k] if x[k] != x[k] else a * x[k]) - centre[k]
-                    norm2 += u[k] * u[k]
-                if not norm2 < math.inf:  # an overflow, or not a number: this record contributes nothing
-                    continue
-                norm = math.sqrt(norm2)
-                scale = radius / norm if norm > radius else 1.0
-                for k in range(s):
-                    out[task, k] += scale * u[k]
-
-    return kernel
+    n = X.shape[0]
+    s = support.shape[0]
+    has_y = y.shape[0] == n
+    for task in prange(out.shape[0]):
+        x = np.zeros(s)
+        u = np.zeros(s)
+        for i in range(task * TASK, min(n, (task + 1) * TASK)):
+            for k in range(s):
+                x[k] = X[i, support[k]]
+            a, c = weight(kind, x, y[i] if has_y else 0.0, beta, p)
+            norm2 = 0.0
+            for k in range(s):
+                u[k] = (c * beta[k] if x[k] != x[k] else a * x[k]) - centre[k]
+                norm2 += u[k] * u[k]
+            if not norm2 < math.inf:  # an overflow, or not a number: this record contributes nothing
+                continue
+            norm = math.sqrt(norm2)
+            scale = radius / norm if norm > radius else 1.0
+            for k in range(s):
+                out[task, k] += scale * u[k]
 
 
 @_parallel

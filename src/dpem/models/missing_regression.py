@@ -10,36 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dpem.models import kernels
+from dpem.models import kernels, weights
 from dpem.models.base import Clip, CoordinateQuery, IntArray, SupportQuery, float_below
 from dpem.query import Bound, Chunk, FloatArray
-
-
-@kernels.compiled
-def _observed(x, beta):  # type: ignore[no-untyped-def]
-    """⟨β, z⊙x⟩ and ‖(1−z)⊙β‖² in one reading of the row."""
-    fitted = 0.0
-    hidden = 0.0
-    for j in range(beta.shape[0]):
-        missing = x[j] != x[j]
-        fitted += 0.0 if missing else beta[j] * x[j]
-        hidden += beta[j] * beta[j] if missing else 0.0
-    return fitted, hidden
-
-
-@kernels.compiled
-def _weight(x, y, beta, p):  # type: ignore[no-untyped-def]
-    """σ² times the observed-data score: a = σ²r/v on observed entries, c = (σ²/v)(r²/v − 1) on missing ones (erratum
-    E3).
-    """
-    fitted, hidden = _observed(x, beta)
-    r = y - fitted
-    v = p[0] + hidden
-    return p[0] * r / v, p[0] / v * (r * r / v - 1.0)
-
-
-_coordinates = kernels.missing_kernel(_weight)
-_support = kernels.support_kernel(_weight)
 
 
 @dataclass(frozen=True)
@@ -70,7 +43,18 @@ class MissingRegression:
         label = f"EM gradient, residual clipped at {residual:.4g}, entries at {T:.4g}"
 
         def run(X, y, out):  # type: ignore[no-untyped-def]
-            _coordinates(X, y, beta, np.array([self.sigma**2]), residual, float_below(T, X.dtype), -1.0, bracket, out)
+            kernels.missing_kernel(
+                weights.MISSING_REGRESSION,
+                X,
+                y,
+                beta,
+                np.array([self.sigma**2]),
+                residual,
+                float_below(T, X.dtype),
+                -1.0,
+                bracket,
+                out,
+            )
 
         return CoordinateQuery(label, bound, run)
 
@@ -80,7 +64,9 @@ class MissingRegression:
     def on_support(self, beta: FloatArray, support: IntArray, radius: float) -> SupportQuery:
         """The whole score on a support, both terms together, clipped in ℓ2."""
         label = f"EM gradient on {len(support)} coordinates, norm clipped at {radius:.4g}"
-        return SupportQuery(label, _support, beta, np.array([self.sigma**2]), support, np.zeros(len(support)), radius)
+        return SupportQuery(
+            label, weights.MISSING_REGRESSION, beta, np.array([self.sigma**2]), support, np.zeros(len(support)), radius
+        )
 
     def truncated(self, beta: FloatArray, T: float) -> TruncatedScore:
         """The paper's f_T (Algorithm 7), with K as the paper prints it (erratum E3)."""

@@ -10,30 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from dpem.models import kernels
+from dpem.models import kernels, weights
 from dpem.models.base import Clip, CoordinateQuery, IntArray, SupportQuery, float_below
 from dpem.models.screening import ExceedanceQuery, MomentQuery
 from dpem.query import Bound, FloatArray
-
-
-@kernels.compiled
-def _weight(x, y, beta, p):  # type: ignore[no-untyped-def]
-    """a = E[z | x, y]·y − ⟨β, x⟩: the residual from the expected response (errata E1 and E2 corrected)."""
-    fitted = kernels.dot(x, beta)
-    return math.tanh(y * fitted / p[0]) * y - fitted, 0.0
-
-
-@kernels.compiled
-def _truncated_weight(x, y, beta, p):  # type: ignore[no-untyped-def]
-    """The paper's truncation: Π_T of the response and of the fitted value, each on its own."""
-    fitted = kernels.dot(x, beta)
-    posterior_sign = math.tanh(y * fitted / p[0])
-    return posterior_sign * kernels.clamp(y, -p[1], p[1]) - kernels.clamp(fitted, -p[1], p[1]), 0.0
-
-
-_coordinates = kernels.coordinate_kernel(_weight)
-_truncated = kernels.coordinate_kernel(_truncated_weight)
-_support = kernels.support_kernel(_weight)
 
 
 @dataclass(frozen=True)
@@ -58,7 +38,16 @@ class MixtureRegression:
         label = f"EM gradient, residual clipped at {residual:.4g}, entries at {T:.4g}"
 
         def run(X, y, out):  # type: ignore[no-untyped-def]
-            _coordinates(X, y, beta, np.array([self.sigma**2]), residual, float_below(T, X.dtype), out)
+            kernels.coordinate_kernel(
+                weights.MIXTURE_REGRESSION,
+                X,
+                y,
+                beta,
+                np.array([self.sigma**2]),
+                residual,
+                float_below(T, X.dtype),
+                out,
+            )
 
         return CoordinateQuery(label, Bound.symmetric(linf=size, l2=math.sqrt(beta.shape[0]) * size), run)
 
@@ -72,7 +61,16 @@ class MixtureRegression:
         """
 
         def run(X, y, out):  # type: ignore[no-untyped-def]
-            _truncated(X, y, beta, np.array([self.sigma**2, T]), T, float_below(T, X.dtype), out)
+            kernels.coordinate_kernel(
+                weights.TRUNCATED_MIXTURE_REGRESSION,
+                X,
+                y,
+                beta,
+                np.array([self.sigma**2, T]),
+                T,
+                float_below(T, X.dtype),
+                out,
+            )
 
         bound = Bound.symmetric(linf=T * T, l2=math.sqrt(beta.shape[0]) * T * T)
         return CoordinateQuery(f"truncated EM gradient, T = {T:.4g}", bound, run)
@@ -86,7 +84,9 @@ class MixtureRegression:
     def on_support(self, beta: FloatArray, support: IntArray, radius: float) -> SupportQuery:
         """The whole gradient on a support, a_i·x_iS, clipped in ℓ2."""
         label = f"EM gradient on {len(support)} coordinates, norm clipped at {radius:.4g}"
-        return SupportQuery(label, _support, beta, np.array([self.sigma**2]), support, np.zeros(len(support)), radius)
+        return SupportQuery(
+            label, weights.MIXTURE_REGRESSION, beta, np.array([self.sigma**2]), support, np.zeros(len(support)), radius
+        )
 
     def screening(self, signal: float, s: int) -> ExceedanceQuery:
         """How often |x_j| and |y| are large together: y² leans towards rows where the columns of the support are large.

@@ -46,9 +46,10 @@ class Budget:
             if not self._fits([*self._charges, (epsilon, delta, price)]):
                 spent = self._spent(self._charges)
                 raise BudgetExceeded(
-                    f"this fit asks for epsilon={epsilon:.6g}, delta={delta:.3g}; of the budget epsilon={self.epsilon:.6g}, "
-                    f"delta={self.delta:.3g}, {len(self._charges)} fit(s) have spent epsilon={spent:.6g} and about "
-                    f"epsilon={max(0.0, self.epsilon - spent):.6g} is left. Nothing was computed."
+                    f"this fit asks for epsilon={epsilon:.6g}, delta={delta:.3g}; of the budget "
+                    f"epsilon={self.epsilon:.6g}, delta={self.delta:.3g}, {len(self._charges)} fit(s) have spent "
+                    f"epsilon={spent:.6g} and about epsilon={max(0.0, self.epsilon - spent):.6g} is left. "
+                    f"Nothing was computed."
                 )
             self._charges.append((epsilon, delta, price))
 
@@ -78,7 +79,8 @@ class Budget:
         return spent
 
     def __repr__(self) -> str:
-        return f"Budget(epsilon={self.epsilon:g}, delta={self.delta:g}, spent={self.spent_epsilon:.4g} in {self.n_charges} fit(s))"
+        spent = f"spent={self.spent_epsilon:.4g} in {self.n_charges} fit(s)"
+        return f"Budget(epsilon={self.epsilon:g}, delta={self.delta:g}, {spent})"
 
     def __copy__(self) -> Budget:
         return self

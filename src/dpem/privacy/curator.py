@@ -53,11 +53,12 @@ class Account:
 
     def charge(self, release: Release) -> None:
         """Write the release down, or refuse it if the total would no longer convert to (ε, δ)."""
-        if not math.isinf(self.epsilon):
-            if total_price([*self.releases, release]).delta(self.epsilon) > self.delta * (1 + 1e-9):
-                raise BudgetExceeded(
-                    f"'{release.question}' would take this fit beyond epsilon={self.epsilon:.6g}, delta={self.delta:.3g}; it was not asked."
-                )
+        price = total_price([*self.releases, release])
+        if math.isfinite(self.epsilon) and price.delta(self.epsilon) > self.delta * (1 + 1e-9):
+            raise BudgetExceeded(
+                f"'{release.question}' would take this fit beyond epsilon={self.epsilon:.6g}, "
+                f"delta={self.delta:.3g}; it was not asked."
+            )
         self.releases.append(release)
 
 

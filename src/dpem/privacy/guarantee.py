@@ -27,9 +27,10 @@ class Guarantee:
         if math.isinf(self.epsilon):
             return "No privacy guarantee: this is the non-private reference fit (epsilon = inf)."
         text = (
-            f"({self.epsilon:g}, {self.delta:g})-differentially private: whoever sees the fitted model cannot tell, beyond a factor of "
-            f"e^{self.epsilon:g} in probability and with an exception of probability {self.delta:g}, whether any one {self.unit} was in the "
-            f"table or another in its place ({self.neighbours} neighbours; {len(self.mechanisms)} noisy answers; dpem {self.version})."
+            f"({self.epsilon:g}, {self.delta:g})-differentially private: whoever sees the fitted model cannot tell, "
+            f"beyond a factor of e^{self.epsilon:g} in probability and an exception of probability {self.delta:g}, "
+            f"whether any {self.unit} was in the table or another in its place "
+            f"({self.neighbours} neighbours; {len(self.mechanisms)} noisy answers; dpem {self.version})."
         )
         if not self.private:
             text = f"SIMULATION ONLY, NOT PRIVATE (seeded noise). With private noise it would be: {text}"

@@ -79,7 +79,8 @@ class SeededNoise:
 
     def top_k(self, scores: FloatArray, k: int, sensitivity: float, rho: float) -> NDArray[np.intp]:
         noisy = scores + self._rng.gumbel(size=scores.shape)
-        return np.argsort(-noisy, kind="stable")[:k]
+        best = np.argpartition(-noisy, k - 1)[:k]
+        return best[np.argsort(-noisy[best], kind="stable")]
 
     def gaussian(self, values: FloatArray, scale: float, sensitivity: float, rho: float) -> FloatArray:
         return np.asarray(values + scale * self._rng.standard_normal(values.shape))

@@ -1,0 +1,192 @@
+"""What the three estimators share: constructor, plan, debit, fit, fitted attributes."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils import Tags
+
+from dpem._version import __version__
+from dpem.algorithms.paper import PaperEM
+from dpem.algorithms.reference import ReferenceEM
+from dpem.algorithms.tight import Refine, Select, tight_em
+from dpem.estimators import checks
+from dpem.planning import Plan, paper_plan, plan, reference_plan
+from dpem.planning.plan import MODELS
+from dpem.planning.simulate import Model
+from dpem.privacy import Account, Budget, Curator, Guarantee, Noise, PrivateNoise, SeededNoise
+from dpem.query import FloatArray
+from dpem.sources import ArraySource
+
+#: How far from the truth a given start is assumed to be when settings are chosen, as a part of the signal.
+START_DISTANCE = 0.5
+#: Part of the covariates assumed missing when settings are chosen; the true part would have to be paid for.
+ASSUMED_MISSING = 0.2
+
+
+class PrivateEM(BaseEstimator):
+    """Shared by the three estimators; see their docstrings for the parameters."""
+
+    _model_name: ClassVar[str]
+    _needs_y: ClassVar[bool]
+    _missing: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        *,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        sparsity: int | None = None,
+        sigma: float = 1.0,
+        signal: float = 1.0,
+        method: str = "tight",
+        start: Any = None,
+        n_iter: int | None = None,
+        step_size: float | None = None,
+        clip: float | None = None,
+        budget: Budget | None = None,
+        random_state: int | None = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.sparsity = sparsity
+        self.sigma = sigma
+        self.signal = signal
+        self.method = method
+        self.start = start
+        self.n_iter = n_iter
+        self.step_size = step_size
+        self.clip = clip
+        self.budget = budget
+        self.random_state = random_state
+
+    def _fit(self, X: Any, y: Any) -> Self:
+        """Check, plan, debit, ask. The order matters: nothing is debited on a refusal, nothing is asked before the
+        debit.
+        """
+        epsilon, delta = checks.privacy_parameters(self.epsilon, self.delta)
+        checks.optional_count("sparsity", self.sparsity)
+        checks.one_of("method", self.method, ("tight", "paper"))
+        if self.budget is not None and not isinstance(self.budget, Budget):
+            raise ValueError(f"budget must be a dpem.Budget or None, got {type(self.budget).__name__}.")
+        X, y = checks.table(self, X, y, needs_y=self._needs_y, missing=self._missing)
+        n, d = X.shape
+        checks.warn_about_delta(delta, n)
+        fit_plan = self._plan(n, d, epsilon, delta)
+        start = self._start(d)
+        noise = self._noise(epsilon)
+
+        if self.budget is not None:
+            self.budget.debit(epsilon, delta, fit_plan.price)
+        account = Account(epsilon, delta)
+        curator = Curator(ArraySource(X, y), account, noise)
+        state = tight_em(curator, self._model(), fit_plan.steps, start)  # type: ignore[arg-type]
+
+        self.coef_ = state.beta
+        self.support_ = state.support
+        self.n_iter_ = sum(map(_em_steps, fit_plan.steps))
+        self.plan_ = fit_plan
+        self.releases_ = tuple(account.releases)
+        self.guarantee_ = Guarantee(
+            epsilon=epsilon,
+            delta=delta,
+            neighbours="replace-one",
+            unit="one row",
+            mechanisms=self.releases_,
+            private=noise.private and math.isfinite(epsilon),
+            version=__version__,
+        )
+        return self
+
+    def _plan(self, n: int, d: int, epsilon: float, delta: float) -> Plan:
+        """Every setting of the fit, from public numbers: the sizes and the constructor's arguments."""
+        sigma, signal = checks.positive("sigma", self.sigma), checks.positive("signal", self.signal)
+        n_iter = checks.optional_count("n_iter", self.n_iter)
+        step = checks.optional_positive("step_size", self.step_size)
+        clip = checks.optional_positive("clip", self.clip)
+        sparsity = checks.sparsity_within(self.sparsity, d)
+        common: dict[str, Any] = {
+            "n": n,
+            "d": d,
+            "delta": delta,
+            "sparsity": sparsity,
+            "sigma": sigma,
+            "signal": signal,
+        }
+        if math.isinf(epsilon):
+            given = self.start is not None
+            return reference_plan(self._model_name, **common, has_start=given, n_iter=n_iter, step=step)
+        if self.method == "paper":
+            if self.start is None and self._model_name != "missing-regression":
+                raise ValueError("method='paper' needs start=: the paper's algorithm begins close to the truth.")
+            chosen = paper_plan(self._model_name, **common, epsilon=epsilon, n_iter=n_iter, step=step, T=clip)
+            batches = _em_steps(chosen.steps[0])
+            if n < batches:
+                raise ValueError(f"method='paper' splits the rows into n_iter={batches} batches, but X has {n} rows.")
+            return chosen
+        pinned = {"n_refine": n_iter, "step": step, "entry": None if clip is None else clip / self._entry_scale()}
+        chosen = plan(
+            self._model_name,
+            **common,
+            epsilon=epsilon,
+            missing=ASSUMED_MISSING if self._missing else 0.0,
+            start_distance=None if self.start is None else START_DISTANCE * signal,
+            fixed=tuple((knob, value) for knob, value in pinned.items() if value is not None),
+        )
+        if chosen.needs_start:
+            raise ValueError(
+                f"start= is required at n={n}: a private start is predicted to fail at this size. {chosen.advice}"
+            )
+        if not chosen.feasible:
+            warnings.warn(
+                f"the predicted error ({chosen.predicted_error:.2g}) is above half of the assumed signal "
+                f"({signal:g}): expect little more than noise. {chosen.advice}",
+                UserWarning,
+                stacklevel=4,
+            )
+        return chosen
+
+    def _start(self, d: int) -> FloatArray | None:
+        return checks.start_vector(self.start, d, float(self.signal), zero_allowed=self._missing)
+
+    def _model(self) -> Model:
+        return MODELS[self._model_name](float(self.sigma))
+
+    def _entry_scale(self) -> float:
+        """The unit in which plans state the clip of an entry."""
+        return 1.0
+
+    def _noise(self, epsilon: float) -> Noise:
+        if self.random_state is None:
+            return PrivateNoise()
+        if math.isfinite(epsilon):
+            warnings.warn(
+                "random_state makes the noise repeatable: this fit is NOT private. Use it for simulations only.",
+                UserWarning,
+                stacklevel=4,
+            )
+        return SeededNoise(self.random_state)
+
+    def _rows(self, X: Any) -> NDArray[np.floating]:
+        """Rows to apply the fitted model to."""
+        rows, _ = checks.table(self, X, needs_y=False, missing=self._missing, reset=False)
+        return rows
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.non_deterministic = True
+        tags.target_tags.required = self._needs_y
+        tags.input_tags.allow_nan = self._missing
+        return tags
+
+
+def _em_steps(step: Any) -> int:
+    """EM steps in a step of a plan: gradients evaluated on the data."""
+    if isinstance(step, PaperEM | ReferenceEM):
+        return step.n_iter
+    return int(isinstance(step, Select | Refine))

@@ -1,0 +1,58 @@
+"""The smallest coefficient a planned fit can find."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy.special import ndtr
+
+from dpem.algorithms.tight import Refine, Select, Step
+from dpem.models import GaussianMixture, MissingRegression
+from dpem.planning.simulate import Problem
+from dpem.privacy.mechanisms import gaussian_scale, top_k_scale
+from dpem.query import FloatArray
+
+
+def detectable(problem: Problem, steps: tuple[Step, ...]) -> float:
+    """The coefficient whose noisy score reaches the level that the best of the empty columns reach.
+
+    Among d − s empty columns about s exceed b·log(d/s) through their Gumbel noise; a coefficient c scores E Π_T(c +
+    noise) (times the residual's clipping loss). Without a selection: twice the standard deviation of a released
+    coefficient.
+    """
+    select = next((step for step in steps if isinstance(step, Select)), None)
+    last = steps[-1]
+    if select is None:
+        assert isinstance(last, Refine)
+        return 2 * last.step * gaussian_scale(2 * last.radius / problem.n, last.rho)
+    T, residual = select.clip.entry, select.clip.residual
+    size = T * (residual if math.isfinite(residual) else 1.0)
+    level = top_k_scale(select.s, 2 * size / problem.n, select.rho) * math.log(problem.d / problem.s)
+    grid = np.geomspace(1e-6, 10.0, 300) * problem.signal
+    reached = np.flatnonzero(_scores(problem, grid, T, residual) >= level)
+    return float(grid[reached[0]]) if reached.size else math.inf
+
+
+def _scores(problem: Problem, coefficients: FloatArray, T: float, residual: float) -> FloatArray:
+    """Mean selection score of a coordinate with each coefficient, the other coefficients as assumed."""
+    model = problem.model
+    if isinstance(model, GaussianMixture):
+        return _clipped_mean(coefficients, model.sigma, T)
+    # The response is c·x_j plus the rest: E clip(residual)·clip(x_j), by quadrature over x_j.
+    rest = math.hypot(model.sigma, problem.signal if isinstance(model, MissingRegression) else model.sigma)
+    x = np.linspace(-4.0, 4.0, 161)
+    weight = _density(x) / _density(x).sum()
+    scores = _clipped_mean(np.multiply.outer(coefficients, x), rest, residual) @ (weight * np.clip(x, -T, T))
+    return np.asarray(scores * (1 - problem.missing if isinstance(model, MissingRegression) else 1.0))
+
+
+def _clipped_mean(mean: FloatArray, sd: float, T: float) -> FloatArray:
+    """E Π_T(N(mean, sd²))."""
+    a, b = (-T - mean) / sd, (T - mean) / sd
+    inside = ndtr(b) - ndtr(a)
+    return np.asarray(mean * inside - sd * (_density(b) - _density(a)) + T * ndtr(-b) - T * ndtr(a))
+
+
+def _density(x: FloatArray) -> FloatArray:
+    return np.asarray(np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi))

@@ -1,0 +1,356 @@
+"""The curator: pay, then ask; never ask what cannot be paid; write down no answer."""
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpem.privacy import Account, BudgetExceeded, Curator, Price, PrivateNoise, Release, SeededNoise, total_price
+from dpem.privacy.accounting import gaussian_delta, largest_price, zcdp_delta
+from dpem.query import Bound, Chunk
+from dpem.sources import ArraySource
+
+N, D = 100, 4
+
+
+@dataclass(frozen=True)
+class Sum:
+    """Entries clipped to ±1 and added, with whatever bound the test wants stated."""
+
+    bound: Bound = field(default_factory=lambda: Bound.symmetric(linf=1.0, l2=math.sqrt(D)))
+    label: str = "clipped sum"
+    blocked: bool = False
+
+    def sum(self, chunk: Chunk) -> np.ndarray:
+        return np.clip(chunk.X, -1, 1).sum(axis=0)
+
+
+class Watched(ArraySource):
+    """Counts how often it is asked, and may fail when it is."""
+
+    def __init__(self, X, *, fails: bool = False, asked: list | None = None):
+        super().__init__(X)
+        self.fails, self.asked = fails, [] if asked is None else asked
+
+    def total(self, query):
+        self.asked.append(query.label)
+        if self.fails:
+            raise OSError("the disk is gone")
+        return super().total(query)
+
+    def split(self, parts):
+        return [Watched(part._X, fails=self.fails, asked=self.asked) for part in super().split(parts)]
+
+
+def rows(seed: int = 0, n: int = N) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((n, D))
+
+
+def curator(source=None, *, epsilon=1.0, delta=1e-5, noise=None) -> Curator:
+    return Curator(Watched(rows()) if source is None else source, Account(epsilon, delta), noise or SeededNoise(0))
+
+
+QUESTIONS = {
+    "measure": lambda c, rho: c.measure(Sum(), rho),
+    "select": lambda c, rho: c.select(Sum(), 2, rho),
+    "peel": lambda c, rho: c.peel(Sum(), 2, c.sensitivity(Sum(), "linf") * math.sqrt(2.5 * 2 / rho)),
+}
+every_question = pytest.mark.parametrize("ask", QUESTIONS.values(), ids=QUESTIONS)
+
+
+@every_question
+def test_debit_comes_before_the_sum(ask):
+    source = Watched(rows(), fails=True)
+    c = curator(source)
+    with pytest.raises(OSError, match="disk"):
+        ask(c, 0.004)
+    assert len(source.asked) == 1
+    (release,) = c.account.releases
+    assert release.price.rho == pytest.approx(0.004)
+
+
+@every_question
+def test_a_question_beyond_the_account_is_refused_and_not_asked(ask):
+    source = Watched(rows())
+    c = curator(source)
+    dear = 1.01 * largest_price(1.0, 1e-5, gaussian=True).rho
+    with pytest.raises(BudgetExceeded, match=r"clipped sum.*epsilon=1.*not asked"):
+        ask(c, dear)
+    assert source.asked == []
+    assert c.account.releases == []
+    ask(c, 0.001)  # the refusal cost nothing
+    assert source.asked == ["clipped sum"]
+
+
+@every_question
+def test_questions_until_the_account_is_empty(ask):
+    """Each third of the largest price fits three times and not a fourth time."""
+    source = Watched(rows())
+    c = curator(source)
+    gaussian = ask is QUESTIONS["measure"]
+    third = largest_price(1.0, 1e-5, gaussian=gaussian).rho / 3
+    for _ in range(3):
+        ask(c, third * (1 - 1e-9))
+    with pytest.raises(BudgetExceeded):
+        ask(c, third * (1 - 1e-9))
+    assert len(source.asked) == len(c.account.releases) == 3
+    assert total_price(c.account.releases).delta(1.0) <= 1e-5
+
+
+def test_exact_gaussian_budget_ends_when_something_else_was_asked():
+    c = curator()
+    whole = largest_price(1.0, 1e-5, gaussian=True).rho
+    c.measure(Sum(), 0.9 * whole)
+    with pytest.raises(BudgetExceeded):  # 0.9 fits the exact curve, but not the zCDP curve that selection brings in
+        c.select(Sum(), 1, 1e-4 * whole)
+    c.measure(Sum(), 0.09 * whole)
+
+
+@pytest.mark.parametrize(
+    ("ask", "bound"),
+    [
+        (QUESTIONS["measure"], Bound(linf=2.0, size_linf=1.0)),
+        (QUESTIONS["measure"], Bound(l2=2.0)),
+        (QUESTIONS["select"], Bound(l2=2.0, size_l2=1.0)),
+        (QUESTIONS["select"], Bound(linf=2.0)),
+    ],
+    ids=["no l2", "no size", "no linf", "no size linf"],
+)
+def test_an_unbounded_question_is_refused(ask, bound, monkeypatch):
+    source = Watched(rows())
+    c = curator(source)
+    monkeypatch.setattr(Sum, "__init__", lambda self: object.__setattr__(self, "bound", bound))
+    with pytest.raises(ValueError, match=r"not bounded.*not asked"):
+        ask(c, 0.001)
+    assert source.asked == []
+    assert c.account.releases == []
+
+
+def test_an_unbounded_peel_is_refused():
+    source = Watched(rows())
+    c = curator(source, epsilon=10.0)
+    with pytest.raises((ValueError, BudgetExceeded)):
+        c.peel(Sum(bound=Bound(l2=2.0, size_l2=1.0)), 1, scale=1.0)
+    assert source.asked == []
+
+
+@every_question
+@pytest.mark.parametrize("rho", [-1.0, math.nan])
+def test_a_price_that_is_not_positive_is_refused(ask, rho):
+    source = Watched(rows())
+    c = curator(source)
+    with pytest.raises(ValueError):  # noqa: PT011  (a negative price already fails in the scale's square root)
+        ask(c, rho)
+    assert source.asked == []
+    assert c.account.releases == []
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        pytest.param(
+            QUESTIONS[name],
+            marks=pytest.mark.xfail(strict=True, reason="ZeroDivisionError: the scale is computed before the check"),
+            id=name,
+        )
+        for name in ("measure", "select")
+    ]
+    + [pytest.param(lambda c, rho: c.peel(Sum(), 2, math.inf), id="peel")],
+)
+def test_a_price_of_zero_is_refused_in_words(ask):
+    source = Watched(rows())
+    c = curator(source)
+    with pytest.raises(ValueError, match="price of 'clipped sum' must be positive"):
+        ask(c, 0.0)
+    assert source.asked == []
+
+
+@pytest.mark.xfail(strict=True, reason="comparisons with nan are false, so an account of nan is without limit")
+@pytest.mark.parametrize(("epsilon", "delta"), [(math.nan, 1e-5), (1.0, math.nan)])
+def test_an_account_of_not_a_number_gives_nothing(epsilon, delta):
+    source = Watched(rows())
+    with pytest.raises((ValueError, BudgetExceeded)):
+        curator(source, epsilon=epsilon, delta=delta).measure(Sum(), 1e6)
+
+
+# ------------------------------------------------------------------------------------------------- what is written down
+
+
+@every_question
+def test_releases_hold_no_data(ask):
+    written = []
+    for data in (rows(0), 1e6 * rows(1) ** 3):
+        c = curator(Watched(data), noise=PrivateNoise())
+        ask(c, 0.004)
+        written.append(repr(c.account.releases))
+    assert written[0] == written[1]
+    assert "Release(" in written[0]
+
+
+def test_releases_say_what_was_asked_and_paid():
+    c = curator()
+    c.measure(Sum(), 0.002)
+    c.select(Sum(), 3, 0.003, step=-0.5)
+    c.peel(Sum(), 2, 5.0, step=2.0)
+    measured, selected, peeled = c.account.releases
+    l2, linf = c.sensitivity(Sum(), "l2"), c.sensitivity(Sum(), "linf")
+
+    assert measured == Release("clipped sum", "Gaussian", Price(0.002, gaussian=True), l2, measured.scale, N)
+    assert measured.scale == pytest.approx(l2 / math.sqrt(2 * 0.002))
+    assert measured.scale == c.noise_scale(Sum(), 0.002)
+    assert selected.price == Price(0.003)
+    assert selected.sensitivity == pytest.approx(linf / 2)
+    assert selected.scale == pytest.approx(linf / 2 * math.sqrt(3 / (2 * 0.003)))
+    assert "3" in selected.mechanism
+    assert peeled.price.rho == pytest.approx(2.5 * 2 * (2 * linf / 5.0) ** 2)
+    assert not peeled.price.gaussian
+    assert peeled.scale == 5.0
+    assert {r.batch for r in c.account.releases} == {None}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("blocked", [True, False])
+def test_sensitivity_includes_the_slack_of_the_sum(dtype, blocked):
+    """Replace-one change over n, plus rounding: more than the bound alone, and not by much."""
+    source = ArraySource(rows(n=1000).astype(dtype))
+    c = curator(source)
+    query = Sum(blocked=blocked)
+    for norm, change, size in (
+        ("linf", query.bound.linf, query.bound.size_linf),
+        ("l2", query.bound.l2, query.bound.size_l2),
+    ):
+        sensitivity = c.sensitivity(query, norm)
+        assert sensitivity >= (change + source.slack(query) * size) / 1000
+        assert change / 1000 < sensitivity < 1.02 * change / 1000
+    assert source.slack(query) > 0
+
+
+def test_noise_covers_the_sensitivity_that_was_written_down():
+    """Through the door: the spread of answers is the scale of the release (fixed seed)."""
+    c = curator(epsilon=math.inf, noise=SeededNoise(3))
+    exact = c.measure(Sum(), math.inf)
+    np.testing.assert_allclose(exact, np.clip(rows(), -1, 1).mean(axis=0), rtol=1e-12)
+    draws = np.array([c.measure(Sum(), 0.01) - exact for _ in range(1000)])
+    assert draws.std() == pytest.approx(c.account.releases[-1].scale, rel=0.07)  # 6 standard errors at 4,000 values
+    # in units of the statement itself: change 2√D, n = 100, τ = Δ/√(2ρ)
+    assert c.account.releases[-1].scale == pytest.approx(2 * math.sqrt(D) / N / math.sqrt(0.02), rel=1e-9)
+
+
+def test_select_and_peel_see_offset_plus_step_times_mean():
+    X = np.tile([0.5, -0.4, 0.1, 0.0], (N, 1))
+    c = curator(ArraySource(X), epsilon=math.inf)
+    np.testing.assert_array_equal(c.select(Sum(), 2, math.inf), [0, 1])
+    offset = np.array([-0.5, 0.0, 0.0, 0.15])
+    np.testing.assert_array_equal(c.select(Sum(), 2, math.inf, offset=offset, step=1.0), [1, 3])
+    np.testing.assert_array_equal(c.select(Sum(), 1, math.inf, offset=offset, step=-1.0), [0])
+    peeled = c.peel(Sum(), 2, 1e-9, offset=offset, step=2.0)
+    np.testing.assert_allclose(peeled, [0.5, -0.8, 0.0, 0.0], atol=1e-6)
+
+
+def test_private_answers_differ_between_calls():
+    """64-bit floats of continuous noise: a repeat has probability below 2⁻⁴⁰ per value."""
+    c = curator(epsilon=50.0, noise=PrivateNoise())
+    answers = np.array([c.measure(Sum(), 0.1) for _ in range(20)])
+    assert len(np.unique(answers)) == answers.size
+    mantissas = answers.view(np.uint64) & np.uint64(0xFFFF)
+    assert len(np.unique(mantissas)) > 60  # 80 draws of 2¹⁶ low-bit patterns; fewer than 61 happens below 1e-30
+
+
+# -------------------------------------------------------------------------------------------------------------- batches
+
+
+def test_disjoint_batches_cost_one_batch():
+    source = Watched(rows())
+    c = curator(source)
+    parts = c.split(4)
+    assert [p.n_rows for p in parts] == [25, 25, 25, 25]
+    assert all(p.account is c.account for p in parts)
+    whole = largest_price(1.0, 1e-5, gaussian=True).rho
+    for part in parts:
+        part.measure(Sum(), 0.9 * whole)
+    assert [r.batch for r in c.account.releases] == [0, 1, 2, 3]
+    assert total_price(c.account.releases) == Price(0.9 * whole, gaussian=True)
+    with pytest.raises(BudgetExceeded):  # the same batch again adds
+        parts[2].measure(Sum(), 0.2 * whole)
+    with pytest.raises(BudgetExceeded):  # and so does the whole table
+        c.measure(Sum(), 0.2 * whole)
+    assert len(source.asked) == 4
+    # a batch's sensitivity is of its own mean
+    assert parts[0].sensitivity(Sum(), "l2") == pytest.approx(4 * c.sensitivity(Sum(), "l2"), rel=1e-9)
+
+
+def test_batches_are_disjoint_and_complete():
+    X = np.arange(N * D, dtype=float).reshape(N, D)
+    parts = ArraySource(X).split(7)
+    seen = np.concatenate([chunk.X for part in parts for chunk in part.chunks()])
+    assert sorted(seen[:, 0]) == sorted(X[:, 0])
+
+
+def test_total_price_of_a_mix():
+    def release(rho, batch=None, gaussian=False):
+        return Release("q", "m", Price(rho, gaussian), 1.0, 1.0, 10, batch)
+
+    assert total_price([]).rho == 0
+    assert total_price([release(0.1), release(0.2)]).rho == pytest.approx(0.3)
+    mix = [release(0.1), release(0.5, 0), release(0.2, 1), release(0.4, 1), release(0.05, 2)]
+    assert total_price(mix).rho == pytest.approx(0.1 + 0.6)
+    exact = [release(0.1, None, True), release(0.5, 0, True), release(0.6, 1, True)]
+    assert total_price(exact) == Price(pytest.approx(0.7), gaussian=True)
+
+
+@pytest.mark.xfail(strict=True, reason="the dearest batch is chosen by rho alone, and its curve used for all")
+def test_a_gaussian_batch_does_not_hide_a_slightly_cheaper_other_one():
+    """ρ = 0.0499 without the exact curve is worth a larger δ than ρ = 0.05 with it."""
+    gaussian = Release("q", "Gaussian", Price(0.05, gaussian=True), 1.0, 1.0, 10, 0)
+    other = Release("q", "Gumbel", Price(0.0499), 1.0, 1.0, 10, 1)
+    assert gaussian_delta(math.sqrt(0.1), 1.0) < zcdp_delta(0.0499, 1.0)
+    assert total_price([gaussian, other]).delta(1.0) >= total_price([other]).delta(1.0)
+
+
+def test_a_batch_cannot_be_split_again():
+    part = curator().split(2)[0]
+    with pytest.raises(ValueError, match="cannot be split again"):
+        part.split(2)
+
+
+@pytest.mark.xfail(strict=True, reason="batches of two splits overlap, but are priced as if they were disjoint")
+def test_two_different_splits_of_a_table_are_not_disjoint():
+    """Row 3 is in batch 1 of 2 and in batch 0 of 3: it pays twice, or the second split is refused."""
+    c = curator()
+    rho = 0.9 * largest_price(1.0, 1e-5, gaussian=True).rho
+    c.split(2)[1].measure(Sum(), rho)
+    with pytest.raises((BudgetExceeded, ValueError)):
+        c.split(3)[0].measure(Sum(), rho)
+
+
+@settings(derandomize=True, deadline=None, database=None, max_examples=40)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(sorted(QUESTIONS)), st.none() | st.integers(0, 2), st.floats(1e-4, 0.05)), max_size=12
+    ),
+    st.floats(0.1, 3.0),
+    st.floats(1e-8, 1e-2),
+)
+def test_whatever_is_asked_the_total_stays_within_epsilon_and_delta(asked, epsilon, delta):
+    """Recomputed by hand: per record, the whole table's releases and one batch's, on the curve valid for all."""
+    source = Watched(rows())
+    c = curator(source, epsilon=epsilon, delta=delta)
+    parts = c.split(3)
+    refused = 0
+    for kind, batch, rho in asked:
+        try:
+            QUESTIONS[kind](c if batch is None else parts[batch], rho)
+        except BudgetExceeded:
+            refused += 1
+    releases = c.account.releases
+    assert len(source.asked) == len(releases) == len(asked) - refused
+    for batch in range(3):
+        paid = math.fsum(r.price.rho for r in releases if r.batch in (None, batch))
+        gaussian = all(r.price.gaussian for r in releases if r.batch in (None, batch))
+        honest = gaussian_delta(math.sqrt(2 * paid), epsilon) if gaussian else zcdp_delta(paid, epsilon)
+        if gaussian or not total_price(releases).gaussian:  # else test_a_gaussian_batch_does_not_hide_...
+            assert honest <= delta * (1 + 2e-9)
+    assert total_price(releases).delta(epsilon) <= delta * (1 + 2e-9)

@@ -1,0 +1,153 @@
+"""Selection is the exponential mechanism, peeled, and nothing else (MATH section 4).
+
+The sampler tested is the one that runs: ``mechanisms.noisy_top_k`` with ``PrivateNoise`` and ``SeededNoise``. Private
+noise cannot be seeded, so the chi-square tests reject at p < 1e-6, their false-alarm rate.
+"""
+
+import itertools
+import math
+import time
+
+import numpy as np
+import pytest
+from scipy import optimize, stats
+
+from dpem.privacy import mechanisms
+from dpem.privacy.accounting import Price
+from dpem.privacy.noise import PrivateNoise, SeededNoise
+
+FALSE_ALARM = 1e-6
+
+
+@pytest.fixture(params=["private", "seeded"])
+def noise(request):
+    return PrivateNoise() if request.param == "private" else SeededNoise(5)
+
+
+def softmax(u: np.ndarray) -> np.ndarray:
+    e = np.exp(u - u.max())
+    return e / e.sum()
+
+
+def permute_and_flip(u: np.ndarray) -> np.ndarray:
+    """P(j) when a random permutation is walked and j accepted with probability exp(u_j − max u)."""
+    accept = np.exp(u - u.max())
+    out = np.zeros(len(u))
+    orders = list(itertools.permutations(range(len(u))))
+    for order in orders:
+        rest = 1.0
+        for j in order:
+            out[j] += rest * accept[j] / len(orders)
+            rest *= 1 - accept[j]
+    return out
+
+
+def select(noise, u: np.ndarray, k: int, draws: int, *, b: float = 1.0) -> list[tuple[int, ...]]:
+    """Draws of the top k of scores b·u through the mechanism, at the price where the Gumbel scale is b."""
+    sensitivity = 0.3 * b
+    price = Price(k * sensitivity**2 / (2 * b**2))
+    v = b * u * np.where(np.arange(len(u)) % 2, -1.0, 1.0)  # the size counts, not the sign
+    return [
+        tuple(mechanisms.noisy_top_k(noise, v, k, sensitivity, price, magnitude=float(np.max(np.abs(v)))).tolist())
+        for _ in range(draws)
+    ]
+
+
+def p_value(draws: list[tuple[int, ...]], law: dict[tuple[int, ...], float]) -> float:
+    counts = [draws.count(outcome) for outcome in law]
+    assert sum(counts) == len(draws)  # nothing outside the law's support
+    expected = np.array(list(law.values())) * len(draws)
+    assert expected.min() > 50  # the chi-square approximation holds far into the tail
+    return float(stats.chisquare(counts, expected * (sum(counts) / expected.sum())).pvalue)
+
+
+def test_laws_written_out_above():
+    assert softmax(np.array([0.0, math.log(3)])) == pytest.approx([0.25, 0.75])
+    assert permute_and_flip(np.array([0.0, math.log(2)])) == pytest.approx([0.25, 0.75])
+    assert permute_and_flip(np.array([0.3, 2.0, 1.0])).sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("u", "draws"),
+    [([0.2, 1.0], 3_000), ([2.0, 0.0, 1.0], 5_000), ([0.0, 0.5, 1.5, 2.0], 10_000)],
+)
+def test_top_one_is_the_softmax(noise, u, draws):
+    u = np.array(u)
+    law = {(j,): p for j, p in enumerate(softmax(u))}
+    assert p_value(select(noise, u, 1, draws), law) > FALSE_ALARM
+
+
+@pytest.mark.parametrize("u", [[0.0, 1.0, 1.6], [1.2, 0.0, 0.4, 1.0]])
+def test_top_two_is_the_softmax_peeled(noise, u):
+    """Ordered pairs: P(i, j) = P(i)·P(j | i is gone)."""
+    u = np.array(u)
+    law = {}
+    for i, j in itertools.permutations(range(len(u)), 2):
+        rest = np.delete(np.arange(len(u)), i)
+        law[i, j] = softmax(u)[i] * softmax(u[rest])[list(rest).index(j)]
+    assert sum(law.values()) == pytest.approx(1)
+    assert p_value(select(noise, u, 2, 6_000), law) > FALSE_ALARM
+
+
+def test_permute_and_flip_is_rejected(noise):
+    """No scale of permute-and-flip gives these odds, so the tests above would notice the swap (OpenDP issue 2911).
+
+    The best-fitting scale leaves a non-centrality of 170 at 20,000 draws, 13 standard deviations; rejection at 1e-6
+    needs 5.3. The test misses with probability below 1e-12.
+    """
+    u = np.array([0.0, 2.75, 3.5])
+    draws = select(noise, u, 1, 20_000)
+    assert p_value(draws, {(j,): p for j, p in enumerate(softmax(u))}) > FALSE_ALARM
+
+    counts = np.array([draws.count((j,)) for j in range(3)])
+
+    def misfit(scale: float) -> float:
+        expected = permute_and_flip(u / scale) * len(draws)
+        return float(np.sum((counts - expected) ** 2 / expected))
+
+    best = optimize.minimize_scalar(misfit, bounds=(0.3, 3.0), method="bounded")
+    assert stats.chi2.sf(best.fun, df=2) < FALSE_ALARM
+    assert p_value(draws, {(j,): p for j, p in enumerate(permute_and_flip(u))}) < FALSE_ALARM
+
+
+@pytest.mark.parametrize("b", [1e-5, 300.0])
+def test_dividing_by_the_scale_keeps_the_law(noise, b):
+    u = np.array([0.0, 1.0, 2.0])
+    draws = select(noise, u, 1, 3_000, b=b)
+    assert p_value(draws, {(j,): p for j, p in enumerate(softmax(u))}) > FALSE_ALARM
+    # the test can fail: at twice or two thirds of the scale the odds are others
+    for wrong in (0.5, 1.5):
+        assert p_value(draws, {(j,): p for j, p in enumerate(softmax(u * wrong))}) < FALSE_ALARM
+
+
+def test_all_coordinates_can_be_selected_and_none_twice(noise):
+    for k in (1, 3, 7):
+        chosen = mechanisms.noisy_top_k(noise, np.linspace(-1, 1, 7), k, 1.0, Price(0.1), magnitude=1.0)
+        assert chosen.dtype == np.intp
+        assert len(set(chosen.tolist())) == k
+        assert set(chosen.tolist()) <= set(range(7))
+
+
+def seconds(v: np.ndarray, k: int) -> float:
+    price, magnitude = Price(k / 2), float(np.max(np.abs(v)))  # b is the sensitivity
+    start = time.perf_counter()
+    mechanisms.noisy_top_k(PrivateNoise(), v, k, 1.0, price, magnitude)
+    return time.perf_counter() - start
+
+
+def test_a_million_coordinates_take_about_a_second():
+    """Scores of about the noise's own size. The target is one second; three leave room for a busy machine."""
+    v = np.random.default_rng(0).standard_normal(1_000_000)
+    taken = min(seconds(v, 10) for _ in range(2))
+    print(f"top 10 of 1,000,000: {taken:.2f} s")
+    assert taken < 3.0
+
+
+@pytest.mark.xfail(strict=True, reason="OpenDP rejects about d times per pick once few scores stand out")
+def test_selection_takes_as_long_with_signal_as_without():
+    """Time must not tell what the scores are, and the target time must hold where selection is useful."""
+    flat = 0.1 * np.random.default_rng(0).standard_normal(50_000)
+    signal = flat.copy()
+    signal[:10] = 20.0
+    without, with_signal = (min(seconds(v, 10) for _ in range(2)) for v in (flat, signal))
+    assert with_signal < 8 * without

@@ -1,0 +1,191 @@
+"""Who may draw random numbers and what may be imported, read off the source text.
+
+import-linter checks the arrows between rooms (`make test` runs it; so does the last test here, it takes a fraction of
+a second). This file checks what it cannot see: calls.
+"""
+
+import ast
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import dpem
+
+PACKAGE = Path(dpem.__file__).parent
+FILES = sorted(p.relative_to(PACKAGE).as_posix() for p in PACKAGE.rglob("*.py"))
+
+NOISE = "privacy/noise.py"
+#: Rooms that simulate: what they draw is synthetic data, never added to an answer about rows.
+SIMULATION = ("planning/", "experiments/")
+#: Rooms where a function named ``sample`` draws from a fitted, public model.
+SAMPLING = ("models/", "estimators/")
+
+LIBRARIES = {"opendp", "random", "secrets", "diffprivlib"}
+SAMPLERS = {
+    *("binomial", "bytes", "choice", "dirichlet", "exponential", "gamma", "geometric", "gumbel", "integers", "laplace"),
+    *("logistic", "lognormal", "multinomial", "multivariate_normal", "normal", "permutation", "permuted", "poisson"),
+    *("rand", "randint", "randn", "random", "random_sample", "rvs", "shuffle", "standard_cauchy"),
+    *("standard_exponential", "standard_gamma", "standard_normal", "standard_t", "uniform", "urandom"),
+}
+
+
+def dotted(node: ast.expr) -> str:
+    """``np.random.default_rng`` of the expression that says so; parts that are not names are empty."""
+    if isinstance(node, ast.Attribute):
+        return f"{dotted(node.value)}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def samples(tree: ast.AST) -> list[tuple[int, str, str]]:
+    """Every place that draws or imports a sampler: line, innermost function, what."""
+    found: list[tuple[int, str, str]] = []
+
+    def visit(node: ast.AST, function: str) -> None:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            function = node.name
+        if isinstance(node, ast.Import):
+            for name in node.names:
+                if name.name.split(".")[0] in LIBRARIES or name.name.startswith("numpy.random"):
+                    found.append((node.lineno, function, f"import {name.name}"))
+        if isinstance(node, ast.ImportFrom):
+            module = node.module or ""
+            names = [f"{module}.{alias.name}" for alias in node.names]
+            if module.split(".")[0] in LIBRARIES or any(
+                n.startswith(("numpy.random", "os.urandom", "sklearn.utils.check_random_state")) for n in names
+            ):
+                found.append((node.lineno, function, f"from {module} import"))
+        if isinstance(node, ast.Call):
+            name = dotted(node.func)
+            *receiver, method = name.split(".")
+            # a mechanism asks its Noise object, which is the sampler under test
+            asks_noise = bool(receiver) and receiver[-1] in ("noise", "_noise")
+            draws = method in SAMPLERS and bool(receiver) and not asks_noise
+            if draws or "random" in receiver or method in ("default_rng", "check_random_state"):
+                found.append((node.lineno, function, name))
+        for child in ast.iter_child_nodes(node):
+            visit(child, function)
+
+    visit(tree, "")
+    return found
+
+
+def offences(path: str, tree: ast.AST) -> list[str]:
+    """What of :func:`samples` this file may not do."""
+
+    def allowed(function: str, what: str) -> bool:
+        if path == NOISE:
+            return True
+        if path.startswith(SIMULATION):
+            return "opendp" not in what
+        return path.startswith(SAMPLING) and function == "sample" and not what.startswith(("import", "from"))
+
+    return [f"{path}:{line}: {what}" for line, function, what in samples(tree) if not allowed(function, what)]
+
+
+def private_sklearn(tree: ast.AST) -> list[str]:
+    """Imports of scikit-learn's private modules or names."""
+    found = []
+    for node in ast.walk(tree):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Attribute):
+            names = [dotted(node)]
+        for name in names:
+            first, *rest = name.split(".")
+            if first == "sklearn" and any(part.startswith("_") and not part.endswith("__") for part in rest):
+                found.append(name)
+    return found
+
+
+def test_the_files_are_found():
+    assert NOISE in FILES
+    assert {"query.py", "privacy/curator.py", "algorithms/paper.py", "models/kernels.py"} <= set(FILES)
+
+
+@pytest.mark.parametrize("path", FILES)
+def test_only_the_noise_module_draws_noise(path):
+    assert offences(path, ast.parse((PACKAGE / path).read_text())) == []
+
+
+def test_the_noise_module_is_seen_to_draw():
+    seen = " ".join(what for _, _, what in samples(ast.parse((PACKAGE / NOISE).read_text())))
+    for sampler in ("opendp", "default_rng", "gumbel", "standard_normal", "laplace"):
+        assert sampler in seen
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("algorithms/paper.py", "import opendp.prelude as dp"),
+        ("privacy/mechanisms.py", "from opendp.measurements import make_laplace"),
+        ("planning/search.py", "import opendp.prelude as dp"),
+        ("privacy/curator.py", "import numpy as np\nanswer = np.random.normal(size=3)"),
+        ("privacy/mechanisms.py", "def f(rng, v):\n    return v + rng.laplace(size=3)"),
+        ("algorithms/tight.py", "from numpy.random import default_rng"),
+        ("algorithms/tight.py", "import numpy as np\nrng = np.random.default_rng(0)"),
+        ("algorithms/tight.py", "import random\nrandom.gauss(0, 1)"),
+        ("sources/array.py", "def sample(rng):\n    return rng.standard_normal(3)"),
+        ("models/kernels.py", "import numpy as np\ndef kernel(x):\n    return x + np.random.gumbel()"),
+        ("models/base.py", "def sum(self, rng):\n    return rng.uniform(3)"),
+        ("estimators/base.py", "import numpy as np\ndef fit(self):\n    self.rng = np.random.RandomState(0)"),
+        ("estimators/base.py", "from sklearn.utils import check_random_state"),
+        ("estimators/base.py", "from scipy import stats\ndef fit(self):\n    return stats.norm.rvs(3)"),
+        ("query.py", "import secrets"),
+    ],
+)
+def test_planted_draws_are_found(path, text):
+    assert offences(path, ast.parse(text))
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        (
+            "models/base.py",
+            "import numpy as np\ndef sample(n, rng: np.random.Generator):\n    return rng.integers(0, 2)",
+        ),
+        ("estimators/base.py", "import numpy as np\ndef sample(self, seed):\n    r = np.random.default_rng(seed)"),
+        ("planning/simulate.py", "import numpy as np\nrng = np.random.default_rng(0)\nrng.standard_normal(4)"),
+        ("privacy/mechanisms.py", "def f(noise, v):\n    return noise.laplace(v, 1.0)"),
+        ("privacy/curator.py", "def f(self, v):\n    return isinstance(v, np.random.Generator)"),
+    ],
+)
+def test_honest_text_passes(path, text):
+    assert offences(path, ast.parse(text)) == []
+
+
+@pytest.mark.parametrize("path", FILES)
+def test_no_private_part_of_scikit_learn(path):
+    assert private_sklearn(ast.parse((PACKAGE / path).read_text())) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from sklearn.mixture._base import BaseMixture",
+        "import sklearn.linear_model._base",
+        "from sklearn.utils import _safe_indexing",
+        "import sklearn\nsklearn.utils._param_validation.Interval",
+    ],
+)
+def test_planted_private_imports_are_found(text):
+    assert private_sklearn(ast.parse(text))
+
+
+def test_the_public_part_of_scikit_learn_passes():
+    text = "from sklearn.base import BaseEstimator\nimport sklearn\nsklearn.__version__"
+    assert private_sklearn(ast.parse(text)) == []
+
+
+def test_rooms_import_only_downwards():
+    linter = shutil.which("lint-imports", path=str(Path(sys.executable).parent))
+    if linter is None:
+        pytest.skip("import-linter is not installed")
+    result = subprocess.run([linter], cwd=PACKAGE.parents[1], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout
