@@ -188,7 +188,7 @@ def test_high_dimensional_releases(name, noise):
     for release, beta, batch in zip(releases, model.betas, batches, strict=True):
         printed = step * PRINTED[name](T) / release.n_rows
         true = step * batch.sensitivity(MODELS[name].truncated(beta, T), "linf")
-        assert release.sensitivity == true
+        assert true <= release.sensitivity <= true * (1 + 1e-9)  # rounding of offset + step·mean is added
         assert release.scale == printed_peeling_scale(s, max(printed, true), epsilon, delta)
         assert release.scale == pytest.approx(2 * printed * math.sqrt(3 * s * math.log(1 / delta)) / epsilon, rel=1e-9)
     price = total_price(releases)

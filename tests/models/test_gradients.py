@@ -119,7 +119,7 @@ def test_true_beta_is_a_fixed_point_in_population(model):
 
 @pytest.mark.parametrize("model", MIXTURES, ids=lambda m: m.name)
 def test_printed_weight_has_another_fixed_point(model):
-    """Erratum E1: with tanh(t/2), the paper's exponent, the true β is far from a fixed point; with tanh(t) it is one."""
+    """Erratum E1: with tanh(t/2), the paper's exponent, the true β is no fixed point; with tanh(t) it is one."""
     rng = np.random.default_rng(12)
     beta = np.array([0.6, -0.4, 0.3, 0.0, 0.0])
     X, y = draw(model, beta, 200_000, rng)

@@ -58,7 +58,6 @@ def test_zcdp_delta_is_the_minimum_over_orders(rho, ratio):
     assert zcdp_delta(rho, epsilon) <= math.exp(on_grid) * (1 + 1e-9)
 
 
-@pytest.mark.xfail(strict=True, reason="search interval misses the best order for epsilon <= rho: safe, but loose")
 @pytest.mark.parametrize(("rho", "epsilon"), [(1e-4, 1e-4), (1e-6, 0.0), (1e-8, 2e-8), (0.01, 0.001)])
 def test_zcdp_conversion_is_optimal_below_rho(rho, epsilon):
     a = ORDERS

@@ -150,25 +150,17 @@ def test_a_price_that_is_not_positive_is_refused(ask, rho):
 
 @pytest.mark.parametrize(
     "ask",
-    [
-        pytest.param(
-            QUESTIONS[name],
-            marks=pytest.mark.xfail(strict=True, reason="ZeroDivisionError: the scale is computed before the check"),
-            id=name,
-        )
-        for name in ("measure", "select")
-    ]
+    [pytest.param(QUESTIONS[name], id=name) for name in ("measure", "select")]
     + [pytest.param(lambda c, rho: c.peel(Sum(), 2, math.inf), id="peel")],
 )
 def test_a_price_of_zero_is_refused_in_words(ask):
     source = Watched(rows())
     c = curator(source)
-    with pytest.raises(ValueError, match="price of 'clipped sum' must be positive"):
+    with pytest.raises(ValueError, match="price of a question must be positive"):
         ask(c, 0.0)
     assert source.asked == []
 
 
-@pytest.mark.xfail(strict=True, reason="comparisons with nan are false, so an account of nan is without limit")
 @pytest.mark.parametrize(("epsilon", "delta"), [(math.nan, 1e-5), (1.0, math.nan)])
 def test_an_account_of_not_a_number_gives_nothing(epsilon, delta):
     source = Watched(rows())
@@ -301,7 +293,6 @@ def test_total_price_of_a_mix():
     assert total_price(exact) == Price(pytest.approx(0.7), gaussian=True)
 
 
-@pytest.mark.xfail(strict=True, reason="the dearest batch is chosen by rho alone, and its curve used for all")
 def test_a_gaussian_batch_does_not_hide_a_slightly_cheaper_other_one():
     """ρ = 0.0499 without the exact curve is worth a larger δ than ρ = 0.05 with it."""
     gaussian = Release("q", "Gaussian", Price(0.05, gaussian=True), 1.0, 1.0, 10, 0)
@@ -316,7 +307,6 @@ def test_a_batch_cannot_be_split_again():
         part.split(2)
 
 
-@pytest.mark.xfail(strict=True, reason="batches of two splits overlap, but are priced as if they were disjoint")
 def test_two_different_splits_of_a_table_are_not_disjoint():
     """Row 3 is in batch 1 of 2 and in batch 0 of 3: it pays twice, or the second split is refused."""
     c = curator()

@@ -73,11 +73,11 @@ def test_peeling_adds_the_stated_laplace_noise_to_the_chosen_values(noise):
     assert stats.kstest(errors / scale, stats.laplace.cdf).pvalue > FALSE_ALARM
 
 
-def test_peeling_draws_fresh_laplace_noise_for_the_arg_max(noise):
+def test_peeling_odds_are_those_of_laplace_noise(noise):
     """Two scores g scales apart, Laplace noise on each: the smaller wins with probability e^{-g}(2 + g)/4.
 
-    (The difference of two Laplace(1) variables has density (1 + |x|)e^{-|x|}/4.) One-round odds for k = 1; with s = 2
-    of three, fresh noise in round 2 gives the same odds between the two that are left, whatever won round 1.
+    (The difference of two Laplace(1) variables has density (1 + |x|)e^{-|x|}/4.) One round with s = 1; with s = 2
+    of three and a sure winner, round 2 gives the same odds between the two that are left.
     """
     g, scale, draws = 1.0, 0.25, 1_500
     smaller = math.exp(-g) * (2 + g) / 4
@@ -87,6 +87,23 @@ def test_peeling_draws_fresh_laplace_noise_for_the_arg_max(noise):
     v = np.array([1e3, g * scale, 0.0])
     lost = sum(mechanisms.noisy_hard_thresholding(noise, v, 2, scale)[2] != 0 for _ in range(draws))
     assert stats.binomtest(int(lost), draws, smaller).pvalue > FALSE_ALARM
+
+
+def test_peeling_draws_a_new_vector_each_round():
+    """Algorithm 1: s vectors of d, none used twice, then s for the values."""
+
+    class Spy(SeededNoise):
+        def laplace(self, values, scale):
+            out = super().laplace(values, scale)
+            drawn.append((out - values, scale))
+            return out
+
+    drawn: list = []
+    out = mechanisms.noisy_hard_thresholding(Spy(0), np.array([0.0, 1.0, 9.0, -9.0, 2.0]), 3, 0.5)
+    assert [len(noise) for noise, _ in drawn] == [5, 5, 5, 3]
+    assert {scale for _, scale in drawn} == {0.5}
+    assert len(np.unique(np.concatenate([noise for noise, _ in drawn]))) == 18
+    assert np.count_nonzero(out) == 3
 
 
 def test_peeling_selects_s_different_coordinates(noise):

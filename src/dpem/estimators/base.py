@@ -16,7 +16,7 @@ from dpem.algorithms.paper import PaperEM
 from dpem.algorithms.reference import ReferenceEM
 from dpem.algorithms.tight import Refine, Select, tight_em
 from dpem.estimators import checks
-from dpem.planning import Plan, paper_plan, plan, reference_plan
+from dpem.planning import Plan, arguments, paper_plan, plan, reference_plan
 from dpem.planning.plan import MODELS
 from dpem.planning.simulate import Model
 from dpem.privacy import Account, Budget, Curator, Guarantee, Noise, PrivateNoise, SeededNoise
@@ -69,16 +69,16 @@ class PrivateEM(BaseEstimator):
         """Check, plan, debit, ask. The order matters: nothing is debited on a refusal, nothing is asked before the
         debit.
         """
-        epsilon, delta = checks.privacy_parameters(self.epsilon, self.delta)
-        checks.optional_count("sparsity", self.sparsity)
-        checks.one_of("method", self.method, ("tight", "paper"))
+        epsilon, delta = arguments.privacy_parameters(self.epsilon, self.delta)
+        arguments.optional_count("sparsity", self.sparsity)
+        arguments.one_of("method", self.method, ("tight", "paper"))
         if self.budget is not None and not isinstance(self.budget, Budget):
             raise ValueError(f"budget must be a dpem.Budget or None, got {type(self.budget).__name__}.")
         X, y = checks.table(self, X, y, needs_y=self._needs_y, missing=self._missing)
         n, d = X.shape
         checks.warn_about_delta(delta, n)
-        fit_plan = self._plan(n, d, epsilon, delta)
         start = self._start(d)
+        fit_plan = self._plan(n, d, epsilon, delta)
         noise = self._noise(epsilon)
 
         if self.budget is not None:
@@ -105,11 +105,11 @@ class PrivateEM(BaseEstimator):
 
     def _plan(self, n: int, d: int, epsilon: float, delta: float) -> Plan:
         """Every setting of the fit, from public numbers: the sizes and the constructor's arguments."""
-        sigma, signal = checks.positive("sigma", self.sigma), checks.positive("signal", self.signal)
-        n_iter = checks.optional_count("n_iter", self.n_iter)
-        step = checks.optional_positive("step_size", self.step_size)
-        clip = checks.optional_positive("clip", self.clip)
-        sparsity = checks.sparsity_within(self.sparsity, d)
+        sigma, signal = arguments.positive("sigma", self.sigma), arguments.positive("signal", self.signal)
+        n_iter = arguments.optional_count("n_iter", self.n_iter)
+        step = arguments.optional_positive("step_size", self.step_size)
+        clip = arguments.optional_positive("clip", self.clip)
+        sparsity = arguments.sparsity_within(self.sparsity, d)
         common: dict[str, Any] = {
             "n": n,
             "d": d,
@@ -140,19 +140,19 @@ class PrivateEM(BaseEstimator):
         )
         if chosen.needs_start:
             raise ValueError(
-                f"start= is required at n={n}: a private start is predicted to fail at this size. {chosen.advice}"
+                f"start= is required at n={n}: a private start is predicted to fail at this size; {chosen.advice}."
             )
         if not chosen.feasible:
             warnings.warn(
                 f"the predicted error ({chosen.predicted_error:.2g}) is above half of the assumed signal "
-                f"({signal:g}): expect little more than noise. {chosen.advice}",
+                f"({signal:g}): expect little more than noise; {chosen.advice}.",
                 UserWarning,
                 stacklevel=4,
             )
         return chosen
 
     def _start(self, d: int) -> FloatArray | None:
-        return checks.start_vector(self.start, d, float(self.signal), zero_allowed=self._missing)
+        return checks.start_vector(self.start, d, arguments.positive("signal", self.signal), zero_allowed=self._missing)
 
     def _model(self) -> Model:
         return MODELS[self._model_name](float(self.sigma))
@@ -176,6 +176,10 @@ class PrivateEM(BaseEstimator):
         """Rows to apply the fitted model to."""
         rows, _ = checks.table(self, X, needs_y=False, missing=self._missing, reset=False)
         return rows
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """A refused fit has counted the columns, but has fitted nothing."""
+        return hasattr(self, "coef_")
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -1,10 +1,11 @@
-"""Refusals: one sentence each, before anything is planned, debited or asked. No message quotes a record."""
+"""Refusals of data: one sentence each, before anything is planned, debited or asked. No message quotes a record."""
 
 from __future__ import annotations
 
 import math
 import warnings
-from numbers import Integral, Real
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -12,50 +13,10 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, validate_data
 
+from dpem.planning import arguments
 from dpem.query import FloatArray
 
 _PIECE = 4096
-
-
-def privacy_parameters(epsilon: Any, delta: Any) -> tuple[float, float]:
-    """ε and δ as floats, or a refusal."""
-    if epsilon is None or delta is None:
-        raise ValueError("epsilon and delta must both be given: a privacy guarantee has no default.")
-    if not _is_number(epsilon) or math.isnan(epsilon) or epsilon <= 0:
-        raise ValueError(f"epsilon must be a positive number (inf for the non-private reference), got {epsilon!r}.")
-    if not _is_number(delta) or not 0 < delta < 1:
-        raise ValueError(f"delta must lie strictly between 0 and 1, got {delta!r}.")
-    return float(epsilon), float(delta)
-
-
-def positive(name: str, value: Any) -> float:
-    if not _is_number(value) or not 0 < value < math.inf:
-        raise ValueError(f"{name} must be a positive finite number, got {value!r}.")
-    return float(value)
-
-
-def optional_positive(name: str, value: Any) -> float | None:
-    return None if value is None else positive(name, value)
-
-
-def optional_count(name: str, value: Any) -> int | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-        raise ValueError(f"{name} must be a positive whole number or None, got {value!r}.")
-    return int(value)
-
-
-def one_of(name: str, value: Any, allowed: tuple[str, ...]) -> str:
-    if value not in allowed:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}; got {value!r}.")
-    return str(value)
-
-
-def sparsity_within(value: int | None, d: int) -> int | None:
-    if value is not None and value > d:
-        raise ValueError(f"sparsity must be between 1 and the number of columns ({d}), got {value}.")
-    return value
 
 
 def start_vector(start: Any, d: int, signal: float, *, zero_allowed: bool) -> FloatArray | None:
@@ -63,7 +24,7 @@ def start_vector(start: Any, d: int, signal: float, *, zero_allowed: bool) -> Fl
     if start is None:
         return None
     if isinstance(start, str):
-        one_of("start", start, ("equal",))
+        arguments.one_of("start", start, ("equal",))
         return np.full(d, signal / math.sqrt(d))
     try:
         vector = np.array(start, dtype=float)
@@ -98,25 +59,22 @@ def table(
         "ensure_min_samples": 2 if reset else 1,
         "reset": reset,
     }
-    try:
+    with _quoting_no_entry():
         if needs_y:
             X, y = validate_data(estimator, X, y, y_numeric=True, **options)
+            y = np.asarray(y, dtype=float)
         else:
             X, y = validate_data(estimator, X, **options), None
-    except ValueError as error:
-        if "could not convert" in str(error):  # scikit-learn would quote the entry
-            raise ValueError("X and y must be numeric: a text entry was found.") from None
-        raise
     _check_finite("X", X, missing_allowed=missing)
     if y is not None:
-        y = np.asarray(y, dtype=float)
         _check_finite("y", y[:, None], missing_allowed=False)
     return X, y
 
 
 def responses(y: Any, n: int) -> FloatArray:
     """Responses that go with n rows, for methods after fit."""
-    y = check_array(y, ensure_2d=False, dtype=np.float64, ensure_all_finite=False)
+    with _quoting_no_entry():
+        y = check_array(y, ensure_2d=False, dtype=np.float64, ensure_all_finite=False)
     if y.shape != (n,):
         raise ValueError(f"y must be a vector with one response for each of the {n} rows, got shape {y.shape}.")
     _check_finite("y", y[:, None], missing_allowed=False)
@@ -133,5 +91,23 @@ def _check_finite(name: str, values: NDArray[np.floating], *, missing_allowed: b
             raise ValueError(f"{name} contains NaN; every entry must be a number{hint}.")
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
+#: Messages of numpy and scikit-learn that quote entries, by a part of them, and what is said in their place.
+_QUOTING = {
+    "could not convert": "X and y must be numeric: a text entry was found.",
+    "Complex data not supported": "Complex data not supported: X and y must be real.",
+    "Expected 2D array": "X must be a table of rows and columns: Reshape your data with reshape(-1, 1) if it is one "
+    "column, with reshape(1, -1) if it is one row.",
+    "at least 1 dimension": "y must be a vector with one response for each row.",
+}
+
+
+@contextmanager
+def _quoting_no_entry() -> Iterator[None]:
+    """Replace messages that would quote an entry of the data."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        said = next((ours for theirs, ours in _QUOTING.items() if theirs in str(error)), None)
+        if said is None:
+            raise
+        raise ValueError(said) from None

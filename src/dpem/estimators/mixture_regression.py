@@ -79,9 +79,12 @@ class DPMixtureRegression(PrivateEM):
         check_is_fitted(self)
         return np.asarray(self._rows(X) @ self.coef_)
 
-    def predict_proba(self, X: Any, y: Any) -> FloatArray:
-        """Probability of components 0 and 1 for each row, given its response."""
-        return self.responsibilities(X, y)
+    def predict_proba(self, X: Any, y: Any = None) -> FloatArray:
+        """Probability of components 0 and 1 for each row, given its response; a half each without one."""
+        if y is not None:
+            return self.responsibilities(X, y)
+        check_is_fitted(self)
+        return np.full((len(self._rows(X)), 2), 0.5)
 
     def responsibilities(self, X: Any, y: Any) -> FloatArray:
         """The E-step: P(component | row, response), one column per component."""

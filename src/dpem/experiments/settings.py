@@ -6,10 +6,12 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from dpem.estimators import DPGaussianMixture, DPMissingRegression, DPMixtureRegression
+from dpem.planning import Plan
 from dpem.query import FloatArray
 
 ESTIMATORS = {
@@ -82,9 +84,14 @@ class Setting:
             errors.append(float(np.linalg.norm(beta + truth)))
         return min(errors)
 
+    def plan(self) -> Plan:
+        """The plan that :meth:`estimator` would make for itself."""
+        estimator = self.estimator(start=None if self.start_distance is None else "equal")
+        return estimator._plan(self.n, self.d, self.epsilon, self.delta)
+
     def estimator(self, **changes: object) -> DPGaussianMixture | DPMixtureRegression | DPMissingRegression:
         """The estimator with what the analyst assumes; seeded, so that a table can be repeated."""
-        arguments: dict[str, object] = {
+        arguments: dict[str, Any] = {
             "epsilon": self.epsilon,
             "delta": self.delta,
             "sparsity": None if self.dense else self.assumed_sparsity or self.s,
@@ -99,14 +106,14 @@ def fit_error(setting: Setting, X: FloatArray, y: FloatArray | None, **changes: 
     """Error of one seeded fit."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        return setting.error(setting.estimator(**changes).fit(X, y).coef_)  # type: ignore[arg-type]
+        return setting.error(setting.estimator(**changes).fit(X, y).coef_)
 
 
 Changes = Callable[[np.random.Generator], dict[str, object]]
 
 
 def repeat(setting: Setting, reps: int, fits: dict[str, Changes]) -> dict[str, FloatArray]:
-    """Errors of several kinds of fit on the same ``reps`` tables. Each entry of ``fits`` gives the changed arguments."""
+    """Errors of several kinds of fit on the same ``reps`` tables; an entry of ``fits`` gives the changed arguments."""
     out: dict[str, list[float]] = {name: [] for name in fits}
     for rep in range(reps):
         rng = np.random.default_rng(rep)

@@ -103,7 +103,7 @@ class Pipeline:
             steps.append(Select(p.s, self._clip(knobs), step, shares["share_select"] * unit))
         growth = np.power(float(knobs.growth), np.arange(knobs.n_refine))
         for price, norm in zip(growth / growth.sum(), self._norms(knobs.n_refine), strict=True):
-            steps.append(Refine(knobs.radius * norm, knobs.step, float(price) * shares["share_refine"] * unit))
+            steps.append(Refine(knobs.radius * float(norm), knobs.step, float(price) * shares["share_refine"] * unit))
         return tuple(steps)
 
     def _row_norm(self, k: int) -> float:

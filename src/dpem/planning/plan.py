@@ -14,6 +14,7 @@ from dpem.algorithms.paper import PaperEM
 from dpem.algorithms.reference import ReferenceEM
 from dpem.algorithms.tight import Refine, Screen, Select, Start, Step
 from dpem.models import GaussianMixture, MissingRegression, MixtureRegression
+from dpem.planning import arguments
 from dpem.planning.candidates import Knobs, Pipeline
 from dpem.planning.detection import detectable
 from dpem.planning.search import choose, estimate, one_thread
@@ -29,7 +30,7 @@ MODELS: dict[str, Callable[[float], Model]] = {
 #: A fit is called feasible if its predicted error is below this part of the signal.
 USEFUL = 0.5
 #: Dense tables wider than this are not rehearsed column by column; the plan is scaled from one of this width.
-WIDEST_DENSE = 60
+WIDEST_DENSE = 30
 
 
 @dataclass(frozen=True)
@@ -65,10 +66,13 @@ class Plan:
         return None if self.predicted_error is None else self.predicted_error <= USEFUL * self.signal
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and strings, for a file or a report."""
+        """Plain numbers and strings, for a file or a report; an infinite number is the string "inf", as in JSON there
+        is none.
+        """
         out = asdict(self)
-        out["steps"] = [{"step": type(step).__name__, **asdict(step)} for step in self.steps]
-        return out
+        out["steps"] = [{"kind": type(step).__name__, **asdict(step)} for step in self.steps]
+        plain: dict[str, Any] = _without_infinity(out)
+        return plain
 
     def __str__(self) -> str:
         size = "all coordinates" if self.sparsity is None else f"{self.sparsity} of {self.d} coordinates"
@@ -85,8 +89,16 @@ class Plan:
         if self.detectable is not None:
             lines.append(f"  detects     coefficients of {self.detectable:.3g} and more")
         if self.feasible is not None:
-            lines.append(f"  feasible    {'yes' if self.feasible else 'no'}{'. ' + self.advice if self.advice else ''}")
+            lines.append(f"  feasible    {'yes' if self.feasible else 'no'}{'; ' + self.advice if self.advice else ''}")
         return "\n".join(lines)
+
+
+def _without_infinity(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_infinity(part) for key, part in value.items()}
+    if isinstance(value, tuple | list):
+        return [_without_infinity(part) for part in value]
+    return "inf" if isinstance(value, float) and math.isinf(value) else value
 
 
 def _describe(step: Step | PaperEM | ReferenceEM) -> tuple[str, str]:
@@ -107,7 +119,6 @@ def _describe(step: Step | PaperEM | ReferenceEM) -> tuple[str, str]:
     return "reference", f"{step.n_iter} steps without noise: not private"
 
 
-@lru_cache(maxsize=64)
 def plan(
     model: str,
     *,
@@ -132,8 +143,39 @@ def plan(
     >>> p.feasible, p.predicted_error < 0.06
     (True, True)
     """
-    if model not in MODELS:
-        raise ValueError(f"model must be one of {', '.join(sorted(MODELS))}; got {model!r}.")
+    model = arguments.one_of("model", model, tuple(MODELS))
+    epsilon, delta = arguments.privacy_parameters(epsilon, delta)
+    d = arguments.count("d", d)
+    missing = arguments.fraction("missing", missing)
+    return _chosen(
+        model,
+        arguments.count("n", n),
+        d,
+        epsilon,
+        delta,
+        arguments.sparsity_within(sparsity, d),
+        arguments.positive("sigma", sigma),
+        arguments.positive("signal", signal),
+        missing if model == "missing-regression" else 0.0,
+        arguments.optional_distance("start_distance", start_distance),
+        fixed,
+    )
+
+
+@lru_cache(maxsize=64)
+def _chosen(
+    model: str,
+    n: int,
+    d: int,
+    epsilon: float,
+    delta: float,
+    sparsity: int | None,
+    sigma: float,
+    signal: float,
+    missing: float,
+    start_distance: float | None,
+    fixed: tuple[tuple[str, float], ...],
+) -> Plan:
     problem = Problem(MODELS[model](sigma), n, d, sparsity or d, signal, missing, start_distance)
     private_start = model != "missing-regression" and start_distance is None
     sparse = sparsity is not None and sparsity < d
@@ -180,7 +222,7 @@ def _advice(pipeline: Pipeline, knobs: Knobs, done: Plan) -> str:
     def useful(problem: Problem, epsilon: float) -> bool:
         rho = largest_price(epsilon, done.delta, gaussian=done.price.gaussian).rho
         trial = _narrowed(replace(pipeline, problem=problem))
-        return float(np.mean(estimate(trial, knobs, rho, most=4))) <= USEFUL * done.signal
+        return float(np.mean(estimate(trial, knobs, rho, most=3))) <= USEFUL * done.signal
 
     def smallest(works: Callable[[float], bool]) -> float | None:
         """The smallest factor 2^(i/2), i ≤ 24, at which it works, by bisection."""
@@ -200,4 +242,6 @@ def _advice(pipeline: Pipeline, knobs: Knobs, done: Plan) -> str:
         parts.append(f"about n = {float(f'{p.n * more_rows:.2g}'):,.0f}")
     if more_epsilon is not None:
         parts.append(f"about epsilon = {done.epsilon * more_epsilon:.2g}")
-    return f"It would be with {' or '.join(parts)}." if parts else "More rows or a larger epsilon alone would not help."
+    if not parts:
+        return "more rows or a larger epsilon alone would not help"
+    return f"a useful fit would take {' or '.join(parts)}"

@@ -15,15 +15,17 @@ from dpem.planning.candidates import GRID, Knobs, Pipeline
 from dpem.planning.simulate import Rehearsal, Twist
 from dpem.query import FloatArray
 
-#: Rows that may be drawn in all for each of the two stages; fewer tables when they are long.
-SEARCH_ROWS, CHECK_ROWS = 70_000, 140_000
+#: Entries that may be drawn in all for each of the two stages; fewer tables when they are large.
+SEARCH_SIZE, CHECK_SIZE = 900_000, 2_700_000
 SWEEPS = 2
 #: Tables longer than this get one sweep only.
 LONG = 10_000
-#: The search pretends that only this part of ρ is there, so that a selection that just succeeds is not good enough.
+#: While knobs are compared, only this part of ρ is there: a selection that just succeeds is not good enough.
 MARGIN = 0.8
 #: Weight of the tables that depart from the assumptions, against 1 for those that follow them.
 WEIGHT_OF_TWISTS = 1.0
+#: The knobs that decide whether selections succeed.
+SELECTING = ("share_select", "share_screen", "select_step", "entry", "residual")
 #: Fixed, so that the same question gives the same plan.
 SEED = 20_240_501
 
@@ -43,9 +45,10 @@ def one_thread() -> Iterator[None]:
 TWISTS = (Twist(decay=True), Twist(sigma=1.4), Twist(signal=0.7))
 
 
-def tables(pipeline: Pipeline, rows: int, least: int, most: int, seed: int) -> list[Rehearsal]:
-    """As many invented tables as ``rows`` allow, between ``least`` and ``most``, that follow the assumptions."""
-    count = max(least, min(most, rows // pipeline.problem.rows))
+def tables(pipeline: Pipeline, size: int, least: int, most: int, seed: int) -> list[Rehearsal]:
+    """As many invented tables as ``size`` allows, between ``least`` and ``most``, that follow the assumptions."""
+    p = pipeline.problem
+    count = max(least, min(most, size // (p.rows * (p.s + p.built) + 4 * p.d)))
     return [Rehearsal(pipeline.problem, seed + 10 * i) for i in range(count)]
 
 
@@ -55,10 +58,10 @@ class Judge:
     """
 
     def __init__(
-        self, pipeline: Pipeline, rho: float, first: Knobs, rows: int, least: int, most: int, seed: int
+        self, pipeline: Pipeline, rho: float, first: Knobs, size: int, least: int, most: int, seed: int
     ) -> None:
         self._pipeline, self._rho = pipeline, rho
-        straight = tables(pipeline, rows, least, most, seed)
+        straight = tables(pipeline, size, least, most, seed)
         share = max(1, len(straight) // len(TWISTS))
         groups = [straight]
         for t, twist in enumerate(TWISTS):
@@ -91,11 +94,11 @@ def choose(pipeline: Pipeline, rho: float) -> Knobs:
     look on other, more tables.
     """
     knobs = pipeline.first()
-    judge = Judge(pipeline, MARGIN * rho, knobs, SEARCH_ROWS, 3, 9, SEED)
+    judge = Judge(pipeline, MARGIN * rho, knobs, SEARCH_SIZE, 2, 9, SEED)
     knobs = _descend(judge, knobs, pipeline.knobs(), SWEEPS if pipeline.problem.rows <= LONG else 1)
-    selecting = [knob for knob in pipeline.knobs() if knob in ("share_select", "share_screen")]
+    selecting = [knob for knob in pipeline.knobs() if knob in SELECTING]
     if selecting:
-        judge = Judge(pipeline, rho, knobs, CHECK_ROWS, 6, 24, SEED + 1_000_000)
+        judge = Judge(pipeline, MARGIN * rho, knobs, CHECK_SIZE, 5, 24, SEED + 1_000_000)
         knobs = _descend(judge, knobs, selecting, 1)
     return knobs
 
@@ -127,8 +130,9 @@ def estimate(pipeline: Pipeline, knobs: Knobs, rho: float, most: int = 32) -> Fl
     Where n exceeds the rows that are built, the part of the squared error that is there without noise shrinks by
     rows/n.
     """
+    pipeline = replace(pipeline, problem=replace(pipeline.problem, final=True))
     p = pipeline.problem
-    fresh = tables(pipeline, CHECK_ROWS, min(6, most), most, SEED + 2_000_000)
+    fresh = tables(pipeline, CHECK_SIZE, min(6, most), most, SEED + 2_000_000)
     steps = pipeline.steps(knobs, rho)
     errors = np.array([rehearsal.error(steps) for rehearsal in fresh])
     if p.n > p.rows:

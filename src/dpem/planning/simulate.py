@@ -29,8 +29,8 @@ Model = GaussianMixture | MixtureRegression | MissingRegression
 #: Empty columns that are really built, beyond which they are drawn as scores.
 BUILT = 12
 #: Rows that are really built; with more, the predicted error is corrected. A private start of the regressions hangs on
-#: sampling error, so it gets more.
-ROWS, MORE_ROWS = 8_000, 20_000
+#: sampling error, so it gets more, and the final estimate more still.
+ROWS, MORE_ROWS, MOST_ROWS = 8_000, 20_000, 50_000
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,12 @@ class Problem:
     signal: float
     missing: float = 0.0
     start_distance: float | None = None
+    final: bool = False  # the estimate of the chosen plan, worth longer tables
 
     @property
     def rows(self) -> int:
         hard = isinstance(self.model, MixtureRegression) and self.start_distance is None
-        return min(self.n, MORE_ROWS if hard else ROWS)
+        return min(self.n, (MOST_ROWS if self.final else MORE_ROWS) if hard else ROWS)
 
     @property
     def built(self) -> int:

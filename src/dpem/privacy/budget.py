@@ -42,6 +42,8 @@ class Budget:
         """Charge one fit that is (ε, δ)-private and costs ``price``, or raise :class:`BudgetExceeded` and charge
         nothing.
         """
+        if not (epsilon > 0 and 0 < delta < 1 and price.rho > 0):
+            raise ValueError("a charge needs epsilon > 0, 0 < delta < 1 and a positive price.")
         with self._lock:
             if not self._fits([*self._charges, (epsilon, delta, price)]):
                 spent = self._spent(self._charges)

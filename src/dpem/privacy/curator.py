@@ -48,8 +48,11 @@ class Account:
     """
 
     def __init__(self, epsilon: float, delta: float) -> None:
+        if not (epsilon > 0 and 0 <= delta < 1):
+            raise ValueError(f"an account needs epsilon > 0 and 0 <= delta < 1, got {epsilon!r} and {delta!r}.")
         self.epsilon, self.delta = epsilon, delta
         self.releases: list[Release] = []
+        self.parts: int | None = None  # into how many disjoint batches the table was split
 
     def charge(self, release: Release) -> None:
         """Write the release down, or refuse it if the total would no longer convert to (ε, δ)."""
@@ -66,8 +69,10 @@ def total_price(releases: list[Release]) -> Price:
     """Prices of the whole table's releases, plus the dearest batch's."""
     whole = total(r.price for r in releases if r.batch is None)
     batches = {r.batch for r in releases if r.batch is not None}
-    dearest = [total(r.price for r in releases if r.batch == b) for b in batches]
-    return whole + max(dearest, key=lambda p: p.rho) if dearest else whole
+    each = [total(r.price for r in releases if r.batch == b) for b in batches]
+    if not each:
+        return whole
+    return whole + Price(max(p.rho for p in each), all(p.gaussian for p in each))
 
 
 class Curator:
@@ -102,6 +107,9 @@ class Curator:
         """Curators of disjoint batches, under the same account."""
         if self._batch is not None:
             raise ValueError("a batch cannot be split again.")
+        if self._account.parts not in (None, parts):
+            raise ValueError("a table can be split in one way only: batches of two splits overlap.")
+        self._account.parts = parts
         return [Curator(part, self._account, self._noise, batch=t) for t, part in enumerate(self._source.split(parts))]
 
     def sensitivity(self, query: Query, norm: str) -> float:
@@ -114,6 +122,7 @@ class Curator:
 
     def noise_scale(self, query: Query, rho: float) -> float:
         """Standard deviation of the noise :meth:`measure` would add. Public: it depends on no record."""
+        _check_price(rho)
         return 0.0 if math.isinf(rho) else mechanisms.gaussian_scale(self.sensitivity(query, "l2"), rho)
 
     def measure(self, query: Query, rho: float) -> FloatArray:
@@ -129,30 +138,41 @@ class Curator:
         """The k coordinates where |offset + step·mean| is largest, with Gumbel noise, at price ρ. ``offset`` and
         ``step`` are public.
         """
+        _check_price(rho)
         sensitivity = abs(step) * self.sensitivity(query, "linf")
         scale = 0.0 if math.isinf(rho) else mechanisms.top_k_scale(k, sensitivity, rho)
         self._debit(query, f"Gumbel top-{k}", Price(rho), sensitivity, scale)
         v = offset + step * self._mean(query)
-        magnitude = float(np.max(np.abs(offset))) + abs(step) * query.bound.size_linf
+        magnitude = _magnitude(query, offset, step)
         return mechanisms.noisy_top_k(self._noise, v, k, sensitivity, Price(rho), magnitude)
 
     def peel(
         self, query: Query, s: int, scale: float, *, offset: FloatArray | float = 0.0, step: float = 1.0
     ) -> FloatArray:
         """NoisyHT of offset + step·mean with Laplace noise of the given scale, at the price that scale has for this
-        query's bound.
+        query's bound (and for the rounding of the product and the sum).
         """
-        sensitivity = abs(step) * self.sensitivity(query, "linf")
+        rounding = 2 * float(np.finfo(float).eps) * _magnitude(query, offset, step)
+        sensitivity = abs(step) * self.sensitivity(query, "linf") + rounding
         price = mechanisms.peeling_price(s, sensitivity, scale)
         self._debit(query, f"Laplace peeling, {s} of {self.n_features}", price, sensitivity, scale)
         return mechanisms.noisy_hard_thresholding(self._noise, offset + step * self._mean(query), s, scale)
 
     def _debit(self, query: Query, mechanism: str, price: Price, sensitivity: float, scale: float) -> None:
-        if not price.rho > 0:
-            raise ValueError(f"the price of '{query.label}' must be positive, got {price.rho!r}.")
+        _check_price(price.rho)
         if math.isinf(sensitivity) and not math.isinf(price.rho):
             raise ValueError(f"'{query.label}' is not bounded in the norm that {mechanism} needs; it was not asked.")
         self._account.charge(Release(query.label, mechanism, price, sensitivity, scale, self.n_rows, self._batch))
 
     def _mean(self, query: Query) -> FloatArray:
         return self._source.total(query) / self.n_rows
+
+
+def _check_price(rho: float) -> None:
+    if not rho > 0:
+        raise ValueError(f"the price of a question must be positive, got {rho!r}.")
+
+
+def _magnitude(query: Query, offset: FloatArray | float, step: float) -> float:
+    """A public bound on the entries of offset + step·mean."""
+    return float(np.max(np.abs(offset))) + abs(step) * query.bound.size_linf

@@ -41,7 +41,7 @@ def noisy_top_k(
     """
     if math.isinf(price.rho):
         return np.argsort(-np.abs(v), kind="stable")[:k]
-    sensitivity = sensitivity + 2 * _ROUNDING * magnitude
+    sensitivity = sensitivity + 3 * _ROUNDING * magnitude
     b = top_k_scale(k, sensitivity, price.rho)
     return noise.top_k(np.abs(v) / b, k, sensitivity / b, price.rho)
 

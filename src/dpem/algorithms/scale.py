@@ -1,0 +1,51 @@
+"""Private sizes: the noise level σ, and the centre and spread of each column."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from dpem.models.scales import EDGES, CappedSquares, ColumnMoments, SizeHistogram
+from dpem.privacy import Curator
+from dpem.query import FloatArray
+
+
+def estimate_sigma(curator: Curator, *, signal: float, of_response: bool, rho: float) -> float:
+    """σ from the size of rows: a noisy histogram finds its order of magnitude, a capped mean square its value.
+
+    A row of the Gaussian mixture has mean square σ² + ‖β‖²/d on average, a response of the regressions has σ² + ‖β‖²;
+    the assumed signal is taken off. So in high dimension the mixture's σ hardly depends on the assumption, and the
+    regressions' does. A quarter of ρ goes to the histogram.
+    """
+    d = 1 if of_response else curator.n_features
+    largest = int(curator.select(SizeHistogram(of_response), 1, rho / 4)[0])
+    top = float(EDGES[min(largest, len(EDGES) - 1)])
+    cap = top * (1 + 4 / math.sqrt(2 * d))
+    square = float(curator.measure(CappedSquares(of_response, cap), 3 * rho / 4)[0])
+    variance = square - signal**2 / d
+    return math.sqrt(max(variance, 0.01 * top**2))
+
+
+class Columns(NamedTuple):
+    """Released centre and spread of each column, in the data's own units."""
+
+    centre: FloatArray
+    spread: FloatArray
+
+
+def column_scales(curator: Curator, low: FloatArray, high: FloatArray, rho: float) -> Columns:
+    """Centre and standard deviation of each column from one release of its moments; spreads below the noise are set
+    to it.
+    """
+    d = curator.n_features
+    query = ColumnMoments(low, high)
+    noise = curator.noise_scale(query, rho)
+    released = curator.measure(query, rho)
+    seen = np.clip(released[2 * d :] / 0.85, max(noise, 1 / curator.n_rows), 1.0)
+    mean = np.clip(released[:d] / seen, -1.0, 1.0)
+    variance = released[d : 2 * d] / 1.5 / seen - mean**2
+    smallest = max(noise, 1e-12)
+    middle, half = (low + high) / 2, (high - low) / 2
+    return Columns(middle + half * mean, half * np.sqrt(np.clip(variance, smallest, 1.0)))

@@ -1,0 +1,120 @@
+"""Private standardisation as a scikit-learn transformer."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted
+
+from dpem._version import __version__
+from dpem.algorithms.scale import column_scales
+from dpem.estimators import checks
+from dpem.planning import arguments
+from dpem.privacy import Account, Budget, Curator, Guarantee, PrivateNoise, SeededNoise, largest_price
+from dpem.query import FloatArray
+from dpem.sources import ArraySource
+
+
+class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+    """Centre and scale columns under differential privacy, with public bounds.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The privacy guarantee for replacing one row. Both must be given.
+    bounds : (low, high)
+        Public bounds of the columns: two numbers, or two vectors with one entry per column. Entries outside are
+        clipped for the estimate (not in what ``transform`` returns). They must not be computed from the data: use
+        what is known of the measurement.
+    budget : Budget or None
+        Debited before the data are asked.
+    random_state : int or None
+        None draws private noise; a seed is for simulations and **not private**.
+
+    Attributes
+    ----------
+    mean_, scale_ : arrays
+        Released centre and standard deviation of each column.
+    releases_, guarantee_
+        What was asked and its price; the statement.
+
+    Examples
+    --------
+    >>> from dpem import DPStandardScaler
+    >>> X = np.random.default_rng(0).normal(50, 10, size=(5000, 3))
+    >>> scaler = DPStandardScaler(epsilon=1.0, delta=1e-5, bounds=(0, 100)).fit(X)
+    >>> bool(np.all(np.abs(scaler.mean_ - 50) < 5))
+    True
+    """
+
+    def __init__(
+        self,
+        *,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        bounds: Any = None,
+        budget: Budget | None = None,
+        random_state: int | None = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.bounds = bounds
+        self.budget = budget
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Release the centre and spread of each column. NaN counts as missing. ``y`` is ignored."""
+        epsilon, delta = arguments.privacy_parameters(self.epsilon, self.delta)
+        X, _ = checks.table(self, X, needs_y=False, missing=True)
+        n, d = X.shape
+        low, high = self._bounds(d)
+        checks.warn_about_delta(delta, n)
+        price = largest_price(epsilon, delta, gaussian=True)
+        noise = PrivateNoise() if self.random_state is None else SeededNoise(self.random_state)
+        if not noise.private:
+            warnings.warn(
+                "random_state makes the noise repeatable: this fit is NOT private.", UserWarning, stacklevel=2
+            )
+        if self.budget is not None:
+            self.budget.debit(epsilon, delta, price)
+        account = Account(epsilon, delta)
+        columns = column_scales(Curator(ArraySource(X), account, noise), low, high, price.rho)
+        self.mean_, self.scale_ = columns.centre, columns.spread
+        self.releases_ = tuple(account.releases)
+        private = noise.private and math.isfinite(epsilon)
+        self.guarantee_ = Guarantee(epsilon, delta, "replace-one", "one row", self.releases_, private, __version__)
+        return self
+
+    def transform(self, X: Any) -> NDArray[np.floating]:
+        """(X − mean_) / scale_."""
+        check_is_fitted(self)
+        X, _ = checks.table(self, X, needs_y=False, missing=True, reset=False)
+        return np.asarray((X - self.mean_.astype(X.dtype)) / self.scale_.astype(X.dtype))
+
+    def inverse_transform(self, X: Any) -> NDArray[np.floating]:
+        """X · scale_ + mean_."""
+        check_is_fitted(self)
+        return np.asarray(np.asarray(X) * self.scale_ + self.mean_)
+
+    def _bounds(self, d: int) -> tuple[FloatArray, FloatArray]:
+        if self.bounds is None:
+            raise ValueError("bounds must be given: bounds=(low, high), public limits of the columns.")
+        try:
+            low, high = (np.broadcast_to(np.asarray(side, dtype=float), (d,)) for side in self.bounds)
+        except (TypeError, ValueError):
+            raise ValueError(f"bounds must be (low, high), two numbers or two vectors of length {d}.") from None
+        if not (np.isfinite(low).all() and np.isfinite(high).all() and (low < high).all()):
+            raise ValueError("bounds must be finite, with low below high in every column.")
+        return np.array(low), np.array(high)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.non_deterministic = True
+        tags.input_tags.allow_nan = True
+        return tags

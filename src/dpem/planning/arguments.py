@@ -1,0 +1,75 @@
+"""Refusals of arguments, one sentence each; shared by :func:`dpem.plan` and the estimators."""
+
+from __future__ import annotations
+
+import math
+from numbers import Integral, Real
+from typing import Any
+
+
+def privacy_parameters(epsilon: Any, delta: Any) -> tuple[float, float]:
+    """ε and δ as floats, or a refusal."""
+    if epsilon is None or delta is None:
+        raise ValueError("epsilon and delta must both be given: a privacy guarantee has no default.")
+    if not _is_number(epsilon) or math.isnan(epsilon) or epsilon <= 0:
+        raise ValueError(f"epsilon must be a positive number (inf for the non-private reference), got {epsilon!r}.")
+    if not _is_number(delta) or not 0 < delta < 1:
+        raise ValueError(f"delta must lie strictly between 0 and 1, got {delta!r}.")
+    return float(epsilon), float(delta)
+
+
+def positive(name: str, value: Any) -> float:
+    if not _is_number(value) or not 0 < value < math.inf:
+        raise ValueError(f"{name} must be a positive finite number, got {value!r}.")
+    return float(value)
+
+
+def optional_positive(name: str, value: Any) -> float | None:
+    return None if value is None else positive(name, value)
+
+
+def optional_distance(name: str, value: Any) -> float | None:
+    if value is None:
+        return None
+    if not _is_number(value) or not 0 <= value < math.inf:
+        raise ValueError(f"{name} must be a finite number that is not negative, or None, got {value!r}.")
+    return float(value)
+
+
+def fraction(name: str, value: Any) -> float:
+    if not _is_number(value) or not 0 <= value < 1:
+        raise ValueError(f"{name} must lie between 0 and 1, 1 excluded, got {value!r}.")
+    return float(value)
+
+
+def count(name: str, value: Any) -> int:
+    if not _is_count(value):
+        raise ValueError(f"{name} must be a positive whole number, got {value!r}.")
+    return int(value)
+
+
+def optional_count(name: str, value: Any) -> int | None:
+    if value is not None and not _is_count(value):
+        raise ValueError(f"{name} must be a positive whole number or None, got {value!r}.")
+    return None if value is None else int(value)
+
+
+def one_of(name: str, value: Any, allowed: tuple[str, ...]) -> str:
+    if not isinstance(value, str) or value not in allowed:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}; got {value!r}.")
+    return value
+
+
+def sparsity_within(value: Any, d: int) -> int | None:
+    value = optional_count("sparsity", value)
+    if value is not None and value > d:
+        raise ValueError(f"sparsity must be between 1 and the number of columns ({d}), got {value}.")
+    return value
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
