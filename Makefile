@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint core bench clean
+.PHONY: demo test core accuracy table1 bench clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -24,6 +24,12 @@ test: $(STAMP)         ## lint, types, rooms and every test
 
 core: $(STAMP)         ## tight against the paper's method from a given start, 20 repetitions
 	$(BIN)/python -m dpem.experiments.core
+
+accuracy: $(STAMP)     ## the accuracy table, 20 repetitions (about half an hour)
+	$(BIN)/python -m dpem.experiments.accuracy --out results/accuracy.csv
+
+table1: $(STAMP)       ## Breast Cancer Wisconsin as in the paper's Table 1, 50 splits
+	$(BIN)/python -m dpem.experiments.breast_cancer --out results/breast_cancer.csv
 
 bench: $(STAMP)        ## one EM iteration against BLAS a @ X
 	$(BIN)/python benchmarks/iteration.py

@@ -58,7 +58,8 @@ class Query(Protocol):
 
     ``sum(chunk)`` returns the float64 sum of the clipped contributions of the chunk's rows. It may add at most
     :data:`BLOCK` rows in the rows' dtype (``blocked = True``) or must add all of them in float64 (``blocked = False``).
-    A row whose contribution is not a finite number must contribute zero. ``label`` says in a few words what is asked.
+    Whatever a row contains, its
+    contribution must be finite and within the bound. ``label`` says in a few words what is asked.
     """
 
     @property

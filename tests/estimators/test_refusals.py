@@ -93,9 +93,13 @@ class TestArguments:
         assert "sparsity must be" in refused(estimator, X, y, sparsity=sparsity)
 
     @pytest.mark.parametrize("name", ["sigma", "signal"])
-    @pytest.mark.parametrize("value", [0, 0.0, -1.0, math.nan, math.inf, None, "1", True])
+    @pytest.mark.parametrize("value", [0, 0.0, -1.0, math.nan, math.inf, "1", True])
     def test_sigma_and_signal(self, estimator, name, value, X, y):
         assert f"{name} must be a positive finite number" in refused(estimator, X, y, **{name: value})
+
+    def test_what_cannot_be_estimated(self, estimator, X, y):
+        assert "signal must be a positive finite number" in refused(estimator, X, y, signal=None)
+        assert "method='paper' needs sigma=" in refused(estimator, X, y, sigma=None)
 
     @pytest.mark.parametrize("name", ["step_size", "clip"])
     @pytest.mark.parametrize("value", [0, -1.0, math.nan, math.inf, "1", True])

@@ -21,7 +21,7 @@ from dpem.sources import ArraySource
 
 ALL = (DPGaussianMixture, DPMixtureRegression, DPMissingRegression)
 ARGUMENTS = [
-    *("epsilon", "delta", "sparsity", "sigma", "signal", "method", "start"),
+    *("epsilon", "delta", "sparsity", "max_sparsity", "sigma", "signal", "method", "start"),
     *("n_iter", "step_size", "clip", "budget", "random_state"),
 ]
 

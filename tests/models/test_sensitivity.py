@@ -57,8 +57,7 @@ class Case:
 
     def contribution(self, x, y, dtype):
         X, Y = np.array([x], dtype=dtype), np.array([y], dtype=dtype)
-        with np.errstate(over="ignore"):  # that no record causes a warning is a test of its own
-            return self.query.sum(Chunk(X, Y if self.responds else None))
+        return self.query.sum(Chunk(X, Y if self.responds else None))
 
     def pool(self, dtype):
         """The constructed records, and 60 that are not made for this query: zeros, outliers, missing, mixed, random."""
@@ -182,18 +181,7 @@ def missing_regression_cases():
 
 
 CASES = [*gaussian_mixture_cases(), *mixture_regression_cases(), *missing_regression_cases()]
-
-
-def cases(broken=(), reason=""):
-    """Every case, those in ``broken`` expected to fail (and to be taken off the list once they no longer do)."""
-    mark = pytest.mark.xfail(strict=True, reason=reason)
-    return pytest.mark.parametrize(
-        "case",
-        [pytest.param(c, id=str(c), marks=mark if c.name in broken else ()) for c in CASES],
-    )
-
-
-for_each_case = cases()
+for_each_case = pytest.mark.parametrize("case", CASES, ids=str)
 
 
 def check(case, a, b):
@@ -252,7 +240,7 @@ def test_no_record_exceeds_the_bound(case, dtype):
     holds()
 
 
-@cases(["mr screening"], "ExceedanceQuery.sum lets np.square(y / spread) overflow at |y| > 1e154")
+@for_each_case
 def test_outliers_cause_no_warning(case):
     """A warning that depends on a record tells of it. (Warnings are errors here.)"""
     for x, y in case.pool(np.float64):
@@ -267,17 +255,10 @@ def test_infinite_entries_obey_the_bound(case, dtype, value):
     check_bad_values(case, dtype, value)
 
 
-@cases(
-    [
-        f"{model} {question}"
-        for model in ("gmm", "mr")
-        for question in ("gradient", "truncated", "screening", "moments")
-    ],
-    "0·NaN is NaN: a NaN entry reaches the sum, though a contribution that is no number must count as zero",
-)
+@for_each_case
 @DTYPES
 def test_entries_that_are_not_numbers_obey_the_bound(case, dtype):
-    """The contract of Query: a contribution that is not a finite number counts as zero."""
+    """The contract of Query: whatever a row contains, its contribution is finite and within the bound."""
     check_bad_values(case, dtype, NAN)
 
 

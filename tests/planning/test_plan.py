@@ -12,7 +12,10 @@ import pytest
 import dpem
 from dpem import DPGaussianMixture
 from dpem.experiments.settings import Setting
+from dpem.models import GaussianMixture
 from dpem.planning import paper_plan, reference_plan
+from dpem.planning.candidates import Knobs, Pipeline
+from dpem.planning.simulate import Problem
 
 MODELS = ("gaussian-mixture", "mixture-regression", "missing-regression")
 #: One small size, so that its plans are made once.
@@ -101,26 +104,25 @@ class TestEveryPlan:
         }
         assert set(back) == {f.name for f in dataclasses.fields(plan)}
 
-    def test_is_the_same_again(self, model, sparsity):
+    def test_is_the_same_again(self, model, sparsity, monkeypatch):
         """Made anew, past the cache, with numpy's global generator elsewhere."""
-        module = importlib.import_module("dpem.planning.plan")
         plan = small(model, sparsity=sparsity)
+        module = importlib.import_module("dpem.planning.plan")
+        monkeypatch.setattr(module, "_chosen", module._chosen.__wrapped__)
         np.random.seed(12345)
         before = np.random.get_state()[1].copy()
-        arguments = {"signal": 1.0, "missing": 0.0, "start_distance": None, "fixed": (), **SIZE, **GIVEN[model]}
-        again = module._chosen.__wrapped__(model=model, sparsity=sparsity, **arguments)
+        again = small(model, sparsity=sparsity)
         assert again is not plan
         assert again == plan
         np.testing.assert_array_equal(np.random.get_state()[1], before)
 
 
 def test_there_is_no_way_to_hand_it_data():
-    parameters = inspect.signature(dpem.plan).parameters
-    assert list(parameters) == [
-        *("model", "n", "d", "epsilon", "delta", "sparsity", "sigma", "signal", "missing", "start_distance", "fixed")
-    ]
+    parameters = set(inspect.signature(dpem.plan).parameters)
+    numbers = {"n", "d", "epsilon", "delta", "sparsity", "sigma", "signal", "missing", "start_distance"}
+    assert parameters - numbers <= {"model", "fixed", "trim", "spent"}
     for value in (np.zeros(3), [1.0, 2.0]):
-        for name in ("n", "d", "epsilon", "delta", "sparsity", "sigma", "signal", "missing", "start_distance"):
+        for name in sorted(numbers):
             with pytest.raises(ValueError, match="must"):
                 small("gaussian-mixture", **{name: value})
 
@@ -138,6 +140,17 @@ def test_pinned_settings_are_kept():
     refines = [step for step in plan.steps if type(step).__name__ == "Refine"]
     assert len(refines) == 4
     assert {step.step for step in refines} == {0.55}
+
+
+def test_any_number_of_refining_steps_can_be_paid_for():
+    problem = Problem(GaussianMixture(0.5), n=400, d=10, s=10, signal=1.0)
+    for count in (1, 8, 100, 5000):
+        steps = Pipeline(problem, private_start=False, sparse=False).steps(Knobs(n_refine=count, growth=8.0), rho=0.1)
+        assert len(steps) == count
+        assert min(step.rho for step in steps) > 0
+        assert math.fsum(step.rho for step in steps) == pytest.approx(0.1, rel=1e-12)
+        if count == 8:  # what the search may choose is left as it is
+            assert steps[1].rho == pytest.approx(8 * steps[0].rho)
 
 
 class TestHopeless:

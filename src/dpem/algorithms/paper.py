@@ -34,7 +34,7 @@ def high_dimensional_em(
     step: float,
     T: float,
 ) -> FloatArray:
-    """Algorithm 2 (and 3, 6, 7 for the three models): high-dimensional DP EM by noisy hard thresholding.
+    """Algorithm 2 (and 3, 5, 6 for the three models): high-dimensional DP EM by noisy hard thresholding.
 
     for t = 0 … N₀−1:  β^{t+0.5} = β^t + η·f_T(∇Q_{n/N₀}(β^t; β^t));   β^{t+1} = NoisyHT(β^{t+0.5}, ŝ, λ, ε, δ)
     """
@@ -59,7 +59,7 @@ def low_dimensional_em(
     step: float,
     T: float,
 ) -> FloatArray:
-    """Algorithm 5 (and 8, 9 for the regressions): low-dimensional DP EM by the Gaussian mechanism.
+    """Algorithm 4 (and 7, 8 for the regressions): low-dimensional DP EM by the Gaussian mechanism.
 
     for t = 0 … N₀−1:  β^{t+1} = β^t + η·f_T(∇Q_{n/N₀}(β^t; β^t)) + W_t,   W_t ~ N(0, 2η²d·λ²·log(1.25/δ)/ε²)
     """

@@ -6,6 +6,8 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+from scipy.optimize import brentq
+from scipy.special import ndtr
 
 from dpem.models.scales import EDGES, CappedSquares, ColumnMoments, SizeHistogram
 from dpem.privacy import Curator
@@ -17,15 +19,31 @@ def estimate_sigma(curator: Curator, *, signal: float, of_response: bool, rho: f
 
     A row of the Gaussian mixture has mean square σ² + ‖β‖²/d on average, a response of the regressions has σ² + ‖β‖²;
     the assumed signal is taken off. So in high dimension the mixture's σ hardly depends on the assumption, and the
-    regressions' does. A quarter of ρ goes to the histogram.
+    regressions' does. A quarter of ρ goes to the histogram. Responses are taken as normal, so their cap can be low.
     """
-    d = 1 if of_response else curator.n_features
     largest = int(curator.select(SizeHistogram(of_response), 1, rho / 4)[0])
     top = float(EDGES[min(largest, len(EDGES) - 1)])
-    cap = top * (1 + 4 / math.sqrt(2 * d))
+    d = 1 if of_response else curator.n_features
+    cap = 1.5 * top if of_response else top * (1 + 4 / math.sqrt(2 * d))
     square = float(curator.measure(CappedSquares(of_response, cap), 3 * rho / 4)[0])
-    variance = square - signal**2 / d
-    return math.sqrt(max(variance, 0.01 * top**2))
+    if of_response:
+        square = _uncapped(square, cap)
+    return math.sqrt(max(square - signal**2 / d, 0.01 * top**2))
+
+
+def _uncapped(mean: float, cap: float) -> float:
+    """The variance τ² of a normal variable y for which E min(y², cap²) is ``mean``."""
+
+    def excess(log_tau: float) -> float:
+        tau = math.exp(log_tau)
+        a = cap / tau
+        inside = ndtr(a) - ndtr(-a) - 2 * a * math.exp(-a * a / 2) / math.sqrt(2 * math.pi)
+        return float(tau**2 * inside + 2 * cap**2 * ndtr(-a) - mean)
+
+    low, high = math.log(cap) - 4, math.log(cap) + 2
+    if not excess(low) < 0 < excess(high):
+        return min(max(mean, 0.0), cap**2)
+    return math.exp(2 * float(brentq(excess, low, high)))
 
 
 class Columns(NamedTuple):

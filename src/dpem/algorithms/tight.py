@@ -106,7 +106,19 @@ class Refine:
         return State(beta, state.support)
 
 
-Step = Screen | Start | Select | Refine
+@dataclass(frozen=True)
+class Trim:
+    """Drop coefficients that the known noise level alone explains. Nothing is asked: it costs nothing."""
+
+    threshold: float
+    rho: float = 0.0
+
+    def __call__(self, curator: Curator, model: TightModel, state: State) -> State:
+        beta = np.where(np.abs(state.beta) > self.threshold, state.beta, 0.0)
+        return State(beta, np.flatnonzero(beta))
+
+
+Step = Screen | Start | Select | Refine | Trim
 
 
 def tight_em(

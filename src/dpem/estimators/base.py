@@ -14,12 +14,13 @@ from sklearn.utils import Tags
 from dpem._version import __version__
 from dpem.algorithms.paper import PaperEM
 from dpem.algorithms.reference import ReferenceEM
+from dpem.algorithms.scale import estimate_sigma
 from dpem.algorithms.tight import Refine, Select, tight_em
 from dpem.estimators import checks
 from dpem.planning import Plan, arguments, paper_plan, plan, reference_plan
 from dpem.planning.plan import MODELS
 from dpem.planning.simulate import Model
-from dpem.privacy import Account, Budget, Curator, Guarantee, Noise, PrivateNoise, SeededNoise
+from dpem.privacy import Account, Budget, Curator, Guarantee, Noise, PrivateNoise, SeededNoise, largest_price
 from dpem.query import FloatArray
 from dpem.sources import ArraySource
 
@@ -27,6 +28,9 @@ from dpem.sources import ArraySource
 START_DISTANCE = 0.5
 #: Part of the covariates assumed missing when settings are chosen; the true part would have to be paid for.
 ASSUMED_MISSING = 0.2
+
+#: Part of ρ that goes to σ when it is to be estimated.
+SIGMA_SHARE = 0.05
 
 
 class PrivateEM(BaseEstimator):
@@ -41,8 +45,9 @@ class PrivateEM(BaseEstimator):
         *,
         epsilon: float | None = None,
         delta: float | None = None,
-        sparsity: int | None = None,
-        sigma: float = 1.0,
+        sparsity: int | str | None = None,
+        max_sparsity: int | None = None,
+        sigma: float | None = 1.0,
         signal: float = 1.0,
         method: str = "tight",
         start: Any = None,
@@ -55,6 +60,7 @@ class PrivateEM(BaseEstimator):
         self.epsilon = epsilon
         self.delta = delta
         self.sparsity = sparsity
+        self.max_sparsity = max_sparsity
         self.sigma = sigma
         self.signal = signal
         self.method = method
@@ -70,21 +76,31 @@ class PrivateEM(BaseEstimator):
         debit.
         """
         epsilon, delta = arguments.privacy_parameters(self.epsilon, self.delta)
-        arguments.optional_count("sparsity", self.sparsity)
         arguments.one_of("method", self.method, ("tight", "paper"))
         if self.budget is not None and not isinstance(self.budget, Budget):
             raise ValueError(f"budget must be a dpem.Budget or None, got {type(self.budget).__name__}.")
+        if self.sigma is None and self.method == "paper":
+            raise ValueError("method='paper' needs sigma=: the paper assumes that it is known.")
         X, y = checks.table(self, X, y, needs_y=self._needs_y, missing=self._missing)
         n, d = X.shape
         checks.warn_about_delta(delta, n)
         start = self._start(d)
-        fit_plan = self._plan(n, d, epsilon, delta)
+        signal = arguments.positive("signal", self.signal)
+        # A σ to be estimated is not known yet; half the signal stands in for it where the plan may refuse.
+        sigma = signal / 2 if self.sigma is None else arguments.positive("sigma", self.sigma)
+        fit_plan = self._plan(n, d, epsilon, delta, sigma)
         noise = self._noise(epsilon)
+        price = fit_plan.price if self.sigma is not None else largest_price(epsilon, delta, gaussian=False)
 
         if self.budget is not None:
-            self.budget.debit(epsilon, delta, fit_plan.price)
+            self.budget.debit(epsilon, delta, price)
         account = Account(epsilon, delta)
         curator = Curator(ArraySource(X, y), account, noise)
+        if self.sigma is None:
+            rho = SIGMA_SHARE * price.rho
+            sigma = estimate_sigma(curator, signal=signal, of_response=self._needs_y, rho=rho)
+            fit_plan = self._plan(n, d, epsilon, delta, sigma, spent=rho)
+        self.sigma_ = sigma
         state = tight_em(curator, self._model(), fit_plan.steps, start)  # type: ignore[arg-type]
 
         self.coef_ = state.beta
@@ -103,13 +119,15 @@ class PrivateEM(BaseEstimator):
         )
         return self
 
-    def _plan(self, n: int, d: int, epsilon: float, delta: float) -> Plan:
-        """Every setting of the fit, from public numbers: the sizes and the constructor's arguments."""
-        sigma, signal = arguments.positive("sigma", self.sigma), arguments.positive("signal", self.signal)
+    def _plan(self, n: int, d: int, epsilon: float, delta: float, sigma: float, spent: float = 0.0) -> Plan:
+        """Every setting of the fit, from public numbers: the sizes, the constructor's arguments, a σ that was paid
+        for.
+        """
+        signal = arguments.positive("signal", self.signal)
         n_iter = arguments.optional_count("n_iter", self.n_iter)
         step = arguments.optional_positive("step_size", self.step_size)
         clip = arguments.optional_positive("clip", self.clip)
-        sparsity = arguments.sparsity_within(self.sparsity, d)
+        sparsity, auto = arguments.sparsity(self.sparsity, self.max_sparsity, d)
         common: dict[str, Any] = {
             "n": n,
             "d": d,
@@ -129,7 +147,7 @@ class PrivateEM(BaseEstimator):
             if n < batches:
                 raise ValueError(f"method='paper' splits the rows into n_iter={batches} batches, but X has {n} rows.")
             return chosen
-        pinned = {"n_refine": n_iter, "step": step, "entry": None if clip is None else clip / self._entry_scale()}
+        pinned = {"n_refine": n_iter, "step": step, "entry": None if clip is None else clip / self._entry_scale(sigma)}
         chosen = plan(
             self._model_name,
             **common,
@@ -137,8 +155,10 @@ class PrivateEM(BaseEstimator):
             missing=ASSUMED_MISSING if self._missing else 0.0,
             start_distance=None if self.start is None else START_DISTANCE * signal,
             fixed=tuple((knob, value) for knob, value in pinned.items() if value is not None),
+            trim=auto,
+            spent=spent,
         )
-        if chosen.needs_start:
+        if chosen.needs_start and spent == 0:  # once σ has been paid for, the fit goes on and warns
             raise ValueError(
                 f"start= is required at n={n}: a private start is predicted to fail at this size; {chosen.advice}."
             )
@@ -155,9 +175,9 @@ class PrivateEM(BaseEstimator):
         return checks.start_vector(self.start, d, arguments.positive("signal", self.signal), zero_allowed=self._missing)
 
     def _model(self) -> Model:
-        return MODELS[self._model_name](float(self.sigma))
+        return MODELS[self._model_name](self.sigma_)
 
-    def _entry_scale(self) -> float:
+    def _entry_scale(self, sigma: float) -> float:
         """The unit in which plans state the clip of an entry."""
         return 1.0
 

@@ -24,10 +24,14 @@ class DPGaussianMixture(PrivateEM):
     epsilon, delta : float
         The privacy guarantee for replacing one row. Both must be given. ``epsilon=float("inf")`` is the non-private
         reference.
-    sparsity : int or None
-        Coefficients that may be non-zero; None for the low-dimensional algorithm, which releases all of them.
-    sigma : float
-        Standard deviation of the noise in the model. Assumed, not estimated: give what is publicly known.
+    sparsity : int, "auto" or None
+        Coefficients that may be non-zero; None for the low-dimensional algorithm, which releases all of them; "auto"
+        fits ``max_sparsity`` of them and drops those that the known noise level explains.
+    max_sparsity : int or None
+        With ``sparsity="auto"``: the most coefficients there may be.
+    sigma : float or None
+        Standard deviation of the noise in the model: what is publicly known of it. None spends a twentieth of the price
+        on estimating it (see ``sigma_``).
     signal : float
         Assumed length of the coefficient vector; settings are chosen for it. A wrong value costs accuracy, never
         privacy.
@@ -46,6 +50,8 @@ class DPGaussianMixture(PrivateEM):
     ----------
     coef_, support_ : arrays
         The coefficients, and the columns they may be non-zero on.
+    sigma_ : float
+        The noise level used: given, or released.
     plan_, releases_, guarantee_ : Plan, tuple of Release, Guarantee
         The settings, what was asked of the data and its price, and the statement to publish with the model.
     n_iter_, n_features_in_, feature_names_in_
@@ -106,5 +112,5 @@ class DPGaussianMixture(PrivateEM):
         rng = np.random.default_rng(random_state)
         return self._model().sample(self.coef_, n_samples, rng)  # type: ignore[arg-type, return-value]
 
-    def _entry_scale(self) -> float:
-        return float(self.sigma)
+    def _entry_scale(self, sigma: float) -> float:
+        return sigma

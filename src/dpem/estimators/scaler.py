@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.pipeline import Pipeline
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
@@ -16,7 +17,7 @@ from dpem._version import __version__
 from dpem.algorithms.scale import column_scales
 from dpem.estimators import checks
 from dpem.planning import arguments
-from dpem.privacy import Account, Budget, Curator, Guarantee, PrivateNoise, SeededNoise, largest_price
+from dpem.privacy import Account, Budget, Curator, Guarantee, PrivateNoise, SeededNoise, largest_price, together
 from dpem.query import FloatArray
 from dpem.sources import ArraySource
 
@@ -118,3 +119,19 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         tags.non_deterministic = True
         tags.input_tags.allow_nan = True
         return tags
+
+
+def pipeline_guarantee(pipeline: Pipeline) -> Guarantee:
+    """One guarantee for a fitted scikit-learn pipeline of private steps: everything its steps released, together.
+
+    Refuses a pipeline with a step that was fitted to the data but states no guarantee.
+    """
+    guarantees = []
+    for name, step in pipeline.steps:
+        if step is None or step == "passthrough":
+            continue
+        check_is_fitted(step)
+        if not isinstance(getattr(step, "guarantee_", None), Guarantee):
+            raise ValueError(f"step {name!r} of the pipeline states no guarantee, so neither can the whole.")
+        guarantees.append(step.guarantee_)
+    return together(guarantees)

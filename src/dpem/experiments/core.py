@@ -47,9 +47,7 @@ def main() -> None:
     parser.add_argument("--reps", type=int, default=20)
     reps = parser.parse_args().reps
     names = list(fits(SETTINGS[0]))
-    print(
-        f"start within 1/8, {reps} repetitions, mean (sd) of the error; d, s, epsilon as shown, sigma = 0.5, delta = 1/(2n)"
-    )
+    print(f"start within 1/8, {reps} repetitions, mean (sd) of the error; sigma = 0.5, delta = 1/(2n)")
     print(f"{'setting':<52} {'target':>7} " + " ".join(f"{name:>15}" for name in names))
     for setting in SETTINGS:
         errors = repeat(setting, reps, fits(setting))

@@ -87,7 +87,7 @@ class Setting:
     def plan(self) -> Plan:
         """The plan that :meth:`estimator` would make for itself."""
         estimator = self.estimator(start=None if self.start_distance is None else "equal")
-        return estimator._plan(self.n, self.d, self.epsilon, self.delta)
+        return estimator._plan(self.n, self.d, self.epsilon, self.delta, float(estimator.sigma or self.sigma))
 
     def estimator(self, **changes: object) -> DPGaussianMixture | DPMixtureRegression | DPMissingRegression:
         """The estimator with what the analyst assumes; seeded, so that a table can be repeated."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from dpem.models import kernels, weights
+from dpem.models import kernels
 from dpem.models.base import Clip, CoordinateQuery, IntArray, SupportQuery, float_below
 from dpem.models.screening import ExceedanceQuery, MomentQuery
 from dpem.query import Bound, FloatArray
@@ -42,7 +42,7 @@ class GaussianMixture:
 
         def run(X, y, out):  # type: ignore[no-untyped-def]
             kernels.coordinate_kernel(
-                weights.GAUSSIAN_MIXTURE, X, y, beta, self._constants, 1.0, float_below(T, X.dtype), out
+                kernels.GAUSSIAN_MIXTURE, X, y, beta, self._constants, 1.0, float_below(T, X.dtype), out
             )
 
         return CoordinateQuery(
@@ -62,7 +62,7 @@ class GaussianMixture:
     def on_support(self, beta: FloatArray, support: IntArray, radius: float) -> SupportQuery:
         """The whole gradient on a support, tanh(⟨β, y_i⟩/σ²)·y_iS − β_S, clipped in ℓ2 around the released β."""
         label = f"EM gradient on {len(support)} coordinates, centred, norm clipped at {radius:.4g}"
-        return SupportQuery(label, weights.GAUSSIAN_MIXTURE, beta, self._constants, support, beta[support], radius)
+        return SupportQuery(label, kernels.GAUSSIAN_MIXTURE, beta, self._constants, support, beta[support], radius)
 
     def screening(self, signal: float, s: int) -> ExceedanceQuery:
         """Rows with |y_j| beyond the point where a coordinate of size signal/√s becomes as likely as an empty one."""

@@ -1,12 +1,10 @@
 """Fused kernels: E-step weight, clip and accumulate, in one pass over the rows.
 
 Every model's gradient is a sum of *one scalar weight per record times the record* (plus, with missing covariates, a
-term on the support of β). A model states its weight as a small compiled function
-
-    weight(x, y, beta, p) -> (a, c)
-
-of a row, its response and the model's constants; ``c`` is the factor of the missing-entry term and 0 for the other
-models. The two factories below build the loops around it.
+term on the support of β). First come the weights, one small function per model, then the loops around them.
+``weight(kind, x, y, beta, p)`` returns (a, c): a·x on observed entries, c·β_j on missing ones (0 for models without
+them); ``p`` holds the model's constants, σ² first. A model is chosen by a number, and all is in one file, so that
+compiled code is kept between processes and never outlives a change of what it was compiled from.
 
 The clipping is done here and nowhere else, after the weight is known, so that the bound holds whatever a record
 contains: ``coordinate_kernel`` adds a·Π_T(x_j) with a clamped to [-A, A], so each entry is at most A·T;
@@ -20,8 +18,83 @@ import math
 import numpy as np
 from numba import njit, prange
 
-from dpem.models.weights import clamp, weight
 from dpem.query import BLOCK
+
+GAUSSIAN_MIXTURE, MIXTURE_REGRESSION, TRUNCATED_MIXTURE_REGRESSION, MISSING_REGRESSION = range(4)
+
+#: Sums may be reordered (they are slack-bounded either way), NaN keeps its meaning.
+compiled = njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+
+
+@njit(cache=True, nogil=True)
+def clamp(value, low, high):  # type: ignore[no-untyped-def]
+    """``value`` moved into [low, high]; not-a-number becomes 0."""
+    if value != value:
+        return 0.0
+    return min(max(value, low), high)
+
+
+@compiled
+def dot(x, beta):  # type: ignore[no-untyped-def]
+    """⟨β, x⟩ in float64. Reading the whole row also brings it into cache for the accumulation that follows."""
+    total = 0.0
+    for j in range(beta.shape[0]):
+        total += beta[j] * x[j]
+    return total
+
+
+@compiled
+def observed(x, beta):  # type: ignore[no-untyped-def]
+    """⟨β, z⊙x⟩ and ‖(1−z)⊙β‖² in one reading of the row."""
+    fitted = 0.0
+    hidden = 0.0
+    for j in range(beta.shape[0]):
+        missing = x[j] != x[j]
+        fitted += 0.0 if missing else beta[j] * x[j]
+        hidden += beta[j] * beta[j] if missing else 0.0
+    return fitted, hidden
+
+
+@compiled
+def gaussian_mixture(x, y, beta, p):  # type: ignore[no-untyped-def]
+    """a = E[z | y] = tanh(⟨β, y⟩/σ²): the paper's 2w − 1 with the factor 2 it lost (erratum E1)."""
+    return math.tanh(dot(x, beta) / p[0]), 0.0
+
+
+@compiled
+def mixture_regression(x, y, beta, p):  # type: ignore[no-untyped-def]
+    """a = E[z | x, y]·y − ⟨β, x⟩: the residual from the expected response (errata E1 and E2 corrected)."""
+    fitted = dot(x, beta)
+    return math.tanh(y * fitted / p[0]) * y - fitted, 0.0
+
+
+@compiled
+def truncated_mixture_regression(x, y, beta, p):  # type: ignore[no-untyped-def]
+    """The same with the paper's truncation, T = p[1]: Π_T of the response and of the fitted value, each on its own."""
+    fitted = dot(x, beta)
+    return math.tanh(y * fitted / p[0]) * clamp(y, -p[1], p[1]) - clamp(fitted, -p[1], p[1]), 0.0
+
+
+@compiled
+def missing_regression(x, y, beta, p):  # type: ignore[no-untyped-def]
+    """σ² times the observed-data score: a = σ²r/v if observed, c = (σ²/v)(r²/v − 1) if missing (erratum E3)."""
+    fitted, hidden = observed(x, beta)
+    r = y - fitted
+    v = p[0] + hidden
+    return p[0] * r / v, p[0] / v * (r * r / v - 1.0)
+
+
+@compiled
+def weight(kind, x, y, beta, p):  # type: ignore[no-untyped-def]
+    """The weight of the model that ``kind`` names."""
+    if kind == GAUSSIAN_MIXTURE:
+        return gaussian_mixture(x, y, beta, p)
+    if kind == MIXTURE_REGRESSION:
+        return mixture_regression(x, y, beta, p)
+    if kind == TRUNCATED_MIXTURE_REGRESSION:
+        return truncated_mixture_regression(x, y, beta, p)
+    return missing_regression(x, y, beta, p)
+
 
 #: Rows per task of a parallel kernel: each task has its own float64 sum, and tasks are added in order.
 TASK = 16 * BLOCK
@@ -49,8 +122,8 @@ def coordinate_kernel(kind, X, y, beta, p, A, T, out):  # type: ignore[no-untype
                 a_i = X.dtype.type(clamp(a, -A, A))
                 for j in range(d):
                     x = row[j]
-                    x = T if x > T else x
-                    x = -T if x < -T else x
+                    x = x if x < T else T  # written so that not-a-number becomes T, and stays bounded
+                    x = x if x > -T else -T
                     acc[j] += a_i * x
             for j in range(d):
                 out[task, j] += acc[j]
@@ -75,8 +148,8 @@ def missing_kernel(kind, X, y, beta, p, A, T, c_low, c_high, out):  # type: igno
                 for j in range(d):
                     x = row[j]
                     missing = x != x
-                    x = T if x > T else x
-                    x = -T if x < -T else x
+                    x = x if x < T else T  # written so that not-a-number becomes T, and stays bounded
+                    x = x if x > -T else -T
                     acc[j] += c_i * b[j] if missing else a_i * x
             for j in range(d):
                 out[task, j] += acc[j]
@@ -129,8 +202,8 @@ def exceedance_kernel(X, g, low, high, base, out):  # type: ignore[no-untyped-de
                 for j in range(d):
                     x = row[j]
                     h = floor + slope * (x * x - start)
-                    h = kind(1.0) if h > kind(1.0) else h
-                    h = floor if h < floor else h
+                    h = h if h < kind(1.0) else kind(1.0)
+                    h = h if h > floor else floor
                     acc[j] += g_i * h
             for j in range(d):
                 out[task, j] += acc[j]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dpem.models import kernels, weights
+from dpem.models import kernels
 from dpem.models.base import Clip, CoordinateQuery, IntArray, SupportQuery, float_below
 from dpem.query import Bound, Chunk, FloatArray
 
@@ -44,7 +44,7 @@ class MissingRegression:
 
         def run(X, y, out):  # type: ignore[no-untyped-def]
             kernels.missing_kernel(
-                weights.MISSING_REGRESSION,
+                kernels.MISSING_REGRESSION,
                 X,
                 y,
                 beta,
@@ -65,11 +65,11 @@ class MissingRegression:
         """The whole score on a support, both terms together, clipped in ℓ2."""
         label = f"EM gradient on {len(support)} coordinates, norm clipped at {radius:.4g}"
         return SupportQuery(
-            label, weights.MISSING_REGRESSION, beta, np.array([self.sigma**2]), support, np.zeros(len(support)), radius
+            label, kernels.MISSING_REGRESSION, beta, np.array([self.sigma**2]), support, np.zeros(len(support)), radius
         )
 
     def truncated(self, beta: FloatArray, T: float) -> TruncatedScore:
-        """The paper's f_T (Algorithm 7), with K as the paper prints it (erratum E3)."""
+        """The paper's f_T (Algorithm 6), with K as the paper prints it (erratum E3)."""
         return TruncatedScore(beta, self.sigma, T, printed_covariance=True)
 
     def truncated_exact(self, beta: FloatArray, T: float) -> TruncatedScore:

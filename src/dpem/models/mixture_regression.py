@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from dpem.models import kernels, weights
+from dpem.models import kernels
 from dpem.models.base import Clip, CoordinateQuery, IntArray, SupportQuery, float_below
 from dpem.models.screening import ExceedanceQuery, MomentQuery
 from dpem.query import Bound, FloatArray
@@ -39,7 +39,7 @@ class MixtureRegression:
 
         def run(X, y, out):  # type: ignore[no-untyped-def]
             kernels.coordinate_kernel(
-                weights.MIXTURE_REGRESSION,
+                kernels.MIXTURE_REGRESSION,
                 X,
                 y,
                 beta,
@@ -52,7 +52,7 @@ class MixtureRegression:
         return CoordinateQuery(label, Bound.symmetric(linf=size, l2=math.sqrt(beta.shape[0]) * size), run)
 
     def truncated(self, beta: FloatArray, T: float) -> CoordinateQuery:
-        """The paper's f_T (Algorithm 6): Π_T of y, of x and of ⟨x, β⟩ separately, with the corrected weight 2w − 1.
+        """The paper's f_T (Algorithm 5): Π_T of y, of x and of ⟨x, β⟩ separately, with the corrected weight 2w − 1.
 
         *Lemma.* ℓ∞ sensitivity 2T² (the paper prints 4T²), ℓ2 sensitivity 2√d·T². *Proof.* The sign of
         tanh(y⟨β,x⟩/σ²)·Π_T(y) is the sign of ⟨β, x⟩, so the weight is the difference of two numbers of that same sign
@@ -62,7 +62,7 @@ class MixtureRegression:
 
         def run(X, y, out):  # type: ignore[no-untyped-def]
             kernels.coordinate_kernel(
-                weights.TRUNCATED_MIXTURE_REGRESSION,
+                kernels.TRUNCATED_MIXTURE_REGRESSION,
                 X,
                 y,
                 beta,
@@ -85,7 +85,7 @@ class MixtureRegression:
         """The whole gradient on a support, a_i·x_iS, clipped in ℓ2."""
         label = f"EM gradient on {len(support)} coordinates, norm clipped at {radius:.4g}"
         return SupportQuery(
-            label, weights.MIXTURE_REGRESSION, beta, np.array([self.sigma**2]), support, np.zeros(len(support)), radius
+            label, kernels.MIXTURE_REGRESSION, beta, np.array([self.sigma**2]), support, np.zeros(len(support)), radius
         )
 
     def screening(self, signal: float, s: int) -> ExceedanceQuery:
@@ -103,7 +103,8 @@ class MixtureRegression:
         spread = math.hypot(signal, self.sigma)
 
         def g(y: FloatArray) -> FloatArray:
-            return np.clip(np.square(y / spread) - 1.0, -1.0, 1.0)
+            size = np.minimum(np.abs(y) / spread, 2.0)  # beyond √2 the clip holds anyway, and a square could overflow
+            return np.clip(np.square(size) - 1.0, -1.0, 1.0)
 
         return g
 

@@ -81,8 +81,9 @@ class MomentQuery:
     def sum(self, chunk: Chunk) -> FloatArray:
         rows = np.asarray(chunk.X[:, self.support], dtype=float)
         norm = np.sqrt(np.einsum("ij,ij->i", rows, rows))
-        rows = np.where(np.isfinite(norm)[:, None], rows, 0.0)
-        rows *= np.minimum(1.0, self.radius / np.maximum(norm, np.finfo(float).tiny))[:, None]
+        usable = np.isfinite(norm)
+        scale = np.minimum(1.0, self.radius / np.where(usable & (norm > 0), norm, 1.0))
+        rows = np.where(usable[:, None], rows * scale[:, None], 0.0)
         if self.response is None:
             matrix = rows.T @ rows
         else:

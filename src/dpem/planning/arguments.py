@@ -67,6 +67,21 @@ def sparsity_within(value: Any, d: int) -> int | None:
     return value
 
 
+def sparsity(value: Any, most: Any, d: int) -> tuple[int | None, bool]:
+    """Coefficients that may be non-zero, and whether small ones are dropped at the end (sparsity="auto")."""
+    if isinstance(value, str):
+        if value != "auto":
+            raise ValueError(f'sparsity must be a positive whole number, "auto" or None, got {value!r}.')
+        if most is None:
+            raise ValueError('sparsity="auto" needs max_sparsity=: the most coefficients there may be.')
+        if not _is_count(most) or most > d:
+            raise ValueError(f"max_sparsity must be between 1 and the number of columns ({d}), got {most!r}.")
+        return int(most), True
+    if most is not None:
+        raise ValueError('max_sparsity goes with sparsity="auto" only.')
+    return sparsity_within(value, d), False
+
+
 def _is_count(value: Any) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1
 

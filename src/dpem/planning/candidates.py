@@ -54,6 +54,9 @@ GRID: dict[str, tuple[float, ...]] = {
     "start_radius": (0.8, 1.0, 1.2, 1.5),
 }
 
+#: Price of the last refining step over that of the first, at most; only a pinned number of steps comes near it.
+MOST_GROWTH = 1e9
+
 
 @dataclass(frozen=True)
 class Pipeline:
@@ -101,7 +104,8 @@ class Pipeline:
         if "share_select" in shares:
             step = knobs.select_step if "select_step" in used else 1.0
             steps.append(Select(p.s, self._clip(knobs), step, shares["share_select"] * unit))
-        growth = np.power(float(knobs.growth), np.arange(knobs.n_refine))
+        ratio = min(float(knobs.growth), MOST_GROWTH ** (1 / knobs.n_refine))
+        growth = np.power(ratio, np.arange(knobs.n_refine))
         for price, norm in zip(growth / growth.sum(), self._norms(knobs.n_refine), strict=True):
             steps.append(Refine(knobs.radius * float(norm), knobs.step, float(price) * shares["share_refine"] * unit))
         return tuple(steps)

@@ -34,6 +34,18 @@ def detectable(problem: Problem, steps: tuple[Step, ...]) -> float:
     return float(grid[reached[0]]) if reached.size else math.inf
 
 
+def trim_threshold(problem: Problem, steps: tuple[Step, ...]) -> float:
+    """What the largest of s coefficients that are really zero stays below, more often than not.
+
+    The last step's noise is known, and a coefficient's sampling error is about σ/√n; the largest of s such numbers is
+    about √(2·log 2s) standard deviations.
+    """
+    last = steps[-1]
+    assert isinstance(last, Refine)
+    noise = last.step * gaussian_scale(2 * last.radius / problem.n, last.rho)
+    return math.sqrt(2 * math.log(2 * problem.s)) * math.hypot(noise, problem.model.sigma / math.sqrt(problem.n))
+
+
 def _scores(problem: Problem, coefficients: FloatArray, T: float, residual: float) -> FloatArray:
     """Mean selection score of a coordinate with each coefficient, the other coefficients as assumed."""
     model = problem.model

@@ -12,11 +12,11 @@ import numpy as np
 
 from dpem.algorithms.paper import PaperEM
 from dpem.algorithms.reference import ReferenceEM
-from dpem.algorithms.tight import Refine, Screen, Select, Start, Step
+from dpem.algorithms.tight import Refine, Screen, Select, Start, Step, Trim
 from dpem.models import GaussianMixture, MissingRegression, MixtureRegression
 from dpem.planning import arguments
 from dpem.planning.candidates import Knobs, Pipeline
-from dpem.planning.detection import detectable
+from dpem.planning.detection import detectable, trim_threshold
 from dpem.planning.search import choose, estimate, one_thread
 from dpem.planning.simulate import Model, Problem
 from dpem.privacy import Price, largest_price
@@ -112,6 +112,8 @@ def _describe(step: Step | PaperEM | ReferenceEM) -> tuple[str, str]:
         if math.isfinite(step.clip.residual):
             clips += f", residuals at {step.clip.residual:.3g}"
         return "select", f"{step.s} coordinates, {clips}, {paid}"
+    if isinstance(step, Trim):
+        return "trim", f"coefficients up to {step.threshold:.3g}, which noise explains; free"
     if isinstance(step, Refine):
         return "refine", f"step {step.step:g}, norm clipped at {step.radius:.3g}, {paid}"
     if isinstance(step, PaperEM):
@@ -129,15 +131,18 @@ def plan(
     sparsity: int | None = None,
     sigma: float = 1.0,
     signal: float = 1.0,
-    missing: float = 0.1,
+    missing: float = 0.2,
     start_distance: float | None = None,
     fixed: tuple[tuple[str, float], ...] = (),
+    trim: bool = False,
+    spent: float = 0.0,
 ) -> Plan:
     """Choose the settings of a tight fit from public numbers alone, and predict its error. No data are read.
 
     ``start_distance`` says how far a given start may be from the truth; None means that no start is given. ``fixed``
     pins knobs (names and values of :class:`~dpem.planning.candidates.Knobs`) that the search would otherwise choose.
-    The same question gives the same plan.
+    ``trim`` drops small coefficients at the end (``sparsity`` is then the most there may be); ``spent`` is the part
+    of ρ already paid, for σ. The same question gives the same plan.
 
     >>> p = plan("gaussian-mixture", n=4000, d=1000, epsilon=0.5, delta=1e-4, sparsity=10, sigma=0.5)
     >>> p.feasible, p.predicted_error < 0.06
@@ -159,6 +164,8 @@ def plan(
         missing if model == "missing-regression" else 0.0,
         arguments.optional_distance("start_distance", start_distance),
         fixed,
+        trim,
+        arguments.optional_distance("spent", spent) or 0.0,
     )
 
 
@@ -175,23 +182,26 @@ def _chosen(
     missing: float,
     start_distance: float | None,
     fixed: tuple[tuple[str, float], ...],
+    trim: bool,
+    spent: float,
 ) -> Plan:
     problem = Problem(MODELS[model](sigma), n, d, sparsity or d, signal, missing, start_distance)
     private_start = model != "missing-regression" and start_distance is None
     sparse = sparsity is not None and sparsity < d
-    rho = largest_price(epsilon, delta, gaussian=not sparse)
+    price = largest_price(epsilon, delta, gaussian=not sparse and spent == 0)
+    rho = price.rho - spent
     pipeline = Pipeline(problem, private_start, sparse, fixed)
-    draft = Plan(model, "tight", n, d, epsilon, delta, sparsity, sigma, signal, missing, (), rho, needs_start=False)
+    draft = Plan(model, "tight", n, d, epsilon, delta, sparsity, sigma, signal, missing, (), price)
     with one_thread():
         stand_in = _narrowed(pipeline)
-        knobs = choose(stand_in, rho.rho)
-        errors = estimate(stand_in, knobs, rho.rho)
-        steps = pipeline.steps(knobs, rho.rho)
+        knobs = choose(stand_in, rho)
+        errors = estimate(stand_in, knobs, rho)
+        steps = pipeline.steps(knobs, rho)
         mean = float(np.mean(errors))
         low, high = np.quantile(errors, [0.1, 0.9])
         done = replace(
             draft,
-            steps=steps,
+            steps=(*steps, Trim(trim_threshold(problem, steps))) if trim else steps,
             predicted_error=mean,
             interval=(float(low), float(high)),
             detectable=detectable(problem, steps),

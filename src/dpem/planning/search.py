@@ -16,7 +16,7 @@ from dpem.planning.simulate import Rehearsal, Twist
 from dpem.query import FloatArray
 
 #: Entries that may be drawn in all for each of the two stages; fewer tables when they are large.
-SEARCH_SIZE, CHECK_SIZE = 900_000, 2_700_000
+SEARCH_SIZE, CHECK_SIZE = 700_000, 1_600_000
 SWEEPS = 2
 #: Tables longer than this get one sweep only.
 LONG = 10_000
@@ -94,11 +94,11 @@ def choose(pipeline: Pipeline, rho: float) -> Knobs:
     look on other, more tables.
     """
     knobs = pipeline.first()
-    judge = Judge(pipeline, MARGIN * rho, knobs, SEARCH_SIZE, 2, 9, SEED)
+    judge = Judge(pipeline, MARGIN * rho, knobs, SEARCH_SIZE, 2, 8, SEED)
     knobs = _descend(judge, knobs, pipeline.knobs(), SWEEPS if pipeline.problem.rows <= LONG else 1)
     selecting = [knob for knob in pipeline.knobs() if knob in SELECTING]
     if selecting:
-        judge = Judge(pipeline, MARGIN * rho, knobs, CHECK_SIZE, 5, 24, SEED + 1_000_000)
+        judge = Judge(pipeline, MARGIN * rho, knobs, CHECK_SIZE, 4, 16, SEED + 1_000_000)
         knobs = _descend(judge, knobs, selecting, 1)
     return knobs
 

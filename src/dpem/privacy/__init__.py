@@ -3,7 +3,7 @@
 from dpem.privacy.accounting import Price, largest_price
 from dpem.privacy.budget import Budget, BudgetExceeded
 from dpem.privacy.curator import Account, Curator, Release, total_price
-from dpem.privacy.guarantee import Guarantee
+from dpem.privacy.guarantee import Guarantee, together
 from dpem.privacy.noise import Noise, PrivateNoise, SeededNoise
 
 __all__ = [
@@ -18,5 +18,6 @@ __all__ = [
     "Release",
     "SeededNoise",
     "largest_price",
+    "together",
     "total_price",
 ]

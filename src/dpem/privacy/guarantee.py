@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dpem.privacy.curator import Release
+from dpem.privacy.accounting import total
+from dpem.privacy.curator import Release, total_price
 
 
 @dataclass(frozen=True)
@@ -35,3 +37,25 @@ class Guarantee:
         if not self.private:
             text = f"SIMULATION ONLY, NOT PRIVATE (seeded noise). With private noise it would be: {text}"
         return text
+
+
+def together(guarantees: Sequence[Guarantee]) -> Guarantee:
+    """One statement for several releases about the same rows: what they promise together.
+
+    ε's add, and δ's; or the prices add in zCDP and are converted at the added δ. Both hold, the smaller ε is stated.
+
+    >>> alone = Guarantee(0.5, 1e-5, "replace-one", "one row", (), True, "0")
+    >>> together([alone, alone]).epsilon
+    1.0
+    """
+    releases = tuple(release for guarantee in guarantees for release in guarantee.mechanisms)
+    delta = math.fsum(guarantee.delta for guarantee in guarantees)
+    epsilon = math.fsum(guarantee.epsilon for guarantee in guarantees)
+    if releases:
+        # Batches of different fits are different splits of the rows: a fit's own price is its worst batch's.
+        price = total(total_price(list(guarantee.mechanisms)) for guarantee in guarantees)
+        if all(guarantee.mechanisms for guarantee in guarantees):
+            epsilon = min(epsilon, price.epsilon(delta))
+    first = guarantees[0]
+    private = all(guarantee.private for guarantee in guarantees)
+    return Guarantee(epsilon, delta, first.neighbours, first.unit, releases, private, first.version)
