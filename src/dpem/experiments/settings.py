@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dpem.estimators import DPGaussianMixture, DPMissingRegression, DPMixtureRegression
-from dpem.planning import Plan
+from dpem.planning import Plan, plan
 from dpem.query import FloatArray
 
 ESTIMATORS = {
@@ -85,9 +85,19 @@ class Setting:
         return min(errors)
 
     def plan(self) -> Plan:
-        """The plan that :meth:`estimator` would make for itself."""
-        estimator = self.estimator(start=None if self.start_distance is None else "equal")
-        return estimator._plan(self.n, self.d, self.epsilon, self.delta, float(estimator.sigma or self.sigma))
+        """The plan for what the analyst assumes."""
+        return plan(
+            self.model,
+            n=self.n,
+            d=self.d,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            sparsity=None if self.dense else self.assumed_sparsity or self.s,
+            sigma=self.assumed_sigma or self.sigma,
+            signal=self.assumed_signal,
+            missing=self.missing,
+            start_distance=self.start_distance,
+        )
 
     def estimator(self, **changes: object) -> DPGaussianMixture | DPMixtureRegression | DPMissingRegression:
         """The estimator with what the analyst assumes; seeded, so that a table can be repeated."""
