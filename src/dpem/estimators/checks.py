@@ -81,6 +81,16 @@ def responses(y: Any, n: int) -> FloatArray:
     return np.asarray(y)
 
 
+def scaled(X: Any, d: int) -> NDArray[np.floating]:
+    """A table of d columns in a scaler's units, to be taken back; names of columns are not compared."""
+    with _quoting_no_entry():
+        X = check_array(X, dtype=[np.float64, np.float32], ensure_all_finite=False)
+    if X.shape[1] != d:
+        raise ValueError(f"X has {X.shape[1]} columns, but the scaler was fitted to {d}.")
+    _check_finite("X", X, missing_allowed=True)
+    return np.asarray(X)
+
+
 def _check_finite(name: str, values: NDArray[np.floating], *, missing_allowed: bool) -> None:
     for first in range(0, values.shape[0], _PIECE):
         piece = values[first : first + _PIECE]

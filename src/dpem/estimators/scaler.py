@@ -72,6 +72,8 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def fit(self, X: Any, y: Any = None) -> Self:
         """Release the centre and spread of each column. NaN counts as missing. ``y`` is ignored."""
         epsilon, delta = arguments.privacy_parameters(self.epsilon, self.delta)
+        if self.budget is not None and not isinstance(self.budget, Budget):
+            raise ValueError(f"budget must be a dpem.Budget or None, got {type(self.budget).__name__}.")
         X, _ = checks.table(self, X, needs_y=False, missing=True)
         n, d = X.shape
         low, high = self._bounds(d)
@@ -101,18 +103,30 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def inverse_transform(self, X: Any) -> NDArray[np.floating]:
         """X · scale_ + mean_."""
         check_is_fitted(self)
-        return np.asarray(np.asarray(X) * self.scale_ + self.mean_)
+        X = checks.scaled(X, len(self.mean_))
+        return np.asarray(X * self.scale_.astype(X.dtype) + self.mean_.astype(X.dtype))
 
     def _bounds(self, d: int) -> tuple[FloatArray, FloatArray]:
         if self.bounds is None:
             raise ValueError("bounds must be given: bounds=(low, high), public limits of the columns.")
         try:
-            low, high = (np.broadcast_to(np.asarray(side, dtype=float), (d,)) for side in self.bounds)
+            low, high = (np.asarray(side) for side in self.bounds)
         except (TypeError, ValueError):
-            raise ValueError(f"bounds must be (low, high), two numbers or two vectors of length {d}.") from None
+            low = high = np.empty(0)
+        if not all(side.dtype.kind in "iuf" and side.shape in ((), (d,)) for side in (low, high)):
+            raise ValueError(f"bounds must be (low, high), two numbers or two vectors of length {d}.")
+        low, high = (np.full(d, side, dtype=float) for side in (low, high))
         if not (np.isfinite(low).all() and np.isfinite(high).all() and (low < high).all()):
             raise ValueError("bounds must be finite, with low below high in every column.")
-        return np.array(low), np.array(high)
+        with np.errstate(over="ignore"):
+            middle, half = (low + high) / 2, (high - low) / 2
+        if not (np.isfinite(middle).all() and np.isfinite(half).all() and (half > 0).all()):
+            raise ValueError("bounds must have a middle and a width that are ordinary floating-point numbers.")
+        return low, high
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """A refused fit has counted the columns, but has released nothing."""
+        return hasattr(self, "mean_")
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

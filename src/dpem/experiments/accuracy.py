@@ -70,7 +70,12 @@ def fits(setting: Setting) -> dict[str, Changes]:
     return {
         "tight": lambda rng: {} if own_start is None else {"start": setting.start_near(rng, own_start)},
         "paper": lambda rng: {"method": "paper", "start": setting.start_near(rng, 1 / 8), **exact},
-        "non-private": lambda rng: {"epsilon": float("inf"), "start": setting.start_near(rng, 1 / 8), **exact},
+        "non-private": lambda rng: {
+            "epsilon": float("inf"),
+            "n_iter": 30,
+            "start": setting.start_near(rng, 1 / 8),
+            **exact,
+        },
     }
 
 

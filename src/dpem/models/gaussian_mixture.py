@@ -35,8 +35,8 @@ class GaussianMixture:
         """Σ tanh(⟨β, y_i⟩/σ²)·Π_T(y_i), to which the gradient adds −β once.
 
         *Lemma.* ℓ∞ sensitivity 2T, ℓ2 sensitivity 2√d·T. *Proof.* |tanh| ≤ 1 and |Π_T(y_ij)| ≤ T, so a contribution
-        lies in the cube [−T, T]^d, whose width is 2T and whose diameter is 2√d·T. Both are reached by y = ±T·1 when β
-        points along 1. ∎
+        lies in the cube [−T, T]^d, whose width is 2T and whose diameter is 2√d·T. Both are approached
+        by two records far out along β whose clipped entries are opposite corners of the cube. ∎
         """
         d, T = beta.shape[0], clip.entry
 

@@ -131,7 +131,7 @@ class TruncatedScore:
         size = np.maximum(2 * T2, b)
         if self.printed_covariance:
             width = np.where(b > 0, np.maximum(width, 5 * T2 - b), width)
-            size = np.maximum(size, 3 * T2 - b)
+            size = np.where(b > 0, np.maximum(size, 3 * T2 - b), size)
         return Bound(
             linf=float(width.max()),
             l2=float(np.linalg.norm(width)),

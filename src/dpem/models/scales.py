@@ -89,6 +89,7 @@ class ColumnMoments:
         root = math.sqrt(len(self.low))
         return Bound(linf=2.0, l2=2 * root, size_linf=1.5, size_l2=2 * root)
 
+    @np.errstate(over="ignore")
     def sum(self, chunk: Chunk) -> FloatArray:
         d = len(self.low)
         total = np.zeros(3 * d)

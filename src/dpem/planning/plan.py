@@ -17,7 +17,7 @@ from dpem.models import GaussianMixture, MissingRegression, MixtureRegression
 from dpem.planning import arguments
 from dpem.planning.candidates import Knobs, Pipeline
 from dpem.planning.detection import detectable, trim_threshold
-from dpem.planning.search import choose, estimate, one_thread
+from dpem.planning.search import choose, estimate, one_thread, rough_error
 from dpem.planning.simulate import Model, Problem
 from dpem.privacy import Price, largest_price
 
@@ -232,7 +232,7 @@ def _advice(pipeline: Pipeline, knobs: Knobs, done: Plan) -> str:
     def useful(problem: Problem, epsilon: float) -> bool:
         rho = largest_price(epsilon, done.delta, gaussian=done.price.gaussian).rho
         trial = _narrowed(replace(pipeline, problem=problem))
-        return float(np.mean(estimate(trial, knobs, rho, most=3))) <= USEFUL * done.signal
+        return rough_error(trial, knobs, rho) <= USEFUL * done.signal
 
     def smallest(works: Callable[[float], bool]) -> float | None:
         """The smallest factor 2^(i/2), i ≤ 24, at which it works, by bisection."""

@@ -124,7 +124,7 @@ def _neighbour(knobs: Knobs, knob: str, direction: int) -> Knobs | None:
     return replace(knobs, **{knob: value})
 
 
-def estimate(pipeline: Pipeline, knobs: Knobs, rho: float, most: int = 32) -> FloatArray:
+def estimate(pipeline: Pipeline, knobs: Knobs, rho: float) -> FloatArray:
     """Errors of the chosen knobs on tables the search has not seen.
 
     Where n exceeds the rows that are built, the part of the squared error that is there without noise shrinks by
@@ -132,7 +132,7 @@ def estimate(pipeline: Pipeline, knobs: Knobs, rho: float, most: int = 32) -> Fl
     """
     pipeline = replace(pipeline, problem=replace(pipeline.problem, final=True))
     p = pipeline.problem
-    fresh = tables(pipeline, CHECK_SIZE, min(6, most), most, SEED + 2_000_000)
+    fresh = tables(pipeline, CHECK_SIZE, 6, 32, SEED + 2_000_000)
     steps = pipeline.steps(knobs, rho)
     errors = np.array([rehearsal.error(steps) for rehearsal in fresh])
     if p.n > p.rows:
@@ -140,3 +140,9 @@ def estimate(pipeline: Pipeline, knobs: Knobs, rho: float, most: int = 32) -> Fl
         sampling = np.array([rehearsal.error(noiseless) for rehearsal in fresh])
         errors = np.sqrt(np.maximum(errors**2 - sampling**2, 0.0) + sampling**2 * p.rows / p.n)
     return errors
+
+
+def rough_error(pipeline: Pipeline, knobs: Knobs, rho: float) -> float:
+    """Mean error on a few tables: enough to tell a useful fit from a hopeless one."""
+    steps = pipeline.steps(knobs, rho)
+    return float(np.mean([rehearsal.error(steps) for rehearsal in tables(pipeline, 1, 3, 3, SEED + 3_000_000)]))

@@ -17,7 +17,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from dpem.algorithms.tight import Step, tight_em
+from dpem.algorithms.state import State
+from dpem.algorithms.tight import Step
 from dpem.models import GaussianMixture, MissingRegression, MixtureRegression
 from dpem.privacy import Account, Curator, SeededNoise, mechanisms
 from dpem.privacy.accounting import Price
@@ -74,6 +75,7 @@ class Rehearsal:
     def __init__(self, problem: Problem, seed: int, twist: Twist = AS_ASSUMED) -> None:
         self.problem = problem
         self._seed = seed
+        self._states: dict[tuple[Step, ...], State] = {}
         rng = np.random.default_rng(seed)
         width = problem.s + problem.built
         self.beta = np.zeros(width)
@@ -99,12 +101,22 @@ class Rehearsal:
 
     def error(self, steps: Sequence[Step]) -> float:
         """‖β̂ − β‖ (up to sign, for mixtures) after the steps."""
-        curator = RehearsalCurator(self._source, self.problem, self._seed)
-        beta = tight_em(curator, self.problem.model, steps, self.start).beta  # type: ignore[arg-type]
+        beta = self._after(tuple(steps)).beta
         distance = float(np.linalg.norm(beta - self.beta))
         if not isinstance(self.problem.model, MissingRegression):
             distance = min(distance, float(np.linalg.norm(beta + self.beta)))
         return distance
+
+    def _after(self, steps: tuple[Step, ...]) -> State:
+        """The state after some steps. Each step has noise of its own, so plans that begin alike share that."""
+        if not steps:
+            beta = np.zeros_like(self.beta) if self.start is None else self.start
+            return State(beta, np.arange(len(beta)))
+        if steps not in self._states:
+            before = self._after(steps[:-1])
+            curator = RehearsalCurator(self._source, self.problem, self._seed + 3 * len(steps))
+            self._states[steps] = steps[-1](curator, self.problem.model, before)  # type: ignore[arg-type]
+        return self._states[steps]
 
 
 class RehearsalCurator(Curator):

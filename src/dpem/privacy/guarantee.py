@@ -48,6 +48,8 @@ def together(guarantees: Sequence[Guarantee]) -> Guarantee:
     >>> together([alone, alone]).epsilon
     1.0
     """
+    if not guarantees:
+        raise ValueError("there is no guarantee to state: nothing was released.")
     releases = tuple(release for guarantee in guarantees for release in guarantee.mechanisms)
     delta = math.fsum(guarantee.delta for guarantee in guarantees)
     epsilon = math.fsum(guarantee.epsilon for guarantee in guarantees)
