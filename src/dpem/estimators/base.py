@@ -14,7 +14,7 @@ from sklearn.utils import Tags
 from dpem._version import __version__
 from dpem.algorithms.paper import PaperEM
 from dpem.algorithms.reference import ReferenceEM
-from dpem.algorithms.scale import estimate_sigma
+from dpem.algorithms.scale import estimate_sigma, rows_for_sigma
 from dpem.algorithms.tight import Refine, Select, tight_em
 from dpem.estimators import checks
 from dpem.planning import Plan, arguments, paper_plan, plan, reference_plan
@@ -92,6 +92,11 @@ class PrivateEM(BaseEstimator):
         noise = self._noise(epsilon)
         price = fit_plan.price if self.sigma is not None else largest_price(epsilon, delta, gaussian=False)
 
+        if self.sigma is None and math.isfinite(epsilon):
+            needed = rows_for_sigma(d, of_response=self._needs_y, rho=SIGMA_SHARE * price.rho)
+            if n < needed:
+                raise ValueError(f"sigma=None needs about {needed} rows at this epsilon, X has {n}; give sigma=.")
+
         if self.budget is not None:
             self.budget.debit(epsilon, delta, price)
         account = Account(epsilon, delta)
@@ -136,6 +141,8 @@ class PrivateEM(BaseEstimator):
             "sigma": sigma,
             "signal": signal,
         }
+        if auto and (math.isinf(epsilon) or self.method == "paper"):
+            raise ValueError("sparsity='auto' goes with method='tight' and a finite epsilon only.")
         if math.isinf(epsilon):
             given = self.start is not None
             return reference_plan(self._model_name, **common, has_start=given, n_iter=n_iter, step=step)
