@@ -17,10 +17,14 @@ from dpem.sources import ArraySource
 
 
 def alternating(work: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """Best time of each piece of work, taken in turns so that a slow spell of the machine hits all of them."""
+    """Best time of each piece of work, taken in turns so that a slow spell of the machine hits all of them.
+
+    A pause before each: the threads of a BLAS call keep spinning for a while after it, on the cores the next needs.
+    """
     best = dict.fromkeys(work, float("inf"))
     for _ in range(repeats):
         for name, run in work.items():
+            time.sleep(0.15)
             start = time.perf_counter()
             run()
             best[name] = min(best[name], time.perf_counter() - start)

@@ -36,8 +36,8 @@ def clamp(value, low, high):  # type: ignore[no-untyped-def]
 
 @compiled
 def dot(x, beta):  # type: ignore[no-untyped-def]
-    """⟨β, x⟩ in float64. Reading the whole row also brings it into cache for the accumulation that follows."""
-    total = 0.0
+    """⟨β, x⟩ in their own dtype. Reading the whole row also brings it into cache for the accumulation that follows."""
+    total = beta[0] - beta[0]  # zero of the same dtype
     for j in range(beta.shape[0]):
         total += beta[j] * x[j]
     return total
@@ -46,12 +46,13 @@ def dot(x, beta):  # type: ignore[no-untyped-def]
 @compiled
 def observed(x, beta):  # type: ignore[no-untyped-def]
     """⟨β, z⊙x⟩ and ‖(1−z)⊙β‖² in one reading of the row."""
-    fitted = 0.0
-    hidden = 0.0
+    zero = beta[0] - beta[0]
+    fitted = zero
+    hidden = zero
     for j in range(beta.shape[0]):
         missing = x[j] != x[j]
-        fitted += 0.0 if missing else beta[j] * x[j]
-        hidden += beta[j] * beta[j] if missing else 0.0
+        fitted += zero if missing else beta[j] * x[j]
+        hidden += beta[j] * beta[j] if missing else zero
     return fitted, hidden
 
 
@@ -111,6 +112,7 @@ def n_tasks(n_rows: int) -> int:
 def coordinate_kernel(kind, X, y, beta, p, A, T, out):  # type: ignore[no-untyped-def]
     """Σ clamp(a_i, ±A)·Π_T(x_i) over all coordinates, one sum per task in ``out``. For rows without missing entries."""
     n, d = X.shape
+    b = beta.astype(X.dtype)
     has_y = y.shape[0] == n
     for task in prange(out.shape[0]):
         acc = np.zeros(d, dtype=X.dtype)
@@ -118,7 +120,7 @@ def coordinate_kernel(kind, X, y, beta, p, A, T, out):  # type: ignore[no-untype
             acc[:] = 0
             for i in range(first, min(n, first + BLOCK)):
                 row = X[i]
-                a, _ = weight(kind, row, y[i] if has_y else 0.0, beta, p)
+                a, _ = weight(kind, row, y[i] if has_y else 0.0, b, p)
                 a_i = X.dtype.type(clamp(a, -A, A))
                 for j in range(d):
                     x = row[j]
@@ -142,7 +144,7 @@ def missing_kernel(kind, X, y, beta, p, A, T, c_low, c_high, out):  # type: igno
             acc[:] = 0
             for i in range(first, min(n, first + BLOCK)):
                 row = X[i]
-                a, c = weight(kind, row, y[i], beta, p)
+                a, c = weight(kind, row, y[i], b, p)
                 a_i = X.dtype.type(clamp(a, -A, A))
                 c_i = X.dtype.type(clamp(c, c_low, c_high))
                 for j in range(d):

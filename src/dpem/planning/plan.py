@@ -15,7 +15,7 @@ from dpem.algorithms.reference import ReferenceEM
 from dpem.algorithms.tight import Refine, Screen, Select, Start, Step, Trim
 from dpem.models import GaussianMixture, MissingRegression, MixtureRegression
 from dpem.planning import arguments
-from dpem.planning.candidates import Knobs, Pipeline
+from dpem.planning.candidates import Pipeline
 from dpem.planning.detection import detectable, trim_threshold
 from dpem.planning.search import choose, estimate, one_thread, rough_error
 from dpem.planning.simulate import Model, Problem
@@ -209,7 +209,7 @@ def _chosen(
         if done.feasible:
             return done
         return replace(
-            done, needs_start=private_start and model == "mixture-regression", advice=_advice(pipeline, knobs, done)
+            done, needs_start=private_start and model == "mixture-regression", advice=_advice(pipeline, done)
         )
 
 
@@ -226,13 +226,16 @@ def _narrowed(pipeline: Pipeline) -> Pipeline:
     return replace(pipeline, problem=replace(p, d=WIDEST_DENSE, s=WIDEST_DENSE, n=n))
 
 
-def _advice(pipeline: Pipeline, knobs: Knobs, done: Plan) -> str:
-    """The smallest n, and the smallest ε, on a grid of factors √2, at which the same knobs would do."""
+def _advice(pipeline: Pipeline, done: Plan) -> str:
+    """The smallest n, and the smallest ε, on a grid of factors √2, at which the default knobs would do.
+
+    (Those chosen where nothing works are no guide to where something does.)
+    """
 
     def useful(problem: Problem, epsilon: float) -> bool:
         rho = largest_price(epsilon, done.delta, gaussian=done.price.gaussian).rho
         trial = _narrowed(replace(pipeline, problem=problem))
-        return rough_error(trial, knobs, rho) <= USEFUL * done.signal
+        return rough_error(trial, trial.first(), rho) <= USEFUL * done.signal
 
     def smallest(works: Callable[[float], bool]) -> float | None:
         """The smallest factor 2^(i/2), i ≤ 24, at which it works, by bisection."""
