@@ -18,7 +18,7 @@ from dpem.sources import ArraySource
 
 ALL = (DPGaussianMixture, DPMixtureRegression, DPMissingRegression)
 #: A fit that plans nothing.
-QUICK = {"epsilon": 0.5, "delta": 1e-5, "method": "paper", "sparsity": 2, "start": "equal"}
+QUICK = {"epsilon": 0.5, "delta": 1e-5, "method": "paper", "sparsity": 2, "sigma": 1.0, "start": "equal"}
 #: A fit that does; the sizes are few, so that it does so seldom.
 TIGHT = {"epsilon": 0.5, "delta": 1e-5, "sigma": 0.5, "start": "equal"}
 

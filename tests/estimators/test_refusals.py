@@ -16,7 +16,7 @@ MIXTURES = (DPGaussianMixture, DPMixtureRegression)
 REGRESSIONS = (DPMixtureRegression, DPMissingRegression)
 N, D = 60, 4
 #: Valid, and nothing to plan: whatever is refused is refused for what the test changes.
-VALID = {"epsilon": 0.5, "delta": 1e-5, "method": "paper", "sparsity": 2, "start": "equal"}
+VALID = {"epsilon": 0.5, "delta": 1e-5, "method": "paper", "sparsity": 2, "sigma": 1.0, "start": "equal"}
 
 
 class Untouchable(ArraySource):

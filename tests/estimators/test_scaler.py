@@ -294,7 +294,15 @@ class TestTransform:
 
 def mixture(**changes):
     """A fit that plans nothing."""
-    given = {"epsilon": 0.5, "delta": 2e-5, "method": "paper", "sparsity": 2, "start": "equal", "random_state": 1}
+    given = {
+        "epsilon": 0.5,
+        "delta": 2e-5,
+        "method": "paper",
+        "sparsity": 2,
+        "sigma": 1.0,
+        "start": "equal",
+        "random_state": 1,
+    }
     return DPGaussianMixture(**{**given, **changes})
 
 

@@ -34,12 +34,12 @@ EXPECTED_FAILURES: dict[str, dict[str, str]] = {
 }
 
 CHECKED = [
-    DPGaussianMixture(epsilon=1.0, delta=1e-3),
-    DPMixtureRegression(epsilon=1.0, delta=1e-3, start="equal"),
-    DPMissingRegression(epsilon=1.0, delta=1e-3),
-    DPGaussianMixture(epsilon=1.0, delta=1e-3, method="paper", sparsity=1, start="equal"),
-    DPMixtureRegression(epsilon=1.0, delta=1e-3, method="paper", sparsity=1, start="equal"),
-    DPMissingRegression(epsilon=1.0, delta=1e-3, method="paper", sparsity=1),
+    DPGaussianMixture(epsilon=1.0, delta=1e-3, sigma=1.0),
+    DPMixtureRegression(epsilon=1.0, delta=1e-3, sigma=1.0, start="equal"),
+    DPMissingRegression(epsilon=1.0, delta=1e-3, sigma=1.0),
+    DPGaussianMixture(epsilon=1.0, delta=1e-3, sigma=1.0, method="paper", sparsity=1, start="equal"),
+    DPMixtureRegression(epsilon=1.0, delta=1e-3, sigma=1.0, method="paper", sparsity=1, start="equal"),
+    DPMissingRegression(epsilon=1.0, delta=1e-3, sigma=1.0, method="paper", sparsity=1),
 ]
 
 

@@ -295,6 +295,6 @@ class TestRefusedBeforePaying:
 
     @pytest.mark.parametrize("changes", [{"epsilon": float("inf")}, {"method": "paper", "start": "equal"}])
     def test_auto_is_for_the_tight_method(self, changes):
-        arguments = {"epsilon": 0.5, "delta": 1e-4, "sparsity": "auto", "max_sparsity": 3, **changes}
+        arguments = {"epsilon": 0.5, "delta": 1e-4, "sparsity": "auto", "max_sparsity": 3, "sigma": 1.0, **changes}
         with pytest.raises(ValueError, match="sparsity='auto' goes with method='tight'"):
             DPGaussianMixture(**arguments).fit(np.random.default_rng(0).standard_normal((600, 12)))

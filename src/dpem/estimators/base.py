@@ -47,7 +47,7 @@ class PrivateEM(BaseEstimator):
         delta: float | None = None,
         sparsity: int | str | None = None,
         max_sparsity: int | None = None,
-        sigma: float | None = 1.0,
+        sigma: float | None = None,
         signal: float = 1.0,
         method: str = "tight",
         start: Any = None,

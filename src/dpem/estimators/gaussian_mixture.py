@@ -30,8 +30,8 @@ class DPGaussianMixture(PrivateEM):
     max_sparsity : int or None
         With ``sparsity="auto"``: the most coefficients there may be.
     sigma : float or None
-        Standard deviation of the noise in the model: what is publicly known of it. None spends a twentieth of the price
-        on estimating it (see ``sigma_``).
+        Standard deviation of the noise in the model: what is publicly known of it. None, the default, spends a
+        twentieth of the price on estimating it (see ``sigma_``).
     signal : float
         Assumed length of the coefficient vector; settings are chosen for it. A wrong value costs accuracy, never
         privacy.
