@@ -65,7 +65,8 @@ class SupportQuery:
     """The gradient on a support, each record's contribution centred and scaled into an ℓ2 ball of radius C.
 
     *Lemma.* Replacing a record moves the sum by at most 2C in ℓ2. *Proof.* Both contributions lie in a ball of radius
-    C around 0; ``centre`` is public (it was released before), so it is the same for both neighbours. ∎
+    C around 0; ``centre`` is public (it was released before), so it is the same for both neighbours. ∎ The norm is
+    computed in float64, from a sum of s squares: the ball that is really enforced is wider by at most s + 8 roundings.
     """
 
     label: str
@@ -85,7 +86,7 @@ class SupportQuery:
 
     @property
     def bound(self) -> Bound:
-        return Bound.symmetric(l2=self.radius)
+        return Bound.symmetric(l2=self.radius * rounded_up(len(self.support)))
 
     def sum(self, chunk: Chunk) -> FloatArray:
         def run(X: NDArray[np.floating], y: NDArray[np.floating], out: NDArray[np.floating]) -> None:
@@ -105,6 +106,11 @@ def per_task(
     out = np.zeros((kernels.n_tasks(chunk.X.shape[0]), width))
     run(chunk.X, y, out)
     return np.asarray(out.sum(axis=0))
+
+
+def rounded_up(terms: int) -> float:
+    """How much longer a vector of that many entries may be than the radius it was scaled to, in float64."""
+    return 1.0 + (terms + 8) * float(np.finfo(np.float64).eps)
 
 
 def float_below(value: float, dtype: np.dtype) -> np.floating:

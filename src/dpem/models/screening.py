@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dpem.models import kernels
-from dpem.models.base import IntArray, per_task
+from dpem.models.base import IntArray, per_task, rounded_up
 from dpem.query import Bound, Chunk, FloatArray
 
 
@@ -74,8 +74,9 @@ class MomentQuery:
 
     @property
     def bound(self) -> Bound:
-        l2 = (math.sqrt(2.0) if self.response is None else 2.0) * self.radius**2
-        return Bound(linf=l2, l2=l2, size_linf=self.radius**2, size_l2=self.radius**2)
+        square = (self.radius * rounded_up(len(self.support))) ** 2  # what the scaling really enforces
+        l2 = (math.sqrt(2.0) if self.response is None else 2.0) * square
+        return Bound(linf=l2, l2=l2, size_linf=square, size_l2=square)
 
     @np.errstate(over="ignore", invalid="ignore")
     def sum(self, chunk: Chunk) -> FloatArray:
