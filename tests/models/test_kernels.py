@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from dpem.models import GaussianMixture, MissingRegression, MixtureRegression, kernels
-from dpem.models.base import Clip, float_below
+from dpem.models.base import Clip
+from dpem.models.engines import float_below
 from dpem.query import BLOCK, Chunk
 
 SIGMA, T, C, BRACKET, RADIUS = 0.8, 1.5, 0.75, 2.0, 1.25  # exact in float32, so that clip levels are the same

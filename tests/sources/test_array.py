@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from dpem.models import GaussianMixture, MissingRegression, MixtureRegression
-from dpem.models.base import Clip, float_below
+from dpem.models.base import Clip
+from dpem.models.engines import float_below
 from dpem.query import BLOCK, Bound, Chunk
 from dpem.sources import ArraySource
 from dpem.sources import array as array_module

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpem.models import kernels
+from dpem.models.engines import engine_of
 from dpem.query import Bound, Chunk, FloatArray, Query
 
 IntArray = NDArray[np.intp]
@@ -49,15 +48,24 @@ class LatentModel(Protocol):
 
 @dataclass(frozen=True)
 class CoordinateQuery:
-    """All d coordinates of a gradient, each clipped: the question asked before selecting coordinates."""
+    """All d coordinates of a gradient, each clipped: the question asked before selecting coordinates.
+
+    A record adds clamp(a, ±residual)·Π_T(x_j), T = ``entry``; where x_j is missing and ``bracket`` is given, it adds
+    clamp(c, −1, bracket)·β_j. ``kind`` and ``constants`` say which weights a and c are meant.
+    """
 
     label: str
     bound: Bound
-    run: Callable[[NDArray[np.floating], NDArray[np.floating], NDArray[np.floating]], None] = field(repr=False)
+    kind: int = field(repr=False)
+    beta: FloatArray = field(repr=False)
+    constants: FloatArray = field(repr=False)
+    entry: float = field(repr=False)
+    residual: float = field(repr=False)
+    bracket: float | None = field(default=None, repr=False)
     blocked: bool = True
 
     def sum(self, chunk: Chunk) -> FloatArray:
-        return per_task(chunk, chunk.X.shape[1], self.run)
+        return engine_of(chunk.X).coordinate(self, chunk)
 
 
 @dataclass(frozen=True)
@@ -89,33 +97,9 @@ class SupportQuery:
         return Bound.symmetric(l2=self.radius * rounded_up(len(self.support)))
 
     def sum(self, chunk: Chunk) -> FloatArray:
-        def run(X: NDArray[np.floating], y: NDArray[np.floating], out: NDArray[np.floating]) -> None:
-            beta = self.beta[self.support]
-            kernels.support_kernel(self.kind, X, y, beta, self.constants, self.support, self.centre, self.radius, out)
-
-        return per_task(chunk, len(self.support), run)
-
-
-def per_task(
-    chunk: Chunk,
-    width: int,
-    run: Callable[[NDArray[np.floating], NDArray[np.floating], NDArray[np.floating]], None],
-) -> FloatArray:
-    """Run a parallel kernel on a chunk and add its tasks' sums in order."""
-    y = np.empty(0, dtype=chunk.X.dtype) if chunk.y is None else chunk.y
-    out = np.zeros((kernels.n_tasks(chunk.X.shape[0]), width))
-    run(chunk.X, y, out)
-    return np.asarray(out.sum(axis=0))
+        return engine_of(chunk.X).support(self, chunk)
 
 
 def rounded_up(terms: int) -> float:
     """How much longer a vector of that many entries may be than the radius it was scaled to, in float64."""
     return 1.0 + (terms + 8) * float(np.finfo(np.float64).eps)
-
-
-def float_below(value: float, dtype: np.dtype) -> np.floating:
-    """The largest number of ``dtype`` that is at most ``value``: a clip level that cannot round up past its bound."""
-    rounded = dtype.type(value)
-    if math.isfinite(value) and float(rounded) > value:
-        rounded = np.nextafter(rounded, dtype.type(-math.inf))
-    return rounded

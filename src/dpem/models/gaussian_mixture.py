@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from dpem.models import kernels
-from dpem.models.base import Clip, CoordinateQuery, IntArray, SupportQuery, float_below
+from dpem.models.base import Clip, CoordinateQuery, IntArray, SupportQuery
 from dpem.models.screening import ExceedanceQuery, MomentQuery
 from dpem.query import Bound, FloatArray
 
@@ -39,14 +39,14 @@ class GaussianMixture:
         by two records far out along β whose clipped entries are opposite corners of the cube. ∎
         """
         d, T = beta.shape[0], clip.entry
-
-        def run(X, y, out):  # type: ignore[no-untyped-def]
-            kernels.coordinate_kernel(
-                kernels.GAUSSIAN_MIXTURE, X, y, beta, self._constants, 1.0, float_below(T, X.dtype), out
-            )
-
         return CoordinateQuery(
-            f"EM gradient, entries clipped at {T:.4g}", Bound.symmetric(linf=T, l2=math.sqrt(d) * T), run
+            f"EM gradient, entries clipped at {T:.4g}",
+            Bound.symmetric(linf=T, l2=math.sqrt(d) * T),
+            kernels.GAUSSIAN_MIXTURE,
+            beta,
+            self._constants,
+            entry=T,
+            residual=1.0,
         )
 
     def truncated(self, beta: FloatArray, T: float) -> CoordinateQuery:

@@ -1,10 +1,10 @@
 """Fused kernels: E-step weight, clip and accumulate, in one pass over the rows.
 
 Every model's gradient is a sum of *one scalar weight per record times the record* (plus, with missing covariates, a
-term on the support of β). First come the weights, one small function per model, then the loops around them.
-``weight(kind, x, y, beta, p)`` returns (a, c): a·x on observed entries, c·β_j on missing ones (0 for models without
-them); ``p`` holds the model's constants, σ² first. A model is chosen by a number, and all is in one file, so that
-compiled code is kept between processes and never outlives a change of what it was compiled from.
+term on the support of β). First come the weights, one small function per model, then the loops around them, for rows
+that are dense and for rows that are sparse. ``weight`` returns (a, c): a·x on observed entries, c·β_j on missing ones
+(0 for models without them); ``p`` holds the model's constants, σ² first. A model is chosen by a number, and all is in
+one file, so that compiled code is kept between processes and never outlives a change of what it was compiled from.
 
 The clipping is done here and nowhere else, after the weight is known, so that the bound holds whatever a record
 contains: ``coordinate_kernel`` adds a·Π_T(x_j) with a clamped to [-A, A], so each entry is at most A·T;
@@ -57,44 +57,50 @@ def observed(x, beta):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def gaussian_mixture(x, y, beta, p):  # type: ignore[no-untyped-def]
+def gaussian_mixture(fitted, y, p):  # type: ignore[no-untyped-def]
     """a = E[z | y] = tanh(⟨β, y⟩/σ²): the paper's 2w − 1 with the factor 2 it lost (erratum E1)."""
-    return math.tanh(dot(x, beta) / p[0]), 0.0
+    return math.tanh(fitted / p[0])
 
 
 @compiled
-def mixture_regression(x, y, beta, p):  # type: ignore[no-untyped-def]
+def mixture_regression(fitted, y, p):  # type: ignore[no-untyped-def]
     """a = E[z | x, y]·y − ⟨β, x⟩: the residual from the expected response (errata E1 and E2 corrected)."""
-    fitted = dot(x, beta)
-    return math.tanh(y * fitted / p[0]) * y - fitted, 0.0
+    return math.tanh(y * fitted / p[0]) * y - fitted
 
 
 @compiled
-def truncated_mixture_regression(x, y, beta, p):  # type: ignore[no-untyped-def]
+def truncated_mixture_regression(fitted, y, p):  # type: ignore[no-untyped-def]
     """The same with the paper's truncation, T = p[1]: Π_T of the response and of the fitted value, each on its own."""
-    fitted = dot(x, beta)
-    return math.tanh(y * fitted / p[0]) * clamp(y, -p[1], p[1]) - clamp(fitted, -p[1], p[1]), 0.0
+    return math.tanh(y * fitted / p[0]) * clamp(y, -p[1], p[1]) - clamp(fitted, -p[1], p[1])
 
 
 @compiled
-def missing_regression(x, y, beta, p):  # type: ignore[no-untyped-def]
+def missing_regression(fitted, hidden, y, p):  # type: ignore[no-untyped-def]
     """σ² times the observed-data score: a = σ²r/v if observed, c = (σ²/v)(r²/v − 1) if missing (erratum E3)."""
-    fitted, hidden = observed(x, beta)
     r = y - fitted
     v = p[0] + hidden
     return p[0] * r / v, p[0] / v * (r * r / v - 1.0)
 
 
 @compiled
-def weight(kind, x, y, beta, p):  # type: ignore[no-untyped-def]
-    """The weight of the model that ``kind`` names."""
+def weight(kind, fitted, hidden, y, p):  # type: ignore[no-untyped-def]
+    """(a, c) of the model that ``kind`` names, from the row's ⟨β, z⊙x⟩ and ‖(1−z)⊙β‖²."""
     if kind == GAUSSIAN_MIXTURE:
-        return gaussian_mixture(x, y, beta, p)
+        return gaussian_mixture(fitted, y, p), 0.0
     if kind == MIXTURE_REGRESSION:
-        return mixture_regression(x, y, beta, p)
+        return mixture_regression(fitted, y, p), 0.0
     if kind == TRUNCATED_MIXTURE_REGRESSION:
-        return truncated_mixture_regression(x, y, beta, p)
-    return missing_regression(x, y, beta, p)
+        return truncated_mixture_regression(fitted, y, p), 0.0
+    return missing_regression(fitted, hidden, y, p)
+
+
+@compiled
+def row_weight(kind, x, y, beta, p):  # type: ignore[no-untyped-def]
+    """(a, c) of a dense row. Only the model with missing entries looks for them."""
+    if kind == MISSING_REGRESSION:
+        fitted, hidden = observed(x, beta)
+        return weight(kind, fitted, hidden, y, p)
+    return weight(kind, dot(x, beta), 0.0, y, p)
 
 
 #: Rows per task of a parallel kernel: each task has its own float64 sum, and tasks are added in order.
@@ -120,7 +126,7 @@ def coordinate_kernel(kind, X, y, beta, p, A, T, out):  # type: ignore[no-untype
             acc[:] = 0
             for i in range(first, min(n, first + BLOCK)):
                 row = X[i]
-                a, _ = weight(kind, row, y[i] if has_y else 0.0, b, p)
+                a, _ = row_weight(kind, row, y[i] if has_y else 0.0, b, p)
                 a_i = X.dtype.type(clamp(a, -A, A))
                 for j in range(d):
                     x = row[j]
@@ -144,7 +150,7 @@ def missing_kernel(kind, X, y, beta, p, A, T, c_low, c_high, out):  # type: igno
             acc[:] = 0
             for i in range(first, min(n, first + BLOCK)):
                 row = X[i]
-                a, c = weight(kind, row, y[i], b, p)
+                a, c = row_weight(kind, row, y[i], b, p)
                 a_i = X.dtype.type(clamp(a, -A, A))
                 c_i = X.dtype.type(clamp(c, c_low, c_high))
                 for j in range(d):
@@ -172,7 +178,7 @@ def support_kernel(kind, X, y, beta, p, support, centre, radius, out):  # type: 
         for i in range(task * TASK, min(n, (task + 1) * TASK)):
             for k in range(s):
                 x[k] = X[i, support[k]]
-            a, c = weight(kind, x, y[i] if has_y else 0.0, beta, p)
+            a, c = row_weight(kind, x, y[i] if has_y else 0.0, beta, p)
             norm2 = 0.0
             for k in range(s):
                 u[k] = (c * beta[k] if x[k] != x[k] else a * x[k]) - centre[k]
@@ -209,3 +215,22 @@ def exceedance_kernel(X, g, low, high, base, out):  # type: ignore[no-untyped-de
                     acc[j] += g_i * h
             for j in range(d):
                 out[task, j] += acc[j]
+
+
+@_parallel
+def anomaly_kernel(X, out):  # type: ignore[no-untyped-def]
+    """out[task] = (1 if any entry is not a number, 1 if any is infinite): what a fit must refuse before it pays."""
+    n, d = X.shape
+    for task in prange(out.shape[0]):
+        nan, inf = False, False
+        for i in range(task * TASK, min(n, (task + 1) * TASK)):
+            row = X[i]
+            odd = False
+            for j in range(d):
+                odd |= not abs(row[j]) < math.inf
+            if odd:
+                for j in range(d):
+                    nan |= row[j] != row[j]
+                    inf |= abs(row[j]) == math.inf
+        out[task, 0] += nan
+        out[task, 1] += inf

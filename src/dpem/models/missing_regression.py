@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpem.models import kernels
-from dpem.models.base import Clip, CoordinateQuery, IntArray, SupportQuery, float_below
+from dpem.models.base import Clip, CoordinateQuery, IntArray, SupportQuery
+from dpem.models.engines import engine_of
 from dpem.query import Bound, Chunk, FloatArray
 
 
@@ -41,22 +42,16 @@ class MissingRegression:
         root_d = math.sqrt(beta.shape[0])
         bound = Bound(linf=linf, l2=root_d * linf, size_linf=size_linf, size_l2=root_d * size_linf)
         label = f"EM gradient, residual clipped at {residual:.4g}, entries at {T:.4g}"
-
-        def run(X, y, out):  # type: ignore[no-untyped-def]
-            kernels.missing_kernel(
-                kernels.MISSING_REGRESSION,
-                X,
-                y,
-                beta,
-                np.array([self.sigma**2]),
-                residual,
-                float_below(T, X.dtype),
-                -1.0,
-                bracket,
-                out,
-            )
-
-        return CoordinateQuery(label, bound, run)
+        return CoordinateQuery(
+            label,
+            bound,
+            kernels.MISSING_REGRESSION,
+            beta,
+            np.array([self.sigma**2]),
+            entry=T,
+            residual=residual,
+            bracket=bracket,
+        )
 
     def shift(self, beta: FloatArray) -> FloatArray:
         return np.zeros_like(beta)
@@ -142,9 +137,11 @@ class TruncatedScore:
     def sum(self, chunk: Chunk) -> FloatArray:
         total = np.zeros(self.beta.shape[0])
         assert chunk.y is not None
-        for first in range(0, chunk.X.shape[0], kernels.TASK):
-            rows = slice(first, first + kernels.TASK)
-            total += self._contributions(chunk.X[rows].astype(float), chunk.y[rows].astype(float)).sum(axis=0)
+        first = 0
+        y = engine_of(chunk.X).response(chunk)
+        for X in engine_of(chunk.X).pieces(chunk.X, kernels.TASK):
+            total += self._contributions(X, y[first : first + len(X)]).sum(axis=0)
+            first += len(X)
         return total
 
     @np.errstate(all="ignore")

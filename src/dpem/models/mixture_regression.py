@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,8 +10,8 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from dpem.models import kernels
-from dpem.models.base import Clip, CoordinateQuery, IntArray, SupportQuery, float_below
-from dpem.models.screening import ExceedanceQuery, MomentQuery
+from dpem.models.base import Clip, CoordinateQuery, IntArray, SupportQuery
+from dpem.models.screening import ExceedanceQuery, Largeness, MomentQuery
 from dpem.query import Bound, FloatArray
 
 
@@ -36,20 +35,15 @@ class MixtureRegression:
         T, residual = clip.entry, clip.residual
         size = residual * T
         label = f"EM gradient, residual clipped at {residual:.4g}, entries at {T:.4g}"
-
-        def run(X, y, out):  # type: ignore[no-untyped-def]
-            kernels.coordinate_kernel(
-                kernels.MIXTURE_REGRESSION,
-                X,
-                y,
-                beta,
-                np.array([self.sigma**2]),
-                residual,
-                float_below(T, X.dtype),
-                out,
-            )
-
-        return CoordinateQuery(label, Bound.symmetric(linf=size, l2=math.sqrt(beta.shape[0]) * size), run)
+        return CoordinateQuery(
+            label,
+            Bound.symmetric(linf=size, l2=math.sqrt(beta.shape[0]) * size),
+            kernels.MIXTURE_REGRESSION,
+            beta,
+            np.array([self.sigma**2]),
+            entry=T,
+            residual=residual,
+        )
 
     def truncated(self, beta: FloatArray, T: float) -> CoordinateQuery:
         """The paper's f_T (Algorithm 5): Π_T of y, of x and of ⟨x, β⟩ separately, with the corrected weight 2w − 1.
@@ -59,21 +53,15 @@ class MixtureRegression:
         and of size at most T: it lies in [−T, T], and a contribution in [−T², T²]^d. With the printed 2w in place of
         2w − 1 the weight reaches ±2T, and 4T² is exact. ∎
         """
-
-        def run(X, y, out):  # type: ignore[no-untyped-def]
-            kernels.coordinate_kernel(
-                kernels.TRUNCATED_MIXTURE_REGRESSION,
-                X,
-                y,
-                beta,
-                np.array([self.sigma**2, T]),
-                T,
-                float_below(T, X.dtype),
-                out,
-            )
-
-        bound = Bound.symmetric(linf=T * T, l2=math.sqrt(beta.shape[0]) * T * T)
-        return CoordinateQuery(f"truncated EM gradient, T = {T:.4g}", bound, run)
+        return CoordinateQuery(
+            f"truncated EM gradient, T = {T:.4g}",
+            Bound.symmetric(linf=T * T, l2=math.sqrt(beta.shape[0]) * T * T),
+            kernels.TRUNCATED_MIXTURE_REGRESSION,
+            beta,
+            np.array([self.sigma**2, T]),
+            entry=T,
+            residual=T,
+        )
 
     def printed_sensitivity(self, T: float) -> float:
         return 4 * T * T
@@ -99,14 +87,8 @@ class MixtureRegression:
         """E g(y)xxᵀ = cI + c′ββᵀ on the support, for a bounded g that grows with |y|."""
         return MomentQuery(support, radius, response=self._largeness(signal))
 
-    def _largeness(self, signal: float) -> Callable[[FloatArray], FloatArray]:
-        spread = math.hypot(signal, self.sigma)
-
-        def g(y: FloatArray) -> FloatArray:
-            size = np.minimum(np.abs(y) / spread, 2.0)  # beyond √2 the clip holds anyway, and a square could overflow
-            return np.clip(np.square(size) - 1.0, -1.0, 1.0)
-
-        return g
+    def _largeness(self, signal: float) -> Largeness:
+        return Largeness(math.hypot(signal, self.sigma))
 
     def log_likelihood(self, beta: FloatArray, X: NDArray[np.floating], y: NDArray[np.floating]) -> FloatArray:
         """log density of each response given its row."""

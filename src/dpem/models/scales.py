@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpem.models.engines import engine_of
 from dpem.query import Bound, Chunk, FloatArray
 
 #: Bins of a row's size: factors of √2 from 2^-40 to 2^40, the outer ones open.
@@ -16,9 +16,9 @@ EDGES: FloatArray = np.power(2.0, np.arange(-80, 81) / 2)
 
 def row_squares(chunk: Chunk, of_response: bool) -> FloatArray:
     """Mean square of each row's entries, or the square of its response; not-a-number counts as 0."""
-    values = np.asarray(chunk.y)[:, None] if of_response else chunk.X
+    engine = engine_of(chunk.X)
     with np.errstate(over="ignore", invalid="ignore"):
-        squares = np.einsum("ij,ij->i", values, values, dtype=np.float64) / values.shape[1]
+        squares = np.square(engine.response(chunk)) if of_response else engine.mean_squares(chunk.X)
     return np.asarray(np.nan_to_num(squares, nan=0.0, posinf=np.finfo(float).max))
 
 
@@ -94,8 +94,7 @@ class ColumnMoments:
         d = len(self.low)
         total = np.zeros(3 * d)
         middle, half = (self.low + self.high) / 2, (self.high - self.low) / 2
-        for first in range(0, chunk.X.shape[0], 4096):
-            rows: NDArray[np.float64] = np.asarray(chunk.X[first : first + 4096], dtype=float)
+        for rows in engine_of(chunk.X).pieces(chunk.X, 4096):
             seen = ~np.isnan(rows)
             u = np.clip((np.where(seen, rows, 0.0) - middle) / half, -1.0, 1.0) * seen
             total[:d] += u.sum(axis=0)

@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+from array_api_compat import array_namespace
 
-from dpem.models import kernels
-from dpem.models.base import IntArray, per_task, rounded_up
+from dpem.models.base import IntArray, rounded_up
+from dpem.models.engines import engine_of
 from dpem.query import Bound, Chunk, FloatArray
+
+
+@dataclass(frozen=True)
+class Largeness:
+    """g(y) = (y/spread)² − 1 clipped to [−1, 1]: how large a response is for its size on the whole.
+
+    >>> Largeness(2.0)(np.array([0.0, 2.0, -9.0]))
+    array([-1.,  0.,  1.])
+    """
+
+    spread: float
+
+    def __call__(self, y: Any) -> Any:
+        xp = array_namespace(y)
+        size = xp.clip(xp.abs(y) / self.spread, None, 2.0)  # beyond √2 the clip holds anyway; a square could overflow
+        return xp.clip(size * size - 1.0, -1.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -29,7 +46,7 @@ class ExceedanceQuery:
 
     low: float
     high: float
-    response: Callable[[FloatArray], FloatArray] | None = field(default=None, repr=False)
+    response: Largeness | None = field(default=None, repr=False)
     blocked: bool = True
 
     @property
@@ -41,16 +58,18 @@ class ExceedanceQuery:
     def bound(self) -> Bound:
         return Bound(linf=1.0 if self.response is None else 2.0, size_linf=1.0)
 
+    @property
+    def squares(self) -> tuple[float, float]:
+        """Where the ramp begins and ends, in x²."""
+        return self.low**2, self.high**2
+
+    @property
+    def base(self) -> float:
+        """The value below the ramp: 0, or −1 where the sign of g(y) counts."""
+        return 0.0 if self.response is None else -1.0
+
     def sum(self, chunk: Chunk) -> FloatArray:
-        if self.response is None:
-            g, base = np.empty(0), 0.0
-        else:
-            assert chunk.y is not None
-            g, base = self.response(np.asarray(chunk.y, dtype=float)), -1.0
-        low, high = self.low**2, self.high**2
-        return per_task(
-            chunk, chunk.X.shape[1], lambda X, y, out: kernels.exceedance_kernel(X, g, low, high, base, out)
-        )
+        return engine_of(chunk.X).exceedance(self, chunk)
 
 
 @dataclass(frozen=True)
@@ -65,7 +84,7 @@ class MomentQuery:
 
     support: IntArray = field(repr=False)
     radius: float
-    response: Callable[[FloatArray], FloatArray] | None = field(default=None, repr=False)
+    response: Largeness | None = field(default=None, repr=False)
     blocked: bool = False
 
     @property
@@ -80,17 +99,18 @@ class MomentQuery:
 
     @np.errstate(over="ignore", invalid="ignore")
     def sum(self, chunk: Chunk) -> FloatArray:
-        rows = np.asarray(chunk.X[:, self.support], dtype=float)
-        norm = np.sqrt(np.einsum("ij,ij->i", rows, rows))
-        usable = np.isfinite(norm)
-        scale = np.minimum(1.0, self.radius / np.where(usable & (norm > 0), norm, 1.0))
-        rows = np.where(usable[:, None], rows * scale[:, None], 0.0)
-        if self.response is None:
-            matrix = rows.T @ rows
-        else:
-            assert chunk.y is not None
-            g = np.clip(np.nan_to_num(self.response(np.asarray(chunk.y, dtype=float))), -1.0, 1.0)
-            matrix = (rows * g[:, None]).T @ rows
+        engine = engine_of(chunk.X)
+        rows = engine.columns(chunk.X, self.support)
+        xp = array_namespace(rows)
+        norm = xp.sqrt(xp.sum(rows * rows, axis=1))
+        usable = xp.isfinite(norm)
+        scale = self.radius / xp.where(usable & (norm > self.radius), norm, xp.full_like(norm, self.radius))
+        rows = xp.where(usable[:, None], rows * scale[:, None], xp.zeros_like(rows))
+        weighted = rows
+        if self.response is not None:
+            g = xp.clip(self.response(xp.astype(chunk.y, xp.float64)), -1.0, 1.0)
+            weighted = rows * xp.where(xp.isnan(g), xp.zeros_like(g), g)[:, None]
+        matrix = engine.host(xp.matmul(weighted.T, rows))
         i, j = np.triu_indices(len(self.support))
         return np.asarray(matrix[i, j] * np.where(i == j, 1.0, math.sqrt(2.0)))
 

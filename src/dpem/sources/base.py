@@ -1,11 +1,18 @@
-"""What the curator needs of a source."""
+"""What the curator needs of a source, and how chunk sums become a total."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Protocol, Self
 
-from dpem.query import FloatArray, Query
+import numpy as np
+
+from dpem.query import BLOCK, Chunk, FloatArray, Query
+from dpem.sources.progress import advance
+
+#: Rows per chunk. With BLOCK it fixes how a sum is rounded, hence the slack.
+CHUNK_ROWS = 65_536
 
 
 class Source(Protocol):
@@ -26,3 +33,86 @@ class Source(Protocol):
     def slack(self, query: Query) -> float: ...
 
     def split(self, parts: int) -> Sequence[Source]: ...
+
+
+class Partial(NamedTuple):
+    """A sum and what rounding took from it (Neumaier). Partial sums can be added in any tree.
+
+    >>> total = Partial.of(np.array(1e16)) + Partial.of(np.array(1.0)) + Partial.of(np.array(-1e16))
+    >>> float(total.value)
+    1.0
+    """
+
+    total: FloatArray
+    lost: FloatArray
+
+    @classmethod
+    def of(cls, part: FloatArray) -> Partial:
+        return cls(part, np.zeros_like(part))
+
+    def __add__(self, other: Partial) -> Partial:  # type: ignore[override]
+        a, b = self.total, other.total
+        added = np.asarray(a + b)
+        lost = np.where(np.abs(a) >= np.abs(b), (a - added) + b, (b - added) + a)
+        return Partial(added, np.asarray(self.lost + other.lost + lost))
+
+    @property
+    def value(self) -> FloatArray:
+        return np.asarray(self.total + self.lost)
+
+
+class ChunkedSource(ABC):
+    """Rows that come as chunks of at most ``CHUNK_ROWS`` rows, the same chunks on every pass."""
+
+    @property
+    @abstractmethod
+    def n_rows(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def n_features(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def has_response(self) -> bool: ...
+
+    @property
+    @abstractmethod
+    def dtype(self) -> np.dtype:
+        """float32 or float64: in what blocked queries may be added."""
+
+    @abstractmethod
+    def chunks(self) -> Iterator[Chunk]: ...
+
+    @abstractmethod
+    def split(self, parts: int) -> Sequence[Self]: ...
+
+    def total(self, query: Query) -> FloatArray:
+        """The query's sum over all rows, chunk sums added in order with compensation."""
+        total: Partial | None = None
+        for chunk in self.chunks():
+            part = Partial.of(query.sum(chunk))
+            total = part if total is None else total + part
+            advance(chunk.X.shape[0])
+        if total is None:
+            raise ValueError("a source without rows has no total.")
+        return total.value
+
+    def slack(self, query: Query) -> float:
+        return slack(query, self.n_rows, self.dtype)
+
+
+def slack(query: Query, n_rows: int, dtype: np.dtype, chunk_rows: int = CHUNK_ROWS) -> float:
+    """How much rounding can add to a replaced record's change of the total, in units of the contribution's size.
+
+    *Lemma.* Let u be the unit roundoff of the rows' dtype (of float64 for an unblocked query), w that of float64.
+    Two neighbours differ in one block of one chunk. Adding m terms of size B in any order, products rounded
+    first, errs by at most (m+3)u·mB; adding the chunk's block sums errs by at most (blocks+tasks)·w·(rows)B;
+    compensated addition over the chunks, in order or by a tree, errs by at most 3w·nB. Two neighbours: twice that. ∎
+    (First order in u; the constants leave room for the second order at these lengths.)
+    """
+    w = np.finfo(np.float64).eps / 2
+    u = np.finfo(dtype).eps / 2 if query.blocked else w
+    rows = min(n_rows, chunk_rows)
+    block = min(rows, BLOCK) if query.blocked else rows
+    return float(2 * ((block + 3) * u * block + 2 * (rows / BLOCK + 1) * w * rows + 3 * w * n_rows))

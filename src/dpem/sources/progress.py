@@ -1,0 +1,47 @@
+"""A progress bar over rows read, for work that takes long. It shows how many rows were read, never what is in them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from tqdm import tqdm
+
+_bar: ContextVar[Any] = ContextVar("dpem_progress", default=None)
+
+#: Seconds of work before a bar appears.
+PATIENCE = 2.0
+
+
+@contextmanager
+def progress(*, disable: bool | None = None) -> Iterator[None]:
+    """Show rows per second and the time left while fits run inside; nothing if standard error is no terminal.
+
+    >>> with progress():
+    ...     pass
+    """
+    hidden = not sys.stderr.isatty() if disable is None else disable
+    with tqdm(total=0, unit=" rows", unit_scale=True, delay=PATIENCE, disable=hidden, leave=False) as bar:
+        token = _bar.set(bar)
+        try:
+            yield
+        finally:
+            _bar.reset(token)
+
+
+def expect(rows: int) -> None:
+    """So many more rows will be read: a public number, the table's length times the number of questions."""
+    bar = _bar.get()
+    if bar is not None:
+        bar.total += rows
+        bar.refresh()
+
+
+def advance(rows: int) -> None:
+    """So many rows were read."""
+    bar = _bar.get()
+    if bar is not None:
+        bar.update(rows)
