@@ -143,11 +143,10 @@ def test_a_million_coordinates_take_about_a_second():
     assert taken < 3.0
 
 
-@pytest.mark.xfail(strict=True, reason="OpenDP rejects about d times per pick once few scores stand out")
 def test_selection_takes_as_long_with_signal_as_without():
     """Time must not tell what the scores are, and the target time must hold where selection is useful."""
     flat = 0.1 * np.random.default_rng(0).standard_normal(50_000)
     signal = flat.copy()
     signal[:10] = 20.0
     without, with_signal = (min(seconds(v, 10) for _ in range(2)) for v in (flat, signal))
-    assert with_signal < 8 * without
+    assert with_signal < 8 * without  # the same work: eight leaves room for a busy machine

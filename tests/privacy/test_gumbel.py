@@ -1,0 +1,99 @@
+"""The sampler of selection: intervals hold their number, ties are refined, the law is the exponential mechanism's."""
+
+import itertools
+import math
+from decimal import Decimal
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from dpem.privacy import gumbel
+
+FALSE_ALARM = 1e-6  # of each chi-square test; the noise cannot be seeded
+SCORES = np.array([0.0, 0.5, 1.5, 2.0])
+
+
+def softmax(u):
+    e = np.exp(u - np.max(u))
+    return e / e.sum()
+
+
+@pytest.mark.parametrize("score", [0.0, -3.25, 1e-300, 17.0, 1e17, -1e200])
+def test_float_intervals_hold_the_exact_ones(score):
+    """Ends of the line, powers of two, neighbours of both, and random bit strings."""
+    rng = np.random.default_rng(0)
+    edges = [0, 1, 2, 3, 2**11, 2**52, 2**53 + 1, 2**63 - 1, 2**63, 2**64 - 2**11, 2**64 - 2, 2**64 - 1]
+    bits = np.array([*edges, *rng.integers(0, 2**64, size=200, dtype=np.uint64).tolist()], dtype=np.uint64)
+    low, high = gumbel._intervals(np.full(len(bits), score), bits)
+    for m, left, right in zip(bits.tolist(), low.tolist(), high.tolist(), strict=True):
+        exact_left, exact_right = gumbel._decimal_interval(score, m, 64)
+        assert Decimal(left) <= exact_left <= exact_right <= Decimal(right)
+
+
+def test_float_intervals_are_narrow_where_winners_are():
+    """Of d coordinates the winner has V about 1/d: there an interval is a few roundings wide, so ties are rare."""
+    bits = (np.arange(1, 1000, dtype=np.float64) * 2.0**64 / 1e6).astype(np.uint64)
+    low, high = gumbel._intervals(np.zeros(len(bits)), bits)
+    assert np.max(high - low) < 1e-12
+
+
+def test_more_bits_only_narrow_an_interval():
+    rng = np.random.default_rng(1)
+    for m in rng.integers(0, 2**16, size=50).tolist():
+        outer = gumbel._decimal_interval(0.3, m, 16)
+        inner = gumbel._decimal_interval(0.3, (m << 16) | int(rng.integers(0, 2**16)), 32)
+        assert outer[0] <= inner[0] < inner[1] <= outer[1]
+
+
+def test_a_known_value():
+    """−ln(−ln(1 − V)) at V = 1 − 1/e is 0, and with 60 bits the interval says so."""
+    m = math.floor((1 - math.exp(-1)) * 2**60)
+    left, right = gumbel._decimal_interval(2.0, m, 60)
+    assert abs(left - 2) < Decimal("1e-14")
+    assert abs(right - 2) < Decimal("1e-14")
+
+
+@pytest.mark.parametrize(("first", "draws"), [(2, 1500), (8, 4000), (64, 8000)])
+def test_the_law_with_few_bits_and_many(first, draws, monkeypatch):
+    """With two bits at first nearly every draw is refined; the law of ordered pairs must not notice."""
+    monkeypatch.setattr(gumbel, "FIRST_BITS", first)
+    monkeypatch.setattr(gumbel, "MORE_BITS", 8)
+    refined = []
+    plain = gumbel._refined
+    monkeypatch.setattr(gumbel, "_refined", lambda *a: refined.append(1) or plain(*a))
+    seen = [tuple(gumbel.top_k(SCORES, 2).tolist()) for _ in range(draws)]
+    law = {}
+    for i, j in itertools.permutations(range(4), 2):
+        rest = [r for r in range(4) if r != i]
+        law[i, j] = softmax(SCORES)[i] * softmax(SCORES[rest])[rest.index(j)]
+    expected = np.array(list(law.values())) * draws
+    assert expected.min() > 10
+    assert stats.chisquare([seen.count(pair) for pair in law], expected).pvalue > FALSE_ALARM
+    assert (len(refined) / draws > 0.9) if first == 2 else True
+    assert (len(refined) / draws < 0.01) if first == 64 else True
+
+
+def test_the_law_would_be_noticed_if_wrong():
+    seen = [int(gumbel.top_k(SCORES, 1)[0]) for _ in range(4000)]
+    counts = [seen.count(j) for j in range(4)]
+    assert stats.chisquare(counts, softmax(SCORES) * 4000).pvalue > FALSE_ALARM
+    assert stats.chisquare(counts, softmax(SCORES * 1.5) * 4000).pvalue < FALSE_ALARM
+
+
+def test_equal_huge_scores_are_still_told_apart():
+    """At 1e18 a float cannot hold the noise: only refinement can order them, and evenly."""
+    seen = [int(gumbel.top_k(np.full(2, 1e18), 1)[0]) for _ in range(400)]
+    assert stats.binomtest(sum(seen), 400).pvalue > FALSE_ALARM
+
+
+def test_all_of_them_best_first():
+    order = gumbel.top_k(np.array([0.0, 200.0, 100.0]), 3)  # gaps of 100: another order has probability e^-100
+    assert order.tolist() == [1, 2, 0]
+    assert order.dtype == np.intp
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_scores_must_be_finite(bad):
+    with pytest.raises(ValueError, match="finite"):
+        gumbel.top_k(np.array([0.0, bad]), 1)
