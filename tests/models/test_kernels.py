@@ -10,7 +10,7 @@ import pytest
 
 from dpem.models import GaussianMixture, MissingRegression, MixtureRegression, kernels
 from dpem.models.base import Clip
-from dpem.models.engines import float_below
+from dpem.models.engines import engine_of, float_below
 from dpem.query import BLOCK, Chunk
 
 SIGMA, T, C, BRACKET, RADIUS = 0.8, 1.5, 0.75, 2.0, 1.25  # exact in float32, so that clip levels are the same
@@ -242,3 +242,68 @@ def test_clip_levels_never_round_up(value):
     if math.isfinite(value):
         assert float(np.nextafter(level, np.float32(math.inf))) > value
     assert float_below(value, np.dtype(np.float64)) == value
+
+
+LAYOUTS = {
+    "columns together": np.asfortranarray,
+    "every third row": lambda X: np.repeat(X, 3, axis=0)[::3],
+    "a slice of columns together": lambda X: np.asfortranarray(np.concatenate([X, X]))[: len(X)],
+    "a slice of columns": lambda X: np.concatenate([X, X], axis=1)[:, : X.shape[1]],
+    "backwards": lambda X: np.ascontiguousarray(X[::-1])[::-1],
+    "columns apart": lambda X: np.repeat(X, 2, axis=1)[:, ::2],
+    "rows backwards, columns together": lambda X: np.asfortranarray(X[::-1])[::-1],
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@DTYPES
+@pytest.mark.parametrize("name", QUERIES)
+def test_the_layout_in_memory_does_not_matter(name, dtype, layout):
+    """In float64 to 1e-12; float32 sums differ by roundings, of a sum of 3,000 terms below 3."""
+    X, y = draw(name, 3_000, dtype, seed=9)
+    other = LAYOUTS[layout](X)
+    np.testing.assert_array_equal(other, X)
+    assert not other.flags.c_contiguous
+    expected = QUERIES[name][0].sum(Chunk(X, y))
+    tolerance = 1e-12 if dtype == np.float64 else 1e-5
+    actual = QUERIES[name][0].sum(Chunk(other, y))
+    np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=3_000 * tolerance)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@DTYPES
+def test_anomalies_are_found_in_every_layout(dtype, bad, layout):
+    X = np.zeros((9_000, 5), dtype=dtype)
+    assert engine_of(X).anomalies(LAYOUTS[layout](X)) == (False, False)
+    X[8_765, 3] = bad
+    assert engine_of(X).anomalies(LAYOUTS[layout](X)) == (math.isnan(bad), math.isinf(bad))
+
+
+@DTYPES
+@pytest.mark.parametrize("name", ["gmm gradient", "mr gradient", "missing gradient"])
+def test_unclipped_columns(name, dtype):
+    model = {"gmm": GMM, "mr": MR, "missing": MISSING}[name.split()[0]]
+    X, y = draw(name, 500, dtype, seed=3)
+    query = model.gradient(BETA, Clip(math.inf, math.inf, math.inf))
+    by_columns, by_rows = query.sum(Chunk(np.asfortranarray(X), y)), query.sum(Chunk(X, y))
+    tolerance = 1e-12 if dtype == np.float64 else 1e-4
+    np.testing.assert_allclose(by_columns, by_rows, rtol=tolerance, atol=500 * tolerance)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@DTYPES
+@pytest.mark.parametrize("name", QUERIES)
+@np.errstate(over="ignore")
+def test_extreme_rows_stay_within_the_bound_in_every_layout(name, dtype, layout):
+    """Two rows at a time, since one row lies together either way; both extreme, and one beside an ordinary one."""
+    query, _, has_y = QUERIES[name]
+    extremes = [0.0, 1e-300, 1e300, -1e300, math.inf, -math.inf, math.nan]
+    for value in extremes:
+        for second in (value, 0.5):
+            X = np.array([[value, -value, 1.0, value, 0.0, value, value], [second] * 7]).astype(dtype)
+            for response in (1e300, -1e300, 0.0):
+                y = np.full(2, response) if has_y else None
+                total = query.sum(Chunk(LAYOUTS[layout](X), y))
+                assert np.isfinite(total).all()
+                assert np.max(np.abs(total)) <= 2 * query.bound.size_linf * (1 + 1e-6)
