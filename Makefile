@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DOCS := $(VENV)/.docs
 
-.PHONY: demo test core accuracy table1 bench clean
+.PHONY: demo test core accuracy table1 reproduce peers bench bench-parquet docs clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -12,8 +13,12 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[test]'
 	touch $@
 
+$(DOCS): $(STAMP)
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	touch $@
+
 demo: $(STAMP)         ## fit the private mixture to the Breast Cancer Wisconsin data
-	$(BIN)/python -m dpem.experiments.demo
+	$(BIN)/python -m dpem demo
 
 test: $(STAMP)         ## lint, types, rooms and every test
 	$(BIN)/ruff check .
@@ -31,8 +36,25 @@ accuracy: $(STAMP)     ## the accuracy table, 20 repetitions (about half an hour
 table1: $(STAMP)       ## Breast Cancer Wisconsin as in the paper's Table 1, 50 splits
 	$(BIN)/python -m dpem.experiments.breast_cancer --out results/breast_cancer.csv
 
-bench: $(STAMP)        ## one EM iteration against BLAS a @ X
+reproduce: $(STAMP)    ## every figure and table of the paper, 50 repetitions
+	$(BIN)/python -m dpem reproduce all --reps 50 --out results
+
+peers: $(STAMP)        ## diffprivlib and Opacus on the same data, in environments of their own
+	$(BIN)/python -m dpem.experiments.peers --reps 10 --out results/peers.csv
+
+bench: $(STAMP)        ## how cost grows, in ratios to the floor of the same run
 	$(BIN)/python benchmarks/iteration.py
+	$(BIN)/python benchmarks/growth.py --out results/bench.csv --plot results/bench.png
+	$(BIN)/python benchmarks/csr.py
+	$(BIN)/python benchmarks/dask_workers.py
+	$(BIN)/python benchmarks/parquet.py
+
+bench-parquet: $(STAMP) ## a 10 GB Parquet table against Arrow alone (needs 10 GB of disk)
+	$(BIN)/python benchmarks/parquet.py --gigabytes 10
+
+docs: $(DOCS)          ## the site, into build/site; warnings are errors
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/site
+	@echo "open build/site/index.html"
 
 clean:
-	rm -rf $(VENV) build dist src/*.egg-info
+	rm -rf $(VENV) .venv-peers build dist src/*.egg-info

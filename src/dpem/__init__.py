@@ -1,15 +1,29 @@
-"""Latent-variable models fitted by EM under differential privacy."""
+"""Latent-variable models fitted by EM under differential privacy.
+
+Names are imported when they are first used: the command line answers ``--help`` without loading a compiler.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from dpem._version import __version__
-from dpem.estimators import (
-    DPGaussianMixture,
-    DPMissingRegression,
-    DPMixtureRegression,
-    DPStandardScaler,
-    pipeline_guarantee,
-)
-from dpem.planning import Plan, plan
-from dpem.privacy import Budget, BudgetExceeded, Guarantee
+
+if TYPE_CHECKING:
+    from dpem.estimators import (
+        DPGaussianMixture,
+        DPMissingRegression,
+        DPMixtureRegression,
+        DPStandardScaler,
+        pipeline_guarantee,
+    )
+    from dpem.estimators.persistence import load_model, save_model
+    from dpem.planning import Plan, plan
+    from dpem.privacy import Budget, BudgetExceeded, Guarantee, Ledger, LedgerError
+    from dpem.report import write_report
+    from dpem.sources import progress
+    from dpem.sources.files import read_table
 
 __all__ = [
     "Budget",
@@ -19,8 +33,41 @@ __all__ = [
     "DPMixtureRegression",
     "DPStandardScaler",
     "Guarantee",
+    "Ledger",
+    "LedgerError",
     "Plan",
     "__version__",
+    "load_model",
     "pipeline_guarantee",
     "plan",
+    "progress",
+    "read_table",
+    "save_model",
+    "write_report",
 ]
+
+_HOME = {
+    "dpem.estimators": (
+        *("DPGaussianMixture", "DPMissingRegression", "DPMixtureRegression", "DPStandardScaler"),
+        "pipeline_guarantee",
+    ),
+    "dpem.estimators.persistence": ("load_model", "save_model"),
+    "dpem.planning": ("Plan", "plan"),
+    "dpem.privacy": ("Budget", "BudgetExceeded", "Guarantee", "Ledger", "LedgerError"),
+    "dpem.report": ("write_report",),
+    "dpem.sources.files": ("read_table",),
+    "dpem.sources.progress": ("progress",),
+}
+_MODULE = {name: module for module, names in _HOME.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE:
+        raise AttributeError(f"module 'dpem' has no attribute {name!r}")
+    value = getattr(import_module(_MODULE[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

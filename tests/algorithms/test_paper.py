@@ -84,8 +84,8 @@ def data(name: str, beta: np.ndarray, n: int, seed: int = 0) -> tuple[np.ndarray
     return X, y
 
 
-def curator(source, *, epsilon, delta, seed=1, noise=None) -> Curator:
-    return Curator(source, Account(epsilon, delta), noise or SeededNoise(seed))
+def curator(source, *, epsilon, delta, gaussian=False, seed=1, noise=None) -> Curator:
+    return Curator(source, Account(epsilon, delta, gaussian=gaussian), noise or SeededNoise(seed))
 
 
 # ------------------------------------------------------------------------------- the pseudo-code, written out once more
@@ -161,7 +161,7 @@ def test_low_dimensional_em_follows_the_pseudo_code(name):
         noise = math.sqrt(variance) * rng.standard_normal(d)
         beta = beta + step * truncated_gradient(name, beta, *batch, T) + noise
 
-    c = curator(ArraySource(X, y), epsilon=epsilon, delta=delta)
+    c = curator(ArraySource(X, y), epsilon=epsilon, delta=delta, gaussian=True)
     found = low_dimensional_em(c, MODELS[name], start, epsilon=epsilon, delta=delta, n_iter=n_iter, step=step, T=T)
     np.testing.assert_allclose(found, beta, rtol=1e-7, atol=1e-9)
 
@@ -203,7 +203,7 @@ def test_low_dimensional_releases(name, noise):
     n, d, n_iter, step, T, epsilon, delta = 1000, 6, 4, 0.5, 2.0, 0.9, 1e-5
     X, y = data(name, np.full(d, 0.4), n)
     source = Watched(X, y)
-    c = curator(source, epsilon=epsilon, delta=delta, noise=noise)
+    c = curator(source, epsilon=epsilon, delta=delta, gaussian=True, noise=noise)
     low_dimensional_em(c, MODELS[name], np.full(d, 0.3), epsilon=epsilon, delta=delta, n_iter=n_iter, step=step, T=T)
     releases = c.account.releases
     assert len(releases) == len(source.asked) == n_iter
@@ -224,9 +224,10 @@ def test_paper_em_as_a_step_is_the_function(s):
     start = sparse(d, 3, 0.7)
     sparse_too = {} if s is None else {"s": s}
     run = low_dimensional_em if s is None else high_dimensional_em
-    beta = run(curator(ArraySource(X, y), epsilon=0.9, delta=1e-4), MODELS[name], start, **sparse_too, **settings)
+    opened = dict(epsilon=0.9, delta=1e-4, gaussian=s is None)
+    beta = run(curator(ArraySource(X, y), **opened), MODELS[name], start, **sparse_too, **settings)
     step = PaperEM(s=s, **settings)
-    c = curator(ArraySource(X, y), epsilon=0.9, delta=1e-4)
+    c = curator(ArraySource(X, y), **opened)
     state = tight_em(c, MODELS[name], [step], start)
     np.testing.assert_array_equal(state.beta, beta)
     np.testing.assert_array_equal(state.support, np.arange(d) if s is None else np.flatnonzero(beta))
@@ -275,13 +276,13 @@ def test_e5_the_curator_refuses_before_the_source_is_asked():
     name, d, delta, epsilon = "gaussian-mixture", 4, 1e-5, 15.0
     X, y = data(name, np.full(d, 0.5), 400)
     source = Watched(X, y)
-    c = curator(source, epsilon=epsilon, delta=delta)
+    c = curator(source, epsilon=epsilon, delta=delta, gaussian=True)
     settings = dict(delta=delta, n_iter=2, step=0.5, T=2.0)
     with pytest.raises(BudgetExceeded, match="not asked"):
         low_dimensional_em(c, MODELS[name], np.full(d, 0.4), epsilon=epsilon, **settings)
     assert source.asked == []
     assert c.account.releases == []
-    honest = curator(source, epsilon=1.0, delta=delta)
+    honest = curator(source, epsilon=1.0, delta=delta, gaussian=True)
     low_dimensional_em(honest, MODELS[name], np.full(d, 0.4), epsilon=1.0, **settings)
     assert len(source.asked) == 2
 
@@ -292,7 +293,7 @@ def test_e4_a_large_coefficient_and_a_small_clip_get_more_noise_than_printed(den
     name, n, d, s, T, epsilon, delta = "missing-regression", 600, 6, 2, 0.3, 0.8, 1e-4
     start = sparse(d, s, 2.0 * math.sqrt(s))  # ‖β‖∞ = 2
     X, y = data(name, start, n)
-    c = curator(ArraySource(X, y), epsilon=epsilon, delta=delta)
+    c = curator(ArraySource(X, y), epsilon=epsilon, delta=delta, gaussian=dense)
     settings = dict(epsilon=epsilon, delta=delta, n_iter=1, step=0.5, T=T)
     printed = PRINTED[name](T) / n
     if dense:

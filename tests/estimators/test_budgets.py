@@ -24,10 +24,10 @@ TIGHT = {"epsilon": 0.5, "delta": 1e-5, "sigma": 0.5, "start": "equal"}
 
 
 def room_for(fits, settings=QUICK):
-    """A budget that holds just so many fits: their prices added and converted at its δ, which is one fit's."""
+    """A budget that holds just so many fits: their prices added in zCDP and converted at its δ, which is one fit's."""
     epsilon, delta = settings["epsilon"], settings["delta"]
     one = printed_price(epsilon, delta, 2) if settings is QUICK else largest_price(epsilon, delta, gaussian=True)
-    return Budget(Price(one.rho * fits, one.gaussian).epsilon(delta) * (1 + 1e-6), delta)
+    return Budget(Price(one.rho * fits).epsilon(delta) * (1 + 1e-6), delta)
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def asked(monkeypatch):
         def split(self, parts):
             return [Watched(part._X, part._y) for part in super().split(parts)]
 
-    monkeypatch.setattr("dpem.estimators.base.ArraySource", Watched)
+    monkeypatch.setattr("dpem.estimators.rows.ArraySource", Watched)
     return questions
 
 
@@ -76,10 +76,26 @@ def test_fits_share_a_budget(estimator, settings, data, asked):
     assert budget.n_charges == 2
 
 
+def test_a_dense_fit_may_take_a_whole_budget_and_then_nothing_follows(data, asked):
+    """Its exact curve covers (ε, δ) and its zCDP price does not: accepted alone, whatever comes next is refused."""
+    budget = Budget(TIGHT["epsilon"], TIGHT["delta"])
+    fit = DPGaussianMixture(**TIGHT, budget=budget).fit(*data)
+    assert fit.plan_.price.gaussian
+    assert Price(fit.plan_.price.rho).delta(0.5) > 1e-5 >= fit.plan_.price.delta(0.5)
+    assert budget.spent_epsilon == 0.5
+    before = len(asked)
+    for epsilon in (0.5, 0.01):
+        with pytest.raises(BudgetExceeded, match="about epsilon=0 is left"):
+            DPGaussianMixture(**{**QUICK, "epsilon": epsilon}, budget=budget).fit(*data)
+    assert len(asked) == before
+    assert budget.n_charges == 1
+
+
 def test_what_is_charged_is_what_is_guaranteed(data):
     budget = Budget(epsilon=10.0, delta=1e-3)
     fit = DPMissingRegression(**TIGHT, budget=budget).fit(*data)
-    ((epsilon, delta, price),) = budget._charges
+    (charge,) = budget._charges
+    epsilon, delta, price = charge.epsilon, charge.delta, charge.price
     assert (epsilon, delta) == (fit.guarantee_.epsilon, fit.guarantee_.delta) == (0.5, 1e-5)
     assert price == fit.plan_.price
     assert price.delta(epsilon) <= delta
@@ -107,7 +123,7 @@ def test_the_debit_comes_before_the_data(estimator, data, monkeypatch):
         def split(self, parts):
             return [Broken(part._X, part._y) for part in super().split(parts)]
 
-    monkeypatch.setattr("dpem.estimators.base.ArraySource", Broken)
+    monkeypatch.setattr("dpem.estimators.rows.ArraySource", Broken)
     with pytest.raises(OSError, match="the disk is gone"):
         estimator(**QUICK, budget=budget).fit(*data)
     assert budget.n_charges == 1  # and stays paid: a part of the data may have been seen

@@ -31,7 +31,7 @@ class Untouchable(ArraySource):
 
 @pytest.fixture(autouse=True)
 def _data_may_not_be_asked(monkeypatch):
-    monkeypatch.setattr("dpem.estimators.base.ArraySource", Untouchable)
+    monkeypatch.setattr("dpem.estimators.rows.ArraySource", Untouchable)
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ class TestArguments:
 
     @pytest.mark.parametrize("budget", [1.0, (1.0, 1e-5), "1", Budget])
     def test_budget(self, estimator, budget, X, y):
-        assert "budget must be a dpem.Budget or None" in refused(estimator, X, y, budget=budget)
+        assert "budget must be a dpem.Budget, a dpem.Ledger or None" in refused(estimator, X, y, budget=budget)
 
     @pytest.mark.parametrize("method", ["tight", "paper"])
     def test_arguments_are_refused_before_anything_is_planned(self, estimator, method, X, y, monkeypatch):
@@ -273,8 +273,14 @@ class TestEntries:
         table[5, 1] = {"diagnosis": "secret"}
         assert "secret" not in refused(estimator, table, y, kind=TypeError, ours=False)
 
-    def test_sparse_tables(self, estimator, X, y):
-        assert "parse" in refused(estimator, sparse.csr_array(X), y, kind=TypeError, ours=False)
+    @pytest.mark.parametrize("bad", [np.inf, -np.inf])
+    def test_infinity_in_a_sparse_table(self, estimator, bad, X, y):
+        X[3, 1] = bad
+        message = "X contains infinity; every entry must be finite."
+        assert refused(estimator, sparse.csr_array(X), y) == message
+
+    def test_a_path_is_not_a_table(self, estimator, X, y):
+        assert "dpem.read_table" in refused(estimator, "patients.csv", y)
 
 
 @pytest.mark.parametrize("estimator", REGRESSIONS)
@@ -331,7 +337,7 @@ def test_mixture_regression_without_start_says_how_many_rows_it_needs(sparsity):
 
 @pytest.mark.parametrize("estimator", ALL)
 def test_delta_that_protects_no_one_is_warned_about(estimator, X, y, monkeypatch):
-    monkeypatch.setattr("dpem.estimators.base.ArraySource", ArraySource)
+    monkeypatch.setattr("dpem.estimators.rows.ArraySource", ArraySource)
     for delta in (1 / N, 0.1, 0.5):
         with pytest.warns(UserWarning, match="is not below 1/n") as caught:
             estimator(**{**VALID, "delta": delta}).fit(X, y)
@@ -344,7 +350,7 @@ def test_delta_that_protects_no_one_is_warned_about(estimator, X, y, monkeypatch
 
 @pytest.mark.parametrize("estimator", ALL)
 def test_rows_to_predict(estimator, X, y, monkeypatch):
-    monkeypatch.setattr("dpem.estimators.base.ArraySource", ArraySource)
+    monkeypatch.setattr("dpem.estimators.rows.ArraySource", ArraySource)
     model = estimator(**VALID).fit(X, y)
     X[0, 0] = 12345.678
     text = X.astype(object)
@@ -358,7 +364,7 @@ def test_rows_to_predict(estimator, X, y, monkeypatch):
 
 @pytest.mark.parametrize("estimator", REGRESSIONS)
 def test_responses_to_judge(estimator, X, y, monkeypatch):
-    monkeypatch.setattr("dpem.estimators.base.ArraySource", ArraySource)
+    monkeypatch.setattr("dpem.estimators.rows.ArraySource", ArraySource)
     model = estimator(**VALID).fit(X, y)
     text = y.astype(object)
     text[5] = "secret-diagnosis"

@@ -14,6 +14,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from dpem import Budget, BudgetExceeded, DPGaussianMixture, DPStandardScaler, Guarantee, pipeline_guarantee
 from dpem.privacy import Price, largest_price, together, total_price
+from dpem.privacy.budget import Charge
 from dpem.sources import ArraySource
 
 #: Checks of scikit-learn that may fail, with the reason, which only privacy or randomness can be.
@@ -127,7 +128,7 @@ class Untouchable(ArraySource):
 class TestRefusals:
     @pytest.fixture(autouse=True)
     def _data_may_not_be_asked(self, monkeypatch):
-        monkeypatch.setattr("dpem.estimators.scaler.ArraySource", Untouchable)
+        monkeypatch.setattr("dpem.estimators.rows.ArraySource", Untouchable)
 
     def refused(self, X, **changes):
         budget = changes.pop("budget", Budget(epsilon=100.0, delta=0.5))
@@ -191,7 +192,7 @@ class TestRefusals:
 
     @pytest.mark.parametrize("budget", [1.0, (1.0, 1e-5), Budget])
     def test_budget(self, X, budget):
-        assert "budget must be a dpem.Budget or None" in self.refused(X, budget=budget)
+        assert "budget must be a dpem.Budget, a dpem.Ledger or None" in self.refused(X, budget=budget)
 
     def test_infinite_entries_and_text(self, X):
         far = X.copy()
@@ -217,7 +218,7 @@ class TestPrice:
         assert price.delta(epsilon) <= delta * (1 + 1e-9)
         assert price.delta(0.99 * epsilon) > delta  # nothing is left unused
         assert price.gaussian
-        assert budget._charges == [(epsilon, delta, price)]
+        assert budget._charges == [Charge(epsilon, delta, price)]
         (release,) = fitted.releases_
         assert release.sensitivity == pytest.approx(2 * math.sqrt(3) / 500, rel=1e-6)
         assert release.scale == pytest.approx(release.sensitivity / math.sqrt(2 * price.rho), rel=1e-6)
@@ -233,7 +234,7 @@ class TestPrice:
                 assert budget.n_charges == 1
                 raise OSError("the disk is gone")
 
-        monkeypatch.setattr("dpem.estimators.scaler.ArraySource", Broken)
+        monkeypatch.setattr("dpem.estimators.rows.ArraySource", Broken)
         with pytest.raises(OSError, match="the disk is gone"):
             scaler(budget=budget).fit(X)
         assert budget.n_charges == 1  # and stays paid

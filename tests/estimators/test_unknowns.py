@@ -128,7 +128,8 @@ class TestSigmaUnknown:
         assert price.rho == pytest.approx(fitted.plan_.price.rho, rel=1e-9)
 
     def test_the_budget_is_charged_once_and_for_all_of_it(self, fitted, budget):
-        ((epsilon, delta, price),) = budget._charges
+        (charge,) = budget._charges
+        epsilon, delta, price = charge.epsilon, charge.delta, charge.price
         assert (epsilon, delta) == (4.0, 1e-4)
         assert price.rho >= total_price(list(fitted.releases_)).rho * (1 - 1e-9)
 

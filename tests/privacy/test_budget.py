@@ -1,21 +1,27 @@
 """A budget shared by fits: never overdrawn, never copied, and it says what is left."""
 
 import copy
+import itertools
 import math
 import pickle
 import sys
 import threading
 
+import dp_accounting
+import numpy as np
 import pytest
+from dp_accounting import pld, rdp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import BaseEstimator, clone
 
-from dpem.privacy import Budget, BudgetExceeded, Price, largest_price
-from dpem.privacy.accounting import total
+from dpem.privacy import Budget, BudgetExceeded, Charge, Price, largest_price
+from dpem.privacy.accounting import gaussian_delta, zcdp_delta
+from dpem.privacy.budget import Total
 
-#: A price that converts to nothing useful, so that only plain addition counts.
-NO_PRICE = Price(math.inf)
+#: The zCDP price that converts to the total of most tests, (1, 1e-5).
+WHOLE = largest_price(1.0, 1e-5, gaussian=False).rho
+kinds = pytest.mark.parametrize("gaussian", [False, True], ids=["sparse", "dense"])
 
 
 class Fit(BaseEstimator):
@@ -24,49 +30,85 @@ class Fit(BaseEstimator):
         self.epsilon = epsilon
 
 
-def test_refusal_says_asked_spent_and_left_and_charges_nothing():
+def full(epsilon, delta, gaussian=False):
+    """A charge that spends its (ε, δ) to the full, as the estimators' do."""
+    return epsilon, delta, largest_price(epsilon, delta, gaussian=gaussian)
+
+
+def accepted(budget, charges):
+    """Those that the budget took, of charges asked for one after another."""
+    taken = []
+    for charge in charges:
+        try:
+            budget.debit(*charge)
+        except BudgetExceeded:
+            continue
+        taken.append(charge)
+    return taken
+
+
+@kinds
+def test_refusal_says_asked_spent_and_left_and_charges_nothing(gaussian):
     budget = Budget(epsilon=1.0, delta=1e-5)
-    budget.debit(0.7, 5e-6, NO_PRICE)
+    first, second = full(0.7, 5e-6, gaussian), full(0.6, 4e-6, gaussian)
+    budget.debit(*first)
     with pytest.raises(BudgetExceeded) as refusal:
-        budget.debit(0.4, 2e-6, NO_PRICE)
+        budget.debit(*full(0.9, 2e-6))
+    spent = min(0.7, Price(first[2].rho).epsilon(1e-5))
+    left = Price(WHOLE - first[2].rho, gaussian=True).epsilon(2e-6)  # a dense fit is the dearer
     message = str(refusal.value)
-    assert "asks for epsilon=0.4, delta=2e-06" in message
+    assert "asks for epsilon=0.9, delta=2e-06" in message
     assert "budget epsilon=1, delta=1e-05" in message
-    assert "1 fit(s) have spent epsilon=0.7" in message
-    assert "epsilon=0.3 is left" in message
+    assert f"1 fit(s) have spent epsilon={spent:.6g}" in message
+    assert f"about epsilon={left:.6g} is left" in message
     assert isinstance(refusal.value, RuntimeError)
     assert budget.n_charges == 1
-    assert budget.spent_epsilon == pytest.approx(0.7)
-    budget.debit(0.3, 2e-6, NO_PRICE)  # the refused fit took nothing away
+    assert budget.spent_epsilon == pytest.approx(spent, rel=1e-12)
+    with pytest.raises(BudgetExceeded):
+        budget.debit(*full(left * (1 + 1e-6), 2e-6, True))
+    budget.debit(*second)  # the refused fits took nothing away
     assert budget.n_charges == 2
+    assert budget.spent_epsilon == pytest.approx(Price(first[2].rho + second[2].rho).epsilon(1e-5), rel=1e-9)
 
 
-def test_delta_is_spent_too():
+@kinds
+def test_delta_is_spent_too(gaussian):
     budget = Budget(epsilon=1.0, delta=1e-5)
     with pytest.raises(BudgetExceeded):
-        budget.debit(0.1, 1.1e-5, NO_PRICE)
-    budget.debit(0.1, 6e-6, NO_PRICE)
-    with pytest.raises(BudgetExceeded):
-        budget.debit(0.1, 6e-6, NO_PRICE)
+        budget.debit(*full(1.0, 1.1e-5, gaussian))
+    assert budget.n_charges == 0
+    counts = []
+    for delta in (1e-8, 1e-6, 9e-6):  # the same ε is dearer at a larger δ, which allows less noise
+        charge = full(0.3, delta, gaussian)
+        counts.append(len(accepted(Budget(1.0, 1e-5), [charge] * 30)))
+        assert counts[-1] == math.floor(WHOLE / charge[2].rho)
+    assert counts[0] > counts[1] > counts[2]
 
 
+@kinds
 @pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-5), (0.3, 1e-7), (0.1, 3e-6), (7.0, 1e-3)])
 @pytest.mark.parametrize("parts", [2, 3, 10])
-def test_two_halves_fit_in_a_whole(epsilon, delta, parts):
+def test_halves_fit_in_a_whole_and_more_of_them_than_two(epsilon, delta, parts, gaussian):
+    """As many fits at ε/k and δ/k as their prices allow: at least k, and exactly the quotient of the prices."""
     budget = Budget(epsilon, delta)
-    for _ in range(parts):
-        budget.debit(epsilon / parts, delta / parts, NO_PRICE)
-    assert budget.spent_epsilon == pytest.approx(epsilon)
+    charge = full(epsilon / parts, delta / parts, gaussian)
+    quotient = largest_price(epsilon, delta, gaussian=False).rho / charge[2].rho
+    assert 1e-6 < quotient % 1 < 1 - 1e-6  # no rounding decides
+    assert quotient > parts
+    fits = math.floor(quotient)
+    for _ in range(fits):
+        budget.debit(*charge)
+    assert budget.spent_epsilon == pytest.approx(Price(fits * charge[2].rho).epsilon(delta), rel=1e-9)
+    assert budget.spent_epsilon <= epsilon
     with pytest.raises(BudgetExceeded):
-        budget.debit(epsilon * 1e-3, delta * 1e-3, NO_PRICE)
-    assert budget.n_charges == parts
+        budget.debit(*charge)
+    assert budget.n_charges == fits
 
 
-def test_many_small_charges_beyond_plain_addition():
+def test_many_small_charges_whose_epsilons_add_up_to_more():
     """64 fits of a 64th of the price: their ε's add up to more than the budget, their zCDP prices do not."""
     budget = Budget(epsilon=1.0, delta=1e-5)
-    whole = largest_price(1.0, 1e-5, gaussian=False).rho
-    price = Price(whole / 64 * (1 - 1e-9))
+    price = Price(WHOLE / 64 * (1 - 1e-9))
     epsilon = price.epsilon(1e-7)
     assert 64 * epsilon > 3.0
     for _ in range(64):
@@ -77,44 +119,124 @@ def test_many_small_charges_beyond_plain_addition():
     assert budget.n_charges == 64
 
 
-def test_plain_addition_where_it_is_the_better():
-    """A few expensive prices: conversion at the budget's δ would give more than the ε's added."""
+# --------------------------------------------------------------------------------------------------- one rule for all
+
+
+def test_a_dense_fit_of_the_whole_total_is_alone():
+    """Accepted by its own (ε, δ), which the exact curve covers and zCDP does not. Nothing ever follows it."""
     budget = Budget(epsilon=1.0, delta=1e-5)
-    price = largest_price(0.5, 5e-6, gaussian=False)
-    budget.debit(0.5, 5e-6, price)
-    assert budget.spent_epsilon <= 0.5
-    dear = Price(10.0)  # a fit that states its ε by other means than zCDP
-    budget.debit(0.5, 5e-6, dear)
-    assert total([price, dear]).delta(1.0) > 1e-5
-    assert budget.spent_epsilon == pytest.approx(1.0)
+    charge = full(1.0, 1e-5, gaussian=True)
+    assert charge[2].rho > 1.05 * WHOLE
+    budget.debit(*charge)
+    assert budget.spent_epsilon == 1.0
+    for tiny in ((1e-6, 1e-9, Price(1e-300)), full(1e-6, 1e-12, True)):
+        with pytest.raises(BudgetExceeded, match="about epsilon=0 is left"):
+            budget.debit(*tiny)
+    assert budget.n_charges == 1
 
 
-@settings(derandomize=True, deadline=None, database=None, max_examples=50)
-@given(
-    st.floats(0.1, 5.0),
-    st.floats(1e-9, 1e-2),
-    st.lists(st.tuples(st.floats(0.01, 1.0), st.floats(1e-10, 1e-3)), max_size=15),
-)
+@pytest.mark.parametrize("before", [(1e-6, 1e-9, Price(1e-300, gaussian=True)), full(1e-3, 1e-8)], ids=["no", "some"])
+def test_a_dense_fit_after_another_is_priced_in_zcdp(before):
+    """A fit of nearly the whole total: ε's and δ's add up to the total, and still it is refused."""
+    budget = Budget(epsilon=1.0, delta=1e-5)
+    budget.debit(*before)
+    dense = full(1.0 - before[0], 1e-5 - before[1], gaussian=True)
+    assert dense[2].rho > WHOLE
+    with pytest.raises(BudgetExceeded):
+        budget.debit(*dense)
+    room = WHOLE - before[2].rho
+    with pytest.raises(BudgetExceeded):
+        budget.debit(0.5, 1e-6, Price(room * (1 + 1e-6), gaussian=True))  # whatever ε it states
+    budget.debit(9.9, 1e-6, Price(room * (1 - 1e-6), gaussian=True))
+    assert budget.n_charges == 2
+    assert 1 - 1e-5 < budget.spent_epsilon <= 1
+
+
+def test_dense_fits_together_do_not_get_the_exact_curve():
+    """Two dense fits that the exact curve would cover and zCDP does not: only one is accepted."""
+    half = Price(largest_price(1.0, 1e-5, gaussian=True).rho / 2 * (1 - 1e-9), gaussian=True)
+    assert gaussian_delta(math.sqrt(4 * half.rho), 1.0) <= 1e-5 < zcdp_delta(2 * half.rho, 1.0)
+    assert len(accepted(Budget(1.0, 1e-5), [(half.epsilon(5e-6), 5e-6, half)] * 3)) == 1
+
+
+charges = st.tuples(st.floats(0.01, 1.0), st.floats(1e-10, 1e-3), st.booleans()).map(lambda c: full(*c))
+
+
+@settings(derandomize=True, deadline=None, database=None, max_examples=40)
+@given(st.floats(0.1, 3.0), st.floats(1e-9, 1e-2), st.lists(charges, min_size=2, max_size=4))
+def test_the_order_of_charges_does_not_matter(epsilon, delta, asked):
+    """If two or more are accepted in one order, all of them are in every order."""
+    taken = accepted(Budget(epsilon, delta), asked)
+    if len(taken) < 2:
+        return
+    spent = set()
+    for order in itertools.permutations(taken):
+        budget = Budget(epsilon, delta)
+        assert len(accepted(budget, order)) == len(taken)
+        spent.add(budget.spent_epsilon)
+    assert len(spent) == 1
+
+
+@settings(derandomize=True, deadline=None, database=None, max_examples=60)
+@given(st.floats(0.1, 5.0), st.floats(1e-9, 1e-2), st.lists(charges, max_size=15))
 def test_never_overdrawn(epsilon, delta, asked):
-    """Whatever is asked, what was accepted satisfies one of the two theorems, and no more than the budget is spent."""
+    """Whatever is asked, what was accepted is one fit within the total, or its prices together convert to it."""
     budget = Budget(epsilon, delta)
-    accepted = []
-    for e, d in asked:
-        price = largest_price(e, d, gaussian=False)
+    taken = []
+    for charge in asked:
         before = budget.spent_epsilon
         try:
-            budget.debit(e, d, price)
+            budget.debit(*charge)
         except BudgetExceeded:
             assert budget.spent_epsilon == before
         else:
-            accepted.append((e, d, price))
+            taken.append(charge)
             assert budget.spent_epsilon >= before * (1 - 1e-9)
-    assert budget.n_charges == len(accepted)
-    added = sum(e for e, _, _ in accepted) <= epsilon * (1 + 2e-9) and sum(d for _, d, _ in accepted) <= delta * (
-        1 + 2e-9
-    )
-    assert added or total(p for _, _, p in accepted).delta(epsilon) <= delta * (1 + 1e-12)
+    assert budget.n_charges == len(taken)
+    alone = len(taken) == 1 and taken[0][0] <= epsilon * (1 + 1e-9) and taken[0][1] <= delta * (1 + 1e-9)
+    assert alone or zcdp_delta(math.fsum(price.rho for _, _, price in taken), epsilon) <= delta
     assert budget.spent_epsilon <= epsilon * (1 + 1e-8)
+
+
+@settings(derandomize=True, deadline=None, database=None, max_examples=60)
+@given(st.floats(0.1, 5.0), st.floats(1e-9, 1e-2), st.floats(0.999, 1.0), st.floats(-300.0, 0.0))
+def test_a_first_charge_beyond_the_zcdp_limit_is_never_followed(epsilon, delta, part, log_rho):
+    """The step of the lemma that keeps the two ways of acceptance apart."""
+    total, first = Total(epsilon, delta), Charge(*full(part * epsilon, delta, gaussian=True))
+    assert zcdp_delta(first.price.rho, epsilon) > delta
+    assert total.fits([first])
+    assert not total.fits([first, Charge(1e-9, 1e-12, Price(10**log_rho, gaussian=True))])
+    assert total.left([first], delta) == total.left([first], 1e-3 * delta) == 0
+
+
+def test_against_an_accountant():
+    """Sparse and dense fits until nothing more fits, composed by dp-accounting as zCDP and as Gaussian noise.
+
+    Gaussian noise of price ρ is as bad as ρ-zCDP allows at every order, so its exact composition is a lower bound.
+    """
+    budget = Budget(epsilon=1.0, delta=1e-5)
+    asked = [full(e, 1e-6, g) for e in (0.5, 0.4, 0.3, 0.2, 0.1, 0.05) for g in (True, False)]
+    taken = accepted(budget, asked)
+    assert 3 <= len(taken) < len(asked)
+    accountant = rdp.RdpAccountant(orders=1 + np.exp(np.linspace(math.log(1e-4), math.log(1e6), 20_000)))
+    exact = pld.PLDAccountant(value_discretization_interval=1e-4)
+    for _, _, price in taken:
+        accountant.compose(dp_accounting.ZCDpEvent(price.rho))
+        exact.compose(dp_accounting.GaussianDpEvent(1 / math.sqrt(2 * price.rho)))
+    assert budget.spent_epsilon == pytest.approx(accountant.get_epsilon(1e-5), rel=1e-5)
+    assert 0.85 * budget.spent_epsilon < exact.get_epsilon(1e-5) <= budget.spent_epsilon
+    assert exact.get_delta(1.0) <= accountant.get_delta(1.0) <= 1e-5
+
+
+def test_an_infinite_total_refuses_nothing():
+    budget = Budget(math.inf, 1e-5)
+    for charge in ((math.inf, 1e-5, Price(math.inf)), full(1.0, 1e-5), (math.inf, 1e-5, Price(math.inf, True))):
+        budget.debit(*charge)
+    assert budget.n_charges == 3
+    assert budget.spent_epsilon == math.inf
+
+
+# ------------------------------------------------------------------------------------------------ one object, one count
 
 
 def test_identity_survives_copies_and_clones():
@@ -126,20 +248,21 @@ def test_identity_survives_copies_and_clones():
     for other in (clone(fit), clone(clone(fit)), copy.copy(fit), copy.deepcopy(fit)):
         assert other is not fit
         assert other.budget is budget
-    clone(fit).budget.debit(0.6, 1e-6, NO_PRICE)
+    clone(fit).budget.debit(*full(0.8, 1e-6))
     with pytest.raises(BudgetExceeded):
-        fit.budget.debit(0.6, 1e-6, NO_PRICE)
+        fit.budget.debit(*full(0.8, 1e-6))
+    assert budget.n_charges == 1
 
 
-@pytest.mark.parametrize("fits", [1, 7, 40])
-@pytest.mark.parametrize("by", ["addition", "price"])
-def test_threads_racing_for_the_last_charge(fits, by):
+@pytest.mark.parametrize(("fits", "gaussian"), [("alone", True), (1, False), (7, True), (40, False)])
+def test_threads_racing_for_the_last_charge(fits, gaussian):
     """200 threads, room for exactly ``fits``; the interpreter switches between them as often as it can."""
     budget = Budget(epsilon=1.0, delta=1e-5)
-    if by == "addition":
-        charge = (1.0 / fits, 1e-5 / fits, NO_PRICE)
+    if fits == "alone":
+        charge, fits = full(1.0, 1e-5, gaussian), 1
     else:
-        charge = (2.0, 1e-6, Price(largest_price(1.0, 1e-5, gaussian=False).rho / fits * (1 - 1e-9)))
+        price = Price(WHOLE / fits * (1 - 1e-9), gaussian)
+        charge = (price.epsilon(1e-6), 1e-6, price)
     barrier = threading.Barrier(200)
     outcome: list[bool] = []
 
@@ -191,7 +314,7 @@ def test_a_fresh_budget_and_its_repr():
     assert budget.spent_epsilon == 0
     assert budget.n_charges == 0
     assert repr(budget) == "Budget(epsilon=2, delta=1e-05, spent=0 in 0 fit(s))"
-    budget.debit(0.5, 1e-6, NO_PRICE)
+    budget.debit(*full(0.5, 1e-5, gaussian=True))
     assert repr(budget) == "Budget(epsilon=2, delta=1e-05, spent=0.5 in 1 fit(s))"
 
 

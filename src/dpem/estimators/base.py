@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -15,14 +17,27 @@ from dpem._version import __version__
 from dpem.algorithms.paper import PaperEM
 from dpem.algorithms.reference import ReferenceEM
 from dpem.algorithms.scale import estimate_sigma, rows_for_sigma
-from dpem.algorithms.tight import Refine, Select, tight_em
+from dpem.algorithms.tight import Refine, Select, Trim, tight_em
 from dpem.estimators import checks
+from dpem.estimators.rows import pieces_of, source_of
 from dpem.planning import Plan, arguments, paper_plan, plan, reference_plan
 from dpem.planning.plan import MODELS
 from dpem.planning.simulate import Model
-from dpem.privacy import Account, Budget, Curator, Guarantee, Noise, PrivateNoise, SeededNoise, largest_price
+from dpem.privacy import (
+    Account,
+    Budget,
+    Curator,
+    Guarantee,
+    Ledger,
+    Noise,
+    Price,
+    PrivateNoise,
+    SeededNoise,
+    digest,
+    largest_price,
+)
 from dpem.query import FloatArray
-from dpem.sources import ArraySource
+from dpem.sources.progress import expect
 
 #: How far from the truth a given start is assumed to be when settings are chosen, as a part of the signal.
 START_DISTANCE = 0.5
@@ -54,7 +69,7 @@ class PrivateEM(BaseEstimator):
         n_iter: int | None = None,
         step_size: float | None = None,
         clip: float | None = None,
-        budget: Budget | None = None,
+        budget: Budget | Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
         self.epsilon = epsilon
@@ -77,12 +92,12 @@ class PrivateEM(BaseEstimator):
         """
         epsilon, delta = arguments.privacy_parameters(self.epsilon, self.delta)
         arguments.one_of("method", self.method, ("tight", "paper"))
-        if self.budget is not None and not isinstance(self.budget, Budget):
-            raise ValueError(f"budget must be a dpem.Budget or None, got {type(self.budget).__name__}.")
+        if self.budget is not None and not isinstance(self.budget, Budget | Ledger):
+            raise ValueError(f"budget must be a dpem.Budget, a dpem.Ledger or None, got {type(self.budget).__name__}.")
         if self.sigma is None and self.method == "paper":
             raise ValueError("method='paper' needs sigma=: the paper assumes that it is known.")
-        X, y = checks.table(self, X, y, needs_y=self._needs_y, missing=self._missing)
-        n, d = X.shape
+        source = source_of(self, X, y, needs_y=self._needs_y, missing=self._missing)
+        n, d = source.n_rows, source.n_features
         checks.warn_about_delta(delta, n)
         start = self._start(d)
         signal = arguments.positive("signal", self.signal)
@@ -97,20 +112,20 @@ class PrivateEM(BaseEstimator):
             if n < needed:
                 raise ValueError(f"sigma=None needs about {needed} rows at this epsilon, X has {n}; give sigma=.")
 
-        if self.budget is not None:
-            self.budget.debit(epsilon, delta, price)
-        account = Account(epsilon, delta)
-        curator = Curator(ArraySource(X, y), account, noise)
-        if self.sigma is None:
-            rho = SIGMA_SHARE * price.rho
-            sigma = estimate_sigma(curator, signal=signal, of_response=self._needs_y, rho=rho)
-            fit_plan = self._plan(n, d, epsilon, delta, sigma, spent=rho)
-        self.sigma_ = sigma
-        state = tight_em(curator, self._model(), fit_plan.steps, start)  # type: ignore[arg-type]
+        account = Account(epsilon, delta, gaussian=price.gaussian)
+        with self._debited(n, d, price, fit_plan):
+            curator = Curator(source, account, noise)
+            if self.sigma is None:
+                rho = SIGMA_SHARE * price.rho
+                sigma = estimate_sigma(curator, signal=signal, of_response=self._needs_y, rho=rho)
+                fit_plan = self._plan(n, d, epsilon, delta, sigma, spent=rho)
+            self.sigma_ = sigma
+            expect(n * sum(map(_passes, fit_plan.steps)))
+            state = tight_em(curator, self._model(), fit_plan.steps, start)  # type: ignore[arg-type]
 
         self.coef_ = state.beta
         self.support_ = state.support
-        self.n_iter_ = sum(map(_em_steps, fit_plan.steps))
+        self.n_iter_ = sum(map(em_steps, fit_plan.steps))
         self.plan_ = fit_plan
         self.releases_ = tuple(account.releases)
         self.guarantee_ = Guarantee(
@@ -123,6 +138,15 @@ class PrivateEM(BaseEstimator):
             version=__version__,
         )
         return self
+
+    def _debited(self, n: int, d: int, price: Price, fit_plan: Plan) -> AbstractContextManager[Any]:
+        """Charge the fit to the budget, now; on leaving, a ledger is told how it ended."""
+        if self.budget is None:
+            return nullcontext()
+        purpose = f"{type(self).__name__}.fit, n={n}, d={d}"
+        return self.budget.debit(
+            fit_plan.epsilon, fit_plan.delta, price, purpose=purpose, digest=digest(fit_plan.to_dict())
+        )
 
     def _plan(self, n: int, d: int, epsilon: float, delta: float, sigma: float, spent: float = 0.0) -> Plan:
         """Every setting of the fit, from public numbers: the sizes, the constructor's arguments, a σ that was paid
@@ -150,7 +174,7 @@ class PrivateEM(BaseEstimator):
             if self.start is None and self._model_name != "missing-regression":
                 raise ValueError("method='paper' needs start=: the paper's algorithm begins close to the truth.")
             chosen = paper_plan(self._model_name, **common, epsilon=epsilon, n_iter=n_iter, step=step, T=clip)
-            batches = _em_steps(chosen.steps[0])
+            batches = em_steps(chosen.steps[0])
             if n < batches:
                 raise ValueError(f"method='paper' splits the rows into n_iter={batches} batches, but X has {n} rows.")
             return chosen
@@ -200,9 +224,15 @@ class PrivateEM(BaseEstimator):
         return SeededNoise(self.random_state)
 
     def _rows(self, X: Any) -> NDArray[np.floating]:
-        """Rows to apply the fitted model to."""
-        rows, _ = checks.table(self, X, needs_y=False, missing=self._missing, reset=False)
-        return rows
+        """Rows to apply the fitted model to, all of them dense."""
+        return np.concatenate(list(pieces_of(self, X, missing=self._missing)))
+
+    def _each(self, function: Callable[..., FloatArray], X: Any, y: Any = None) -> FloatArray:
+        """A function of rows (and responses), one number a row, computed piece by piece."""
+        pieces = pieces_of(self, X, missing=self._missing)
+        if y is None:
+            return np.concatenate([function(rows) for rows in pieces])
+        return np.concatenate([function(rows, part) for rows, part in checks.beside(pieces, y)])
 
     def __sklearn_is_fitted__(self) -> bool:
         """A refused fit has counted the columns, but has fitted nothing."""
@@ -213,11 +243,19 @@ class PrivateEM(BaseEstimator):
         tags.non_deterministic = True
         tags.target_tags.required = self._needs_y
         tags.input_tags.allow_nan = self._missing
+        tags.input_tags.sparse = True
         return tags
 
 
-def _em_steps(step: Any) -> int:
+def em_steps(step: Any) -> int:
     """EM steps in a step of a plan: gradients evaluated on the data."""
     if isinstance(step, PaperEM | ReferenceEM):
         return step.n_iter
     return int(isinstance(step, Select | Refine))
+
+
+def _passes(step: Any) -> int:
+    """Passes over the rows that a step takes: the paper's batches together make one, trimming asks nothing."""
+    if isinstance(step, ReferenceEM):
+        return step.n_iter
+    return int(not isinstance(step, Trim))

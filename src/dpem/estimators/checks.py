@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, validate_data
 
+from dpem.models.engines import engine_of
 from dpem.planning import arguments
 from dpem.query import FloatArray
-
-_PIECE = 4096
+from dpem.sources.base import CHUNK_ROWS
 
 
 def start_vector(start: Any, d: int, signal: float, *, zero_allowed: bool) -> FloatArray | None:
@@ -50,10 +50,20 @@ def warn_about_delta(delta: float, n: int) -> None:
 
 
 def table(
-    estimator: BaseEstimator, X: Any, y: Any = None, *, needs_y: bool, missing: bool, reset: bool = True
+    estimator: BaseEstimator,
+    X: Any,
+    y: Any = None,
+    *,
+    needs_y: bool,
+    missing: bool,
+    reset: bool = True,
+    accept_sparse: str | bool = "csr",
 ) -> tuple[NDArray[np.floating], FloatArray | None]:
-    """X (float32 or float64, not copied if it already is) and y, through scikit-learn's public validation."""
+    """X (float32 or float64, dense or CSR, not copied if it already is) and y, through scikit-learn's public
+    validation.
+    """
     options: dict[str, Any] = {
+        "accept_sparse": accept_sparse,
         "dtype": [np.float64, np.float32],
         "ensure_all_finite": False,
         "ensure_min_samples": 2 if reset else 1,
@@ -65,20 +75,27 @@ def table(
             y = np.asarray(y, dtype=float)
         else:
             X, y = validate_data(estimator, X, **options), None
-    _check_finite("X", X, missing_allowed=missing)
-    if y is not None:
-        _check_finite("y", y[:, None], missing_allowed=False)
+    y_odd = (False, False) if y is None else (bool(np.isnan(y).any()), bool(np.isinf(y).any()))
+    refuse_anomalies(*_anomalies(X), *y_odd, missing_allowed=missing)
     return X, y
 
 
-def responses(y: Any, n: int) -> FloatArray:
-    """Responses that go with n rows, for methods after fit."""
+def beside(pieces: Iterable[NDArray[np.floating]], y: Any) -> Iterator[tuple[NDArray[np.floating], FloatArray]]:
+    """Pieces of rows, each with its responses, for methods after fit."""
     with _quoting_no_entry():
-        y = check_array(y, ensure_2d=False, dtype=np.float64, ensure_all_finite=False)
-    if y.shape != (n,):
-        raise ValueError(f"y must be a vector with one response for each of the {n} rows, got shape {y.shape}.")
-    _check_finite("y", y[:, None], missing_allowed=False)
-    return np.asarray(y)
+        y = np.asarray(check_array(y, ensure_2d=False, dtype=np.float64, ensure_all_finite=False))
+    refuse_anomalies(False, False, bool(np.isnan(y).any()), bool(np.isinf(y).any()))
+    mismatch = f"y must be a vector with one response for each row, got shape {y.shape}."
+    if y.ndim != 1:
+        raise ValueError(mismatch)
+    first = 0
+    for rows in pieces:
+        if first + len(rows) > len(y):
+            raise ValueError(mismatch)
+        yield rows, y[first : first + len(rows)]
+        first += len(rows)
+    if first != len(y):
+        raise ValueError(mismatch)
 
 
 def scaled(X: Any, d: int) -> NDArray[np.floating]:
@@ -87,18 +104,28 @@ def scaled(X: Any, d: int) -> NDArray[np.floating]:
         X = check_array(X, dtype=[np.float64, np.float32], ensure_all_finite=False)
     if X.shape[1] != d:
         raise ValueError(f"X has {X.shape[1]} columns, but the scaler was fitted to {d}.")
-    _check_finite("X", X, missing_allowed=True)
+    refuse_anomalies(*_anomalies(X), missing_allowed=True)
     return np.asarray(X)
 
 
-def _check_finite(name: str, values: NDArray[np.floating], *, missing_allowed: bool) -> None:
-    for first in range(0, values.shape[0], _PIECE):
-        piece = values[first : first + _PIECE]
-        if np.isinf(piece).any():
-            raise ValueError(f"{name} contains infinity; every entry must be finite.")
-        if not missing_allowed and np.isnan(piece).any():
-            hint = " (DPMissingRegression takes NaN as a missing covariate)" if name == "X" else ""
-            raise ValueError(f"{name} contains NaN; every entry must be a number{hint}.")
+def refuse_anomalies(
+    nan: bool, inf: bool, y_nan: bool = False, y_inf: bool = False, *, missing_allowed: bool = False
+) -> None:
+    """One sentence about entries that are not finite."""
+    if inf or y_inf:
+        raise ValueError(f"{'X' if inf else 'y'} contains infinity; every entry must be finite.")
+    if nan and not missing_allowed:
+        raise ValueError(
+            "X contains NaN; every entry must be a number (DPMissingRegression takes NaN as a missing covariate)."
+        )
+    if y_nan:
+        raise ValueError("y contains NaN; every entry must be a number.")
+
+
+def _anomalies(X: Any) -> tuple[bool, bool]:
+    """Whether the table holds NaN, and infinity, at the speed of memory."""
+    found = [engine_of(X).anomalies(X[first : first + CHUNK_ROWS]) for first in range(0, X.shape[0], CHUNK_ROWS)]
+    return any(nan for nan, _ in found), any(inf for _, inf in found)
 
 
 #: Messages of numpy and scikit-learn that quote entries, by a part of them, and what is said in their place.

@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from dpem.estimators.base import PrivateEM
+from dpem.models import GaussianMixture
 from dpem.models.base import IntArray
 from dpem.query import FloatArray
 
@@ -41,7 +42,7 @@ class DPGaussianMixture(PrivateEM):
         Where EM begins. It must not be computed from these data without paying. "equal" is signal/√d everywhere.
     n_iter, step_size, clip : int, float, float, or None
         Refining steps (batches, for "paper"), the step η and the clip T of an entry; None leaves them to the plan.
-    budget : Budget or None
+    budget : Budget, Ledger or None
         Debited with (epsilon, delta) before any question is put to the data.
     random_state : int or None
         None draws private noise. A seed makes the noise repeatable for simulations, and **not private**.
@@ -94,13 +95,15 @@ class DPGaussianMixture(PrivateEM):
     def responsibilities(self, X: Any) -> FloatArray:
         """The E-step: P(component | row), one column per component."""
         check_is_fitted(self)
-        p = self._model().posterior(self.coef_, self._rows(X), None)  # type: ignore[union-attr, arg-type]
+        model = GaussianMixture(self.sigma_)
+        p = self._each(lambda rows: model.posterior(self.coef_, rows), X)
         return np.column_stack([1 - p, p])
 
     def score_samples(self, X: Any) -> FloatArray:
         """Log density of each row under the fitted mixture."""
         check_is_fitted(self)
-        return self._model().log_likelihood(self.coef_, self._rows(X), None)  # type: ignore[arg-type]
+        model = GaussianMixture(self.sigma_)
+        return self._each(lambda rows: model.log_likelihood(self.coef_, rows), X)
 
     def score(self, X: Any, y: Any = None) -> float:
         """Mean log density of the rows."""

@@ -9,8 +9,8 @@ from sklearn.base import RegressorMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from dpem.estimators import checks
 from dpem.estimators.base import PrivateEM
+from dpem.models import MissingRegression
 from dpem.query import FloatArray
 
 
@@ -43,7 +43,7 @@ class DPMissingRegression(RegressorMixin, PrivateEM):
         Where EM begins. It must not be computed from these data without paying. "equal" is signal/√d everywhere.
     n_iter, step_size, clip : int, float, float, or None
         Refining steps (batches, for "paper"), the step η and the clip T of an entry; None leaves them to the plan.
-    budget : Budget or None
+    budget : Budget, Ledger or None
         Debited with (epsilon, delta) before any question is put to the data.
     random_state : int or None
         None draws private noise. A seed makes the noise repeatable for simulations, and **not private**.
@@ -82,25 +82,28 @@ class DPMissingRegression(RegressorMixin, PrivateEM):
     def predict(self, X: Any) -> FloatArray:
         """E[y | observed entries of the row]."""
         check_is_fitted(self)
-        fitted, _ = self._model().predictive(self.coef_, self._rows(X))  # type: ignore[union-attr]
-        return np.asarray(fitted)
+        model = MissingRegression(self.sigma_)
+        return self._each(lambda rows: model.predictive(self.coef_, rows)[0], X)
 
     def responsibilities(self, X: Any, y: Any) -> FloatArray:
         """The E-step: each row with its missing entries replaced by their conditional mean, given the rest and the
         response.
         """
         check_is_fitted(self)
-        rows = self._rows(X)
-        model = self._model()
-        fitted, hidden = model.predictive(self.coef_, rows)  # type: ignore[union-attr]
-        gain = (checks.responses(y, len(rows)) - fitted) / (model.sigma**2 + hidden)
-        return np.where(np.isnan(rows), gain[:, None] * self.coef_, rows)
+        model = MissingRegression(self.sigma_)
+
+        def completed(rows: FloatArray, y: FloatArray) -> FloatArray:
+            fitted, hidden = model.predictive(self.coef_, rows)
+            gain = (y - fitted) / (model.sigma**2 + hidden)
+            return np.where(np.isnan(rows), gain[:, None] * self.coef_, rows)
+
+        return self._each(completed, X, y)
 
     def score_samples(self, X: Any, y: Any) -> FloatArray:
         """Log density of each response given the observed entries of its row."""
         check_is_fitted(self)
-        rows = self._rows(X)
-        return self._model().log_likelihood(self.coef_, rows, checks.responses(y, len(rows)))  # type: ignore[arg-type]
+        model = MissingRegression(self.sigma_)
+        return self._each(lambda rows, y: model.log_likelihood(self.coef_, rows, y), X, y)
 
     def sample(self, X: Any, random_state: int | None = None) -> FloatArray:
         """New responses for the rows of X from the fitted model."""

@@ -7,8 +7,8 @@ from typing import Any, Self
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from dpem.estimators import checks
 from dpem.estimators.base import PrivateEM
+from dpem.models import MixtureRegression
 from dpem.models.base import IntArray
 from dpem.query import FloatArray
 
@@ -45,7 +45,7 @@ class DPMixtureRegression(PrivateEM):
         Where EM begins. It must not be computed from these data without paying. "equal" is signal/√d everywhere.
     n_iter, step_size, clip : int, float, float, or None
         Refining steps (batches, for "paper"), the step η and the clip T of an entry; None leaves them to the plan.
-    budget : Budget or None
+    budget : Budget, Ledger or None
         Debited with (epsilon, delta) before any question is put to the data.
     random_state : int or None
         None draws private noise. A seed makes the noise repeatable for simulations, and **not private**.
@@ -83,27 +83,27 @@ class DPMixtureRegression(PrivateEM):
     def predict(self, X: Any) -> FloatArray:
         """⟨x, β⟩: the mean response of each row if it belongs to component 1 (the opposite if to component 0)."""
         check_is_fitted(self)
-        return np.asarray(self._rows(X) @ self.coef_)
+        return self._each(lambda rows: np.asarray(rows @ self.coef_), X)
 
     def predict_proba(self, X: Any, y: Any = None) -> FloatArray:
         """Probability of components 0 and 1 for each row, given its response; a half each without one."""
         if y is not None:
             return self.responsibilities(X, y)
         check_is_fitted(self)
-        return np.full((len(self._rows(X)), 2), 0.5)
+        return np.full((len(self.predict(X)), 2), 0.5)
 
     def responsibilities(self, X: Any, y: Any) -> FloatArray:
         """The E-step: P(component | row, response), one column per component."""
         check_is_fitted(self)
-        rows = self._rows(X)
-        p = self._model().posterior(self.coef_, rows, checks.responses(y, len(rows)))  # type: ignore[union-attr, arg-type]
+        model = MixtureRegression(self.sigma_)
+        p = self._each(lambda rows, y: model.posterior(self.coef_, rows, y), X, y)
         return np.column_stack([1 - p, p])
 
     def score_samples(self, X: Any, y: Any) -> FloatArray:
         """Log density of each response given its row."""
         check_is_fitted(self)
-        rows = self._rows(X)
-        return self._model().log_likelihood(self.coef_, rows, checks.responses(y, len(rows)))  # type: ignore[arg-type]
+        model = MixtureRegression(self.sigma_)
+        return self._each(lambda rows, y: model.log_likelihood(self.coef_, rows, y), X, y)
 
     def score(self, X: Any, y: Any) -> float:
         """Mean log density of the responses."""

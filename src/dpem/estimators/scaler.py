@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Self
 
 import numpy as np
@@ -16,10 +17,22 @@ from sklearn.utils.validation import check_is_fitted
 from dpem._version import __version__
 from dpem.algorithms.scale import column_scales
 from dpem.estimators import checks
+from dpem.estimators.rows import scaled_rows, source_of
 from dpem.planning import arguments
-from dpem.privacy import Account, Budget, Curator, Guarantee, PrivateNoise, SeededNoise, largest_price, together
+from dpem.privacy import (
+    Account,
+    Budget,
+    Curator,
+    Guarantee,
+    Ledger,
+    Price,
+    PrivateNoise,
+    SeededNoise,
+    digest,
+    largest_price,
+    together,
+)
 from dpem.query import FloatArray
-from dpem.sources import ArraySource
 
 
 class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
@@ -33,7 +46,7 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         Public bounds of the columns: two numbers, or two vectors with one entry per column. Entries outside are
         clipped for the estimate (not in what ``transform`` returns). They must not be computed from the data: use
         what is known of the measurement.
-    budget : Budget or None
+    budget : Budget, Ledger or None
         Debited before the data are asked.
     random_state : int or None
         None draws private noise; a seed is for simulations and **not private**.
@@ -60,7 +73,7 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         epsilon: float | None = None,
         delta: float | None = None,
         bounds: Any = None,
-        budget: Budget | None = None,
+        budget: Budget | Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
         self.epsilon = epsilon
@@ -72,10 +85,10 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def fit(self, X: Any, y: Any = None) -> Self:
         """Release the centre and spread of each column. NaN counts as missing. ``y`` is ignored."""
         epsilon, delta = arguments.privacy_parameters(self.epsilon, self.delta)
-        if self.budget is not None and not isinstance(self.budget, Budget):
-            raise ValueError(f"budget must be a dpem.Budget or None, got {type(self.budget).__name__}.")
-        X, _ = checks.table(self, X, needs_y=False, missing=True)
-        n, d = X.shape
+        if self.budget is not None and not isinstance(self.budget, Budget | Ledger):
+            raise ValueError(f"budget must be a dpem.Budget, a dpem.Ledger or None, got {type(self.budget).__name__}.")
+        source = source_of(self, X, needs_y=False, missing=True, accept_sparse=False)
+        n, d = source.n_rows, source.n_features
         low, high = self._bounds(d)
         checks.warn_about_delta(delta, n)
         price = largest_price(epsilon, delta, gaussian=True)
@@ -84,21 +97,29 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             warnings.warn(
                 "random_state makes the noise repeatable: this fit is NOT private.", UserWarning, stacklevel=2
             )
-        if self.budget is not None:
-            self.budget.debit(epsilon, delta, price)
-        account = Account(epsilon, delta)
-        columns = column_scales(Curator(ArraySource(X), account, noise), low, high, price.rho)
+        account = Account(epsilon, delta, gaussian=True)
+        settings = {"n": n, "d": d, "low": low.tolist(), "high": high.tolist(), "rho": price.rho}
+        with self._debited((epsilon, delta, price), settings):
+            columns = column_scales(Curator(source, account, noise), low, high, price.rho)
         self.mean_, self.scale_ = columns.centre, columns.spread
         self.releases_ = tuple(account.releases)
         private = noise.private and math.isfinite(epsilon)
         self.guarantee_ = Guarantee(epsilon, delta, "replace-one", "one row", self.releases_, private, __version__)
         return self
 
-    def transform(self, X: Any) -> NDArray[np.floating]:
-        """(X − mean_) / scale_."""
+    def _debited(self, charge: tuple[float, float, Price], settings: dict[str, Any]) -> AbstractContextManager[Any]:
+        """Charge the fit to the budget, now; on leaving, a ledger is told how it ended."""
+        if self.budget is None:
+            return nullcontext()
+        purpose = f"{type(self).__name__}.fit, n={settings['n']}, d={settings['d']}"
+        return self.budget.debit(*charge, purpose=purpose, digest=digest(settings))
+
+    def transform(self, X: Any) -> Any:
+        """(X − mean_) / scale_: an array for a table in memory, a source for a source, and so on for every kind of
+        rows, so that a pipeline can be fitted to any of them.
+        """
         check_is_fitted(self)
-        X, _ = checks.table(self, X, needs_y=False, missing=True, reset=False)
-        return np.asarray((X - self.mean_.astype(X.dtype)) / self.scale_.astype(X.dtype))
+        return scaled_rows(self, X, self.mean_, self.scale_)
 
     def inverse_transform(self, X: Any) -> NDArray[np.floating]:
         """X · scale_ + mean_."""

@@ -1,4 +1,4 @@
-"""The Breast Cancer Wisconsin data as the paper prepares them (its Section 6.4), and end to end under privacy.
+"""The Breast Cancer Wisconsin data as the paper prepares them (its Section 6.3), and end to end under privacy.
 
     python -m dpem.experiments.breast_cancer [--splits 50] [--out results/breast_cancer.csv]
 

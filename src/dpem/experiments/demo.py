@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import warnings
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -14,11 +15,11 @@ from dpem.estimators import DPGaussianMixture
 from dpem.experiments.breast_cancer import as_in_the_paper, misclassification
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--epsilon", type=float, default=0.5)
     parser.add_argument("--sparsity", type=int, default=10)
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
 
     split = as_in_the_paper(seed=0)
     n = len(split.train)

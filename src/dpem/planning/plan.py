@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -18,14 +18,19 @@ from dpem.planning import arguments
 from dpem.planning.candidates import Pipeline
 from dpem.planning.detection import detectable, trim_threshold
 from dpem.planning.search import choose, estimate, one_thread, rough_error
+from dpem.planning.serial import rebuild, without_infinity
 from dpem.planning.simulate import Model, Problem
 from dpem.privacy import Price, largest_price
+from dpem.sources.progress import quiet
 
 MODELS: dict[str, Callable[[float], Model]] = {
     "gaussian-mixture": GaussianMixture,
     "mixture-regression": MixtureRegression,
     "missing-regression": MissingRegression,
 }
+
+#: How settings come about: by :func:`plan`, by the paper's prescription, or for the non-private reference.
+METHODS = ("tight", "paper", "reference")
 
 #: A fit is called feasible if its predicted error is below this part of the signal.
 USEFUL = 0.5
@@ -71,8 +76,27 @@ class Plan:
         """
         out = asdict(self)
         out["steps"] = [{"kind": type(step).__name__, **asdict(step)} for step in self.steps]
-        plain: dict[str, Any] = _without_infinity(out)
+        plain: dict[str, Any] = without_infinity(out)
         return plain
+
+    @classmethod
+    def from_dict(cls, plain: Any, where: str = "plan") -> Self:
+        """The plan that :meth:`to_dict` made plain, or a ValueError that names the field, called ``where`` and so on.
+
+        >>> p = plan("gaussian-mixture", n=500, d=3, epsilon=1.0, delta=1e-4, sigma=0.5)
+        >>> Plan.from_dict(p.to_dict()) == p
+        True
+        """
+        made = rebuild(cls, plain, where)
+        if made.model not in MODELS:
+            raise ValueError(f"{where}.model must be one of {', '.join(MODELS)}")
+        if made.method not in METHODS:
+            raise ValueError(f"{where}.method must be one of {', '.join(METHODS)}")
+        if made.sparsity is not None and made.sparsity > made.d:
+            raise ValueError(f"{where}.sparsity must be at most the number of columns")
+        if made.interval is not None and not made.interval[0] <= made.interval[1]:
+            raise ValueError(f"{where}.interval must be in increasing order")
+        return made
 
     def __str__(self) -> str:
         size = "all coordinates" if self.sparsity is None else f"{self.sparsity} of {self.d} coordinates"
@@ -91,14 +115,6 @@ class Plan:
         if self.feasible is not None:
             lines.append(f"  feasible    {'yes' if self.feasible else 'no'}{'; ' + self.advice if self.advice else ''}")
         return "\n".join(lines)
-
-
-def _without_infinity(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_infinity(part) for key, part in value.items()}
-    if isinstance(value, tuple | list):
-        return [_without_infinity(part) for part in value]
-    return "inf" if isinstance(value, float) and math.isinf(value) else value
 
 
 def _describe(step: Step | PaperEM | ReferenceEM) -> tuple[str, str]:
@@ -192,7 +208,7 @@ def _chosen(
     rho = price.rho - spent
     pipeline = Pipeline(problem, private_start, sparse, fixed)
     draft = Plan(model, "tight", n, d, epsilon, delta, sparsity, sigma, signal, missing, (), price)
-    with one_thread():
+    with one_thread(), quiet():
         stand_in = _narrowed(pipeline)
         knobs = choose(stand_in, rho)
         errors = estimate(stand_in, knobs, rho)

@@ -1,16 +1,138 @@
-"""A budget shared by fits."""
+"""A total (ε, δ) that fits draw on: the composition rule, and a budget that lives in one process.
+
+*Lemma.* Fits accepted by :meth:`Total.admit` are together (ε, δ)-DP for the total's ε and δ, also if each charge is
+chosen after seeing the answers to the earlier ones. *Proof.* The first charge is fixed before any answer. If its price
+alone is beyond what converts to (ε, δ) in zCDP (a dense fit's is, whose Gaussian noise has a better curve than zCDP
+knows), no sum with it ever converts, so it stays the only one, and it was accepted because its own (ε₁, δ₁) is within
+the total. Otherwise all charges were accepted by one rule, that the sum of the zCDP prices converts to (ε, δ). Sums
+kept below a limit fixed in advance are ρ-zCDP however the next price is chosen (Feldman & Zrnic 2021, at every order),
+and ρ-zCDP converts (:mod:`dpem.privacy.accounting`). ∎ Accepting what *any* of several theorems covers would not do:
+which theorem covers the end could depend on answers, and only (ε, kδ) would follow for k theorems.
+
+A fit that was charged and never answered has released no more than it was charged for, so charges are never taken
+back.
+"""
 
 from __future__ import annotations
 
 import math
 import threading
-from typing import Any, NoReturn
+from collections.abc import Sequence
+from dataclasses import dataclass
+from numbers import Real
+from types import TracebackType
+from typing import Any, NoReturn, Self
 
-from dpem.privacy.accounting import Price, total
+from dpem.privacy.accounting import Price, largest_price, total
+
+#: How a fit that was charged can end.
+OUTCOMES = ("answered", "failed")
+#: Rounding allowed between what one charge asks for and the total.
+SLACK = 1 + 1e-9
 
 
 class BudgetExceeded(RuntimeError):
     """A fit asked for more than its budget has left. Nothing was computed and nothing was spent."""
+
+
+@dataclass(frozen=True)
+class Charge:
+    """What one fit was charged: it is (ε, δ)-private and costs ``price``.
+
+    ``close`` says how the fit ended. As a context manager it does so by itself: ``"failed"`` if the block raises, else
+    ``"answered"``. Either way the charge stays. A :class:`Budget` keeps no record of it, a ledger does.
+    """
+
+    epsilon: float
+    delta: float
+    price: Price
+
+    def __post_init__(self) -> None:
+        if not (self.epsilon > 0 and 0 < self.delta < 1 and self.price.rho > 0):
+            raise ValueError("a charge needs epsilon > 0, 0 < delta < 1 and a positive price.")
+
+    def close(self, outcome: str) -> None:
+        """Say how the fit ended: ``"answered"`` or ``"failed"``."""
+        if outcome not in OUTCOMES:
+            raise ValueError(f"outcome must be one of {', '.join(map(repr, OUTCOMES))}; got {outcome!r}.")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close("answered" if kind is None else "failed")
+
+
+@dataclass(frozen=True)
+class Total:
+    """A total (ε, δ), and what charges come to under it; see the module's lemma."""
+
+    epsilon: float
+    delta: float
+
+    @classmethod
+    def checked(cls, owner: str, epsilon: Any, delta: Any) -> Total:
+        """A total from what a user gave, or a refusal that names whose total it is."""
+        if not isinstance(epsilon, Real) or isinstance(epsilon, bool) or not float(epsilon) > 0:
+            raise ValueError(f"epsilon of a {owner} must be positive, got {epsilon!r}.")
+        if not isinstance(delta, Real) or isinstance(delta, bool) or not 0 < float(delta) < 1:
+            raise ValueError(f"delta of a {owner} must lie strictly between 0 and 1, got {delta!r}.")
+        return cls(float(epsilon), float(delta))
+
+    def fits(self, charges: Sequence[Charge]) -> bool:
+        """Whether the charges are covered: one alone by its own (ε, δ), several by their prices in zCDP."""
+        if math.isinf(self.epsilon) or (len(charges) == 1 and self._covers(charges[0])):
+            return True
+        return _zcdp(charges).delta(self.epsilon) <= self.delta
+
+    def spent(self, charges: Sequence[Charge]) -> float:
+        """The smallest ε known to cover the charges, at the total's δ."""
+        if not charges:
+            return 0.0
+        spent = _zcdp(charges).epsilon(self.delta)
+        alone = len(charges) == 1 and charges[0].delta <= self.delta * SLACK
+        return min(spent, charges[0].epsilon) if alone else spent
+
+    def _covers(self, charge: Charge) -> bool:
+        return charge.epsilon <= self.epsilon * SLACK and charge.delta <= self.delta * SLACK
+
+    def left(self, charges: Sequence[Charge], delta: float) -> float:
+        """The largest ε that a further fit at ``delta`` could ask for and be accepted, sparse or dense.
+
+        Such a fit is taken to spend its (ε, δ) to the full: its price is the largest that converts to (ε, δ), for
+        Gaussian noise alone or for other noise, whichever leaves less. Below a millionth of the total it is 0.
+        """
+        if math.isinf(self.epsilon):
+            return math.inf
+        room = largest_price(self.epsilon, self.delta, gaussian=False).rho - _zcdp(charges).rho
+        epsilon = min(Price(room, gaussian).epsilon(delta) if room > 0 else 0.0 for gaussian in (True, False))
+        if not charges and delta <= self.delta:
+            epsilon = max(epsilon, self.epsilon)
+        shrink = 1e-12
+        while epsilon > 1e-6 * self.epsilon:
+            asks = (Charge(epsilon, delta, largest_price(epsilon, delta, gaussian=g)) for g in (True, False))
+            if all(self.fits([*charges, ask]) for ask in asks):
+                return epsilon
+            epsilon, shrink = epsilon * (1 - shrink), min(2 * shrink, 1e-3)
+        return 0.0
+
+    def admit(self, charges: Sequence[Charge], new: Charge, owner: str) -> None:
+        """Raise :class:`BudgetExceeded` unless ``new`` fits beside ``charges``."""
+        if self.fits([*charges, new]):
+            return
+        raise BudgetExceeded(
+            f"this fit asks for epsilon={new.epsilon:.6g}, delta={new.delta:.3g}; of the {owner} "
+            f"epsilon={self.epsilon:.6g}, delta={self.delta:.3g}, {len(charges)} fit(s) have spent "
+            f"epsilon={self.spent(charges):.6g} and at this delta about "
+            f"epsilon={self.left(charges, new.delta):.6g} is left. Nothing was computed."
+        )
+
+
+def _zcdp(charges: Sequence[Charge]) -> Price:
+    """What the charges come to in zCDP, whatever their noise."""
+    return Price(total(c.price for c in charges).rho)
 
 
 class Budget:
@@ -18,42 +140,33 @@ class Budget:
 
     ``budget=`` of an estimator debits it before any question is put to the data. The object is never copied:
     ``clone`` and ``deepcopy`` of an estimator keep the same budget, so cross-validation folds each pay. It is safe
-    under threads. It cannot be pickled: a budget in a worker process would be a second budget.
+    under threads. It cannot be pickled: a budget in a worker process would be a second budget. A
+    :class:`~dpem.privacy.Ledger` outlives the process and is shared by several.
 
-    Composition: the charges are valid together if their ε's and δ's add up to at most the total, or if their zCDP
-    prices do after conversion at the total's δ. Both are theorems, so whichever is smaller counts.
+    Composition: zCDP prices add up, and their sum is converted at the total's δ, so that two fits at half of ε cost
+    less than the whole. This holds also if a fit is chosen in the light of earlier answers.
 
     >>> budget = Budget(epsilon=1.0, delta=1e-4)
-    >>> budget.debit(0.5, 1e-5, Price(0.005))
+    >>> charge = budget.debit(0.5, 1e-5, Price(0.005))
     >>> budget.spent_epsilon <= 0.5
     True
     """
 
     def __init__(self, epsilon: float, delta: float) -> None:
-        if not epsilon > 0:
-            raise ValueError(f"epsilon of a Budget must be positive, got {epsilon!r}.")
-        if not 0 < delta < 1:
-            raise ValueError(f"delta of a Budget must lie strictly between 0 and 1, got {delta!r}.")
-        self.epsilon, self.delta = float(epsilon), float(delta)
-        self._charges: list[tuple[float, float, Price]] = []
+        self._total = Total.checked("Budget", epsilon, delta)
+        self.epsilon, self.delta = self._total.epsilon, self._total.delta
+        self._charges: list[Charge] = []
         self._lock = threading.Lock()
 
-    def debit(self, epsilon: float, delta: float, price: Price) -> None:
+    def debit(self, epsilon: float, delta: float, price: Price, *, purpose: str = "", digest: str = "") -> Charge:
         """Charge one fit that is (ε, δ)-private and costs ``price``, or raise :class:`BudgetExceeded` and charge
-        nothing.
+        nothing. ``purpose`` and ``digest`` are for a ledger; a budget does not keep them.
         """
-        if not (epsilon > 0 and 0 < delta < 1 and price.rho > 0):
-            raise ValueError("a charge needs epsilon > 0, 0 < delta < 1 and a positive price.")
+        charge = Charge(epsilon, delta, price)
         with self._lock:
-            if not self._fits([*self._charges, (epsilon, delta, price)]):
-                spent = self._spent(self._charges)
-                raise BudgetExceeded(
-                    f"this fit asks for epsilon={epsilon:.6g}, delta={delta:.3g}; of the budget "
-                    f"epsilon={self.epsilon:.6g}, delta={self.delta:.3g}, {len(self._charges)} fit(s) have spent "
-                    f"epsilon={spent:.6g} and about epsilon={max(0.0, self.epsilon - spent):.6g} is left. "
-                    f"Nothing was computed."
-                )
-            self._charges.append((epsilon, delta, price))
+            self._total.admit(self._charges, charge, "budget")
+            self._charges.append(charge)
+        return charge
 
     @property
     def n_charges(self) -> int:
@@ -64,21 +177,7 @@ class Budget:
     def spent_epsilon(self) -> float:
         """The smallest ε known to cover everything charged so far, at the budget's δ."""
         with self._lock:
-            return self._spent(self._charges)
-
-    def _fits(self, charges: list[tuple[float, float, Price]]) -> bool:
-        slack = 1 + 1e-9  # rounding of the sums, so that two halves fit into a whole
-        added = math.fsum(e for e, _, _ in charges) <= self.epsilon * slack
-        added = added and math.fsum(d for _, d, _ in charges) <= self.delta * slack
-        return added or total(p for _, _, p in charges).delta(self.epsilon) <= self.delta
-
-    def _spent(self, charges: list[tuple[float, float, Price]]) -> float:
-        if not charges:
-            return 0.0
-        spent = total(p for _, _, p in charges).epsilon(self.delta)
-        if math.fsum(d for _, d, _ in charges) <= self.delta * (1 + 1e-9):
-            spent = min(spent, math.fsum(e for e, _, _ in charges))
-        return spent
+            return self._total.spent(self._charges)
 
     def __repr__(self) -> str:
         spent = f"spent={self.spent_epsilon:.4g} in {self.n_charges} fit(s)"

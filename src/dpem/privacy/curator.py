@@ -41,22 +41,29 @@ class Release:
 class Account:
     """The price limit of one fit and what has been released under it.
 
-    *Lemma.* If every release passes :meth:`charge`, all of them together are (ε, δ)-DP for replace-one neighbours.
-    *Proof.* Releases of the whole table compose adaptively, prices add. A record is in one batch, so of the batches
+    *Lemma.* If every release passes :meth:`charge`, all of them together are (ε, δ)-DP for replace-one neighbours,
+    also if a question and its price are chosen after seeing earlier answers. *Proof.* Releases of the whole table
+    compose adaptively, prices add, and a limit on the sum fixed in advance holds whatever is asked next (zCDP: Feldman
+    & Zrnic 2021; Gaussian: Smith & Thakurta 2022). A record is in one batch, so of the batches
     only one differs between neighbours, and given the others' releases its own compose adaptively too: the price is
     the largest batch's. The total is converted by :class:`Price` and never exceeds (ε, δ). ∎
+
+    ``gaussian`` says beforehand that only Gaussian noise will be asked for; then the exact Gaussian curve is used, and
+    other noise is refused. (Deciding afterwards which curve applies would let answers decide it.)
     """
 
-    def __init__(self, epsilon: float, delta: float) -> None:
+    def __init__(self, epsilon: float, delta: float, *, gaussian: bool = False) -> None:
         if not (epsilon > 0 and 0 <= delta < 1):
             raise ValueError(f"an account needs epsilon > 0 and 0 <= delta < 1, got {epsilon!r} and {delta!r}.")
-        self.epsilon, self.delta = epsilon, delta
+        self.epsilon, self.delta, self.gaussian = epsilon, delta, gaussian
         self.releases: list[Release] = []
         self.parts: int | None = None  # into how many disjoint batches the table was split
 
     def charge(self, release: Release) -> None:
         """Write the release down, or refuse it if the total would no longer convert to (ε, δ)."""
-        price = total_price([*self.releases, release])
+        if self.gaussian and not release.price.gaussian:
+            raise ValueError(f"'{release.question}' needs other noise than this account was opened for: Gaussian only.")
+        price = Price(total_price([*self.releases, release]).rho, self.gaussian)
         if math.isfinite(self.epsilon) and price.delta(self.epsilon) > self.delta * (1 + 1e-9):
             raise BudgetExceeded(
                 f"'{release.question}' would take this fit beyond epsilon={self.epsilon:.6g}, "

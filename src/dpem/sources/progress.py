@@ -32,6 +32,16 @@ def progress(*, disable: bool | None = None) -> Iterator[None]:
             _bar.reset(token)
 
 
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Rows read inside are not shown: a planner's invented ones."""
+    token = _bar.set(None)
+    try:
+        yield
+    finally:
+        _bar.reset(token)
+
+
 def expect(rows: int) -> None:
     """So many more rows will be read: a public number, the table's length times the number of questions."""
     bar = _bar.get()

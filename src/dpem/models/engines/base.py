@@ -52,16 +52,16 @@ class Engine(Protocol):
 def engine_of(X: Any) -> Engine:
     """The engine for rows of X's kind."""
     if isinstance(X, np.ndarray):
-        from dpem.models.engines import dense
+        from dpem.models.engines.dense import ENGINE
 
-        return dense.ENGINE
+        return ENGINE
     if sparse.issparse(X):
-        from dpem.models.engines import csr
+        from dpem.models.engines.csr import ENGINE as CSR
 
-        return csr.ENGINE
-    from dpem.models.engines import array_api
+        return CSR
+    from dpem.models.engines.array_api import engine_for
 
-    return array_api.engine_for(X)
+    return engine_for(X)
 
 
 def float_below(value: float, dtype: np.dtype) -> np.floating:

@@ -1,0 +1,214 @@
+"""What every command shares: exit codes, refusals of one sentence, what goes to which stream.
+
+Results go to standard output, everything else to standard error, one line each. With ``--json`` there is one JSON
+object on standard output, for success and for failure, and standard error stays empty. No message quotes a row: those
+of the library do not, and of an error that nobody foresaw only the kind and the place are told. The commands import the
+rest of the package when they run, so that ``--help`` need not wait for it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import textwrap
+import threading
+import time
+import traceback
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+import click
+
+
+class Exit(IntEnum):
+    """What the exit status says; the names in lower case are the kinds of an error in JSON."""
+
+    DONE = 0
+    FAILED = 1
+    USAGE = 2
+    DATA = 3
+    BUDGET = 4
+    LEDGER = 5
+    OUTPUT = 6
+    PLAN = 7
+    INTERRUPTED = 130
+
+
+#: For ``dpem --help``. The first blank-free mark keeps click from joining the lines.
+EXIT_CODES = """\b
+Exit status:
+    0  done
+    1  failed for another reason
+    2  the command line is wrong
+    3  the data or a model file were refused
+    4  the budget does not allow it
+    5  the ledger cannot be used
+    6  the output cannot be written
+    7  the plan says that it cannot work
+  130  interrupted
+"""
+
+
+#: Seconds before work that takes long is mentioned.
+PATIENCE = 2.0
+
+
+class Refused(Exception):
+    """A command cannot be done, in one sentence."""
+
+    def __init__(self, code: Exit, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass
+class Session:
+    """One run of the command: how it speaks, and whether it has spent anything."""
+
+    json: bool = False
+    warnings: list[str] = field(default_factory=list)
+    #: False: nothing was charged. True: charged. None: interrupted in between, and only the ledger knows.
+    charged: bool | None = False
+
+    def say(self, text: str) -> None:
+        """A line for people, on standard error."""
+        if not self.json:
+            click.echo(f"dpem: {text}", err=True)
+
+    def warn(self, text: str) -> None:
+        """A warning, once."""
+        if text not in self.warnings:
+            self.warnings.append(text)
+            self.say(f"warning: {text}")
+
+    def result(self, document: dict[str, Any], text: str) -> None:
+        """The outcome: the document for machines, or the text for people."""
+        if self.json:
+            from dpem.planning.serial import without_infinity
+
+            document = {**document, "warnings": self.warnings}
+            text = json.dumps(without_infinity(document), indent=2, ensure_ascii=False)
+        click.echo(text)
+
+    def fail(self, code: Exit, message: str) -> int:
+        """Say why it was not done; the exit status."""
+        if self.json:
+            error = {"code": int(code), "kind": code.name.lower(), "message": message, "charged": self.charged}
+            click.echo(json.dumps({"error": error, "warnings": self.warnings}, indent=2, ensure_ascii=False))
+        else:
+            click.echo(f"dpem: error: {message}", err=True)
+        return int(code)
+
+    @contextmanager
+    def showing_warnings(self) -> Iterator[None]:
+        """Warnings of this package as lines; those of others may depend on rows and are not shown."""
+
+        def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+            ours = category is UserWarning or (category is RuntimeWarning and str(message).startswith("debit "))
+            if ours:
+                self.warn(in_options(str(message)).rstrip("."))
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            warnings.showwarning = show
+            yield
+
+    @contextmanager
+    def waiting(self, doing: str) -> Iterator[None]:
+        """Seconds counted on a terminal, once there have been two, for work whose length nobody knows beforehand."""
+        if self.json or not sys.stderr.isatty():
+            yield
+            return
+        done = threading.Event()
+        clock = threading.Thread(target=_count, args=(doing, done), daemon=True)
+        clock.start()
+        try:
+            yield
+        finally:
+            done.set()
+            clock.join()
+
+
+def _count(doing: str, done: threading.Event) -> None:
+    begun, shown = time.monotonic(), False
+    while not done.wait(PATIENCE if not shown else 0.5):
+        shown = True
+        click.echo(f"\rdpem: {doing}, {time.monotonic() - begun:.0f} s", nl=False, err=True)
+    if shown:
+        click.echo("\r\x1b[K", nl=False, err=True)
+
+
+@contextmanager
+def refusing(code: Exit) -> Iterator[None]:
+    """A ValueError or OSError of the library as a refusal with this code."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except (ValueError, OSError) as error:
+        raise Refused(code, in_options(str(error))) from None
+
+
+_NAMES = "n|d|epsilon|delta|sparsity|max_sparsity|sigma|signal|method|start|missing|start_distance|columns|target"
+_IN_OPTIONS = (
+    (r"Ledger\.open\(name, epsilon, delta\)", "dpem ledger open"),
+    (r"see history\(\)", "see dpem ledger history"),
+    (r"\bsigma=None\b", "a fit without --sigma"),
+    (r"\bmethod='(\w+)'", r"--method \1"),
+    (r"""\bsparsity=['"]auto['"]""", "--sparsity auto"),
+    (rf"\b({_NAMES})=(?=[\s:;,.]|$)", r"--\1"),
+    (rf"^({_NAMES}) (?=must|goes|is)", r"--\1 "),
+    (r"\bDPMissingRegression\b", "missing-regression"),
+    (r"(--\w+)_(\w+)", r"\1-\2"),
+)
+
+
+def in_options(text: str) -> str:
+    """A message of the library with its arguments as options of the command.
+
+    >>> in_options("method='paper' needs start=: the paper's algorithm begins close to the truth.")
+    "--method paper needs --start: the paper's algorithm begins close to the truth."
+    >>> in_options('sparsity="auto" needs max_sparsity=: the most coefficients there may be.')
+    '--sparsity auto needs --max-sparsity: the most coefficients there may be.'
+    """
+    for pattern, option in _IN_OPTIONS:
+        text = re.sub(pattern, option, text)
+    return text
+
+
+def unforeseen(error: Exception) -> str:
+    """An error that nobody foresaw, without its message, which may hold anything."""
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [frame for frame in frames if "dpem" in Path(frame.filename).parts] or frames
+    where = f" at {Path(ours[-1].filename).name}, line {ours[-1].lineno}" if ours else ""
+    return f"something went wrong that should not ({type(error).__name__}{where}); please report it."
+
+
+def wrapped(sentences: str) -> str:
+    """Long sentences in lines that a terminal shows whole."""
+    return textwrap.fill(sentences, 100, break_long_words=False, break_on_hyphens=False)
+
+
+def aligned(header: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> str:
+    """A table for people: columns aligned, those of numbers to the right.
+
+    >>> print(aligned(("name", "left"), [("patients", "0.5"), ("x", "12")]))
+    name      left
+    patients   0.5
+    x           12
+    """
+    widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
+    lines = [
+        "  ".join(
+            cell.ljust(width) if i in left else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in (header, *rows)
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,179 @@
+"""What a command reads: a table of rows, a start, a model. Refusals come before anything is spent."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpem.cli.common import Exit, Refused, Session, refusing
+from dpem.estimators import DPStandardScaler
+from dpem.estimators.persistence import load_model
+from dpem.planning.serial import parse_json
+from dpem.query import FloatArray
+from dpem.sources import Source
+from dpem.sources.files import read_table
+
+
+@contextmanager
+def table(
+    session: Session,
+    path: str,
+    columns: Sequence[str] | None,
+    target: str | None,
+    scheduler: str | None = None,
+    scaler: DPStandardScaler | None = None,
+) -> Iterator[Any]:
+    """The rows of a file, or, with a scheduler, of a Parquet table that its cluster reads; scaled, with a scaler."""
+    with ExitStack() as open_until_the_end:
+        if scheduler is not None:
+            source = open_until_the_end.enter_context(_on_cluster(session, path, columns, target, scheduler))
+        else:
+            with session.waiting(f"reading {Path(path).name}"), refusing(Exit.DATA):
+                source = read_table(path, columns=columns, target=target)
+        yield source if scaler is None else _scaled(source, scaler)
+
+
+def _scaled(source: Any, scaler: DPStandardScaler) -> Any:
+    names, theirs = feature_names(source), columns_of(scaler)
+    if source.n_features != scaler.n_features_in_ or (names and theirs and names != theirs):
+        raise Refused(Exit.DATA, "--scaler was fitted to other columns than those that are used here.")
+    with refusing(Exit.DATA):
+        return scaler.transform(source)
+
+
+@contextmanager
+def _on_cluster(
+    session: Session, path: str, columns: Sequence[str] | None, target: str | None, address: str
+) -> Iterator[Source]:
+    try:
+        import dask.dataframe as dd
+        from distributed import Client
+
+        from dpem.sources.dask import DaskSource
+    except ImportError:
+        raise Refused(Exit.FAILED, "--scheduler needs Dask: pip install 'dpem[dask]'.") from None
+    try:
+        with session.waiting(f"connecting to {address}"):
+            client = Client(address, timeout="10s")
+    except (OSError, ValueError):
+        raise Refused(Exit.DATA, f"the Dask scheduler at {address} cannot be reached.") from None
+    with client:
+        try:
+            frame = dd.read_parquet(path)
+        except Exception as error:  # what others say may quote anything
+            raise Refused(Exit.DATA, f"{path!r} cannot be read as Parquet ({type(error).__name__}).") from None
+        names = list(map(str, frame.columns))
+        chosen = [name for name in names if name != target] if columns is None else list(columns)
+        for name in [*chosen, *([] if target is None else [target])]:
+            if name not in names:
+                raise Refused(Exit.DATA, f"{path!r} has no column {name!r}{nearest(name, names)}.")
+        with session.waiting("counting rows"):
+            try:
+                source = DaskSource(frame[chosen], None if target is None else frame[target])
+            except (RuntimeError, ValueError) as error:
+                raise Refused(Exit.DATA, str(error)) from None
+        yield source
+
+
+def nearest(name: str, names: Sequence[str]) -> str:
+    """A question after a name that is not there, if another one resembles it.
+
+    >>> nearest("hieght", ["age", "height"])
+    "; did you mean 'height'?"
+    """
+    close = difflib.get_close_matches(name, names, n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def feature_names(source: Any) -> list[str] | None:
+    """The columns' names, if they have any."""
+    names = getattr(source, "feature_names", None)
+    return None if names is None else list(map(str, names))
+
+
+def model(path: str) -> Any:
+    """The fitted model in a file."""
+    with refusing(Exit.DATA):
+        return load_model(path)
+
+
+def scaler(path: str | None) -> DPStandardScaler | None:
+    """The fitted scaler in a file."""
+    found = None if path is None else model(path)
+    if found is not None and not isinstance(found, DPStandardScaler):
+        raise Refused(Exit.DATA, f"{path!r} holds a model, not a scaler as dpem scale writes it.")
+    return found
+
+
+def columns_of(fitted: Any) -> list[str] | None:
+    """The names of the columns that a model or a scaler was fitted to, if they have any."""
+    names = getattr(fitted, "feature_names_in_", None)
+    return None if names is None else list(map(str, names))
+
+
+def start(value: str | None, source: Source) -> FloatArray | str | None:
+    """Where EM begins, from "equal" or a file: a vector, an object of columns and numbers, or a fitted model."""
+    if value is None or value == "equal":
+        return value
+    names, suffix = feature_names(source), Path(value).suffix
+    with refusing(Exit.DATA):
+        if suffix == ".npy":
+            return _vector(np.load(file(value), allow_pickle=False), value, source.n_features)
+        if suffix == ".json":
+            return _of_json(value, names, source.n_features)
+        if suffix == ".csv":
+            return _vector(_numbers(Path(file(value)).read_text(encoding="utf-8")), value, source.n_features)
+    raise Refused(Exit.USAGE, f"--start must be equal or a .npy, .csv or .json file, got {value!r}.")
+
+
+def _of_json(path: str, names: list[str] | None, d: int) -> FloatArray:
+    try:
+        found = parse_json(Path(file(path)).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path!r} cannot be read: {error}.") from None
+    if isinstance(found, list):
+        return _vector(found, path, d)
+    if isinstance(found, dict) and "format" in found:
+        fitted = model(path)
+        if not hasattr(fitted, "coef_"):
+            raise ValueError(f"{path!r} holds no coefficients to start from.")
+        theirs = getattr(fitted, "feature_names_in_", None)
+        if theirs is None or names is None:
+            return _vector(fitted.coef_, path, d)
+        found = dict(zip(map(str, theirs), fitted.coef_.tolist(), strict=True))
+        found = {name: number for name, number in found.items() if number}
+    if not isinstance(found, dict) or names is None:
+        raise ValueError(
+            f"{path!r} must hold a list of {d} numbers" + (", as the rows have no names." if names is None else ".")
+        )
+    for name in found:
+        if name not in names:
+            raise ValueError(f"{path!r} names a column that is not used, {name!r}{nearest(name, names)}.")
+    return _vector([found.get(name, 0.0) for name in names], path, d)
+
+
+def _vector(values: Any, path: str, d: int) -> FloatArray:
+    try:
+        vector = np.asarray(values, dtype=float)
+    except (TypeError, ValueError):
+        raise ValueError(f"{path!r} must hold numbers only.") from None
+    if vector.size != d or not np.isfinite(vector).all():
+        raise ValueError(f"{path!r} must hold {d} finite numbers, one for each column; it has {vector.size} entries.")
+    return vector.reshape(d)
+
+
+def _numbers(text: str) -> list[float]:
+    return [json.loads(part) for part in text.replace(",", " ").split()]
+
+
+def file(path: str) -> str:
+    """The path, if there is a file."""
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"{path!r} cannot be read: there is no such file.")
+    return path

@@ -1,0 +1,142 @@
+"""``dpem ledger``: open a dataset's budget, see what is left, read what was spent."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dpem.cli.common import Exit, Session, aligned, refusing
+from dpem.cli.options import dataset_option, delta_option, epsilon_option, json_option, ledger_option
+
+if TYPE_CHECKING:
+    from dpem.privacy import Debit, Ledger
+
+
+@click.group(invoke_without_command=True, short_help="Budgets of datasets: open, show, history.")
+@click.pass_context
+def ledger(context: click.Context) -> None:
+    """Budgets of datasets, kept in a file or a database, that every fit is charged to before it reads a row.
+
+    \b
+    Examples:
+      dpem ledger open --ledger sqlite:///budget.db --dataset patients --epsilon 2 --delta 1e-4
+      dpem ledger show --ledger sqlite:///budget.db
+      dpem ledger history --ledger sqlite:///budget.db --dataset patients
+
+    --ledger can be left out where the environment variable DPEM_LEDGER holds the URL. Keep passwords out of it, in
+    the database's password file.
+    """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+def found(url: str | None, dataset: str | None = None) -> Ledger:
+    """The ledger at the URL, or a refusal."""
+    from dpem.privacy import Ledger
+
+    if not url:
+        raise click.UsageError("Missing option '--ledger', and DPEM_LEDGER is not set.")
+    with refusing(Exit.USAGE):
+        return Ledger(url, dataset)
+
+
+def where(book: Ledger) -> str:
+    """The ledger's URL for people to read: without a password."""
+    return book.where
+
+
+@ledger.command("open")
+@ledger_option
+@click.option("--dataset", required=True, metavar="NAME", help="A name for the rows, such as patients.")
+@epsilon_option
+@delta_option
+@json_option
+@click.pass_obj
+def open_dataset(session: Session, url: str | None, dataset: str, epsilon: float, delta: float) -> None:
+    """Open a dataset with its total budget, once and for all. A ledger that is not there yet is created.
+
+    \b
+    Example:
+      dpem ledger open --ledger sqlite:///budget.db --dataset patients --epsilon 2 --delta 1e-4
+    """
+    book = found(url)
+    with refusing(Exit.USAGE):
+        book.open(dataset, epsilon, delta)
+    document = {"ledger": where(book), "dataset": dataset, "epsilon": epsilon, "delta": delta}
+    session.result(document, f"Opened {dataset} with epsilon = {epsilon:g}, delta = {delta:g} in {where(book)}.")
+
+
+@ledger.command()
+@ledger_option
+@dataset_option
+@json_option
+@click.pass_obj
+def show(session: Session, url: str | None, dataset: str | None) -> None:
+    """Every dataset, or one: its total, what is spent and what is left.
+
+    \b
+    Example:
+      dpem ledger show --ledger sqlite:///budget.db
+
+    "left" is the largest epsilon that one more fit could ask for at the dataset's delta; at a smaller delta it may
+    be more.
+    """
+    book = found(url)
+    with refusing(Exit.USAGE):
+        states = book.datasets() if dataset is None else [book.state(dataset)]
+    header = ("dataset", "epsilon", "delta", "spent", "left", "fits", "opened")
+    rows = [
+        (
+            s.name,
+            f"{s.epsilon:g}",
+            f"{s.delta:g}",
+            f"{s.spent_epsilon:.4g}",
+            f"{s.left:.4g}",
+            f"{s.n_charges}",
+            _day(s.opened),
+        )
+        for s in states
+    ]
+    document = {"ledger": where(book), "datasets": [_plain(s) for s in states]}
+    session.result(document, aligned(header, rows) if rows else f"{where(book)} holds no dataset yet.")
+
+
+@ledger.command()
+@ledger_option
+@dataset_option
+@json_option
+@click.pass_obj
+def history(session: Session, url: str | None, dataset: str | None) -> None:
+    """Every fit that was charged, oldest first, of one dataset or of all.
+
+    \b
+    Example:
+      dpem ledger history --ledger sqlite:///budget.db --dataset patients
+
+    The outcome is "answered", "failed", or "no answer" for a fit that has not said how it ended. All three were
+    charged.
+    """
+    book = found(url)
+    with refusing(Exit.USAGE):
+        names = [s.name for s in book.datasets()] if dataset is None else [dataset]
+        debits = sorted((debit for name in names for debit in book.history(name)), key=lambda debit: debit.id)
+    header = ("dataset", "time", "epsilon", "delta", "outcome", "purpose", "plan")
+    rows = [_line(debit) for debit in debits]
+    text = aligned(header, rows, left=(0, 1, 4, 5, 6)) if rows else "Nothing was charged yet."
+    session.result({"ledger": where(book), "debits": [_plain(debit) for debit in debits]}, text)
+
+
+def _line(debit: Debit) -> tuple[str, ...]:
+    privacy = (f"{debit.epsilon:g}", f"{debit.delta:g}")
+    return (debit.dataset, _day(debit.time), *privacy, debit.outcome, debit.purpose, debit.digest)
+
+
+def _day(time: datetime) -> str:
+    return time.strftime("%Y-%m-%d %H:%M")
+
+
+def _plain(record: Any) -> dict[str, Any]:
+    return {key: value.isoformat() if isinstance(value, datetime) else value for key, value in asdict(record).items()}

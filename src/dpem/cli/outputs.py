@@ -1,0 +1,54 @@
+"""What a command writes: checked before anything is spent, and never lost after it was paid for."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from dpem.cli.common import Exit, Refused, refusing
+from dpem.estimators import DPStandardScaler
+from dpem.estimators.files import check_writable
+from dpem.estimators.persistence import Estimator, save_model
+
+
+def check(written: Sequence[str], read: Sequence[str], force: bool) -> None:
+    """Refuse files that cannot be written, are there already, or would replace one another or what is read."""
+    places = [os.path.realpath(path) for path in (*written, *read)]
+    if len(set(places[: len(written)]) - set(places[len(written) :])) < len(written):
+        raise click.UsageError("A file to be written must be another one than those that are read or written besides.")
+    for path in written:
+        if os.path.lexists(path) and not force:
+            raise Refused(Exit.OUTPUT, f"{path!r} is there already; --force replaces it.")
+        with refusing(Exit.OUTPUT):
+            check_writable(path)
+
+
+def save(model: Estimator, path: str) -> None:
+    """Write a model that was paid for: where it should go, or else elsewhere, and then say where."""
+    try:
+        save_model(model, path)
+    except (OSError, ValueError) as error:
+        raise Refused(Exit.OUTPUT, f"{str(error).rstrip('.')}; {_rescued(model)}") from None
+
+
+def _rescued(model: Estimator) -> str:
+    try:
+        path = os.path.join(tempfile.mkdtemp(prefix="dpem-"), "model.json")
+        save_model(model, path)
+    except (OSError, ValueError):
+        return f"what was paid for is {json.dumps(_released(model))}."
+    return f"what was paid for is in {path}: move it to a safe place."
+
+
+def _released(model: Estimator) -> dict[str, Any]:
+    """Enough to go on with, on one line."""
+    guarantee = str(model.guarantee_)
+    if isinstance(model, DPStandardScaler):
+        return {"mean": model.mean_.tolist(), "scale": model.scale_.tolist(), "guarantee": guarantee}
+    coefficients = {str(j): float(model.coef_[j]) for j in model.support_}
+    return {"sigma": model.sigma_, "coefficients": coefficients, "guarantee": guarantee}

@@ -1,0 +1,139 @@
+"""What a fit will be charged, to which ledger, and what that leaves.
+
+*Lemma.* A preview spends nothing and reads no row. *Proof.* It computes from the ledger's public records and the price
+of the plan, which is made of public numbers. The debit itself is decided by the ledger, in one transaction, whatever
+the preview said. ∎
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from dpem.cli.common import Exit, Refused, Session, refusing
+from dpem.cli.ledger import where
+from dpem.privacy import BudgetExceeded, Charge, Ledger, LedgerError, Price, largest_price
+from dpem.privacy.budget import Total
+from dpem.privacy.ledger import LedgerCharge
+from dpem.sources import progress
+
+_ENDED = {
+    False: "Nothing was spent.",
+    True: "The fit stays charged, and nothing was released.",
+    None: "dpem ledger history shows whether it was charged.",
+}
+
+
+class WatchedLedger(Ledger):
+    """A ledger that tells the session what has been charged, should somebody interrupt it."""
+
+    def __init__(self, url: str, dataset: str, session: Session) -> None:
+        super().__init__(url, dataset)
+        self._session = session
+
+    def debit(self, *charge: Any, **said: Any) -> LedgerCharge:
+        self._session.charged = None
+        try:
+            made = super().debit(*charge, **said)
+        except BudgetExceeded:
+            self._session.charged = False
+            raise
+        self._session.charged = True
+        return made
+
+
+@dataclass(frozen=True)
+class Quote:
+    """What a further fit at the same δ could ask for at least, whatever its kind, before and after this one."""
+
+    ledger: str
+    dataset: str
+    left_before: float
+    left_after: float
+
+
+def ledger_of(url: str | None, dataset: str | None, session: Session) -> WatchedLedger | None:
+    """The ledger to charge, checked: it can be read and the dataset is open. None if none was named."""
+    if not url:
+        if dataset is not None:
+            raise click.UsageError("--dataset goes with --ledger, and DPEM_LEDGER is not set.")
+        return None
+    if dataset is None:
+        raise click.UsageError("A ledger needs --dataset: the name that dpem ledger open gave these rows.")
+    with refusing(Exit.USAGE):
+        ledger = WatchedLedger(url, dataset, session)
+        ledger.state()
+    return ledger
+
+
+def refuse_at_any_price(ledger: WatchedLedger | None, epsilon: float, delta: float) -> None:
+    """Raise BudgetExceeded if neither a sparse nor a dense fit would be accepted, before anything takes time."""
+    if ledger is None:
+        return
+    try:
+        quoted(ledger, epsilon, delta, largest_price(epsilon, delta, gaussian=True))
+    except BudgetExceeded:
+        quoted(ledger, epsilon, delta, largest_price(epsilon, delta, gaussian=False))
+
+
+def quoted(ledger: WatchedLedger, epsilon: float, delta: float, price: Price) -> Quote:
+    """What the fit would leave, or BudgetExceeded in the ledger's words."""
+    state, charges = ledger.state(), [_charge(debit) for debit in ledger.history()]
+    total, new = Total(state.epsilon, state.delta), Charge(epsilon, delta, price)
+    total.admit(charges, new, f"dataset {state.name!r} with")
+    before, after = total.left(charges, delta), total.left([*charges, new], delta)
+    return Quote(where(ledger), state.name, before, after)
+
+
+def announce(session: Session, epsilon: float, delta: float, quote: Quote | None) -> None:
+    """Say what is about to be spent, of what, and what is left."""
+    spends = f"epsilon = {epsilon:g}, delta = {delta:g}"
+    if quote is None:
+        session.warn(f"no --ledger: nothing remembers that this fit spends {spends} of these rows (dpem ledger --help)")
+        return
+    session.say(
+        f"this fit spends {spends} of {quote.dataset} in {quote.ledger}; at this delta at least epsilon = "
+        f"{quote.left_before:.4g} is left before it and {quote.left_after:.4g} after it"
+    )
+
+
+def would(epsilon: float, delta: float, quote: Quote | None) -> str:
+    """What a dry run says of the price."""
+    spends = f"A fit would spend epsilon = {epsilon:g}, delta = {delta:g}"
+    if quote is None:
+        return f"{spends}; no ledger was named. Nothing was spent."
+    left = f"at least epsilon = {quote.left_before:.4g} is left, and {quote.left_after:.4g} would be"
+    return f"{spends} of {quote.dataset} in {quote.ledger}: at this delta {left}. Nothing was spent."
+
+
+@contextmanager
+def paying(session: Session) -> Iterator[None]:
+    """Around a fit: a bar on a terminal, and refusals that say whether anything was spent."""
+    try:
+        with refusing(Exit.DATA), progress(disable=True if session.json else None):
+            yield
+    except Refused as error:
+        raise Refused(error.code, f"{error} {_ENDED[session.charged]}") from None
+    except RuntimeError as error:
+        if type(error) is not RuntimeError:
+            raise
+        raise Refused(Exit.FAILED, str(error)) from None  # a cluster that failed, in a sentence of dpem.sources.dask
+
+
+def left(session: Session, ledger: WatchedLedger | None, delta: float) -> float | None:
+    """What is left once the fit is done and written: a ledger that has gone away since is only a warning."""
+    if ledger is None:
+        return None
+    try:
+        return ledger.left(delta=delta)
+    except LedgerError as error:
+        session.warn(str(error).rstrip("."))
+        return None
+
+
+def _charge(debit: Any) -> Charge:
+    return Charge(debit.epsilon, debit.delta, Price(debit.rho, debit.gaussian))

@@ -1,0 +1,69 @@
+"""Environments for the libraries we compare with, and running a peer's script in one.
+
+Each peer has pins of its own: diffprivlib 0.6.6 does not import on the scikit-learn this package uses.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+#: CPU seconds are compared, so nothing may spin on a second thread.
+ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
+
+
+class Peer(NamedTuple):
+    """A script beside this file and what it needs installed."""
+
+    name: str
+    script: str
+    requirements: tuple[str, ...]
+
+
+#: torch from a plain package index brings CUDA libraries of several GB, which are not used; where pip is told of an
+#: index with CPU builds (PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS), the same pin installs one of those.
+PEERS = (
+    Peer(
+        "diffprivlib",
+        "peer_diffprivlib.py",
+        ("diffprivlib==0.6.6", "scikit-learn==1.5.2", "numpy==2.4.6", "scipy==1.17.1"),
+    ),
+    Peer("opacus", "peer_opacus.py", ("opacus==1.6.0", "torch==2.13.0", "numpy==2.4.6", "scipy==1.17.1")),
+)
+
+
+def environment(peer: Peer, folder: Path) -> Path:
+    """The Python of the peer's environment below ``folder``; made if it is not there with these very pins."""
+    home = folder / peer.name
+    python, stamp = home / "bin" / "python", home / "requirements.txt"
+    wanted = "\n".join(peer.requirements) + "\n"
+    if stamp.exists() and stamp.read_text() == wanted:
+        return python
+    _call([sys.executable, "-m", "venv", "--clear", str(home)], f"making the environment of {peer.name}")
+    _call(
+        [str(python), "-m", "pip", "install", "--quiet", *peer.requirements],
+        f"installing {', '.join(peer.requirements)}",
+    )
+    stamp.write_text(wanted)
+    return python
+
+
+def run(python: Path, script: Path, job: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Hand a job to a script and read what it answers; files go through ``folder``."""
+    question, answer = folder / f"{script.stem}.job.json", folder / f"{script.stem}.out.json"
+    question.write_text(json.dumps(job))
+    _call([str(python), str(script), str(question), str(answer)], f"{script.name} on {job['problem']}")
+    out: dict[str, Any] = json.loads(answer.read_text())
+    return out
+
+
+def _call(command: list[str], what: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | ONE_THREAD)
+    if done.returncode:
+        raise RuntimeError(
+            f"{what} failed: {done.stderr.strip().splitlines()[-1] if done.stderr.strip() else 'no word'}"
+        )

@@ -1,0 +1,217 @@
+"""Plain data and back: strict JSON, and records rebuilt from the types they declare.
+
+Reading a file must never run code and never guess. So a record is rebuilt field by field from its own type hints:
+every field must be there, none may be unknown, each must have its declared type, and numbers must lie in the range
+that goes with the field's name. A refusal is one ValueError that names the field. Nothing is imported, called or looked
+up by a name that the file chooses: a step's ``kind`` only picks among the classes its field declares.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import types
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from typing import Any, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
+
+T = TypeVar("T")
+
+#: Whole numbers beyond this are refused: no size, place or count comes near it.
+LARGEST = 2**53
+
+_Range = tuple[Callable[[float], bool], str]
+_POSITIVE: _Range = (lambda v: 0 < v < math.inf, "positive and finite")
+_POSITIVE_OR_INF: _Range = (lambda v: v > 0, 'positive, or "inf"')
+_FROM_ZERO: _Range = (lambda v: 0 <= v < math.inf, "finite and not negative")
+_FROM_ZERO_OR_INF: _Range = (lambda v: v >= 0, 'not negative, or "inf"')
+_COUNT: _Range = (lambda v: v >= 1, "at least 1")
+
+#: Ranges by the name of a field, the same wherever the name occurs.
+RANGES: dict[str, _Range] = {
+    **dict.fromkeys(("n", "d", "s", "k", "n_iter", "n_rows", "sparsity", "max_sparsity", "count"), _COUNT),
+    **dict.fromkeys(("sigma", "signal", "radius", "step", "step_size", "T", "entry", "clip", "bracket"), _POSITIVE),
+    **dict.fromkeys(("epsilon", "residual"), _POSITIVE_OR_INF),
+    **dict.fromkeys(("rho", "sensitivity", "predicted_error", "interval", "detectable"), _FROM_ZERO_OR_INF),
+    **dict.fromkeys(("scale", "batch", "threshold"), _FROM_ZERO),
+    "delta": (lambda v: 0 < v < 1, "strictly between 0 and 1"),
+    "missing": (lambda v: 0 <= v < 1, "between 0 and 1, 1 excluded"),
+}
+
+
+def parse_json(text: str) -> Any:
+    """The JSON value in the text. Refuses what Python's reader lets pass: NaN, infinities, a key given twice.
+
+    >>> parse_json('{"a": 1, "a": 2}')
+    Traceback (most recent call last):
+    ...
+    ValueError: the key 'a' is given twice
+    """
+    try:
+        return json.loads(
+            text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite, parse_int=_integer
+        )
+    except json.JSONDecodeError as error:
+        raise ValueError(f"it is not valid JSON (line {error.lineno}, column {error.colno})") from None
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def without_infinity(value: Any) -> Any:
+    """The value with tuples as lists and an infinite number as the string "inf", since JSON has neither."""
+    if isinstance(value, dict):
+        return {key: without_infinity(part) for key, part in value.items()}
+    if isinstance(value, tuple | list):
+        return [without_infinity(part) for part in value]
+    return "inf" if isinstance(value, float) and math.isinf(value) else value
+
+
+def readable(value: Any, indent: str = "") -> str:
+    """The value as JSON for people: what holds objects or lists takes a line for each part, the rest one line."""
+    parts = list(value.values()) if isinstance(value, dict) else value
+    if not isinstance(value, dict | list) or not any(isinstance(part, dict | list) for part in parts):
+        return json.dumps(value, allow_nan=False)
+    inner = indent + "  "
+    lines = [readable(part, inner) for part in parts]
+    if isinstance(value, dict):
+        lines = [f"{json.dumps(key)}: {line}" for key, line in zip(value, lines, strict=True)]
+    start, end = "{}" if isinstance(value, dict) else "[]"
+    return f"{start}\n{inner}" + f",\n{inner}".join(lines) + f"\n{indent}{end}"
+
+
+def canonical(value: Any) -> str:
+    """The one spelling of a JSON value that checksums are taken of: sorted keys, no spaces, ASCII, shortest floats."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
+def checksum(value: Any) -> str:
+    """SHA-256 of the canonical spelling. It notices changes; it is not a signature: whoever edits can recompute it."""
+    return "sha256:" + hashlib.sha256(canonical(value).encode("ascii")).hexdigest()
+
+
+def rebuild(hint: type[T], value: Any, where: str) -> T:
+    """The value that ``hint`` declares, from plain data, or a ValueError that names the field after ``where``.
+
+    >>> from dpem.privacy import Price
+    >>> rebuild(Price, {"rho": 0.5, "gaussian": True}, "price")
+    Price(rho=0.5, gaussian=True)
+    >>> rebuild(Price, {"rho": -1.0, "gaussian": True}, "price")
+    Traceback (most recent call last):
+    ...
+    ValueError: price.rho must be not negative, or "inf"
+    """
+    built: T = _rebuild(hint, value, where)
+    return built
+
+
+def record(value: Any, where: str, keys: tuple[str, ...]) -> dict[str, Any]:
+    """The value if it is an object with exactly these keys."""
+    if not isinstance(value, dict):
+        raise ValueError(f"{where} must be an object")
+    unknown = sorted(set(value) - set(keys))
+    if unknown:
+        raise ValueError(f"{where} has the unknown key {_short(unknown[0])}")
+    absent = [key for key in keys if key not in value]
+    if absent:
+        raise ValueError(f"{where} lacks {absent[0]!r}")
+    return value
+
+
+def _rebuild(hint: Any, value: Any, where: str) -> Any:
+    origin = get_origin(hint)
+    if origin in (Union, types.UnionType):
+        return _one_of(get_args(hint), value, where)
+    if origin is tuple:
+        return _sequence(get_args(hint), value, where)
+    if is_dataclass(hint):
+        hints = get_type_hints(hint)
+        found = record(value, where, tuple(f.name for f in fields(hint)))
+        return hint(**{name: _rebuild(hints[name], part, f"{where}.{name}") for name, part in found.items()})  # type: ignore[operator]
+    if isinstance(hint, type) and issubclass(hint, tuple):  # a NamedTuple: a list in the declared order
+        hints = get_type_hints(hint)
+        parts = _list(value, where, len(hints))
+        return hint(*(_rebuild(h, part, f"{where}.{k}") for (k, h), part in zip(hints.items(), parts, strict=True)))
+    return _scalar(hint, value, where)
+
+
+def _one_of(hints: tuple[Any, ...], value: Any, where: str) -> Any:
+    if value is None and type(None) in hints:
+        return None
+    rest = [hint for hint in hints if hint is not type(None)]
+    if len(rest) == 1:
+        return _rebuild(rest[0], value, where)
+    kinds: dict[str, Any] = {hint.__name__: hint for hint in rest if isinstance(hint, type) and is_dataclass(hint)}
+    if not kinds:  # such as int | str: the JSON type decides
+        return _rebuild(str if isinstance(value, str) and str in rest else rest[0], value, where)
+    kind = value.get("kind") if isinstance(value, dict) else None
+    if not isinstance(kind, str) or kind not in kinds:
+        raise ValueError(f"{where}.kind must be one of {', '.join(kinds)}")
+    return _rebuild(kinds[kind], {key: part for key, part in value.items() if key != "kind"}, where)
+
+
+def _sequence(hints: tuple[Any, ...], value: Any, where: str) -> tuple[Any, ...]:
+    if len(hints) == 2 and hints[1] is Ellipsis:
+        parts = _list(value, where, None)
+        hints = (hints[0],) * len(parts)
+    else:
+        parts = _list(value, where, len(hints))
+    return tuple(_rebuild(h, part, f"{where}[{i}]") for i, (h, part) in enumerate(zip(hints, parts, strict=True)))
+
+
+def _list(value: Any, where: str, length: int | None) -> list[Any]:
+    if not isinstance(value, list):
+        raise ValueError(f"{where} must be a list")
+    if length is not None and len(value) != length:
+        raise ValueError(f"{where} must have {length} entries, it has {len(value)}")
+    return value
+
+
+def _scalar(hint: type, value: Any, where: str) -> Any:
+    if hint is float and value == "inf" and isinstance(value, str):
+        return _in_range(math.inf, where)
+    if hint is float and isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < math.inf:
+        return _in_range(float(value), where)
+    if hint is int and isinstance(value, int) and not isinstance(value, bool):
+        return _in_range(value, where)
+    if hint in (str, bool) and isinstance(value, hint):
+        return value
+    expected = {float: "a number", int: "a whole number", str: "text", bool: "true or false"}
+    raise ValueError(f"{where} must be {expected.get(hint, hint.__name__)}")
+
+
+def _in_range(value: Any, where: str) -> Any:
+    within, words = RANGES.get(where.rpartition(".")[2].partition("[")[0], (math.isfinite, "finite"))
+    if not within(value):
+        raise ValueError(f"{where} must be {words}")
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"the key {_short(key)} is given twice")
+        found[key] = value
+    return found
+
+
+def _no_constant(text: str) -> NoReturn:
+    raise ValueError(f"it contains {text}, which is not a number that JSON has")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError("it contains a number too large for floating point")
+    return value
+
+
+def _integer(text: str) -> int:
+    if len(text) > 17 or abs(int(text)) > LARGEST:
+        raise ValueError("it contains a whole number of more than 53 bits")
+    return int(text)
+
+
+def _short(text: str) -> str:
+    return ascii(text if len(text) <= 40 else text[:37] + "...")

@@ -1,0 +1,216 @@
+"""dpem fit: files of every kind, the ledger, dry runs, what is printed and written."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+from conftest import LEDGER, NAMES, charged, dpem
+
+from dpem import Ledger
+from dpem.estimators.persistence import load_model
+
+MIXTURE = ("fit", "gaussian-mixture", "patients.csv", "--sigma", "0.5")
+PRICE = ("--epsilon", "0.4", "--delta", "4e-4")
+PAID = (*PRICE, "--ledger", LEDGER, "--dataset", "patients")
+
+pytestmark = pytest.mark.usefixtures("folder")
+
+
+@pytest.mark.parametrize("data", ["patients.csv", "patients.parquet", "patients.arrow", "patients.npy"])
+def test_every_kind_of_file(data):
+    done = dpem("fit", "gaussian-mixture", data, "--sigma", "0.5", *PRICE)
+    assert done.code == 0, done.err
+    model = load_model("model.json")
+    assert model.coef_.shape == (3,)
+    assert (model.epsilon, model.delta, model.sigma_) == (0.4, 4e-4, 0.5)
+    if data != "patients.npy":
+        assert list(model.feature_names_in_) == NAMES
+    assert "(0.4, 0.0004)-differentially private" in done.out
+    assert "no --ledger: nothing remembers" in done.err
+
+
+@pytest.mark.parametrize(
+    ("model", "data"), [("mixture-regression", "mixed.csv"), ("missing-regression", "holes.parquet")]
+)
+def test_regressions_take_a_target_and_columns(model, data):
+    done = dpem("fit", model, data, "--target", "outcome", "--columns", "height, age", "--sigma", "0.5", *PRICE)
+    assert done.code == 0, done.err
+    assert list(load_model("model.json").feature_names_in_) == ["height", "age"]
+
+
+def test_a_session_on_a_ledger_until_it_is_spent():
+    first = dpem(*MIXTURE, *PAID, "--report", "report.html")
+    assert first.code == 0, first.err
+    assert "spends epsilon = 0.4, delta = 0.0004 of patients in sqlite:///" in first.err
+    assert "is left before it" in first.err
+    assert "Wrote model.json and report.html." in first.out
+    with open("report.html", encoding="utf-8") as file:
+        assert file.read().startswith("<!DOCTYPE html>")
+    assert [debit.outcome for debit in Ledger(LEDGER).history("patients")] == ["answered"]
+
+    second = dpem(*MIXTURE, *PAID, "--out", "second.json")
+    assert second.code == 0, second.err
+    assert charged() == 2
+
+    third = dpem(*MIXTURE, "--epsilon", "0.9", "--delta", "4e-4", *PAID[4:], "--out", "third.json")
+    assert third.code == 4
+    assert "this fit asks for epsilon=0.9" in third.err
+    assert "is left" in third.err
+    assert third.err.count("\n") == 1
+    assert charged() == 2
+    assert not os.path.exists("third.json")
+
+
+def test_the_ledger_may_come_from_the_environment(monkeypatch):
+    monkeypatch.setenv("DPEM_LEDGER", LEDGER)
+    assert dpem(*MIXTURE, *PRICE, "--dataset", "patients").code == 0
+    assert charged() == 1
+
+
+def test_json_of_a_fit():
+    done = dpem(*MIXTURE, *PAID, "--json")
+    found = done.json
+    assert done.err == ""
+    assert found["data"] == {"path": "patients.csv", "rows": 600, "columns": 3}
+    assert found["price"]["epsilon"] == 0.4
+    assert found["ledger"]["dataset"] == "patients"
+    assert found["ledger"]["left_after"] == pytest.approx(found["left"])
+    assert found["ledger"]["left_before"] > found["left"]
+    model = load_model("model.json")
+    assert found["fitted"]["coefficients"] == dict(zip(NAMES, model.coef_, strict=True))
+    assert found["plan"] == {**model.plan_.to_dict(), "feasible": True}
+    assert found["guarantee"] == str(model.guarantee_)
+    assert found["warnings"] == []
+
+
+@pytest.mark.parametrize("sigma", [("--sigma", "0.5"), ()])
+def test_a_dry_run_shows_the_price_and_spends_nothing(sigma):
+    epsilon = ("--epsilon", "0.4" if sigma else "0.9", "--delta", "4e-4")
+    before = sorted(os.listdir())
+    done = dpem("fit", "gaussian-mixture", "patients.csv", *sigma, *epsilon, *PAID[4:], "--dry-run")
+    if done.code == 7:  # too few rows for σ is an answer as well
+        assert not sigma
+        assert "give --sigma" in done.err
+    else:
+        assert done.code == 0, done.err
+        assert "Plan for gaussian-mixture" in done.out
+        assert "A fit would spend" in done.out
+        assert "Nothing was spent." in done.out
+    assert charged() == 0
+    assert sorted(os.listdir()) == before
+
+
+def test_a_dry_run_without_a_ledger_as_json():
+    found = dpem(*MIXTURE, *PRICE, "--dry-run", "--json").json
+    assert found["dry_run"] is True
+    assert found["ledger"] is None
+    assert found["plan"]["feasible"] is True
+
+
+def test_a_dry_run_is_refused_where_the_fit_would_be():
+    done = dpem(*MIXTURE, "--epsilon", "3", "--delta", "4e-4", *PAID[4:], "--dry-run")
+    assert done.code == 4
+
+
+def test_existing_files_are_kept_unless_forced():
+    with open("model.json", "w", encoding="utf-8") as file:
+        file.write("precious")
+    done = dpem(*MIXTURE, *PAID)
+    assert (done.code, done.err) == (6, "dpem: error: 'model.json' is there already; --force replaces it.\n")
+    assert charged() == 0
+    assert dpem(*MIXTURE, *PAID, "--force").code == 0
+    load_model("model.json")
+
+
+@pytest.mark.parametrize("kind", ["npy", "csv", "list", "object", "model"])
+def test_a_start_from_a_file(kind):
+    wanted = [0.5, 0.5, 0.0]
+    path = {"npy": "start.npy", "csv": "start.csv"}.get(kind, "start.json")
+    if kind == "npy":
+        np.save(path, wanted)
+    elif kind == "model":
+        assert dpem(*MIXTURE, *PRICE, "--out", path).code == 0
+        wanted = load_model(path).coef_
+    else:
+        text = {"csv": "0.5\n0.5\n0\n", "list": "[0.5, 0.5, 0]", "object": '{"height": 0.5, "age": 0.5}'}[kind]
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+    done = dpem(*MIXTURE, *PRICE, "--start", path)
+    assert done.code == 0, done.err
+    np.testing.assert_array_equal(load_model("model.json").start, wanted)
+
+
+def test_the_paper_s_method_with_an_equal_start():
+    done = dpem(*MIXTURE, *PRICE, "--method", "paper", "--start", "equal")
+    assert done.code == 0, done.err
+    assert load_model("model.json").plan_.method == "paper"
+
+
+def test_warnings_are_one_line_each():
+    done = dpem(*MIXTURE, "--epsilon", "0.4", "--delta", "0.01", "--dry-run")
+    assert done.code == 0, done.err
+    done = dpem(*MIXTURE, "--epsilon", "0.4", "--delta", "0.01")
+    lines = [line for line in done.err.splitlines() if "delta=0.01 is not below 1/n" in line]
+    assert len(lines) == 1
+    assert lines[0].startswith("dpem: warning: ")
+    assert "UserWarning" not in done.err
+
+
+def test_a_model_that_cannot_be_written_after_paying_is_kept_elsewhere(monkeypatch):
+    from dpem.cli import outputs
+
+    real = outputs.save_model
+
+    def full(model, path):
+        if path == "model.json":
+            raise OSError("'model.json' cannot be written: no space left on device.")
+        real(model, path)
+
+    monkeypatch.setattr(outputs, "save_model", full)
+    done = dpem(*MIXTURE, *PAID, "--json")
+    assert done.code == 6
+    error = done.json["error"]
+    assert error["charged"] is True
+    kept = error["message"].partition("what was paid for is in ")[2].partition(": move")[0]
+    assert load_model(kept).coef_.shape == (3,)
+
+
+def test_a_model_that_can_be_written_nowhere_is_printed(monkeypatch):
+    from dpem.cli import outputs
+
+    def full(model, path):
+        raise OSError("no space left on device.")
+
+    monkeypatch.setattr(outputs, "save_model", full)
+    done = dpem(*MIXTURE, *PAID)
+    assert done.code == 6
+    kept = json.loads(done.err.partition("what was paid for is ")[2].rstrip(".\n"))
+    assert set(kept["coefficients"]) == {"0", "1", "2"}
+
+
+def test_a_scaler_of_the_columns_goes_before_the_fit():
+    with open("bounds.json", "w", encoding="utf-8") as file:
+        json.dump({name: [-5, 5] for name in NAMES}, file)
+    scale = dpem("scale", "patients.csv", "--bounds", "bounds.json", *PAID)
+    assert scale.code == 0, scale.err
+    done = dpem(*MIXTURE, *PRICE, "--scaler", "scaler.json")
+    assert done.code == 0, done.err
+    assert charged() == 1
+    assert "both together are (" in done.out
+    predicted = dpem("predict", "model.json", "patients.csv", "--scaler", "scaler.json", "--out", "p.csv")
+    assert predicted.code == 0, predicted.err
+    scaler, model = load_model("scaler.json"), load_model("model.json")
+    del scaler.feature_names_in_, model.feature_names_in_
+    rows = scaler.transform(np.load("patients.npy"))
+    found = np.loadtxt("p.csv", delimiter=",", skiprows=1)[:, 0]
+    np.testing.assert_array_equal(found, model.predict(rows))
+
+
+def test_json_and_dry_run_of_a_scaler():
+    asked = ("scale", "patients.parquet", "--bounds", "-5,5", *PAID, "--json")
+    assert dpem(*asked, "--dry-run").json["dry_run"] is True
+    assert charged() == 0
+    found = dpem(*asked).json
+    assert set(found["fitted"]) == set(NAMES)
+    assert charged() == 1

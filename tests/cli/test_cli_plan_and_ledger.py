@@ -1,0 +1,139 @@
+"""dpem plan, dpem ledger, dpem reproduce, and the help of every command."""
+
+import click
+import pytest
+from conftest import LEDGER, dpem
+
+from dpem import plan
+from dpem.cli import cli
+from dpem.cli.options import MODELS
+from dpem.planning import Plan
+from dpem.planning.plan import MODELS as KNOWN
+
+SMALL = ("gaussian-mixture", "--n", "600", "--d", "3", "--delta", "1e-3")
+
+
+def commands(group: click.Group, *before: str):
+    for name, command in group.commands.items():
+        yield (*before, name)
+        if isinstance(command, click.Group):
+            yield from commands(command, *before, name)
+
+
+def test_models_are_those_there_are():
+    assert tuple(KNOWN) == MODELS
+
+
+@pytest.mark.parametrize("command", [(), *commands(cli)], ids=" ".join)
+def test_help_has_examples(command):
+    done = dpem(*command, "--help")
+    assert done.code == 0
+    assert done.out.startswith("Usage: dpem")
+    assert any(line.strip().startswith(f"dpem {' '.join(command)}".strip()) for line in done.out.splitlines()[1:])
+    assert max(map(len, done.out.splitlines())) <= 100
+
+
+@pytest.mark.parametrize("group", [(), ("ledger",)], ids=" ".join)
+def test_a_group_alone_shows_its_help(group):
+    done = dpem(*group)
+    assert done.code == 0
+    assert "Commands:" in done.out
+
+
+def test_version():
+    assert dpem("--version").out.startswith("dpem, version ")
+
+
+def test_a_plan_is_the_library_s():
+    done = dpem("plan", *SMALL, "--epsilon", "1", "--sigma", "0.5")
+    made = plan("gaussian-mixture", n=600, d=3, delta=1e-3, epsilon=1.0, sigma=0.5)
+    assert done.out == f"{made}\n"
+    found = dpem("plan", *SMALL, "--epsilon", "1", "--sigma", "0.5", "--json").json
+    assert found.pop("feasible") is True
+    assert (found.pop("warnings"), found.pop("assumed")) == ([], [])
+    assert Plan.from_dict(found) == made
+
+
+def test_a_plan_without_sigma_says_what_it_assumes():
+    done = dpem("plan", *SMALL, "--epsilon", "1", "--signal", "3")
+    assert "assumed here is sigma = 1.5" in " ".join(done.out.split())
+
+
+def test_a_sweep_is_a_small_table():
+    done = dpem("plan", *SMALL, "--sigma", "0.5", "--sweep-epsilon", "0.4,1")
+    lines = done.out.splitlines()
+    assert lines[0].split()[:3] == ["epsilon", "predicted", "error"]
+    assert [line.split()[0] for line in lines[1:]] == ["0.4", "1"]
+    found = dpem("plan", *SMALL, "--sigma", "0.5", "--sweep-epsilon", "0.4,1", "--json").json
+    assert [one["epsilon"] for one in found["plans"]] == [0.4, 1.0]
+
+
+def test_an_infeasible_plan_is_an_answer():
+    done = dpem(
+        "plan", "gaussian-mixture", "--n", "20", "--d", "3", "--delta", "1e-3", "--epsilon", "0.1", "--sigma", "0.5"
+    )
+    assert done.code == 0
+    assert "feasible    no" in done.out
+
+
+@pytest.mark.usefixtures("folder")
+class TestLedger:
+    def test_open_show_and_history(self):
+        at = ("--ledger", LEDGER)
+        opened = dpem("ledger", "open", *at, "--dataset", "trial", "--epsilon", "2", "--delta", "1e-4")
+        assert opened.out.startswith("Opened trial with epsilon = 2, delta = 0.0001 in sqlite:///")
+        assert dpem("ledger", "history", *at).out == "Nothing was charged yet.\n"
+        fit = ("fit", "gaussian-mixture", "patients.csv", "--sigma", "0.5", "--epsilon", "1", "--delta", "1e-4")
+        assert dpem(*fit, *at, "--dataset", "trial").code == 0
+        shown = dpem("ledger", "show", *at).out.splitlines()
+        assert [line.split()[0] for line in shown] == ["dataset", "patients", "trial"]
+        assert len({len(line) for line in shown}) == 1
+        one = dpem("ledger", "show", *at, "--dataset", "trial", "--json").json["datasets"]
+        assert [(state["name"], state["n_charges"]) for state in one] == [("trial", 1)]
+        lines = dpem("ledger", "history", *at).out.splitlines()
+        assert "answered  DPGaussianMixture.fit, n=600, d=3" in lines[1]
+        (debit,) = dpem("ledger", "history", *at, "--dataset", "trial", "--json").json["debits"]
+        assert (debit["epsilon"], debit["delta"], debit["outcome"]) == (1.0, 1e-4, "answered")
+
+    def test_json_of_open(self):
+        asked = ("--ledger", "sqlite:///new.db", "--dataset", "x", "--epsilon", "1", "--delta", "1e-4", "--json")
+        found = dpem("ledger", "open", *asked).json
+        assert found["dataset"] == "x"
+        assert found["ledger"].endswith("/new.db")
+
+
+def test_reproduce_lists_what_there_is():
+    pytest.importorskip("matplotlib")
+    assert dpem("reproduce").out.splitlines()[0].startswith("fig1")
+    assert "fig1" in dpem("reproduce", "--json").json["experiments"]
+
+
+def test_reproduce_passes_its_options_on(monkeypatch, tmp_path):
+    experiments = pytest.importorskip("dpem.experiments.reproduce")
+    seen = {}
+    monkeypatch.setattr(experiments, "reproduce", lambda names, **options: seen.update(names=names, **options))
+    done = dpem("reproduce", "fig1", "--quick", "--out", str(tmp_path), "--workers", "1")
+    assert done.code == 0, done.err
+    assert seen == {
+        "names": ("fig1",),
+        "reps": None,
+        "quick": True,
+        "out": str(tmp_path),
+        "workers": 1,
+        "progress": False,
+    }
+    assert f"{tmp_path}/fig1.csv" in done.out
+
+
+def test_demo(monkeypatch):
+    from dpem.experiments import demo
+
+    monkeypatch.setattr(demo, "main", lambda argv: print(*argv))
+    assert dpem("demo", "--epsilon", "1").out == "--epsilon 1.0 --sparsity 10\n"
+
+
+def test_a_demo_that_cannot_be(monkeypatch):
+    monkeypatch.setattr("sys.argv", ["dpem"])
+    done = dpem("demo", "--epsilon", "0")
+    assert done.code == 2
+    assert done.err.startswith("dpem: error: --epsilon must be a positive number")

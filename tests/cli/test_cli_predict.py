@@ -1,0 +1,116 @@
+"""dpem predict: the file of predictions is what the estimator predicts, row by row."""
+
+import os
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from conftest import NAMES, N, dpem
+from pyarrow import csv, ipc, parquet
+
+from dpem import DPGaussianMixture
+from dpem.estimators.persistence import load_model, save_model
+from dpem.sources import read_table
+
+FIT = ("--epsilon", "1", "--delta", "1e-3", "--sigma", "0.5")
+
+pytestmark = pytest.mark.usefixtures("folder")
+
+
+def read(path: str) -> pa.Table:
+    if path.endswith(".parquet"):
+        return parquet.read_table(path)
+    return csv.read_csv(path) if path.endswith(".csv") else ipc.open_file(path).read_all()
+
+
+def rows(stem: str) -> tuple[np.ndarray, pa.Table]:
+    table = parquet.read_table(f"{stem}.parquet")
+    return np.column_stack([table[name].to_numpy() for name in NAMES]), table
+
+
+@pytest.fixture
+def mixture():
+    assert dpem("fit", "gaussian-mixture", "patients.csv", *FIT).code == 0
+    return load_model("model.json")
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet", "arrow"])
+@pytest.mark.parametrize("data", ["patients.csv", "patients.parquet", "patients.arrow"])
+def test_a_mixture_gives_components(mixture, data, suffix):
+    done = dpem("predict", "model.json", data, "--out", f"p.{suffix}")
+    assert done.code == 0, done.err
+    assert done.out == f"Wrote 600 rows to p.{suffix}: component, probability.\n"
+    assert "guarantee does not cover predictions" in done.err
+    found, table = read(f"p.{suffix}"), parquet.read_table("patients.parquet").to_pandas()
+    np.testing.assert_array_equal(found["component"].to_numpy(), mixture.predict(table))
+    np.testing.assert_array_equal(found["probability"].to_numpy(), mixture.predict_proba(table)[:, 1])
+
+
+def test_standard_output_is_csv(mixture):
+    done = dpem("predict", "model.json", "patients.csv")
+    lines = done.out.splitlines()
+    assert lines[0] == "component,probability"
+    assert len(lines) == N + 1
+
+
+def test_columns_are_found_by_name_whatever_their_order(mixture):
+    table = parquet.read_table("patients.parquet")
+    parquet.write_table(table.select(["dose", "age", "height"]).append_column("more", table["age"]), "other.parquet")
+    dpem("predict", "model.json", "patients.parquet", "--out", "a.csv")
+    dpem("predict", "model.json", "other.parquet", "--out", "b.csv")
+    assert read("a.csv") == read("b.csv")
+
+
+def test_rows_keep_their_order_over_many_chunks(monkeypatch):
+    assert dpem("fit", "gaussian-mixture", "patients.npy", *FIT).code == 0
+    assert dpem("predict", "model.json", "patients.npy", "--out", "whole.csv").code == 0
+    monkeypatch.setattr("dpem.sources.files.CHUNK_ROWS", 7)
+    assert sum(1 for _ in read_table("patients.npy").chunks()) > 50
+    assert dpem("predict", "model.json", "patients.npy", "--out", "parts.csv").code == 0
+    assert read("whole.csv")["component"] == read("parts.csv")["component"]
+
+
+def test_a_mixture_of_regressions_with_and_without_the_response():
+    assert dpem("fit", "mixture-regression", "mixed.csv", "--target", "outcome", *FIT).code == 0
+    model, (X, table) = load_model("model.json"), rows("mixed")
+    del model.feature_names_in_
+    without = dpem("predict", "model.json", "mixed.csv", "--out", "a.csv", "--json").json
+    assert without == {"out": "a.csv", "rows": N, "columns": ["prediction"], "warnings": []}
+    np.testing.assert_allclose(read("a.csv")["prediction"].to_numpy(), model.predict(X), rtol=1e-12)
+    assert dpem("predict", "model.json", "mixed.csv", "--target", "outcome", "--out", "b.csv").code == 0
+    expected = model.predict_proba(X, table["outcome"].to_numpy())[:, 1]
+    np.testing.assert_allclose(read("b.csv")["probability"].to_numpy(), expected, rtol=1e-9)
+
+
+def test_missing_covariates():
+    assert dpem("fit", "missing-regression", "holes.csv", "--target", "outcome", *FIT).code == 0
+    model, (X, _) = load_model("model.json"), rows("holes")
+    del model.feature_names_in_
+    assert dpem("predict", "model.json", "holes.parquet", "--out", "p.parquet").code == 0
+    np.testing.assert_allclose(read("p.parquet")["prediction"].to_numpy(), model.predict(X), rtol=1e-12)
+
+
+def test_a_refusal_in_the_middle_leaves_no_file(mixture):
+    done = dpem("predict", "model.json", "holes.csv", "--out", "p.csv")
+    assert done.code == 3
+    assert "X contains NaN" in done.err
+    assert not [name for name in os.listdir() if name.startswith("p.") or name.endswith(".tmp")]
+
+
+def test_a_model_without_names_takes_the_columns_as_they_come():
+    rows = np.load("patients.npy")
+    model = DPGaussianMixture(epsilon=1, delta=1e-3, sigma=0.5).fit(rows)
+    save_model(model, "model.json")
+    assert dpem("predict", "model.json", "patients.csv", "--out", "p.csv").code == 0
+    np.testing.assert_array_equal(read("p.csv")["component"].to_numpy(), model.predict(rows))
+    np.save("wide.npy", np.zeros((5, 4)))
+    done = dpem("predict", "model.json", "wide.npy", "--out", "q.csv")
+    assert done.code == 3
+    assert "the rows have 4 columns, but 'model.json' was fitted to 3" in done.err
+
+
+def test_existing_predictions_are_kept_unless_forced(mixture):
+    assert dpem("predict", "model.json", "patients.csv", "--out", "p.csv").code == 0
+    assert dpem("predict", "model.json", "patients.csv", "--out", "p.csv").code == 6
+    assert dpem("predict", "model.json", "patients.csv", "--out", "p.csv", "--force").code == 0
+    assert dpem("predict", "model.json", "patients.csv", "--out", "model.json", "--force").code == 2

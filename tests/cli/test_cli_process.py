@@ -1,0 +1,68 @@
+"""The command as a process of its own: streams, exit status, a pipe that closes, a signal, a terminal."""
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+from conftest import LEDGER, charged
+
+from dpem.cli import common
+
+pytestmark = pytest.mark.usefixtures("folder")
+
+FIT = ["fit", "gaussian-mixture", "patients.csv", "--epsilon", "0.4", "--delta", "4e-4", "--sigma", "0.5"]
+INTERRUPTED = """
+import os, signal, sys, time
+from dpem.cli import main, plan
+
+def interrupted(*_):
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(10)
+
+sys.modules["dpem.cli.plan"]._plan = interrupted
+sys.argv[1:] = ["plan", "gaussian-mixture", "--n", "600", "--d", "3", "--epsilon", "1", "--delta", "1e-4"]
+main()
+"""
+
+
+def run(*command: str) -> subprocess.CompletedProcess:
+    command = (sys.executable, *command)
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_a_fit_in_a_process():
+    done = run("-m", "dpem", *FIT, "--ledger", LEDGER, "--dataset", "patients", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["out"] == "model.json"
+    assert charged() == 1
+
+
+def test_a_refusal_in_a_process():
+    done = run("-m", "dpem", "fit", "gaussian-mixture", "no.csv", "--epsilon", "1", "--delta", "1e-4")
+    assert done.returncode == 3
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+
+
+def test_an_interrupted_process_says_so():
+    done = run("-c", INTERRUPTED)
+    assert done.returncode == 130
+    assert done.stderr.lstrip() == "dpem: error: interrupted; nothing was spent.\n"
+
+
+@pytest.mark.parametrize(("terminal", "json_wanted"), [(True, False), (True, True), (False, False)])
+def test_waiting_is_shown_on_a_terminal_only(monkeypatch, capsys, terminal, json_wanted):
+    monkeypatch.setattr(common, "PATIENCE", 0.05)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)
+    with common.Session(json=json_wanted).waiting("choosing settings"):
+        time.sleep(0.3)
+    assert ("choosing settings, 0 s" in capsys.readouterr().err) == (terminal and not json_wanted)
+
+
+def test_nothing_is_shown_for_what_is_quick(monkeypatch, capsys):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    with common.Session().waiting("choosing settings"):
+        pass
+    assert capsys.readouterr().err == ""

@@ -1,0 +1,249 @@
+"""Whatever is wrong: one sentence, the right exit status, nothing spent, nothing written, no value of the data."""
+
+import json
+import os
+import sqlite3
+
+import pytest
+from conftest import LEDGER, charged, dpem
+
+from dpem.cli.common import Exit
+
+MIXTURE = ["fit", "gaussian-mixture", "patients.csv"]
+PRICE = ["--epsilon", "0.4", "--delta", "4e-4", "--sigma", "0.5"]
+LEDGERED = ["--ledger", LEDGER, "--dataset", "patients"]
+SECRET = "Wilhelmina"
+
+pytestmark = pytest.mark.usefixtures("folder")
+
+
+@pytest.fixture(autouse=True)
+def odd_files(folder):
+    """Files that must be refused, and one that holds a name nobody may read."""
+    texts = {
+        "text.csv": f"age,height,dose\n1,2,3\n4,{SECRET},6\n7,8,9\n",
+        "nan.csv": "age,height,dose\n1,2,3\n4,,6\n7,8,9\n",
+        "empty.csv": "",
+        "header.csv": "age,height,dose\n",
+        "rows.xlsx": "PK",
+        "broken.parquet": "PAR1 no",
+        "short.json": "[1, 2]",
+        "edited.json": '{"format": "dpem-model", "format_version": 1}',
+        "none.json": "{",
+        "notes.txt": "budget",
+    }
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["fit"], Exit.USAGE, "Missing argument 'MODEL'"),
+        (["fot"], Exit.USAGE, "No such command 'fot'"),
+        (["fit", "gauss", "patients.csv", *PRICE], Exit.USAGE, "'gauss' is not one of 'gaussian-mixture'"),
+        ([*MIXTURE, "--delta", "1e-4"], Exit.USAGE, "Missing option '--epsilon'"),
+        ([*MIXTURE, "--epsilon", "1"], Exit.USAGE, "Missing option '--delta'"),
+        ([*MIXTURE, *PRICE, "--epsilon", "-1"], Exit.USAGE, "--epsilon must be a positive number"),
+        ([*MIXTURE, *PRICE, "--epsilon", "inf"], Exit.USAGE, "--epsilon must be finite"),
+        ([*MIXTURE, *PRICE, "--epsilon", "nan"], Exit.USAGE, "--epsilon must be a positive number"),
+        ([*MIXTURE, *PRICE, "--epsilon", "much"], Exit.USAGE, "'much' is not a valid float"),
+        ([*MIXTURE, *PRICE, "--delta", "1"], Exit.USAGE, "--delta must lie strictly between 0 and 1"),
+        ([*MIXTURE, *PRICE, "--sigma", "0"], Exit.USAGE, "--sigma must be a positive finite number"),
+        ([*MIXTURE, *PRICE, "--signal", "0"], Exit.USAGE, "--signal must be a positive finite number"),
+        ([*MIXTURE, *PRICE, "--sparsity", "few"], Exit.USAGE, "neither a whole number nor auto"),
+        ([*MIXTURE, *PRICE, "--sparsity", "4"], Exit.USAGE, "--sparsity must be between 1 and"),
+        ([*MIXTURE, *PRICE, "--sparsity", "auto"], Exit.USAGE, "--sparsity auto needs --max-sparsity"),
+        ([*MIXTURE, *PRICE, "--max-sparsity", "2"], Exit.USAGE, "--max-sparsity goes with"),
+        ([*MIXTURE, *PRICE[:4], "--method", "paper"], Exit.USAGE, "--method paper needs --sigma"),
+        ([*MIXTURE, *PRICE, "--target", "dose"], Exit.USAGE, "gaussian-mixture has no response"),
+        (["fit", "missing-regression", "holes.csv", *PRICE], Exit.USAGE, "missing-regression needs --target"),
+        ([*MIXTURE, *PRICE, "--columns", "age,,dose"], Exit.USAGE, "give names with commas"),
+        ([*MIXTURE, *PRICE, "--out", "patients.csv", "--force"], Exit.USAGE, "must be another one"),
+        ([*MIXTURE, *PRICE, "--report", "model.json"], Exit.USAGE, "must be another one"),
+        ([*MIXTURE, *PRICE, "--dataset", "patients"], Exit.USAGE, "--dataset goes with --ledger"),
+        ([*MIXTURE, *PRICE, "--ledger", LEDGER], Exit.USAGE, "A ledger needs --dataset"),
+        ([*MIXTURE, *PRICE, "--ledger", "budget.db", "--dataset", "x"], Exit.USAGE, "must look like"),
+        (["fit", "gaussian-mixture", "pateints.csv", *PRICE], Exit.DATA, "pateints.csv"),
+        (["fit", "gaussian-mixture", "rows.xlsx", *PRICE], Exit.DATA, "rows.xlsx"),
+        (["fit", "gaussian-mixture", "broken.parquet", *PRICE], Exit.DATA, "broken.parquet"),
+        (["fit", "gaussian-mixture", "empty.csv", *PRICE], Exit.DATA, ""),
+        (["fit", "gaussian-mixture", "header.csv", *PRICE], Exit.DATA, ""),
+        (["fit", "gaussian-mixture", "text.csv", *PRICE], Exit.DATA, "'height'"),
+        ([*MIXTURE, *PRICE, "--columns", "age,hieght"], Exit.DATA, "did you mean 'height'?"),
+        (
+            ["fit", "mixture-regression", "mixed.csv", "--target", "outcom", *PRICE],
+            Exit.DATA,
+            "did you mean 'outcome'?",
+        ),
+        ([*MIXTURE, *PRICE, "--start", "no.npy"], Exit.DATA, "there is no such file"),
+        ([*MIXTURE, *PRICE, "--start", "short.json"], Exit.DATA, "must hold 3 finite numbers"),
+        ([*MIXTURE, *PRICE, "--start", "none.json"], Exit.DATA, "not valid JSON"),
+        ([*MIXTURE, *PRICE, "--start", "edited.json"], Exit.DATA, "cannot be loaded"),
+        ([*MIXTURE, *PRICE, "--start", "notes.txt"], Exit.USAGE, "--start must be equal or"),
+        ([*MIXTURE, *PRICE, "--scaler", "edited.json"], Exit.DATA, "cannot be loaded"),
+        ([*MIXTURE, *PRICE, "--scheduler", "nowhere"], Exit.DATA, "the Dask scheduler at nowhere cannot be reached"),
+        ([*MIXTURE, *PRICE, "--out", "no/model.json"], Exit.OUTPUT, "its folder does not exist"),
+        ([*MIXTURE, *PRICE, "--report", "no/report.html"], Exit.OUTPUT, "its folder does not exist"),
+        ([*MIXTURE, *PRICE, *LEDGERED, "--dataset", "patient"], Exit.LEDGER, "dpem ledger open opens it"),
+        ([*MIXTURE, *PRICE, "--ledger", "sqlite:///no.db", "--dataset", "x"], Exit.LEDGER, "there is no such file"),
+        ([*MIXTURE, *PRICE, "--ledger", "sqlite:///notes.txt", "--dataset", "x"], Exit.LEDGER, "not a database"),
+        ([*MIXTURE, *PRICE, *LEDGERED, "--epsilon", "1.5"], Exit.BUDGET, "epsilon=1.5"),
+        ([*MIXTURE, *PRICE, "--method", "paper"], Exit.PLAN, "--method paper needs --start"),
+        ([*MIXTURE, "--epsilon", "0.01", "--delta", "1e-4"], Exit.PLAN, "give --sigma"),
+        (["scale", "patients.csv", "--bounds", "1", *PRICE[:4]], Exit.USAGE, "--bounds must be two numbers"),
+        (["scale", "patients.csv", "--bounds", "5,1", *PRICE[:4]], Exit.USAGE, "low below high"),
+        (["scale", "patients.csv", "--bounds", "short.json", *PRICE[:4]], Exit.DATA, "[low, high]"),
+        (["ledger", "open", "--dataset", "x", *PRICE[:4]], Exit.USAGE, "DPEM_LEDGER is not set"),
+        (["ledger", "open", "--dataset", "patients", "--ledger", LEDGER, *PRICE[:4]], Exit.LEDGER, "is open already"),
+        (
+            ["ledger", "open", "--dataset", "x", "--ledger", LEDGER, "--epsilon", "0", "--delta", "1e-4"],
+            Exit.USAGE,
+            "epsilon",
+        ),
+        (["ledger", "show", "--ledger", LEDGER, "--dataset", "x"], Exit.LEDGER, "dataset 'x' is not open"),
+        (["ledger", "history", "--ledger", "mysql://me:secret@h/db"], Exit.USAGE, "must begin with"),
+        (["plan", "gaussian-mixture", "--n", "9", "--d", "3", "--delta", "1e-4"], Exit.USAGE, "either --epsilon or"),
+        (
+            ["plan", "gaussian-mixture", "--n", "0", "--d", "3", *PRICE],
+            Exit.USAGE,
+            "--n must be a positive whole number",
+        ),
+        (["plan", "gaussian-mixture", "--n", "9", "--d", "3", *PRICE, "--sweep-epsilon", "1"], Exit.USAGE, "either"),
+        (
+            ["plan", "gaussian-mixture", "--n", "9", "--d", "3", *PRICE[2:], "--sweep-epsilon", "a"],
+            Exit.USAGE,
+            "commas",
+        ),
+        (["predict", "no.json", "patients.csv", "--out", "p.csv"], Exit.DATA, "there is no such file"),
+        (["predict", "edited.json", "patients.csv", "--out", "p.csv"], Exit.DATA, "cannot be loaded"),
+        (["predict", "edited.json", "patients.csv", "--out", "p.txt"], Exit.USAGE, "--out must end in .csv"),
+        (["reproduce", "fig99"], Exit.USAGE, "known are fig1"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_refusals(arguments, code, said):
+    before = sorted(os.listdir())
+    done = dpem(*arguments)
+    assert done.code == code, done.err
+    assert done.out == ""
+    assert said in done.err
+    assert done.err.startswith("dpem: error: ")
+    assert done.err.count("\n") == 1
+    assert SECRET not in done.err
+    assert "secret" not in done.err
+    machine = dpem(*arguments, "--json")
+    assert (machine.code, machine.json["error"]["code"], machine.err) == (code, code, "")
+    assert sorted(os.listdir()) == before
+    assert charged() == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["predict", "a.json", "b.csv"],
+        ["fit"],
+        [*MIXTURE, *PRICE, "--columns", "hieght"],
+        [*MIXTURE, *PRICE, "--start", "no.npy"],
+    ],
+)
+def test_refusals_in_json(arguments):
+    done = dpem(*arguments, "--json")
+    assert done.err == ""
+    error = done.json["error"]
+    assert error["code"] == done.code
+    assert error["kind"] in ("usage", "data")
+    assert error["charged"] is False
+    assert error["message"]
+
+
+def test_a_hole_is_refused_after_the_announcement_and_before_the_debit():
+    done = dpem("fit", "gaussian-mixture", "nan.csv", *PRICE, *LEDGERED, "--anyway")
+    assert done.code == Exit.DATA
+    assert "X contains NaN" in done.err
+    assert done.err.endswith("Nothing was spent.\n")
+    assert "missing-regression takes NaN" in done.err
+    assert charged() == 0
+
+
+def test_a_ledger_of_another_version(folder):
+    dpem(
+        "ledger", "open", "--ledger", "sqlite:///later.db", "--dataset", "patients", "--epsilon", "1", "--delta", "1e-3"
+    )
+    with sqlite3.connect(folder / "later.db") as database:
+        database.execute("INSERT INTO dpem_meta VALUES (99)")
+    database.close()
+    done = dpem(*MIXTURE, *PRICE, "--ledger", "sqlite:///later.db", "--dataset", "patients")
+    assert done.code == Exit.LEDGER
+    assert "99" in done.err
+    assert not (folder / "model.json").exists()
+
+
+def test_a_model_edited_by_hand(folder):
+    assert dpem(*MIXTURE, *PRICE).code == 0
+    text = (folder / "model.json").read_text(encoding="utf-8")
+    (folder / "model.json").write_text(text.replace('"sigma": 0.5', '"sigma": 0.6'), encoding="utf-8")
+    done = dpem("predict", "model.json", "patients.csv")
+    assert done.code == Exit.DATA
+    assert "was changed after it was written" in done.err
+
+
+def test_a_private_start_that_would_fail_is_a_refusal_of_the_plan(folder):
+    done = dpem(
+        "fit",
+        "mixture-regression",
+        "mixed.csv",
+        "--target",
+        "outcome",
+        "--epsilon",
+        "0.02",
+        "--delta",
+        "1e-4",
+        "--sigma",
+        "0.5",
+    )
+    assert done.code == Exit.PLAN
+    assert "--start is required" in done.err
+
+
+@pytest.mark.parametrize(("place", "said", "fits"), [
+    ("dpem.cli.spending.announce", "interrupted; nothing was spent.", 0),
+    ("dpem.estimators.base.tight_em", "interrupted; the fit stays charged, and nothing was released.", 1),
+])  # fmt: skip
+def test_an_interruption_says_what_was_charged(monkeypatch, place, said, fits):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(place, interrupted)
+    done = dpem(*MIXTURE, *PRICE, *LEDGERED)
+    assert done.code == Exit.INTERRUPTED
+    assert done.err.splitlines()[-1].endswith(said)
+    assert charged() == fits
+    assert not os.path.exists("model.json")
+
+
+def test_noise_is_not_paid_for_unless_wanted():
+    noisy = [*MIXTURE, "--epsilon", "0.01", "--delta", "4e-4", "--sigma", "0.5", *LEDGERED]
+    dry = dpem(*noisy, "--dry-run")
+    assert (dry.code, dry.err) == (0, "")
+    assert "feasible    no" in dry.out
+    refused = dpem(*noisy)
+    assert refused.code == Exit.PLAN
+    assert "--anyway fits all the same" in refused.err
+    assert charged() == 0
+    done = dpem(*noisy, "--anyway")
+    assert done.code == 0, done.err
+    assert done.err.count("expect little more than noise") == 1
+    assert charged() == 1
+
+
+def test_an_error_that_nobody_foresaw_quotes_nothing(monkeypatch):
+    def broken(*_, **__):
+        raise KeyError(SECRET)
+
+    monkeypatch.setattr("dpem.estimators.base.tight_em", broken)
+    done = dpem(*MIXTURE, *PRICE, *LEDGERED, "--json")
+    assert done.code == Exit.FAILED
+    assert done.json["error"]["charged"] is True
+    assert "KeyError" in done.json["error"]["message"]
+    assert SECRET not in json.dumps(done.json)

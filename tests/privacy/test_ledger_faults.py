@@ -1,0 +1,377 @@
+"""Killed, raced, forked, full, locked, damaged: a ledger never forgets a debit that a fit relied on.
+
+Importing the package takes longer than a thousand debits, so each script below imports what it needs and then forks.
+"""
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from sqlalchemy.engine import Connection
+from sqlalchemy.exc import OperationalError
+
+import dpem
+from dpem.privacy import BudgetExceeded, Ledger, LedgerError, Price, largest_price, ledger_schema
+
+ROOT = os.path.dirname(dpem.__file__)
+SMALL = (0.1, 1e-7, Price(1e-7))
+#: A fit of which a total of (1, 1e-5) holds one.
+LARGE = (0.8, 1e-6, largest_price(0.8, 1e-6, gaussian=False))
+
+PREAMBLE = f"""
+import json, os, random, resource, signal, sys, time, types
+for name, folder in (("dpem", {ROOT!r}), ("dpem.privacy", {ROOT!r} + "/privacy")):
+    sys.modules[name] = types.ModuleType(name)  # the package without what its __init__ imports
+    sys.modules[name].__path__ = [folder]
+from dpem.privacy.accounting import Price, largest_price
+from dpem.privacy.budget import BudgetExceeded
+from dpem.privacy.ledger import Ledger, LedgerError
+ledger = Ledger(sys.argv[1], "patients")
+"""
+
+
+def run(script, *arguments):
+    """What a script says in JSON."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", PREAMBLE + script, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+RACE = """
+count, fits, rounds = map(int, sys.argv[2:])
+price = Price(largest_price(1.0, 1e-5, gaussian=False).rho / fits * (1 - 1e-9))
+results = []
+for turn in range(rounds):
+    racer = Ledger(sys.argv[1]).open(f"round {turn}", 1.0, 1e-5)
+    wait, go = os.pipe()
+    children = []
+    for _ in range(count):
+        child = os.fork()
+        if child == 0:
+            os.close(go)
+            os.read(wait, 1)  # until the parent closes its end
+            try:
+                racer.debit(price.epsilon(1e-6), 1e-6, price)
+            except BudgetExceeded:
+                os._exit(1)
+            except BaseException:
+                os._exit(2)
+            os._exit(0)
+        children.append(child)
+    os.close(wait)
+    os.close(go)
+    codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    results.append([codes.count(code) for code in (0, 1, 2)])
+print(json.dumps(results))
+"""
+
+
+@pytest.mark.parametrize(("count", "fits", "rounds"), [(2, 1, 10), (24, 7, 1)])
+def test_processes_racing_for_the_last_of_a_total(url, count, fits, rounds):
+    results = run(RACE, url, count, fits, rounds)
+    assert results == [[fits, count - fits, 0]] * rounds
+    assert [state.n_charges for state in Ledger(url).datasets()] == [fits] * rounds
+
+
+KILLS = """
+random.seed(int(sys.argv[2]))
+told, kills = [], 10
+for _ in range(kills):
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(read)
+        for _ in range(10**6):
+            charge = ledger.debit(0.1, 1e-7, Price(1e-7))
+            os.write(write, b"%d\\n" % charge.id)  # told only after debit has returned
+            charge.close("answered")
+    os.close(write)
+    said = os.read(read, 1)  # it is under way
+    time.sleep(random.uniform(0.0, 0.1))
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    with os.fdopen(read, "rb") as rest:
+        told += [int(line) for line in (said + rest.read()).splitlines()]
+print(json.dumps(told))
+"""
+
+
+def test_killed_at_random_points(url):
+    """Ten kills: all that a process was told is there; at most one debit a kill that it was not told of."""
+    ledger = Ledger(url).open("patients", 5.0, 1e-3)
+    told = run(KILLS, url, 0)
+    assert len(told) >= 10
+    debits = ledger.history()
+    written = {debit.id for debit in debits}
+    assert set(told) <= written
+    assert len(written) <= len(told) + 10
+    assert sum(debit.outcome == "no answer" for debit in debits) <= 10
+    ledger.debit(*SMALL).close("answered")
+    assert ledger.state().n_charges == len(debits) + 1
+    if url.startswith("sqlite"):
+        connection = sqlite3.connect(url.removeprefix("sqlite:///"))
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        connection.close()
+
+
+KILL_AT = """
+from sqlalchemy.engine import Connection
+commit = Connection.commit
+
+def killed(self):
+    if sys.argv[2] == "after":
+        commit(self)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+if (child := os.fork()) == 0:
+    Connection.commit = killed
+    ledger.debit(0.1, 1e-7, Price(1e-7))
+print(json.dumps(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])))
+"""
+
+
+@pytest.mark.parametrize(("when", "outcomes"), [("before", []), ("after", ["no answer"])])
+def test_killed_around_the_commit(url, when, outcomes):
+    ledger = Ledger(url).open("patients", 1.0, 1e-5)
+    assert run(KILL_AT, url, when) == -signal.SIGKILL
+    assert [debit.outcome for debit in ledger.history()] == outcomes
+    ledger.debit(*SMALL)
+    assert ledger.state().n_charges == len(outcomes) + 1
+
+
+FORK = """
+with ledger.debit(0.1, 1e-7, Price(1e-7), purpose="parent"):
+    if (child := os.fork()) == 0:
+        with ledger.debit(0.1, 1e-7, Price(1e-7), purpose="child"):
+            os._exit(len(ledger.history()))
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+print(json.dumps(code))
+"""
+
+
+def test_a_ledger_crosses_a_fork(url):
+    ledger = Ledger(url).open("patients", 1.0, 1e-5)
+    assert run(FORK, url) == 2
+    assert [(d.purpose, d.outcome) for d in ledger.history()] == [("parent", "answered"), ("child", "no answer")]
+
+
+FULL = """
+size = os.path.getsize(sys.argv[2])
+resource.setrlimit(resource.RLIMIT_FSIZE, (size + 2048, size + 2048))
+told, said = 0, ""
+try:
+    for _ in range(1000):
+        ledger.debit(0.1, 1e-7, Price(1e-7), purpose="x" * 500)
+        told += 1
+except LedgerError as error:
+    said = str(error)
+print(json.dumps([told, said]))
+"""
+
+
+def test_a_full_disk(tmp_path):
+    """The file may not grow: what was told is there, the refused debit is not, and the file is whole."""
+    path = tmp_path / "budget.db"
+    ledger = Ledger(f"sqlite:///{path}").open("patients", 1.0, 1e-3)
+    ledger.debit(*SMALL)
+    told, said = run(FULL, f"sqlite:///{path}", path)
+    assert "could not be written" in said
+    assert "recorded" in said
+    assert said.endswith(".")
+    assert "\n" not in said
+    assert ledger.state().n_charges == told + 1 < 1000
+    ledger.debit(*SMALL)  # room again
+
+
+READ_ONLY = """
+os.chdir("/")
+if os.geteuid() == 0:
+    os.setgid(65534)
+    os.setuid(65534)
+said = []
+for attempt in (
+    lambda: ledger.debit(0.1, 1e-7, Price(1e-7)),
+    lambda: ledger.open("others", 1.0, 1e-5),
+    lambda: Ledger(sys.argv[1] + ".new").open("others", 1.0, 1e-5),
+):
+    try:
+        attempt()
+        said.append("done")
+    except LedgerError as error:
+        said.append(str(error))
+print(json.dumps([said, len(ledger.history())]))
+"""
+
+
+@pytest.mark.parametrize("file_mode", [0o444, 0o666])
+def test_a_read_only_folder(tmp_path, file_mode):
+    """Whether or not the file could be written: it can be read, and a debit is refused."""
+    path = tmp_path / "budget.db"
+    Ledger(f"sqlite:///{path}").open("patients", 1.0, 1e-5).debit(*SMALL)
+    path.chmod(file_mode)
+    folders = [tmp_path, *tmp_path.parents] if os.geteuid() == 0 else [tmp_path]
+    modes = {folder: folder.stat().st_mode for folder in folders if folder.is_relative_to(tmp_path.parents[1])}
+    try:
+        for folder in modes:
+            folder.chmod(0o555)
+        said, count = run(READ_ONLY, f"sqlite:///{path}")
+    finally:
+        for folder, mode in modes.items():
+            folder.chmod(mode)
+    assert count == 1
+    assert len(said) == 3
+    for sentence in said:
+        assert "could not be written" in sentence
+        assert sentence.endswith("nothing was recorded.")
+    assert {file.name for file in tmp_path.iterdir()} == {"budget.db"}
+
+
+def test_a_folder_that_is_not_there(tmp_path):
+    ledger = Ledger(f"sqlite:///{tmp_path}/no/budget.db", "patients")
+    with pytest.raises(LedgerError, match="no such file or directory; nothing was recorded"):
+        ledger.open("patients", 1.0, 1e-5)
+    with pytest.raises(LedgerError, match="no such file"):
+        ledger.debit(*SMALL)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"patient,diagnosis\n" * 100, "file is not a database"),
+        (b"note\n", "file is not a database"),
+        (b"", "holds no ledger yet"),
+        (None, "unable to open database file"),
+    ],
+)
+def test_a_file_that_is_not_a_ledger(tmp_path, content, said):
+    path = tmp_path / "budget.db"
+    path.mkdir() if content is None else path.write_bytes(content)
+    ledger = Ledger(f"sqlite:///{path}", "patients")
+    for refused in (lambda: ledger.debit(*SMALL), ledger.history, ledger.datasets):
+        with pytest.raises(LedgerError, match=said) as refusal:
+            refused()
+        assert "patient,diagnosis" not in str(refusal.value)
+    if content:
+        with pytest.raises(LedgerError, match=said):
+            ledger.open("patients", 1.0, 1e-5)
+        assert path.read_bytes() == content
+
+
+def test_another_program_s_database_is_left_alone(tmp_path):
+    path = tmp_path / "other.db"
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE notes (text)")
+    connection.commit()
+    before = path.read_bytes()
+    with pytest.raises(LedgerError, match="holds no ledger yet"):
+        Ledger(f"sqlite:///{path}", "patients").debit(*SMALL)
+    assert path.read_bytes() == before
+    connection.close()
+
+
+def test_a_damaged_file(tmp_path):
+    """Bytes written over the pages: one sentence, whatever was hit, and never a debit that fits by oversight."""
+    path = tmp_path / "budget.db"
+    ledger = Ledger(f"sqlite:///{path}").open("patients", 1.0, 1e-5)
+    ledger.debit(*LARGE)
+    whole = path.read_bytes()
+    for start in range(0, len(whole), 2048):
+        path.write_bytes(whole[:start] + b"\x55" * 512 + whole[start + 512 :])
+        with pytest.raises((LedgerError, BudgetExceeded)):
+            ledger.debit(*LARGE)
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises((LedgerError, BudgetExceeded)):
+        ledger.debit(*LARGE)
+
+
+def test_a_file_that_stays_locked(tmp_path, monkeypatch):
+    path = tmp_path / "budget.db"
+    ledger = Ledger(f"sqlite:///{path}").open("patients", 1.0, 1e-5)
+    charge = ledger.debit(*SMALL)
+    monkeypatch.setattr(ledger_schema, "PATIENCE", 0.2)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    said = "another process has kept it busy for more than 0.2 seconds; nothing was recorded"
+    with pytest.raises(LedgerError, match=said):
+        ledger.debit(*SMALL)
+    with pytest.warns(RuntimeWarning, match='debit 1 stays charged and shows as "no answer"'):
+        charge.close("answered")
+    assert [debit.outcome for debit in ledger.history()] == ["no answer"]  # readers need not wait
+    other.execute("ROLLBACK")
+    ledger.debit(*SMALL)
+    other.close()
+
+
+def test_a_reader_that_stays_does_not_stop_others_for_ever(tmp_path, monkeypatch):
+    """A reader holds up the commit itself; the debit is then refused and surely not there."""
+    path = tmp_path / "budget.db"
+    ledger = Ledger(f"sqlite:///{path}").open("patients", 1.0, 1e-5)
+    monkeypatch.setattr(ledger_schema, "PATIENCE", 0.2)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN")
+    other.execute("SELECT * FROM dpem_debits").fetchall()
+    with pytest.raises(LedgerError, match=r"0.2 seconds; nothing was recorded"):
+        ledger.debit(*SMALL)
+    other.execute("ROLLBACK")
+    other.close()
+    assert ledger.history() == []
+
+
+def test_a_confirmation_that_is_lost(url, monkeypatch):
+    """The commit happened but its answer did not arrive: the caller is told so, and the debit stays."""
+    ledger = Ledger(url).open("patients", 1.0, 1e-5)
+    commit = Connection.commit
+
+    def lost(self):
+        commit(self)
+        raise OperationalError("COMMIT", {}, Exception("server closed the connection unexpectedly\nmore"))
+
+    monkeypatch.setattr(Connection, "commit", lost)
+    with pytest.raises(
+        LedgerError, match=r"closed the connection unexpectedly; it may have been recorded, see history"
+    ):
+        ledger.debit(*SMALL)
+    monkeypatch.undo()
+    assert [debit.outcome for debit in ledger.history()] == ["no answer"]
+
+
+def test_new_ledgers_made_at_the_same_moment(url):
+    """20 threads open the same dataset where there is no ledger: one does, the others are told."""
+    barrier, outcomes = threading.Barrier(20), []
+
+    def run():
+        barrier.wait()
+        try:
+            Ledger(url).open("patients", 1.0, 1e-5)
+            outcomes.append("opened")
+        except LedgerError as error:
+            outcomes.append("refused" if "open already" in str(error) else str(error))
+
+    threads = [threading.Thread(target=run) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(outcomes) == ["opened"] + ["refused"] * 19
+    assert len(Ledger(url).datasets()) == 1
+
+
+def test_a_debit_is_on_disk_before_it_returns(tmp_path):
+    """Every connection that writes asks SQLite for the folder to be synced after the journal is gone."""
+    ledger = Ledger(f"sqlite:///{Path(tmp_path)}/budget.db").open("patients", 1.0, 1e-5)
+    with ledger._store.writing("patients") as connection:
+        assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 3
+        assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "delete"
+        assert connection.exec_driver_sql("PRAGMA foreign_keys").scalar() == 1

@@ -1,0 +1,421 @@
+"""The report: what it must say, that it says nothing unpaid for, and that a browser and a screen reader can use it."""
+
+import copy
+import math
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from html.parser import HTMLParser
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from sklearn.exceptions import NotFittedError
+
+from dpem import DPGaussianMixture, DPMissingRegression, DPMixtureRegression, DPStandardScaler, Plan
+from dpem.estimators.persistence import fingerprint, load_model, save_model
+from dpem.privacy import total_price
+from dpem.report import facts, render, style, write_report
+from dpem.report.charts import coefficient_chart, ticks
+from dpem.report.markup import number, percent, table, text
+
+N, D = 2500, 6
+BETA = np.array([0.8, 0.6, 0, 0, 0, 0])
+COMMON = {"epsilon": 1.0, "delta": 1e-5, "sparsity": 2, "sigma": 0.5}
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
+rng = np.random.default_rng(0)
+Y = rng.choice([-1.0, 1.0], size=(N, 1)) * BETA + 0.5 * rng.standard_normal((N, D))
+X = rng.standard_normal((N, D))
+RESPONSE = X @ BETA + 0.5 * rng.standard_normal(N)
+
+FITS = {
+    "private": lambda: DPGaussianMixture(**COMMON).fit(Y),
+    "seeded": lambda: DPGaussianMixture(**COMMON, random_state=0).fit(Y),
+    "auto": lambda: DPGaussianMixture(**{**COMMON, "sparsity": "auto", "sigma": None}, max_sparsity=3).fit(Y),
+    "paper": lambda: DPGaussianMixture(**COMMON, method="paper", start="equal").fit(Y),
+    "low paper": lambda: DPMissingRegression(**{**COMMON, "sparsity": None}, method="paper").fit(X, RESPONSE),
+    "reference": lambda: DPGaussianMixture(**{**COMMON, "epsilon": math.inf}).fit(Y),
+    "lines": lambda: DPMixtureRegression(**COMMON, start=BETA).fit(X, RESPONSE * rng.choice([-1, 1], N)),
+    "missing": lambda: DPMissingRegression(**COMMON).fit(X, RESPONSE),
+}
+
+
+@pytest.fixture(scope="module")
+def models():
+    return {name: fit() for name, fit in FITS.items()}
+
+
+@pytest.fixture(scope="module")
+def pages(models):
+    return {name: render(model) for name, model in models.items()}
+
+
+@pytest.fixture(params=FITS)
+def model(request, models):
+    return models[request.param]
+
+
+@pytest.fixture
+def page(request, model, models, pages):
+    return next(pages[name] for name in FITS if models[name] is model)
+
+
+class Outline(HTMLParser):
+    """Elements in order, with attributes; complains about what is opened and not closed."""
+
+    VOID = frozenset({"meta", "link", "br"})
+
+    def __init__(self, page):
+        super().__init__()
+        self.elements, self.open, self.words = [], [], []
+        self.feed(page)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+        if tag not in self.VOID or (tag == "rect" and ("class", "part measure") in attributes) or tag == "rect":
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if not {"style", "title"} & set(self.open):
+            self.words.append(data)
+
+    def all(self, tag):
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+def words(page):
+    """What a reader sees, on one line."""
+    return re.sub(r"\s+", " ", "".join(Outline(page).words))
+
+
+class TestContent:
+    def test_every_part_is_there(self, model, page):
+        headings = re.findall("<h2>(.*?)</h2>", page)
+        expected = ["The guarantee", "What was asked of the data", "Coefficients", "Predicted error"]
+        expected += ["Settings and where they came from", "What the guarantee does not cover", "How to cite"]
+        assert [h for h in headings if h != "The two components"] == expected
+        assert ("The two components" in headings) is not isinstance(model, DPMissingRegression)
+
+    def test_the_statement_of_the_guarantee(self, model, page):
+        assert str(model.guarantee_) in words(page)
+
+    def test_every_question_and_its_price(self, model, page):
+        shown = words(page)
+        for release in model.releases_:
+            assert release.question in shown
+            assert number(release.price.rho) in shown
+
+    def test_every_coefficient(self, model, page):
+        for value in model.coef_[model.support_]:
+            assert number(float(value), 5) in words(page)
+
+    def test_the_prediction(self, model, page):
+        plan = model.plan_
+        if plan.predicted_error is None:
+            assert "makes no prediction" in words(page)
+        else:
+            for value in (plan.predicted_error, *plan.interval):
+                assert number(value) in words(page)
+
+    def test_the_fingerprint_is_the_model_file_s(self, model, page, tmp_path):
+        save_model(model, tmp_path / "model.json")
+        assert fingerprint(load_model(tmp_path / "model.json")) in page
+        assert render(load_model(tmp_path / "model.json")) == page
+
+    @pytest.mark.parametrize("name", FITS)
+    def test_the_alarm_is_raised_where_it_must_be_and_only_there(self, name, pages):
+        alarm = name in ("seeded", "reference")
+        assert ('class="banner"' in pages[name]) is alarm
+        assert ("<title>NOT PRIVATE" in pages[name]) is alarm
+        assert ("without a price" in pages[name]) is not alarm
+
+    @pytest.mark.parametrize(
+        ("name", "setting", "origin"),
+        [
+            ("private", "ε", facts.GIVEN),
+            ("private", "noise level σ of the model", facts.GIVEN),
+            ("private", "assumed length of β", facts.DEFAULT),
+            ("private", "start", facts.PAID),
+            ("private", "step size η", facts.PLANNED),
+            ("auto", "noise level σ of the model", facts.PAID),
+            ("auto", "step size η", facts.PLANNED_LATER),
+            ("paper", "start", facts.GIVEN),
+            ("paper", "clip T", facts.PLANNED),
+            ("missing", "start", facts.DEFAULT),
+            ("reference", "start", facts.UNPAID),
+        ],
+    )
+    def test_where_settings_came_from(self, models, name, setting, origin):
+        assert {s.name: s.origin for s in facts.settings(models[name])}[setting] == origin
+
+    def test_a_pinned_step_is_the_user_s(self):
+        fitted = DPGaussianMixture(**{**COMMON, "epsilon": math.inf}, n_iter=3, step_size=0.5).fit(Y)
+        found = {s.name: s for s in facts.settings(fitted)}
+        assert found["steps N₀"] == ("steps N₀", 3, facts.GIVEN)
+        assert found["step size η"] == ("step size η", 0.5, facts.GIVEN)
+
+    def test_an_unhelpful_fit_says_so(self, models):
+        poor = copy.deepcopy(models["seeded"])
+        poor.plan_ = replace(poor.plan_, predicted_error=0.9, advice="a useful fit would take more")
+        assert "expect little more than noise" in words(render(poor))
+        assert "a useful fit would take more" in words(render(poor))
+
+    def test_an_empty_support(self, models):
+        empty = copy.deepcopy(models["seeded"])
+        empty.support_, empty.coef_ = np.empty(0, dtype=np.intp), np.zeros(D)
+        assert "No coefficient was larger" in render(empty)
+
+    def test_many_coefficients(self, models):
+        wide = copy.deepcopy(models["reference"])
+        wide.n_features_in_, wide.support_, wide.coef_ = 60, np.arange(50), np.r_[np.linspace(1, 2, 50), np.zeros(10)]
+        wide.plan_ = Plan.from_dict({**wide.plan_.to_dict(), "d": 60, "sparsity": 50})
+        page = render(wide)
+        assert page.count("<circle") == 40
+        assert "The 40 largest of 50 are drawn" in page
+        assert "column 0</th>" in page
+
+    @pytest.mark.parametrize("thing", [DPStandardScaler(), None, "model"])
+    def test_something_else(self, thing):
+        with pytest.raises(ValueError, match=r"^a report is made of a fitted .*; got \w+\.$"):
+            render(thing)
+
+    def test_an_unfitted_model(self):
+        with pytest.raises(NotFittedError):
+            render(DPGaussianMixture(**COMMON))
+
+    def test_it_is_written_whole(self, models, tmp_path):
+        write_report(models["private"], tmp_path / "report.html")
+        assert (tmp_path / "report.html").read_text(encoding="utf-8") == render(models["private"])
+        with pytest.raises(FileNotFoundError, match=r"its folder does not exist\.$"):
+            write_report(models["private"], tmp_path / "no" / "report.html")
+
+
+class TestFacts:
+    def test_shares_add_up_to_the_whole_price(self, model):
+        parts = facts.bill(facts.questions(model))
+        if math.isfinite(model.guarantee_.epsilon):
+            assert math.fsum(part.share for part in parts) == pytest.approx(1.0, rel=1e-12)
+            total = math.fsum(part.release.price.rho for part in parts)
+            assert total == pytest.approx(total_price(list(model.releases_)).rho, rel=1e-12)
+
+    def test_a_row_pays_in_one_batch(self, models):
+        questions = facts.questions(models["paper"])
+        assert len(questions) > 1
+        assert len(facts.bill(questions)) == 1
+
+    @pytest.mark.parametrize(
+        ("arguments", "count"),
+        [
+            ({"sparsity": None, "start": BETA, "n_iter": 1}, 60),
+            ({"sparsity": None, "start": BETA, "n_iter": 1, "step_size": 0.5}, 60),
+            ({"sparsity": None, "start": BETA, "n_iter": 1, "method": "paper"}, 60),
+            ({"sparsity": D, "start": BETA, "n_iter": 1, "method": "paper"}, 120),
+        ],
+    )
+    def test_the_noise_level_is_that_of_repeated_fits(self, arguments, count):
+        """One step from a given start: refits of the same rows differ by its noise only. The ratio of the two standard
+        deviations has one of 1/√(2m) for m normal draws and √5/√(4m) for Laplace ones; at five of them the false alarm
+        rate for a seed not tried is below 1 in 10⁵ (the Laplace ratio is skewed, hence the longer run).
+        """
+        fits = [DPGaussianMixture(**{**COMMON, **arguments}, random_state=seed).fit(Y) for seed in range(count)]
+        coefficients = np.array([fitted.coef_ for fitted in fits])
+        spread = math.sqrt(np.mean(coefficients.var(axis=0, ddof=1)))
+        laplace = arguments["sparsity"] is not None
+        tolerance = 5 * math.sqrt(5 / (4 * count * D) if laplace else 1 / (2 * count * D))
+        assert spread / facts.coefficient_noise(fits[0]) == pytest.approx(1.0, abs=tolerance)
+
+    def test_without_noise_there_is_no_level(self, models):
+        assert facts.coefficient_noise(models["reference"]) is None
+
+    @pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-6), (1.0, 0.01), (5.0, 0.1)])
+    def test_the_best_guess_is_randomised_response_s(self, epsilon, delta):
+        """(ε, δ)-DP is attained by: tell the truth outright with probability δ, else randomised response."""
+        told = delta + (1 - delta) * math.exp(epsilon) / (1 + math.exp(epsilon))
+        assert facts.best_guess(epsilon, delta) == pytest.approx(told)
+
+    def test_the_best_guess_is_a_probability(self):
+        assert facts.best_guess(1e4, 0.9) == 1.0
+
+
+class TestEscaping:
+    EVIL = '<script>alert("x")</script>&\'\x00\u202e\ud800'
+
+    def test_names_of_columns(self, models):
+        evil = copy.deepcopy(models["private"])
+        evil.feature_names_in_ = np.array([self.EVIL] * D, dtype=object)
+        page = render(evil)
+        assert "<script" not in page
+        assert "&lt;script&gt;" in page
+        assert not re.search("[\x00\u202e\ud800]", page)
+        page.encode("utf-8")
+        Outline(page)
+
+    def test_text_of_the_plan_and_the_releases(self, models):
+        evil = copy.deepcopy(models["private"])
+        evil.plan_ = replace(evil.plan_, advice=self.EVIL, predicted_error=1.0)
+        release = replace(evil.releases_[0], question=self.EVIL, mechanism=self.EVIL)
+        evil.releases_ = (release, *evil.releases_[1:])
+        evil.guarantee_ = replace(evil.guarantee_, mechanisms=evil.releases_, version=self.EVIL, unit=self.EVIL)
+        page = render(evil)
+        assert "<script" not in page
+        Outline(page)
+
+    def test_text(self):
+        assert text("a\n<b>\u2066") == "a\N{REPLACEMENT CHARACTER}&lt;b&gt;\N{REPLACEMENT CHARACTER}"
+
+
+class TestSelfContained:
+    def test_nothing_is_loaded(self, page):
+        outline = Outline(page)
+        for tag, attributes in outline.elements:
+            assert tag not in {"script", "img", "iframe", "object", "embed", "audio", "video", "base", "form", "use"}
+            assert not any(name.startswith("on") for name in attributes), attributes
+            for name in ("src", "href", "xlink:href", "data", "action", "srcset", "poster"):
+                assert attributes.get(name, "data:,") == "data:,", (tag, attributes)
+        assert not re.search(r"@import|url\(", page)
+
+    def test_no_address_but_the_name_of_svg(self, page):
+        assert set(re.findall(r"https?://[^\"'\s<]+", page)) <= {"http://www.w3.org/2000/svg"}
+
+    def test_the_policy_forbids_everything(self, page):
+        policy = next(
+            m["content"] for m in Outline(page).all("meta") if m.get("http-equiv") == "Content-Security-Policy"
+        )
+        assert policy.startswith("default-src 'none'")
+        assert "script-src" not in policy
+
+
+class TestReadableByEveryone:
+    def test_language_title_and_one_first_heading(self, page):
+        outline = Outline(page)
+        assert outline.all("html") == [{"lang": "en"}]
+        assert len(outline.all("h1")) == len(outline.all("main")) == 1
+        assert len(re.findall("<title>[^<]+</title>", page.split("</head>")[0])) == 1
+
+    def test_headings_skip_no_level(self, page):
+        levels = [int(tag[1]) for tag, _ in Outline(page).elements if re.fullmatch("h[1-6]", tag)]
+        assert levels[0] == 1
+        assert all(after <= before + 1 for before, after in pairwise(levels))
+
+    def test_pictures_have_a_title_and_a_description(self, page):
+        pictures = [svg for svg in Outline(page).all("svg") if "role" in svg]
+        assert len(pictures) == page.count("<figure>")
+        for svg in pictures:
+            assert svg["role"] == "img"
+            for name in svg["aria-labelledby"].split():
+                assert re.search(rf'id="{name}">[^<]+<', page)
+
+    def test_ids_are_unique(self, page):
+        ids = [attributes["id"] for _, attributes in Outline(page).elements if "id" in attributes]
+        assert len(ids) == len(set(ids))
+
+    def test_tables_have_captions_and_every_heading_a_scope(self, page):
+        outline = Outline(page)
+        assert len(outline.all("table")) == len(outline.all("caption")) > 0
+        assert all(cell.get("scope") in ("row", "col") for cell in outline.all("th"))
+
+    def test_figures_have_captions(self, page):
+        assert page.count("<figure>") == page.count("<figcaption>")
+
+
+def luminance(colour):
+    parts = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    r, g, b = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b
+
+
+def contrast(one, other):
+    """The WCAG 2 ratio."""
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+class TestColours:
+    def test_the_ratio(self):
+        assert contrast("#000000", "#ffffff") == pytest.approx(21)
+        assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
+
+    @pytest.mark.parametrize("palette", [style.LIGHT, style.DARK], ids=["light", "dark"])
+    def test_contrast(self, palette):
+        for pair in style.TEXT_PAIRS:
+            assert contrast(palette[pair[0]], palette[pair[1]]) >= 4.5, pair
+        for pair in style.MARK_PAIRS:
+            assert contrast(palette[pair[0]], palette[pair[1]]) >= 3, pair
+
+    def test_every_colour_comes_from_both_palettes(self):
+        assert set(style.LIGHT) == set(style.DARK)
+        rules = style.STYLE.split("* { box-sizing")[1]
+        assert not re.search("#[0-9a-fA-F]{3}", rules)
+        used = set(re.findall(r"var\(--([\w-]+)\)", rules))
+        assert used == {name.replace("_", "-") for name in style.LIGHT}
+
+    def test_paper_is_white(self):
+        assert "@media screen and (prefers-color-scheme: dark)" in style.STYLE
+
+
+class TestPieces:
+    def test_numbers(self):
+        assert [number(v) for v in (0.0, 1.0, 12345.6, 99999.9, 0.001)] == ["0", "1", "12346", "100000", "0.001"]
+
+    def test_percent(self):
+        assert [percent(v) for v in (0.0, 0.123456, 0.99999)] == ["0 %", "12.3 %", "100 %"]
+
+    def test_ticks_cover_the_range(self):
+        for low, high in [(-1e-9, 2e-9), (0, 1), (-3e5, 1), (0.1, 0.11)]:
+            found = ticks(low, high)
+            assert 2 <= len(found) <= 9
+            assert all(low <= t <= high for t in found)
+
+    @pytest.mark.parametrize("values", [[0.0], [1e-300], [1e300, -1e300], [1.0] * 40])
+    def test_a_chart_of_any_values(self, values):
+        made = coefficient_chart(["x"] * len(values), values, 0.1, 1e-3)
+        Outline(made)
+        assert not re.search('"-?(nan|inf)', made)
+
+    def test_a_table_s_label_has_no_tags(self):
+        assert 'aria-label="a b"' in table("a <b>b</b>", ("c",), [("d",)])
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
+class TestBrowser:
+    """A real one, headless."""
+
+    def visit(self, path, profile, *options):
+        command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}"]
+        command += ["--enable-logging=stderr", "--v=0", *options, path.as_uri()]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    def test_it_renders_without_a_word_on_the_console(self, pages, tmp_path):
+        path = tmp_path / "report.html"
+        path.write_text(pages["private"], encoding="utf-8")
+        picture = tmp_path / "page.png"
+        done = self.visit(path, tmp_path / "profile", f"--screenshot={picture}", "--window-size=900,1400")
+        assert done.returncode == 0
+        assert "CONSOLE" not in done.stderr
+        assert picture.stat().st_size > 30_000
+
+    def test_an_error_on_the_console_would_be_noticed(self, tmp_path):
+        path = tmp_path / "bad.html"
+        path.write_text("<script>console.error('oh')</script>")
+        assert "CONSOLE" in self.visit(path, tmp_path / "profile", "--dump-dom").stderr
+
+    def test_it_prints_with_the_folded_tables_open(self, pages, tmp_path):
+        def printed(page):
+            path, paper = tmp_path / "report.html", tmp_path / "report.pdf"
+            path.write_text(page, encoding="utf-8")
+            self.visit(path, tmp_path / "profile", f"--print-to-pdf={paper}")
+            return paper.read_bytes()
+
+        page = pages["private"]
+        assert printed(page).startswith(b"%PDF")
+        folded = re.sub("details::details-content {.*?}", "", page)
+        assert folded != page
+        assert len(printed(page)) > len(printed(folded)) + 1000
