@@ -62,11 +62,12 @@ class ArrayEngine:
         X, T = chunk.X, self._scalar(float_below(query.entry, self.dtype(chunk.X)), chunk.X)
         beta = self._like(query.beta, X)
 
+        a, c = self._clamped_weights(query, X, chunk.y)
+
         def products(rows: slice, careful: bool) -> Any:
             x = X[rows, :]
-            a, c = self._clamped_weights(query, x, None if chunk.y is None else chunk.y[rows])
-            terms = a[:, None] * self._clipped(x, -T, T, careful)
-            return terms if c is None else self.xp.where(self.xp.isnan(x), c[:, None] * beta[None, :], terms)
+            terms = a[rows][:, None] * self._clipped(x, -T, T, careful)
+            return terms if c is None else self.xp.where(self.xp.isnan(x), c[rows][:, None] * beta[None, :], terms)
 
         return self._blocked_sum(X, products)
 
@@ -142,13 +143,18 @@ class ArrayEngine:
         """(a, c) in the rows' dtype, within their clip levels; c is None for models without missing entries."""
         support = np.flatnonzero(query.beta)
         beta = self._like(query.beta[support], X, self.xp.float64)
-        fitted, hidden = self._row_projections(X, support, beta, missing=query.kind == kernels.MISSING_REGRESSION)
+        fitted, hidden = self._row_projections(X, support, beta, missing=query.bracket is not None)
         a, c = self._weights(query.kind, fitted, hidden, y, query.constants)
         a = self._clamped(a, -query.residual, query.residual, X)
         return a, None if query.bracket is None else self._clamped(c, -1.0, query.bracket, X)
 
     def _row_projections(self, X: Any, support: IntArray, beta: Any, *, missing: bool) -> tuple[Any, Any]:
-        return self._projections(self.columns(X, support), beta, missing=missing)
+        parts = [
+            self._projections(self.columns(X[rows, :], support), beta, missing=missing)
+            for rows in list(self._pieces(X, len(support))) or [slice(0, 0)]
+        ]
+        fitted = self.xp.concat([part[0] for part in parts])
+        return fitted, self.xp.concat([part[1] for part in parts]) if missing else None
 
     def _projections(self, x: Any, beta: Any, *, missing: bool) -> tuple[Any, Any]:
         """⟨β, z⊙x⟩ and ‖(1−z)⊙β‖² (None where nothing is missing) from columns that hold all of β."""
@@ -194,15 +200,16 @@ class ArrayEngine:
         return self.xp.where(x > low, x, low)
 
     def _blocked_sum(self, X: Any, terms: Callable[[slice, bool], Any]) -> FloatArray:
-        """The sum of ``terms`` over all rows. Clipped numbers add up to a number, so a piece whose sum is not one holds
-        an entry that is not: it is computed again, carefully.
+        """The sum of ``terms`` over all rows. Clipped numbers add up to a number; if the sum is not one, some entry is
+        not, and all is computed again, carefully.
         """
+        total = self._sum_of_pieces(X, terms, careful=False)
+        return self._sum_of_pieces(X, terms, careful=True) if np.isnan(total).any() else total
+
+    def _sum_of_pieces(self, X: Any, terms: Callable[[slice, bool], Any], *, careful: bool) -> FloatArray:
         total = self.xp.zeros((X.shape[1],), dtype=self.xp.float64, device=array_api_compat.device(X))
         for rows in self._pieces(X, X.shape[1]):
-            part = self._by_blocks(terms(rows, False))
-            if bool(self.xp.any(self.xp.isnan(part))):
-                part = self._by_blocks(terms(rows, True))
-            total = total + part
+            total = total + self._by_blocks(terms(rows, careful))
         return self.host(total)
 
     def _by_blocks(self, terms: Any) -> Any:
