@@ -6,7 +6,8 @@ Arrow alone is the faster of two ways to read and decode everything, in order, a
 comes, and the file's row groups one after the other. They and one question take turns, in this process and with the
 file in the page cache (it is read once before; ``--cold`` drops it from the cache before every turn instead). The fit
 runs in a process of its own, whose largest resident memory is reported; its time is compared with Arrow's for as many
-passes as it made, some of which need few columns. Processor seconds are printed beside the clock's: they say what a busy machine hides.
+passes as it made, some of which need few columns. Processor seconds are printed beside the clock's: they say what a
+busy machine hides.
 
 Random floats do not compress: the file is written uncompressed without dictionaries (``--encoding plain``, the harder
 case: decoding is little more than copying) or as ``pyarrow.parquet.write_table`` does by default, with Snappy and

@@ -385,3 +385,15 @@ def test_whatever_is_asked_the_total_stays_within_epsilon_and_delta(asked, epsil
         paid = math.fsum(r.price.rho for r in releases if r.batch in (None, batch))
         honest = gaussian_delta(math.sqrt(2 * paid), epsilon) if gaussian else zcdp_delta(paid, epsilon)
         assert honest <= delta * (1 + 2e-9)
+
+
+def test_no_more_is_released_than_the_budget_was_charged():
+    """An (ε, δ) that would allow more does not: the account stops at the ρ that was paid."""
+    source = Watched(rows())
+    account = Account(1.0, 1e-5, rho=0.002)
+    c = Curator(source, account, SeededNoise(0))
+    c.measure(Sum(), rho=0.001)
+    c.measure(Sum(), rho=0.001)
+    with pytest.raises(BudgetExceeded):
+        c.measure(Sum(), rho=1e-6)
+    assert len(account.releases) == 2

@@ -112,7 +112,7 @@ class PrivateEM(BaseEstimator):
             if n < needed:
                 raise ValueError(f"sigma=None needs about {needed} rows at this epsilon, X has {n}; give sigma=.")
 
-        account = Account(epsilon, delta, gaussian=price.gaussian)
+        account = Account(epsilon, delta, gaussian=price.gaussian, rho=price.rho)
         with self._debited(n, d, price, fit_plan):
             curator = Curator(source, account, noise)
             if self.sigma is None:

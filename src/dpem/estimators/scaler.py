@@ -97,7 +97,7 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             warnings.warn(
                 "random_state makes the noise repeatable: this fit is NOT private.", UserWarning, stacklevel=2
             )
-        account = Account(epsilon, delta, gaussian=True)
+        account = Account(epsilon, delta, gaussian=True, rho=price.rho)
         settings = {"n": n, "d": d, "low": low.tolist(), "high": high.tolist(), "rho": price.rho}
         with self._debited((epsilon, delta, price), settings):
             columns = column_scales(Curator(source, account, noise), low, high, price.rho)

@@ -49,13 +49,14 @@ class Account:
     the largest batch's. The total is converted by :class:`Price` and never exceeds (ε, δ). ∎
 
     ``gaussian`` says beforehand that only Gaussian noise will be asked for; then the exact Gaussian curve is used, and
-    other noise is refused. (Deciding afterwards which curve applies would let answers decide it.)
+    other noise is refused. (Deciding afterwards which curve applies would let answers decide it.) ``rho`` is what a
+    budget was charged for the fit: no more than that is released either.
     """
 
-    def __init__(self, epsilon: float, delta: float, *, gaussian: bool = False) -> None:
+    def __init__(self, epsilon: float, delta: float, *, gaussian: bool = False, rho: float = math.inf) -> None:
         if not (epsilon > 0 and 0 <= delta < 1):
             raise ValueError(f"an account needs epsilon > 0 and 0 <= delta < 1, got {epsilon!r} and {delta!r}.")
-        self.epsilon, self.delta, self.gaussian = epsilon, delta, gaussian
+        self.epsilon, self.delta, self.gaussian, self.rho = epsilon, delta, gaussian, rho
         self.releases: list[Release] = []
         self.parts: int | None = None  # into how many disjoint batches the table was split
 
@@ -64,7 +65,8 @@ class Account:
         if self.gaussian and not release.price.gaussian:
             raise ValueError(f"'{release.question}' needs other noise than this account was opened for: Gaussian only.")
         price = Price(total_price([*self.releases, release]).rho, self.gaussian)
-        if math.isfinite(self.epsilon) and price.delta(self.epsilon) > self.delta * (1 + 1e-9):
+        beyond = price.rho > self.rho * (1 + 1e-9)
+        if beyond or (math.isfinite(self.epsilon) and price.delta(self.epsilon) > self.delta * (1 + 1e-9)):
             raise BudgetExceeded(
                 f"'{release.question}' would take this fit beyond epsilon={self.epsilon:.6g}, "
                 f"delta={self.delta:.3g}; it was not asked."

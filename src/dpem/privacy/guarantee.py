@@ -28,11 +28,12 @@ class Guarantee:
     def __str__(self) -> str:
         if math.isinf(self.epsilon):
             return "No privacy guarantee: this is the non-private reference fit (epsilon = inf)."
+        answers = "1 noisy answer" if len(self.mechanisms) == 1 else f"{len(self.mechanisms)} noisy answers"
         text = (
             f"({self.epsilon:g}, {self.delta:g})-differentially private: whoever sees the fitted model cannot tell, "
             f"beyond a factor of e^{self.epsilon:g} in probability and an exception of probability {self.delta:g}, "
             f"whether any {self.unit} was in the table or another in its place "
-            f"({self.neighbours} neighbours; {len(self.mechanisms)} noisy answers; dpem {self.version})."
+            f"({self.neighbours} neighbours; {answers}; dpem {self.version})."
         )
         if not self.private:
             text = f"SIMULATION ONLY, NOT PRIVATE (seeded noise). With private noise it would be: {text}"
@@ -42,7 +43,8 @@ class Guarantee:
 def together(guarantees: Sequence[Guarantee]) -> Guarantee:
     """One statement for several releases about the same rows: what they promise together.
 
-    ε's add, and δ's; or the prices add in zCDP and are converted at the added δ. Both hold, the smaller ε is stated.
+    ε's add, and δ's; or the prices add in zCDP and are converted at the added δ. Both hold for releases whose ε, δ and
+    prices were fixed beforehand, so the smaller ε is stated; fits chosen in the light of earlier answers share a Budget.
 
     >>> alone = Guarantee(0.5, 1e-5, "replace-one", "one row", (), True, "0")
     >>> together([alone, alone]).epsilon
