@@ -59,7 +59,8 @@ class Query(Protocol):
     ``sum(chunk)`` returns the float64 sum of the clipped contributions of the chunk's rows. It may add at most
     :data:`BLOCK` rows in the rows' dtype (``blocked = True``) or must add all of them in float64 (``blocked = False``).
     Whatever a row contains, its
-    contribution must be finite and within the bound. ``label`` says in a few words what is asked.
+    contribution must be finite and within the bound. ``label`` says in a few words what is asked. A query that looks
+    at few columns may have an attribute ``reads`` that names them; in the others a source may then put anything.
     """
 
     @property

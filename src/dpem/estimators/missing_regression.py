@@ -75,8 +75,10 @@ class DPMissingRegression(RegressorMixin, PrivateEM):
     _needs_y = True
     _missing = True
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Fit β to the rows of X, with NaN for missing entries, and their responses."""
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Fit β to the rows of X, with NaN for missing entries, and their responses; a source brings its own, and no y
+        is given.
+        """
         return self._fit(X, y)
 
     def predict(self, X: Any) -> FloatArray:

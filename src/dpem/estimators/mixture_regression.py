@@ -76,8 +76,8 @@ class DPMixtureRegression(PrivateEM):
     _model_name = "mixture-regression"
     _needs_y = True
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Fit β to the rows of X and their responses."""
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Fit β to the rows of X and their responses; a source brings its own, and no y is given."""
         return self._fit(X, y)
 
     def predict(self, X: Any) -> FloatArray:

@@ -93,6 +93,11 @@ class SupportQuery:
             raise ValueError("support must contain every non-zero coefficient of beta.")
 
     @property
+    def reads(self) -> IntArray:
+        """The only columns that are looked at: a source may leave the others on disk."""
+        return self.support
+
+    @property
     def bound(self) -> Bound:
         return Bound.symmetric(l2=self.radius * rounded_up(len(self.support)))
 

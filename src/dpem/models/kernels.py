@@ -239,7 +239,7 @@ def anomaly_kernel(X, d, out):  # type: ignore[no-untyped-def]
         out[task, 1] += inf
 
 
-# --- Sparse rows: data, indices and indptr of a CSR matrix; an entry that is not stored is 0 -------------------------
+# --- Columns together: row j of XT holds column j of the table ------------------------------------------------------
 
 
 _by_column = njit(cache=True, nogil=True, parallel=True, fastmath={"reassoc", "contract"})
@@ -333,6 +333,9 @@ def column_exceedance_kernel(XT, g, low, high, base, out):  # type: ignore[no-un
         for first in range(0, n, BLOCK):
             last = min(n, first + BLOCK)
             out[j] += exceedance_dot(XT[j, first:last], g[first:last], floor, slope, start, kind(1.0))
+
+
+# --- Sparse rows: data, indices and indptr of a CSR matrix; an entry that is not stored is 0 -------------------------
 
 
 @compiled

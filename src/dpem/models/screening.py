@@ -92,6 +92,11 @@ class MomentQuery:
         return f"second moments on {len(self.support)} coordinates, norm clipped at {self.radius:.4g}"
 
     @property
+    def reads(self) -> IntArray:
+        """The only columns that are looked at: a source may leave the others on disk."""
+        return self.support
+
+    @property
     def bound(self) -> Bound:
         square = (self.radius * rounded_up(len(self.support))) ** 2  # what the scaling really enforces
         l2 = (math.sqrt(2.0) if self.response is None else 2.0) * square

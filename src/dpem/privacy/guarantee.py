@@ -44,7 +44,7 @@ def together(guarantees: Sequence[Guarantee]) -> Guarantee:
     """One statement for several releases about the same rows: what they promise together.
 
     ε's add, and δ's; or the prices add in zCDP and are converted at the added δ. Both hold for releases whose ε, δ and
-    prices were fixed beforehand, so the smaller ε is stated; fits chosen in the light of earlier answers share a Budget.
+    prices were fixed beforehand, so the smaller ε is stated; fits chosen after earlier answers share a Budget.
 
     >>> alone = Guarantee(0.5, 1e-5, "replace-one", "one row", (), True, "0")
     >>> together([alone, alone]).epsilon

@@ -19,6 +19,8 @@ class ArraySource(ChunkedSource):
     (3, 2, [2, 1])
     """
 
+    feature_names: list[str] | None = None
+
     def __init__(self, X: NDArray[np.floating], y: NDArray[np.floating] | None = None) -> None:
         self._X, self._y = X, y
 

@@ -139,7 +139,7 @@ def _wang(problem: Problem) -> list[Method]:
 
     grid = [
         balanced._replace(n_iter=n_iter, step=step, scale=scale)._asdict()
-        for n_iter, step, scale in itertools.product((1, 2, 4), (0.5, 1.0), (0.7, 1.5, 3.0))
+        for n_iter, step, scale in itertools.product((1, 2, 4, 8), (0.5, 1.0), (0.7, 1.5, 3.0))
     ]
     return [
         Method("Wang et al. 2020, scale of the robust mean", fit, True, (unbalanced._asdict(),)),
@@ -162,7 +162,7 @@ def _clipped_grid(problem: Problem) -> tuple[Settings, ...]:
     length = problem.setting.sigma * math.sqrt(problem.setting.d)
     return tuple(
         {"n_iter": n_iter, "step": step, "radius": factor * length}
-        for n_iter, step, factor in itertools.product((1, 2, 3, 5, 8), (0.5, 1.0, 3.0), (0.2, 0.5, 0.8, 1.2, 1.8))
+        for n_iter, step, factor in itertools.product((1, 2, 3, 5, 8, 12), (0.5, 1.0, 2.0, 4.0), (0.5, 0.8, 1.2, 1.8))
     )
 
 
@@ -179,4 +179,4 @@ def _radii(problem: Problem) -> tuple[Settings, ...]:
     setting = problem.setting
     mixture = setting.model == "gaussian-mixture"
     length = math.sqrt(SIGNAL**2 + setting.d * setting.sigma**2) if mixture else math.sqrt(setting.d)
-    return tuple({"radius": factor * length} for factor in (0.8, 1.0, 1.3, 1.7))
+    return tuple({"radius": factor * length} for factor in (0.3, 0.5, 0.8, 1.0, 1.3))

@@ -74,7 +74,7 @@ MODELS: dict[str, dict[str, tuple[Fit, tuple[float, ...]]]] = {
         "diffprivlib KMeans": (kmeans, (0.5, 1.0, 2.0, 3.0)),
         "diffprivlib PCA": (pca, (1.0,)),
     },
-    "missing-regression": {"diffprivlib LinearRegression": (linear_regression, (0.7, 1.5, 3.0))},
+    "missing-regression": {"diffprivlib LinearRegression": (linear_regression, (0.4, 0.7, 1.5))},
     "mixture-regression": {},
 }
 

@@ -35,11 +35,11 @@ class Knobs(NamedTuple):
 #: Whole-table steps as EM takes them, and many small ones.
 GRID = tuple(
     Knobs(rate, steps, learning_rate, clip)
-    for (rate, learning_rates), clip in itertools.product(
-        ((1.0, (0.5, 1.0, 3.0)), (0.1, (0.1, 0.3, 1.0))), (0.2, 0.6, 1.2)
+    for rate, many_steps, learning_rates in (
+        (1.0, (1, 3, 8, 16), (0.5, 1.0, 2.0, 4.0)),
+        (0.1, (20, 60), (0.1, 0.3, 1.0)),
     )
-    for learning_rate in learning_rates
-    for steps in ((1, 3, 8) if rate == 1.0 else (20, 60))
+    for steps, learning_rate, clip in itertools.product(many_steps, learning_rates, (0.6, 1.2, 2.4))
 )
 
 
