@@ -91,5 +91,4 @@ print(f"  {np.mean(diagnosis == 0):.1%} if everybody is called benign.")
 # tumours are benign, the others vary more, and radius, perimeter and area say nearly the
 # same. That costs accuracy, with privacy and without. The plan knows nothing of this, nor
 # of the scaler's noise, so the error on real rows is larger than it predicts. And 398 rows
-# are few: at a quarter of these epsilons the scaler's noise often drowns the groups. Try
-# it.
+# are few: at a quarter of these epsilons the scaler's noise drowns the groups.

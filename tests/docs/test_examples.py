@@ -1,10 +1,12 @@
 """The examples run as a newcomer runs them, print what their page shows, and are worth reading; the site builds.
 
-An example's noise is private, so its figures differ from run to run. The limits below are far from what it reached in
-240 runs with the same settings (misclassified at most 0.21), 20 runs (coefficient 0.5 to 0.9) and 20 runs (variance
-explained at least 0.17), so that a false alarm is rarer than one run in a hundred.
+An example's noise is private, so its figures differ from run to run. The limits below are far from what was seen: at
+most 0.21 misclassified in 260 runs (limit 0.30), a coefficient of 0.70 to 0.80 in 20 runs (0.4 to 1.0), 0.20 or more of
+the variance explained in 20 runs (0.08). A false alarm is rarer than one run in a hundred.
 """
 
+import csv
+import itertools
 import os
 import re
 import subprocess
@@ -92,6 +94,57 @@ def test_shell_blocks_run(name, tmp_path):
         )
         assert done.returncode == 0, done.stderr
         assert "error" not in done.stderr
+
+
+def numbers_of(page: str, after: str) -> list[list[str]]:
+    """The cells of the first table after some words, without its head."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    lines = text[text.index(after) :].splitlines()
+    first = next(i for i, line in enumerate(lines) if line.startswith("|---"))
+    rows = itertools.takewhile(lambda line: line.startswith("|"), lines[first + 1 :])
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+
+
+def rows_of(name: str) -> list[dict[str, str]]:
+    with (ROOT / "results" / name).open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_readme_s_accuracy_is_what_was_measured():
+    columns = ("tight", "predicted", "paper", "non_private")
+    decimals = (3, 3, 2, 3)
+    measured = {
+        tuple(f"{float(row[name]):.{k}f}" for name, k in zip(columns, decimals, strict=True))
+        for row in rows_of("accuracy.csv")
+    }
+    shown = numbers_of("README.md", "## How accurate")
+    assert len(shown) >= 5
+    for row in shown:
+        assert tuple(row[2:]) in measured, row
+
+
+def test_the_readme_s_peers_are_what_was_measured():
+    measured = [float(row["error"]) for row in rows_of("peers.csv")]
+    for row in numbers_of("README.md", "On the same invented tables"):
+        for cell in row[1:]:
+            shown = cell.split()[0]
+            decimals = len(shown.split(".")[1])
+            assert any(f"{error:.{decimals}f}" == shown for error in measured), (row, shown)
+
+
+def test_the_table_for_choosing_epsilon_is_what_was_planned():
+    planned: dict[str, list[str]] = {}
+    for row in rows_of("choosing_epsilon.csv"):
+        planned.setdefault(f"{int(row['n']):,}", []).append(f"{float(row['error']):.3f}")
+    assert numbers_of("docs/choosing-epsilon.md", "![Predicted error") == [[n, *row] for n, row in planned.items()]
+
+
+def test_pictures_are_drawn_from_the_results(tmp_path):
+    pictures = pytest.importorskip("dpem.experiments.pictures")
+    pictures.case(ROOT / "results" / "accuracy.csv", tmp_path / "case.png")
+    pictures.odds(tmp_path / "odds.png")
+    for path in [*tmp_path.glob("*.png"), *(ROOT / "docs" / "img").glob("*.png")]:
+        assert 10_000 < path.stat().st_size < 150_000
 
 
 def test_the_site_builds_without_a_warning(tmp_path):

@@ -115,14 +115,14 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return self.budget.debit(*charge, purpose=purpose, digest=digest(settings))
 
     def transform(self, X: Any) -> Any:
-        """(X − mean_) / scale_: an array for a table in memory, a source for a source, and so on for every kind of
+        """``(X − mean_) / scale_``: an array for a table in memory, a source for a source, and so on for every kind of
         rows, so that a pipeline can be fitted to any of them.
         """
         check_is_fitted(self)
         return scaled_rows(self, X, self.mean_, self.scale_)
 
     def inverse_transform(self, X: Any) -> NDArray[np.floating]:
-        """X · scale_ + mean_."""
+        """``X · scale_ + mean_``."""
         check_is_fitted(self)
         X = checks.scaled(X, len(self.mean_))
         return np.asarray(X * self.scale_.astype(X.dtype) + self.mean_.astype(X.dtype))

@@ -136,7 +136,11 @@ def planned() -> list[dict[str, float]]:
             assert made.predicted_error is not None
             assert made.interval is not None
             low, high = made.interval
-            values = (n, epsilon, made.predicted_error, low, high, made.detectable or math.nan)
+            values = (
+                n,
+                epsilon,
+                *(round(x, 4) for x in (made.predicted_error, low, high, made.detectable or math.nan)),
+            )
             out.append(dict(zip(("n", "epsilon", "error", "low", "high", "detectable"), values, strict=True)))
     return out
 
@@ -189,7 +193,7 @@ def main(arguments: list[str] | None = None) -> None:
     with (options.results / "choosing_epsilon.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
-        writer.writerows({name: f"{value:.4g}" for name, value in row.items()} for row in rows)
+        writer.writerows({name: f"{value:.10g}" for name, value in row.items()} for row in rows)
     for n in ROWS:
         print(f"n = {n:<7,}", *(f"{r['epsilon']:g}: {r['error']:.3f}" for r in rows if r["n"] == n), sep="  ")
     expected(rows, options.out / "plan.png")

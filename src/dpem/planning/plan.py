@@ -111,7 +111,8 @@ class Plan:
             low, high = self.interval
             lines.append(f"  error       {self.predicted_error:.3g} expected, {low:.3g} to {high:.3g} in 8 of 10 cases")
         if self.detectable is not None:
-            lines.append(f"  detects     coefficients of {self.detectable:.3g} and more")
+            least = f"coefficients of {self.detectable:.3g} and more" if math.isfinite(self.detectable) else "nothing"
+            lines.append(f"  detects     {least}")
         if self.feasible is not None:
             lines.append(f"  feasible    {'yes' if self.feasible else 'no'}{'; ' + self.advice if self.advice else ''}")
         return "\n".join(lines)

@@ -144,7 +144,7 @@ class Curator:
     def select(
         self, query: Query, k: int, rho: float, *, offset: FloatArray | float = 0.0, step: float = 1.0
     ) -> NDArray[np.intp]:
-        """The k coordinates where |offset + step·mean| is largest, with Gumbel noise, at price ρ. ``offset`` and
+        """The k coordinates where ``|offset + step·mean|`` is largest, with Gumbel noise, at price ρ. ``offset`` and
         ``step`` are public.
         """
         _check_price(rho)

@@ -85,6 +85,11 @@ class LedgerCharge(Charge):
 class Ledger:
     """Budgets of datasets, kept in a database that processes and machines share.
 
+    A dataset is opened once with its total (ε, δ). Every fit is debited, durably, before data are touched, or refused
+    with :class:`~dpem.BudgetExceeded` and what is left. Fits are priced together by the rule of :class:`~dpem.Budget`.
+    Copies are the same ledger, and a pickled ledger connects again where it is unpickled, so ``clone`` and worker
+    processes count right. The pickle holds the URL: keep passwords out of it, in a password file.
+
     Parameters
     ----------
     url : str
@@ -93,11 +98,8 @@ class Ledger:
     dataset : str or None
         The dataset that fits draw on, when the ledger is given to an estimator as ``budget=``.
 
-    A dataset is opened once with its total (ε, δ). Every fit is debited, durably, before data are touched, or refused
-    with :class:`~dpem.BudgetExceeded` and what is left. Fits are priced together by the rule of :class:`~dpem.Budget`.
-    Copies are the same ledger, and a pickled ledger connects again where it is unpickled, so ``clone`` and worker
-    processes count right. The pickle holds the URL: keep passwords out of it, in a password file.
-
+    Examples
+    --------
     >>> import tempfile
     >>> ledger = Ledger(f"sqlite:///{tempfile.mkdtemp()}/budget.db").open("patients", epsilon=1.0, delta=1e-5)
     >>> with ledger.debit(0.4, 1e-6, Price(0.003), purpose="a fit"):
