@@ -1,5 +1,6 @@
 """dpem fit --scheduler: the cluster reads the table, the rest is as for a file."""
 
+import dask.config
 import pytest
 from conftest import LEDGER, NAMES, charged, dpem
 
@@ -16,6 +17,7 @@ def address():
     one = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": None}
     with distributed.LocalCluster(**one, protocol="tcp://") as cluster:
         yield cluster.scheduler_address
+    dask.config.config.pop("scheduler", None)  # clients that closed in another order than they opened leave it behind
 
 
 @pytest.mark.usefixtures("folder")

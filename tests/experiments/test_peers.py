@@ -49,7 +49,7 @@ def test_a_job_tells_the_truth_of_practice_tables_only(model, tmp_path):
     assert job["epsilon"] == 1.0
     assert job["delta"] == 1 / 6000
     assert [set(t) for t in job["tables"]] == [{"X", "y", "start"}] * 2
-    assert [set(t) for t in job["practice"]] == [{"X", "y", "start", "truth"}] * data.PRACTICE
+    assert [set(t) for t in job["practice"]] == [{"X", "y", "start", "truth"}] * problem.practice
     table_0 = problem.table(0)
     np.testing.assert_array_equal(np.load(job["tables"][0]["X"]), table_0.X)
     assert (job["tables"][0]["y"] is None) == (model == "gaussian-mixture")

@@ -56,7 +56,7 @@ def test_a_known_value():
 
 @pytest.mark.parametrize(("first", "draws"), [(2, 1500), (8, 4000), (64, 8000)])
 def test_the_law_with_few_bits_and_many(first, draws, monkeypatch):
-    """With two bits at first nearly every draw is refined; the law of ordered pairs must not notice."""
+    """With two bits at first most draws are refined; the law of ordered pairs must not notice."""
     monkeypatch.setattr(gumbel, "FIRST_BITS", first)
     monkeypatch.setattr(gumbel, "MORE_BITS", 8)
     refined = []
@@ -70,7 +70,7 @@ def test_the_law_with_few_bits_and_many(first, draws, monkeypatch):
     expected = np.array(list(law.values())) * draws
     assert expected.min() > 10
     assert stats.chisquare([seen.count(pair) for pair in law], expected).pvalue > FALSE_ALARM
-    assert (len(refined) / draws > 0.9) if first == 2 else True
+    assert (len(refined) / draws > 0.5) if first == 2 else True
     assert (len(refined) / draws < 0.01) if first == 64 else True
 
 

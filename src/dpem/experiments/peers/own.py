@@ -17,7 +17,7 @@ import numpy as np
 
 from dpem.algorithms.baselines import clipped_gradient_em, spectral
 from dpem.algorithms.wang2020 import prescribed, sampling_only, wang2020
-from dpem.experiments.peers.data import PRACTICE, PRACTICE_SEED, SIGNAL, Problem, Table
+from dpem.experiments.peers.data import PRACTICE_SEED, SIGNAL, Problem, Table
 from dpem.planning.plan import MODELS
 from dpem.planning.search import one_thread
 from dpem.privacy import Account, Curator, SeededNoise, largest_price
@@ -92,7 +92,7 @@ def tuned(problem: Problem, method: Method) -> Settings:
     if len(method.grid) == 1:
         method.fit(problem.table(PRACTICE_SEED), PRACTICE_SEED, method.grid[0])  # makes the plan, if there is one
         return method.grid[0]
-    practice = [problem.table(PRACTICE_SEED + i) for i in range(PRACTICE)]
+    practice = [problem.table(PRACTICE_SEED + i) for i in range(problem.practice)]
 
     def mean_error(settings: Settings) -> float:
         fits = (method.fit(table, PRACTICE_SEED + i, settings) for i, table in enumerate(practice))
