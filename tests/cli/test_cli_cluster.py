@@ -2,7 +2,7 @@
 
 import dask.config
 import pytest
-from conftest import LEDGER, NAMES, charged, dpem
+from running_dpem import LEDGER, NAMES, charged, dpem
 
 from dpem.estimators.persistence import load_model
 

@@ -5,7 +5,7 @@ import os
 
 import numpy as np
 import pytest
-from conftest import LEDGER, NAMES, charged, dpem
+from running_dpem import LEDGER, NAMES, charged, dpem
 
 from dpem import Ledger
 from dpem.estimators.persistence import load_model

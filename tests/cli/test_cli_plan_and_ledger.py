@@ -2,7 +2,7 @@
 
 import click
 import pytest
-from conftest import LEDGER, dpem
+from running_dpem import LEDGER, dpem
 
 from dpem import plan
 from dpem.cli import cli

@@ -5,8 +5,8 @@ import os
 import numpy as np
 import pyarrow as pa
 import pytest
-from conftest import NAMES, N, dpem
 from pyarrow import csv, ipc, parquet
+from running_dpem import NAMES, N, dpem
 
 from dpem import DPGaussianMixture
 from dpem.estimators.persistence import load_model, save_model

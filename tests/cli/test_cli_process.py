@@ -6,7 +6,7 @@ import sys
 import time
 
 import pytest
-from conftest import LEDGER, charged
+from running_dpem import LEDGER, charged
 
 from dpem.cli import common
 

@@ -5,7 +5,7 @@ import os
 import sqlite3
 
 import pytest
-from conftest import LEDGER, charged, dpem
+from running_dpem import LEDGER, charged, dpem
 
 from dpem.cli.common import Exit
 
