@@ -57,4 +57,4 @@ docs: $(DOCS)          ## the site, into build/site; warnings are errors
 	@echo "open build/site/index.html"
 
 clean:
-	rm -rf $(VENV) .venv-peers build dist src/*.egg-info
+	rm -rf $(VENV) build dist src/*.egg-info

@@ -157,7 +157,7 @@ def others(X: np.ndarray) -> Iterator[Row]:
         np.save(Path(folder) / "X.npy", X)
         script = Path(folder) / "kmeans.py"
         script.write_text(KMEANS)
-        python = environment(next(p for p in PEERS if p.name == "diffprivlib"), Path(".venv-peers"))
+        python = environment(next(p for p in PEERS if p.name == "diffprivlib"), Path("build/peers"))
         job = {"problem": "kmeans", "rows": str(Path(folder) / "X.npy")}
         taken = run(python, script, job, Path(folder))["seconds"]
     yield "others", f"diffprivlib KMeans, {case}", taken, taken / floor, None, "a @ X"

@@ -127,8 +127,8 @@ def run(job: Job, fit: Fit, widths: tuple[float, ...]) -> dict[str, Any]:
 def spent_by_kmeans(job: Job) -> float:
     """What the epsilons of the mechanisms that KMeans makes add up to, over all iterations.
 
-    One count and d sums for the cluster that a row is in. Version 0.6.6 hands the two parts over in the wrong order
-    (IBM/differential-privacy-library, issue 104), so this is not ε.
+    One count and d sums for the cluster that a row is in. Version 0.6.6 returns the two parts in one order and takes
+    them in the other, so this is not ε.
     """
     from diffprivlib.models import KMeans
 
