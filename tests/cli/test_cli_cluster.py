@@ -14,10 +14,11 @@ PAID = ("--ledger", LEDGER, "--dataset", "patients")
 
 @pytest.fixture(scope="module")
 def address():
-    one = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": None}
-    with distributed.LocalCluster(**one, protocol="tcp://") as cluster:
+    """A worker in a process of its own: one in this process leaves Dask's default scheduler changed behind it."""
+    one = {"n_workers": 1, "threads_per_worker": 1, "processes": True, "dashboard_address": ":0"}
+    with distributed.LocalCluster(**one) as cluster:
         yield cluster.scheduler_address
-    dask.config.config.pop("scheduler", None)  # clients that closed in another order than they opened leave it behind
+    assert dask.config.get("scheduler", None) is None
 
 
 @pytest.mark.usefixtures("folder")
