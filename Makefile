@@ -38,6 +38,7 @@ table1: $(STAMP)       ## Breast Cancer Wisconsin as in the paper's Table 1, 50 
 
 reproduce: $(STAMP)    ## every figure and table of the paper, 50 repetitions
 	$(BIN)/python -m dpem reproduce all --reps 50 --out results
+	$(BIN)/python -m dpem.experiments.reproduce.fill docs/reproduce.md docs/errata.md
 
 peers: $(STAMP)        ## diffprivlib and Opacus on the same data, in environments of their own
 	$(BIN)/python -m dpem.experiments.peers --reps 10 --out results/peers.csv
