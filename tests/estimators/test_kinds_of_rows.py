@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import sparse
+from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 
 from dpem import Budget, DPGaussianMixture, DPMissingRegression, DPMixtureRegression, DPStandardScaler
@@ -161,3 +162,17 @@ class TestRefusals:
     def test_a_source_of_another_width_to_predict(self, case):
         with pytest.raises(ValueError, match="X has 2 columns, but 6 were fitted"):
             case[4].predict(ArraySource(np.ones((4, 2))))
+
+    def test_a_source_with_its_columns_in_another_order_to_predict(self, case):
+        _, _, X, _, model = case
+        source = ArraySource(X)
+        source.feature_names = ["b", "a", "c", "d", "e", "f"]
+        named = clone(model).fit(pd.DataFrame(X, columns=list("abcdef")), case[3])
+        with pytest.raises(ValueError, match="in another order"):
+            named.predict(source)
+
+
+def test_a_column_named_scaled_is_a_column_like_any_other():
+    frame = pd.DataFrame({"scaled": [1.0, 2.0, 3.0] * 50, "x": [0.0, 1.0, 2.0] * 50})
+    scaler = DPStandardScaler(epsilon=5.0, delta=1e-5, bounds=(0, 4), random_state=0).fit(frame)
+    assert scaler.transform(frame).shape == (150, 2)

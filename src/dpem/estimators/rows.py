@@ -80,6 +80,9 @@ def pieces_of(estimator: BaseEstimator, X: Any, *, missing: bool) -> Iterator[ND
     elif is_source(X):
         if X.n_features != estimator.n_features_in_:
             raise ValueError(f"X has {X.n_features} columns, but {estimator.n_features_in_} were fitted.")
+        names, fitted = getattr(X, "feature_names", None), getattr(estimator, "feature_names_in_", None)
+        if names is not None and fitted is not None and list(names) != list(fitted):
+            raise ValueError("X has other columns, or in another order, than those that were fitted.")
         _refuse_anomalies(X, missing)
         for chunk in X.chunks():
             yield from engine_of(chunk.X).pieces(chunk.X, _PIECE)
@@ -98,9 +101,9 @@ def scaled_rows(estimator: BaseEstimator, X: Any, mean: FloatArray, scale: Float
         width = X.n_features if is_source(X) else X.shape[1]
         if width != len(mean):
             raise ValueError(f"X has {width} columns, but the scaler was fitted to {len(mean)}.")
-    if hasattr(X, "scaled"):
-        return X.scaled(mean, scale)
     if is_source(X):
+        if hasattr(X, "scaled"):
+            return X.scaled(mean, scale)
         if not isinstance(X, ChunkedSource) or isinstance(X, SparseSource | DeviceSource):
             raise ValueError(
                 f"{type(X).__name__} cannot be scaled on the fly: scale its rows before the source is made."

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
+from dpem.models.engines import engine_of
 from dpem.models.gaussian_mixture import GaussianMixture
 from dpem.models.missing_regression import MissingRegression
 from dpem.models.mixture_regression import MixtureRegression
@@ -94,10 +95,11 @@ class RobustGradient:
 
     def sum(self, chunk: Chunk) -> FloatArray:
         total = np.zeros(self.beta.shape[0])
-        for first in range(0, chunk.X.shape[0], _PIECE):
-            rows = slice(first, first + _PIECE)
-            y = None if chunk.y is None else np.asarray(chunk.y[rows], dtype=float)
-            gradients = record_gradients(self.model, self.beta, np.asarray(chunk.X[rows], dtype=float), y)
+        engine, first = engine_of(chunk.X), 0
+        y = engine.response(chunk)
+        for rows in engine.pieces(chunk.X, _PIECE):
+            gradients = record_gradients(self.model, self.beta, rows, y[first : first + len(rows)])
+            first += len(rows)
             a = np.clip(np.nan_to_num(gradients, nan=0.0) / self.scale, -_FAR, _FAR)
             total += (self.scale * smoothed_truncation(a, self.smoothing)).sum(axis=0)
         return total
