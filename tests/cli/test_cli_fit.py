@@ -194,10 +194,13 @@ def test_a_scaler_of_the_columns_goes_before_the_fit():
         json.dump({name: [-5, 5] for name in NAMES}, file)
     scale = dpem("scale", "patients.csv", "--bounds", "bounds.json", *PAID)
     assert scale.code == 0, scale.err
-    done = dpem(*MIXTURE, *PRICE, "--scaler", "scaler.json")
+    done = dpem(*MIXTURE, *PRICE, "--scaler", "scaler.json", "--report", "report.html")
     assert done.code == 0, done.err
     assert charged() == 1
     assert "both together are (" in done.out
+    whole = done.out.partition("both together are (")[2].partition(",")[0].strip()
+    with open("report.html", encoding="utf-8") as file:
+        assert f"together (ε, δ)-differentially private with ε = {whole} and" in file.read()
     predicted = dpem("predict", "model.json", "patients.csv", "--scaler", "scaler.json", "--out", "p.csv")
     assert predicted.code == 0, predicted.err
     scaler, model = load_model("scaler.json"), load_model("model.json")

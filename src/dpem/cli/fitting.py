@@ -85,7 +85,7 @@ def run(session: Session, asked: Request) -> None:
         spending.announce(session, asked.epsilon, asked.delta, quote)
         with spending.paying(session):
             estimator._fit(source, None)
-    _write(asked, estimator)
+    _write(asked, estimator, scaler)
     left = spending.left(session, ledger, asked.delta)
     _show(session, asked, estimator, facts, left, _with_scaler(estimator, scaler))
 
@@ -142,12 +142,12 @@ def _refuse_noise(asked: Request, plan: Plan) -> None:
         )
 
 
-def _write(asked: Request, estimator: PrivateEM) -> None:
+def _write(asked: Request, estimator: PrivateEM, scaler: DPStandardScaler | None) -> None:
     """The model, at all costs; then the report, which can be made again from the model."""
     outputs.save(estimator, asked.out)
     if asked.report is not None:
         try:
-            write_report(estimator, asked.report)
+            write_report(estimator, asked.report, scaler)
         except (OSError, ValueError) as error:
             raise Refused(Exit.OUTPUT, f"{str(error).rstrip('.')}; the model is in {asked.out}.") from None
 

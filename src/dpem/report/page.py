@@ -10,7 +10,7 @@ import os
 
 from sklearn.utils.validation import check_is_fitted
 
-from dpem.estimators import DPGaussianMixture, DPMissingRegression, DPMixtureRegression
+from dpem.estimators import DPGaussianMixture, DPMissingRegression, DPMixtureRegression, DPStandardScaler
 from dpem.estimators.base import PrivateEM
 from dpem.estimators.files import write_text
 from dpem.estimators.persistence import fingerprint
@@ -24,8 +24,8 @@ _KINDS = (DPGaussianMixture, DPMixtureRegression, DPMissingRegression)
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 
 
-def render(model: PrivateEM) -> str:
-    """The report of a fitted estimator as a page of HTML.
+def render(model: PrivateEM, scaler: DPStandardScaler | None = None) -> str:
+    """The report of a fitted estimator as a page of HTML, with what the scaler before it released, if there was one.
 
     >>> import numpy as np
     >>> from dpem import DPGaussianMixture
@@ -50,6 +50,7 @@ def render(model: PrivateEM) -> str:
             sections.banner(model),
             f"<header>\n<h1>{title}</h1>\n{sections.verdict(model)}\n</header>",
             sections.promise(model),
+            sections.scaled(model, scaler),
             sections.asked(model),
             sections.coefficients(model),
             sections.components(model),
@@ -71,6 +72,8 @@ def render(model: PrivateEM) -> str:
     )
 
 
-def write_report(model: PrivateEM, path: str | os.PathLike[str]) -> None:
-    """Write the report of a fitted estimator to ``path``, whole or not at all."""
-    write_text(path, render(model))
+def write_report(model: PrivateEM, path: str | os.PathLike[str], scaler: DPStandardScaler | None = None) -> None:
+    """Write the report of a fitted estimator to ``path``, whole or not at all. A scaler whose output the model was
+    fitted to is given too: what both promise together is then stated.
+    """
+    write_text(path, render(model, scaler))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 from dpem.algorithms.tight import Select
+from dpem.estimators import DPStandardScaler
 from dpem.estimators.base import PrivateEM
-from dpem.privacy import total_price
+from dpem.privacy import together, total_price
 from dpem.report import facts
 from dpem.report.charts import coefficient_chart, price_bar
 from dpem.report.markup import number, percent, section, table, text
@@ -85,6 +86,21 @@ def promise(model: PrivateEM) -> str:
         f"<p>for all tables <i>D</i> and <i>D</i>′ of the same length that differ in {text(guarantee.unit)} "
         f"({text(guarantee.neighbours)} neighbours) and all sets <i>S</i> of outcomes of the fit <i>M</i>.</p>",
         f"<h3>The statement to publish</h3>\n<blockquote>{text(guarantee)}</blockquote>",
+    )
+
+
+def scaled(model: PrivateEM, scaler: DPStandardScaler | None) -> str:
+    """What was released before the fit, to scale its columns: it has a price of its own."""
+    if scaler is None:
+        return ""
+    both = together([scaler.guarantee_, model.guarantee_])
+    apart = f"ε = {number(scaler.guarantee_.epsilon, 4)}, δ = {number(scaler.guarantee_.delta, 4)}"
+    return section(
+        "The columns were scaled first",
+        f"<p>The centre and spread of every column were released before, at {apart}, which the guarantee above does "
+        f"not count. If both were fitted to the same rows, they are together (ε, δ)-differentially private with "
+        f"ε = {math.ceil(1e4 * both.epsilon) / 1e4:g} and δ = {number(both.delta, 4)}. Coefficients are in the scaled "
+        "units, and new rows must be scaled with the same numbers.</p>",
     )
 
 
