@@ -4,6 +4,8 @@ import sys
 
 import pytest
 
+collect_ignore = ["conftest.py"]  # the doctest collector cannot import a second module of this name
+
 
 @pytest.fixture(autouse=True)
 def _no_scheduler_of_a_client_that_is_gone():
