@@ -19,7 +19,7 @@ FILES = sorted(p.relative_to(PACKAGE).as_posix() for p in PACKAGE.rglob("*.py"))
 
 NOISE = ("privacy/noise.py", "privacy/gumbel.py")
 #: Rooms that simulate: what they draw is synthetic data, never added to an answer about rows.
-SIMULATION = ("planning/", "experiments/")
+SIMULATION = ("planning/", "experiments/", "audit/")
 #: Rooms where a function named ``sample`` draws from a fitted, public model.
 SAMPLING = ("models/", "estimators/")
 

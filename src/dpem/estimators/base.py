@@ -37,6 +37,7 @@ from dpem.privacy import (
     largest_price,
 )
 from dpem.query import FloatArray
+from dpem.sources import Source
 from dpem.sources.progress import expect
 
 #: How far from the truth a given start is assumed to be when settings are chosen, as a part of the signal.
@@ -114,7 +115,7 @@ class PrivateEM(BaseEstimator):
 
         account = Account(epsilon, delta, gaussian=price.gaussian, rho=price.rho)
         with self._debited(n, d, price, fit_plan):
-            curator = Curator(source, account, noise)
+            curator = self._curator(source, account, noise)
             if self.sigma is None:
                 rho = SIGMA_SHARE * price.rho
                 sigma = estimate_sigma(curator, signal=signal, of_response=self._needs_y, rho=rho)
@@ -138,6 +139,10 @@ class PrivateEM(BaseEstimator):
             version=__version__,
         )
         return self
+
+    def _curator(self, source: Source, account: Account, noise: Noise) -> Curator:
+        """The door that this fit's questions pass; an audit puts a recorder there."""
+        return Curator(source, account, noise)
 
     def _debited(self, n: int, d: int, price: Price, fit_plan: Plan) -> AbstractContextManager[Any]:
         """Charge the fit to the budget, now; on leaving, a ledger is told how it ended."""

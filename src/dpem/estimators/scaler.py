@@ -25,6 +25,7 @@ from dpem.privacy import (
     Curator,
     Guarantee,
     Ledger,
+    Noise,
     Price,
     PrivateNoise,
     SeededNoise,
@@ -33,6 +34,7 @@ from dpem.privacy import (
     together,
 )
 from dpem.query import FloatArray
+from dpem.sources import Source
 
 
 class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
@@ -100,12 +102,16 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         account = Account(epsilon, delta, gaussian=True, rho=price.rho)
         settings = {"n": n, "d": d, "low": low.tolist(), "high": high.tolist(), "rho": price.rho}
         with self._debited((epsilon, delta, price), settings):
-            columns = column_scales(Curator(source, account, noise), low, high, price.rho)
+            columns = column_scales(self._curator(source, account, noise), low, high, price.rho)
         self.mean_, self.scale_ = columns.centre, columns.spread
         self.releases_ = tuple(account.releases)
         private = noise.private and math.isfinite(epsilon)
         self.guarantee_ = Guarantee(epsilon, delta, "replace-one", "one row", self.releases_, private, __version__)
         return self
+
+    def _curator(self, source: Source, account: Account, noise: Noise) -> Curator:
+        """The door that this fit's questions pass; an audit puts a recorder there."""
+        return Curator(source, account, noise)
 
     def _debited(self, charge: tuple[float, float, Price], settings: dict[str, Any]) -> AbstractContextManager[Any]:
         """Charge the fit to the budget, now; on leaving, a ledger is told how it ended."""
