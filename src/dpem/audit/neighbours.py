@@ -1,0 +1,106 @@
+"""Kinds of rows that a record can be replaced by: the ones that break libraries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpem.query import FloatArray
+
+Rows = NDArray[np.floating]
+
+
+class Table(NamedTuple):
+    """Rows and responses, and the name of what was done to one of them."""
+
+    name: str
+    X: Rows
+    y: FloatArray | None
+
+
+def contents(X: Rows, y: FloatArray | None, beta: FloatArray, row: int) -> Iterator[tuple[str, Rows, float]]:
+    """What a row can be replaced by, all of it finite: name, entries, response. ``beta`` is where a fit points."""
+    d, dtype = X.shape[1], X.dtype
+    ordinary = X[row].copy()
+    response = 0.0 if y is None else float(y[row])
+    big = 3e38 if dtype == np.float32 else 1e300
+    least = float(np.finfo(dtype).smallest_subnormal)
+    signs = np.where(beta < 0, -1.0, 1.0)
+    single = np.zeros(d)
+    single[d // 2] = big
+    turned = -1e6 * signs
+    turned[0] = 1e3 * signs[0]
+    other = (row + 1) % len(X)
+
+    yield "outlier above", np.full(d, big), 1e300
+    yield "outlier below", np.full(d, -big), -1e300
+    yield "outlier with both signs", big * np.resize([1.0, -1.0], d), 1e300
+    yield "one huge entry", single, response
+    yield "all zero", np.zeros(d), 0.0
+    yield "constant", np.ones(d), 1.0
+    yield "duplicate", X[other], 0.0 if y is None else float(y[other])
+    yield "subnormal", np.full(d, least), 5e-324
+    yield "along the fit", 1e6 * signs, 1e6
+    yield "along the fit, response against it", 1e6 * signs, -1e6
+    yield "against the fit", -1e6 * signs, 1e6
+    yield "against the fit but for one entry", turned, 1e6
+    yield "far response", ordinary, 1e300
+    yield "far response below", ordinary, -1e300
+    yield "at the scale of the fit", 3.0 * signs, -3.0
+
+
+def missing_contents(X: Rows, y: FloatArray | None, row: int) -> Iterator[tuple[str, Rows, float]]:
+    """Rows with holes, for models that take them."""
+    d = X.shape[1]
+    response = 0.0 if y is None else float(y[row])
+    half = np.where(np.arange(d) % 2 == 0, np.nan, X[row])
+    big = 3e38 if X.dtype == np.float32 else 1e300
+    yield "nothing observed", np.full(d, np.nan), response
+    yield "nothing observed, far response", np.full(d, np.nan), 1e300
+    yield "half observed", half, response
+    yield "half observed, outlier", np.where(np.isnan(half), np.nan, big), -1e300
+
+
+def broken_contents(X: Rows) -> Iterator[tuple[str, Rows, float]]:
+    """Rows that an estimator refuses; a query must stay within its bound on them all the same."""
+    d = X.shape[1]
+    yield "not a number", np.full(d, np.nan), np.nan
+    yield "infinite", np.full(d, np.inf), -np.inf
+    yield "infinite with both signs", np.resize([np.inf, -np.inf], d), np.inf
+
+
+def replaced(table: Table, name: str, rows: Rows, response: float, where: NDArray[np.intp]) -> Table:
+    """The table with the rows at ``where`` replaced."""
+    X = np.array(table.X)
+    X[where] = rows.astype(X.dtype)
+    y = None if table.y is None else np.array(table.y)
+    if y is not None:
+        y[where] = response
+    return Table(name, X, y)
+
+
+def neighbours(
+    table: Table,
+    beta: FloatArray,
+    *,
+    missing: bool = False,
+    broken: bool = False,
+    where: NDArray[np.intp] | None = None,
+) -> Iterator[Table]:
+    """Tables that differ from this one in the rows ``where`` (one in the middle, if not given), of every kind.
+
+    >>> table = Table("as drawn", np.zeros((5, 2)), None)
+    >>> sum(1 for _ in neighbours(table, np.array([1.0, 0.0])))
+    15
+    """
+    where = np.array([len(table.X) // 2]) if where is None else where
+    kinds = list(contents(table.X, table.y, beta, int(where[0])))
+    if missing:
+        kinds += missing_contents(table.X, table.y, int(where[0]))
+    if broken:
+        kinds += broken_contents(table.X)
+    for name, rows, response in kinds:
+        yield replaced(table, name, np.asarray(rows, dtype=float), response, where)

@@ -1,0 +1,230 @@
+"""Compare a recorded fit with its replay on a neighbour: everything public must be equal, every statistic close.
+
+*Lemma.* Suppose that for every pair of neighbours and every sequence of answers the two recordings have equal events,
+that each statistic differs by no more than the sensitivity that its noise was calibrated to, and that the prices that
+follow from noise and sensitivity convert to (ε, δ). Then the fit is (ε, δ)-private. *Proof.* Given the answers so far,
+the next question, its noise and its price are the same for both tables, so the next answer is a mechanism of that
+price applied to neighbouring statistics, and mechanisms compose adaptively. The fitted model is a function of the
+answers. ∎ A replay checks one pair and one sequence of answers, so it proves nothing; it finds what is wrong in the
+glue, where the wrong things are.
+
+What is checked: (1) equal events and outcome; (2) the budget was debited before anything else, and each total was
+computed after its own debit, one for each; (3) totals move by at most the query's bound and its rounding; (4) what the
+sampler was given moves by at most what the sampler, and the release, state; (5) of the batches of a split, no more
+move than the person has rows; (6) the noise that was asked for, priced afresh from scale and sensitivity by formulas
+of this module's own, stays within (ε, δ).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from scipy.special import log_ndtr, ndtr
+from sklearn.base import BaseEstimator
+
+from dpem.audit.neighbours import Table, neighbours
+from dpem.audit.tape import Answered, Charged, Debited, Event, Tape, Totalled, record
+from dpem.privacy import Release
+from dpem.query import FloatArray
+
+#: Room for the rounding of the comparison itself.
+_ROUNDING = 1 + 1e-12
+
+
+@dataclass
+class Verdict:
+    """What a comparison found: the faults, and for each question the largest part of its sensitivity that was seen."""
+
+    faults: list[str] = field(default_factory=list)
+    used: dict[str, float] = field(default_factory=dict)
+    neighbours: int = 0
+
+    def merge(self, other: Verdict, name: str = "") -> None:
+        self.faults += [f"{name}: {fault}" if name else fault for fault in other.faults]
+        self.neighbours += other.neighbours
+        for question, part in other.used.items():
+            self.used[question] = max(part, self.used.get(question, 0.0))
+
+
+def compare(first: Tape, second: Tape, *, rows: int = 1) -> Verdict:
+    """The verdict on two tapes of neighbours that differ in at most ``rows`` rows; the second was frozen."""
+    verdict = Verdict(neighbours=1)
+    verdict.faults += unequal(first, second)
+    verdict.faults += unpaid(second.events)
+    moved: set[int] = set()
+    release: Release | None = None
+    for one, two in zip(first.events, second.events, strict=False):
+        if isinstance(one, Debited):
+            release = one.release
+        elif isinstance(one, Totalled) and isinstance(two, Totalled):
+            if one.batch is not None and not np.array_equal(one.total, two.total):
+                moved.add(one.batch)
+            verdict.faults += _beyond_bound(one, two, rows)
+        elif isinstance(one, Answered) and isinstance(two, Answered) and release is not None:
+            part = _part_of_sensitivity(one, two, release)
+            verdict.used[release.question] = max(part, verdict.used.get(release.question, 0.0))
+            if part > _ROUNDING:
+                verdict.faults.append(f"'{release.question}' moved by {part:.4g} of its stated sensitivity")
+    if len(moved) > rows:
+        verdict.faults.append(f"{len(moved)} batches moved, but {rows} row(s) were replaced: they overlap")
+    return verdict
+
+
+def unequal(first: Tape, second: Tape) -> Iterator[str]:
+    """Where the control flow or the outcome of two fits differ, if they do."""
+    for place, (one, two) in enumerate(zip(first.events, second.events, strict=False)):
+        if one != two:
+            yield f"event {place} differs: {one} became {two}"
+            return
+    if len(first.events) != len(second.events):
+        yield f"{len(first.events)} events became {len(second.events)}"
+    for name in first.outcome.keys() | second.outcome.keys():
+        if first.outcome.get(name) != second.outcome.get(name):
+            yield f"the public outcome {name!r} differs although every answer was the same"
+
+
+def unpaid(events: list[Event]) -> Iterator[str]:
+    """Whether anything was computed or released before it was paid for."""
+    if events and not isinstance(events[0], Charged):
+        yield f"the first event is {type(events[0]).__name__}, not the debit of the budget"
+    paid = answerable = 0
+    for event in events:
+        if isinstance(event, Debited):
+            paid += 1
+            answerable += 1
+        elif isinstance(event, Totalled):
+            if paid == 0:
+                yield f"'{event.question}' was computed before it was debited"
+            paid = max(0, paid - 1)
+        elif isinstance(event, Answered) and event.kind != "laplace":  # peeling draws s + 1 times for one debit
+            if answerable == 0:
+                yield f"a {event.kind} answer was given that was not debited"
+            answerable = max(0, answerable - 1)
+
+
+def overspent(tape: Tape, epsilon: float, delta: float) -> Iterator[str]:
+    """Whether the noise, priced afresh, costs more than (ε, δ).
+
+    Gaussian: ρ = Δ²/(2τ²). Selection of k: ρ = k·λ²/(2b²). Laplace, for each draw of peeling: noisy arg-max 2(λ/b)²,
+    k released values k·(λ/b)²/2. The sum is converted by the zCDP bound, Gaussian noise alone by its exact curve.
+    """
+    whole, gaussian = 0.0, True
+    batches: dict[int, float] = {}
+    release: Release | None = None
+    for event in tape.events:
+        if isinstance(event, Debited):
+            release = event.release
+        elif isinstance(event, Answered) and release is not None:
+            gaussian &= event.kind == "gaussian"
+            rho = _price(event, release)
+            if release.batch is None:
+                whole += rho
+            else:
+                batches[release.batch] = batches.get(release.batch, 0.0) + rho
+    rho = whole + max(batches.values(), default=0.0)
+    spent = _gaussian_delta(rho, epsilon) if gaussian else _zcdp_delta(rho, epsilon)
+    if spent > delta * (1 + 1e-6):
+        yield f"the noise that was drawn costs delta={spent:.3g} at epsilon={epsilon:g}, but {delta:.3g} was promised"
+
+
+def replay(
+    estimator: BaseEstimator,
+    table: Table,
+    *,
+    hold: Callable[[Table], tuple[Any, ...]] | None = None,
+    missing: bool = False,
+    where: Any = None,
+) -> Verdict:
+    """Record a fit to the table and play it again on every kind of neighbour; then the same from the worst of them.
+
+    ``hold`` puts a table where the fit is to read it (``(X,)`` or ``(X, y)``): in memory as it is, if not given.
+
+    >>> from dpem import DPGaussianMixture
+    >>> X = np.random.default_rng(0).normal(size=(200, 2))
+    >>> model = DPGaussianMixture(epsilon=1.0, delta=1e-4, sigma=1.0, start=[1.0, 0.0], n_iter=2)
+    >>> verdict = replay(model, Table("as drawn", X, None))
+    >>> verdict.faults, verdict.neighbours
+    ([], 60)
+    """
+    hold = hold or in_memory
+    verdict = Verdict()
+    where = np.array([len(table.X) // 2]) if where is None else np.asarray(where)
+    beta = _direction(estimator, table)
+    kinds = list(neighbours(table, beta, missing=missing, where=where))
+    starts = [table] + [kind for kind in kinds if kind.name in ("outlier above", "along the fit", "against the fit")]
+    for start in starts:
+        first = record(estimator, *hold(start))
+        model = first.model
+        if "refused" not in first.outcome:
+            verdict.faults += overspent(first, float(model.epsilon), float(model.delta))
+        for kind in kinds:
+            second = record(estimator, *hold(kind), frozen=first)
+            verdict.merge(compare(first, second, rows=len(where)), f"{start.name} → {kind.name}")
+    return verdict
+
+
+def in_memory(table: Table) -> tuple[Any, ...]:
+    return (table.X,) if table.y is None else (table.X, table.y)
+
+
+def _direction(estimator: Any, table: Table) -> FloatArray:
+    start = getattr(estimator, "start", None)
+    d = table.X.shape[1]
+    return np.asarray(start, dtype=float) if isinstance(start, list | np.ndarray) else np.ones(d)
+
+
+def _beyond_bound(one: Totalled, two: Totalled, rows: int) -> Iterator[str]:
+    change = two.total - one.total
+    if not np.isfinite(change).all():
+        yield f"the total of '{one.question}' is not finite"
+        return
+    bound = one.bound
+    for norm, seen, most, size in (
+        ("largest entry", float(np.max(np.abs(change))), bound.linf, bound.size_linf),
+        ("length", float(np.linalg.norm(change)), bound.l2, bound.size_l2),
+    ):
+        if math.isfinite(most) and seen > rows * (most + one.slack * size) * _ROUNDING:
+            yield f"the total of '{one.question}' moved by {seen:.6g} ({norm}), its bound is {most:.6g}"
+
+
+def _part_of_sensitivity(one: Answered, two: Answered, release: Release) -> float:
+    """How far a statistic moved, over what was promised to the sampler and written on the release."""
+    change = two.statistic - one.statistic
+    seen = float(np.linalg.norm(change)) if one.kind == "gaussian" else float(np.max(np.abs(change)))
+    told = release.sensitivity if one.sensitivity is None else one.sensitivity
+    if one.kind == "gaussian":
+        told = min(told, release.sensitivity)
+    return 0.0 if seen == 0 else seen / told if told > 0 else math.inf
+
+
+def _price(event: Answered, release: Release) -> float:
+    told = release.sensitivity if event.sensitivity is None else event.sensitivity
+    ratio = told / event.scale
+    if event.kind == "gaussian":
+        return ratio**2 / 2
+    if event.kind == "top_k":
+        return (event.k or 0) * ratio**2 / 2
+    values = event.statistic.size
+    picked = int(release.mechanism.split(",")[1].split()[0])  # "Laplace peeling, s of d"
+    return picked * ratio**2 / 2 if values == picked else 2 * ratio**2
+
+
+def _zcdp_delta(rho: float, epsilon: float) -> float:
+    """min over α of exp((α−1)(αρ−ε))·(1−1/α)^α/(α−1) (Canonne, Kamath & Steinke 2020, Proposition 12), on a grid."""
+    if rho <= 0:
+        return 0.0
+    alpha = 1 + np.geomspace(1e-6, 1e6, 200_001)
+    log_delta = (alpha - 1) * (alpha * rho - epsilon) + alpha * np.log1p(-1 / alpha) - np.log(alpha - 1)
+    return float(math.exp(min(0.0, float(np.min(log_delta)))))
+
+
+def _gaussian_delta(rho: float, epsilon: float) -> float:
+    """Φ(μ/2 − ε/μ) − e^ε·Φ(−μ/2 − ε/μ) with μ² = 2ρ (Balle & Wang 2018)."""
+    mu = math.sqrt(2 * rho)
+    if mu == 0:
+        return 0.0
+    return float(ndtr(mu / 2 - epsilon / mu) - math.exp(epsilon + float(log_ndtr(-mu / 2 - epsilon / mu))))

@@ -1,0 +1,228 @@
+"""Record a fit at the curator's door, and play it again on another table with the answers frozen.
+
+A recorder stands on both sides of the curator. Towards the data it writes down every total that is computed, towards
+the sampler every statistic that is given away to be made noisy, and between them every debit, in the order in which
+they happen. In a second run the answers are those of the first, whatever the data: what an algorithm does then depends
+on the table only through leaks. So two recordings of neighbours must be equal in everything but the statistics, and
+those must be as close as was promised (:mod:`dpem.audit.replay` compares them).
+
+A tape holds raw totals. It is made of invented tables, in an audit; nothing here is for a table of personal records.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, clone
+
+from dpem.privacy import Account, Budget, Charge, Curator, Noise, Price, Release
+from dpem.query import Bound, FloatArray, Query
+from dpem.sources import Source
+
+
+class Diverged(Exception):
+    """The second run asked for an answer that the first had not asked for."""
+
+
+@dataclass(frozen=True)
+class Charged:
+    """The budget was debited for the whole fit."""
+
+    epsilon: float
+    delta: float
+    rho: float
+
+
+@dataclass(frozen=True)
+class Debited:
+    """One question was debited."""
+
+    release: Release
+
+
+@dataclass(frozen=True)
+class Totalled:
+    """A total was computed from the rows: what was asked, what its query promises, and the sum."""
+
+    question: str
+    bound: Bound
+    slack: float
+    n_rows: int
+    batch: int | None
+    total: FloatArray = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A statistic was given to a sampler (``kind``: "gaussian", "top_k" or "laplace"): with what scale, what the
+    sampler was told of its sensitivity and its price (None where it asks for neither), and what came back.
+    """
+
+    kind: str
+    scale: float
+    k: int | None
+    sensitivity: float | None
+    rho: float | None
+    statistic: FloatArray = field(compare=False, repr=False)
+    answer: Any = field(compare=False, repr=False)
+
+
+Event = Charged | Debited | Totalled | Answered
+
+
+@dataclass
+class Tape:
+    """What happened in a fit, in order, and how it ended: the public attributes of the fitted model or the refusal."""
+
+    events: list[Event] = field(default_factory=list)
+    outcome: dict[str, Any] = field(default_factory=dict)
+    model: Any = None
+
+    @property
+    def answers(self) -> list[Answered]:
+        return [event for event in self.events if isinstance(event, Answered)]
+
+    @property
+    def totals(self) -> list[Totalled]:
+        return [event for event in self.events if isinstance(event, Totalled)]
+
+    @property
+    def releases(self) -> list[Release]:
+        return [event.release for event in self.events if isinstance(event, Debited)]
+
+
+class TapedSource:
+    """A source whose totals are written down."""
+
+    def __init__(self, source: Source, tape: Tape, batch: int | None = None) -> None:
+        self._source, self._tape, self._batch = source, tape, batch
+
+    @property
+    def n_rows(self) -> int:
+        return self._source.n_rows
+
+    @property
+    def n_features(self) -> int:
+        return self._source.n_features
+
+    def total(self, query: Query) -> FloatArray:
+        total = self._source.total(query)
+        asked = (query.label, query.bound, self.slack(query), self.n_rows, self._batch)
+        self._tape.events.append(Totalled(*asked, total=np.array(total)))
+        return total
+
+    def slack(self, query: Query) -> float:
+        return self._source.slack(query)
+
+    def split(self, parts: int) -> Sequence[Source]:
+        return [TapedSource(part, self._tape, t) for t, part in enumerate(self._source.split(parts))]
+
+
+class TapedNoise:
+    """A sampler whose statistics and answers are written down. With ``frozen`` answers nothing is drawn."""
+
+    def __init__(self, noise: Noise, tape: Tape, frozen: Sequence[Answered] | None = None) -> None:
+        self._noise, self._tape, self.private = noise, tape, noise.private
+        self._frozen = None if frozen is None else iter(frozen)
+
+    def top_k(self, scores: FloatArray, k: int, sensitivity: float, rho: float) -> NDArray[np.intp]:
+        draw = lambda: self._noise.top_k(scores, k, sensitivity, rho)  # noqa: E731
+        return np.array(self._answer(draw, "top_k", scores, 1.0, k, sensitivity, rho))
+
+    def gaussian(self, values: FloatArray, scale: float, sensitivity: float, rho: float) -> FloatArray:
+        draw = lambda: self._noise.gaussian(values, scale, sensitivity, rho)  # noqa: E731
+        return np.array(self._answer(draw, "gaussian", values, scale, None, sensitivity, rho))
+
+    def laplace(self, values: FloatArray, scale: float) -> FloatArray:
+        draw = lambda: self._noise.laplace(values, scale)  # noqa: E731
+        return np.array(self._answer(draw, "laplace", values, scale, None, None, None))
+
+    def _answer(self, draw: Callable[[], Any], kind: str, statistic: FloatArray, scale: float, *told: Any) -> Any:
+        statistic = np.array(statistic)
+        if self._frozen is None:
+            answer = np.array(draw())
+        else:
+            first = next(self._frozen, None)
+            if first is None or (first.kind, first.statistic.shape) != (kind, statistic.shape):
+                raise Diverged(f"a {kind} answer about {statistic.size} numbers was not asked for the first time.")
+            answer = first.answer
+        k, sensitivity, rho = told
+        self._tape.events.append(Answered(kind, scale, k, sensitivity, rho, statistic, np.array(answer)))
+        return answer
+
+
+class TapedAccount(Account):
+    """An account whose debits are written down; it shares its list of releases with the one it stands for."""
+
+    def __init__(self, account: Account, tape: Tape) -> None:
+        super().__init__(account.epsilon, account.delta, gaussian=account.gaussian, rho=account.rho)
+        self.releases, self._tape = account.releases, tape
+
+    def charge(self, release: Release) -> None:
+        super().charge(release)
+        self._tape.events.append(Debited(release))
+
+
+class TapedBudget(Budget):
+    """A budget of its own for a recorded fit, so that it is on the tape when it was debited."""
+
+    def __init__(self, tape: Tape, epsilon: float, delta: float, **counts: Any) -> None:
+        super().__init__(epsilon, delta, **counts)
+        self._tape = tape
+
+    def debit(self, epsilon: float, delta: float, price: Price, **purpose: Any) -> Charge:
+        charge = super().debit(epsilon, delta, price, **purpose)
+        self._tape.events.append(Charged(epsilon, delta, price.rho))
+        return charge
+
+
+def record(estimator: BaseEstimator, X: Any, y: Any = None, *, frozen: Tape | None = None) -> Tape:
+    """The tape of one fit of a clone of the estimator; with the answers of an earlier one if ``frozen`` is given.
+
+    >>> from dpem import DPGaussianMixture
+    >>> X = np.random.default_rng(0).normal(size=(200, 2))
+    >>> tape = record(DPGaussianMixture(epsilon=1.0, delta=1e-4, sigma=1.0, start=[1.0, 0.0], n_iter=2), X)
+    >>> [type(event).__name__ for event in tape.events[:4]]
+    ['Charged', 'Debited', 'Totalled', 'Answered']
+    """
+    tape, model = Tape(), clone(estimator)
+    door = model._curator
+    answers = None if frozen is None else frozen.answers
+
+    def taped(source: Source, account: Account, noise: Noise) -> Curator:
+        return door(TapedSource(source, tape), TapedAccount(account, tape), TapedNoise(noise, tape, answers))
+
+    model._curator = taped
+    model.budget = TapedBudget(tape, *_room(model))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        try:
+            model.fit(X) if y is None else model.fit(X, y)
+        except (ValueError, RuntimeError, Diverged) as refusal:
+            tape.outcome["refused"] = f"{type(refusal).__name__}: {refusal}"
+    tape.outcome["warnings"] = [str(warning.message) for warning in said]
+    tape.outcome |= {name: _plain(value) for name, value in vars(model).items() if _public(name)}
+    tape.model = model
+    return tape
+
+
+def _room(model: Any) -> tuple[float, float]:
+    """A total that one fit of the model always fits into, also if its arguments are about to be refused."""
+    epsilon = model.epsilon if isinstance(model.epsilon, float | int) and model.epsilon > 0 else 1.0
+    return float(epsilon), 0.999
+
+
+def _public(name: str) -> bool:
+    return name.endswith("_") and not name.startswith("_")
+
+
+def _plain(value: Any) -> Any:
+    """Something that is equal if and only if the value is, to the last bit."""
+    if isinstance(value, np.ndarray):
+        return (str(value.dtype), value.shape, value.tolist() if value.dtype == object else value.tobytes())
+    return repr(value)
