@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
 
 import numba
 import numpy as np
@@ -307,3 +310,21 @@ def test_extreme_rows_stay_within_the_bound_in_every_layout(name, dtype, layout)
                 total = query.sum(Chunk(LAYOUTS[layout](X), y))
                 assert np.isfinite(total).all()
                 assert np.max(np.abs(total)) <= 2 * query.bound.size_linf * (1 + 1e-6)
+
+
+def test_threads_may_sum_at_once_under_the_plainest_threading_layer():
+    """Without a lock this ends the process; in one of its own, because the layer is chosen once for a process."""
+    script = """
+import threading, numpy as np
+from dpem.models import GaussianMixture
+from dpem.sources import ArraySource
+source = ArraySource(np.ones((100_000, 8)))
+query = GaussianMixture(1.0).on_support(np.ones(8), np.arange(8), 1.0)
+totals = []
+threads = [threading.Thread(target=lambda: totals.extend(source.total(query)[0] for _ in range(20))) for _ in range(4)]
+[thread.start() for thread in threads], [thread.join() for thread in threads]
+print(len(totals), len(set(totals)))
+"""
+    environment = os.environ | {"NUMBA_THREADING_LAYER": "workqueue"}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.split()) == (0, ["80", "1"]), done.stderr

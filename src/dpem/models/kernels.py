@@ -13,7 +13,11 @@ contains: ``coordinate_kernel`` adds a·Π_T(x_j) with a clamped to [-A, A], so 
 
 from __future__ import annotations
 
+import functools
 import math
+import threading
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numba import njit, prange
@@ -106,7 +110,28 @@ def row_weight(kind, x, y, beta, p):  # type: ignore[no-untyped-def]
 #: Rows per task of a parallel kernel: each task has its own float64 sum, and tasks are added in order.
 TASK = 16 * BLOCK
 
-_parallel = njit(cache=True, nogil=True, parallel=True, fastmath={"contract"})
+#: A parallel kernel uses every thread there is, and the plainest of Numba's threading layers ends the process if a
+#: second caller enters it meanwhile.
+_one_at_a_time = threading.Lock()
+
+
+def _compiled(fastmath: set[str]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A decorator that compiles a parallel kernel, and lets its callers in one after another."""
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        kernel = njit(cache=True, nogil=True, parallel=True, fastmath=fastmath)(function)
+
+        @functools.wraps(function)
+        def alone(*arguments: Any) -> None:
+            with _one_at_a_time:
+                kernel(*arguments)
+
+        return alone
+
+    return decorate
+
+
+_parallel = _compiled({"contract"})
 
 
 def n_tasks(n_rows: int) -> int:
@@ -242,7 +267,7 @@ def anomaly_kernel(X, d, out):  # type: ignore[no-untyped-def]
 # --- Columns together: row j of XT holds column j of the table ------------------------------------------------------
 
 
-_by_column = njit(cache=True, nogil=True, parallel=True, fastmath={"reassoc", "contract"})
+_by_column = _compiled({"reassoc", "contract"})
 
 
 @_by_column
