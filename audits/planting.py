@@ -1,6 +1,7 @@
 """A pytest plugin that plants the bug named by DPEM_PLANTED for the whole run."""
 
 import os
+from contextlib import nullcontext
 
 import pytest
 
@@ -9,5 +10,5 @@ from audits.planted import BUGS
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtestloop(session):
-    with BUGS[os.environ["DPEM_PLANTED"]]():
+    with BUGS.get(os.environ["DPEM_PLANTED"], nullcontext)():
         yield

@@ -14,6 +14,7 @@ from dpem.algorithms.paper import (
     printed_price,
 )
 from dpem.algorithms.reference import gradient_em, hard_threshold
+from dpem.algorithms.state import State
 from dpem.algorithms.tight import Refine, Select, tight_em
 from dpem.models import GaussianMixture, LatentModel, MissingRegression, MixtureRegression
 from dpem.models.base import Clip
@@ -477,3 +478,29 @@ def test_seeded_runs_repeat_bit_for_bit(name):
     for a, b in zip(first[:3], other[:3], strict=True):  # the fourth has no noise
         assert a.tobytes() != b.tobytes()
     assert first[3].tobytes() == other[3].tobytes()
+
+
+# ---------------------------------------------------------------------------------------------- several rows per person
+
+
+class Generous(GaussianMixture):
+    """A model whose printed sensitivity is larger than the true one."""
+
+    def printed_sensitivity(self, T: float) -> float:
+        return 50 * T
+
+
+@pytest.mark.parametrize("model", [GaussianMixture(SIGMA), Generous(SIGMA)], ids=["true", "printed"])
+@pytest.mark.parametrize("s", [2, None])
+def test_the_printed_noise_is_multiplied_and_stays_within_the_account(model, s):
+    """Whichever of the two sensitivities counts: m times the noise at the same price, honoured and not refused."""
+    X, _ = data("gaussian-mixture", sparse(5, 2), 400)
+    scales, prices = [], []
+    for m in (1, 6):
+        account = Account(0.5, 1e-4, gaussian=s is None, rho=printed_price(0.5, 1e-4, s).rho)
+        batches = Curator(ArraySource(X), account, SeededNoise(0), rows_per_person=m)
+        PaperEM(0.5, 1e-4, s, n_iter=4, step=0.5, T=1.0)(batches, model, State(sparse(5, 2), np.arange(5)))
+        scales.append([release.scale for release in account.releases])
+        prices.append([release.price.rho for release in account.releases])
+    np.testing.assert_allclose(scales[1], 6 * np.array(scales[0]), rtol=1e-12)
+    np.testing.assert_allclose(prices[1], prices[0], rtol=1e-9)  # the offset, and with it its rounding, is noisy

@@ -136,6 +136,16 @@ def test_the_same_wherever_the_rows_live(name, storage, tmp_path):
     assert verdict.faults == []
 
 
+@pytest.mark.parametrize("method", ["tight", "paper"])
+def test_the_rows_of_one_person_are_replaced_together(method):
+    """Three rows, in as many batches where there are batches."""
+    price = {"epsilon": 1.0, "delta": 1e-4, "rows_per_person": 3}
+    estimator = DPGaussianMixture(**price, **STEPS, sigma=1.0, sparsity=2, method=method)
+    verdict = replay(estimator, table("mixture"), where=[10, 150, 290])
+    assert verdict.faults == []
+    assert max(verdict.used.values()) > (0.9 if method == "tight" else 0.3)  # a third of them in each batch
+
+
 @pytest.mark.parametrize("name", ["mixture, selected", "mixture of regressions, selected", "missing, selected"])
 def test_rows_that_an_estimator_would_refuse_stay_within_the_bounds(name):
     """Past the check for NaN and ±inf, at the curator: clipping alone must hold what the query promises."""

@@ -3,3 +3,5 @@
 from running_dpem import folder
 
 __all__ = ["folder"]
+
+collect_ignore = ["conftest.py"]  # the doctest collector cannot import a second module of this name

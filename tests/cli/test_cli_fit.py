@@ -162,10 +162,10 @@ def test_a_model_that_cannot_be_written_after_paying_is_kept_elsewhere(monkeypat
 
     real = outputs.save_model
 
-    def full(model, path):
+    def full(model, path, scaler=None):
         if path == "model.json":
             raise OSError("'model.json' cannot be written: no space left on device.")
-        real(model, path)
+        real(model, path, scaler)
 
     monkeypatch.setattr(outputs, "save_model", full)
     done = dpem(*MIXTURE, *PAID, "--json")
@@ -179,7 +179,7 @@ def test_a_model_that_cannot_be_written_after_paying_is_kept_elsewhere(monkeypat
 def test_a_model_that_can_be_written_nowhere_is_printed(monkeypatch):
     from dpem.cli import outputs
 
-    def full(model, path):
+    def full(model, path, scaler=None):
         raise OSError("no space left on device.")
 
     monkeypatch.setattr(outputs, "save_model", full)

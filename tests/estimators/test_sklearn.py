@@ -22,7 +22,7 @@ from dpem.sources import ArraySource
 ALL = (DPGaussianMixture, DPMixtureRegression, DPMissingRegression)
 ARGUMENTS = [
     *("epsilon", "delta", "sparsity", "max_sparsity", "sigma", "signal", "method", "start"),
-    *("n_iter", "step_size", "clip", "budget", "random_state"),
+    *("n_iter", "step_size", "clip", "rows_per_person", "budget", "random_state"),
 ]
 
 #: Checks of scikit-learn that may fail, by class and check, with the reason.

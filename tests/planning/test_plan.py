@@ -11,11 +11,14 @@ import pytest
 
 import dpem
 from dpem import DPGaussianMixture
+from dpem.algorithms.tight import Refine, Select
 from dpem.experiments.settings import Setting
 from dpem.models import GaussianMixture
+from dpem.models.base import Clip
 from dpem.planning import paper_plan, reference_plan
 from dpem.planning.candidates import Knobs, Pipeline
-from dpem.planning.simulate import Problem
+from dpem.planning.detection import detectable, trim_threshold
+from dpem.planning.simulate import Problem, Rehearsal, RehearsalCurator
 
 MODELS = ("gaussian-mixture", "mixture-regression", "missing-regression")
 #: One small size, so that its plans are made once.
@@ -119,7 +122,18 @@ class TestEveryPlan:
 
 def test_there_is_no_way_to_hand_it_data():
     parameters = set(inspect.signature(dpem.plan).parameters)
-    numbers = {"n", "d", "epsilon", "delta", "sparsity", "sigma", "signal", "missing", "start_distance"}
+    numbers = {
+        "n",
+        "d",
+        "epsilon",
+        "delta",
+        "sparsity",
+        "sigma",
+        "signal",
+        "missing",
+        "start_distance",
+        "rows_per_person",
+    }
     assert parameters - numbers <= {"model", "fixed", "trim", "spent"}
     for value in (np.zeros(3), [1.0, 2.0]):
         for name in sorted(numbers):
@@ -200,6 +214,12 @@ class TestArguments:
             ("sigma", [0, -1.0, math.nan, math.inf, "1", None], "sigma must be a positive finite number"),
             ("signal", [0, -1.0, math.nan, math.inf, "1", None], "signal must be a positive finite number"),
             ("missing", [-0.1, 1, 1.5, math.nan, "0.1", None], "missing must lie between 0 and 1"),
+            (
+                "rows_per_person",
+                [0, -1, 1.5, 2.0, True, "2", None],
+                "rows_per_person must be a whole number of at least 1",
+            ),
+            ("rows_per_person", [401, 10**9], r"rows_per_person must be at most the number of rows \(400\)"),
             ("start_distance", [-0.1, math.nan, math.inf, "0.1"], "start_distance must be a finite number"),
         ],
     )
@@ -229,6 +249,72 @@ class TestArguments:
         plan = small("gaussian-mixture", **same)
         assert plan is small("gaussian-mixture", sparsity=3)
         assert json.dumps(plan.to_dict())
+
+
+class TestSeveralRowsPerPerson:
+    @pytest.mark.parametrize(("model", "sparsity"), KINDS)
+    def test_one_row_is_the_plan_without_a_word(self, model, sparsity):
+        plan = small(model, sparsity=sparsity, rows_per_person=1)
+        assert plan is small(model, sparsity=sparsity)
+        assert plan.rows_per_person == 1
+        assert "person" not in str(plan)
+
+    @pytest.mark.parametrize(("model", "sparsity"), [KINDS[0], KINDS[3], KINDS[4]])
+    def test_more_rows_per_person_cost_accuracy(self, model, sparsity):
+        one, many = (small(model, sparsity=sparsity, n=1600, rows_per_person=m) for m in (1, 4))
+        assert many.price == one.price
+        assert many.predicted_error > one.predicted_error
+        assert many.detectable > one.detectable
+        assert str(many).splitlines()[2] == "  protects    one person with up to 4 rows"
+        assert dpem.Plan.from_dict(json.loads(json.dumps(many.to_dict()))) == many
+        assert many.to_dict()["rows_per_person"] == 4
+
+    @pytest.mark.parametrize("m", [2, 7])
+    def test_noise_is_rehearsed_m_times_as_large(self, m):
+        one, many = (
+            Problem(GaussianMixture(0.5), n=4000, d=10, s=10, signal=1.0, rows_per_person=rows) for rows in (1, m)
+        )
+        query = GaussianMixture(0.5).on_support(np.ones(10), np.arange(10), 1.0)
+        first, second = (RehearsalCurator(Rehearsal(p, 0)._source, p, 0) for p in (one, many))
+        assert second.sensitivity(query, "l2") == m * first.sensitivity(query, "l2")
+        moved = [np.linalg.norm(c.measure(query, 1e-4) - c.measure(query, math.inf)) for c in (first, second)]
+        assert moved[1] == pytest.approx(m * moved[0], rel=1e-9)  # the seed is the same
+
+    def test_what_noise_hides_grows_with_it(self):
+        steps = (Refine(1.0, 0.8, 0.01),)
+        chosen = (Select(2, Clip(0.5), 1.0, 0.01), *steps)
+        one, many = (
+            Problem(GaussianMixture(0.5), n=10**5, d=100, s=2, signal=1.0, rows_per_person=rows) for rows in (1, 5)
+        )
+        assert detectable(many, steps) == pytest.approx(5 * detectable(one, steps), rel=1e-12)
+        assert detectable(many, chosen) == pytest.approx(5 * detectable(one, chosen), rel=0.1)  # on a grid of 5.5 %
+        few = dataclasses.replace(one, n=1000), dataclasses.replace(many, n=1000)
+        noise, sampling = 0.8 * 2 / 1000 / math.sqrt(0.02), 0.5 / math.sqrt(1000)
+        for problem, m in zip(few, (1, 5), strict=True):
+            expected = math.sqrt(2 * math.log(4)) * math.hypot(m * noise, sampling)
+            assert trim_threshold(problem, steps) == pytest.approx(expected, rel=1e-12)
+
+    def test_advice_counts_the_rows_that_persons_share(self):
+        plan = small("gaussian-mixture", sparsity=3, d=4, epsilon=0.3, rows_per_person=40)
+        assert plan.feasible is False
+        assert small("gaussian-mixture", sparsity=3, d=4, epsilon=0.3).feasible
+        n = int(plan.advice.split("about n = ")[1].split()[0].replace(",", ""))
+        assert small("gaussian-mixture", sparsity=3, n=round(1.5 * n), d=4, epsilon=0.3, rows_per_person=40).feasible
+
+    def test_a_wide_dense_plan_is_scaled_at_the_same_rows_per_person(self):
+        one, many = (dpem.plan("missing-regression", **{**SIZE, "n": 6000, "d": 60}, rows_per_person=m) for m in (1, 4))
+        assert many.detectable > 2 * one.detectable
+        assert many.predicted_error > 1.5 * one.predicted_error
+
+    def test_fixed_plans_keep_it(self):
+        paper = paper_plan("gaussian-mixture", **COMMON, sparsity=3, epsilon=0.5, rows_per_person=9)
+        one = paper_plan("gaussian-mixture", **COMMON, sparsity=3, epsilon=0.5)
+        assert dataclasses.replace(paper, rows_per_person=1) == one
+        reference = reference_plan("gaussian-mixture", **COMMON, sparsity=3, has_start=True, rows_per_person=9)
+        for plan in (paper, reference):
+            assert plan.rows_per_person == 9
+            assert "one person with up to 9 rows" in str(plan)
+            assert dpem.Plan.from_dict(plan.to_dict()) == plan
 
 
 class TestMoreIsBetter:

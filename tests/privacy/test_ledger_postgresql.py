@@ -168,8 +168,9 @@ def test_a_server_s_default_isolation_does_not_hide_the_last_debit(postgresql, d
             )
         )
         postgresql.execute(
-            "INSERT INTO dpem_debits (dataset, number, epsilon, delta, rho, gaussian, purpose, digest, version, time) "
-            "VALUES ('patients', 1, 0.1, 1e-7, 1e-7, false, '', '', '', '2030-01-01T00:00:00+00:00')",
+            "INSERT INTO dpem_debits (dataset, number, epsilon, delta, rho, gaussian, rows_per_person, purpose, "
+            "digest, version, time) "
+            "VALUES ('patients', 1, 0.1, 1e-7, 1e-7, false, 1, '', '', '', '2030-01-01T00:00:00+00:00')",
             database,
         )
     attempt.join()

@@ -2,8 +2,9 @@
 
 Corrections (MATH: errata E1, E2 in the models' weights; E4 below): where the sensitivity the paper prints is smaller
 than the true one, the true one is used. Where the printed noise does not honour (ε, δ) (E5, E6), the curator's
-account refuses the release; estimators find that out before any data are read. The same two functions serve all three
-models and any other that follows :class:`LatentModel`.
+account refuses the release; estimators find that out before any data are read. The paper counts one row per person;
+where a person has up to m, the printed sensitivity is taken m times, as the true one is. The same two functions serve
+all three models and any other that follows :class:`LatentModel`.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def high_dimensional_em(
     beta = start
     for batch in curator.split(n_iter):
         gradient = model.truncated(beta, T)
-        printed = step * model.printed_sensitivity(T) / batch.n_rows
+        printed = batch.rows_per_person * step * model.printed_sensitivity(T) / batch.n_rows
         sensitivity = max(printed, step * batch.sensitivity(gradient, "linf"))  # E4
         b = printed_peeling_scale(s, sensitivity, epsilon, delta)
         beta = batch.peel(gradient, s, b, offset=beta + step * model.shift(beta), step=step)
@@ -67,7 +68,7 @@ def low_dimensional_em(
     for batch in curator.split(n_iter):
         gradient = model.truncated(beta, T)
         sensitivity = batch.sensitivity(gradient, "l2")
-        printed = math.sqrt(batch.n_features) * model.printed_sensitivity(T) / batch.n_rows
+        printed = batch.rows_per_person * math.sqrt(batch.n_features) * model.printed_sensitivity(T) / batch.n_rows
         sd = printed_gaussian_scale(max(printed, sensitivity), epsilon, delta)
         beta = beta + step * (batch.measure(gradient, rho=(sensitivity / sd) ** 2 / 2) + model.shift(beta))
     return beta
@@ -80,7 +81,7 @@ def printed_gaussian_scale(sensitivity: float, epsilon: float, delta: float) -> 
 
 def printed_price(epsilon: float, delta: float, s: int | None) -> Price:
     """What one batch costs at the printed noise, whatever the sensitivity; the batches are disjoint, so it is the
-    price of a fit.
+    price of a fit, however many rows a person has in how many of them (:func:`dpem.privacy.total_price`).
 
     >>> printed_price(0.5, 1e-4, s=10).delta(0.5) <= 1e-4     # honoured
     True

@@ -31,15 +31,20 @@ def estimate_sigma(curator: Curator, *, signal: float, of_response: bool, rho: f
     return math.sqrt(max(square - signal**2 / d, 0.01 * top**2))
 
 
-def rows_for_sigma(d: int, *, of_response: bool, rho: float) -> int:
+def rows_for_sigma(d: int, *, of_response: bool, rho: float, rows_per_person: int = 1) -> int:
     """Rows below which the noise of the histogram may hide its largest bin. Public: it depends on no record.
 
-    In counts, the Gumbel noise has scale √(1/(2ρ)), and the largest of as many draws as there are bins is about its
-    logarithm times that. Sizes of long rows fall into one or two bins, those of a single response into many, the
-    fullest of which holds about a fifth.
+    In counts, the Gumbel noise has scale m·√(1/(2ρ)) if a person has up to m rows, and the largest of as many draws as
+    there are bins is about its logarithm times that. Sizes of long rows fall into one or two bins, those of a single
+    response into many, the fullest of which holds about a fifth.
+
+    >>> rows_for_sigma(20, of_response=False, rho=0.001)
+    911
+    >>> rows_for_sigma(20, of_response=False, rho=0.001, rows_per_person=3)
+    2731
     """
     fullest = 0.2 if of_response or d < 10 else 0.5
-    return math.ceil(2 * math.sqrt(2 / rho) * math.log(len(EDGES) + 1) / fullest)
+    return math.ceil(rows_per_person * 2 * math.sqrt(2 / rho) * math.log(len(EDGES) + 1) / fullest)
 
 
 def _uncapped(mean: float, cap: float) -> float:

@@ -19,6 +19,7 @@ from pyarrow import csv, ipc, parquet
 from dpem import DPGaussianMixture, DPMixtureRegression, DPStandardScaler
 from dpem.cli import inputs, outputs
 from dpem.cli.common import Exit, Refused, Session, refusing
+from dpem.estimators.persistence import fingerprint
 from dpem.query import Chunk
 from dpem.sources import ArraySource, progress
 from dpem.sources.progress import advance, expect
@@ -51,7 +52,9 @@ def run(
         raise Refused(Exit.DATA, f"{path!r} holds a scaler, which predicts nothing.")
     if target is not None and not isinstance(model, DPMixtureRegression):
         raise click.UsageError("--target goes with a mixture-regression only: nothing else is told from the response.")
-    with inputs.table(session, data, inputs.columns_of(model), target, scaler=inputs.scaler(scaler)) as source:
+    scaling = inputs.scaler(scaler)
+    _check_scaler(model, scaling, path)
+    with inputs.table(session, data, inputs.columns_of(model), target, scaler=scaling) as source:
         _check_width(model, source, path)
         session.say("note: the guarantee does not cover predictions for rows that the model was fitted to")
         with refusing(Exit.DATA), progress(disable=True if session.json else None), _place(out) as sink:
@@ -91,6 +94,19 @@ def _schema(model: Any, with_response: bool) -> pa.Schema:
         return pa.schema({"component": pa.int64(), "probability": pa.float64()})
     columns = {"prediction": pa.float64()}
     return pa.schema(columns | ({"probability": pa.float64()} if with_response else {}))
+
+
+def _check_scaler(model: Any, scaler: DPStandardScaler | None, path: str) -> None:
+    """Refuse rows in other units than those of the rows that the model was fitted to."""
+    if model.scaler_ is None and scaler is not None:
+        reason = "was fitted to columns as they are, or was saved without naming its scaler: leave --scaler out"
+    elif model.scaler_ is not None and scaler is None:
+        reason = "was fitted to scaled columns: give the scaler that it was fitted with as --scaler"
+    elif scaler is not None and model.scaler_ != fingerprint(scaler):
+        reason = "was fitted with another scaler than the one given as --scaler"
+    else:
+        return
+    raise Refused(Exit.DATA, f"{path!r} {reason}.")
 
 
 def _check_width(model: Any, source: Any, path: str) -> None:

@@ -164,6 +164,7 @@ _IN_OPTIONS = (
     (r"""\bsparsity=['"]auto['"]""", "--sparsity auto"),
     (rf"\b({_NAMES})=(?=[\s:;,.]|$)", r"--\1"),
     (rf"^({_NAMES}) (?=must|goes|is)", r"--\1 "),
+    (r"\brows_per_person\b", "--rows-per-person"),
     (r"\bDPMissingRegression\b", "missing-regression"),
     (r"(--\w+)_(\w+)", r"\1-\2"),
 )

@@ -16,6 +16,7 @@ from dpem.cli.options import (
     json_option,
     ledger_option,
     model_argument,
+    rows_per_person_option,
 )
 
 
@@ -40,6 +41,7 @@ scaler_option = click.option("--scaler", metavar="FILE", help="Centre and scale 
 @click.argument("data")
 @epsilon_option
 @delta_option
+@rows_per_person_option
 @assumptions
 @click.option(
     "--method",
@@ -70,8 +72,8 @@ def fit(session: Session, /, **given: Any) -> None:
     """Fit MODEL to the rows of DATA under differential privacy, and write model.json.
 
     MODEL is gaussian-mixture, mixture-regression or missing-regression. DATA is a CSV, Parquet, Arrow or .npy file of
-    numbers, one row per person. Columns should be centred and of similar spread (dpem scale); missing-regression takes
-    empty cells as missing.
+    numbers, one row per person, or up to --rows-per-person. Columns should be centred and of similar spread (dpem
+    scale); missing-regression takes empty cells as missing.
 
     \b
     Examples:

@@ -23,6 +23,7 @@ from dpem.cli.spending import Quote
 from dpem.estimators.base import SIGMA_SHARE, PrivateEM
 from dpem.planning import Plan, arguments
 from dpem.privacy import Price, largest_price, together
+from dpem.privacy.budget import checked_rows_per_person, unit
 from dpem.report import write_report
 from dpem.sources import Source
 
@@ -41,6 +42,7 @@ class Request:
     data: str
     epsilon: float
     delta: float
+    rows_per_person: int
     sparsity: int | str | None
     max_sparsity: int | None
     sigma: float | None
@@ -68,14 +70,15 @@ def run(session: Session, asked: Request) -> None:
         outputs.check([asked.out, *([] if asked.report is None else [asked.report])], read, asked.force)
     ledger = spending.ledger_of(asked.url, asked.dataset, session)
     if asked.method == "tight":
-        spending.refuse_at_any_price(ledger, asked.epsilon, asked.delta)
+        spending.refuse_at_any_price(ledger, asked.epsilon, asked.delta, asked.rows_per_person)
     scaler = inputs.scaler(asked.scaler)
     columns = inputs.columns_of(scaler) if asked.columns is None else asked.columns
     with inputs.table(session, asked.data, columns, asked.target, asked.scheduler, scaler) as source:
         estimator.set_params(start=inputs.start(asked.start, source), budget=ledger)
         plan = _planned(session, asked, estimator, source)
         price = plan.price if asked.sigma is not None else largest_price(asked.epsilon, asked.delta, gaussian=False)
-        quote = None if ledger is None else spending.quoted(ledger, asked.epsilon, asked.delta, price)
+        charge = (asked.epsilon, asked.delta, price, asked.rows_per_person)
+        quote = None if ledger is None else spending.quoted(ledger, *charge)
         facts = _facts(asked, price, quote, source)
         if asked.dry_run:
             _show_dry_run(session, asked, plan, facts, quote)
@@ -102,13 +105,14 @@ def _estimator(asked: Request) -> PrivateEM:
         raise click.UsageError("--scaler does not go with --scheduler: scale the table beforehand.")
     with refusing(Exit.USAGE):
         epsilon, _ = arguments.privacy_parameters(asked.epsilon, asked.delta)
+        checked_rows_per_person("rows_per_person", asked.rows_per_person)
         arguments.positive("signal", asked.signal)
         arguments.optional_positive("sigma", asked.sigma)
     if math.isinf(epsilon):
         raise Refused(Exit.USAGE, "--epsilon must be finite: the command fits private models only.")
     if asked.method == "paper" and asked.sigma is None:
         raise click.UsageError("--method paper needs --sigma: the paper assumes that it is known.")
-    names = ("epsilon", "delta", "sparsity", "max_sparsity", "sigma", "signal", "method")
+    names = ("epsilon", "delta", "sparsity", "max_sparsity", "sigma", "signal", "method", "rows_per_person")
     return kind(**{name: getattr(asked, name) for name in names})
 
 
@@ -116,11 +120,12 @@ def _planned(session: Session, asked: Request, estimator: PrivateEM, source: Sou
     """The plan the fit will use (where σ is to be estimated: would use, if it were half the signal), or a refusal."""
     n, d = source.n_rows, source.n_features
     with refusing(Exit.USAGE):
+        arguments.rows_per_person(asked.rows_per_person, n)
         arguments.sparsity(asked.sparsity, asked.max_sparsity, d)
         estimator._start(d)
     if asked.sigma is None:
         rho = SIGMA_SHARE * largest_price(asked.epsilon, asked.delta, gaussian=False).rho
-        needed = rows_for_sigma(d, of_response=estimator._needs_y, rho=rho)
+        needed = rows_for_sigma(d, of_response=estimator._needs_y, rho=rho, rows_per_person=asked.rows_per_person)
         if n < needed:
             raise Refused(
                 Exit.PLAN,
@@ -144,7 +149,7 @@ def _refuse_noise(asked: Request, plan: Plan) -> None:
 
 def _write(asked: Request, estimator: PrivateEM, scaler: DPStandardScaler | None) -> None:
     """The model, at all costs; then the report, which can be made again from the model."""
-    outputs.save(estimator, asked.out)
+    outputs.save(estimator, asked.out, scaler)
     if asked.report is not None:
         try:
             write_report(estimator, asked.report, scaler)
@@ -194,7 +199,8 @@ def _with_scaler(estimator: PrivateEM, scaler: DPStandardScaler | None) -> str |
     if scaler is None:
         return None
     both = together([scaler.guarantee_, estimator.guarantee_])
-    return f"both together are ({math.ceil(1e4 * both.epsilon) / 1e4:g}, {both.delta:g})-differentially private"
+    promise = f"both together are ({math.ceil(1e4 * both.epsilon) / 1e4:g}, {both.delta:g})-differentially private"
+    return promise if both.unit == unit(1) == estimator.guarantee_.unit else f"{promise} for {both.unit}"
 
 
 def _show_dry_run(session: Session, asked: Request, plan: Plan, facts: dict[str, Any], quote: Quote | None) -> None:

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dpem.cli.common import Exit, Session, aligned, refusing
-from dpem.cli.options import dataset_option, delta_option, epsilon_option, json_option, ledger_option
+from dpem.cli.options import (
+    dataset_option,
+    delta_option,
+    epsilon_option,
+    json_option,
+    ledger_option,
+    rows_per_person_option,
+)
 
 if TYPE_CHECKING:
     from dpem.privacy import Debit, Ledger
@@ -53,20 +60,29 @@ def where(book: Ledger) -> str:
 @click.option("--dataset", required=True, metavar="NAME", help="A name for the rows, such as patients.")
 @epsilon_option
 @delta_option
+@rows_per_person_option
 @json_option
 @click.pass_obj
-def open_dataset(session: Session, url: str | None, dataset: str, epsilon: float, delta: float) -> None:
+def open_dataset(
+    session: Session, url: str | None, dataset: str, epsilon: float, delta: float, rows_per_person: int
+) -> None:
     """Open a dataset with its total budget, once and for all. A ledger that is not there yet is created.
 
     \b
     Example:
       dpem ledger open --ledger sqlite:///budget.db --dataset patients --epsilon 2 --delta 1e-4
+
+    With --rows-per-person the total counts all rows of a person together, and fits that protect fewer are refused.
     """
     book = found(url)
     with refusing(Exit.USAGE):
-        book.open(dataset, epsilon, delta)
-    document = {"ledger": where(book), "dataset": dataset, "epsilon": epsilon, "delta": delta}
-    session.result(document, f"Opened {dataset} with epsilon = {epsilon:g}, delta = {delta:g} in {where(book)}.")
+        book.open(dataset, epsilon, delta, rows_per_person=rows_per_person)
+    total = {"epsilon": epsilon, "delta": delta, "rows_per_person": rows_per_person}
+    counts = "" if rows_per_person == 1 else f" for a person with up to {rows_per_person} rows"
+    session.result(
+        {"ledger": where(book), "dataset": dataset, **total},
+        f"Opened {dataset} with epsilon = {epsilon:g}, delta = {delta:g}{counts} in {where(book)}.",
+    )
 
 
 @ledger.command()
@@ -87,12 +103,13 @@ def show(session: Session, url: str | None, dataset: str | None) -> None:
     book = found(url)
     with refusing(Exit.USAGE):
         states = book.datasets() if dataset is None else [book.state(dataset)]
-    header = ("dataset", "epsilon", "delta", "spent", "left", "fits", "opened")
+    header = ("dataset", "epsilon", "delta", "rows/person", "spent", "left", "fits", "opened")
     rows = [
         (
             s.name,
             f"{s.epsilon:g}",
             f"{s.delta:g}",
+            f"{s.rows_per_person}",
             f"{s.spent_epsilon:.4g}",
             f"{s.left:.4g}",
             f"{s.n_charges}",

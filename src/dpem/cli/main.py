@@ -59,7 +59,7 @@ def _failure(error: Exception) -> tuple[Exit, str]:
     from dpem.privacy import BudgetExceeded, LedgerError
 
     if isinstance(error, BudgetExceeded):
-        return Exit.BUDGET, str(error)
+        return Exit.BUDGET, in_options(str(error))
     if isinstance(error, LedgerError):
         return Exit.LEDGER, in_options(str(error))
     return Exit.FAILED, unforeseen(error)

@@ -13,9 +13,17 @@ MODELS = ("gaussian-mixture", "mixture-regression", "missing-regression")
 F = TypeVar("F", bound=Callable[..., Any])
 
 model_argument = click.argument("model", type=click.Choice(MODELS), metavar="MODEL")
-epsilon_option = click.option("--epsilon", type=float, required=True, help="Privacy loss of one row, such as 1.")
+epsilon_option = click.option("--epsilon", type=float, required=True, help="Privacy loss of one person, such as 1.")
 delta_option = click.option(
     "--delta", type=float, required=True, help="Probability of the exception: well below one over the number of rows."
+)
+rows_per_person_option = click.option(
+    "--rows-per-person",
+    type=int,
+    default=1,
+    show_default=True,
+    metavar="M",
+    help="The most rows that one person has: all of them are protected together.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, expose_value=False, help="One JSON object, for machines.")
 ledger_option = click.option(

@@ -28,18 +28,18 @@ def check(written: Sequence[str], read: Sequence[str], force: bool) -> None:
             check_writable(path)
 
 
-def save(model: Estimator, path: str) -> None:
+def save(model: Estimator, path: str, scaler: DPStandardScaler | None = None) -> None:
     """Write a model that was paid for: where it should go, or else elsewhere, and then say where."""
     try:
-        save_model(model, path)
+        save_model(model, path, scaler)
     except (OSError, ValueError) as error:
-        raise Refused(Exit.OUTPUT, f"{str(error).rstrip('.')}; {_rescued(model)}") from None
+        raise Refused(Exit.OUTPUT, f"{str(error).rstrip('.')}; {_rescued(model, scaler)}") from None
 
 
-def _rescued(model: Estimator) -> str:
+def _rescued(model: Estimator, scaler: DPStandardScaler | None) -> str:
     try:
         path = os.path.join(tempfile.mkdtemp(prefix="dpem-"), "model.json")
-        save_model(model, path)
+        save_model(model, path, scaler)
     except (OSError, ValueError):
         return f"what was paid for is {json.dumps(_released(model))}."
     return f"what was paid for is in {path}: move it to a safe place."

@@ -8,7 +8,7 @@ import click
 from tqdm import tqdm
 
 from dpem.cli.common import Exit, Refused, Session, aligned, refusing, wrapped
-from dpem.cli.options import assumptions, delta_option, json_option, model_argument
+from dpem.cli.options import assumptions, delta_option, json_option, model_argument, rows_per_person_option
 
 
 def _numbers(context: click.Context, option: click.Parameter, value: str | None) -> list[float] | None:
@@ -24,8 +24,9 @@ def _numbers(context: click.Context, option: click.Parameter, value: str | None)
 @model_argument
 @click.option("--n", type=int, required=True, metavar="N", help="Rows.")
 @click.option("--d", type=int, required=True, metavar="N", help="Columns, without the response.")
-@click.option("--epsilon", type=float, help="Privacy loss of one row, such as 1.")
+@click.option("--epsilon", type=float, help="Privacy loss of one person, such as 1.")
 @delta_option
+@rows_per_person_option
 @assumptions
 @click.option("--missing", type=float, default=0.2, show_default=True, help="Part of the covariates that is missing.")
 @click.option("--start-distance", type=float, help="A start will be given, about so far from the truth.")

@@ -35,7 +35,7 @@ def predict(
       dpem predict model.json new.parquet --target outcome --out predictions.parquet
       dpem predict model.json new.csv --scaler scaler.json
 
-    A model that was fitted with --scaler needs the same one here.
+    A model that was fitted with --scaler needs the same one here, and is refused without it.
 
     The model's guarantee covers the model. What it predicts for the rows that it was fitted to is about those rows,
     and publishing it is not covered.

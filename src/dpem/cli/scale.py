@@ -8,13 +8,21 @@ import click
 
 from dpem.cli.common import EXIT_CODES, Session
 from dpem.cli.fit import names
-from dpem.cli.options import dataset_option, delta_option, epsilon_option, json_option, ledger_option
+from dpem.cli.options import (
+    dataset_option,
+    delta_option,
+    epsilon_option,
+    json_option,
+    ledger_option,
+    rows_per_person_option,
+)
 
 
 @click.command(epilog=EXIT_CODES, short_help="Measure centres and spreads of columns privately, for --scaler.")
 @click.argument("data")
 @epsilon_option
 @delta_option
+@rows_per_person_option
 @click.option(
     "--bounds",
     required=True,

@@ -15,6 +15,7 @@ from dpem.cli.common import Exit, Refused, Session, aligned, refusing, wrapped
 from dpem.planning import arguments
 from dpem.planning.serial import parse_json
 from dpem.privacy import largest_price
+from dpem.privacy.budget import checked_rows_per_person
 
 #: How many columns are shown; all of them are in the scaler's file.
 SHOWN = 20
@@ -27,6 +28,7 @@ class Request:
     data: str
     epsilon: float
     delta: float
+    rows_per_person: int
     bounds: str
     target: str | None
     columns: list[str] | None
@@ -42,17 +44,22 @@ def run(session: Session, asked: Request) -> None:
     """The whole command."""
     with refusing(Exit.USAGE):
         epsilon, delta = arguments.privacy_parameters(asked.epsilon, asked.delta)
+        rows_per_person = checked_rows_per_person("rows_per_person", asked.rows_per_person)
     if math.isinf(epsilon):
         raise Refused(Exit.USAGE, "--epsilon must be finite: the command releases private numbers only.")
     if not asked.dry_run:
         outputs.check([asked.out], [asked.data, asked.bounds], asked.force)
     ledger = spending.ledger_of(asked.url, asked.dataset, session)
     price = largest_price(epsilon, delta, gaussian=True)
-    quote = None if ledger is None else spending.quoted(ledger, epsilon, delta, price)
+    quote = None if ledger is None else spending.quoted(ledger, epsilon, delta, price, rows_per_person)
     with inputs.table(session, asked.data, asked.columns, asked.target, asked.scheduler) as source:
         names = inputs.feature_names(source)
-        scaler = DPStandardScaler(epsilon=epsilon, delta=delta, bounds=_bounds(asked.bounds, names), budget=ledger)
+        bounds = _bounds(asked.bounds, names)
+        scaler = DPStandardScaler(
+            epsilon=epsilon, delta=delta, bounds=bounds, rows_per_person=rows_per_person, budget=ledger
+        )
         with refusing(Exit.USAGE):
+            arguments.rows_per_person(rows_per_person, source.n_rows)
             scaler._bounds(source.n_features)
         facts = {
             "data": {"path": asked.data, "rows": source.n_rows, "columns": source.n_features},

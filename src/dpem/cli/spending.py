@@ -70,20 +70,21 @@ def ledger_of(url: str | None, dataset: str | None, session: Session) -> Watched
     return ledger
 
 
-def refuse_at_any_price(ledger: WatchedLedger | None, epsilon: float, delta: float) -> None:
+def refuse_at_any_price(ledger: WatchedLedger | None, epsilon: float, delta: float, rows_per_person: int) -> None:
     """Raise BudgetExceeded if neither a sparse nor a dense fit would be accepted, before anything takes time."""
     if ledger is None:
         return
     try:
-        quoted(ledger, epsilon, delta, largest_price(epsilon, delta, gaussian=True))
+        quoted(ledger, epsilon, delta, largest_price(epsilon, delta, gaussian=True), rows_per_person)
     except BudgetExceeded:
-        quoted(ledger, epsilon, delta, largest_price(epsilon, delta, gaussian=False))
+        quoted(ledger, epsilon, delta, largest_price(epsilon, delta, gaussian=False), rows_per_person)
 
 
-def quoted(ledger: WatchedLedger, epsilon: float, delta: float, price: Price) -> Quote:
+def quoted(ledger: WatchedLedger, epsilon: float, delta: float, price: Price, rows_per_person: int) -> Quote:
     """What the fit would leave, or BudgetExceeded in the ledger's words."""
     state, charges = ledger.state(), [_charge(debit) for debit in ledger.history()]
-    total, new = Total(state.epsilon, state.delta), Charge(epsilon, delta, price)
+    total = Total(state.epsilon, state.delta, state.rows_per_person)
+    new = Charge(epsilon, delta, price, rows_per_person=rows_per_person)
     total.admit(charges, new, f"dataset {state.name!r} with")
     before, after = total.left(charges, delta), total.left([*charges, new], delta)
     return Quote(where(ledger), state.name, before, after)
@@ -136,4 +137,5 @@ def left(session: Session, ledger: WatchedLedger | None, delta: float) -> float 
 
 
 def _charge(debit: Any) -> Charge:
-    return Charge(debit.epsilon, debit.delta, Price(debit.rho, debit.gaussian))
+    price = Price(debit.rho, debit.gaussian)
+    return Charge(debit.epsilon, debit.delta, price, rows_per_person=debit.rows_per_person)

@@ -36,6 +36,7 @@ from dpem.privacy import (
     digest,
     largest_price,
 )
+from dpem.privacy.budget import checked_rows_per_person, unit
 from dpem.query import FloatArray
 from dpem.sources import Source
 from dpem.sources.progress import expect
@@ -70,6 +71,7 @@ class PrivateEM(BaseEstimator):
         n_iter: int | None = None,
         step_size: float | None = None,
         clip: float | None = None,
+        rows_per_person: int = 1,
         budget: Budget | Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -84,6 +86,7 @@ class PrivateEM(BaseEstimator):
         self.n_iter = n_iter
         self.step_size = step_size
         self.clip = clip
+        self.rows_per_person = rows_per_person
         self.budget = budget
         self.random_state = random_state
 
@@ -93,12 +96,14 @@ class PrivateEM(BaseEstimator):
         """
         epsilon, delta = arguments.privacy_parameters(self.epsilon, self.delta)
         arguments.one_of("method", self.method, ("tight", "paper"))
+        checked_rows_per_person("rows_per_person", self.rows_per_person)
         if self.budget is not None and not isinstance(self.budget, Budget | Ledger):
             raise ValueError(f"budget must be a dpem.Budget, a dpem.Ledger or None, got {type(self.budget).__name__}.")
         if self.sigma is None and self.method == "paper":
             raise ValueError("method='paper' needs sigma=: the paper assumes that it is known.")
         source = source_of(self, X, y, needs_y=self._needs_y, missing=self._missing)
         n, d = source.n_rows, source.n_features
+        rows_per_person = arguments.rows_per_person(self.rows_per_person, n)
         checks.warn_about_delta(delta, n)
         start = self._start(d)
         signal = arguments.positive("signal", self.signal)
@@ -109,7 +114,8 @@ class PrivateEM(BaseEstimator):
         price = fit_plan.price if self.sigma is not None else largest_price(epsilon, delta, gaussian=False)
 
         if self.sigma is None and math.isfinite(epsilon):
-            needed = rows_for_sigma(d, of_response=self._needs_y, rho=SIGMA_SHARE * price.rho)
+            rho = SIGMA_SHARE * price.rho
+            needed = rows_for_sigma(d, of_response=self._needs_y, rho=rho, rows_per_person=rows_per_person)
             if n < needed:
                 raise ValueError(f"sigma=None needs about {needed} rows at this epsilon, X has {n}; give sigma=.")
 
@@ -124,6 +130,7 @@ class PrivateEM(BaseEstimator):
             expect(n * sum(map(_passes, fit_plan.steps)))
             state = tight_em(curator, self._model(), fit_plan.steps, start)  # type: ignore[arg-type]
 
+        self.scaler_: str | None = None
         self.coef_ = state.beta
         self.support_ = state.support
         self.n_iter_ = sum(map(em_steps, fit_plan.steps))
@@ -133,7 +140,7 @@ class PrivateEM(BaseEstimator):
             epsilon=epsilon,
             delta=delta,
             neighbours="replace-one",
-            unit="one row",
+            unit=unit(rows_per_person),
             mechanisms=self.releases_,
             private=noise.private and math.isfinite(epsilon),
             version=__version__,
@@ -142,7 +149,7 @@ class PrivateEM(BaseEstimator):
 
     def _curator(self, source: Source, account: Account, noise: Noise) -> Curator:
         """The door that this fit's questions pass; an audit puts a recorder there."""
-        return Curator(source, account, noise)
+        return Curator(source, account, noise, rows_per_person=self.rows_per_person)
 
     def _debited(self, n: int, d: int, price: Price, fit_plan: Plan) -> AbstractContextManager[Any]:
         """Charge the fit to the budget, now; on leaving, a ledger is told how it ended."""
@@ -150,7 +157,12 @@ class PrivateEM(BaseEstimator):
             return nullcontext()
         purpose = f"{type(self).__name__}.fit, n={n}, d={d}"
         return self.budget.debit(
-            fit_plan.epsilon, fit_plan.delta, price, purpose=purpose, digest=digest(fit_plan.to_dict())
+            fit_plan.epsilon,
+            fit_plan.delta,
+            price,
+            purpose=purpose,
+            digest=digest(fit_plan.to_dict()),
+            rows_per_person=fit_plan.rows_per_person,
         )
 
     def _plan(self, n: int, d: int, epsilon: float, delta: float, sigma: float, spent: float = 0.0) -> Plan:
@@ -169,6 +181,7 @@ class PrivateEM(BaseEstimator):
             "sparsity": sparsity,
             "sigma": sigma,
             "signal": signal,
+            "rows_per_person": arguments.rows_per_person(self.rows_per_person, n),
         }
         if auto and (math.isinf(epsilon) or self.method == "paper"):
             raise ValueError("sparsity='auto' goes with method='tight' and a finite epsilon only.")

@@ -24,8 +24,8 @@ class DPMissingRegression(RegressorMixin, PrivateEM):
     Parameters
     ----------
     epsilon, delta : float
-        The privacy guarantee for replacing one row. Both must be given. ``epsilon=float("inf")`` is the non-private
-        reference.
+        The privacy guarantee for replacing one row, or all rows of one person (``rows_per_person``). Both must be
+        given. ``epsilon=float("inf")`` is the non-private reference.
     sparsity : int, "auto" or None
         Coefficients that may be non-zero; None for the low-dimensional algorithm, which releases all of them; "auto"
         fits ``max_sparsity`` of them and drops those that the known noise level explains.
@@ -43,6 +43,9 @@ class DPMissingRegression(RegressorMixin, PrivateEM):
         Where EM begins. It must not be computed from these data without paying. "equal" is signal/√d everywhere.
     n_iter, step_size, clip : int, float, float, or None
         Refining steps (batches, for "paper"), the step η and the clip T of an entry; None leaves them to the plan.
+    rows_per_person : int
+        The most rows that one person has. All of them are protected together, and noise grows in proportion. It must be
+        publicly known, or made true beforehand; whoever has more rows is protected less.
     budget : Budget, Ledger or None
         Debited with (epsilon, delta) before any question is put to the data.
     random_state : int or None
@@ -56,6 +59,8 @@ class DPMissingRegression(RegressorMixin, PrivateEM):
         The noise level used: given, or released.
     plan_, releases_, guarantee_ : Plan, tuple of Release, Guarantee
         The settings, what was asked of the data and its price, and the statement to publish with the model.
+    scaler_ : str or None
+        Of a loaded model: the fingerprint of the scaler that rows must pass first, if it was saved with one.
     n_iter_, n_features_in_, feature_names_in_
         EM steps taken, and scikit-learn's usual two.
 

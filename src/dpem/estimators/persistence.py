@@ -23,7 +23,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpem._version import __version__
 from dpem.estimators.base import PrivateEM, em_steps
-from dpem.estimators.consistency import check_guarantee, check_model
+from dpem.estimators.consistency import check_guarantee, check_model, check_scaler, fingerprint_in
 from dpem.estimators.files import check_writable, read_text, write_text
 from dpem.estimators.gaussian_mixture import DPGaussianMixture
 from dpem.estimators.missing_regression import DPMissingRegression
@@ -32,6 +32,7 @@ from dpem.estimators.scaler import DPStandardScaler
 from dpem.planning import Plan
 from dpem.planning.serial import checksum, parse_json, readable, rebuild, record, without_infinity
 from dpem.privacy import Guarantee
+from dpem.privacy.budget import unit
 from dpem.query import FloatArray
 
 __all__ = ["check_writable", "fingerprint", "load_model", "save_model"]
@@ -59,13 +60,18 @@ _ARGUMENTS: dict[str, Any] = {
     "n_iter": int | None,
     "step_size": float | None,
     "clip": float | None,
+    "rows_per_person": int,
 }
 _CONTENT = ("estimator", "parameters", "features", "fitted", "plan", "guarantee")
-_KEYS = ("format", "format_version", "dpem_version", "created", *_CONTENT, "checksum")
+_KEYS = ("format", "format_version", "dpem_version", "created", *_CONTENT, "scaler", "checksum")
 
 
-def save_model(model: Estimator, path: str | os.PathLike[str]) -> None:
+def save_model(model: Estimator, path: str | os.PathLike[str], scaler: DPStandardScaler | None = None) -> None:
     """Write a fitted estimator to ``path``. The file appears whole or not at all.
+
+    A model that was fitted to what a ``scaler`` returned is saved with it. The file then holds the scaler's fingerprint
+    (not the scaler: save that too), which is ``scaler_`` of the loaded model, and ``dpem predict`` refuses rows that
+    were not scaled by it.
 
     >>> import tempfile
     >>> from dpem import DPStandardScaler
@@ -77,7 +83,7 @@ def save_model(model: Estimator, path: str | os.PathLike[str]) -> None:
     >>> bool((loaded.mean_ == scaler.mean_).all()), loaded.guarantee_ == scaler.guarantee_
     (True, True)
     """
-    content = _content(model)
+    content, behind = _content(model), _behind(model, scaler)
     try:
         _model(content)
     except ValueError as error:
@@ -90,6 +96,7 @@ def save_model(model: Estimator, path: str | os.PathLike[str]) -> None:
         "dpem_version": __version__,
         "created": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         **{key: content[key] for key in _CONTENT},
+        "scaler": behind,
     }
     text = readable({**document, "checksum": checksum(document)}) + "\n"
     if len(text) > LARGEST_FILE:
@@ -101,11 +108,18 @@ def load_model(path: str | os.PathLike[str]) -> Estimator:
     """The fitted estimator in the file at ``path``: it predicts, bit for bit, what the saved one did.
 
     Anything but an unchanged file of a known version is a ValueError of one sentence. The arguments ``budget`` and
-    ``random_state`` are None in the loaded estimator.
+    ``random_state`` are None in the loaded estimator. ``scaler_`` of a model is the :func:`fingerprint` of the scaler
+    that its rows must pass first, or None.
     """
     name = os.fspath(path)
     try:
-        return _model(_checked(parse_json(read_text(path, LARGEST_FILE))))
+        document = _checked(parse_json(read_text(path, LARGEST_FILE)))
+        model, behind = _model(document), fingerprint_in(document["scaler"])
+        if not isinstance(model, DPStandardScaler):
+            model.scaler_ = behind
+        elif behind is not None:
+            raise ValueError("scaler must be null for a scaler")
+        return model
     except ValueError as error:
         raise ValueError(f"{name!r} cannot be loaded: {str(error).rstrip('.')}.") from None
     except RecursionError:
@@ -115,6 +129,18 @@ def load_model(path: str | os.PathLike[str]) -> Estimator:
 def fingerprint(model: Estimator) -> str:
     """SHA-256 of everything a model publishes: the same for a model and for what was loaded from its file."""
     return checksum(_content(model))
+
+
+def _behind(model: Estimator, scaler: DPStandardScaler | None) -> str | None:
+    """The fingerprint of the scaler that a model was fitted behind: the one given, or the one its file named."""
+    known: str | None = getattr(model, "scaler_", None)
+    if scaler is None:
+        return known
+    check_scaler(model, scaler)
+    given = fingerprint(scaler)
+    if known not in (None, given):
+        raise ValueError("scaler must be the one that the model was fitted behind; its file names another.")
+    return given
 
 
 def _content(model: Estimator) -> dict[str, Any]:
@@ -139,11 +165,12 @@ def _content(model: Estimator) -> dict[str, Any]:
 def _plain_arguments(model: Estimator) -> dict[str, Any]:
     if isinstance(model, DPStandardScaler):
         bounds = [_plain(side) for side in model.bounds]
-        return {"epsilon": without_infinity(float(model.epsilon)), "delta": float(model.delta), "bounds": bounds}  # type: ignore[arg-type]
+        privacy = {"epsilon": without_infinity(float(model.epsilon)), "delta": float(model.delta)}  # type: ignore[arg-type]
+        return {**privacy, "rows_per_person": int(model.rows_per_person), "bounds": bounds}
     plain: dict[str, Any] = {}
     for name in _ARGUMENTS:
         value = getattr(model, name)
-        whole = name in ("sparsity", "max_sparsity", "n_iter")
+        whole = name in ("sparsity", "max_sparsity", "n_iter", "rows_per_person")
         plain[name] = value if value is None or isinstance(value, str) else int(value) if whole else float(value)
     start = model.start
     if start is not None and not isinstance(start, str):
@@ -154,7 +181,7 @@ def _plain_arguments(model: Estimator) -> dict[str, Any]:
 
 
 def _checked(document: Any) -> dict[str, Any]:
-    """The content of a document whose format, version and checksum are right."""
+    """A document whose format, version and checksum are right."""
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise ValueError(f'it is not a model file: "format" is not "{FORMAT}"')
     version = document.get("format_version")
@@ -171,7 +198,7 @@ def _checked(document: Any) -> dict[str, Any]:
         datetime.strptime(rebuild(str, document["created"], "created"), "%Y-%m-%dT%H:%M:%SZ")
     except ValueError:
         raise ValueError("created must be a time such as 2030-01-31T12:00:00Z") from None
-    return {key: document[key] for key in _CONTENT}
+    return document
 
 
 def _model(content: dict[str, Any]) -> Estimator:
@@ -197,6 +224,8 @@ def _model(content: dict[str, Any]) -> Estimator:
     model.releases_, model.guarantee_ = guarantee.mechanisms, guarantee
     if (model.epsilon, model.delta) != (guarantee.epsilon, guarantee.delta):
         raise ValueError("parameters and guarantee state different epsilon or delta")
+    if guarantee.unit != unit(model.rows_per_person):
+        raise ValueError("guarantee.unit does not agree with parameters.rows_per_person")
     return model
 
 
@@ -218,7 +247,8 @@ def _estimator(kind: type[PrivateEM], content: dict[str, Any], d: int, guarantee
 
 
 def _scaler(kind: type[DPStandardScaler], content: dict[str, Any], d: int, guarantee: Guarantee) -> DPStandardScaler:
-    plain = record(content["parameters"], "parameters", ("epsilon", "delta", "bounds"))
+    plain = record(content["parameters"], "parameters", ("epsilon", "delta", "rows_per_person", "bounds"))
+    rows_per_person = rebuild(int, plain["rows_per_person"], "parameters.rows_per_person")
     epsilon, delta = (rebuild(float, plain[name], f"parameters.{name}") for name in ("epsilon", "delta"))
     if not isinstance(plain["bounds"], list) or len(plain["bounds"]) != 2:
         raise ValueError("parameters.bounds must be a list of two")
@@ -229,7 +259,7 @@ def _scaler(kind: type[DPStandardScaler], content: dict[str, Any], d: int, guara
     if content["plan"] is not None:
         raise ValueError("plan must be null for a scaler")
     fitted = record(content["fitted"], "fitted", ("mean", "scale"))
-    scaler = kind(epsilon=epsilon, delta=delta, bounds=(low, high))
+    scaler = kind(epsilon=epsilon, delta=delta, bounds=(low, high), rows_per_person=rows_per_person)
     scaler._bounds(d)
     scaler.mean_, scaler.scale_ = (_vector(fitted[key], f"fitted.{key}", d) for key in ("mean", "scale"))
     if not (scaler.scale_ > 0).all():

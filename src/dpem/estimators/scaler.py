@@ -33,6 +33,7 @@ from dpem.privacy import (
     largest_price,
     together,
 )
+from dpem.privacy.budget import checked_rows_per_person, unit
 from dpem.query import FloatArray
 from dpem.sources import Source
 
@@ -43,11 +44,13 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     Parameters
     ----------
     epsilon, delta : float
-        The privacy guarantee for replacing one row. Both must be given.
+        The privacy guarantee for replacing one row, or all rows of one person. Both must be given.
     bounds : (low, high)
         Public bounds of the columns: two numbers, or two vectors with one entry per column. Entries outside are
         clipped for the estimate (not in what ``transform`` returns). They must not be computed from the data: use
         what is known of the measurement.
+    rows_per_person : int
+        The most rows that one person has: all of them are protected together, and noise grows in proportion.
     budget : Budget, Ledger or None
         Debited before the data are asked.
     random_state : int or None
@@ -75,22 +78,26 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         epsilon: float | None = None,
         delta: float | None = None,
         bounds: Any = None,
+        rows_per_person: int = 1,
         budget: Budget | Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
         self.bounds = bounds
+        self.rows_per_person = rows_per_person
         self.budget = budget
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Release the centre and spread of each column. NaN counts as missing. ``y`` is ignored."""
         epsilon, delta = arguments.privacy_parameters(self.epsilon, self.delta)
+        checked_rows_per_person("rows_per_person", self.rows_per_person)
         if self.budget is not None and not isinstance(self.budget, Budget | Ledger):
             raise ValueError(f"budget must be a dpem.Budget, a dpem.Ledger or None, got {type(self.budget).__name__}.")
         source = source_of(self, X, needs_y=False, missing=True, accept_sparse=False)
         n, d = source.n_rows, source.n_features
+        rows_per_person = arguments.rows_per_person(self.rows_per_person, n)
         low, high = self._bounds(d)
         checks.warn_about_delta(delta, n)
         price = largest_price(epsilon, delta, gaussian=True)
@@ -101,24 +108,28 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             )
         account = Account(epsilon, delta, gaussian=True, rho=price.rho)
         settings = {"n": n, "d": d, "low": low.tolist(), "high": high.tolist(), "rho": price.rho}
+        settings["rows_per_person"] = rows_per_person
         with self._debited((epsilon, delta, price), settings):
             columns = column_scales(self._curator(source, account, noise), low, high, price.rho)
         self.mean_, self.scale_ = columns.centre, columns.spread
         self.releases_ = tuple(account.releases)
         private = noise.private and math.isfinite(epsilon)
-        self.guarantee_ = Guarantee(epsilon, delta, "replace-one", "one row", self.releases_, private, __version__)
+        protects = unit(rows_per_person)
+        self.guarantee_ = Guarantee(epsilon, delta, "replace-one", protects, self.releases_, private, __version__)
         return self
 
     def _curator(self, source: Source, account: Account, noise: Noise) -> Curator:
         """The door that this fit's questions pass; an audit puts a recorder there."""
-        return Curator(source, account, noise)
+        return Curator(source, account, noise, rows_per_person=self.rows_per_person)
 
     def _debited(self, charge: tuple[float, float, Price], settings: dict[str, Any]) -> AbstractContextManager[Any]:
         """Charge the fit to the budget, now; on leaving, a ledger is told how it ended."""
         if self.budget is None:
             return nullcontext()
         purpose = f"{type(self).__name__}.fit, n={settings['n']}, d={settings['d']}"
-        return self.budget.debit(*charge, purpose=purpose, digest=digest(settings))
+        return self.budget.debit(
+            *charge, purpose=purpose, digest=digest(settings), rows_per_person=settings["rows_per_person"]
+        )
 
     def transform(self, X: Any) -> Any:
         """``(X − mean_) / scale_``: an array for a table in memory, a source for a source, and so on for every kind of
@@ -165,7 +176,8 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 def pipeline_guarantee(pipeline: Pipeline) -> Guarantee:
     """One guarantee for a fitted scikit-learn pipeline of private steps: everything its steps released, together.
 
-    Refuses a pipeline with a step that was fitted to the data but states no guarantee.
+    Refuses a pipeline with a step that was fitted to the data but states no guarantee. If steps count different numbers
+    of rows per person, the smallest is what all of them promise, and is stated.
     """
     guarantees = []
     for name, step in pipeline.steps:

@@ -6,6 +6,8 @@ import math
 from numbers import Integral, Real
 from typing import Any
 
+from dpem.privacy.budget import checked_rows_per_person
+
 
 def privacy_parameters(epsilon: Any, delta: Any) -> tuple[float, float]:
     """ε and δ as floats, or a refusal."""
@@ -46,6 +48,14 @@ def count(name: str, value: Any) -> int:
     if not _is_count(value):
         raise ValueError(f"{name} must be a positive whole number, got {value!r}.")
     return int(value)
+
+
+def rows_per_person(value: Any, n: int) -> int:
+    """The most rows that one person has, of n."""
+    rows = checked_rows_per_person("rows_per_person", value)
+    if rows > n:
+        raise ValueError(f"rows_per_person must be at most the number of rows ({n}), got {rows}.")
+    return rows
 
 
 def optional_count(name: str, value: Any) -> int | None:

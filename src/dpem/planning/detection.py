@@ -25,10 +25,11 @@ def detectable(problem: Problem, steps: tuple[Step, ...]) -> float:
     last = steps[-1]
     if select is None:
         assert isinstance(last, Refine)
-        return 2 * last.step * gaussian_scale(2 * last.radius / problem.n, last.rho)
+        return 2 * _coefficient_noise(problem, last)
     T, residual = select.clip.entry, select.clip.residual
     size = T * (residual if math.isfinite(residual) else 1.0)
-    level = top_k_scale(select.s, 2 * size / problem.n, select.rho) * math.log(problem.d / problem.s)
+    sensitivity = problem.rows_per_person * 2 * size / problem.n
+    level = top_k_scale(select.s, sensitivity, select.rho) * math.log(problem.d / problem.s)
     grid = np.geomspace(1e-6, 10.0, 300) * problem.signal
     reached = np.flatnonzero(_scores(problem, grid, T, residual) >= level)
     return float(grid[reached[0]]) if reached.size else math.inf
@@ -42,8 +43,13 @@ def trim_threshold(problem: Problem, steps: tuple[Step, ...]) -> float:
     """
     last = steps[-1]
     assert isinstance(last, Refine)
-    noise = last.step * gaussian_scale(2 * last.radius / problem.n, last.rho)
+    noise = _coefficient_noise(problem, last)
     return math.sqrt(2 * math.log(2 * problem.s)) * math.hypot(noise, problem.model.sigma / math.sqrt(problem.n))
+
+
+def _coefficient_noise(problem: Problem, last: Refine) -> float:
+    """Standard deviation of the noise that the last step puts on a coefficient."""
+    return last.step * gaussian_scale(problem.rows_per_person * 2 * last.radius / problem.n, last.rho)
 
 
 def _scores(problem: Problem, coefficients: FloatArray, T: float, residual: float) -> FloatArray:

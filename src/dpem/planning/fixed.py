@@ -8,6 +8,7 @@ from dataclasses import replace
 from dpem.algorithms.paper import PaperEM, printed_price
 from dpem.algorithms.reference import ReferenceEM
 from dpem.algorithms.tight import Screen, Start, Step
+from dpem.planning import arguments
 from dpem.planning.candidates import Knobs, Pipeline
 from dpem.planning.plan import MODELS, Plan
 from dpem.planning.simulate import Problem
@@ -27,6 +28,7 @@ def paper_plan(
     n_iter: int | None = None,
     step: float | None = None,
     T: float | None = None,
+    rows_per_person: int = 1,
 ) -> Plan:
     """The paper's own prescription: N₀ ≈ log n, T ≈ √log n, and η = 0.5 as in its experiments; or the values given.
 
@@ -35,6 +37,7 @@ def paper_plan(
     ... ).steps[0].n_iter
     8
     """
+    rows_per_person = arguments.rows_per_person(rows_per_person, n)
     price = printed_price(epsilon, delta, sparsity)
     if price.delta(epsilon) > delta:
         raise ValueError(
@@ -49,7 +52,7 @@ def paper_plan(
         step=0.5 if step is None else step,
         T=math.sqrt(math.log(n)) if T is None else T,
     )
-    return Plan(model, "paper", n, d, epsilon, delta, sparsity, sigma, signal, 0.0, (em,), price)
+    return Plan(model, "paper", n, d, epsilon, delta, sparsity, sigma, signal, 0.0, (em,), price, rows_per_person)
 
 
 def reference_plan(
@@ -64,8 +67,10 @@ def reference_plan(
     has_start: bool,
     n_iter: int | None = None,
     step: float | None = None,
+    rows_per_person: int = 1,
 ) -> Plan:
     """Non-private EM, for comparison: the start of a private fit but without noise, then many exact steps."""
+    rows_per_person = arguments.rows_per_person(rows_per_person, n)
     steps: list[Step | PaperEM | ReferenceEM] = []
     if not has_start and model != "missing-regression":
         problem = Problem(MODELS[model](sigma), n, d, sparsity or d, signal)
@@ -73,5 +78,5 @@ def reference_plan(
         starting = pipeline.steps(Knobs(start_radius=4.0), rho=1.0)
         steps += [replace(part, rho=math.inf) for part in starting if isinstance(part, Screen | Start)]
     steps.append(ReferenceEM(sparsity, 50 if n_iter is None else n_iter, 1.0 if step is None else step))
-    price = Price(math.inf)
-    return Plan(model, "reference", n, d, math.inf, delta, sparsity, sigma, signal, 0.0, tuple(steps), price)
+    assumed = (sparsity, sigma, signal, 0.0)
+    return Plan(model, "reference", n, d, math.inf, delta, *assumed, tuple(steps), Price(math.inf), rows_per_person)

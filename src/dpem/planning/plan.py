@@ -21,6 +21,7 @@ from dpem.planning.search import choose, estimate, one_thread, rough_error
 from dpem.planning.serial import rebuild, without_infinity
 from dpem.planning.simulate import Model, Problem
 from dpem.privacy import Price, largest_price
+from dpem.privacy.budget import unit
 from dpem.sources.progress import quiet
 
 MODELS: dict[str, Callable[[float], Model]] = {
@@ -44,7 +45,8 @@ class Plan:
 
     ``predicted_error`` is the mean of ‖β̂ − β‖ over rehearsals on invented data that follow the assumptions,
     ``interval`` holds the middle 80 % of them. ``detectable`` is the smallest coefficient that the fit finds as often
-    as not. A wrong assumption costs accuracy, never privacy.
+    as not. A wrong assumption costs accuracy, never privacy. ``rows_per_person`` is how many rows of one person are
+    protected together; the prediction takes all rows for independent.
     """
 
     model: str
@@ -59,6 +61,7 @@ class Plan:
     missing: float
     steps: tuple[Step | PaperEM | ReferenceEM, ...]
     price: Price
+    rows_per_person: int = 1
     needs_start: bool = False
     predicted_error: float | None = None
     interval: tuple[float, float] | None = None
@@ -94,6 +97,8 @@ class Plan:
             raise ValueError(f"{where}.method must be one of {', '.join(METHODS)}")
         if made.sparsity is not None and made.sparsity > made.d:
             raise ValueError(f"{where}.sparsity must be at most the number of columns")
+        if made.rows_per_person > made.n:
+            raise ValueError(f"{where}.rows_per_person must be at most the number of rows")
         if made.interval is not None and not made.interval[0] <= made.interval[1]:
             raise ValueError(f"{where}.interval must be in increasing order")
         return made
@@ -106,6 +111,8 @@ class Plan:
             f"  assumed     sigma = {self.sigma:g}, signal = {self.signal:g}"
             + (f", missing = {self.missing:.0%}" if self.model == "missing-regression" else ""),
         ]
+        if self.rows_per_person > 1:
+            lines.insert(2, f"  protects    {unit(self.rows_per_person)}")
         lines += [f"  {part:<10}  {text}" for part, text in map(_describe, self.steps)]
         if self.predicted_error is not None and self.interval is not None:
             low, high = self.interval
@@ -153,13 +160,15 @@ def plan(
     fixed: tuple[tuple[str, float], ...] = (),
     trim: bool = False,
     spent: float = 0.0,
+    rows_per_person: int = 1,
 ) -> Plan:
     """Choose the settings of a tight fit from public numbers alone, and predict its error. No data are read.
 
     ``start_distance`` says how far a given start may be from the truth; None means that no start is given. ``fixed``
     pins knobs (names and values of :class:`~dpem.planning.candidates.Knobs`) that the search would otherwise choose.
     ``trim`` drops small coefficients at the end (``sparsity`` is then the most there may be); ``spent`` is the part
-    of ρ already paid, for σ. The same question gives the same plan.
+    of ρ already paid, for σ. ``rows_per_person`` is the most rows that one person has: noise grows in proportion to it.
+    The same question gives the same plan.
 
     >>> p = plan("gaussian-mixture", n=4000, d=1000, epsilon=0.5, delta=1e-4, sparsity=10, sigma=0.5)
     >>> p.feasible, p.predicted_error < 0.06
@@ -167,11 +176,11 @@ def plan(
     """
     model = arguments.one_of("model", model, tuple(MODELS))
     epsilon, delta = arguments.privacy_parameters(epsilon, delta)
-    d = arguments.count("d", d)
+    n, d = arguments.count("n", n), arguments.count("d", d)
     missing = arguments.fraction("missing", missing)
     return _chosen(
         model,
-        arguments.count("n", n),
+        n,
         d,
         epsilon,
         delta,
@@ -183,6 +192,7 @@ def plan(
         fixed,
         trim,
         arguments.optional_distance("spent", spent) or 0.0,
+        arguments.rows_per_person(rows_per_person, n),
     )
 
 
@@ -201,14 +211,17 @@ def _chosen(
     fixed: tuple[tuple[str, float], ...],
     trim: bool,
     spent: float,
+    rows_per_person: int,
 ) -> Plan:
-    problem = Problem(MODELS[model](sigma), n, d, sparsity or d, signal, missing, start_distance)
+    problem = Problem(
+        MODELS[model](sigma), n, d, sparsity or d, signal, missing, start_distance, rows_per_person=rows_per_person
+    )
     private_start = model != "missing-regression" and start_distance is None
     sparse = sparsity is not None and sparsity < d
     price = largest_price(epsilon, delta, gaussian=not sparse and spent == 0)
     rho = price.rho - spent
     pipeline = Pipeline(problem, private_start, sparse, fixed)
-    draft = Plan(model, "tight", n, d, epsilon, delta, sparsity, sigma, signal, missing, (), price)
+    draft = Plan(model, "tight", n, d, epsilon, delta, sparsity, sigma, signal, missing, (), price, rows_per_person)
     with one_thread(), quiet():
         stand_in = _narrowed(pipeline)
         knobs = choose(stand_in, rho)
@@ -234,7 +247,8 @@ def _narrowed(pipeline: Pipeline) -> Pipeline:
     """A wide dense problem as a narrower one with the same error.
 
     Dense contributions are σ√d long and d numbers are released, so the norm of the noise grows as d and the sampling
-    error as √d: with f times fewer columns and f times fewer rows both stay what they were.
+    error as √d: with f times fewer columns and f times fewer rows both stay what they were, at the same number of rows
+    per person.
     """
     p = pipeline.problem
     if pipeline.sparse or p.d <= WIDEST_DENSE:

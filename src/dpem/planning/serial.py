@@ -30,7 +30,9 @@ _COUNT: _Range = (lambda v: v >= 1, "at least 1")
 
 #: Ranges by the name of a field, the same wherever the name occurs.
 RANGES: dict[str, _Range] = {
-    **dict.fromkeys(("n", "d", "s", "k", "n_iter", "n_rows", "sparsity", "max_sparsity", "count"), _COUNT),
+    **dict.fromkeys(
+        ("n", "d", "s", "k", "n_iter", "n_rows", "sparsity", "max_sparsity", "count", "rows_per_person"), _COUNT
+    ),
     **dict.fromkeys(("sigma", "signal", "radius", "step", "step_size", "T", "entry", "clip", "bracket"), _POSITIVE),
     **dict.fromkeys(("epsilon", "residual"), _POSITIVE_OR_INF),
     **dict.fromkeys(("rho", "sensitivity", "predicted_error", "interval", "detectable"), _FROM_ZERO_OR_INF),

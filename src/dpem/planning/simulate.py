@@ -46,6 +46,7 @@ class Problem:
     missing: float = 0.0
     start_distance: float | None = None
     final: bool = False  # the estimate of the chosen plan, worth longer tables
+    rows_per_person: int = 1
 
     @property
     def rows(self) -> int:
@@ -123,7 +124,8 @@ class RehearsalCurator(Curator):
     """A curator of invented rows that stands for a table of n rows and d columns: noise as for the real one."""
 
     def __init__(self, source: ArraySource, problem: Problem, seed: int) -> None:
-        super().__init__(source, Account(math.inf, 0.5), SeededNoise(seed + 1))
+        noise = SeededNoise(seed + 1)
+        super().__init__(source, Account(math.inf, 0.5), noise, rows_per_person=problem.rows_per_person)
         self._problem = problem
         self._rng = np.random.default_rng(seed + 2)
 

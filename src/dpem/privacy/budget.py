@@ -9,6 +9,10 @@ kept below a limit fixed in advance are ρ-zCDP however the next price is chosen
 and ρ-zCDP converts (:mod:`dpem.privacy.accounting`). ∎ Accepting what *any* of several theorems covers would not do:
 which theorem covers the end could depend on answers, and only (ε, kδ) would follow for k theorems.
 
+A total counts one unit: the up to m rows that one person has. A fit that protects at least as many rows together is
+(ε, δ)-private for that unit too, since neighbours that differ in fewer rows are among its neighbours; a fit that
+protects fewer is refused.
+
 A fit that was charged and never answered has released no more than it was charged for, so charges are never taken
 back.
 """
@@ -18,8 +22,8 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
-from numbers import Real
+from dataclasses import dataclass, field
+from numbers import Integral, Real
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
@@ -32,12 +36,30 @@ SLACK = 1 + 1e-9
 
 
 class BudgetExceeded(RuntimeError):
-    """A fit asked for more than its budget has left. Nothing was computed and nothing was spent."""
+    """A fit asked for more than its budget has left, or protects fewer rows of a person than the budget counts. Nothing
+    was computed and nothing was spent.
+    """
+
+
+def checked_rows_per_person(name: str, value: Any) -> int:
+    """The most rows that one person has, or a refusal that names the argument."""
+    if not isinstance(value, Integral) or isinstance(value, bool) or int(value) < 1:
+        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}.")
+    return int(value)
+
+
+def unit(rows_per_person: int) -> str:
+    """What a promise is about.
+
+    >>> unit(1), unit(5)
+    ('one row', 'one person with up to 5 rows')
+    """
+    return "one row" if rows_per_person == 1 else f"one person with up to {rows_per_person} rows"
 
 
 @dataclass(frozen=True)
 class Charge:
-    """What one fit was charged: it is (ε, δ)-private and costs ``price``.
+    """What one fit was charged: it is (ε, δ)-private for up to ``rows_per_person`` rows and costs ``price``.
 
     ``close`` says how the fit ended. As a context manager it does so by itself: ``"failed"`` if the block raises, else
     ``"answered"``. Either way the charge stays. A :class:`Budget` keeps no record of it, a ledger does.
@@ -46,8 +68,10 @@ class Charge:
     epsilon: float
     delta: float
     price: Price
+    rows_per_person: int = field(default=1, kw_only=True)
 
     def __post_init__(self) -> None:
+        checked_rows_per_person("rows_per_person of a charge", self.rows_per_person)
         if not (self.epsilon > 0 and 0 < self.delta < 1 and self.price.rho > 0):
             raise ValueError("a charge needs epsilon > 0, 0 < delta < 1 and a positive price.")
 
@@ -67,19 +91,21 @@ class Charge:
 
 @dataclass(frozen=True)
 class Total:
-    """A total (ε, δ), and what charges come to under it; see the module's lemma."""
+    """A total (ε, δ) of one unit, and what charges come to under it; see the module's lemma."""
 
     epsilon: float
     delta: float
+    rows_per_person: int = 1
 
     @classmethod
-    def checked(cls, owner: str, epsilon: Any, delta: Any) -> Total:
+    def checked(cls, owner: str, epsilon: Any, delta: Any, rows_per_person: Any) -> Total:
         """A total from what a user gave, or a refusal that names whose total it is."""
         if not isinstance(epsilon, Real) or isinstance(epsilon, bool) or not float(epsilon) > 0:
             raise ValueError(f"epsilon of a {owner} must be positive, got {epsilon!r}.")
         if not isinstance(delta, Real) or isinstance(delta, bool) or not 0 < float(delta) < 1:
             raise ValueError(f"delta of a {owner} must lie strictly between 0 and 1, got {delta!r}.")
-        return cls(float(epsilon), float(delta))
+        rows = checked_rows_per_person(f"rows_per_person of a {owner}", rows_per_person)
+        return cls(float(epsilon), float(delta), rows)
 
     def fits(self, charges: Sequence[Charge]) -> bool:
         """Whether the charges are covered: one alone by its own (ε, δ), several by their prices in zCDP."""
@@ -119,7 +145,13 @@ class Total:
         return 0.0
 
     def admit(self, charges: Sequence[Charge], new: Charge, owner: str) -> None:
-        """Raise :class:`BudgetExceeded` unless ``new`` fits beside ``charges``."""
+        """Raise :class:`BudgetExceeded` unless ``new`` protects the total's unit and fits beside ``charges``."""
+        if new.rows_per_person < self.rows_per_person:
+            raise BudgetExceeded(
+                f"this fit protects {unit(new.rows_per_person)}, but the {owner} epsilon={self.epsilon:.6g}, "
+                f"delta={self.delta:.3g} counts {unit(self.rows_per_person)}: rows_per_person must be at least "
+                f"{self.rows_per_person}. Nothing was computed."
+            )
         if self.fits([*charges, new]):
             return
         raise BudgetExceeded(
@@ -146,23 +178,37 @@ class Budget:
     Composition: zCDP prices add up, and their sum is converted at the total's δ, so that two fits at half of ε cost
     less than the whole. This holds also if a fit is chosen in the light of earlier answers.
 
+    ``rows_per_person`` is the most rows that one person has. The total is then about all rows of a person together, and
+    a fit whose own ``rows_per_person`` is smaller is refused.
+
     >>> budget = Budget(epsilon=1.0, delta=1e-4)
     >>> charge = budget.debit(0.5, 1e-5, Price(0.005))
     >>> budget.spent_epsilon <= 0.5
     True
     """
 
-    def __init__(self, epsilon: float, delta: float) -> None:
-        self._total = Total.checked("Budget", epsilon, delta)
+    def __init__(self, epsilon: float, delta: float, rows_per_person: int = 1) -> None:
+        self._total = Total.checked("Budget", epsilon, delta, rows_per_person)
         self.epsilon, self.delta = self._total.epsilon, self._total.delta
+        self.rows_per_person = self._total.rows_per_person
         self._charges: list[Charge] = []
         self._lock = threading.Lock()
 
-    def debit(self, epsilon: float, delta: float, price: Price, *, purpose: str = "", digest: str = "") -> Charge:
-        """Charge one fit that is (ε, δ)-private and costs ``price``, or raise :class:`BudgetExceeded` and charge
-        nothing. ``purpose`` and ``digest`` are for a ledger; a budget does not keep them.
+    def debit(
+        self,
+        epsilon: float,
+        delta: float,
+        price: Price,
+        *,
+        purpose: str = "",
+        digest: str = "",
+        rows_per_person: int = 1,
+    ) -> Charge:
+        """Charge one fit that is (ε, δ)-private for up to ``rows_per_person`` rows and costs ``price``, or raise
+        :class:`BudgetExceeded` and charge nothing. ``purpose`` and ``digest`` are for a ledger; a budget does not keep
+        them.
         """
-        charge = Charge(epsilon, delta, price)
+        charge = Charge(epsilon, delta, price, rows_per_person=rows_per_person)
         with self._lock:
             self._total.admit(self._charges, charge, "budget")
             self._charges.append(charge)
@@ -181,7 +227,8 @@ class Budget:
 
     def __repr__(self) -> str:
         spent = f"spent={self.spent_epsilon:.4g} in {self.n_charges} fit(s)"
-        return f"Budget(epsilon={self.epsilon:g}, delta={self.delta:g}, {spent})"
+        counts = "" if self.rows_per_person == 1 else f"rows_per_person={self.rows_per_person}, "
+        return f"Budget(epsilon={self.epsilon:g}, delta={self.delta:g}, {counts}{spent})"
 
     def __copy__(self) -> Budget:
         return self

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dpem.privacy import mechanisms
 from dpem.privacy.accounting import Price, total
-from dpem.privacy.budget import BudgetExceeded
+from dpem.privacy.budget import BudgetExceeded, checked_rows_per_person
 from dpem.privacy.noise import Noise
 from dpem.query import FloatArray, Query
 from dpem.sources import Source
@@ -25,8 +25,8 @@ from dpem.sources import Source
 class Release:
     """What was asked and what it cost. Never the answer.
 
-    ``sensitivity`` is of the mean over ``n_rows`` rows, ``scale`` the noise's scale in the same unit; ``batch`` names
-    the disjoint batch it was asked of, or None for the whole table.
+    ``sensitivity`` is of the mean over ``n_rows`` rows when all rows of a person are replaced, ``scale`` the noise's
+    scale in the same unit; ``batch`` names the disjoint batch it was asked of, or None for the whole table.
     """
 
     question: str
@@ -41,12 +41,12 @@ class Release:
 class Account:
     """The price limit of one fit and what has been released under it.
 
-    *Lemma.* If every release passes :meth:`charge`, all of them together are (ε, δ)-DP for replace-one neighbours,
-    also if a question and its price are chosen after seeing earlier answers. *Proof.* Releases of the whole table
-    compose adaptively, prices add, and a limit on the sum fixed in advance holds whatever is asked next (zCDP: Feldman
-    & Zrnic 2021; Gaussian: Smith & Thakurta 2022). A record is in one batch, so of the batches
-    only one differs between neighbours, and given the others' releases its own compose adaptively too: the price is
-    the largest batch's. The total is converted by :class:`Price` and never exceeds (ε, δ). ∎
+    *Lemma.* If every release passes :meth:`charge`, all of them together are (ε, δ)-DP for neighbours that differ in
+    the rows of one person, as many as the curators of this account count (one by default), also if a question and its
+    price are chosen after seeing earlier answers. *Proof.* Releases of the whole table compose adaptively, prices add,
+    and a limit on the sum fixed in advance holds whatever is asked next (zCDP: Feldman & Zrnic 2021; Gaussian: Smith &
+    Thakurta 2022). The batches together cost no more than the dearest (:func:`total_price`). The total is converted
+    by :class:`Price` and never exceeds (ε, δ). ∎
 
     ``gaussian`` says beforehand that only Gaussian noise will be asked for; then the exact Gaussian curve is used, and
     other noise is refused. (Deciding afterwards which curve applies would let answers decide it.) ``rho`` is what a
@@ -75,7 +75,16 @@ class Account:
 
 
 def total_price(releases: list[Release]) -> Price:
-    """Prices of the whole table's releases, plus the dearest batch's."""
+    """Prices of the whole table's releases, plus the dearest batch's.
+
+    *Lemma.* If a person has at most m rows, in whichever batches, the releases of all batches together cost them no
+    more than ρ = max_b ρ_b. *Proof.* Let m_b of the rows be in batch b, Σ m_b ≤ m. Between neighbours that differ in
+    them, what batch b's noise is added to moves by at most m_b/m of the sensitivity that was priced, which is m times
+    a single row's, rounding included (:meth:`Curator.sensitivity`). Every price is quadratic in the sensitivity
+    (Δ²/(2τ²), kλ²/(2b²), 2.5·s(λ/b)²), so batch b costs them at most ρ_b·(m_b/m)². Given the earlier answers the
+    batches compose, and Σ ρ_b·(m_b/m)² ≤ ρ·Σ m_b/m ≤ ρ, as no m_b/m exceeds 1. Of Gaussian noise the same holds for
+    μ² = 2ρ. For m = 1 this says that a row pays in its own batch only. ∎
+    """
     whole = total(r.price for r in releases if r.batch is None)
     batches = {r.batch for r in releases if r.batch is not None}
     each = [total(r.price for r in releases if r.batch == b) for b in batches]
@@ -87,6 +96,8 @@ def total_price(releases: list[Release]) -> Price:
 class Curator:
     """Answers bounded questions about a source with noise, within an account.
 
+    ``rows_per_person`` is the most rows that one person has: all of them are protected together.
+
     >>> from dpem.models import GaussianMixture
     >>> from dpem.privacy.noise import PrivateNoise
     >>> from dpem.sources import ArraySource
@@ -97,8 +108,11 @@ class Curator:
     ((3,), 0.01)
     """
 
-    def __init__(self, source: Source, account: Account, noise: Noise, batch: int | None = None) -> None:
+    def __init__(
+        self, source: Source, account: Account, noise: Noise, batch: int | None = None, *, rows_per_person: int = 1
+    ) -> None:
         self._source, self._account, self._noise, self._batch = source, account, noise, batch
+        self._rows_per_person = checked_rows_per_person("rows_per_person", rows_per_person)
 
     @property
     def n_rows(self) -> int:
@@ -107,6 +121,10 @@ class Curator:
     @property
     def n_features(self) -> int:
         return self._source.n_features
+
+    @property
+    def rows_per_person(self) -> int:
+        return self._rows_per_person
 
     @property
     def account(self) -> Account:
@@ -119,15 +137,27 @@ class Curator:
         if self._account.parts not in (None, parts):
             raise ValueError("a table can be split in one way only: batches of two splits overlap.")
         self._account.parts = parts
-        return [Curator(part, self._account, self._noise, batch=t) for t, part in enumerate(self._source.split(parts))]
+        return [
+            Curator(part, self._account, self._noise, batch=t, rows_per_person=self.rows_per_person)
+            for t, part in enumerate(self._source.split(parts))
+        ]
 
     def sensitivity(self, query: Query, norm: str) -> float:
-        """Replace-one sensitivity of the *mean*, floating-point slack included; ``norm`` is "linf" or "l2"."""
+        """Sensitivity of the *mean* to replacing a person's rows, floating-point slack included; ``norm`` is "linf" or
+        "l2".
+
+        *Lemma.* Replacing up to m rows moves the computed mean, rounding included, by at most m times what replacing
+        one does. *Proof.* Replace them one after another. Each step leads from a table to a replace-one neighbour of
+        the same length, and moves the mean by at most (change + slack·size)/n, whatever the other rows hold; the
+        triangle inequality adds m such steps. ∎ The same proof holds for all that is computed from the mean before
+        noise is added, so the rounding of scores is multiplied by m as well.
+        """
         bound = query.bound
         change, size = (bound.linf, bound.size_linf) if norm == "linf" else (bound.l2, bound.size_l2)
         if math.isinf(change):
             return math.inf
-        return (change + self._source.slack(query) * size) / self.n_rows * (1 + 4 * float(np.finfo(float).eps))
+        one = (change + self._source.slack(query) * size) / self.n_rows * (1 + 4 * float(np.finfo(float).eps))
+        return self.rows_per_person * one
 
     def noise_scale(self, query: Query, rho: float) -> float:
         """Standard deviation of the noise :meth:`measure` would add. Public: it depends on no record."""
@@ -152,7 +182,7 @@ class Curator:
         scale = 0.0 if math.isinf(rho) else mechanisms.top_k_scale(k, sensitivity, rho)
         self._debit(query, f"Gumbel top-{k}", Price(rho), sensitivity, scale)
         v = offset + step * self._mean(query)
-        magnitude = _magnitude(query, offset, step)
+        magnitude = self.rows_per_person * _magnitude(query, offset, step)
         return mechanisms.noisy_top_k(self._noise, v, k, sensitivity, Price(rho), magnitude)
 
     def peel(
@@ -161,7 +191,7 @@ class Curator:
         """NoisyHT of offset + step·mean with Laplace noise of the given scale, at the price that scale has for this
         query's bound (and for the rounding of the product and the sum).
         """
-        rounding = 2 * float(np.finfo(float).eps) * _magnitude(query, offset, step)
+        rounding = self.rows_per_person * 2 * float(np.finfo(float).eps) * _magnitude(query, offset, step)
         sensitivity = abs(step) * self.sensitivity(query, "linf") + rounding
         price = mechanisms.peeling_price(s, sensitivity, scale)
         self._debit(query, f"Laplace peeling, {s} of {self.n_features}", price, sensitivity, scale)

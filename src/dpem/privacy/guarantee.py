@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dpem.privacy.accounting import total
+from dpem.privacy.budget import unit
 from dpem.privacy.curator import Release, total_price
 
 
@@ -14,7 +16,8 @@ from dpem.privacy.curator import Release, total_price
 class Guarantee:
     """What was promised about every record, and by what means.
 
-    ``private`` is False for seeded noise and for epsilon = inf, whatever ε says.
+    ``unit`` is "one row", or "one person with up to 5 rows" where ``rows_per_person`` was 5. ``private`` is False for
+    seeded noise and for epsilon = inf, whatever ε says.
     """
 
     epsilon: float
@@ -25,14 +28,24 @@ class Guarantee:
     private: bool
     version: str
 
+    @property
+    def rows_per_person(self) -> int:
+        """How many rows of one person the unit covers."""
+        several = re.fullmatch(r"one person with up to ([1-9]\d{0,17}) rows", self.unit)
+        rows = int(several.group(1)) if several else 1
+        if self.unit != unit(rows):
+            raise ValueError("unit of a guarantee must be one row, or one person with up to so many rows.")
+        return rows
+
     def __str__(self) -> str:
         if math.isinf(self.epsilon):
             return "No privacy guarantee: this is the non-private reference fit (epsilon = inf)."
+        their = "its" if self.unit == unit(1) else "their"
         answers = "1 noisy answer" if len(self.mechanisms) == 1 else f"{len(self.mechanisms)} noisy answers"
         text = (
             f"({self.epsilon:g}, {self.delta:g})-differentially private: whoever sees the fitted model cannot tell, "
             f"beyond a factor of e^{self.epsilon:g} in probability and an exception of probability {self.delta:g}, "
-            f"whether any {self.unit} was in the table or another in its place "
+            f"whether any {self.unit} was in the table or another in {their} place "
             f"({self.neighbours} neighbours; {answers}; dpem {self.version})."
         )
         if not self.private:
@@ -45,6 +58,9 @@ def together(guarantees: Sequence[Guarantee]) -> Guarantee:
 
     ε's add, and δ's; or the prices add in zCDP and are converted at the added δ. Both hold for releases whose ε, δ and
     prices were fixed beforehand, so the smaller ε is stated; fits chosen after earlier answers share a Budget.
+
+    Where the units differ, the smallest is stated: it is what all of them promise. *Proof.* Neighbours that differ in
+    up to m rows of a person are among those that differ in more, so a promise about more rows holds for m too. ∎
 
     >>> alone = Guarantee(0.5, 1e-5, "replace-one", "one row", (), True, "0")
     >>> together([alone, alone]).epsilon
@@ -62,4 +78,5 @@ def together(guarantees: Sequence[Guarantee]) -> Guarantee:
             epsilon = min(epsilon, price.epsilon(delta))
     first = guarantees[0]
     private = all(guarantee.private for guarantee in guarantees)
-    return Guarantee(epsilon, delta, first.neighbours, first.unit, releases, private, first.version)
+    least = unit(min(guarantee.rows_per_person for guarantee in guarantees))
+    return Guarantee(epsilon, delta, first.neighbours, least, releases, private, first.version)

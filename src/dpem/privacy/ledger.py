@@ -16,7 +16,7 @@ import json
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -25,7 +25,7 @@ from sqlalchemy.engine import Connection, Row
 
 from dpem._version import __version__
 from dpem.privacy.accounting import Price
-from dpem.privacy.budget import Charge, Total
+from dpem.privacy.budget import Charge, Total, checked_rows_per_person
 from dpem.privacy.ledger_schema import LONGEST, LedgerError, Store, datasets, debits, outcomes
 
 #: The outcome of a debit whose fit has not said how it ended.
@@ -42,6 +42,7 @@ class Debit:
     delta: float
     rho: float
     gaussian: bool
+    rows_per_person: int
     purpose: str
     digest: str
     version: str
@@ -56,6 +57,7 @@ class DatasetState:
     name: str
     epsilon: float
     delta: float
+    rows_per_person: int
     spent_epsilon: float
     left: float
     n_charges: int
@@ -126,12 +128,13 @@ class Ledger:
         """This ledger, bound to a dataset."""
         return Ledger(self._store.url_with_password, name)
 
-    def open(self, dataset: str, epsilon: float, delta: float) -> Ledger:
+    def open(self, dataset: str, epsilon: float, delta: float, *, rows_per_person: int = 1) -> Ledger:
         """Open a dataset with its total, once and for all, and return the ledger bound to it.
 
-        A ledger that is not there yet is created.
+        ``rows_per_person`` is the most rows of the dataset that one person has. The total is about all of them
+        together, and a fit that protects fewer is refused. A ledger that is not there yet is created.
         """
-        name, total = _text("dataset", dataset), Total.checked("dataset", epsilon, delta)
+        name, total = _text("dataset", dataset), Total.checked("dataset", epsilon, delta, rows_per_person)
         if math.isinf(total.epsilon):
             raise ValueError("epsilon of a dataset must be finite, got inf.")
         with self._store.making() as connection:
@@ -141,18 +144,29 @@ class Ledger:
                     f"dataset {name!r} is open already, with epsilon={known.epsilon:g} and delta={known.delta:g}: "
                     "a total is set once."
                 )
-            row = {"name": name, "epsilon": total.epsilon, "delta": total.delta}
+            row = {"name": name, **asdict(total)}
             connection.execute(sa.insert(datasets).values(**row, version=__version__, time=_now()))
         return self.dataset(name)
 
-    def debit(self, epsilon: float, delta: float, price: Price, *, purpose: str = "", digest: str = "") -> LedgerCharge:
-        """Charge one fit that is (ε, δ)-private and costs ``price``, or raise :class:`~dpem.BudgetExceeded` and charge
-        nothing. When this returns, the debit is on disk.
+    def debit(
+        self,
+        epsilon: float,
+        delta: float,
+        price: Price,
+        *,
+        purpose: str = "",
+        digest: str = "",
+        rows_per_person: int = 1,
+    ) -> LedgerCharge:
+        """Charge one fit that is (ε, δ)-private for up to ``rows_per_person`` rows and costs ``price``, or raise
+        :class:`~dpem.BudgetExceeded` and charge nothing. When this returns, the debit is on disk.
         """
         name = self._name(None)
         price = Price(float(price.rho), bool(price.gaussian))
-        charge = Charge(float(epsilon), float(delta), price)
+        rows = checked_rows_per_person("rows_per_person", rows_per_person)
+        charge = Charge(float(epsilon), float(delta), price, rows_per_person=rows)
         row = {"epsilon": charge.epsilon, "delta": charge.delta, "rho": price.rho, "gaussian": price.gaussian}
+        row["rows_per_person"] = rows
         said = {"purpose": _text("purpose", purpose, empty=True), "digest": _text("digest", digest, empty=True)}
         with self._store.writing(name) as connection:
             total, _ = self._total(connection, name)
@@ -161,7 +175,7 @@ class Ledger:
             values = {"dataset": name, "number": len(charges) + 1, **row, **said}
             append = sa.insert(debits).values(**values, version=__version__, time=_now()).returning(debits.c.id)
             number = connection.execute(append).scalar_one()
-        return LedgerCharge(charge.epsilon, charge.delta, price, number, self)
+        return LedgerCharge(charge.epsilon, charge.delta, price, number, self, rows_per_person=rows)
 
     def history(self, dataset: str | None = None) -> list[Debit]:
         """Every debit of a dataset, oldest first. An outcome is ``"answered"``, ``"failed"`` or ``"no answer"``."""
@@ -219,13 +233,20 @@ class Ledger:
             raise LedgerError(
                 f"dataset {name!r} is not open in this ledger: Ledger.open(name, epsilon, delta) opens it."
             )
-        return Total(row.epsilon, row.delta), datetime.fromisoformat(row.time)
+        try:
+            total = Total.checked("dataset", row.epsilon, row.delta, row.rows_per_person)
+            return total, datetime.fromisoformat(row.time)
+        except (TypeError, ValueError):
+            raise LedgerError(f"the total of dataset {name!r} is not as it was written: restore a backup.") from None
 
     def _charges(self, connection: Connection, name: str) -> list[Charge]:
         """What was charged to a dataset, in order. A gap in the numbers is a row that somebody has removed."""
         rows = connection.execute(sa.select(debits).where(debits.c.dataset == name).order_by(debits.c.number)).all()
         try:
-            charges = [Charge(row.epsilon, row.delta, Price(row.rho, row.gaussian)) for row in rows]
+            charges = [
+                Charge(row.epsilon, row.delta, Price(row.rho, row.gaussian), rows_per_person=row.rows_per_person)
+                for row in rows
+            ]
         except (TypeError, ValueError):
             charges = []
         if [row.number for row in rows] != list(range(1, len(charges) + 1)):
@@ -262,8 +283,10 @@ def digest(document: Mapping[str, Any]) -> str:
 
 
 def _state(name: str, total: Total, opened: datetime, charges: Sequence[Charge]) -> DatasetState:
-    left = total.left(charges, total.delta)
-    return DatasetState(name, total.epsilon, total.delta, total.spent(charges), left, len(charges), opened)
+    spent, left = total.spent(charges), total.left(charges, total.delta)
+    return DatasetState(
+        name, total.epsilon, total.delta, total.rows_per_person, spent, left, n_charges=len(charges), opened=opened
+    )
 
 
 def _debit(row: Row[Any]) -> Debit:

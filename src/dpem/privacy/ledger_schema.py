@@ -30,7 +30,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 #: The format of the tables; a ledger of another format is refused.
-FORMAT = 1
+FORMAT = 2
 #: Seconds to wait for another process that is writing, and for a server that does not answer.
 PATIENCE = 30.0
 #: Longest name of a dataset, and longest purpose, in characters.
@@ -48,9 +48,10 @@ datasets = sa.Table(
     sa.Column("name", sa.String(LONGEST), primary_key=True),
     sa.Column("epsilon", sa.Double, nullable=False),
     sa.Column("delta", sa.Double, nullable=False),
+    sa.Column("rows_per_person", sa.Integer, nullable=False),
     sa.Column("version", sa.String(100), nullable=False),
     sa.Column("time", sa.String(40), nullable=False),
-    sa.CheckConstraint("epsilon > 0 AND delta > 0 AND delta < 1"),
+    sa.CheckConstraint("epsilon > 0 AND delta > 0 AND delta < 1 AND rows_per_person > 0"),
 )
 
 debits = sa.Table(
@@ -63,12 +64,13 @@ debits = sa.Table(
     sa.Column("delta", sa.Double, nullable=False),
     sa.Column("rho", sa.Double, nullable=False),
     sa.Column("gaussian", sa.Boolean, nullable=False),
+    sa.Column("rows_per_person", sa.Integer, nullable=False),
     sa.Column("purpose", sa.String(LONGEST), nullable=False),
     sa.Column("digest", sa.String(LONGEST), nullable=False),
     sa.Column("version", sa.String(100), nullable=False),
     sa.Column("time", sa.String(40), nullable=False),
     sa.UniqueConstraint("dataset", "number"),
-    sa.CheckConstraint("epsilon > 0 AND delta > 0 AND delta < 1 AND rho > 0"),
+    sa.CheckConstraint("epsilon > 0 AND delta > 0 AND delta < 1 AND rho > 0 AND rows_per_person > 0"),
     sqlite_autoincrement=True,
 )
 

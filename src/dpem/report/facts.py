@@ -48,9 +48,34 @@ class Setting(NamedTuple):
     origin: str
 
 
+class Unit(NamedTuple):
+    """Words about the rows that the guarantee protects together."""
+
+    taken: str
+    others: str
+    these: str
+    differs: str
+    pays: str
+
+
+def unit_in_words(model: PrivateEM) -> Unit:
+    """What is replaced between neighbours, in the forms that sentences need."""
+    rows = model.plan_.rows_per_person
+    if rows == 1:
+        pays = "a row is in one of them and pays there only"
+        return Unit("any one row of the table", "another in its", "this one", "one row", pays)
+    return Unit(
+        f"the rows of any one person, up to {rows:,},",
+        "others in their",
+        "these",
+        f"the rows of one person, at most {rows:,}",
+        "a person’s rows may be in several of them, and pay together at most what they would in the dearest alone",
+    )
+
+
 def questions(model: PrivateEM) -> list[Question]:
-    """Everything asked, with its part of ρ. Batches are disjoint, so each is weighed against the dearest: a row pays in
-    one batch only.
+    """Everything asked, with its part of ρ. Batches are disjoint, so each is weighed against the dearest: all batches
+    together cost one person no more (:func:`dpem.privacy.total_price`).
     """
     releases = list(model.releases_)
     whole = total_price(releases).rho
@@ -59,7 +84,7 @@ def questions(model: PrivateEM) -> list[Question]:
 
 
 def bill(asked: list[Question]) -> list[Question]:
-    """What one row pays at most: every question about the whole table, and those of the dearest batch."""
+    """What one person pays at most: every question about the whole table, and those of the dearest batch."""
     batches = {q.release.batch for q in asked if q.release.batch is not None}
     cost = {b: math.fsum(q.share for q in asked if q.release.batch == b) for b in batches}
     dearest = max(cost, key=lambda b: (round(cost[b], 9), -b)) if cost else None
@@ -119,6 +144,7 @@ def settings(model: PrivateEM) -> list[Setting]:
         Setting("columns d", plan.d, PUBLIC),
         Setting("ε", plan.epsilon, GIVEN),
         Setting("δ", plan.delta, GIVEN),
+        Setting("rows that one person may have", plan.rows_per_person, DEFAULT if plan.rows_per_person == 1 else GIVEN),
         Setting("coefficients that may be non-zero", size, DEFAULT if model.sparsity is None else GIVEN),
         Setting("noise level σ of the model", model.sigma_, GIVEN if model.sigma is not None else _asked(model)),
         Setting("assumed length of β", plan.signal, DEFAULT if plan.signal == 1.0 else GIVEN),

@@ -40,6 +40,8 @@ def render(model: PrivateEM, scaler: DPStandardScaler | None = None) -> str:
         kinds = ", ".join(kind.__name__ for kind in _KINDS)
         raise ValueError(f"a report is made of a fitted {kinds}; got {type(model).__name__}.")
     check_is_fitted(model)
+    if scaler is not None and model.scaler_ not in (None, fingerprint(scaler)):
+        raise ValueError("scaler must be the one that the model was fitted behind; its file names another.")
     private = model.guarantee_.private
     name = MODELS[model.plan_.model]
     title = f"{name[0].upper()}{name[1:]} fitted {'under differential privacy' if private else 'WITHOUT privacy'}"

@@ -44,7 +44,8 @@ def verdict(model: PrivateEM) -> str:
     what = f"{kept:,} of {plan.d:,} coefficients" if kept < plan.d else f"all {plan.d:,} coefficients"
     sentence = f"A {facts.MODELS[plan.model]} was fitted to {plan.n:,} rows and {what} were released"
     if guarantee.private:
-        sentence += f"; any one row stays hidden within ε = {number(guarantee.epsilon)}, δ = {number(guarantee.delta)}"
+        promise = f"ε = {number(guarantee.epsilon)}, δ = {number(guarantee.delta)}"
+        sentence += f"; any {text(guarantee.unit)} stays hidden within {promise}"
     else:
         sentence += ", <strong>without privacy</strong>"
     if plan.predicted_error is not None:
@@ -71,19 +72,20 @@ def promise(model: PrivateEM) -> str:
     if math.isinf(guarantee.epsilon):
         return section("The guarantee", f"<blockquote>{text(guarantee)}</blockquote>")
     epsilon, delta = number(guarantee.epsilon, 4), number(guarantee.delta, 4)
+    unit = facts.unit_in_words(model)
     guess = facts.best_guess(guarantee.epsilon, guarantee.delta)
     return section(
         "The guarantee",
         "<h3>In plain words</h3>",
-        f"<p>Take any {text(guarantee.unit)} of the table and put another in its place. What this page shows, and "
+        f"<p>Take {unit.taken} and put {unit.others} place. What this page shows, and "
         f"everything else the fit published, would have come out almost as likely as it did: nothing becomes more than "
         f"{number(math.exp(guarantee.epsilon), 4)} times as likely (e<sup>ε</sup>), apart from an exception of "
-        f"probability {delta}. Someone who knows every other row, and has two candidates for this one, equally likely "
-        f"before, guesses right in at most {100 * guess:.1f} of 100 cases; a coin does in 50.</p>",
+        f"probability {delta}. Someone who knows every other row, and has two candidates for {unit.these}, equally "
+        f"likely before, guesses right in at most {100 * guess:.1f} of 100 cases; a coin does in 50.</p>",
         "<h3>In symbols</h3>",
         '<p class="formula">P(<i>M</i>(<i>D</i>) ∈ <i>S</i>) ≤ e<sup>ε</sup> · P(<i>M</i>(<i>D</i>′) ∈ <i>S</i>) + δ'
         f"<br>ε = {epsilon}, δ = {delta}</p>",
-        f"<p>for all tables <i>D</i> and <i>D</i>′ of the same length that differ in {text(guarantee.unit)} "
+        f"<p>for all tables <i>D</i> and <i>D</i>′ of the same length that differ in {unit.differs} "
         f"({text(guarantee.neighbours)} neighbours) and all sets <i>S</i> of outcomes of the fit <i>M</i>.</p>",
         f"<h3>The statement to publish</h3>\n<blockquote>{text(guarantee)}</blockquote>",
     )
@@ -91,16 +93,24 @@ def promise(model: PrivateEM) -> str:
 
 def scaled(model: PrivateEM, scaler: DPStandardScaler | None) -> str:
     """What was released before the fit, to scale its columns: it has a price of its own."""
+    heading = "The columns were scaled first"
     if scaler is None:
-        return ""
+        if model.scaler_ is None:
+            return ""
+        return section(
+            heading,
+            "<p>The centre and spread of every column were released before, by the scaler with the fingerprint "
+            f"<code>{text(model.scaler_)}</code>. That has a price of its own, which the guarantee above does not "
+            "count. Coefficients are in the scaled units, and new rows must be scaled with the same numbers.</p>",
+        )
     both = together([scaler.guarantee_, model.guarantee_])
+    whole = f"ε = {math.ceil(1e4 * both.epsilon) / 1e4:g} and δ = {number(both.delta, 4)} for {text(both.unit)}"
     apart = f"ε = {number(scaler.guarantee_.epsilon, 4)}, δ = {number(scaler.guarantee_.delta, 4)}"
     return section(
-        "The columns were scaled first",
+        heading,
         f"<p>The centre and spread of every column were released before, at {apart}, which the guarantee above does "
         f"not count. If both were fitted to the same rows, they are together (ε, δ)-differentially private with "
-        f"ε = {math.ceil(1e4 * both.epsilon) / 1e4:g} and δ = {number(both.delta, 4)}. Coefficients are in the scaled "
-        "units, and new rows must be scaled with the same numbers.</p>",
+        f"{whole}. Coefficients are in the scaled units, and new rows must be scaled with the same numbers.</p>",
     )
 
 
@@ -125,10 +135,8 @@ def asked(model: PrivateEM) -> str:
             f"Numbers refer to the table. "
         )
         if len(parts) < len(questions):
-            words += (
-                "The table was split into disjoint batches; a row is in one of them and pays there only, so the bar "
-                "shows one, the dearest. "
-            )
+            pays = facts.unit_in_words(model).pays
+            words += f"The table was split into disjoint batches; {pays}, so the bar shows the dearest. "
         if {part.kind for part in parts} == {"select", "measure"}:
             words += 'Two shades: <span class="key measure">values</span> <span class="key select">places only</span>.'
         figure = f"<figure>\n{price_bar(parts)}\n<figcaption>{words}</figcaption>\n</figure>"
@@ -252,9 +260,9 @@ def chosen(model: PrivateEM) -> str:
 
 def limits(model: PrivateEM) -> str:
     """What the guarantee does not cover."""
-    unit = text(model.guarantee_.unit)
+    unit, several = text(model.guarantee_.unit), "more" if model.plan_.rows_per_person > 1 else "several"
     points = [
-        f"<strong>A person with several rows.</strong> The unit is {unit}; whoever has more is protected less.",
+        f"<strong>A person with {several} rows.</strong> The unit is {unit}; whoever has more is protected less.",
         "<strong>What happened before the fit.</strong> Scaling, filtering, or choosing arguments by looking at the "
         "data is not covered, nor is a start or σ taken from them without paying.",
         "<strong>Other releases about the same rows.</strong> Other fits, tables and plots add to what is given away. "

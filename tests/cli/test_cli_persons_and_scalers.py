@@ -1,0 +1,186 @@
+"""--rows-per-person from a shell, and predictions that never meet a model in other units than its own."""
+
+import json
+import os
+
+import pandas as pd
+import pytest
+from running_dpem import LEDGER, N, charged, dpem
+
+from dpem import Ledger
+from dpem.estimators.persistence import fingerprint, load_model, save_model
+
+MIXTURE = ("fit", "gaussian-mixture", "patients.csv", "--sigma", "0.5")
+PRICE = ("--epsilon", "0.4", "--delta", "4e-4")
+PAID = (*PRICE, "--ledger", LEDGER)
+SCALE = ("scale", "patients.csv", "--bounds", "-5,5", *PRICE)
+
+pytestmark = pytest.mark.usefixtures("folder")
+
+
+@pytest.fixture
+def visits():
+    """A dataset whose total counts persons with up to three rows."""
+    opened = dpem("ledger", "open", "--ledger", LEDGER, "--dataset", "visits", "--epsilon", "2", "--delta", "1e-3",
+                  "--rows-per-person", "3")  # fmt: skip
+    assert opened.code == 0, opened.err
+    assert "Opened visits with epsilon = 2, delta = 0.001 for a person with up to 3 rows in sqlite:///" in opened.out
+
+
+def test_a_fit_and_a_scaler_protect_persons(visits):
+    told = ("--ledger", LEDGER, "--dataset", "visits", "--rows-per-person", "3")
+    scaled = dpem(*SCALE, *told)
+    assert scaled.code == 0, scaled.err
+    assert "any one person with up to 3 rows was in the table or" in " ".join(scaled.out.split())
+    done = dpem(*MIXTURE, *PRICE, *told, "--scaler", "scaler.json", "--report", "report.html", "--anyway")
+    assert done.code == 0, done.err
+    said = " ".join(done.out.split())
+    assert "any one person with up to 3 rows was in the table or another in their place" in said
+    assert "-differentially private for one person with up to 3 rows." in said
+    model = load_model("model.json")
+    assert model.rows_per_person == model.plan_.rows_per_person == model.guarantee_.rows_per_person == 3
+    with open("report.html", encoding="utf-8") as file:
+        assert "one person with up to 3 rows" in file.read()
+    assert [debit.rows_per_person for debit in Ledger(LEDGER).history("visits")] == [3, 3]
+    lines = dpem("ledger", "show", "--ledger", LEDGER).out.splitlines()
+    assert lines[0].split()[:4] == ["dataset", "epsilon", "delta", "rows/person"]
+    assert [line.split()[3] for line in lines[1:]] == ["1", "3"]
+    (state,) = dpem("ledger", "show", "--ledger", LEDGER, "--dataset", "visits", "--json").json["datasets"]
+    assert state["rows_per_person"] == 3
+    debits = dpem("ledger", "history", "--ledger", LEDGER, "--dataset", "visits", "--json").json["debits"]
+    assert [debit["rows_per_person"] for debit in debits] == [3, 3]
+
+
+@pytest.mark.parametrize("command", [(*MIXTURE, *PRICE), SCALE, (*MIXTURE, *PRICE, "--dry-run")])
+@pytest.mark.parametrize("rows", [(), ("--rows-per-person", "2")])
+def test_a_total_that_counts_more_rows_refuses_and_spends_nothing(visits, command, rows):
+    before = set(os.listdir())
+    done = dpem(*command, *rows, "--ledger", LEDGER, "--dataset", "visits")
+    assert done.code == 4
+    assert done.err.count("\n") == 1
+    assert "the dataset 'visits' with epsilon=2, delta=0.001 counts one person with up to 3 rows" in done.err
+    assert "--rows-per-person must be at least 3." in done.err
+    assert charged("visits") == 0
+    assert set(os.listdir()) == before
+
+
+@pytest.mark.parametrize("command", [MIXTURE + PRICE, SCALE, (*MIXTURE, *PRICE, "--dry-run")])
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ("0", "--rows-per-person must be a whole number of at least 1, got 0."),
+        ("-4", "--rows-per-person must be a whole number of at least 1, got -4."),
+        (str(N + 1), "--rows-per-person must be at most the number of rows (600), got 601."),
+        ("two", "Invalid value for '--rows-per-person'"),
+    ],
+)
+def test_what_is_no_count_is_refused_in_one_line(command, rows, words):
+    done = dpem(*command, "--rows-per-person", rows, "--ledger", LEDGER, "--dataset", "patients")
+    assert done.code == 2
+    assert words in done.err
+    assert done.err.count("\n") == 1
+    assert charged() == 0
+
+
+def test_a_plan_counts_them():
+    size = ("plan", "gaussian-mixture", "--n", "600", "--d", "3", "--delta", "1e-3", "--epsilon", "1", "--sigma", "0.5")
+    one, many = dpem(*size, "--json").json, dpem(*size, "--rows-per-person", "3", "--json").json
+    assert (one["rows_per_person"], many["rows_per_person"]) == (1, 3)
+    assert many["predicted_error"] > one["predicted_error"]
+    assert "protects    one person with up to 3 rows" in dpem(*size, "--rows-per-person", "3").out
+    refused = dpem(*size, "--rows-per-person", "601")
+    assert refused.code == 2
+    assert "--rows-per-person must be at most the number of rows (600), got 601." in refused.err
+
+
+def test_estimating_sigma_takes_more_rows_where_persons_have_several():
+    asked = ("fit", "gaussian-mixture", "patients.csv", "--epsilon", "8", "--delta", "1e-3", "--dry-run")
+    assert dpem(*asked).code == 0
+    refused = dpem(*asked, "--rows-per-person", "20")
+    assert refused.code == 7
+    assert "rows are needed at this epsilon, there are 600; give --sigma" in refused.err
+
+
+def test_json_of_open_and_a_ledger_for_nobody():
+    asked = ("ledger", "open", "--ledger", "sqlite:///new.db", "--dataset", "x", "--epsilon", "1", "--delta", "1e-4")
+    done = dpem(*asked, "--rows-per-person", "0")
+    assert done.code == 2
+    assert "rows-per-person of a dataset must be a whole number of at least 1, got 0." in done.err
+    assert not os.path.exists("new.db")
+    assert dpem(*asked, "--rows-per-person", "7", "--json").json["rows_per_person"] == 7
+
+
+# -------------------------------------------------------------------------------------------------------------- scalers
+
+
+@pytest.fixture
+def scaled():
+    """scaler.json, and model.json that was fitted behind it."""
+    assert dpem(*SCALE).code == 0
+    assert dpem(*MIXTURE, *PRICE, "--scaler", "scaler.json").code == 0
+
+
+def refused(*arguments):
+    before = set(os.listdir())
+    done = dpem("predict", *arguments, "--out", "p.csv")
+    assert done.code == 3
+    assert done.out == ""
+    assert done.err.count("\n") == 1
+    assert set(os.listdir()) == before
+    return done.err
+
+
+def test_a_fit_names_its_scaler(scaled):
+    assert load_model("model.json").scaler_ == fingerprint(load_model("scaler.json"))
+    assert dpem(*MIXTURE, *PRICE, "--out", "plain.json").code == 0
+    assert load_model("plain.json").scaler_ is None
+
+
+def test_predictions_need_the_scaler_of_the_fit(scaled):
+    said = refused("model.json", "patients.csv")
+    assert said.endswith(
+        "'model.json' was fitted to scaled columns: give the scaler that it was fitted with as --scaler.\n"
+    )
+    assert dpem(*SCALE, "--out", "other.json").code == 0
+    said = refused("model.json", "patients.csv", "--scaler", "other.json")
+    assert "'model.json' was fitted with another scaler than the one given as --scaler." in said
+    assert dpem("predict", "model.json", "patients.csv", "--scaler", "scaler.json", "--out", "p.csv").code == 0
+
+
+def test_a_scaler_that_the_fit_did_not_have_is_refused(scaled):
+    assert dpem(*MIXTURE, *PRICE, "--out", "plain.json").code == 0
+    said = refused("plain.json", "patients.csv", "--scaler", "scaler.json")
+    assert "'plain.json' was fitted to columns as they are, or was saved without naming its scaler" in said
+    assert dpem("predict", "plain.json", "patients.csv", "--out", "p.csv").code == 0
+
+
+def test_a_model_of_python_names_its_scaler_too(scaled):
+    rows, scaler = pd.read_csv("patients.csv"), load_model("scaler.json")
+    model = load_model("model.json").fit(scaler.transform(rows))
+    save_model(model, "python.json", scaler=scaler)
+    assert refused("python.json", "patients.csv")
+    assert dpem("predict", "python.json", "patients.csv", "--scaler", "scaler.json", "--out", "p.csv").code == 0
+
+
+def test_json_of_a_refusal(scaled):
+    error = dpem("predict", "model.json", "patients.csv", "--out", "p.csv", "--json").json["error"]
+    assert (error["code"], error["kind"], error["charged"]) == (3, "data", False)
+
+
+def test_a_model_that_found_no_place_keeps_the_name_of_its_scaler(scaled, monkeypatch):
+    """The rescue of a model that was paid for loses nothing."""
+    from dpem.cli import outputs
+
+    tried = []
+
+    def once(model, path, scaler=None):
+        tried.append(path)
+        if len(tried) == 1:
+            raise OSError("the disk is full")
+        save_model(model, path, scaler)
+
+    monkeypatch.setattr(outputs, "save_model", once)
+    done = dpem(*MIXTURE, *PRICE, "--scaler", "scaler.json", "--out", "late.json")
+    assert done.code == 6
+    with open(tried[1], encoding="utf-8") as file:
+        assert json.load(file)["scaler"] == fingerprint(load_model("scaler.json"))
