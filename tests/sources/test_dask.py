@@ -559,6 +559,20 @@ class Deadly(PlainSum):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+def test_a_cluster_without_workers_is_given_up(monkeypatch):
+    """All workers leave while a block is summed, and none comes back."""
+    monkeypatch.setattr("dpem.sources.dask.PATIENCE", 2.0)
+    quiet = {"dashboard_address": ":0", "silence_logs": logging.CRITICAL}
+    with LocalCluster(n_workers=1, threads_per_worker=1, processes=False, **quiet) as local, Client(local) as client:
+        source = DaskSource(da.ones((10, 3), chunks=(5, 3)))
+        local.scale(0)
+        while client.nthreads():
+            time.sleep(0.05)
+        with pytest.raises(RuntimeError, match="no worker") as error:
+            source.total(GaussianMixture(1.0).on_support(np.ones(3), np.arange(3), 1.0))
+    assert str(error.value).count(".") == 1
+
+
 def test_a_block_that_kills_every_worker_ends_in_one_sentence(client, monkeypatch):
     monkeypatch.setattr(client.cluster.scheduler, "allowed_failures", 0)
     with pytest.raises(RuntimeError) as error:

@@ -67,6 +67,14 @@ class Refused(Exception):
         self.code = code
 
 
+#: What became of the budget, by what is known of the charge.
+ENDED = {
+    False: "Nothing was spent.",
+    True: "The fit stays charged, and nothing was released.",
+    None: "dpem ledger history shows whether it was charged.",
+}
+
+
 @dataclass
 class Session:
     """One run of the command: how it speaks, and whether it has spent anything."""
@@ -79,7 +87,7 @@ class Session:
     def say(self, text: str) -> None:
         """A line for people, on standard error."""
         if not self.json:
-            click.echo(f"dpem: {text}", err=True)
+            _echo(f"dpem: {text}", err=True)
 
     def warn(self, text: str) -> None:
         """A warning, once."""
@@ -94,15 +102,15 @@ class Session:
 
             document = {**document, "warnings": self.warnings}
             text = json.dumps(without_infinity(document), indent=2, ensure_ascii=False)
-        click.echo(text)
+        _echo(text)
 
     def fail(self, code: Exit, message: str) -> int:
         """Say why it was not done; the exit status."""
         if self.json:
             error = {"code": int(code), "kind": code.name.lower(), "message": message, "charged": self.charged}
-            click.echo(json.dumps({"error": error, "warnings": self.warnings}, indent=2, ensure_ascii=False))
+            _echo(json.dumps({"error": error, "warnings": self.warnings}, indent=2, ensure_ascii=False))
         else:
-            click.echo(f"dpem: error: {message}", err=True)
+            _echo(f"dpem: error: {message}", err=True)
         return int(code)
 
     @contextmanager
@@ -213,3 +221,8 @@ def aligned(header: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence
         for row in (header, *rows)
     ]
     return "\n".join(lines)
+
+
+def _echo(text: str, *, err: bool = False) -> None:
+    """Print, also what no terminal can show: half a character, as a file's name may hold."""
+    click.echo(text.encode("utf-8", "backslashreplace").decode("utf-8"), err=err)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -124,11 +123,12 @@ def start(value: str | None, source: Source) -> FloatArray | str | None:
     names, suffix = feature_names(source), Path(value).suffix
     with refusing(Exit.DATA):
         if suffix == ".npy":
-            return _vector(np.load(file(value), allow_pickle=False), value, source.n_features)
+            return _vector(_array(file(value)), value, source.n_features)
         if suffix == ".json":
             return _of_json(value, names, source.n_features)
         if suffix == ".csv":
-            return _vector(_numbers(Path(file(value)).read_text(encoding="utf-8")), value, source.n_features)
+            entries = Path(file(value)).read_text(encoding="utf-8").replace(",", " ").split()
+            return _vector(entries, value, source.n_features)
     raise Refused(Exit.USAGE, f"--start must be equal or a .npy, .csv or .json file, got {value!r}.")
 
 
@@ -168,8 +168,12 @@ def _vector(values: Any, path: str, d: int) -> FloatArray:
     return vector.reshape(d)
 
 
-def _numbers(text: str) -> list[float]:
-    return [json.loads(part) for part in text.replace(",", " ").split()]
+def _array(path: str) -> Any:
+    try:
+        with open(path, "rb") as stored:
+            return np.lib.format.read_array(stored, allow_pickle=False)
+    except Exception:  # what a damaged header makes numpy raise is not documented
+        raise ValueError(f"{path!r} cannot be read: it is damaged or not an array of numbers.") from None
 
 
 def file(path: str) -> str:

@@ -10,7 +10,8 @@ from typing import Any, NoReturn
 import click
 
 from dpem._version import __version__
-from dpem.cli.common import EXIT_CODES, Exit, Refused, Session, in_options, unforeseen
+from dpem.cli.audit import audit
+from dpem.cli.common import ENDED, EXIT_CODES, Exit, Refused, Session, in_options, unforeseen
 from dpem.cli.demo import demo
 from dpem.cli.fit import fit
 from dpem.cli.ledger import ledger
@@ -50,7 +51,8 @@ class Root(click.Group):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return int(Exit.FAILED)
         except MemoryError:
-            return session.fail(Exit.FAILED, "there is not enough memory for these rows; Parquet is read in parts.")
+            said = "there is not enough memory for these rows; Parquet is read in parts."
+            return session.fail(Exit.FAILED, f"{said} {ENDED[session.charged]}")
         except Exception as error:
             return session.fail(*_failure(error))
 
@@ -93,7 +95,7 @@ def cli(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for command in (plan, ledger, scale, fit, predict, demo, reproduce):
+for command in (plan, ledger, scale, fit, predict, demo, reproduce, audit):
     cli.add_command(command)
 
 

@@ -14,18 +14,12 @@ from typing import Any
 
 import click
 
-from dpem.cli.common import Exit, Refused, Session, refusing
+from dpem.cli.common import ENDED, Exit, Refused, Session, refusing
 from dpem.cli.ledger import where
 from dpem.privacy import BudgetExceeded, Charge, Ledger, LedgerError, Price, largest_price
 from dpem.privacy.budget import Total
 from dpem.privacy.ledger import LedgerCharge
 from dpem.sources import progress
-
-_ENDED = {
-    False: "Nothing was spent.",
-    True: "The fit stays charged, and nothing was released.",
-    None: "dpem ledger history shows whether it was charged.",
-}
 
 
 class WatchedLedger(Ledger):
@@ -118,7 +112,7 @@ def paying(session: Session) -> Iterator[None]:
         with refusing(Exit.DATA), progress(disable=True if session.json else None):
             yield
     except Refused as error:
-        raise Refused(error.code, f"{error} {_ENDED[session.charged]}") from None
+        raise Refused(error.code, f"{error} {ENDED[session.charged]}") from None
     except RuntimeError as error:
         if type(error) is not RuntimeError:
             raise

@@ -139,6 +139,16 @@ def n_tasks(n_rows: int) -> int:
     return max(1, -(-n_rows // TASK))
 
 
+@njit(cache=True, nogil=True)
+def check_done(done):  # type: ignore[no-untyped-def]
+    """Raise MemoryError unless every task of a parallel loop came to its end.
+
+    A task for whose buffers there is no memory ends there. numba does not tell if that was in a thread of its own.
+    """
+    if not done.all():
+        raise MemoryError("there is not enough memory to sum these rows.")
+
+
 @_parallel
 def coordinate_kernel(kind, X, y, beta, p, A, T, out):  # type: ignore[no-untyped-def]
     """Σ clamp(a_i, ±A)·Π_T(x_i) over all coordinates, one sum per task in ``out``. For rows without missing entries.
@@ -148,6 +158,7 @@ def coordinate_kernel(kind, X, y, beta, p, A, T, out):  # type: ignore[no-untype
     n, d = X.shape[0], out.shape[1]
     b = beta.astype(X.dtype)
     has_y = y.shape[0] == n
+    done = np.zeros(out.shape[0], dtype=np.bool_)
     for task in prange(out.shape[0]):
         acc = np.zeros(d, dtype=X.dtype)
         for first in range(task * TASK, min(n, (task + 1) * TASK), BLOCK):
@@ -163,6 +174,8 @@ def coordinate_kernel(kind, X, y, beta, p, A, T, out):  # type: ignore[no-untype
                     acc[j] += a_i * x
             for j in range(d):
                 out[task, j] += acc[j]
+        done[task] = True
+    check_done(done)
 
 
 @_parallel
@@ -172,6 +185,7 @@ def missing_kernel(kind, X, y, beta, p, A, T, c_low, c_high, out):  # type: igno
     """
     n, d = X.shape[0], out.shape[1]
     b = beta.astype(X.dtype)
+    done = np.zeros(out.shape[0], dtype=np.bool_)
     for task in prange(out.shape[0]):
         acc = np.zeros(d, dtype=X.dtype)
         for first in range(task * TASK, min(n, (task + 1) * TASK), BLOCK):
@@ -189,6 +203,8 @@ def missing_kernel(kind, X, y, beta, p, A, T, c_low, c_high, out):  # type: igno
                     acc[j] += c_i * b[j] if missing else a_i * x
             for j in range(d):
                 out[task, j] += acc[j]
+        done[task] = True
+    check_done(done)
 
 
 @_parallel
@@ -200,6 +216,7 @@ def support_kernel(kind, X, y, beta, p, support, centre, radius, out):  # type: 
     n = X.shape[0]
     s = support.shape[0]
     has_y = y.shape[0] == n
+    done = np.zeros(out.shape[0], dtype=np.bool_)
     for task in prange(out.shape[0]):
         x = np.zeros(s)
         u = np.zeros(s)
@@ -217,6 +234,8 @@ def support_kernel(kind, X, y, beta, p, support, centre, radius, out):  # type: 
             scale = radius / norm if norm > radius else 1.0
             for k in range(s):
                 out[task, k] += scale * u[k]
+        done[task] = True
+    check_done(done)
 
 
 @_parallel
@@ -227,6 +246,7 @@ def exceedance_kernel(X, g, low, high, base, out):  # type: ignore[no-untyped-de
     n, d = X.shape[0], out.shape[1]
     has_g = g.shape[0] == n
     kind = X.dtype.type
+    done = np.zeros(out.shape[0], dtype=np.bool_)
     for task in prange(out.shape[0]):
         acc = np.zeros(d, dtype=X.dtype)
         floor, slope, start = kind(base), kind((1.0 - base) / (high - low)), kind(low)
@@ -243,6 +263,8 @@ def exceedance_kernel(X, g, low, high, base, out):  # type: ignore[no-untyped-de
                     acc[j] += g_i * h
             for j in range(d):
                 out[task, j] += acc[j]
+        done[task] = True
+    check_done(done)
 
 
 @_parallel
@@ -278,6 +300,7 @@ def column_weights_kernel(kind, XT, y, nonzero, beta, p, A, c_low, c_high, a, c)
     """
     n = a.shape[0]
     has_y = y.shape[0] == n
+    done = np.zeros((n + TASK - 1) // TASK, dtype=np.bool_)
     for task in prange((n + TASK - 1) // TASK):
         first, last = task * TASK, min(n, (task + 1) * TASK)
         fitted, hidden = np.zeros(last - first), np.zeros(last - first)
@@ -295,6 +318,8 @@ def column_weights_kernel(kind, XT, y, nonzero, beta, p, A, c_low, c_high, a, c)
             a_i, c_i = weight(kind, fitted[i - first], hidden[i - first], y[i] if has_y else 0.0, p)
             a[i] = clamp(a_i, -A, A)
             c[i] = clamp(c_i, c_low, c_high)
+        done[task] = True
+    check_done(done)
 
 
 @compiled
@@ -420,6 +445,7 @@ def csr_support_kernel(kind, data, indices, indptr, y, beta, p, place, centre, r
     n, d, s = indptr.shape[0] - 1, place.shape[0], beta.shape[0]
     has_y = y.shape[0] == n
     rows = -(-n // out.shape[0])
+    done = np.zeros(out.shape[0], dtype=np.bool_)
     for task in prange(out.shape[0]):
         x = np.zeros(s)
         u = np.zeros(s)
@@ -443,6 +469,8 @@ def csr_support_kernel(kind, data, indices, indptr, y, beta, p, place, centre, r
             scale = radius / norm if norm > radius else 1.0
             for k in range(s):
                 out[task, k] += scale * u[k]
+        done[task] = True
+    check_done(done)
 
 
 @_parallel

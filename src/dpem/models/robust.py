@@ -93,6 +93,7 @@ class RobustGradient:
         size = LARGEST * self.scale * (1 + 4 * float(np.finfo(np.float64).eps))
         return Bound.symmetric(linf=size, l2=math.sqrt(self.beta.shape[0]) * size)
 
+    @np.errstate(over="ignore")
     def sum(self, chunk: Chunk) -> FloatArray:
         total = np.zeros(self.beta.shape[0])
         engine, first = engine_of(chunk.X), 0

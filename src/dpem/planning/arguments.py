@@ -8,21 +8,41 @@ from typing import Any
 
 from dpem.privacy.budget import checked_rows_per_person
 
+#: Numbers in the units of the data lie between these: their squares and products are then ordinary floats, in float32
+#: too, and tables beyond have no business in such units.
+SMALLEST, LARGEST = 1e-12, 1e12
+#: No table has more rows or columns.
+MOST = 2**53
+
+
+def shown(value: Any) -> str:
+    """A value for a message: a number or a short text as it is, of anything else the type, for it may hold rows.
+
+    >>> shown(-1), shown([73.5, 80.1]), shown("x" * 99)
+    ('-1', 'a list', 'a str')
+    """
+    text = repr(value) if value is None or isinstance(value, Real | str) else ""
+    return text if 0 < len(text) <= 60 else f"a {type(value).__name__}"
+
 
 def privacy_parameters(epsilon: Any, delta: Any) -> tuple[float, float]:
     """ε and δ as floats, or a refusal."""
     if epsilon is None or delta is None:
         raise ValueError("epsilon and delta must both be given: a privacy guarantee has no default.")
     if not _is_number(epsilon) or math.isnan(epsilon) or epsilon <= 0:
-        raise ValueError(f"epsilon must be a positive number (inf for the non-private reference), got {epsilon!r}.")
+        raise ValueError(
+            f"epsilon must be a positive number (inf for the non-private reference), got {shown(epsilon)}."
+        )
     if not _is_number(delta) or not 0 < delta < 1:
-        raise ValueError(f"delta must lie strictly between 0 and 1, got {delta!r}.")
+        raise ValueError(f"delta must lie strictly between 0 and 1, got {shown(delta)}.")
     return float(epsilon), float(delta)
 
 
 def positive(name: str, value: Any) -> float:
     if not _is_number(value) or not 0 < value < math.inf:
-        raise ValueError(f"{name} must be a positive finite number, got {value!r}.")
+        raise ValueError(f"{name} must be a positive finite number, got {shown(value)}.")
+    if not SMALLEST <= value <= LARGEST:
+        raise ValueError(f"{name} must lie between {SMALLEST:g} and {LARGEST:g}, got {shown(value)}: change the unit.")
     return float(value)
 
 
@@ -33,20 +53,20 @@ def optional_positive(name: str, value: Any) -> float | None:
 def optional_distance(name: str, value: Any) -> float | None:
     if value is None:
         return None
-    if not _is_number(value) or not 0 <= value < math.inf:
-        raise ValueError(f"{name} must be a finite number that is not negative, or None, got {value!r}.")
+    if not _is_number(value) or not 0 <= value <= LARGEST:
+        raise ValueError(f"{name} must be a finite number from 0 to {LARGEST:g}, or None, got {shown(value)}.")
     return float(value)
 
 
 def fraction(name: str, value: Any) -> float:
     if not _is_number(value) or not 0 <= value < 1:
-        raise ValueError(f"{name} must lie between 0 and 1, 1 excluded, got {value!r}.")
+        raise ValueError(f"{name} must lie between 0 and 1, 1 excluded, got {shown(value)}.")
     return float(value)
 
 
 def count(name: str, value: Any) -> int:
     if not _is_count(value):
-        raise ValueError(f"{name} must be a positive whole number, got {value!r}.")
+        raise ValueError(f"{name} must be a positive whole number, got {shown(value)}.")
     return int(value)
 
 
@@ -60,13 +80,13 @@ def rows_per_person(value: Any, n: int) -> int:
 
 def optional_count(name: str, value: Any) -> int | None:
     if value is not None and not _is_count(value):
-        raise ValueError(f"{name} must be a positive whole number or None, got {value!r}.")
+        raise ValueError(f"{name} must be a positive whole number or None, got {shown(value)}.")
     return None if value is None else int(value)
 
 
 def one_of(name: str, value: Any, allowed: tuple[str, ...]) -> str:
     if not isinstance(value, str) or value not in allowed:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}; got {value!r}.")
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}; got {shown(value)}.")
     return value
 
 
@@ -81,11 +101,11 @@ def sparsity(value: Any, most: Any, d: int) -> tuple[int | None, bool]:
     """Coefficients that may be non-zero, and whether small ones are dropped at the end (sparsity="auto")."""
     if isinstance(value, str):
         if value != "auto":
-            raise ValueError(f'sparsity must be a positive whole number, "auto" or None, got {value!r}.')
+            raise ValueError(f'sparsity must be a positive whole number, "auto" or None, got {shown(value)}.')
         if most is None:
             raise ValueError('sparsity="auto" needs max_sparsity=: the most coefficients there may be.')
         if not _is_count(most) or most > d:
-            raise ValueError(f"max_sparsity must be between 1 and the number of columns ({d}), got {most!r}.")
+            raise ValueError(f"max_sparsity must be between 1 and the number of columns ({d}), got {shown(most)}.")
         return int(most), True
     if most is not None:
         raise ValueError('max_sparsity goes with sparsity="auto" only.')
@@ -93,8 +113,10 @@ def sparsity(value: Any, most: Any, d: int) -> tuple[int | None, bool]:
 
 
 def _is_count(value: Any) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1
+    return isinstance(value, Integral) and not isinstance(value, bool) and 1 <= int(value) <= MOST
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
+    """Whether it is a number that floating point has: a long integer may be none."""
+    long = isinstance(value, Integral) and abs(int(value)) > MOST
+    return isinstance(value, Real) and not isinstance(value, bool) and not long

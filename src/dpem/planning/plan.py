@@ -220,6 +220,8 @@ def _chosen(
     sparse = sparsity is not None and sparsity < d
     price = largest_price(epsilon, delta, gaussian=not sparse and spent == 0)
     rho = price.rho - spent
+    if not rho > 0:
+        raise ValueError(f"spent must be below the price that epsilon and delta buy (rho = {price.rho:.3g}).")
     pipeline = Pipeline(problem, private_start, sparse, fixed)
     draft = Plan(model, "tight", n, d, epsilon, delta, sparsity, sigma, signal, missing, (), price, rows_per_person)
     with one_thread(), quiet():

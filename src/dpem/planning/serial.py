@@ -8,9 +8,11 @@ up by a name that the file chooses: a step's ``kind`` only picks among the class
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import math
+import sys
 import types
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
@@ -20,6 +22,7 @@ T = TypeVar("T")
 
 #: Whole numbers beyond this are refused: no size, place or count comes near it.
 LARGEST = 2**53
+_MOST = sys.float_info.max
 
 _Range = tuple[Callable[[float], bool], str]
 _POSITIVE: _Range = (lambda v: 0 < v < math.inf, "positive and finite")
@@ -92,6 +95,11 @@ def checksum(value: Any) -> str:
     return "sha256:" + hashlib.sha256(canonical(value).encode("ascii")).hexdigest()
 
 
+@functools.cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
 def rebuild(hint: type[T], value: Any, where: str) -> T:
     """The value that ``hint`` declares, from plain data, or a ValueError that names the field after ``where``.
 
@@ -127,11 +135,11 @@ def _rebuild(hint: Any, value: Any, where: str) -> Any:
     if origin is tuple:
         return _sequence(get_args(hint), value, where)
     if is_dataclass(hint):
-        hints = get_type_hints(hint)
+        hints = _hints(hint)  # type: ignore[arg-type]
         found = record(value, where, tuple(f.name for f in fields(hint)))
         return hint(**{name: _rebuild(hints[name], part, f"{where}.{name}") for name, part in found.items()})  # type: ignore[operator]
     if isinstance(hint, type) and issubclass(hint, tuple):  # a NamedTuple: a list in the declared order
-        hints = get_type_hints(hint)
+        hints = _hints(hint)
         parts = _list(value, where, len(hints))
         return hint(*(_rebuild(h, part, f"{where}.{k}") for (k, h), part in zip(hints.items(), parts, strict=True)))
     return _scalar(hint, value, where)
@@ -172,7 +180,7 @@ def _list(value: Any, where: str, length: int | None) -> list[Any]:
 def _scalar(hint: type, value: Any, where: str) -> Any:
     if hint is float and value == "inf" and isinstance(value, str):
         return _in_range(math.inf, where)
-    if hint is float and isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < math.inf:
+    if hint is float and isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _MOST:
         return _in_range(float(value), where)
     if hint is int and isinstance(value, int) and not isinstance(value, bool):
         return _in_range(value, where)

@@ -113,7 +113,10 @@ def largest_price(epsilon: float, delta: float, *, gaussian: bool) -> Price:
     def excess(log_rho: float) -> float:
         return math.log(max(Price(math.exp(log_rho), gaussian).delta(epsilon), 1e-300)) - math.log(delta)
 
-    root = brentq(excess, -60.0, math.log(1e4 + 10 * epsilon), xtol=1e-13)
+    low, high = -60.0, math.log(1e4 + 10 * min(epsilon, 1e300))
+    if not excess(low) < 0 < excess(high):
+        raise ValueError(f"epsilon={epsilon:g} with delta={delta:g} is too small to be bought: choose them larger.")
+    root = brentq(excess, low, high, xtol=1e-13)
     price = Price(math.exp(root), gaussian)
     while price.delta(epsilon) > delta:  # land on the safe side of the root
         price = Price(price.rho * (1 - 1e-10), gaussian)

@@ -291,7 +291,10 @@ def _state(name: str, total: Total, opened: datetime, charges: Sequence[Charge])
 
 def _debit(row: Row[Any]) -> Debit:
     fields = {name: value for name, value in row._mapping.items() if name != "number"}
-    fields |= {"time": datetime.fromisoformat(row.time), "outcome": row.outcome or NO_ANSWER}
+    try:
+        fields |= {"time": datetime.fromisoformat(row.time), "outcome": row.outcome or NO_ANSWER}
+    except (TypeError, ValueError):
+        raise LedgerError(f"the time of debit {row.id} is not as it was written: restore a backup.") from None
     return Debit(**fields)
 
 
@@ -305,6 +308,6 @@ def _text(argument: str, value: object, *, empty: bool = False) -> str:
         raise ValueError(f"{argument} must be a string, got {type(value).__name__}.")
     if not value.isprintable() or len(value) > LONGEST or value != value.strip() or not (value or empty):
         raise ValueError(
-            f"{argument} must be up to {LONGEST} printable characters without spaces around them, got {value!r}."
+            f"{argument} must be up to {LONGEST} printable characters without spaces around them, got {value[:40]!a}."
         )
     return value

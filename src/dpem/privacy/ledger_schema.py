@@ -20,7 +20,8 @@ import hashlib
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from urllib.parse import quote
 
@@ -33,8 +34,16 @@ from sqlalchemy.pool import NullPool
 FORMAT = 2
 #: Seconds to wait for another process that is writing, and for a server that does not answer.
 PATIENCE = 30.0
+#: What PostgreSQL says when all its connections are taken; libpq passes on no code for it.
+CROWDED = ("too many clients already", "too many connections for", "remaining connection slots are reserved")
 #: Longest name of a dataset, and longest purpose, in characters.
 LONGEST = 500
+
+#: What keeps rows of a ledger in SQLite from being changed or removed.
+APPEND_ONLY = (
+    "CREATE TRIGGER {table}_no_{name} BEFORE {change} ON {table} "
+    "BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END"
+)
 
 _creating = threading.Lock()
 _tables = sa.MetaData()
@@ -114,7 +123,7 @@ class Store:
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """A transaction that sees one state of the whole ledger."""
-        with self._in_words("read", "nothing was spent"), self._engine.connect() as connection:
+        with self._in_words("read", "nothing was spent"), self._connected() as connection:
             _begin_reading(connection)
             self._check_format(connection)
             yield connection
@@ -125,7 +134,7 @@ class Store:
         with self._in_words("written", "nothing was recorded"):
             if make:
                 _make_file(self._url)
-            connection = self._engine.connect()
+            connection = self._connected()
         with connection:
             with self._in_words("written", "nothing was recorded"):
                 _begin_writing(connection, dataset)
@@ -140,14 +149,30 @@ class Store:
         """As :meth:`writing`, for a ledger that may not be there yet."""
         return self.writing("", make=True)
 
+    def _connected(self) -> Connection:
+        """A connection. A server that has none left is waited for, as a lock is."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return self._engine.connect()
+            except DBAPIError as error:
+                if not any(sign in str(error.orig) for sign in CROWDED) or time.monotonic() > deadline:
+                    raise
+            time.sleep(0.05)
+
     def _check_format(self, connection: Connection) -> None:
         if not sa.inspect(connection).has_table(meta.name):
             raise LedgerError(f"{self.where} holds no ledger yet: Ledger.open(name, epsilon, delta) makes one.")
-        versions = connection.execute(sa.select(meta.c.version)).scalars().all()
+        ours = connection.dialect.name != "sqlite" or _is_ours(connection, [meta])
+        versions = connection.execute(sa.select(meta.c.version)).scalars().all() if ours else [FORMAT]
         if versions != [FORMAT]:
             raise LedgerError(
                 f"{self.where} is a ledger of format {', '.join(map(str, versions)) or 'none'}, and this dpem knows "
                 f"format {FORMAT} only: use the version of dpem that wrote it."
+            )
+        if not ours or (connection.dialect.name == "sqlite" and not _is_ours(connection, _tables.sorted_tables)):
+            raise LedgerError(
+                f"{self.where} is not as dpem makes a ledger: somebody has changed its tables or triggers."
             )
 
     @contextmanager
@@ -157,6 +182,8 @@ class Store:
             yield
         except OSError as error:
             reason = (error.strerror or type(error).__name__).lower()
+        except UnicodeDecodeError:
+            reason = "it is damaged"
         except SQLAlchemyError as error:
             reason, undone = _reason(error)
             outcome = "nothing was recorded" if undone else outcome
@@ -186,6 +213,7 @@ def _parsed(url: object) -> URL:
     if not isinstance(url, str):
         raise ValueError(f"url of a ledger must be a string, got {type(url).__name__}.")
     try:
+        url.encode()  # half a character, as a file name may hold, is no URL
         found = make_url(url)
     except (ArgumentError, ValueError):
         raise ValueError(
@@ -263,10 +291,7 @@ def _create(connection: Connection) -> None:
     if connection.dialect.name == "sqlite":
         for table in _tables.tables:
             for change in ("UPDATE", "DELETE"):
-                connection.exec_driver_sql(
-                    f"CREATE TRIGGER {table}_no_{change.lower()} BEFORE {change} ON {table} "
-                    "BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END"
-                )
+                connection.exec_driver_sql(APPEND_ONLY.format(table=table, name=change.lower(), change=change))
         return
     connection.exec_driver_sql(
         "CREATE FUNCTION dpem_append_only() RETURNS trigger LANGUAGE plpgsql AS "
@@ -277,3 +302,33 @@ def _create(connection: Connection) -> None:
             f"CREATE TRIGGER {table}_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON {table} "
             "FOR EACH STATEMENT EXECUTE FUNCTION dpem_append_only()"
         )
+
+
+def _is_ours(connection: Connection, tables: Sequence[sa.Table]) -> bool:
+    """Whether a SQLite file holds these as plain tables, and no triggers or views but our triggers.
+
+    *Lemma.* What a ledger then reads are stored rows, and what it appends stays as it was appended. *Proof.* A view, a
+    virtual table or a computed column could answer in place of rows (or never end), and only a trigger can act on an
+    insert; ours abort updates and deletes, and there are no others. ∎ Whoever can write the file can still forge rows.
+    """
+    found = {
+        (kind, name): str(sql)
+        for kind, name, sql in connection.exec_driver_sql("SELECT type, name, sql FROM sqlite_master")
+        if kind != "index"
+    }
+    triggers = {
+        ("trigger", f"{table}_no_{change.lower()}"): APPEND_ONLY.format(table=table, name=change.lower(), change=change)
+        for table in _tables.tables
+        for change in ("UPDATE", "DELETE")
+    }
+    return all(
+        triggers.get(key) == sql if key[0] == "trigger" else key[0] == "table" for key, sql in found.items()
+    ) and all(
+        found.get(("table", table.name), "").startswith("CREATE TABLE") and _has_plain_columns(connection, table)
+        for table in tables
+    )
+
+
+def _has_plain_columns(connection: Connection, table: sa.Table) -> bool:
+    rows = connection.execute(sa.select(sa.func.pragma_table_xinfo(table.name).table_valued("name", "hidden"))).all()
+    return {(row.name, row.hidden) for row in rows} == {(column.name, 0) for column in table.columns}

@@ -23,6 +23,9 @@ from dpem.query import FloatArray
 
 dp.enable_features("contrib")
 
+_VECTOR = dp.vector_domain(dp.atom_domain(T=float, nan=False))
+_L1, _L2, _LINF = dp.l1_distance(T=float), dp.l2_distance(T=float), dp.linf_distance(T=float)
+
 
 class Noise(Protocol):
     """What a mechanism asks of a sampler."""
@@ -50,8 +53,8 @@ class PrivateNoise:
 
     def top_k(self, scores: FloatArray, k: int, sensitivity: float, rho: float) -> NDArray[np.intp]:
         mechanism = dp.m.make_noisy_top_k(
-            dp.vector_domain(dp.atom_domain(T=float, nan=False)),
-            dp.linf_distance(T=float),
+            _VECTOR,
+            _LINF,
             dp.zero_concentrated_divergence(),
             k=k,
             scale=1.0,
@@ -60,14 +63,12 @@ class PrivateNoise:
         return gumbel.top_k(scores, k)
 
     def gaussian(self, values: FloatArray, scale: float, sensitivity: float, rho: float) -> FloatArray:
-        space = dp.vector_domain(dp.atom_domain(T=float, nan=False)), dp.l2_distance(T=float)
-        mechanism = dp.m.make_gaussian(*space, scale=scale)
+        mechanism = dp.m.make_gaussian(_VECTOR, _L2, scale=scale)
         _check(mechanism, sensitivity, rho)
         return np.asarray(mechanism(np.ascontiguousarray(values)), dtype=float)
 
     def laplace(self, values: FloatArray, scale: float) -> FloatArray:
-        space = dp.vector_domain(dp.atom_domain(T=float, nan=False)), dp.l1_distance(T=float)
-        return np.asarray(dp.m.make_laplace(*space, scale=scale)(np.ascontiguousarray(values)), dtype=float)
+        return np.asarray(dp.m.make_laplace(_VECTOR, _L1, scale=scale)(np.ascontiguousarray(values)), dtype=float)
 
 
 class SeededNoise:
@@ -78,7 +79,10 @@ class SeededNoise:
     def __init__(self, seed: int | np.random.RandomState | np.random.Generator | None) -> None:
         if isinstance(seed, np.random.RandomState):
             seed = int(seed.randint(2**31 - 1))
-        self._rng = np.random.default_rng(seed)
+        try:
+            self._rng = np.random.default_rng(seed)
+        except (TypeError, ValueError):
+            raise ValueError("random_state must be a whole number that is not negative, or None.") from None
 
     def top_k(self, scores: FloatArray, k: int, sensitivity: float, rho: float) -> NDArray[np.intp]:
         noisy = scores + self._rng.gumbel(size=scores.shape)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol, Self
@@ -112,6 +113,10 @@ def slack(query: Query, n_rows: int, dtype: np.dtype, chunk_rows: int = CHUNK_RO
     (First order in u; the constants leave room for the second order at these lengths.)
     """
     w = np.finfo(np.float64).eps / 2
+    size = min(query.bound.size_linf, query.bound.size_l2)
+    held = not query.blocked or BLOCK * size <= float(np.finfo(dtype).max) / 4
+    if not held or not n_rows * size <= float(np.finfo(np.float64).max) / 4:
+        return math.inf  # the sum could overflow, and one row would then outweigh any noise
     u = np.finfo(dtype).eps / 2 if query.blocked else w
     rows = min(n_rows, chunk_rows)
     block = min(rows, BLOCK) if query.blocked else rows

@@ -129,7 +129,7 @@ _SHOWN = 8
 
 def _named(names: Sequence[str]) -> str:
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(repr(name) for name in names[:_SHOWN]) + more
+    return ", ".join(repr(name if len(name) <= 40 else f"{name[:37]}...") for name in names[:_SHOWN]) + more
 
 
 def _plural(names: Sequence[Any]) -> str:

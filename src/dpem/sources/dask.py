@@ -13,13 +13,16 @@ from __future__ import annotations
 
 import math
 import sys
+import time
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import dask
 import dask.array as da
 import numpy as np
+from dask.base import get_scheduler, unpack_collections
 from dask.delayed import Delayed, delayed
 from dask.highlevelgraph import HighLevelGraph
 
@@ -32,6 +35,8 @@ from dpem.sources.progress import advance
 FAN_IN = 8
 #: How many columns a refusal names.
 NAMED = 5
+#: Seconds that a cluster may be without a single worker before a question is given up.
+PATIENCE = 60.0
 
 
 class DaskSource:
@@ -137,7 +142,35 @@ DIED = (
 )
 
 
-def computed(*collections: Any, how: Callable[..., Any] = dask.compute) -> Sequence[Any]:
+ALONE = f"the Dask scheduler has had no worker for {PATIENCE:.0f} seconds; {_CHARGED}"
+
+
+class NoWorkers(Exception):
+    """A cluster has nobody left to compute, and would wait for ever."""
+
+
+def _compute(*collections: Any) -> Sequence[Any]:
+    """``dask.compute``, but a cluster that stays without workers is given up."""
+    asked, repack = unpack_collections(*collections)
+    client = getattr(get_scheduler(collections=asked), "__self__", None) if asked else None
+    if client is None or not hasattr(client, "nthreads"):
+        return tuple(dask.compute(*collections))
+    from distributed import wait
+
+    futures = client.compute(asked)
+    seen = time.monotonic()
+    while True:
+        with suppress(TimeoutError):
+            wait(futures, timeout=1.0)
+            return tuple(repack(client.gather(futures)))
+        if client.nthreads():
+            seen = time.monotonic()
+        elif time.monotonic() - seen > PATIENCE:
+            client.cancel(futures)
+            raise NoWorkers
+
+
+def computed(*collections: Any, how: Callable[..., Any] = _compute) -> Sequence[Any]:
     """The collections' values, or one sentence. What others say may quote a row: of their failures the kind is told."""
     try:
         return tuple(how(*collections))
@@ -154,6 +187,8 @@ def _said(error: Exception) -> str:
         return LOST
     if "KilledWorker" in kinds:
         return DIED
+    if isinstance(error, NoWorkers):
+        return ALONE
     kind = str(error) if isinstance(error, BlockFailed) else type(error).__name__
     return f"a block of X or y could not be computed ({kind}); {_CHARGED}"
 

@@ -132,6 +132,8 @@ class _File:
         with telling(self.name):
             stored = fragment.physical_schema
             self.row_groups = [(group.id, group.num_rows) for group in fragment.row_groups] if self.is_parquet else []
+            if any(rows < 0 for _, rows in self.row_groups):
+                raise OSError("a row group of negative length")
             self.n_rows = sum(rows for _, rows in self.row_groups) if self.is_parquet else fragment.count_rows()
             self._stamp = self._stamp_now()
         for name in selection.names:
@@ -200,7 +202,10 @@ class _Opened:
                 self._stream = file.fragment.open()
                 self._parquet = pq.ParquetFile(self._stream, pre_buffer=False, page_checksum_verification=True)
                 self._file = file
-            return self._parquet.read_row_groups(list(row_groups), columns=names)
+            table = self._parquet.read_row_groups(list(row_groups), columns=names)
+            if names and len(table) != sum(rows for group, rows in file.row_groups if group in row_groups):
+                raise OSError("another number of rows than the footer says")
+            return table
 
 
 @contextmanager
@@ -212,7 +217,7 @@ def telling(name: str) -> Iterator[None]:
         raise FileNotFoundError(f"{name} cannot be read: there is no such file.") from None
     except PermissionError:
         raise PermissionError(f"{name} cannot be read: permission is denied.") from None
-    except (pa.ArrowException, OSError):
+    except (pa.ArrowException, OSError, UnicodeDecodeError):
         raise OSError(f"{name} cannot be read: it is damaged, cut short or not what its name says.") from None
 
 

@@ -7,6 +7,7 @@ import gzip
 import mmap
 import os
 import re
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -99,8 +100,8 @@ def _mapped(path: Path, columns: Sequence[str] | None, target: str | int | None)
 
 def _load(path: Path) -> NDArray:
     try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError, OSError):
+        return np.lib.format.open_memmap(path, mode="r")  # knows neither pickles nor archives
+    except Exception:  # what a damaged header makes numpy raise is not documented
         raise OSError(f"{path} cannot be read: it is damaged, cut short or not an array of numbers.") from None
 
 
@@ -139,7 +140,7 @@ def _header(path: Path) -> list[str]:
     try:
         with open_text(path, "rt", encoding="utf-8-sig") as file:
             names = next(csv.reader(file), [])
-    except (OSError, EOFError, UnicodeDecodeError, csv.Error):
+    except (OSError, EOFError, UnicodeDecodeError, csv.Error, zlib.error):
         raise OSError(_plainly("", path, [])) from None
     if not names:
         raise ValueError(

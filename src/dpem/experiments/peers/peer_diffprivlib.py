@@ -96,7 +96,7 @@ def error(job: Job, estimate: Any, truth: Any) -> float:
 def load(paths: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """One table at a time."""
     for table in paths:
-        yield {name: None if path is None else np.load(path) for name, path in table.items()}
+        yield {name: None if path is None else np.load(path, allow_pickle=False) for name, path in table.items()}
 
 
 def run(job: Job, fit: Fit, widths: tuple[float, ...]) -> dict[str, Any]:

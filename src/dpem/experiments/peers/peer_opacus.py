@@ -139,7 +139,7 @@ def multipliers(job: Job) -> dict[tuple[float, int], float]:
 
 
 def load(table: dict[str, Any]) -> dict[str, Any]:
-    return {name: None if path is None else np.load(path) for name, path in table.items()}
+    return {name: None if path is None else np.load(path, allow_pickle=False) for name, path in table.items()}
 
 
 def error(job: Job, estimate: Any, truth: Any) -> float:

@@ -1,0 +1,193 @@
+"""Lower bounds on ε that hold with a stated confidence, from runs of a mechanism. No assumption but independent runs.
+
+Two bounds: from many runs on each of two neighbours (:func:`lower_bound`), and from one run on a table with many
+canaries (:func:`one_run_bound`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtr
+from scipy.stats import beta, binom
+
+from dpem.query import FloatArray
+
+#: The confidence of every bound in this package, unless another is asked for.
+CONFIDENCE = 0.999
+#: Part of the runs on which events are chosen; the others judge them.
+CHOOSING = 0.1
+#: Thresholds that are tried.
+THRESHOLDS = 400
+
+
+@dataclass(frozen=True)
+class Event:
+    """A set of outcomes: scores at or beyond a threshold, and which of the two tables makes it more likely."""
+
+    threshold: float
+    above: bool
+    likelier_on_first: bool
+
+    def count(self, scores: FloatArray) -> int:
+        inside = scores >= self.threshold if self.above else scores <= self.threshold
+        return int(np.count_nonzero(inside))
+
+
+@dataclass(frozen=True)
+class LowerBound:
+    """ε is at least ``epsilon``, with the confidence it was asked for: the event is at least ``p_low`` likely on one
+    table and at most ``q_high`` on the other. ``runs`` were made in all, on both tables.
+    """
+
+    epsilon: float
+    event: Event
+    p_low: float
+    q_high: float
+    runs: int
+
+
+def at_least(count: ArrayLike, runs: int, failure: float) -> NDArray[np.float64]:
+    """Clopper and Pearson's lower limit of a probability: below it with probability at least 1 − failure.
+
+    *Lemma.* *Proof.* The limit L(c) is the p at which c or more successes have probability ``failure``, and it grows
+    with c. If L(C) > p, then C exceeds every c with L(c) ≤ p; the least such C has P_p(C or more) ≤ failure. ∎
+    """
+    c = np.asarray(count, dtype=float)
+    return np.where(c > 0, beta.ppf(failure, np.maximum(c, 1e-9), runs - c + 1), 0.0)
+
+
+def at_most(count: ArrayLike, runs: int, failure: float) -> NDArray[np.float64]:
+    """The upper limit: that of the successes is one minus the lower limit of the failures."""
+    return 1.0 - at_least(runs - np.asarray(count, dtype=float), runs, failure)
+
+
+def lower_bound(first: ArrayLike, second: ArrayLike, delta: float, confidence: float = CONFIDENCE) -> LowerBound:
+    """A lower bound on the ε of a mechanism at ``delta``, from the scores of its outcomes on two neighbours.
+
+    A score may be anything that is computed from what was released. The more it tells the tables apart, the larger
+    the bound; the likelihood ratio is the best there is.
+
+    *Lemma.* If the mechanism is (ε, δ)-private, the result exceeds ε with probability at most 1 − confidence.
+    *Proof.* An event S (a threshold, a side, and the table that makes it likelier) is chosen on a part of the runs. The
+    other runs are independent of that choice, so given S the counts in them are binomial with p = P(M(D) ∈ S) and
+    q = P(M(D′) ∈ S), or with D and D′ exchanged. Unless one of the limits fails, p_low ≤ p ≤ e^ε·q + δ ≤ e^ε·q_high +
+    δ, that is log((p_low − δ)/q_high) ≤ ε. Privacy holds in both orders of the tables, so whichever order S names, the
+    inequality is one that was promised. Two events are chosen and judged, with two limits each: every limit has a
+    quarter of 1 − confidence to fail with. ∎ One event is the best by the normal curves that fit the scores, the other
+    the best as counted: the first is not misled by chance, the second not by scores that are not normal.
+
+    >>> rng = np.random.default_rng(0)
+    >>> found = lower_bound(rng.normal(1, 1, 20_000), rng.normal(0, 1, 20_000), delta=1e-5)
+    >>> 1.8 < found.epsilon < 4.38  # the exact ε of a shift by one standard deviation, at this δ
+    True
+    """
+    tables = [np.asarray(scores, dtype=float) for scores in (first, second)]
+    if min(map(len, tables)) < 20:
+        raise ValueError(f"a bound needs at least 20 runs on each table, got {len(tables[0])} and {len(tables[1])}.")
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence must lie strictly between 0 and 1, got {confidence!r}.")
+    failure = (1 - confidence) / 4
+    cuts = [math.ceil(CHOOSING * len(scores)) for scores in tables]
+    seen = [np.sort(scores[:cut]) for scores, cut in zip(tables, cuts, strict=True)]
+    left = [scores[cut:] for scores, cut in zip(tables, cuts, strict=True)]
+    thresholds = np.unique(np.quantile(np.concatenate(seen), np.linspace(0, 1, THRESHOLDS), method="nearest"))
+    found = []
+    for shares in (_by_curve, _by_count):
+        event = _best(thresholds, [shares(scores, thresholds) for scores in seen], list(map(len, left)), delta, failure)
+        likelier, other = left if event.likelier_on_first else left[::-1]
+        p = float(at_least(event.count(likelier), len(likelier), failure))
+        q = float(at_most(event.count(other), len(other), failure))
+        found.append(LowerBound(float(_epsilon(p, q, delta)), event, p, q, sum(map(len, tables))))
+    return max(found, key=lambda bound: bound.epsilon)
+
+
+def _epsilon(p: ArrayLike, q: ArrayLike, delta: float) -> NDArray[np.float64]:
+    """log((p − δ)/q), or 0 where that says nothing."""
+    return np.log(np.maximum((np.asarray(p) - delta) / np.asarray(q), 1.0))
+
+
+def _best(thresholds: FloatArray, shares: list[FloatArray], sizes: list[int], delta: float, failure: float) -> Event:
+    """The event with the largest bound if of ``sizes`` runs on either table the given shares were at or above the
+    thresholds.
+    """
+    best, chosen = -1.0, Event(float(thresholds[0]), True, True)
+    for above in (True, False):
+        inside = [share if above else 1 - share for share in shares]
+        for on_first in (True, False):
+            i, j = (0, 1) if on_first else (1, 0)
+            p = at_least(inside[i] * sizes[i], sizes[i], failure)
+            q = at_most(inside[j] * sizes[j], sizes[j], failure)
+            hoped = _epsilon(p, q, delta)
+            place = int(np.argmax(hoped))
+            if hoped[place] > best:
+                best, chosen = float(hoped[place]), Event(float(thresholds[place]), above, on_first)
+    return chosen
+
+
+def _by_count(ordered: FloatArray, thresholds: FloatArray) -> FloatArray:
+    """The part of the scores at or above each threshold, half a score towards the middle: none counts as impossible."""
+    above = len(ordered) - np.searchsorted(ordered, thresholds, side="left")
+    return np.asarray((above + 0.5) / (len(ordered) + 1))
+
+
+def _by_curve(ordered: FloatArray, thresholds: FloatArray) -> FloatArray:
+    """The same by the normal curve with their mean and spread."""
+    spread = max(float(np.std(ordered)), 1e-12 * float(np.max(np.abs(ordered))), 1e-300)
+    return np.asarray(ndtr((np.mean(ordered) - thresholds) / spread))
+
+
+def one_run_p_value(correct: int, guesses: int, canaries: int, epsilon: float, delta: float) -> float:
+    """How likely an (ε, δ)-private mechanism makes so many guesses right, at most.
+
+    Each of m canaries is one row or another by the toss of a fair coin; from what is released, at most r coins are
+    guessed, and v guesses are right.
+
+    *Lemma* (Steinke, Nasr & Jagielski 2023, Theorem 5.2). If the mechanism is (ε, δ)-private for replacing one canary
+    by its other row, then P(W ≥ v) ≤ f(v) + 2mδ·max over i of (f(v − i) − f(v))/i, where f(v) = P(Binomial(r, e^ε/(1 +
+    e^ε)) ≥ v). *Proof for δ = 0.* Fix the released outcome and the first coins. The next coin was fair, and either of
+    its sides makes the outcome at most e^ε times as likely as the other, averaged over the coins to come; so by Bayes'
+    rule a guess of it is right with probability at most e^ε/(1 + e^ε), whatever came before. A sum of such indicators
+    is stochastically below the binomial. For δ > 0 see the paper. ∎ The number of guesses must not depend on the
+    coins; here it is fixed beforehand.
+
+    >>> one_run_p_value(correct=95, guesses=100, canaries=1000, epsilon=1.0, delta=1e-7) < 1e-5
+    True
+    """
+    if not 0 <= correct <= guesses <= canaries:
+        raise ValueError(f"there must be 0 <= correct <= guesses <= canaries, got {correct}, {guesses}, {canaries}.")
+    right = 1 / (1 + math.exp(-epsilon))
+    tail = float(binom.sf(correct - 1, guesses, right))
+    below = np.cumsum(binom.pmf(np.arange(correct - 1, -1, -1), guesses, right))  # f(v − i) − f(v) for i = 1, …, v
+    steepest = float(np.max(below / np.arange(1, correct + 1))) if correct else 0.0
+    return min(1.0, tail + 2 * canaries * delta * steepest)
+
+
+def one_run_bound(correct: int, guesses: int, canaries: int, delta: float, confidence: float = CONFIDENCE) -> float:
+    """The smallest ε at which that many right guesses are not too unlikely: a lower bound with this confidence.
+
+    *Lemma.* If the mechanism is (ε, δ)-private, the result exceeds ε with probability at most 1 − confidence. *Proof.*
+    If it does, ε itself was found too unlikely. Let v be the least number of right guesses for which that happens: the
+    p-value of v at ε is below 1 − confidence, and it bounds the probability of v or more of them. ∎
+
+    >>> one_run_bound(correct=50, guesses=100, canaries=1000, delta=1e-5)
+    0.0
+    >>> 1.3 < one_run_bound(correct=92, guesses=100, canaries=1000, delta=1e-7) < math.log(92 / 8)
+    True
+    """
+
+    def unlikely(epsilon: float) -> bool:
+        return one_run_p_value(correct, guesses, canaries, epsilon, delta) < 1 - confidence
+
+    if not unlikely(0.0):
+        return 0.0
+    step = 0.01
+    high = next(step * i for i in range(1, 10_000) if not unlikely(step * i))
+    low = high - step
+    while high - low > 1e-6:
+        middle = (low + high) / 2
+        low, high = (middle, high) if unlikely(middle) else (low, middle)
+    return low

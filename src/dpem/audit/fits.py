@@ -1,0 +1,219 @@
+"""Fits from end to end: thousands of them, on a small table and on a neighbour with another row in one place.
+
+The row, the *canary*, is far outside and built so that in every step its contribution is at one end of the clip on D
+and at the other end on D′, whatever the fit has released so far. Two adversaries know both tables. One sees *every
+release* and scores a fit by the exact likelihood ratio of all answers, which a replay on the other table gives. The
+other sees the *model only* and scores it by the fitted coefficients in the canary's direction.
+
+The other rows are constant: an adversary may choose the table, and equal scores tell most about a selection.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from dpem.audit.likelihood import transcript_ratio
+from dpem.audit.neighbours import Rows, Table
+from dpem.audit.replay import in_memory
+from dpem.audit.subject import Finding, audit
+from dpem.audit.tape import Tape, record
+from dpem.estimators import DPGaussianMixture, DPMissingRegression, DPMixtureRegression, DPStandardScaler
+from dpem.planning import arguments
+from dpem.query import FloatArray
+
+MODELS: dict[str, type[BaseEstimator]] = {
+    "gaussian-mixture": DPGaussianMixture,
+    "mixture-regression": DPMixtureRegression,
+    "missing-regression": DPMissingRegression,
+    "scaler": DPStandardScaler,
+}
+METHODS = ("tight", "paper")
+SIGMA = 0.5
+#: Far beyond every clip.
+FAR = 1e9
+
+
+@dataclass(frozen=True)
+class Fit:
+    """An estimator on two neighbouring tables. ``peels`` says that its answers are not released one by one, so that
+    only the model can be looked at; ``attribute`` is what the second adversary projects on ``direction``.
+    """
+
+    name: str
+    estimator: Any = field(repr=False)
+    tables: tuple[Table, Table] = field(repr=False)
+    direction: FloatArray = field(repr=False)
+    attribute: str = "coef_"
+    peels: bool = False
+
+    @property
+    def epsilon(self) -> float:
+        return float(self.estimator.epsilon)
+
+    @property
+    def delta(self) -> float:
+        return float(self.estimator.delta)
+
+    @property
+    def adversaries(self) -> tuple[str, ...]:
+        return ("model only",) if self.peels else ("every release", "model only")
+
+    def scores(self, neighbour: bool, runs: int) -> FloatArray:
+        return np.array([self._score(neighbour) for _ in range(runs)])
+
+    def _score(self, neighbour: bool) -> tuple[float, ...]:
+        here, there = (in_memory(table) for table in (self.tables[::-1] if neighbour else self.tables))
+        tape = _fitted(record(self.estimator, *here))
+        seen = float(getattr(tape.model, self.attribute) @ self.direction)
+        if self.peels:
+            return (seen,)
+        ratio = transcript_ratio(tape, record(self.estimator, *there, frozen=tape))
+        return (-ratio if neighbour else ratio), seen
+
+
+def _fitted(tape: Tape) -> Tape:
+    if "refused" in tape.outcome:
+        _, _, reason = tape.outcome["refused"].partition(": ")
+        raise ValueError(f"the fit to be audited was refused: {reason.rstrip('.')}.")
+    return tape
+
+
+def audit_fit(
+    estimator: BaseEstimator,
+    first: Table,
+    second: Table,
+    direction: FloatArray,
+    *,
+    runs: int,
+    attribute: str = "coef_",
+    peels: bool = False,
+    **how: Any,
+) -> list[Finding]:
+    """Fit an estimator many times to two tables that differ in one row, and bound its ε from below.
+
+    One finding for each adversary. For invented tables only: the fits are not charged to the estimator's budget.
+
+    >>> from dpem import DPStandardScaler
+    >>> low, high = np.full((20, 2), 0.5), np.full((20, 2), 0.5)
+    >>> low[0], high[0] = 0.0, 1.0
+    >>> scaler = DPStandardScaler(epsilon=8.0, delta=1e-5, bounds=(0, 1))
+    >>> found = audit_fit(
+    ...     scaler, Table("low", low, None), Table("high", high, None), np.ones(2), runs=100, attribute="mean_"
+    ... )
+    >>> [(finding.adversary, finding.consistent) for finding in found]
+    [('every release', True), ('model only', True)]
+    """
+    name = type(estimator).__name__
+    return audit(Fit(name, estimator, (first, second), direction, attribute, peels), runs, **how)
+
+
+def case(
+    model: str,
+    *,
+    epsilon: float,
+    delta: float,
+    rows: int = 50,
+    columns: int = 4,
+    sparsity: int | None = None,
+    method: str = "tight",
+) -> Fit:
+    """The audit of one estimator on the tables that tell the most about it.
+
+    >>> case("mixture-regression", epsilon=1.0, delta=1e-5, sparsity=2).name
+    'mixture-regression, 2 of 4'
+    """
+    model = arguments.one_of("model", model, tuple(MODELS))
+    method = arguments.one_of("method", method, METHODS)
+    rows, columns = arguments.count("rows", rows), arguments.count("columns", columns)
+    sparsity = arguments.sparsity_within(sparsity, columns)
+    if columns < 2:
+        raise ValueError(f"columns must be at least 2, for a direction and another across it, got {columns}.")
+    if model == "scaler":
+        return _scaler(epsilon, delta, rows, columns)
+    sparse = sparsity is not None and sparsity < columns
+    start = np.eye(1, columns)[0]
+    settings: dict[str, Any] = {
+        "epsilon": epsilon,
+        "delta": delta,
+        "sigma": SIGMA,
+        "sparsity": sparsity,
+        "method": method,
+        "start": None if model == "missing-regression" and method == "tight" else start,
+    }
+    if method == "paper":  # one batch, so that the canary is in it and the model is what it released
+        settings["n_iter"] = 1
+    tables, direction = _TABLES[model](rows, columns, method)
+    parts = (model, "paper's method" if method == "paper" else "", f"{sparsity} of {columns}" if sparse else "")
+    name = ", ".join(part for part in parts if part)
+    estimator = MODELS[model](**settings)
+    return Fit(name, estimator, tables, direction, peels=sparse and method == "paper")
+
+
+def _pattern(d: int) -> FloatArray:
+    """Half of the coordinates up, half down."""
+    return np.resize([1.0, -1.0], d)
+
+
+def _tables(rows: Rows, y: FloatArray | None, canaries: tuple[tuple[Rows, float], ...]) -> tuple[Table, Table]:
+    made = []
+    for name, (row, response) in zip(("D", "its neighbour"), canaries, strict=True):
+        X, of = rows.copy(), None if y is None else y.copy()
+        X[0] = row
+        if of is not None:
+            of[0] = response
+        made.append(Table(name, X, of))
+    return made[0], made[1]
+
+
+def _mixture(n: int, d: int, method: str) -> tuple[tuple[Table, Table], FloatArray]:
+    """Both canaries have a part along the start, which fixes their component, and opposite parts across it.
+
+    A contribution is the row or its reverse, whichever points along β, so rows that are opposite altogether would
+    contribute the same. The part across is four times as long: a little of the clip is lost, and noise that moved β by
+    less than a quarter changes nothing.
+    """
+    across = np.append(0.0, _pattern(d - 1))
+    along = np.eye(1, d)[0] * np.linalg.norm(across) / 4
+    others = np.full((n, d), SIGMA / 8)
+    others[:, 0] = 1.0
+    return _tables(others, None, ((FAR * (along + across), 0.0), (FAR * (along - across), 0.0))), across
+
+
+def _regressions(n: int, d: int, method: str) -> tuple[tuple[Table, Table], FloatArray]:
+    """One canary has a fitted value far beyond its response, the other a response far beyond its fitted value.
+
+    The weight of a row is ±y − ⟨β, x⟩ with the sign of ⟨β, x⟩, so the first contributes −x and the second +x, times
+    that sign, wherever β is. The paper's truncation cuts response and fitted value each at T, and two equal halves
+    would cancel: there the second row's fitted value is close to zero.
+    """
+    u = _pattern(d)
+    answered = 10 * u
+    if method == "paper":
+        answered[0] = 1e-3
+    return _tables(np.ones((n, d)), np.full(n, 10.0), ((1e4 * u, 0.0), (answered, FAR))), u
+
+
+def _holes(n: int, d: int, method: str) -> tuple[tuple[Table, Table], FloatArray]:
+    """The same row with responses far above and far below: the residual, and with it the contribution, reverses.
+
+    The paper's truncation cuts response and fitted value each at T: both are made to reverse.
+    """
+    u = _pattern(d)
+    above, below = 10 * u, 10 * u
+    if method == "paper":
+        above[0], below[0] = -FAR, FAR
+    return _tables(np.ones((n, d)), np.full(n, 10.0), ((above, FAR), (below, -FAR))), u
+
+
+_TABLES = {"gaussian-mixture": _mixture, "mixture-regression": _regressions, "missing-regression": _holes}
+
+
+def _scaler(epsilon: float, delta: float, n: int, d: int) -> Fit:
+    """All entries at the lower bound, or all at the upper: the first moments move by all that the three may."""
+    tables = _tables(np.zeros((n, d)), None, ((np.full(d, -1.0), 0.0), (np.full(d, 1.0), 0.0)))
+    scaler = DPStandardScaler(epsilon=epsilon, delta=delta, bounds=(-1.0, 1.0))
+    return Fit("scaler", scaler, tables, np.ones(d), attribute="mean_")

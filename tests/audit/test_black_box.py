@@ -1,0 +1,261 @@
+"""Short versions of the black-box audits.
+
+Where a bound must be large enough, or a planted fault be caught, the noise is seeded, so that the outcome is always the
+same; runs with private noise are asked for consistency alone.
+"""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from scipy.stats import norm
+
+from dpem import DPMixtureRegression
+from dpem.audit import one_run
+from dpem.audit.fits import METHODS, MODELS, Fit, audit_fit, case
+from dpem.audit.likelihood import gaussian_ratio, plackett_luce, transcript_ratio
+from dpem.audit.mechanisms import GaussianSampler, GumbelSampler, Peeling, Selection, Values
+from dpem.audit.one_run import Canaries, right_guesses, settled_guesses
+from dpem.audit.replay import in_memory
+from dpem.audit.run import audit_all, subjects, write
+from dpem.audit.subject import BATCH, Finding, audit, tasks
+from dpem.audit.tape import record
+from dpem.cli.audit import audit as command
+from dpem.cli.common import Refused, Session
+from dpem.privacy import PrivateNoise, SeededNoise, gumbel
+
+EPSILON, DELTA = 4.0, 1e-5
+
+
+class HalfTheNoise(SeededNoise):
+    """What a sampler would be that took a variance for a standard deviation, or lost a factor."""
+
+    def gaussian(self, values, scale, sensitivity, rho):
+        return super().gaussian(values, scale / 2, sensitivity, rho)
+
+    def top_k(self, scores, k, sensitivity, rho):
+        return super().top_k(2 * scores, k, sensitivity, rho)
+
+    def laplace(self, values, scale):
+        return super().laplace(values, scale / 2)
+
+
+class TestLikelihood:
+    def test_gaussian(self):
+        rng = np.random.default_rng(0)
+        answer, first, second = rng.normal(size=(3, 5))
+        expected = norm.logpdf(answer, first, 0.7).sum() - norm.logpdf(answer, second, 0.7).sum()
+        assert gaussian_ratio(answer, first, second, 0.7) == pytest.approx(expected)
+
+    @pytest.mark.parametrize("k", [1, 2, 4])
+    def test_chances_of_all_sequences_add_up_to_one(self, k):
+        scores = np.array([0.3, -1.0, 2.0, 700.0])
+        orders = itertools.permutations(range(4), k)
+        assert sum(np.exp(plackett_luce(scores, np.array(order))) for order in orders) == pytest.approx(1.0)
+
+    def test_sequences_come_as_often_as_it_says(self):
+        """6000 draws by the private sampler, chance 0.41: beyond 0.04 with probability below 1e-9."""
+        scores = np.array([1.0, 0.0, 0.5])
+        chance = np.exp(plackett_luce(scores, np.array([0, 2])))
+        seen = np.mean([gumbel.top_k(scores, 2).tolist() == [0, 2] for _ in range(6000)])
+        assert abs(seen - chance) < 0.04
+
+    def test_peeling_has_no_transcript(self):
+        fit = case("gaussian-mixture", epsilon=1.0, delta=DELTA, sparsity=2, method="paper")
+        tape = record(fit.estimator, *in_memory(fit.tables[0]))
+        with pytest.raises(ValueError, match="answers of a laplace sampler are not released"):
+            transcript_ratio(tape, tape)
+
+
+class TestMechanisms:
+    @pytest.mark.parametrize(("kind", "part", "runs"), [(Values, 0.35, 20_000), (Selection, 0.3, 10_000)])
+    def test_the_audit_has_teeth(self, kind, part, runs):
+        [found] = audit(kind(EPSILON, DELTA, SeededNoise(0)), runs)
+        assert part * EPSILON < found.lower < EPSILON
+
+    @pytest.mark.parametrize("kind", [Values, Selection])
+    def test_half_the_noise_is_caught(self, kind):
+        [found] = audit(kind(1.0, 0.05, HalfTheNoise(0)), 6000)
+        assert found.lower > 1.0
+        assert not found.consistent
+        assert str(found).endswith("VIOLATED")
+
+    @pytest.mark.parametrize("kind", [Values, Selection, Peeling, GaussianSampler, GumbelSampler])
+    def test_private_noise_keeps_its_claim(self, kind):
+        """A false alarm has probability below 0.001, and far below: so few runs show a third of the claim."""
+        runs = {Peeling: 100, GaussianSampler: 4000, GumbelSampler: 2000}.get(kind, 400)
+        [found] = audit(kind(EPSILON, DELTA), runs)
+        assert found.consistent
+        assert found.runs == runs
+
+    def test_the_samplers_alone_show_what_the_curator_shows(self):
+        [alone] = audit(GaussianSampler(EPSILON, DELTA, SeededNoise(0)), 20_000)
+        [whole] = audit(Values(EPSILON, DELTA, SeededNoise(1)), 20_000)
+        assert alone.lower == pytest.approx(whole.lower, abs=0.15 * EPSILON)
+
+    def test_peeling_is_priced_above_what_it_loses(self):
+        [found] = audit(Peeling(EPSILON, DELTA, SeededNoise(0)), 5000)
+        assert 0.1 * EPSILON < found.lower < 0.5 * EPSILON
+
+    def test_the_canary_moves_all_that_the_curator_allows(self):
+        """Half of the noise's sensitivity either way, up to a millionth."""
+        subject = Selection(EPSILON, DELTA)
+        first, second = subject._statistics()
+        [curator] = subject._curators(False, 1)
+        assert np.abs(first - second)[1:] == pytest.approx(curator.sensitivity(subject._query, "linf"), rel=1e-6)
+
+
+CASES = [
+    *(
+        (model, method, sparsity)
+        for model in MODELS
+        for method in METHODS
+        for sparsity in (None, 2)
+        if model != "scaler"
+    ),
+    ("scaler", "tight", None),
+]
+
+
+class TestFits:
+    @pytest.mark.parametrize(("model", "method", "sparsity"), CASES)
+    def test_the_canary_reverses_in_every_step(self, model, method, sparsity):
+        """Every statistic moves by nearly all of its sensitivity, whatever was released before."""
+        fit = case(model, epsilon=EPSILON, delta=DELTA, sparsity=sparsity, method=method)
+        tape = record(fit.estimator, *in_memory(fit.tables[0]))
+        assert "refused" not in tape.outcome
+        other = record(fit.estimator, *in_memory(fit.tables[1]), frozen=tape)
+        if fit.peels:
+            assert fit.adversaries == ("model only",)
+            return
+        for one, two, release in zip(tape.answers, other.answers, tape.releases, strict=True):
+            change = one.statistic - two.statistic
+            moved = np.linalg.norm(change) if one.kind == "gaussian" else np.max(np.abs(change))
+            assert 0.7 < moved / (one.sensitivity or release.sensitivity) <= 1 + 1e-9
+
+    @pytest.mark.parametrize(("model", "method", "sparsity"), CASES)
+    def test_private_fits_keep_their_claim(self, model, method, sparsity):
+        for found in audit(case(model, epsilon=EPSILON, delta=DELTA, sparsity=sparsity, method=method), 40):
+            assert found.consistent
+
+    @pytest.mark.parametrize("planted", [False, True])
+    def test_half_the_noise_is_caught_in_a_fit(self, planted):
+        noise = HalfTheNoise(0) if planted else SeededNoise(0)
+
+        class Regression(DPMixtureRegression):
+            def _noise(self, epsilon):
+                return noise
+
+        fit = case("mixture-regression", epsilon=1.0, delta=0.1)
+        estimator = Regression(**{**fit.estimator.get_params(), "budget": None})
+        found, _ = audit_fit(estimator, *fit.tables, fit.direction, runs=1000 if planted else 400)
+        assert found.consistent is not planted
+
+    def test_tables_differ_in_one_row(self):
+        for model in MODELS:
+            first, second = case(model, epsilon=1.0, delta=DELTA).tables
+            rows = np.any(first.X != second.X, axis=1)
+            if first.y is not None:
+                rows |= first.y != second.y
+            assert rows.tolist() == [True] + [False] * (len(rows) - 1)
+
+    def test_refusals(self):
+        with pytest.raises(ValueError, match="columns must be at least 2"):
+            case("scaler", epsilon=1.0, delta=DELTA, columns=1)
+        with pytest.raises(ValueError, match="the fit to be audited was refused: epsilon=30 with delta=1e-05"):
+            audit(case("gaussian-mixture", epsilon=30.0, delta=DELTA, method="paper"), 40)
+        with pytest.raises(ValueError, match="runs must be at least 40"):
+            audit(Values(1.0, DELTA), 20)
+        with pytest.raises(ValueError, match="finite epsilon"):
+            audit(Values(float("inf"), DELTA), 40)
+
+
+class TestOneRun:
+    def test_the_claim_is_kept(self):
+        found = one_run.one_run(Canaries(rows=3000, columns=60, seed=1), 8.0, 1e-7)
+        assert [f.adversary for f in found] == ["every release"] * 2 + ["model only"] * 2
+        assert all(f.consistent and f.runs == 1 for f in found)
+
+    def test_a_fit_without_noise_is_caught(self, monkeypatch):
+        monkeypatch.setattr(PrivateNoise, "gaussian", lambda self, values, *rest: values)
+        found = one_run.one_run(Canaries(rows=3000, columns=200, seed=1), 2.0, 1e-7)
+        assert not any(f.consistent for f in found)
+
+    def test_the_table_holds_the_coins_again_afterwards(self):
+        canaries = Canaries(rows=500, columns=20)
+        before = canaries.X.copy()
+        one_run.one_run(canaries, 4.0, 1e-7)
+        assert np.array_equal(before, canaries.X)
+
+    def test_guesses(self):
+        assert right_guesses(np.array([3.0, -2.0, 1.0, -0.5]), np.array([1.0, 1.0, 1.0, -1.0]), 3) == 2
+        assert settled_guesses(0.2, 500, 1e-7) > settled_guesses(2.0, 500, 1e-7) > 0
+
+
+class TestRunning:
+    def test_half_of_the_runs_are_on_each_table(self):
+        made = tasks(Values(1.0, DELTA), 2 * BATCH + 1000)
+        assert [(neighbour, size) for _, neighbour, size in made] == [
+            (False, BATCH), (True, BATCH), (False, 500), (True, 500),
+        ]  # fmt: skip
+
+    def test_everything_is_audited(self):
+        names = {subject.name.split(",")[0] for subject, _ in subjects()}
+        assert names == {"values", "selection", "peeling", *MODELS}
+
+    def test_files(self, tmp_path):
+        chosen = [(GaussianSampler(4.0, DELTA), 400), (case("scaler", epsilon=4.0, delta=DELTA), 60)]
+        findings = [finding for found in audit_all(chosen) for finding in found]
+        findings.append(Finding("values", "every release", 1.0, DELTA, 1.5, 10, 0.0))
+        paths = write(findings, tmp_path / "new", "the command", 5.0, 1)
+        table, picture, page = (path.read_bytes() for path in paths)
+        assert len(table.decode().splitlines()) == 1 + len(findings)
+        assert picture.startswith(b"\x89PNG")
+        assert "1 of the claims are VIOLATED." in page.decode()
+        assert page.decode().count("\n| ") == 1 + len(findings)
+
+
+def dpem_audit(*arguments):
+    session = Session(json="--json" in arguments)
+    return CliRunner().invoke(command, arguments, obj=session, standalone_mode=False)
+
+
+class TestCommand:
+    def test_one_line_for_each_adversary(self):
+        result = dpem_audit("scaler", "--epsilon", "4", "--runs", "60")
+        assert result.return_value == 0
+        assert [line.split(":")[0] for line in result.stdout.splitlines()] == [
+            "scaler, every release",
+            "scaler, model only",
+        ]
+        assert result.stdout.count("with 99.9 % confidence: consistent") == 2
+
+    def test_json(self):
+        found = json.loads(dpem_audit("mechanisms", "--epsilon", "4", "--runs", "40", "--json").stdout)
+        assert [row["subject"] for row in found["findings"]] == ["values", "selection", "peeling"]
+        assert found["consistent"] is True
+
+    def test_a_violated_claim_fails(self, monkeypatch):
+        """A fit that releases the row itself."""
+        monkeypatch.setattr(Fit, "scores", lambda self, neighbour, runs: np.full((runs, 2), float(neighbour)))
+        result = dpem_audit("mixture-regression", "--epsilon", "1", "--runs", "1000")
+        assert result.return_value == 1
+        assert result.stdout.count("VIOLATED") == 2
+
+    def test_one_run_and_its_files(self, tmp_path):
+        arguments = ("one-run", "--rows", "500", "--columns", "20", "--epsilon", "4", "--out", str(tmp_path / "out"))
+        assert dpem_audit(*arguments).return_value == 0
+        page = (tmp_path / "out" / "audit.md").read_text()
+        assert "`dpem audit one-run --epsilon 4.0 --rows 500 --columns 20" in page
+
+    def test_refusals(self, tmp_path):
+        error = dpem_audit("mechanisms", "--rows", "3").exception
+        assert "--rows does not go with mechanisms" in error.format_message()
+        (tmp_path / "file").write_text("")
+        error = dpem_audit("scaler", "--out", str(tmp_path / "file")).exception
+        assert isinstance(error, Refused)
+        assert "cannot be made: file exists" in str(error)
+        error = dpem_audit("gaussian-mixture", "--sparsity", "9").exception
+        assert "--sparsity must be" in str(error)

@@ -1,0 +1,122 @@
+"""A short version of every campaign of faults, and proof that the campaigns can fail."""
+
+import json
+import sqlite3
+
+import pytest
+
+from audits import faults, faults_books
+from audits.faults import CAMPAIGNS, POSTGRESQL, SQLITE, Sizes
+from dpem import DPGaussianMixture, Ledger
+from dpem.privacy.accounting import zcdp_delta
+
+SHORT = Sizes(kills=10, processes=3, threads=8, quick=True)
+#: A cluster takes long to start; the long version has one beside a server too.
+HERE = [
+    (name, place)
+    for name, (_, places) in CAMPAIGNS.items()
+    for place in places
+    if (name, place) != ("Dask worker killed", POSTGRESQL)
+]
+
+
+@pytest.fixture(scope="module")
+def site():
+    with faults.site() as found:
+        yield found
+
+
+@pytest.mark.parametrize(("name", "place"), HERE)
+def test_nothing_is_lost(site, name, place):
+    if place == POSTGRESQL and site.server is None:
+        pytest.skip("there is no PostgreSQL server")
+    result = faults.run(site, name, place, SHORT)
+    assert result.broken == []
+    expected = {
+        "kill -9": {"kills": 10},
+        "race for the last": {"fits answered": 4, "fits refused by BudgetExceeded": 20},
+        "clock set back": {"debits": 20, "clock set back": 9},
+        "Dask worker killed": {"workers killed": 1, "fits answered, as in memory": 1},
+    }
+    assert expected.get(name, {}).items() <= result.counts.items()
+    assert sum(result.counts.values()) > 0
+
+
+def test_a_debit_after_the_answer_is_caught(site):
+    """The planted bug: the debit is written when the fit has ended, so a killed fit has reached data and no row."""
+    found = site.apart.run(lambda _: None, "kills", site.url(SQLITE), 6, 0, "late")
+    assert any("was told to a fit and is not in the ledger" in sentence for sentence in found.broken)
+
+
+def fitted(url, fits):
+    """A ledger with fits, and what they were told."""
+    ledger = Ledger(url).open(faults_books.DATASET, **faults_books.AMPLE)
+    for _ in range(fits):
+        DPGaussianMixture(**faults_books.SETTINGS, budget=ledger).fit(faults_books.table())
+    return {debit.id: "answered" for debit in ledger.history()}
+
+
+def looked_at(url, told):
+    found = faults_books.Findings()
+    faults_books.check_books(found, url, told, faults_books.price())
+    return found.broken
+
+
+TAMPERED = {
+    "last row removed": ("DELETE FROM dpem_debits WHERE id = 3", "debit 3 was told to a fit and is not in the ledger"),
+    "cheaper": ("UPDATE dpem_debits SET rho = rho / 2 WHERE id = 2", "the rows add up to less than the fits cost"),
+    "outcome removed": ("DELETE FROM dpem_outcomes WHERE debit = 1", "debit 1 was answered and is not shown so"),
+    "total lowered": ("UPDATE dpem_datasets SET epsilon = 0.01", "the debits are beyond the dataset's total"),
+    "first row removed": ("DELETE FROM dpem_debits WHERE id = 1", "the ledger does not open"),
+}
+
+
+@pytest.mark.parametrize("case", list(TAMPERED))
+def test_books_that_were_tampered_with_are_noticed(tmp_path, case):
+    path, (statement, sentence) = tmp_path / "budget.db", TAMPERED[case]
+    told = fitted(f"sqlite:///{path}", 3)
+    assert looked_at(f"sqlite:///{path}", told) == []
+    with sqlite3.connect(path) as file:
+        for (trigger,) in file.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+            file.execute(f"DROP TRIGGER {trigger}")
+        file.execute(statement)
+    file.close()
+    assert any(said.startswith(sentence) for said in looked_at(f"sqlite:///{path}", told))
+
+
+def test_the_books_know_the_price_and_the_conversion():
+    model = DPGaussianMixture(**faults_books.SETTINGS).fit(faults_books.table())
+    assert faults_books.price() == model.plan_.price.rho
+    for rho, epsilon in ((0.001, 0.3), (0.01, 1.0), (0.5, 4.0), (3.0, 20.0)):
+        assert faults_books.smallest_delta(rho, epsilon) == pytest.approx(zcdp_delta(rho, epsilon), rel=1e-5)
+
+
+def test_the_command_says_what_broke(monkeypatch, tmp_path, capsys):
+    def breaking(at, place, sizes, tick):
+        return faults_books.Findings(broken=["something was lost"])
+
+    def sound(at, place, sizes, tick):
+        tick(1)
+        return faults_books.Findings()
+
+    monkeypatch.setattr(faults, "why_not", lambda: "no server")
+    out = tmp_path / "faults.json"
+    for campaigns, status in (
+        ({"a": (sound, (SQLITE,))}, 0),
+        ({"a": (breaking, (SQLITE,)), "b": (sound, (SQLITE,))}, 1),
+    ):
+        monkeypatch.setattr(faults, "CAMPAIGNS", campaigns)
+        monkeypatch.setattr("sys.argv", ["faults", "--quick", "--out", str(out)])
+        with pytest.raises(SystemExit) as ended:
+            faults.main()
+        assert ended.value.code == status
+        assert [bool(result["broken"]) for result in json.loads(out.read_text())] == [status == 1, False][
+            : len(campaigns)
+        ]
+    said = capsys.readouterr().out
+    assert "broken: something was lost" in said
+    assert "1 of 2 campaigns held" in said
+    monkeypatch.setattr("sys.argv", ["faults", "--racers", "12"])
+    with pytest.raises(SystemExit):
+        faults.main()
+    assert "--racers a positive multiple of 8" in capsys.readouterr().err

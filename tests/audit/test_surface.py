@@ -1,0 +1,495 @@
+"""What an enemy can reach: no code from files, no network unasked, SQL without pasted values, files for their owner.
+
+The first part reads the package's source text. The rest runs it: without a network, under permissive umasks, and with
+files that somebody has prepared. (A Parquet file that unpacks to more than the memory is out of scope: a table's owner
+chooses it, and Arrow reads it.)
+"""
+
+from __future__ import annotations
+
+import ast
+import html.parser
+import json
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dpem
+from dpem import DPGaussianMixture, DPStandardScaler, Ledger, LedgerError, load_model, save_model, write_report
+from dpem.planning.serial import checksum, parse_json
+from dpem.privacy import Price
+
+PACKAGE = Path(dpem.__file__).parent
+FILES = sorted(p.relative_to(PACKAGE).as_posix() for p in PACKAGE.rglob("*.py"))
+
+# --- The source text --------------------------------------------------------------------------------------------------
+
+#: Modules that turn bytes into objects or run what they are given, and modules that speak to a network.
+FORBIDDEN = {"pickle", "cPickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "code", "codeop", "telnetlib"}
+NETWORK = {"socket", "ssl", "http", "urllib.request", "requests", "httpx", "aiohttp", "ftplib", "smtplib", "xmlrpc"}
+CALLS = {"eval", "exec", "compile", "os.system", "os.popen", "yaml.load", "yaml.unsafe_load", "torch.load", "os.execv"}
+
+
+def dotted(node: ast.AST) -> str:
+    if isinstance(node, ast.Attribute):
+        return f"{dotted(node.value)}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def constant_names(tree: ast.Module) -> set[str]:
+    """Names that stand for text the module itself spells out: constants, and loop variables over such."""
+    names = {"_tables.tables"}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and node in tree.body and fixed(node.value, names):
+            names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+        if isinstance(node, ast.For) and isinstance(node.target, ast.Name) and fixed(node.iter, names):
+            names.add(node.target.id)
+    return names
+
+
+def fixed(node: ast.AST, names: set[str]) -> bool:
+    """Whether the expression is made of literals and such names only."""
+    if isinstance(node, ast.Constant):
+        return True
+    if isinstance(node, ast.Name | ast.Attribute):
+        return dotted(node) in names
+    if isinstance(node, ast.Tuple | ast.List | ast.Set):
+        return all(fixed(part, names) for part in node.elts)
+    if isinstance(node, ast.JoinedStr):
+        return all(fixed(part, names) for part in node.values)
+    if isinstance(node, ast.FormattedValue):
+        return fixed(node.value, names)
+    if isinstance(node, ast.Call):  # a constant in lower case, or filled in with constants
+        given = [*node.args, *(keyword.value for keyword in node.keywords)]
+        own = isinstance(node.func, ast.Attribute) and fixed(node.func.value, names)
+        return own and all(fixed(part, names) for part in given)
+    if isinstance(node, ast.BinOp):
+        return fixed(node.left, names) and fixed(node.right, names)
+    return False
+
+
+def offences(text: str) -> list[str]:
+    """What a module does that none may, line by line."""
+    tree = ast.parse(text)
+    names, found = constant_names(tree), []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            module = getattr(node, "module", None) or ""
+            imported = [f"{module}.{alias.name}".strip(".") for alias in node.names] + [module]
+            for name in imported:
+                if name.split(".")[0] in FORBIDDEN or any(name == n or name.startswith(f"{n}.") for n in NETWORK):
+                    found.append(f"{node.lineno}: imports {name}")
+        if isinstance(node, ast.Call):
+            found += [f"{node.lineno}: {what}" for what in _of_call(node, names)]
+    return found
+
+
+def _of_call(node: ast.Call, names: set[str]) -> list[str]:
+    called, last = dotted(node.func), dotted(node.func).rpartition(".")[2]
+    given = {keyword.arg: keyword.value for keyword in node.keywords}
+    first = node.args[0] if node.args else None
+    wrong = []
+    if called in CALLS or called in {f"builtins.{name}" for name in CALLS}:
+        wrong.append(f"calls {called}")
+    if called == "__import__" and not (first is not None and fixed(first, names)):
+        wrong.append("imports by a name that is computed")
+    if "shell" in given and not (isinstance(given["shell"], ast.Constant) and given["shell"].value is False):
+        wrong.append("runs a shell")
+    if called in ("np.load", "numpy.load"):
+        allowed = given.get("allow_pickle")
+        if not (isinstance(allowed, ast.Constant) and allowed.value is False):
+            wrong.append("np.load without allow_pickle=False")
+    raw = last in ("exec_driver_sql", "executescript", "literal_column") or called in ("sa.text", "sqlalchemy.text")
+    if raw and not (first is not None and fixed(first, names)):
+        wrong.append("SQL that is pasted together")
+    return wrong
+
+
+@pytest.mark.parametrize("path", FILES)
+def test_no_module_runs_code_opens_a_socket_or_pastes_sql(path):
+    assert offences((PACKAGE / path).read_text()) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import pickle",
+        "from joblib import load",
+        "import urllib.request",
+        "from http.client import HTTPSConnection",
+        "eval(text)",
+        "import os\nos.system('ls')",
+        "import subprocess\nsubprocess.run(command, shell=True)",
+        "import subprocess\nsubprocess.run(command, shell=asked)",
+        "import numpy as np\nnp.load(path)",
+        "import numpy as np\nnp.load(path, allow_pickle=True)",
+        "__import__(name)",
+        "connection.exec_driver_sql(f'SELECT * FROM {name}')",
+        "connection.exec_driver_sql('SELECT ' + name)",
+        "import sqlalchemy as sa\nsa.text('SELECT %s' % name)",
+        "import sqlalchemy as sa\nsa.text('SELECT {}'.format(name))",
+        "def f(name):\n    connection.exec_driver_sql(name)",
+    ],
+)
+def test_planted_offences_are_found(text):
+    assert offences(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from urllib.parse import quote",
+        "import numpy as np\nnp.load(path, mmap_mode='r', allow_pickle=False)",
+        "for pragma in ('a = 1', 'b = 2'):\n    connection.exec_driver_sql(f'PRAGMA {pragma}')",
+        "import sqlalchemy as sa\nconnection.execute(sa.select(table).where(table.c.name == name))",
+        "import sqlalchemy as sa\nsa.text('SELECT :name')",
+        "SQL = 'DROP TABLE {t}'\nfor t in ('a', 'b'):\n    connection.exec_driver_sql(SQL.format(t=t))",
+        "import subprocess\nsubprocess.run([a, b], check=False)",
+    ],
+)
+def test_honest_text_passes(text):
+    assert offences(text) == []
+
+
+# --- The network ------------------------------------------------------------------------------------------------------
+
+_SESSION = """
+import os, socket, sys
+def refuse(*_, **__):
+    os.write(2, b"the network was used")
+    os._exit(99)
+socket.socket.connect = socket.socket.connect_ex = socket.create_connection = refuse
+socket.getaddrinfo = socket.gethostbyname = refuse
+asked = ("socket.connect", "socket.getaddrinfo", "socket.bind")
+sys.addaudithook(lambda event, _: refuse() if event in asked else None)
+
+import numpy as np
+from click.testing import CliRunner
+from dpem import Budget, DPMissingRegression
+from dpem.cli import cli
+
+rng = np.random.default_rng(0)
+X = rng.standard_normal((400, 2))
+fit = dict(epsilon=0.4, delta=1e-4, sigma=0.5, method="paper", budget=Budget(1.0, 1e-3))
+DPMissingRegression(**fit).fit(X, X[:, 0])
+np.savetxt("rows.csv", X, delimiter=",", header="a,b", comments="")
+paid = "--ledger sqlite:///budget.db --dataset rows"
+for line in (
+    f"ledger open {paid} --epsilon 3 --delta 1e-3",
+    "plan gaussian-mixture --n 400 --d 2 --epsilon 1 --delta 1e-4 --sigma 0.5",
+    f"scale rows.csv --bounds=-5,5 --epsilon 0.5 --delta 1e-5 --out scaler.json {paid}",
+    f"fit gaussian-mixture rows.csv --epsilon 1 --delta 1e-4 --sigma 0.5 --report report.html --anyway {paid}",
+    "predict model.json rows.csv --out out.csv",
+    f"ledger show {paid}",
+    f"ledger history {paid}",
+):
+    result = CliRunner().invoke(cli, line.split())
+    assert result.exit_code == 0, (line, result.output)
+print("done")
+"""
+
+
+def test_nothing_speaks_to_a_network(tmp_path):
+    """A fit and a whole session of the command, in a process that dies at the first address it looks up."""
+    environment = {key: value for key, value in os.environ.items() if key != "DPEM_LEDGER"}
+    run = subprocess.run(
+        [sys.executable, "-c", _SESSION], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert (run.returncode, run.stdout.strip()) == (0, "done"), run.stderr[-2000:]
+    page = (tmp_path / "report.html").read_text()
+    assert "http://" not in page.replace("http://www.w3.org/", "")
+    assert "https://" not in page
+
+
+def test_the_hook_would_notice():
+    """Teeth: the same process dies when it does look up an address."""
+    start = _SESSION.partition("import numpy")[0]
+    run = subprocess.run(
+        [sys.executable, "-c", start + "socket.create_connection(('localhost', 1))"], capture_output=True, check=False
+    )
+    assert run.returncode == 99
+
+
+# --- Files of a ledger ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_ledger_is_for_its_owner_only(tmp_path, umask, shared):
+    """The file, and whatever SQLite puts beside it while a debit is being written."""
+    folder = tmp_path / "books"
+    folder.mkdir()
+    folder.chmod(0o1777 if shared else 0o755)
+    before, seen, done = os.umask(umask), {}, threading.Event()
+
+    def watch() -> None:
+        while not done.is_set():
+            for file in folder.iterdir():
+                try:
+                    seen.setdefault(file.name, set()).add(stat.S_IMODE(file.stat().st_mode))
+                except FileNotFoundError:
+                    continue
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        ledger = Ledger(f"sqlite:///{folder}/budget.db").open("patients", 1.0, 1e-4)
+        for _ in range(3):
+            ledger.debit(0.1, 1e-6, Price(0.0001)).close("answered")
+    finally:
+        os.umask(before)
+        done.set()
+        watcher.join()
+    assert seen["budget.db"] == {0o600}
+    assert all(modes == {0o600} for modes in seen.values()), seen
+
+
+def test_the_journal_of_a_debit_is_for_its_owner_only(tmp_path):
+    """The rollback journal holds the pages before a debit: looked at between the append and the commit."""
+    ledger = Ledger(f"sqlite:///{tmp_path}/budget.db").open("patients", 1.0, 1e-4)
+    modes: dict[str, int] = {}
+    before = os.umask(0)
+    try:
+        with suppress(KeyboardInterrupt), ledger._store.writing("patients") as connection:
+            connection.exec_driver_sql("INSERT INTO dpem_meta VALUES (7)")
+            modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()}
+            raise KeyboardInterrupt  # and it is rolled back
+    finally:
+        os.umask(before)
+    assert modes == {"budget.db": 0o600, "budget.db-journal": 0o600}
+
+
+def endless(path: Path) -> None:
+    """The enemy's ledger: the table of debits is a view that never ends."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+        connection.execute(f'DROP TRIGGER "{name}"')
+    columns = [row[1] for row in connection.execute("PRAGMA table_info(dpem_debits)")]
+    shown = ", ".join("c.k AS number" if name == "number" else f"hidden.{name}" for name in columns)
+    connection.executescript(
+        "ALTER TABLE dpem_debits RENAME TO hidden; CREATE VIEW dpem_debits AS "
+        f"WITH RECURSIVE c(k) AS (SELECT 1 UNION ALL SELECT k + 1 FROM c) SELECT {shown} FROM c, hidden"
+    )
+    connection.close()
+
+
+_READER = """
+import resource, sys
+from dpem import Ledger, LedgerError
+resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+print("ready", flush=True)
+try:
+    Ledger(sys.argv[1]).state("patients")
+except LedgerError:
+    print("refused")
+"""
+
+
+def test_a_ledger_with_an_endless_view_is_refused(tmp_path):
+    ledger = Ledger(f"sqlite:///{tmp_path}/budget.db").open("patients", 1.0, 1e-4)
+    ledger.debit(0.1, 1e-6, Price(0.0001)).close("answered")
+    endless(tmp_path / "budget.db")
+    run = subprocess.Popen(
+        [sys.executable, "-c", _READER, f"sqlite:///{tmp_path}/budget.db"], stdout=subprocess.PIPE, text=True
+    )
+    assert run.stdout is not None
+    with run.stdout:
+        try:
+            assert run.stdout.readline().strip() == "ready"
+            assert run.wait(timeout=4) == 0
+            assert run.stdout.read().strip() == "refused"
+        finally:
+            run.kill()
+            run.wait()
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        "ALTER TABLE dpem_debits RENAME TO hidden; CREATE VIEW dpem_debits AS SELECT * FROM hidden WHERE number < 2; "
+        "CREATE TRIGGER t INSTEAD OF INSERT ON dpem_debits BEGIN SELECT 1; END",
+        "DROP TRIGGER dpem_debits_no_delete; "
+        "CREATE TRIGGER t AFTER INSERT ON dpem_debits BEGIN DELETE FROM dpem_debits; END",
+        "DROP TRIGGER dpem_datasets_no_update; "
+        "CREATE TRIGGER t AFTER INSERT ON dpem_debits BEGIN UPDATE dpem_datasets SET epsilon = 1e9; END",
+    ],
+    ids=["view that swallows debits", "trigger that forgets debits", "trigger that raises the total"],
+)
+def test_a_ledger_with_planted_views_or_triggers_is_refused(tmp_path, planted):
+    """An enemy who can write the file can forge its rows; but the file must not change them by itself from then on."""
+    url = f"sqlite:///{tmp_path}/budget.db"
+    ledger = Ledger(url).open("patients", 1.0, 1e-4)
+    ledger.debit(0.1, 1e-6, Price(0.0001)).close("answered")
+    connection = sqlite3.connect(tmp_path / "budget.db", isolation_level=None)
+    connection.executescript(planted)
+    connection.close()
+    with pytest.raises(LedgerError, match="not as"):
+        ledger.debit(0.1, 1e-6, Price(0.0001))
+
+
+# --- Models and reports from an enemy ---------------------------------------------------------------------------------
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "' onmouseover='alert(1)",
+    "javascript:alert(1)",
+    "</title><svg/onload=alert(1)>",
+    "a\u2028b\u202ec",
+    "&lt;script&gt;",
+    "]]><!--",
+]
+
+
+class Elements(html.parser.HTMLParser):
+    """Every element with its attributes, and all text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+
+@pytest.fixture(scope="module")
+def fitted() -> DPGaussianMixture:
+    import pandas as pd
+
+    rng = np.random.default_rng(0)
+    rows = rng.choice([-1.0, 1.0], size=(400, 1)) * np.full(8, 0.3) + 0.5 * rng.standard_normal((400, 8))
+    given = {"epsilon": 0.4, "delta": 1e-4, "sigma": 0.5, "method": "paper", "start": "equal", "n_iter": 1}
+    return DPGaussianMixture(**given).fit(pd.DataFrame(rows, columns=[f"c{j}" for j in range(8)]))
+
+
+def changed(model: DPGaussianMixture, path: Path, change) -> Path:
+    """The model's file with something changed in it, and its checksum made right."""
+    save_model(model, path)
+    document = json.loads(path.read_text())
+    change(document)
+    document.pop("checksum")
+    path.write_text(json.dumps({**document, "checksum": checksum(document)}))
+    return path
+
+
+def test_hostile_names_come_out_of_a_model_as_text(tmp_path, fitted):
+    """Through model.json and into the report: names are text there, never elements, attributes or scripts."""
+
+    def change(document) -> None:
+        document["features"]["names"] = HOSTILE
+
+    model = load_model(changed(fitted, tmp_path / "model.json", change))
+    assert list(model.feature_names_in_) == HOSTILE
+    write_report(model, tmp_path / "report.html")
+    write_report(fitted, tmp_path / "honest.html")
+    found, honest = Elements(), Elements()
+    found.feed((tmp_path / "report.html").read_text())
+    honest.feed((tmp_path / "honest.html").read_text())
+    assert [tag for tag, _ in found.tags] == [tag for tag, _ in honest.tags]
+    for _, attributes in found.tags:
+        assert not any(name.startswith("on") for name in attributes)
+        assert not any(
+            (attributes.get(name) or "").strip().lower().startswith("javascript") for name in ("href", "src")
+        )
+    said = " ".join(found.words)
+    assert "<script>alert(1)</script>" in said
+    assert "\u2028" not in said
+    assert "\u202e" not in said
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 200_000,
+        '{"a":' * 200_000,
+        '{"a": 1e999}',
+        '{"a": ' + "9" * 5000 + "}",
+        '{"a": NaN}',
+        '{"a": -Infinity}',
+        '{"a": 1, "a": 2}',
+        '"\\ud800',
+        "",
+        "\ufeff{}",
+    ],
+    ids=["lists", "objects", "large float", "large integer", "NaN", "infinity", "twice", "cut", "empty", "mark"],
+)
+def test_hostile_json_is_refused_in_a_sentence(tmp_path, text):
+    with pytest.raises(ValueError, match=r"\w") as refusal:
+        parse_json(text)
+    assert "\n" not in str(refusal.value)
+    path = tmp_path / "model.json"
+    path.write_text(text, encoding="utf-8", errors="surrogatepass")
+    with pytest.raises(ValueError, match=r"model\.json' cannot be loaded: .*\.$"):
+        load_model(path)
+
+
+def test_a_deep_value_behind_a_right_checksum_is_refused(tmp_path, fitted):
+    deep: list = []
+    for _ in range(600):
+        deep = [deep]
+
+    def change(document) -> None:
+        document["plan"]["steps"] = deep
+
+    with pytest.raises(ValueError, match=r"cannot be loaded: plan\.steps\[0\]"):
+        load_model(changed(fitted, tmp_path / "model.json", change))
+
+
+def test_a_claim_of_many_columns_takes_no_memory(tmp_path, fitted):
+    def change(document) -> None:
+        document["features"] = {"count": 2**53, "names": None}
+        document["plan"]["d"] = 2**53
+
+    with pytest.raises(ValueError, match=r"features\.count must be at most"):
+        load_model(changed(fitted, tmp_path / "model.json", change))
+
+
+def test_a_pickled_array_is_not_unpickled(tmp_path):
+    """Neither as rows nor as a start; the object would leave a folder behind."""
+    mark = tmp_path / "unpickled"
+
+    class Bomb:
+        def __reduce__(self):
+            return os.mkdir, (str(mark),)
+
+    np.save(tmp_path / "rows.npy", np.array([[Bomb(), 1.0]], dtype=object), allow_pickle=True)
+    with pytest.raises(OSError, match="cannot be read"):
+        dpem.read_table(tmp_path / "rows.npy")
+    assert not mark.exists()
+    np.load(tmp_path / "rows.npy", allow_pickle=True)
+    assert mark.exists()  # teeth: it does
+
+
+def test_a_scaler_and_a_dataset_with_hostile_names_show_as_text(tmp_path):
+    """Names of datasets are shown on screens: what reorders or ends a line there is refused."""
+    ledger = Ledger(f"sqlite:///{tmp_path}/budget.db")
+    for name in ("a\u2028b", "a\nb", "a\x1b[2Jb", "\u202eb", "a\x00b"):
+        with pytest.raises(ValueError, match="printable"):
+            ledger.open(name, 1.0, 1e-4)
+    name = "x'; DROP TABLE dpem_debits; --"
+    bound = ledger.open(name, 1.0, 1e-4)
+    bound.debit(0.1, 1e-6, Price(0.0001), purpose="'); DELETE FROM dpem_debits; --").close("answered")
+    assert [debit.dataset for debit in bound.history()] == [name]
+
+
+def test_scaler_files_are_read_by_the_same_rules(tmp_path):
+    rows = np.random.default_rng(0).standard_normal((200, 2))
+    scaler = DPStandardScaler(epsilon=1.0, delta=1e-5, bounds=(-5, 5)).fit(rows)
+
+    def change(document) -> None:
+        document["fitted"]["scale"] = [1.0, -1.0]
+
+    with pytest.raises(ValueError, match="scale must be positive"):
+        load_model(changed(scaler, tmp_path / "scaler.json", change))
