@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DOCS := $(VENV)/.docs
 
-.PHONY: demo test core accuracy table1 reproduce peers bench bench-parquet docs clean
+.PHONY: demo test core accuracy table1 reproduce peers bench bench-parquet audit audit-dependencies docs clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -52,6 +52,19 @@ bench: $(STAMP)        ## how cost grows, in ratios to the floor of the same run
 
 bench-parquet: $(STAMP) ## a 10 GB Parquet table against Arrow alone (needs 10 GB of disk)
 	$(BIN)/python benchmarks/parquet.py --gigabytes 10
+
+audit: $(STAMP)        ## audits, planted bugs, faults and fuzzing, the long versions (under an hour on two cores)
+	-$(BIN)/python -m pip install --quiet 'atheris>=3.0'  # the fuzzer steers by coverage where it has this
+	$(BIN)/python -m dpem.audit --out results
+	$(BIN)/python -m audits.table --out results
+	$(BIN)/python -m audits.faults --out results/audit_faults.json
+	$(BIN)/python -m audits.fuzz --minutes 8 --out results/audit_fuzz.json
+
+audit-dependencies: $(STAMP) ## known vulnerabilities of what is installed, from a public database
+	$(PYTHON) -m venv build/pip-audit
+	build/pip-audit/bin/python -m pip install --quiet pip-audit
+	$(BIN)/python -m pip list --format freeze --exclude-editable > build/installed.txt
+	build/pip-audit/bin/pip-audit --strict --no-deps --disable-pip --requirement build/installed.txt
 
 docs: $(DOCS)          ## the site, into build/site; warnings are errors
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/site
