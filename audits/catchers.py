@@ -30,7 +30,7 @@ from dpem.query import Chunk
 
 N, D = 300, 6
 #: Of a short black-box audit: enough to see half the noise in a mechanism, and worse in a fit.
-RUNS, FITS = 3000, 600
+RUNS, FITS = 3000, 400
 BETA = np.array([1.0, -0.8, 0.4, 0.0, 0.0, 0.0])
 PRICE: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-4}
 STEPS: dict[str, Any] = {"start": list(BETA), "n_iter": 3}
