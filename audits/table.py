@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import csv
 import multiprocessing
+import os
 import sys
 import time
 import warnings
@@ -68,8 +69,11 @@ def main() -> int:
     options = parser.parse_args()
     begun = time.monotonic()
     names = [AS_IT_IS, *BUGS]
+    os.environ["NUMBA_NUM_THREADS"] = "1"  # the tables are tiny
     with multiprocessing.get_context("spawn").Pool(options.workers) as pool:
-        rows = list(tqdm(pool.imap(row, names), total=len(names), unit=" bugs", disable=not sys.stderr.isatty()))
+        done = pool.imap_unordered(row, names)
+        found = list(tqdm(done, total=len(names), unit=" bugs", disable=not sys.stderr.isatty()))
+    rows = sorted(found, key=lambda line: names.index(line["bug"]))
     with (options.out / "audit_bugs.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, rows[0].keys())
         writer.writeheader()
