@@ -112,7 +112,7 @@ def race(at: Site, place: str, sizes: Sizes, tick: Tick) -> Findings:
         found.counts["fits that the totals admit"] += fits
         tick(1)
     if place == POSTGRESQL and not sizes.quick:
-        few = at.apart.run(tick, "race", at.crowded(), sizes.processes, sizes.threads, sizes.racers // 5)
+        few = at.apart.run(tick, "race", at.crowded(), sizes.processes, sizes.threads, sizes.racers // 5, "crowded")
         found.add({f"few connections: {what}": count for what, count in few.counts.items()}, few.broken)
     return found
 

@@ -1,10 +1,11 @@
 """Many fits at once race for the last of a budget: exactly as many succeed as fit.
 
-Arguments of ``main``: URL PROCESSES THREADS FITS.
+Arguments of ``main``: URL PROCESSES THREADS FITS [crowded].
 
 A dataset is opened with room for exactly FITS fits. PROCESSES processes of THREADS threads each get ready, are let go
 at the same moment, and every thread fits once. Each must end with an answer or with BudgetExceeded and nothing else; a
-database that stays locked, or a server that has no connection left, would be something else.
+database that stays locked would be something else. At a crowded server, which lets fewer sessions in than there are
+racers, a fit may also be told that nothing was recorded; then no more succeed than fit.
 """
 
 from __future__ import annotations
@@ -85,21 +86,25 @@ def race(url: str, processes: int, threads: int) -> Counter[str]:
     return ended
 
 
-def campaign(url: str, processes: int, threads: int, fits: int) -> Findings:
+def campaign(url: str, processes: int, threads: int, fits: int, crowded: bool) -> Findings:
     found = Findings()
     Ledger(url).open(DATASET, **room_for(fits))
     ended = race(url, processes, threads)
     found.counts.update({f"fits {ANSWERED}": ended[ANSWERED], "fits refused by BudgetExceeded": ended[REFUSED]})
     found.counts["fits that ended otherwise"] = processes * threads - ended[ANSWERED] - ended[REFUSED]
     rows = check_books(found, url, {}, price())
-    found.check(ended[ANSWERED] == fits, f"{ended[ANSWERED]} fits were answered where {fits} fit")
-    found.check(ended[REFUSED] == processes * threads - fits, "not all the others were refused by BudgetExceeded")
-    found.check([row.outcome for row in rows] == [ANSWERED] * fits, "the ledger does not show the answered fits")
+    if crowded:
+        found.check(ended[ANSWERED] == len(rows) <= fits, f"{ended[ANSWERED]} fits were answered where {fits} fit")
+    else:
+        found.check(ended[ANSWERED] == fits, f"{ended[ANSWERED]} fits were answered where {fits} fit")
+        found.check(ended[REFUSED] == processes * threads - fits, "not all the others were refused by BudgetExceeded")
+        found.check([row.outcome for row in rows] == [ANSWERED] * fits, "the ledger does not show the answered fits")
     for how in set(ended) - {ANSWERED, REFUSED}:
-        found.check(False, f"{ended[how]} fit(s) ended with {how}")
+        told = crowded and how.startswith("LedgerError") and how.endswith("nothing was recorded.")
+        found.check(told, f"{ended[how]} fit(s) ended with {how}")
     return found
 
 
 def main(arguments: Sequence[str]) -> None:
     url, (processes, threads, fits) = arguments[0], map(int, arguments[1:4])
-    campaign(url, processes, threads, fits).tell()
+    campaign(url, processes, threads, fits, "crowded" in arguments[4:]).tell()

@@ -77,7 +77,7 @@ class Models:
 
 def _other(value: Any, draw: Draw) -> Any:
     kind = draw.below(5)
-    if kind == 0 and isinstance(value, int | float) and not isinstance(value, bool):
+    if kind == 0 and isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 2**60:
         return value + draw.one_of((1, -1, 0.5, 2**52))
     if kind == 1 and isinstance(value, list):
         return [*value, *value][: draw.below(6)]

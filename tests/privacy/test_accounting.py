@@ -232,3 +232,9 @@ def test_more_releases_never_cost_less(parts, epsilon):
     assert whole.rho == pytest.approx(math.fsum(p.rho for p in prices), rel=1e-15)
     for price in prices:
         assert whole.delta(epsilon) >= price.delta(epsilon) * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("rho", [5e-324, 1e-300, 1e300])
+@pytest.mark.parametrize("epsilon", [1e-300, 1.0, 1e300])
+def test_prices_at_the_ends_of_the_floats_convert(rho, epsilon):
+    assert 0 <= Price(rho).delta(epsilon) <= 1

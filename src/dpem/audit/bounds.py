@@ -146,13 +146,13 @@ def one_run_p_value(correct: int, guesses: int, canaries: int, epsilon: float, d
     Each of m canaries is one row or another by the toss of a fair coin; from what is released, at most r coins are
     guessed, and v guesses are right.
 
-    *Lemma* (Steinke, Nasr & Jagielski 2023, their main theorem). If the mechanism is (ε, δ)-private for replacing one canary
-    by its other row, then P(W ≥ v) ≤ f(v) + 2mδ·max over i of (f(v − i) − f(v))/i, where f(v) = P(Binomial(r, e^ε/(1 +
-    e^ε)) ≥ v). *Proof for δ = 0.* Fix the released outcome and the first coins. The next coin was fair, and either of
-    its sides makes the outcome at most e^ε times as likely as the other, averaged over the coins to come; so by Bayes'
-    rule a guess of it is right with probability at most e^ε/(1 + e^ε), whatever came before. A sum of such indicators
-    is stochastically below the binomial. For δ > 0 see the paper. ∎ The number of guesses must not depend on the
-    coins; here it is fixed beforehand.
+    *Lemma* (Steinke, Nasr & Jagielski 2023, their main theorem). If the mechanism is (ε, δ)-private for replacing one
+    canary by its other row, then P(W ≥ v) ≤ f(v) + 2mδ·max over i of (f(v − i) − f(v))/i, where f(v) = P(Binomial(r,
+    e^ε/(1 + e^ε)) ≥ v). *Proof for δ = 0.* Fix the released outcome and the first coins. The next coin was fair, and
+    either of its sides makes the outcome at most e^ε times as likely as the other, averaged over the coins to come; so
+    by Bayes' rule a guess of it is right with probability at most e^ε/(1 + e^ε), whatever came before. A sum of such
+    indicators is stochastically below the binomial. For δ > 0 see the paper. ∎ The number of guesses must not depend on
+    the coins; here it is fixed beforehand.
 
     >>> one_run_p_value(correct=95, guesses=100, canaries=1000, epsilon=1.0, delta=1e-7) < 1e-5
     True

@@ -18,7 +18,10 @@ from dpem.estimators.persistence import Estimator, save_model
 
 def check(written: Sequence[str], read: Sequence[str], force: bool) -> None:
     """Refuse files that cannot be written, are there already, or would replace one another or what is read."""
-    places = [os.path.realpath(path) for path in (*written, *read)]
+    try:
+        places = [os.path.realpath(path) for path in (*written, *read)]
+    except ValueError:
+        raise click.UsageError("A file cannot have such a name.") from None
     if len(set(places[: len(written)]) - set(places[len(written) :])) < len(written):
         raise click.UsageError("A file to be written must be another one than those that are read or written besides.")
     for path in written:

@@ -81,12 +81,13 @@ def zcdp_delta(rho: float, epsilon: float) -> float:
         return excess * (alpha * rho - epsilon) - log_excess - alpha * math.log1p(1 / excess)
 
     guess = math.log(max((epsilon - rho) / (2 * rho), 1e-6) + 1e-3)
-    best = minimize_scalar(
-        log_delta,
-        bounds=(min(guess - 8, -25.0), max(guess, -math.log(rho)) + 8),
-        method="bounded",
-        options={"xatol": 1e-10},
-    )
+    with np.errstate(all="ignore"):  # any α is valid, so one at which the exponent overflows is only a poor one
+        best = minimize_scalar(
+            log_delta,
+            bounds=(min(guess - 8, -25.0), min(max(guess, -math.log(rho)) + 8, 700.0)),  # its exponential is a float
+            method="bounded",
+            options={"xatol": 1e-10},
+        )
     return float(min(1.0, math.exp(min(0.0, best.fun))))
 
 

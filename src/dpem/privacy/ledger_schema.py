@@ -166,9 +166,10 @@ class Store:
         ours = connection.dialect.name != "sqlite" or _is_ours(connection, [meta])
         versions = connection.execute(sa.select(meta.c.version)).scalars().all() if ours else [FORMAT]
         if versions != [FORMAT]:
+            found = ", ".join(map(str, versions[:2])) or "none"
             raise LedgerError(
-                f"{self.where} is a ledger of format {', '.join(map(str, versions)) or 'none'}, and this dpem knows "
-                f"format {FORMAT} only: use the version of dpem that wrote it."
+                f"{self.where} is a ledger of format {found}, and this dpem knows format {FORMAT} only: use the "
+                f"version of dpem that wrote it."
             )
         if not ours or (connection.dialect.name == "sqlite" and not _is_ours(connection, _tables.sorted_tables)):
             raise LedgerError(
