@@ -108,7 +108,7 @@ class PrivateEM(BaseEstimator):
         start = self._start(d)
         signal = arguments.positive("signal", self.signal)
         # A σ to be estimated is not known yet; half the signal stands in for it where the plan may refuse.
-        sigma = signal / 2 if self.sigma is None else arguments.positive("sigma", self.sigma)
+        sigma = arguments.in_range(signal / 2) if self.sigma is None else arguments.positive("sigma", self.sigma)
         fit_plan = self._plan(n, d, epsilon, delta, sigma)
         noise = self._noise(epsilon)
         price = fit_plan.price if self.sigma is not None else largest_price(epsilon, delta, gaussian=False)
@@ -124,7 +124,8 @@ class PrivateEM(BaseEstimator):
             curator = self._curator(source, account, noise)
             if self.sigma is None:
                 rho = SIGMA_SHARE * price.rho
-                sigma = estimate_sigma(curator, signal=signal, of_response=self._needs_y, rho=rho)
+                found = estimate_sigma(curator, signal=signal, of_response=self._needs_y, rho=rho)
+                sigma = arguments.in_range(found)  # once paid for, it is never refused
                 fit_plan = self._plan(n, d, epsilon, delta, sigma, spent=rho)
             self.sigma_ = sigma
             expect(n * sum(map(_passes, fit_plan.steps)))

@@ -46,6 +46,15 @@ def positive(name: str, value: Any) -> float:
     return float(value)
 
 
+def in_range(value: float) -> float:
+    """The nearest number that :func:`positive` accepts.
+
+    >>> in_range(0.0), in_range(2.0)
+    (1e-12, 2.0)
+    """
+    return min(max(value, SMALLEST), LARGEST)
+
+
 def optional_positive(name: str, value: Any) -> float | None:
     return None if value is None else positive(name, value)
 
