@@ -323,3 +323,16 @@ def test_negative_charges_are_refused(charge):
     budget = Budget(1.0, 1e-5)
     with pytest.raises(ValueError, match=r"negative|positive"):
         budget.debit(*charge)
+
+
+@pytest.mark.parametrize("given", [{"epsilon": [73.5]}, {"delta": [73.5]}, {"rows_per_person": [73.5]}])
+def test_a_table_given_by_mistake_is_not_quoted(given):
+    with pytest.raises(ValueError, match="got a list") as refusal:
+        Budget(**{"epsilon": 1.0, "delta": 1e-5} | given)
+    assert "73.5" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("given", [{"epsilon": 10**5000}, {"rows_per_person": -(10**5000)}])
+def test_an_integer_that_no_float_holds_is_refused(given):
+    with pytest.raises(ValueError, match="got a int"):
+        Budget(**{"epsilon": 1.0, "delta": 1e-5} | given)

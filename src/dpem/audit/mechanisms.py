@@ -21,6 +21,7 @@ its audit stays below those of the other two.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -44,7 +45,7 @@ FAR = 1e9
 
 
 @dataclass(frozen=True)
-class Mechanism:
+class Mechanism(ABC):
     """What the audits of single mechanisms share: a claim, a sampler, two sources that differ in one row."""
 
     epsilon: float
@@ -56,9 +57,9 @@ class Mechanism:
         return ("every release",)
 
     @property
+    @abstractmethod
     def _pattern(self) -> FloatArray:
         """The canary's signs; the neighbour has the opposite ones."""
-        raise NotImplementedError
 
     @cached_property
     def _sources(self) -> tuple[ArraySource, ArraySource]:

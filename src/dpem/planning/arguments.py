@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any
 
-from dpem.privacy.budget import checked_rows_per_person
+from dpem.privacy.budget import checked_rows_per_person, is_number, shown
 
 #: Numbers in the units of the data lie between these: their squares and products are then ordinary floats, in float32
 #: too, and tables beyond have no business in such units.
@@ -15,31 +15,21 @@ SMALLEST, LARGEST = 1e-12, 1e12
 MOST = 2**53
 
 
-def shown(value: Any) -> str:
-    """A value for a message: a number or a short text as it is, of anything else the type, for it may hold rows.
-
-    >>> shown(-1), shown([73.5, 80.1]), shown("x" * 99)
-    ('-1', 'a list', 'a str')
-    """
-    text = repr(value) if value is None or isinstance(value, Real | str) else ""
-    return text if 0 < len(text) <= 60 else f"a {type(value).__name__}"
-
-
 def privacy_parameters(epsilon: Any, delta: Any) -> tuple[float, float]:
     """ε and δ as floats, or a refusal."""
     if epsilon is None or delta is None:
         raise ValueError("epsilon and delta must both be given: a privacy guarantee has no default.")
-    if not _is_number(epsilon) or math.isnan(epsilon) or epsilon <= 0:
+    if not is_number(epsilon) or math.isnan(epsilon) or epsilon <= 0:
         raise ValueError(
             f"epsilon must be a positive number (inf for the non-private reference), got {shown(epsilon)}."
         )
-    if not _is_number(delta) or not 0 < delta < 1:
+    if not is_number(delta) or not 0 < delta < 1:
         raise ValueError(f"delta must lie strictly between 0 and 1, got {shown(delta)}.")
     return float(epsilon), float(delta)
 
 
 def positive(name: str, value: Any) -> float:
-    if not _is_number(value) or not 0 < value < math.inf:
+    if not is_number(value) or not 0 < value < math.inf:
         raise ValueError(f"{name} must be a positive finite number, got {shown(value)}.")
     if not SMALLEST <= value <= LARGEST:
         raise ValueError(f"{name} must lie between {SMALLEST:g} and {LARGEST:g}, got {shown(value)}: change the unit.")
@@ -62,13 +52,13 @@ def optional_positive(name: str, value: Any) -> float | None:
 def optional_distance(name: str, value: Any) -> float | None:
     if value is None:
         return None
-    if not _is_number(value) or not 0 <= value <= LARGEST:
+    if not is_number(value) or not 0 <= value <= LARGEST:
         raise ValueError(f"{name} must be a finite number from 0 to {LARGEST:g}, or None, got {shown(value)}.")
     return float(value)
 
 
 def fraction(name: str, value: Any) -> float:
-    if not _is_number(value) or not 0 <= value < 1:
+    if not is_number(value) or not 0 <= value < 1:
         raise ValueError(f"{name} must lie between 0 and 1, 1 excluded, got {shown(value)}.")
     return float(value)
 
@@ -123,9 +113,3 @@ def sparsity(value: Any, most: Any, d: int) -> tuple[int | None, bool]:
 
 def _is_count(value: Any) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool) and 1 <= int(value) <= MOST
-
-
-def _is_number(value: Any) -> bool:
-    """Whether it is a number that floating point has: a long integer may be none."""
-    long = isinstance(value, Integral) and abs(int(value)) > MOST
-    return isinstance(value, Real) and not isinstance(value, bool) and not long

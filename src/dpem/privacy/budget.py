@@ -41,10 +41,28 @@ class BudgetExceeded(RuntimeError):
     """
 
 
+def shown(value: Any) -> str:
+    """A value for a message: a number or a short text as it is, of anything else the type, for it may hold rows.
+
+    >>> shown(-1), shown([73.5, 80.1]), shown("x" * 99), shown(10**5000)
+    ('-1', 'a list', 'a str', 'a int')
+    """
+    plain = value is None or isinstance(value, str | Real)
+    long = isinstance(value, Integral) and abs(int(value)) >= 10**60
+    text = repr(value) if plain and not long else ""
+    return text if 0 < len(text) <= 60 else f"a {type(value).__name__}"
+
+
+def is_number(value: Any) -> bool:
+    """Whether it is a number that floating point has: a long integer may be none."""
+    long = isinstance(value, Integral) and abs(int(value)) > 2**53
+    return isinstance(value, Real) and not isinstance(value, bool) and not long
+
+
 def checked_rows_per_person(name: str, value: Any) -> int:
     """The most rows that one person has, or a refusal that names the argument."""
     if not isinstance(value, Integral) or isinstance(value, bool) or int(value) < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}.")
+        raise ValueError(f"{name} must be a whole number of at least 1, got {shown(value)}.")
     return int(value)
 
 
@@ -78,7 +96,7 @@ class Charge:
     def close(self, outcome: str) -> None:
         """Say how the fit ended: ``"answered"`` or ``"failed"``."""
         if outcome not in OUTCOMES:
-            raise ValueError(f"outcome must be one of {', '.join(map(repr, OUTCOMES))}; got {outcome!r}.")
+            raise ValueError(f"outcome must be one of {', '.join(map(repr, OUTCOMES))}; got {shown(outcome)}.")
 
     def __enter__(self) -> Self:
         return self
@@ -100,10 +118,10 @@ class Total:
     @classmethod
     def checked(cls, owner: str, epsilon: Any, delta: Any, rows_per_person: Any) -> Total:
         """A total from what a user gave, or a refusal that names whose total it is."""
-        if not isinstance(epsilon, Real) or isinstance(epsilon, bool) or not float(epsilon) > 0:
-            raise ValueError(f"epsilon of a {owner} must be positive, got {epsilon!r}.")
-        if not isinstance(delta, Real) or isinstance(delta, bool) or not 0 < float(delta) < 1:
-            raise ValueError(f"delta of a {owner} must lie strictly between 0 and 1, got {delta!r}.")
+        if not is_number(epsilon) or not float(epsilon) > 0:
+            raise ValueError(f"epsilon of a {owner} must be positive, got {shown(epsilon)}.")
+        if not is_number(delta) or not 0 < float(delta) < 1:
+            raise ValueError(f"delta of a {owner} must lie strictly between 0 and 1, got {shown(delta)}.")
         rows = checked_rows_per_person(f"rows_per_person of a {owner}", rows_per_person)
         return cls(float(epsilon), float(delta), rows)
 

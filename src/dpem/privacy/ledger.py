@@ -25,7 +25,7 @@ from sqlalchemy.engine import Connection, Row
 
 from dpem._version import __version__
 from dpem.privacy.accounting import Price
-from dpem.privacy.budget import Charge, Total, checked_rows_per_person
+from dpem.privacy.budget import Charge, Total, checked_rows_per_person, shown
 from dpem.privacy.ledger_schema import LONGEST, LedgerError, Store, datasets, debits, outcomes
 
 #: The outcome of a debit whose fit has not said how it ended.
@@ -217,7 +217,7 @@ class Ledger:
             total, _ = self._total(connection, name)
             charges = self._charges(connection, name)
         if delta is not None and not 0 < delta < 1:
-            raise ValueError(f"delta must lie strictly between 0 and 1, got {delta!r}.")
+            raise ValueError(f"delta must lie strictly between 0 and 1, got {shown(delta)}.")
         return total.left(charges, total.delta if delta is None else delta)
 
     def _append_outcome(self, number: int, outcome: str) -> None:

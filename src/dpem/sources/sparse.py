@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dpem.query import BLOCK, Chunk, FloatArray, Query
-from dpem.sources.base import CHUNK_ROWS, ChunkedSource
+from dpem.sources.base import CHUNK_ROWS, ChunkedSource, slack
 
 #: Rows per chunk of a question about all columns: longer, since each chunk costs a few vectors of length d.
 LONG_CHUNK_ROWS = 4 * CHUNK_ROWS
@@ -80,8 +81,10 @@ class SparseSource(ChunkedSource):
         cut differently. A screening query adds a constant of size 1 for each row and corrections of size at
         most 2 at stored entries, together 3 where a contribution is 1; elsewhere 3 is generous. ∎
         """
-        w = float(np.finfo(np.float64).eps) / 2
         n = self.n_rows
+        if math.isinf(slack(query, n, np.dtype(float))):  # a sum that could overflow is unbounded here too
+            return math.inf
+        w = float(np.finfo(np.float64).eps) / 2
         m = min(n, _chunk_rows(query))
         return 3 * 2 * ((m + 3 + 2 * (m / BLOCK + 1)) * w * m + 3 * w * n)
 
