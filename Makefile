@@ -18,7 +18,7 @@ $(DOCS): $(STAMP)
 	touch $@
 
 demo: $(STAMP)         ## fit the private mixture to the Breast Cancer Wisconsin data
-	$(BIN)/python -m dpem demo
+	$(BIN)/python -m studies.paper.demo
 
 test: $(STAMP)         ## lint, types, rooms and every test
 	$(BIN)/ruff check .
@@ -28,37 +28,37 @@ test: $(STAMP)         ## lint, types, rooms and every test
 	$(BIN)/python -m pytest -n 2
 
 core: $(STAMP)         ## tight against the paper's method from a given start, 20 repetitions
-	$(BIN)/python -m dpem.experiments.core
+	$(BIN)/python -m studies.paper.core
 
 accuracy: $(STAMP)     ## the accuracy table, 20 repetitions (about half an hour)
-	$(BIN)/python -m dpem.experiments.accuracy --out results/accuracy.csv
+	$(BIN)/python -m studies.paper.accuracy --out results/accuracy.csv
 
 table1: $(STAMP)       ## Breast Cancer Wisconsin as in the paper's Table 1, 50 splits
-	$(BIN)/python -m dpem.experiments.breast_cancer --out results/breast_cancer.csv
+	$(BIN)/python -m studies.paper.breast_cancer --out results/breast_cancer.csv
 
 reproduce: $(STAMP)    ## every figure and table of the paper, 50 repetitions
-	$(BIN)/python -m dpem reproduce all --reps 50 --out results
-	$(BIN)/python -m dpem.experiments.reproduce.fill docs/reproduce.md docs/errata.md
+	$(BIN)/python -m studies.paper.reproduce all --reps 50 --out results
+	$(BIN)/python -m studies.paper.reproduce.fill docs/reproduce.md docs/errata.md
 
 peers: $(STAMP)        ## diffprivlib and Opacus on the same data, in environments of their own
-	$(BIN)/python -m dpem.experiments.peers --reps 10 --out results/peers.csv
+	$(BIN)/python -m studies.paper.peers --reps 10 --out results/peers.csv
 
 bench: $(STAMP)        ## how cost grows, in ratios to the floor of the same run
-	$(BIN)/python benchmarks/iteration.py
-	$(BIN)/python benchmarks/growth.py --out results/bench.csv --plot results/bench.png
-	$(BIN)/python benchmarks/csr.py
-	$(BIN)/python benchmarks/dask_workers.py
-	$(BIN)/python benchmarks/parquet.py
+	$(BIN)/python studies/benchmarks/iteration.py
+	$(BIN)/python studies/benchmarks/growth.py --out results/bench.csv --plot results/bench.png
+	$(BIN)/python studies/benchmarks/csr.py
+	$(BIN)/python studies/benchmarks/dask_workers.py
+	$(BIN)/python studies/benchmarks/parquet.py
 
 bench-parquet: $(STAMP) ## a 10 GB Parquet table against Arrow alone (needs 10 GB of disk)
-	$(BIN)/python benchmarks/parquet.py --gigabytes 10
+	$(BIN)/python studies/benchmarks/parquet.py --gigabytes 10
 
 audit: $(STAMP)        ## audits, planted bugs, faults and fuzzing, the long versions (under an hour on two cores)
 	-$(BIN)/python -m pip install --quiet 'atheris>=3.0'  # the fuzzer steers by coverage where it has this
 	$(BIN)/python -m dpem.audit --out results
-	$(BIN)/python -m audits.table --out results
-	$(BIN)/python -m audits.faults --out results/audit_faults.json
-	$(BIN)/python -m audits.fuzz --minutes 8 --out results/audit_fuzz.json
+	$(BIN)/python -m studies.audits.table --out results
+	$(BIN)/python -m studies.audits.faults --out results/audit_faults.json
+	$(BIN)/python -m studies.audits.fuzz --minutes 8 --out results/audit_fuzz.json
 
 audit-dependencies: $(STAMP) ## known vulnerabilities of what is installed, from a public database
 	$(PYTHON) -m venv build/pip-audit

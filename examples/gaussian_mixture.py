@@ -20,7 +20,8 @@ from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from dpem import Budget, DPGaussianMixture, DPStandardScaler, pipeline_guarantee, plan
+from dpem import Budget, DPStandardScaler, pipeline_guarantee, plan
+from dpem.paper import DPSymmetricMixture
 
 data = load_breast_cancer()
 names = data.feature_names[:10]  # means over a patient's nuclei; other columns restate them
@@ -50,7 +51,7 @@ bounds = (np.zeros(d), np.array(list(limits.values())))
 # 0.7 = 2.2), with a spread of 0.7 inside a group. That is an assumption, made without the
 # data; a wrong one costs accuracy, never privacy.
 assumed = {"sigma": 0.7, "signal": 2.2}
-expected = plan("gaussian-mixture", n=n, d=d, epsilon=1.0, delta=1e-4, **assumed)
+expected = plan("symmetric-mixture", n=n, d=d, epsilon=1.0, delta=1e-4, **assumed)
 print(f"{n} patients, {d} measurements. Before any data are read, the plan predicts an")
 print(f"error of {expected.predicted_error:.2f}; answering 'no difference' would be off by 2.2.\n")
 
@@ -61,7 +62,7 @@ print(f"error of {expected.predicted_error:.2f}; answering 'no difference' would
 budget = Budget(epsilon=1.6, delta=2e-4)
 private = make_pipeline(
     DPStandardScaler(epsilon=1.0, delta=1e-4, bounds=bounds, budget=budget),
-    DPGaussianMixture(epsilon=1.0, delta=1e-4, **assumed, budget=budget),
+    DPSymmetricMixture(epsilon=1.0, delta=1e-4, **assumed, budget=budget),
 ).fit(train)
 model = private[-1]
 
@@ -73,7 +74,7 @@ print("\n" + textwrap.fill(str(pipeline_guarantee(private)), 92) + "\n")
 # %% What did privacy cost? The same model without privacy, on the same rows, judged on the
 # same 171 held-out patients. In practice held-out labels are data as well: publishing this
 # comparison would have a price of its own.
-without = DPGaussianMixture(epsilon=math.inf, delta=1e-4, **assumed)
+without = DPSymmetricMixture(epsilon=math.inf, delta=1e-4, **assumed)
 reference = make_pipeline(StandardScaler(), without).fit(train)
 
 

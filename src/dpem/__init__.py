@@ -11,15 +11,9 @@ from typing import TYPE_CHECKING, Any
 from dpem._version import __version__
 
 if TYPE_CHECKING:
-    from dpem.estimators import (
-        DPGaussianMixture,
-        DPMissingRegression,
-        DPMixtureRegression,
-        DPStandardScaler,
-        pipeline_guarantee,
-    )
-    from dpem.estimators.persistence import load_model, save_model
-    from dpem.planning import Plan, plan
+    from dpem.estimators import DPStandardScaler, pipeline_guarantee
+    from dpem.paper.planning import Plan, plan
+    from dpem.persistence import load_model, save_model
     from dpem.privacy import Budget, BudgetExceeded, Guarantee, Ledger, LedgerError
     from dpem.report import write_report
     from dpem.sources import progress
@@ -28,9 +22,6 @@ if TYPE_CHECKING:
 __all__ = [
     "Budget",
     "BudgetExceeded",
-    "DPGaussianMixture",
-    "DPMissingRegression",
-    "DPMixtureRegression",
     "DPStandardScaler",
     "Guarantee",
     "Ledger",
@@ -47,12 +38,9 @@ __all__ = [
 ]
 
 _HOME = {
-    "dpem.estimators": (
-        *("DPGaussianMixture", "DPMissingRegression", "DPMixtureRegression", "DPStandardScaler"),
-        "pipeline_guarantee",
-    ),
-    "dpem.estimators.persistence": ("load_model", "save_model"),
-    "dpem.planning": ("Plan", "plan"),
+    "dpem.estimators": ("DPStandardScaler", "pipeline_guarantee"),
+    "dpem.paper.planning": ("Plan", "plan"),
+    "dpem.persistence": ("load_model", "save_model"),
     "dpem.privacy": ("Budget", "BudgetExceeded", "Guarantee", "Ledger", "LedgerError"),
     "dpem.report": ("write_report",),
     "dpem.sources.files": ("read_table",),

@@ -1,4 +1,4 @@
-"""Short versions of the black-box audits.
+"""Short versions of the black-box studies.audits.
 
 Where a bound must be large enough, or a planted fault be caught, the noise is seeded, so that the outcome is always the
 same; runs with private noise are asked for consistency alone.
@@ -12,7 +12,6 @@ import pytest
 from click.testing import CliRunner
 from scipy.stats import norm
 
-from dpem import DPMixtureRegression
 from dpem.audit import one_run
 from dpem.audit.fits import METHODS, MODELS, Fit, audit_fit, case
 from dpem.audit.likelihood import gaussian_ratio, plackett_luce, transcript_ratio
@@ -24,6 +23,7 @@ from dpem.audit.subject import BATCH, Finding, audit, tasks
 from dpem.audit.tape import record
 from dpem.cli.audit import audit as command
 from dpem.cli.common import Refused, Session
+from dpem.paper import DPSymmetricRegression
 from dpem.privacy import PrivateNoise, SeededNoise, gumbel
 
 EPSILON, DELTA = 4.0, 1e-5
@@ -63,7 +63,7 @@ class TestLikelihood:
         assert abs(seen - chance) < 0.04
 
     def test_peeling_has_no_transcript(self):
-        fit = case("gaussian-mixture", epsilon=1.0, delta=DELTA, sparsity=2, method="paper")
+        fit = case("symmetric-mixture", epsilon=1.0, delta=DELTA, sparsity=2, method="paper")
         tape = record(fit.estimator, *in_memory(fit.tables[0]))
         with pytest.raises(ValueError, match="answers of a laplace sampler are not released"):
             transcript_ratio(tape, tape)
@@ -144,11 +144,11 @@ class TestFits:
     def test_half_the_noise_is_caught_in_a_fit(self, planted):
         noise = HalfTheNoise(0) if planted else SeededNoise(0)
 
-        class Regression(DPMixtureRegression):
+        class Regression(DPSymmetricRegression):
             def _noise(self, epsilon):
                 return noise
 
-        fit = case("mixture-regression", epsilon=1.0, delta=0.1)
+        fit = case("symmetric-regression", epsilon=1.0, delta=0.1)
         estimator = Regression(**{**fit.estimator.get_params(), "budget": None})
         found, _ = audit_fit(estimator, *fit.tables, fit.direction, runs=1000 if planted else 400)
         assert found.consistent is not planted
@@ -165,7 +165,7 @@ class TestFits:
         with pytest.raises(ValueError, match="columns must be at least 2"):
             case("scaler", epsilon=1.0, delta=DELTA, columns=1)
         with pytest.raises(ValueError, match="the fit to be audited was refused: epsilon=30 with delta=1e-05"):
-            audit(case("gaussian-mixture", epsilon=30.0, delta=DELTA, method="paper"), 40)
+            audit(case("symmetric-mixture", epsilon=30.0, delta=DELTA, method="paper"), 40)
         with pytest.raises(ValueError, match="runs must be at least 40"):
             audit(Values(1.0, DELTA), 20)
         with pytest.raises(ValueError, match="finite epsilon"):
@@ -240,7 +240,7 @@ class TestCommand:
     def test_a_violated_claim_fails(self, monkeypatch):
         """A fit that releases the row itself."""
         monkeypatch.setattr(Fit, "scores", lambda self, neighbour, runs: np.full((runs, 2), float(neighbour)))
-        result = dpem_audit("mixture-regression", "--epsilon", "1", "--runs", "1000")
+        result = dpem_audit("symmetric-regression", "--epsilon", "1", "--runs", "1000")
         assert result.return_value == 1
         assert result.stdout.count("VIOLATED") == 2
 
@@ -257,5 +257,5 @@ class TestCommand:
         error = dpem_audit("scaler", "--out", str(tmp_path / "file")).exception
         assert isinstance(error, Refused)
         assert "cannot be made: file exists" in str(error)
-        error = dpem_audit("gaussian-mixture", "--sparsity", "9").exception
+        error = dpem_audit("symmetric-mixture", "--sparsity", "9").exception
         assert "--sparsity must be" in str(error)

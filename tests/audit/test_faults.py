@@ -5,10 +5,11 @@ import sqlite3
 
 import pytest
 
-from audits import faults, faults_books
-from audits.faults import CAMPAIGNS, POSTGRESQL, SQLITE, Sizes
-from dpem import DPGaussianMixture, Ledger
+from dpem import Ledger
+from dpem.paper import DPSymmetricMixture
 from dpem.privacy.accounting import zcdp_delta
+from studies.audits import faults, faults_books
+from studies.audits.faults import CAMPAIGNS, POSTGRESQL, SQLITE, Sizes
 
 SHORT = Sizes(kills=10, processes=3, threads=8, quick=True)
 #: A cluster takes long to start; the long version has one beside a server too.
@@ -52,7 +53,7 @@ def fitted(url, fits):
     """A ledger with fits, and what they were told."""
     ledger = Ledger(url).open(faults_books.DATASET, **faults_books.AMPLE)
     for _ in range(fits):
-        DPGaussianMixture(**faults_books.SETTINGS, budget=ledger).fit(faults_books.table())
+        DPSymmetricMixture(**faults_books.SETTINGS, budget=ledger).fit(faults_books.table())
     return {debit.id: "answered" for debit in ledger.history()}
 
 
@@ -85,7 +86,7 @@ def test_books_that_were_tampered_with_are_noticed(tmp_path, case):
 
 
 def test_the_books_know_the_price_and_the_conversion():
-    model = DPGaussianMixture(**faults_books.SETTINGS).fit(faults_books.table())
+    model = DPSymmetricMixture(**faults_books.SETTINGS).fit(faults_books.table())
     assert faults_books.price() == model.plan_.price.rho
     for rho, epsilon in ((0.001, 0.3), (0.01, 1.0), (0.5, 4.0), (3.0, 20.0)):
         assert faults_books.smallest_delta(rho, epsilon) == pytest.approx(zcdp_delta(rho, epsilon), rel=1e-5)

@@ -21,12 +21,12 @@ import opendp.prelude as dp
 import pytest
 from scipy import sparse, stats
 
-from dpem.models import GaussianMixture, MissingRegression, MixtureRegression
-from dpem.models.base import Clip
-from dpem.models.robust import RobustGradient
-from dpem.models.scales import CappedSquares, ColumnMoments, SizeHistogram
+from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
+from dpem.paper.models.base import Clip
+from dpem.paper.robust import RobustGradient
 from dpem.privacy import Account, Curator, PrivateNoise, SeededNoise, gumbel
 from dpem.query import BLOCK, Query
+from dpem.questions.scales import CappedSquares, ColumnMoments, SizeHistogram
 from dpem.sources import ArraySource, ChunkedSource
 from dpem.sources.device import DeviceSource
 from dpem.sources.sparse import SparseSource
@@ -124,7 +124,7 @@ def test_low_bits_of_numpy_noise_give_the_statistic_away(kind):
 def test_answers_of_a_curator_have_all_their_bits():
     """Through the door that fits use: the trailing four bits of the mantissa are uniform (chi-square, at 1e-7)."""
     source = ArraySource(np.ones((50, 1000)))
-    query = GaussianMixture(1.0).gradient(np.zeros(1000), Clip(1.0))
+    query = SymmetricMixture(1.0).gradient(np.zeros(1000), Clip(1.0))
     answers = Curator(source, Account(1e6, 1e-5), PrivateNoise()).measure(query, rho=0.5)
     mantissas = np.ldexp(np.abs(np.frexp(answers)[0]), 53).astype(np.int64)
     counts = np.bincount(mantissas % 16, minlength=16)
@@ -169,20 +169,20 @@ SUPPORT = np.arange(3)
 LOW, HIGH = np.full(3, -2.0), np.full(3, 3.0)
 
 QUERIES: dict[str, Query] = {
-    "gmm gradient": GaussianMixture(0.8).gradient(BETA, Clip(T)),
-    "gmm on_support": GaussianMixture(0.8).on_support(BETA, SUPPORT, 0.7),
-    "gmm screening": GaussianMixture(0.8).screening(1.0, 2),
-    "gmm moments": GaussianMixture(0.8).moments(SUPPORT, 0.9, 1.0),
-    "mr gradient": MixtureRegression(0.8).gradient(BETA, Clip(T, 0.7)),
-    "mr truncated": MixtureRegression(0.8).truncated(BETA, T),
-    "mr on_support": MixtureRegression(0.8).on_support(BETA, SUPPORT, 0.7),
-    "mr screening": MixtureRegression(0.8).screening(1.0, 2),
-    "mr moments": MixtureRegression(0.8).moments(SUPPORT, 0.9, 1.0),
+    "gmm gradient": SymmetricMixture(0.8).gradient(BETA, Clip(T)),
+    "gmm on_support": SymmetricMixture(0.8).on_support(BETA, SUPPORT, 0.7),
+    "gmm screening": SymmetricMixture(0.8).screening(1.0, 2),
+    "gmm moments": SymmetricMixture(0.8).moments(SUPPORT, 0.9, 1.0),
+    "mr gradient": SymmetricRegression(0.8).gradient(BETA, Clip(T, 0.7)),
+    "mr truncated": SymmetricRegression(0.8).truncated(BETA, T),
+    "mr on_support": SymmetricRegression(0.8).on_support(BETA, SUPPORT, 0.7),
+    "mr screening": SymmetricRegression(0.8).screening(1.0, 2),
+    "mr moments": SymmetricRegression(0.8).moments(SUPPORT, 0.9, 1.0),
     "missing gradient": MissingRegression(0.8).gradient(BETA, Clip(T, 0.7, 1.1)),
     "missing on_support": MissingRegression(0.8).on_support(BETA, SUPPORT, 0.7),
     "missing truncated": MissingRegression(0.8).truncated(BETA, T),
     "missing truncated_exact": MissingRegression(0.8).truncated_exact(BETA, T),
-    "robust gradient": RobustGradient(MixtureRegression(0.8), BETA, scale=1.5, smoothing=2.0),
+    "robust gradient": RobustGradient(SymmetricRegression(0.8), BETA, scale=1.5, smoothing=2.0),
     "scaler": ColumnMoments(LOW, HIGH),
     "sigma, histogram": SizeHistogram(of_response=False),
     "sigma of y, histogram": SizeHistogram(of_response=True),
@@ -323,7 +323,7 @@ def test_every_engine_gives_finite_totals_within_the_bound(engine, dtype, kind):
 
 def test_robust_gradient_does_not_warn_about_a_row():
     """A warning that depends on a row tells of it. (The other queries are seen not to warn above.)"""
-    query = RobustGradient(MixtureRegression(0.8), BETA, scale=0.7, smoothing=2.0)
+    query = RobustGradient(SymmetricRegression(0.8), BETA, scale=0.7, smoothing=2.0)
     X = np.full((2, 3), np.finfo(float).max)
     ArraySource(X, np.full(2, -np.finfo(float).max)).total(query)
 
@@ -331,7 +331,7 @@ def test_robust_gradient_does_not_warn_about_a_row():
 @pytest.mark.parametrize("engine", [name for name in ENGINES if name != "CSR"])
 def test_a_clip_beyond_float32_does_not_overflow(engine):
     """|a| ≤ 1e25 and |x| ≤ 1e25 promise 1e50, which float32 has not: the sum must be finite, or refused beforehand."""
-    query = MixtureRegression(1.0).truncated(np.array([1.0, 0.0, 0.0]), 1e25)
+    query = SymmetricRegression(1.0).truncated(np.array([1.0, 0.0, 0.0]), 1e25)
     X, y = np.full((20, 3), 1e25, dtype=np.float32), np.full(20, -1e30)
     source = ENGINES[engine](X, y)
     assert math.isinf(source.slack(query)) or np.isfinite(source.total(query)).all()

@@ -22,22 +22,12 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from audits import fuzz
-from audits.fuzz_arguments import without_rehearsals
-from audits.fuzz_core import SECRET_NUMBER, SECRET_TEXT, Broken, Draw, Tally, around, judge, loop, mutated
-from audits.fuzz_estimators import fitted
-from dpem import (
-    Budget,
-    DPGaussianMixture,
-    DPMissingRegression,
-    DPMixtureRegression,
-    DPStandardScaler,
-    Ledger,
-    LedgerError,
-    Plan,
-    plan,
-    read_table,
-)
+from dpem import Budget, DPStandardScaler, Ledger, LedgerError, Plan, plan, read_table
+from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
+from studies.audits import fuzz
+from studies.audits.fuzz_arguments import without_rehearsals
+from studies.audits.fuzz_core import SECRET_NUMBER, SECRET_TEXT, Broken, Draw, Tally, around, judge, loop, mutated
+from studies.audits.fuzz_estimators import fitted
 
 # --- The fuzzer itself ------------------------------------------------------------------------------------------------
 
@@ -194,19 +184,19 @@ class _Raises(Toy):
 )
 def test_numbers_that_nothing_can_be_computed_with_are_refused(name, value):
     with without_rehearsals():
-        assert name in refusal(lambda: plan("gaussian-mixture", **{**SIZES, name: value}))
+        assert name in refusal(lambda: plan("symmetric-mixture", **{**SIZES, name: value}))
 
 
 @pytest.mark.parametrize("name", ["n", "d", "epsilon", "delta", "sigma", "signal", "sparsity"])
 def test_rows_given_for_a_number_are_not_quoted(name):
     """Somebody hands the table to the wrong argument: the refusal must not print it."""
     for rows in (np.full((40, 3), SECRET_NUMBER), [SECRET_NUMBER] * 3):
-        assert str(SECRET_NUMBER) not in refusal(lambda rows=rows: plan("gaussian-mixture", **{**SIZES, name: rows}))
+        assert str(SECRET_NUMBER) not in refusal(lambda rows=rows: plan("symmetric-mixture", **{**SIZES, name: rows}))
 
 
 def test_a_plan_with_a_long_integer_is_refused():
     with without_rehearsals():
-        plain = plan("gaussian-mixture", **SIZES).to_dict()
+        plain = plan("symmetric-mixture", **SIZES).to_dict()
     assert "sigma" in refusal(lambda: Plan.from_dict({**plain, "sigma": 10**400}))
 
 
@@ -218,14 +208,14 @@ def test_a_seed_that_is_none_is_refused():
         assert "random_state" in refusal(lambda: scaler.fit(rows))
 
 
-@pytest.mark.parametrize("kind", [DPGaussianMixture, DPMixtureRegression, DPMissingRegression])
+@pytest.mark.parametrize("kind", [DPSymmetricMixture, DPSymmetricRegression, DPMissingRegression])
 def test_a_sigma_whose_square_is_zero_spends_nothing(kind):
     """σ = 1e-200 was accepted and charged, and then a kernel divided by σ² = 0."""
     rng, budget = np.random.default_rng(0), Budget(5.0, 1e-3)
     X = rng.standard_normal((300, 2))
     model = kind(epsilon=1.0, delta=1e-4, sigma=1e-200, start=[1.0, 1.0], budget=budget)
     with without_rehearsals(), pytest.raises(ValueError, match="sigma must"):
-        model.fit(X, None if kind is DPGaussianMixture else X[:, 0])
+        model.fit(X, None if kind is DPSymmetricMixture else X[:, 0])
     assert budget.n_charges == 0
 
 
@@ -238,7 +228,7 @@ def test_one_row_cannot_overflow_a_float32_sum():
     X, y = np.zeros((600, 3), dtype=np.float32), np.zeros(600)
     X[0] = 1e20
     given: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-4, "sigma": 0.5, "method": "paper", "start": "equal"}
-    model, budget = DPMixtureRegression(**given, clip=1e20, n_iter=1), Budget(5.0, 1e-3)
+    model, budget = DPSymmetricRegression(**given, clip=1e20, n_iter=1), Budget(5.0, 1e-3)
     model.set_params(budget=budget)
     try:
         model.fit(X, y)
@@ -332,7 +322,7 @@ def test_a_start_from_a_damaged_file_is_refused_in_a_sentence(name, content, tmp
     monkeypatch.chdir(tmp_path)
     Path("rows.csv").write_text("a,b\n1,2\n3,4\n5,6\n")
     Path(name).write_bytes(content)
-    line = f"fit gaussian-mixture rows.csv --epsilon 1 --delta 1e-4 --sigma 0.5 --start {name}"
+    line = f"fit symmetric-mixture rows.csv --epsilon 1 --delta 1e-4 --sigma 0.5 --start {name}"
     result = CliRunner().invoke(cli, line.split())
     assert result.exit_code == 3, result.output
     assert SECRET_TEXT not in result.output
@@ -373,7 +363,7 @@ numbers = st.one_of(
     st.sampled_from([None, "", "1", True, 1e-5, 0.5, 1.0, 1e-12, 1e12, (), 2.0**60]),
 )
 entries = st.sampled_from([0.0, 1.0, -1.0, 1e300, -1e300, 5e-324, np.nan, np.inf, SECRET_NUMBER])
-KINDS = (DPGaussianMixture, DPMixtureRegression, DPMissingRegression, DPStandardScaler)
+KINDS = (DPSymmetricMixture, DPSymmetricRegression, DPMissingRegression, DPStandardScaler)
 
 
 @st.composite
@@ -398,7 +388,7 @@ def fits(draw: st.DrawFn) -> tuple[Any, dict[str, Any], Any, Any]:
         X = X.astype(dtype)
     if dtype is object and X.size and draw(st.booleans()):
         X.flat[0] = SECRET_TEXT
-    y = None if kind in (DPGaussianMixture, DPStandardScaler) else np.ones(draw(st.sampled_from([n, n, n + 1])))
+    y = None if kind in (DPSymmetricMixture, DPStandardScaler) else np.ones(draw(st.sampled_from([n, n, n + 1])))
     return kind, given, X, y
 
 
@@ -429,7 +419,7 @@ def test_a_fit_is_private_and_paid_for_or_refused_and_free(drawn):
 def test_a_refused_fit_that_had_paid_would_be_seen():
     """Teeth: an estimator that debits and then refuses is a finding."""
 
-    class Greedy(DPGaussianMixture):
+    class Greedy(DPSymmetricMixture):
         def _noise(self, epsilon: float) -> Any:
             from dpem.privacy import Price
 

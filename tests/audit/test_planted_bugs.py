@@ -1,13 +1,13 @@
 """Every planted bug is caught, by a catcher that is silent on the library as it is.
 
-The long version (`python -m audits.table`) puts every bug before every catcher and writes the table in the docs; here
+The long version (`python -m studies.audits.table`) puts every bug before every catcher and writes the docs' table; here
 each bug meets the catcher it is meant for. The law of the noise has false alarms at a rate of 4e-6 for each fit.
 """
 
 import pytest
 
-from audits.catchers import QUICK, caught_by
-from audits.planted import BUGS
+from studies.audits.catchers import QUICK, caught_by
+from studies.audits.planted import BUGS
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

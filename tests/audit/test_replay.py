@@ -7,18 +7,13 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from dpem import (
-    DPGaussianMixture,
-    DPMissingRegression,
-    DPMixtureRegression,
-    DPStandardScaler,
-    read_table,
-)
-from dpem.algorithms.tight import tight_em
+from dpem import DPStandardScaler, read_table
 from dpem.audit.neighbours import Table, neighbours
 from dpem.audit.noise_law import noise_faults
 from dpem.audit.replay import compare, in_memory, replay, unequal
 from dpem.audit.tape import Tape, TapedAccount, TapedNoise, TapedSource, record
+from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
+from dpem.paper.tight import tight_em
 from dpem.privacy import Account, Curator, PrivateNoise
 from dpem.sources import ArraySource
 
@@ -43,16 +38,16 @@ def table(kind: str, dtype=float, n: int = N) -> Table:
 
 
 CASES = {
-    "mixture, dense": (DPGaussianMixture(**PRICE, **STEPS, sigma=1.0), "mixture"),
-    "mixture, selected": (DPGaussianMixture(**PRICE, sparsity=3, sigma=1.0), "mixture"),
-    "mixture, unknown sparsity": (DPGaussianMixture(**PRICE, sparsity="auto", max_sparsity=4, sigma=1.0), "mixture"),
-    "mixture, unknown sigma": (DPGaussianMixture(epsilon=8.0, delta=1e-4, **STEPS), "mixture"),
-    "mixture, paper": (DPGaussianMixture(**PRICE, **STEPS, sigma=1.0, method="paper"), "mixture"),
-    "mixture, paper, sparse": (DPGaussianMixture(**PRICE, **STEPS, sigma=1.0, sparsity=2, method="paper"), "mixture"),
-    "mixture of regressions": (DPMixtureRegression(**PRICE, **STEPS, sigma=0.5), "mixed"),
-    "mixture of regressions, selected": (DPMixtureRegression(**PRICE, **STEPS, sigma=0.5, sparsity=3), "mixed"),
+    "mixture, dense": (DPSymmetricMixture(**PRICE, **STEPS, sigma=1.0), "mixture"),
+    "mixture, selected": (DPSymmetricMixture(**PRICE, sparsity=3, sigma=1.0), "mixture"),
+    "mixture, unknown sparsity": (DPSymmetricMixture(**PRICE, sparsity="auto", max_sparsity=4, sigma=1.0), "mixture"),
+    "mixture, unknown sigma": (DPSymmetricMixture(epsilon=8.0, delta=1e-4, **STEPS), "mixture"),
+    "mixture, paper": (DPSymmetricMixture(**PRICE, **STEPS, sigma=1.0, method="paper"), "mixture"),
+    "mixture, paper, sparse": (DPSymmetricMixture(**PRICE, **STEPS, sigma=1.0, sparsity=2, method="paper"), "mixture"),
+    "mixture of regressions": (DPSymmetricRegression(**PRICE, **STEPS, sigma=0.5), "mixed"),
+    "mixture of regressions, selected": (DPSymmetricRegression(**PRICE, **STEPS, sigma=0.5, sparsity=3), "mixed"),
     "mixture of regressions, paper": (
-        DPMixtureRegression(**PRICE, **STEPS, sigma=0.5, sparsity=2, method="paper"),
+        DPSymmetricRegression(**PRICE, **STEPS, sigma=0.5, sparsity=2, method="paper"),
         "mixed",
     ),
     "missing": (DPMissingRegression(**PRICE, sigma=0.5, n_iter=3), "holes"),
@@ -140,7 +135,7 @@ def test_the_same_wherever_the_rows_live(name, storage, tmp_path):
 def test_the_rows_of_one_person_are_replaced_together(method):
     """Three rows, in as many batches where there are batches."""
     price = {"epsilon": 1.0, "delta": 1e-4, "rows_per_person": 3}
-    estimator = DPGaussianMixture(**price, **STEPS, sigma=1.0, sparsity=2, method=method)
+    estimator = DPSymmetricMixture(**price, **STEPS, sigma=1.0, sparsity=2, method=method)
     verdict = replay(estimator, table("mixture"), where=[10, 150, 290])
     assert verdict.faults == []
     assert max(verdict.used.values()) > (0.9 if method == "tight" else 0.3)  # a third of them in each batch

@@ -23,8 +23,9 @@ import numpy as np
 import pytest
 
 import dpem
-from dpem import DPGaussianMixture, DPStandardScaler, Ledger, LedgerError, load_model, save_model, write_report
-from dpem.planning.serial import checksum, parse_json
+from dpem import DPStandardScaler, Ledger, LedgerError, load_model, save_model, write_report
+from dpem._json import checksum, parse_json
+from dpem.paper import DPSymmetricMixture
 from dpem.privacy import Price
 
 PACKAGE = Path(dpem.__file__).parent
@@ -173,7 +174,8 @@ sys.addaudithook(lambda event, _: refuse() if event in asked else None)
 
 import numpy as np
 from click.testing import CliRunner
-from dpem import Budget, DPMissingRegression
+from dpem import Budget
+from dpem.paper import DPMissingRegression
 from dpem.cli import cli
 
 rng = np.random.default_rng(0)
@@ -184,9 +186,9 @@ np.savetxt("rows.csv", X, delimiter=",", header="a,b", comments="")
 paid = "--ledger sqlite:///budget.db --dataset rows"
 for line in (
     f"ledger open {paid} --epsilon 3 --delta 1e-3",
-    "plan gaussian-mixture --n 400 --d 2 --epsilon 1 --delta 1e-4 --sigma 0.5",
+    "plan symmetric-mixture --n 400 --d 2 --epsilon 1 --delta 1e-4 --sigma 0.5",
     f"scale rows.csv --bounds=-5,5 --epsilon 0.5 --delta 1e-5 --out scaler.json {paid}",
-    f"fit gaussian-mixture rows.csv --epsilon 1 --delta 1e-4 --sigma 0.5 --report report.html --anyway {paid}",
+    f"fit symmetric-mixture rows.csv --epsilon 1 --delta 1e-4 --sigma 0.5 --report report.html --anyway {paid}",
     "predict model.json rows.csv --out out.csv",
     f"ledger show {paid}",
     f"ledger history {paid}",
@@ -365,16 +367,16 @@ class Elements(html.parser.HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def fitted() -> DPGaussianMixture:
+def fitted() -> DPSymmetricMixture:
     import pandas as pd
 
     rng = np.random.default_rng(0)
     rows = rng.choice([-1.0, 1.0], size=(400, 1)) * np.full(8, 0.3) + 0.5 * rng.standard_normal((400, 8))
     given = {"epsilon": 0.4, "delta": 1e-4, "sigma": 0.5, "method": "paper", "start": "equal", "n_iter": 1}
-    return DPGaussianMixture(**given).fit(pd.DataFrame(rows, columns=[f"c{j}" for j in range(8)]))
+    return DPSymmetricMixture(**given).fit(pd.DataFrame(rows, columns=[f"c{j}" for j in range(8)]))
 
 
-def changed(model: DPGaussianMixture, path: Path, change) -> Path:
+def changed(model: DPSymmetricMixture, path: Path, change) -> Path:
     """The model's file with something changed in it, and its checksum made right."""
     save_model(model, path)
     document = json.loads(path.read_text())

@@ -3,11 +3,11 @@
 import pytest
 from running_dpem import LEDGER, NAMES, charged, dpem
 
-from dpem.estimators.persistence import load_model
+from dpem.persistence import load_model
 
 distributed = pytest.importorskip("distributed")
 
-FIT = ("fit", "gaussian-mixture", "--epsilon", "0.4", "--delta", "4e-4", "--sigma", "0.5")
+FIT = ("fit", "symmetric-mixture", "--epsilon", "0.4", "--delta", "4e-4", "--sigma", "0.5")
 PAID = ("--ledger", LEDGER, "--dataset", "patients")
 
 

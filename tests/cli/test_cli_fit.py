@@ -8,9 +8,9 @@ import pytest
 from running_dpem import LEDGER, NAMES, charged, dpem
 
 from dpem import Ledger
-from dpem.estimators.persistence import load_model
+from dpem.persistence import load_model
 
-MIXTURE = ("fit", "gaussian-mixture", "patients.csv", "--sigma", "0.5")
+MIXTURE = ("fit", "symmetric-mixture", "patients.csv", "--sigma", "0.5")
 PRICE = ("--epsilon", "0.4", "--delta", "4e-4")
 PAID = (*PRICE, "--ledger", LEDGER, "--dataset", "patients")
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("folder")
 
 @pytest.mark.parametrize("data", ["patients.csv", "patients.parquet", "patients.arrow", "patients.npy"])
 def test_every_kind_of_file(data):
-    done = dpem("fit", "gaussian-mixture", data, "--sigma", "0.5", *PRICE)
+    done = dpem("fit", "symmetric-mixture", data, "--sigma", "0.5", *PRICE)
     assert done.code == 0, done.err
     model = load_model("model.json")
     assert model.coef_.shape == (3,)
@@ -31,7 +31,7 @@ def test_every_kind_of_file(data):
 
 
 @pytest.mark.parametrize(
-    ("model", "data"), [("mixture-regression", "mixed.csv"), ("missing-regression", "holes.parquet")]
+    ("model", "data"), [("symmetric-regression", "mixed.csv"), ("missing-regression", "holes.parquet")]
 )
 def test_regressions_take_a_target_and_columns(model, data):
     done = dpem("fit", model, data, "--target", "outcome", "--columns", "height, age", "--sigma", "0.5", *PRICE)
@@ -88,13 +88,13 @@ def test_json_of_a_fit():
 def test_a_dry_run_shows_the_price_and_spends_nothing(sigma):
     epsilon = ("--epsilon", "0.4" if sigma else "0.9", "--delta", "4e-4")
     before = sorted(os.listdir())
-    done = dpem("fit", "gaussian-mixture", "patients.csv", *sigma, *epsilon, *PAID[4:], "--dry-run")
+    done = dpem("fit", "symmetric-mixture", "patients.csv", *sigma, *epsilon, *PAID[4:], "--dry-run")
     if done.code == 7:  # too few rows for σ is an answer as well
         assert not sigma
         assert "give --sigma" in done.err
     else:
         assert done.code == 0, done.err
-        assert "Plan for gaussian-mixture" in done.out
+        assert "Plan for symmetric-mixture" in done.out
         assert "A fit would spend" in done.out
         assert "Nothing was spent." in done.out
     assert charged() == 0

@@ -8,9 +8,9 @@ import pytest
 from running_dpem import LEDGER, N, charged, dpem
 
 from dpem import Ledger
-from dpem.estimators.persistence import fingerprint, load_model, save_model
+from dpem.persistence import fingerprint, load_model, save_model
 
-MIXTURE = ("fit", "gaussian-mixture", "patients.csv", "--sigma", "0.5")
+MIXTURE = ("fit", "symmetric-mixture", "patients.csv", "--sigma", "0.5")
 PRICE = ("--epsilon", "0.4", "--delta", "4e-4")
 PAID = (*PRICE, "--ledger", LEDGER)
 SCALE = ("scale", "patients.csv", "--bounds", "-5,5", *PRICE)
@@ -83,7 +83,11 @@ def test_what_is_no_count_is_refused_in_one_line(command, rows, words):
 
 
 def test_a_plan_counts_them():
-    size = ("plan", "gaussian-mixture", "--n", "600", "--d", "3", "--delta", "1e-3", "--epsilon", "1", "--sigma", "0.5")
+    size = (
+        "plan",
+        "symmetric-mixture",
+        *["--n", "600", "--d", "3", "--delta", "1e-3", "--epsilon", "1", "--sigma", "0.5"],
+    )
     one, many = dpem(*size, "--json").json, dpem(*size, "--rows-per-person", "3", "--json").json
     assert (one["rows_per_person"], many["rows_per_person"]) == (1, 3)
     assert many["predicted_error"] > one["predicted_error"]
@@ -94,7 +98,7 @@ def test_a_plan_counts_them():
 
 
 def test_estimating_sigma_takes_more_rows_where_persons_have_several():
-    asked = ("fit", "gaussian-mixture", "patients.csv", "--epsilon", "8", "--delta", "1e-3", "--dry-run")
+    asked = ("fit", "symmetric-mixture", "patients.csv", "--epsilon", "8", "--delta", "1e-3", "--dry-run")
     assert dpem(*asked).code == 0
     refused = dpem(*asked, "--rows-per-person", "20")
     assert refused.code == 7

@@ -7,10 +7,10 @@ from running_dpem import LEDGER, dpem
 from dpem import plan
 from dpem.cli import cli
 from dpem.cli.options import MODELS
-from dpem.planning import Plan
-from dpem.planning.plan import MODELS as KNOWN
+from dpem.paper.planning import Plan
+from dpem.paper.planning.choose import MODELS as KNOWN
 
-SMALL = ("gaussian-mixture", "--n", "600", "--d", "3", "--delta", "1e-3")
+SMALL = ("symmetric-mixture", "--n", "600", "--d", "3", "--delta", "1e-3")
 
 
 def commands(group: click.Group, *before: str):
@@ -46,7 +46,7 @@ def test_version():
 
 def test_a_plan_is_the_library_s():
     done = dpem("plan", *SMALL, "--epsilon", "1", "--sigma", "0.5")
-    made = plan("gaussian-mixture", n=600, d=3, delta=1e-3, epsilon=1.0, sigma=0.5)
+    made = plan("symmetric-mixture", n=600, d=3, delta=1e-3, epsilon=1.0, sigma=0.5)
     assert done.out == f"{made}\n"
     found = dpem("plan", *SMALL, "--epsilon", "1", "--sigma", "0.5", "--json").json
     assert found.pop("feasible") is True
@@ -70,7 +70,7 @@ def test_a_sweep_is_a_small_table():
 
 def test_an_infeasible_plan_is_an_answer():
     done = dpem(
-        "plan", "gaussian-mixture", "--n", "20", "--d", "3", "--delta", "1e-3", "--epsilon", "0.1", "--sigma", "0.5"
+        "plan", "symmetric-mixture", "--n", "20", "--d", "3", "--delta", "1e-3", "--epsilon", "0.1", "--sigma", "0.5"
     )
     assert done.code == 0
     assert "feasible    no" in done.out
@@ -83,7 +83,7 @@ class TestLedger:
         opened = dpem("ledger", "open", *at, "--dataset", "trial", "--epsilon", "2", "--delta", "1e-4")
         assert opened.out.startswith("Opened trial with epsilon = 2, delta = 0.0001 in sqlite:///")
         assert dpem("ledger", "history", *at).out == "Nothing was charged yet.\n"
-        fit = ("fit", "gaussian-mixture", "patients.csv", "--sigma", "0.5", "--epsilon", "1", "--delta", "1e-4")
+        fit = ("fit", "symmetric-mixture", "patients.csv", "--sigma", "0.5", "--epsilon", "1", "--delta", "1e-4")
         assert dpem(*fit, *at, "--dataset", "trial").code == 0
         shown = dpem("ledger", "show", *at).out.splitlines()
         assert [line.split()[0] for line in shown] == ["dataset", "patients", "trial"]
@@ -91,7 +91,7 @@ class TestLedger:
         one = dpem("ledger", "show", *at, "--dataset", "trial", "--json").json["datasets"]
         assert [(state["name"], state["n_charges"]) for state in one] == [("trial", 1)]
         lines = dpem("ledger", "history", *at).out.splitlines()
-        assert "answered  DPGaussianMixture.fit, n=600, d=3" in lines[1]
+        assert "answered  DPSymmetricMixture.fit, n=600, d=3" in lines[1]
         (debit,) = dpem("ledger", "history", *at, "--dataset", "trial", "--json").json["debits"]
         assert (debit["epsilon"], debit["delta"], debit["outcome"]) == (1.0, 1e-4, "answered")
 
@@ -109,7 +109,7 @@ def test_reproduce_lists_what_there_is():
 
 
 def test_reproduce_passes_its_options_on(monkeypatch, tmp_path):
-    experiments = pytest.importorskip("dpem.experiments.reproduce")
+    experiments = pytest.importorskip("studies.paper.reproduce")
     seen = {}
     monkeypatch.setattr(experiments, "reproduce", lambda names, **options: seen.update(names=names, **options))
     done = dpem("reproduce", "fig1", "--quick", "--out", str(tmp_path), "--workers", "1")
@@ -126,7 +126,7 @@ def test_reproduce_passes_its_options_on(monkeypatch, tmp_path):
 
 
 def test_demo(monkeypatch):
-    from dpem.experiments import demo
+    from studies.paper import demo
 
     monkeypatch.setattr(demo, "main", lambda argv: print(*argv))
     assert dpem("demo", "--epsilon", "1").out == "--epsilon 1.0 --sparsity 10\n"

@@ -8,8 +8,8 @@ import pytest
 from pyarrow import csv, ipc, parquet
 from running_dpem import NAMES, N, dpem
 
-from dpem import DPGaussianMixture
-from dpem.estimators.persistence import load_model, save_model
+from dpem.paper import DPSymmetricMixture
+from dpem.persistence import load_model, save_model
 from dpem.sources import read_table
 
 FIT = ("--epsilon", "1", "--delta", "1e-3", "--sigma", "0.5")
@@ -30,7 +30,7 @@ def rows(stem: str) -> tuple[np.ndarray, pa.Table]:
 
 @pytest.fixture
 def mixture():
-    assert dpem("fit", "gaussian-mixture", "patients.csv", *FIT).code == 0
+    assert dpem("fit", "symmetric-mixture", "patients.csv", *FIT).code == 0
     return load_model("model.json")
 
 
@@ -62,7 +62,7 @@ def test_columns_are_found_by_name_whatever_their_order(mixture):
 
 
 def test_rows_keep_their_order_over_many_chunks(monkeypatch):
-    assert dpem("fit", "gaussian-mixture", "patients.npy", *FIT).code == 0
+    assert dpem("fit", "symmetric-mixture", "patients.npy", *FIT).code == 0
     assert dpem("predict", "model.json", "patients.npy", "--out", "whole.csv").code == 0
     monkeypatch.setattr("dpem.sources.files.CHUNK_ROWS", 7)
     assert sum(1 for _ in read_table("patients.npy").chunks()) > 50
@@ -71,7 +71,7 @@ def test_rows_keep_their_order_over_many_chunks(monkeypatch):
 
 
 def test_a_mixture_of_regressions_with_and_without_the_response():
-    assert dpem("fit", "mixture-regression", "mixed.csv", "--target", "outcome", *FIT).code == 0
+    assert dpem("fit", "symmetric-regression", "mixed.csv", "--target", "outcome", *FIT).code == 0
     model, (X, table) = load_model("model.json"), rows("mixed")
     del model.feature_names_in_
     without = dpem("predict", "model.json", "mixed.csv", "--out", "a.csv", "--json").json
@@ -99,7 +99,7 @@ def test_a_refusal_in_the_middle_leaves_no_file(mixture):
 
 def test_a_model_without_names_takes_the_columns_as_they_come():
     rows = np.load("patients.npy")
-    model = DPGaussianMixture(epsilon=1, delta=1e-3, sigma=0.5).fit(rows)
+    model = DPSymmetricMixture(epsilon=1, delta=1e-3, sigma=0.5).fit(rows)
     save_model(model, "model.json")
     assert dpem("predict", "model.json", "patients.csv", "--out", "p.csv").code == 0
     np.testing.assert_array_equal(read("p.csv")["component"].to_numpy(), model.predict(rows))

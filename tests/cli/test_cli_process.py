@@ -12,7 +12,7 @@ from dpem.cli import common
 
 pytestmark = pytest.mark.usefixtures("folder")
 
-FIT = ["fit", "gaussian-mixture", "patients.csv", "--epsilon", "0.4", "--delta", "4e-4", "--sigma", "0.5"]
+FIT = ["fit", "symmetric-mixture", "patients.csv", "--epsilon", "0.4", "--delta", "4e-4", "--sigma", "0.5"]
 INTERRUPTED = """
 import os, signal, sys, time
 from dpem.cli import main, plan
@@ -22,7 +22,7 @@ def interrupted(*_):
     time.sleep(10)
 
 sys.modules["dpem.cli.plan"]._plan = interrupted
-sys.argv[1:] = ["plan", "gaussian-mixture", "--n", "600", "--d", "3", "--epsilon", "1", "--delta", "1e-4"]
+sys.argv[1:] = ["plan", "symmetric-mixture", "--n", "600", "--d", "3", "--epsilon", "1", "--delta", "1e-4"]
 main()
 """
 
@@ -40,7 +40,7 @@ def test_a_fit_in_a_process():
 
 
 def test_a_refusal_in_a_process():
-    done = run("-m", "dpem", "fit", "gaussian-mixture", "no.csv", "--epsilon", "1", "--delta", "1e-4")
+    done = run("-m", "dpem", "fit", "symmetric-mixture", "no.csv", "--epsilon", "1", "--delta", "1e-4")
     assert done.returncode == 3
     assert done.stdout == ""
     assert done.stderr.count("\n") == 1

@@ -9,7 +9,7 @@ from running_dpem import LEDGER, charged, dpem
 
 from dpem.cli.common import Exit
 
-MIXTURE = ["fit", "gaussian-mixture", "patients.csv"]
+MIXTURE = ["fit", "symmetric-mixture", "patients.csv"]
 PRICE = ["--epsilon", "0.4", "--delta", "4e-4", "--sigma", "0.5"]
 LEDGERED = ["--ledger", LEDGER, "--dataset", "patients"]
 SECRET = "Wilhelmina"
@@ -41,7 +41,7 @@ def odd_files(folder):
     [
         (["fit"], Exit.USAGE, "Missing argument 'MODEL'"),
         (["fot"], Exit.USAGE, "No such command 'fot'"),
-        (["fit", "gauss", "patients.csv", *PRICE], Exit.USAGE, "'gauss' is not one of 'gaussian-mixture'"),
+        (["fit", "gauss", "patients.csv", *PRICE], Exit.USAGE, "'gauss' is not one of 'symmetric-mixture'"),
         ([*MIXTURE, "--delta", "1e-4"], Exit.USAGE, "Missing option '--epsilon'"),
         ([*MIXTURE, "--epsilon", "1"], Exit.USAGE, "Missing option '--delta'"),
         ([*MIXTURE, *PRICE, "--epsilon", "-1"], Exit.USAGE, "--epsilon must be a positive number"),
@@ -56,7 +56,7 @@ def odd_files(folder):
         ([*MIXTURE, *PRICE, "--sparsity", "auto"], Exit.USAGE, "--sparsity auto needs --max-sparsity"),
         ([*MIXTURE, *PRICE, "--max-sparsity", "2"], Exit.USAGE, "--max-sparsity goes with"),
         ([*MIXTURE, *PRICE[:4], "--method", "paper"], Exit.USAGE, "--method paper needs --sigma"),
-        ([*MIXTURE, *PRICE, "--target", "dose"], Exit.USAGE, "gaussian-mixture has no response"),
+        ([*MIXTURE, *PRICE, "--target", "dose"], Exit.USAGE, "symmetric-mixture has no response"),
         (["fit", "missing-regression", "holes.csv", *PRICE], Exit.USAGE, "missing-regression needs --target"),
         ([*MIXTURE, *PRICE, "--columns", "age,,dose"], Exit.USAGE, "give names with commas"),
         ([*MIXTURE, *PRICE, "--out", "patients.csv", "--force"], Exit.USAGE, "must be another one"),
@@ -64,15 +64,15 @@ def odd_files(folder):
         ([*MIXTURE, *PRICE, "--dataset", "patients"], Exit.USAGE, "--dataset goes with --ledger"),
         ([*MIXTURE, *PRICE, "--ledger", LEDGER], Exit.USAGE, "A ledger needs --dataset"),
         ([*MIXTURE, *PRICE, "--ledger", "budget.db", "--dataset", "x"], Exit.USAGE, "must look like"),
-        (["fit", "gaussian-mixture", "pateints.csv", *PRICE], Exit.DATA, "pateints.csv"),
-        (["fit", "gaussian-mixture", "rows.xlsx", *PRICE], Exit.DATA, "rows.xlsx"),
-        (["fit", "gaussian-mixture", "broken.parquet", *PRICE], Exit.DATA, "broken.parquet"),
-        (["fit", "gaussian-mixture", "empty.csv", *PRICE], Exit.DATA, ""),
-        (["fit", "gaussian-mixture", "header.csv", *PRICE], Exit.DATA, ""),
-        (["fit", "gaussian-mixture", "text.csv", *PRICE], Exit.DATA, "'height'"),
+        (["fit", "symmetric-mixture", "pateints.csv", *PRICE], Exit.DATA, "pateints.csv"),
+        (["fit", "symmetric-mixture", "rows.xlsx", *PRICE], Exit.DATA, "rows.xlsx"),
+        (["fit", "symmetric-mixture", "broken.parquet", *PRICE], Exit.DATA, "broken.parquet"),
+        (["fit", "symmetric-mixture", "empty.csv", *PRICE], Exit.DATA, ""),
+        (["fit", "symmetric-mixture", "header.csv", *PRICE], Exit.DATA, ""),
+        (["fit", "symmetric-mixture", "text.csv", *PRICE], Exit.DATA, "'height'"),
         ([*MIXTURE, *PRICE, "--columns", "age,hieght"], Exit.DATA, "did you mean 'height'?"),
         (
-            ["fit", "mixture-regression", "mixed.csv", "--target", "outcom", *PRICE],
+            ["fit", "symmetric-regression", "mixed.csv", "--target", "outcom", *PRICE],
             Exit.DATA,
             "did you mean 'outcome'?",
         ),
@@ -103,15 +103,15 @@ def odd_files(folder):
         ),
         (["ledger", "show", "--ledger", LEDGER, "--dataset", "x"], Exit.LEDGER, "dataset 'x' is not open"),
         (["ledger", "history", "--ledger", "mysql://me:secret@h/db"], Exit.USAGE, "must begin with"),
-        (["plan", "gaussian-mixture", "--n", "9", "--d", "3", "--delta", "1e-4"], Exit.USAGE, "either --epsilon or"),
+        (["plan", "symmetric-mixture", "--n", "9", "--d", "3", "--delta", "1e-4"], Exit.USAGE, "either --epsilon or"),
         (
-            ["plan", "gaussian-mixture", "--n", "0", "--d", "3", *PRICE],
+            ["plan", "symmetric-mixture", "--n", "0", "--d", "3", *PRICE],
             Exit.USAGE,
             "--n must be a positive whole number",
         ),
-        (["plan", "gaussian-mixture", "--n", "9", "--d", "3", *PRICE, "--sweep-epsilon", "1"], Exit.USAGE, "either"),
+        (["plan", "symmetric-mixture", "--n", "9", "--d", "3", *PRICE, "--sweep-epsilon", "1"], Exit.USAGE, "either"),
         (
-            ["plan", "gaussian-mixture", "--n", "9", "--d", "3", *PRICE[2:], "--sweep-epsilon", "a"],
+            ["plan", "symmetric-mixture", "--n", "9", "--d", "3", *PRICE[2:], "--sweep-epsilon", "a"],
             Exit.USAGE,
             "commas",
         ),
@@ -158,7 +158,7 @@ def test_refusals_in_json(arguments):
 
 
 def test_a_hole_is_refused_after_the_announcement_and_before_the_debit():
-    done = dpem("fit", "gaussian-mixture", "nan.csv", *PRICE, *LEDGERED, "--anyway")
+    done = dpem("fit", "symmetric-mixture", "nan.csv", *PRICE, *LEDGERED, "--anyway")
     assert done.code == Exit.DATA
     assert "X contains NaN" in done.err
     assert done.err.endswith("Nothing was spent.\n")
@@ -191,7 +191,7 @@ def test_a_model_edited_by_hand(folder):
 def test_a_private_start_that_would_fail_is_a_refusal_of_the_plan(folder):
     done = dpem(
         "fit",
-        "mixture-regression",
+        "symmetric-regression",
         "mixed.csv",
         "--target",
         "outcome",
@@ -208,7 +208,7 @@ def test_a_private_start_that_would_fail_is_a_refusal_of_the_plan(folder):
 
 @pytest.mark.parametrize(("place", "said", "fits"), [
     ("dpem.cli.spending.announce", "interrupted; nothing was spent.", 0),
-    ("dpem.estimators.base.tight_em", "interrupted; the fit stays charged, and nothing was released.", 1),
+    ("dpem.paper.estimators.base.tight_em", "interrupted; the fit stays charged, and nothing was released.", 1),
 ])  # fmt: skip
 def test_an_interruption_says_what_was_charged(monkeypatch, place, said, fits):
     def interrupted(*_, **__):
@@ -241,7 +241,7 @@ def test_an_error_that_nobody_foresaw_quotes_nothing(monkeypatch):
     def broken(*_, **__):
         raise KeyError(SECRET)
 
-    monkeypatch.setattr("dpem.estimators.base.tight_em", broken)
+    monkeypatch.setattr("dpem.paper.estimators.base.tight_em", broken)
     done = dpem(*MIXTURE, *PRICE, *LEDGERED, "--json")
     assert done.code == Exit.FAILED
     assert done.json["error"]["charged"] is True

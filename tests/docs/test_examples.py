@@ -140,7 +140,7 @@ def test_the_table_for_choosing_epsilon_is_what_was_planned():
 
 
 def test_pictures_are_drawn_from_the_results(tmp_path):
-    pictures = pytest.importorskip("dpem.experiments.pictures")
+    pictures = pytest.importorskip("studies.paper.pictures")
     pictures.case(ROOT / "results" / "accuracy.csv", tmp_path / "case.png")
     pictures.odds(tmp_path / "odds.png")
     for path in [*tmp_path.glob("*.png"), *(ROOT / "docs" / "img").glob("*.png")]:

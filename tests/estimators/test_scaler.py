@@ -12,7 +12,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from dpem import Budget, BudgetExceeded, DPGaussianMixture, DPStandardScaler, Guarantee, pipeline_guarantee
+from dpem import Budget, BudgetExceeded, DPStandardScaler, Guarantee, pipeline_guarantee
+from dpem.paper import DPSymmetricMixture
 from dpem.privacy import Price, largest_price, together, total_price
 from dpem.privacy.budget import Charge
 from dpem.sources import ArraySource
@@ -304,7 +305,7 @@ def mixture(**changes):
         "start": "equal",
         "random_state": 1,
     }
-    return DPGaussianMixture(**{**given, **changes})
+    return DPSymmetricMixture(**{**given, **changes})
 
 
 class TestPipelines:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from audits.postgres import serving, why_not
+from studies.audits.postgres import serving, why_not
 
 collect_ignore = ["conftest.py"]  # the doctest collector cannot import a second module of this name
 

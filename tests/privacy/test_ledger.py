@@ -48,11 +48,11 @@ def one_sentence(error):
 def test_what_is_written_is_read_again(ledger, url):
     before = datetime.now(UTC)
     price = Price(0.1 + 0.2 * 1e-3, gaussian=True)
-    charge = ledger.debit(0.1 + 0.2, 1e-6 / 3, price, purpose="DPGaussianMixture.fit, n=7, d=2", digest="0a1b")
+    charge = ledger.debit(0.1 + 0.2, 1e-6 / 3, price, purpose="DPSymmetricMixture.fit, n=7, d=2", digest="0a1b")
     (debit,) = Ledger(url).history("patients")
     assert (debit.id, debit.dataset, debit.outcome) == (charge.id, "patients", "no answer")
     assert (debit.epsilon, debit.delta, debit.rho, debit.gaussian) == (0.1 + 0.2, 1e-6 / 3, price.rho, True)
-    assert (debit.purpose, debit.digest) == ("DPGaussianMixture.fit, n=7, d=2", "0a1b")
+    assert (debit.purpose, debit.digest) == ("DPSymmetricMixture.fit, n=7, d=2", "0a1b")
     assert debit.version == dpem.__version__
     assert before - timedelta(seconds=1) < debit.time < datetime.now(UTC) + timedelta(seconds=1)
     charge.close("answered")

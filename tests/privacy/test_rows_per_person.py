@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from dpem.models import GaussianMixture, MissingRegression, MixtureRegression
-from dpem.models.base import Clip
-from dpem.models.scales import ColumnMoments
+from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
+from dpem.paper.models.base import Clip
 from dpem.privacy import (
     Account,
     Budget,
@@ -27,6 +26,7 @@ from dpem.privacy import (
 )
 from dpem.privacy.budget import unit
 from dpem.query import Bound, Chunk
+from dpem.questions.scales import ColumnMoments
 from dpem.sources import ArraySource
 
 N, D = 120, 4
@@ -129,14 +129,15 @@ ONES, TURNED = np.ones(D), np.array([1.0, -1.0, -1.0, -1.0])
 #: A query, and two rows (with responses) that are as far apart as it lets them be in ℓ∞.
 WORST = {
     "clipped sum": (Sum(), BIG * ONES, -BIG * ONES),
-    "gmm truncated": (GaussianMixture(0.5).truncated(BETA, 1.5), BIG * ONES, BIG * TURNED),
-    "gmm gradient": (GaussianMixture(0.5).gradient(BETA, Clip(0.8)), BIG * ONES, BIG * TURNED),
-    "gmm on_support": (GaussianMixture(0.5).on_support(BETA, np.arange(2), 0.9), 1e100 * BETA[[1, 0, 2, 3]] + 10 * BETA,
+    "gmm truncated": (SymmetricMixture(0.5).truncated(BETA, 1.5), BIG * ONES, BIG * TURNED),
+    "gmm gradient": (SymmetricMixture(0.5).gradient(BETA, Clip(0.8)), BIG * ONES, BIG * TURNED),
+    "gmm on_support": (SymmetricMixture(0.5).on_support(BETA, np.arange(2), 0.9),
+                       1e100 * BETA[[1, 0, 2, 3]] + 10 * BETA,
                        -1e100 * BETA[[1, 0, 2, 3]] + 10 * BETA),
     "column moments": (ColumnMoments(np.full(D, -1.0), np.ones(D)), BIG * ONES, -BIG * ONES),
 }  # fmt: skip
 WITH_RESPONSE = {
-    "mr gradient": MixtureRegression(0.5).gradient(BETA, Clip(0.8, 0.7)),
+    "mr gradient": SymmetricRegression(0.5).gradient(BETA, Clip(0.8, 0.7)),
     "missing gradient": MissingRegression(0.5).gradient(np.zeros(D), Clip(0.8, 0.7)),
 }
 

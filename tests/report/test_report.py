@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 from sklearn.exceptions import NotFittedError
 
-from dpem import DPGaussianMixture, DPMissingRegression, DPMixtureRegression, DPStandardScaler, Plan
-from dpem.estimators.persistence import fingerprint, load_model, save_model
+from dpem import DPStandardScaler, Plan
+from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
+from dpem.persistence import fingerprint, load_model, save_model
 from dpem.privacy import total_price
 from dpem.report import facts, render, style, write_report
 from dpem.report.charts import coefficient_chart, ticks
@@ -30,13 +31,13 @@ X = rng.standard_normal((N, D))
 RESPONSE = X @ BETA + 0.5 * rng.standard_normal(N)
 
 FITS = {
-    "private": lambda: DPGaussianMixture(**COMMON).fit(Y),
-    "seeded": lambda: DPGaussianMixture(**COMMON, random_state=0).fit(Y),
-    "auto": lambda: DPGaussianMixture(**{**COMMON, "sparsity": "auto", "sigma": None}, max_sparsity=3).fit(Y),
-    "paper": lambda: DPGaussianMixture(**COMMON, method="paper", start="equal").fit(Y),
+    "private": lambda: DPSymmetricMixture(**COMMON).fit(Y),
+    "seeded": lambda: DPSymmetricMixture(**COMMON, random_state=0).fit(Y),
+    "auto": lambda: DPSymmetricMixture(**{**COMMON, "sparsity": "auto", "sigma": None}, max_sparsity=3).fit(Y),
+    "paper": lambda: DPSymmetricMixture(**COMMON, method="paper", start="equal").fit(Y),
     "low paper": lambda: DPMissingRegression(**{**COMMON, "sparsity": None}, method="paper").fit(X, RESPONSE),
-    "reference": lambda: DPGaussianMixture(**{**COMMON, "epsilon": math.inf}).fit(Y),
-    "lines": lambda: DPMixtureRegression(**COMMON, start=BETA).fit(X, RESPONSE * rng.choice([-1, 1], N)),
+    "reference": lambda: DPSymmetricMixture(**{**COMMON, "epsilon": math.inf}).fit(Y),
+    "lines": lambda: DPSymmetricRegression(**COMMON, start=BETA).fit(X, RESPONSE * rng.choice([-1, 1], N)),
     "missing": lambda: DPMissingRegression(**COMMON).fit(X, RESPONSE),
 }
 
@@ -157,7 +158,7 @@ class TestContent:
         assert {s.name: s.origin for s in facts.settings(models[name])}[setting] == origin
 
     def test_a_pinned_step_is_the_user_s(self):
-        fitted = DPGaussianMixture(**{**COMMON, "epsilon": math.inf}, n_iter=3, step_size=0.5).fit(Y)
+        fitted = DPSymmetricMixture(**{**COMMON, "epsilon": math.inf}, n_iter=3, step_size=0.5).fit(Y)
         found = {s.name: s for s in facts.settings(fitted)}
         assert found["steps N₀"] == ("steps N₀", 3, facts.GIVEN)
         assert found["step size η"] == ("step size η", 0.5, facts.GIVEN)
@@ -189,7 +190,7 @@ class TestContent:
 
     def test_an_unfitted_model(self):
         with pytest.raises(NotFittedError):
-            render(DPGaussianMixture(**COMMON))
+            render(DPSymmetricMixture(**COMMON))
 
     def test_it_is_written_whole(self, models, tmp_path):
         write_report(models["private"], tmp_path / "report.html")
@@ -225,7 +226,7 @@ class TestFacts:
         deviations has one of 1/√(2m) for m normal draws and √5/√(4m) for Laplace ones; at five of them the false alarm
         rate for a seed not tried is below 1 in 10⁵ (the Laplace ratio is skewed, hence the longer run).
         """
-        fits = [DPGaussianMixture(**{**COMMON, **arguments}, random_state=seed).fit(Y) for seed in range(count)]
+        fits = [DPSymmetricMixture(**{**COMMON, **arguments}, random_state=seed).fit(Y) for seed in range(count)]
         coefficients = np.array([fitted.coef_ for fitted in fits])
         spread = math.sqrt(np.mean(coefficients.var(axis=0, ddof=1)))
         laplace = arguments["sparsity"] is not None

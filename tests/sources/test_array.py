@@ -9,9 +9,9 @@ import numba
 import numpy as np
 import pytest
 
-from dpem.models import GaussianMixture, MissingRegression, MixtureRegression
-from dpem.models.base import Clip
-from dpem.models.engines import float_below
+from dpem.engines import float_below
+from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
+from dpem.paper.models.base import Clip
 from dpem.query import BLOCK, Bound, Chunk
 from dpem.sources import ArraySource
 from dpem.sources import array as array_module
@@ -52,7 +52,7 @@ def weighted_rows(n, rng):
     """Rows near the centre of one component, so that contributions add up instead of cancelling, and what they are."""
     X = BETA + 0.3 * rng.standard_normal((n, 3))
     T = 1.2
-    return X, GaussianMixture(0.8).gradient(BETA, Clip(T)), np.tanh(X @ BETA / 0.64)[:, None] * np.clip(X, -T, T)
+    return X, SymmetricMixture(0.8).gradient(BETA, Clip(T)), np.tanh(X @ BETA / 0.64)[:, None] * np.clip(X, -T, T)
 
 
 @pytest.mark.parametrize("n", [1, 255, 10_001, array_module.CHUNK_ROWS + 1, 150_000])
@@ -72,9 +72,9 @@ def test_total_of_regressions_pairs_rows_with_their_responses(monkeypatch):
     y = 2.0 * np.abs(X @ BETA) + 0.1 * rng.standard_normal(1_234)
     fitted = X @ BETA
     contributions = np.clip(np.tanh(y * fitted / 0.64) * y - fitted, -0.5, 0.5)[:, None] * np.clip(X, -1.0, 1.0)
-    total = ArraySource(X, y).total(MixtureRegression(0.8).gradient(BETA, Clip(1.0, 0.5)))
+    total = ArraySource(X, y).total(SymmetricRegression(0.8).gradient(BETA, Clip(1.0, 0.5)))
     assert np.all(np.abs(total - exact(contributions)) <= 1e-12 * np.abs(contributions).sum(axis=0))
-    shuffled = ArraySource(X, y[::-1].copy()).total(MixtureRegression(0.8).gradient(BETA, Clip(1.0, 0.5)))
+    shuffled = ArraySource(X, y[::-1].copy()).total(SymmetricRegression(0.8).gradient(BETA, Clip(1.0, 0.5)))
     assert np.max(np.abs(shuffled - total)) > 1.0
 
 
@@ -182,7 +182,7 @@ def signed(n, rng, kind):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=["float32", "float64"])
 def test_change_between_neighbours_is_within_bound_and_slack(kind, dtype):
     rng = np.random.default_rng(7)
-    query = GaussianMixture(1.0).gradient(FIRST, Clip(LEVEL))
+    query = SymmetricMixture(1.0).gradient(FIRST, Clip(LEVEL))
     n, beyond = 3 * BLOCK + 41, 0
     for _ in range(150):
         X = as_rows(signed(n, rng, kind), dtype)
@@ -207,7 +207,7 @@ def test_naive_float32_addition_would_break_the_slack():
     A sum of 6·10⁵ is a multiple of 1/16 in float32, and so is every change of it.
     """
     rng = np.random.default_rng(8)
-    query = GaussianMixture(1.0).gradient(FIRST, Clip(LEVEL))
+    query = SymmetricMixture(1.0).gradient(FIRST, Clip(LEVEL))
     worst_naive = worst = 0.0
     for _ in range(8):
         X = as_rows(signed(1_000_000, rng, "same sign"), np.float32)
@@ -231,7 +231,7 @@ def test_naive_float32_addition_would_break_the_slack():
 
 
 def test_slack_grows_with_the_rounding_unit_and_the_rows():
-    model = GaussianMixture(1.0)
+    model = SymmetricMixture(1.0)
     blocked, unblocked = model.gradient(FIRST, Clip(1.0)), model.on_support(FIRST, np.arange(2), 1.0)
     short, long = np.zeros((1_000, 2)), np.zeros((200_000, 2))
     single, double = (ArraySource(short.astype(kind)) for kind in (np.float32, np.float64))
@@ -247,7 +247,7 @@ def test_slack_covers_every_kind_of_query(dtype):
     """Random neighbours in the last row of a block, for queries of each kind, in both norms where both are promised."""
     rng = np.random.default_rng(9)
     support = np.arange(3)
-    mixture, regressions, missing = GaussianMixture(0.8), MixtureRegression(0.8), MissingRegression(0.8)
+    mixture, regressions, missing = SymmetricMixture(0.8), SymmetricRegression(0.8), MissingRegression(0.8)
     queries = [
         mixture.gradient(BETA, Clip(0.9)),
         mixture.on_support(BETA, support, 0.7),

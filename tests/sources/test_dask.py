@@ -21,14 +21,15 @@ import pytest
 from dask.callbacks import Callback
 from distributed import Client, LocalCluster
 
-from dpem import Budget, DPGaussianMixture
-from dpem.algorithms.tight import Refine, Select, tight_em
-from dpem.models import GaussianMixture, MissingRegression, MixtureRegression
-from dpem.models.base import Clip
-from dpem.models.scales import ColumnMoments, SizeHistogram
-from dpem.models.validity import AnomalyQuery
+from dpem import Budget
+from dpem.paper import DPSymmetricMixture
+from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
+from dpem.paper.models.base import Clip
+from dpem.paper.tight import Refine, Select, tight_em
 from dpem.privacy import Account, Curator, SeededNoise
 from dpem.query import Bound
+from dpem.questions.scales import ColumnMoments, SizeHistogram
+from dpem.questions.validity import AnomalyQuery
 from dpem.sources import ArraySource
 from dpem.sources.dask import DIED, FAN_IN, LOST, DaskSource
 from dpem.sources.dask_tasks import _one_kernel, numba_threads
@@ -86,7 +87,7 @@ def table(n=N, dtype=np.float64):
 
 def queries():
     support = np.arange(3)
-    mixture, regressions, missing = GaussianMixture(0.8), MixtureRegression(0.8), MissingRegression(0.8)
+    mixture, regressions, missing = SymmetricMixture(0.8), SymmetricRegression(0.8), MissingRegression(0.8)
     return [
         mixture.gradient(BETA, Clip(0.9)),
         mixture.on_support(BETA, support, 0.7),
@@ -146,7 +147,7 @@ def test_blocks_do_not_matter(rows, dtype):
 def test_the_total_does_not_depend_on_who_summed_what(client):
     """The same blocks give the same bits: on workers, on threads, in a loop, and every time."""
     X, _ = table()
-    query = GaussianMixture(0.8).gradient(BETA, Clip(0.9))
+    query = SymmetricMixture(0.8).gradient(BETA, Clip(0.9))
     source = DaskSource(da.from_array(X, chunks=(100, 3)))
     totals = [source.total(query) for _ in range(3)]
     for scheduler in ("threads", "sync"):
@@ -182,7 +183,7 @@ def test_long_blocks_are_read_in_chunks(monkeypatch):
 @pytest.mark.parametrize("parts", [1, 3, 40])
 def test_split_is_that_of_an_array_in_memory(parts):
     X, y = table(500)
-    query = MixtureRegression(0.8).gradient(BETA, Clip(0.9, 0.7))
+    query = SymmetricRegression(0.8).gradient(BETA, Clip(0.9, 0.7))
     batches = DaskSource(da.from_array(X, chunks=(33, 3)), y).split(parts)
     for ours, theirs in zip(batches, ArraySource(X, y).split(parts), strict=True):
         assert ours.n_rows == theirs.n_rows
@@ -195,7 +196,7 @@ def test_scaled_rows_are_those_of_an_array_in_memory(dtype):
     mean, scale = np.array([0.5, -0.1, 0.2]), np.array([2.0, 0.3, 1.0])
     source = DaskSource(da.from_array(X, chunks=(500, 3)), y).scaled(mean, scale)
     memory = ScaledSource(ArraySource(X, y), mean, scale)
-    query = MixtureRegression(0.8).gradient(BETA, Clip(0.9, 0.7))
+    query = SymmetricRegression(0.8).gradient(BETA, Clip(0.9, 0.7))
     assert (source.n_rows, source.has_response, source.dtype) == (500, True, dtype)
     agree(source.total(query), memory.total(query))
 
@@ -251,7 +252,7 @@ def every_pair():
 @pytest.mark.parametrize("given", list(every_pair()))
 def test_rows_keep_their_responses(given):
     _, X, y = frame()
-    query = MixtureRegression(0.8).gradient(BETA, Clip(0.9, 0.7))
+    query = SymmetricRegression(0.8).gradient(BETA, Clip(0.9, 0.7))
     source = DaskSource(*every_pair()[given])
     assert source.n_rows == N
     assert source.feature_names == (["a", "b", "c"] if given.startswith("frame") else None)
@@ -265,7 +266,7 @@ def test_parquet_whose_columns_are_read_in_different_partitions(tmp_path):
         pd.DataFrame(X[rows], columns=["a", "b", "c"]).assign(y=y[rows]).to_parquet(tmp_path / f"{i}.parquet")
     data = dd.read_parquet(tmp_path)
     assert len(data["y"].to_delayed()) != len(data[["a", "b", "c"]].to_delayed())
-    query = MixtureRegression(0.8).gradient(BETA, Clip(0.9, 0.7))
+    query = SymmetricRegression(0.8).gradient(BETA, Clip(0.9, 0.7))
     agree(DaskSource(data[["a", "b", "c"]], data["y"]).total(query), ArraySource(X, y).total(query))
 
 
@@ -330,7 +331,7 @@ def test_refusals(case):
 
 def test_a_fit_that_is_refused_spends_nothing():
     budget = Budget(1.0, 1e-5)
-    model = DPGaussianMixture(epsilon=0.5, delta=1e-5, sigma=0.5, start="equal", budget=budget)
+    model = DPSymmetricMixture(epsilon=0.5, delta=1e-5, sigma=0.5, start="equal", budget=budget)
     with pytest.raises(ValueError, match="along its rows only"):
         model.fit(lazy(400, 10, chunks=(100, 5)))
     text = dd.from_pandas(pd.DataFrame({"a": [1.0] * 4, "b": ["x"] * 4}), npartitions=2)
@@ -362,7 +363,7 @@ class HomeNoise(SeededNoise):
 
 def tight(source):
     account = Account(5.0, 1e-5)
-    state = tight_em(Curator(source, account, HomeNoise(3)), GaussianMixture(0.8), STEPS, BETA)
+    state = tight_em(Curator(source, account, HomeNoise(3)), SymmetricMixture(0.8), STEPS, BETA)
     return state.beta, account.releases
 
 
@@ -380,11 +381,11 @@ def test_a_fit_is_that_in_memory(kind):
     rng = np.random.default_rng(4)
     X = rng.choice([-1, 1], 600)[:, None] * np.array([0.8, 0.4, 0.2, 0, 0]) + 0.5 * rng.standard_normal((600, 5))
     settings = {"epsilon": 1.0, "delta": 1e-5, "sigma": 0.5, "start": "equal", "random_state": 0, "sparsity": 3}
-    expected = DPGaussianMixture(**settings).fit(X)
+    expected = DPSymmetricMixture(**settings).fit(X)
     rows = da.from_array(X, chunks=(70, 5))
     if kind == "frame":
         rows = dd.from_pandas(pd.DataFrame(X, columns=list("abcde")), npartitions=5)
-    fitted = DPGaussianMixture(**settings).fit(rows)
+    fitted = DPSymmetricMixture(**settings).fit(rows)
     agree(fitted.coef_, expected.coef_)
     assert fitted.releases_ == expected.releases_
     assert fitted.n_features_in_ == 5
@@ -478,8 +479,8 @@ def test_a_killed_worker_leaves_a_fit_right_and_its_budget_charged_once(client, 
     monkeypatch.setattr("dpem.sources.dask.DaskSource", interrupted)
     budget = Budget(1.0, 1e-5)
     settings = {"epsilon": 0.5, "delta": 1e-5, "sigma": 0.8, "start": BETA, "random_state": 0, "method": "paper"}
-    fitted = DPGaussianMixture(**settings, budget=budget).fit(da.from_array(X, chunks=(250, 3)))
-    agree(fitted.coef_, DPGaussianMixture(**settings).fit(X).coef_)
+    fitted = DPSymmetricMixture(**settings, budget=budget).fit(da.from_array(X, chunks=(250, 3)))
+    agree(fitted.coef_, DPSymmetricMixture(**settings).fit(X).coef_)
     assert budget.n_charges == 1
 
 
@@ -569,7 +570,7 @@ def test_a_cluster_without_workers_is_given_up(monkeypatch):
         while client.nthreads():
             time.sleep(0.05)
         with pytest.raises(RuntimeError, match="no worker") as error:
-            source.total(GaussianMixture(1.0).on_support(np.ones(3), np.arange(3), 1.0))
+            source.total(SymmetricMixture(1.0).on_support(np.ones(3), np.arange(3), 1.0))
     assert str(error.value).count(".") == 1
 
 
@@ -589,13 +590,13 @@ import dpem
 assert "dask" not in sys.modules, "Dask is an extra"
 import dask, dask.array as da, numba
 from distributed import Client, LocalCluster
-from dpem.models import GaussianMixture
-from dpem.models.base import Clip
+from dpem.paper.models import SymmetricMixture
+from dpem.paper.models.base import Clip
 from dpem.sources.dask import DaskSource
 
 def main():
     X = np.random.default_rng(0).standard_normal((40_000, 20))
-    query = GaussianMixture(0.8).gradient(np.full(20, 0.1), Clip(0.9))
+    query = SymmetricMixture(0.8).gradient(np.full(20, 0.1), Clip(0.9))
     source = DaskSource(da.from_array(X, chunks=(500, 20)))
     with dask.config.set(scheduler="sync"):
         expected = source.total(query).tobytes()

@@ -11,9 +11,9 @@ import numba
 import numpy as np
 import pytest
 
-from dpem.models import GaussianMixture, MissingRegression, MixtureRegression
-from dpem.models.base import Clip
-from dpem.models.engines import float_below
+from dpem.engines import float_below
+from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
+from dpem.paper.models.base import Clip
 from dpem.query import BLOCK
 from dpem.sources import ArraySource
 from dpem.sources import device as device_module
@@ -22,10 +22,10 @@ from dpem.sources.device import DeviceSource
 BETA = np.array([0.7, -0.4, 0.0, 0.0, 0.5])
 SUPPORT = np.array([0, 1, 4])
 QUERIES = {
-    "gmm gradient": GaussianMixture(0.8).gradient(BETA, Clip(0.75)),
-    "gmm support": GaussianMixture(0.8).on_support(BETA, SUPPORT, 0.7),
-    "mr screening": MixtureRegression(0.8).screening(1.0, 2),
-    "mr moments": MixtureRegression(0.8).moments(SUPPORT, 0.9, 1.0),
+    "gmm gradient": SymmetricMixture(0.8).gradient(BETA, Clip(0.75)),
+    "gmm support": SymmetricMixture(0.8).on_support(BETA, SUPPORT, 0.7),
+    "mr screening": SymmetricRegression(0.8).screening(1.0, 2),
+    "mr moments": SymmetricRegression(0.8).moments(SUPPORT, 0.9, 1.0),
     "missing gradient": MissingRegression(0.8).gradient(BETA, Clip(0.75, 0.5, 1.25)),
 }
 
@@ -176,7 +176,7 @@ def test_change_between_neighbours_is_within_bound_and_slack(kind):
     """Contributions of one sign near the clip level: rounding does add to a record's influence."""
     rng = np.random.default_rng(7)
     first, level = np.array([1.0, 0.0]), 0.9
-    query = GaussianMixture(1.0).gradient(first, Clip(level))
+    query = SymmetricMixture(1.0).gradient(first, Clip(level))
     n, beyond = 2 * BLOCK + 41, 0
     for _ in range(40):
         values = float(float_below(level, np.dtype(np.float32))) * rng.uniform(0.5, 1.0, n)

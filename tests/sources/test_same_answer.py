@@ -20,8 +20,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpem.models import GaussianMixture, MissingRegression, MixtureRegression
-from dpem.models.base import Clip
+from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
+from dpem.paper.models.base import Clip
 from dpem.query import BLOCK, Chunk
 from dpem.sources import ArraySource, BatchSource, DatasetSource, read_table
 from dpem.sources import parquet as parquet_module
@@ -29,7 +29,7 @@ from dpem.sources import parquet as parquet_module
 N, D = 1_500, 4
 BETA = np.array([0.7, -0.4, 0.0, 0.2])
 SUPPORT = np.array([0, 1, 3])
-MIXTURE, REGRESSIONS, MISSING = GaussianMixture(0.8), MixtureRegression(0.8), MissingRegression(0.8)
+MIXTURE, REGRESSIONS, MISSING = SymmetricMixture(0.8), SymmetricRegression(0.8), MissingRegression(0.8)
 QUERIES = {
     "mixture gradient": MIXTURE.gradient(BETA, Clip(1.2)),
     "mixture on support": MIXTURE.on_support(BETA, SUPPORT, 0.9),

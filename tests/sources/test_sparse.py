@@ -12,8 +12,8 @@ from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from dpem.models import GaussianMixture, MissingRegression, MixtureRegression
-from dpem.models.base import Clip
+from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
+from dpem.paper.models.base import Clip
 from dpem.query import BLOCK
 from dpem.sources import ArraySource
 from dpem.sources import sparse as sparse_module
@@ -23,10 +23,10 @@ from dpem.sources.sparse import SparseSource
 BETA = np.array([0.7, -0.4, 0.0, 0.0, 0.5])
 SUPPORT = np.array([0, 1, 4])
 QUERIES = {
-    "gmm gradient": GaussianMixture(0.8).gradient(BETA, Clip(0.9)),
-    "gmm support": GaussianMixture(0.8).on_support(BETA, SUPPORT, 0.7),
-    "mr screening": MixtureRegression(0.8).screening(1.0, 2),
-    "mr moments": MixtureRegression(0.8).moments(SUPPORT, 0.9, 1.0),
+    "gmm gradient": SymmetricMixture(0.8).gradient(BETA, Clip(0.9)),
+    "gmm support": SymmetricMixture(0.8).on_support(BETA, SUPPORT, 0.7),
+    "mr screening": SymmetricRegression(0.8).screening(1.0, 2),
+    "mr moments": SymmetricRegression(0.8).moments(SUPPORT, 0.9, 1.0),
     "missing gradient": MissingRegression(0.8).gradient(BETA, Clip(0.9, 0.7, 1.1)),
 }
 

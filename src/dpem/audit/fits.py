@@ -16,18 +16,19 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator
 
+from dpem import _validation as arguments
 from dpem.audit.likelihood import transcript_ratio
 from dpem.audit.neighbours import Rows, Table
 from dpem.audit.replay import in_memory
 from dpem.audit.subject import Finding, audit
 from dpem.audit.tape import Tape, record
-from dpem.estimators import DPGaussianMixture, DPMissingRegression, DPMixtureRegression, DPStandardScaler
-from dpem.planning import arguments
+from dpem.estimators import DPStandardScaler
+from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
 from dpem.query import FloatArray
 
 MODELS: dict[str, type[BaseEstimator]] = {
-    "gaussian-mixture": DPGaussianMixture,
-    "mixture-regression": DPMixtureRegression,
+    "symmetric-mixture": DPSymmetricMixture,
+    "symmetric-regression": DPSymmetricRegression,
     "missing-regression": DPMissingRegression,
     "scaler": DPStandardScaler,
 }
@@ -123,8 +124,8 @@ def case(
 ) -> Fit:
     """The audit of one estimator on the tables that tell the most about it.
 
-    >>> case("mixture-regression", epsilon=1.0, delta=1e-5, sparsity=2).name
-    'mixture-regression, 2 of 4'
+    >>> case("symmetric-regression", epsilon=1.0, delta=1e-5, sparsity=2).name
+    'symmetric-regression, 2 of 4'
     """
     model = arguments.one_of("model", model, tuple(MODELS))
     method = arguments.one_of("method", method, METHODS)
@@ -209,7 +210,7 @@ def _holes(n: int, d: int, method: str) -> tuple[tuple[Table, Table], FloatArray
     return _tables(np.ones((n, d)), np.full(n, 10.0), ((above, FAR), (below, -FAR))), u
 
 
-_TABLES = {"gaussian-mixture": _mixture, "mixture-regression": _regressions, "missing-regression": _holes}
+_TABLES = {"symmetric-mixture": _mixture, "symmetric-regression": _regressions, "missing-regression": _holes}
 
 
 def _scaler(epsilon: float, delta: float, n: int, d: int) -> Fit:

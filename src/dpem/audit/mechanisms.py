@@ -29,11 +29,12 @@ from functools import cached_property
 import numpy as np
 
 from dpem.audit.likelihood import gaussian_ratio, plackett_luce
-from dpem.models import GaussianMixture
-from dpem.models.base import Clip, CoordinateQuery, SupportQuery
+from dpem.paper.models import SymmetricMixture
+from dpem.paper.models.base import Clip
 from dpem.privacy import Account, Curator, Noise, Price, PrivateNoise, gumbel, largest_price
 from dpem.privacy.mechanisms import gaussian_scale
 from dpem.query import FloatArray
+from dpem.questions.gradient import CoordinateQuery, SupportQuery
 from dpem.sources import ArraySource
 
 #: Rows of the tables; all but the canary are zero.
@@ -92,7 +93,7 @@ class Values(Mechanism):
         return np.ones(1)
 
     def scores(self, neighbour: bool, runs: int) -> FloatArray:
-        query: SupportQuery = GaussianMixture(1.0).on_support(self._beta, np.arange(2), 1.0)
+        query: SupportQuery = SymmetricMixture(1.0).on_support(self._beta, np.arange(2), 1.0)
         rho = largest_price(self.epsilon, self.delta, gaussian=True).rho
         first, second = (source.total(query) / ROWS for source in self._sources)
         out = np.empty((runs, 1))
@@ -116,7 +117,7 @@ class Selection(Mechanism):
 
     @cached_property
     def _query(self) -> CoordinateQuery:
-        return GaussianMixture(1.0).gradient(self._beta, Clip(entry=1.0))
+        return SymmetricMixture(1.0).gradient(self._beta, Clip(entry=1.0))
 
     @property
     def _offset(self) -> FloatArray:

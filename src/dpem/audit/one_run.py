@@ -24,12 +24,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.special import expit, ndtri
 
-from dpem.algorithms.tight import tight_em
 from dpem.audit.bounds import CONFIDENCE, one_run_bound
 from dpem.audit.subject import Finding
 from dpem.audit.tape import Tape, record
-from dpem.estimators import DPGaussianMixture
-from dpem.models import GaussianMixture
+from dpem.paper import DPSymmetricMixture
+from dpem.paper.models import SymmetricMixture
+from dpem.paper.tight import tight_em
 from dpem.privacy import Account, Curator, largest_price
 from dpem.query import FloatArray
 from dpem.sources import ArraySource
@@ -115,7 +115,7 @@ def one_run(canaries: Canaries, epsilon: float, delta: float) -> list[Finding]:
     [('every release', True), ('model only', True)]
     """
     begun = time.process_time()
-    estimator = DPGaussianMixture(epsilon=epsilon, delta=delta, sigma=SIGMA, start=canaries.start)
+    estimator = DPSymmetricMixture(epsilon=epsilon, delta=delta, sigma=SIGMA, start=canaries.start)
     canaries.place(canaries.coins)
     tape = record(estimator, canaries.X)
     canaries.place(np.zeros(canaries.count))
@@ -151,4 +151,4 @@ def _expected(tape: Tape, canaries: Canaries) -> FloatArray:
     """The coefficients of the same fit without noise and without the sides of the canaries."""
     plan = tape.model.plan_
     curator = Curator(ArraySource(canaries.X), Account(plan.epsilon, plan.delta, gaussian=True), Silent())  # type: ignore[arg-type]
-    return tight_em(curator, GaussianMixture(SIGMA), plan.steps, canaries.start).beta
+    return tight_em(curator, SymmetricMixture(SIGMA), plan.steps, canaries.start).beta

@@ -32,8 +32,8 @@ MECHANISMS = {
     "peeling": ("peeling, through the curator", PURPLE, "D"),
 }
 FITS = {
-    "gaussian-mixture": ("Gaussian mixture", BLUE),
-    "mixture-regression": ("mixture of regressions", VERMILLION),
+    "symmetric-mixture": ("Gaussian mixture", BLUE),
+    "symmetric-regression": ("mixture of regressions", VERMILLION),
     "missing-regression": ("missing covariates", GREEN),
     "scaler": ("scaler", BLACK),
     "one run": ("one fit of full size", PURPLE),

@@ -143,9 +143,9 @@ def replay(
 
     ``hold`` puts a table where the fit is to read it (``(X,)`` or ``(X, y)``): in memory as it is, if not given.
 
-    >>> from dpem import DPGaussianMixture
+    >>> from dpem.paper import DPSymmetricMixture
     >>> X = np.random.default_rng(0).normal(size=(200, 2))
-    >>> model = DPGaussianMixture(epsilon=1.0, delta=1e-4, sigma=1.0, start=[1.0, 0.0], n_iter=2)
+    >>> model = DPSymmetricMixture(epsilon=1.0, delta=1e-4, sigma=1.0, start=[1.0, 0.0], n_iter=2)
     >>> verdict = replay(model, Table("as drawn", X, None))
     >>> verdict.faults, verdict.neighbours
     ([], 60)

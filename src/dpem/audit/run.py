@@ -53,7 +53,7 @@ def subjects() -> list[tuple[Subject, int]]:
     whole: list[tuple[Subject, int]] = []
     for epsilon in (1.0, 4.0):
         whole.append((case("scaler", epsilon=epsilon, delta=DELTA), 20_000))
-        for model in ("gaussian-mixture", "mixture-regression", "missing-regression"):
+        for model in ("symmetric-mixture", "symmetric-regression", "missing-regression"):
             common: dict[str, Any] = {"epsilon": epsilon, "delta": DELTA}
             whole.append((case(model, **common), 12_000))
             whole.append((case(model, **common, columns=16, sparsity=4), 8_000))

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from dpem.audit.bounds import CONFIDENCE, lower_bound
-from dpem.planning.search import one_thread
+from dpem.paper.planning.search import one_thread
 from dpem.query import FloatArray
 
 #: Runs of one task: enough to forget what it costs to start one.

@@ -184,9 +184,9 @@ class TapedBudget(Budget):
 def record(estimator: BaseEstimator, X: Any, y: Any = None, *, frozen: Tape | None = None) -> Tape:
     """The tape of one fit of a clone of the estimator; with the answers of an earlier one if ``frozen`` is given.
 
-    >>> from dpem import DPGaussianMixture
+    >>> from dpem.paper import DPSymmetricMixture
     >>> X = np.random.default_rng(0).normal(size=(200, 2))
-    >>> tape = record(DPGaussianMixture(epsilon=1.0, delta=1e-4, sigma=1.0, start=[1.0, 0.0], n_iter=2), X)
+    >>> tape = record(DPSymmetricMixture(epsilon=1.0, delta=1e-4, sigma=1.0, start=[1.0, 0.0], n_iter=2), X)
     >>> [type(event).__name__ for event in tape.events[:4]]
     ['Charged', 'Debited', 'Totalled', 'Answered']
     """

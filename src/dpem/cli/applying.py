@@ -16,10 +16,11 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import csv, ipc, parquet
 
-from dpem import DPGaussianMixture, DPMixtureRegression, DPStandardScaler
+from dpem import DPStandardScaler
 from dpem.cli import inputs, outputs
 from dpem.cli.common import Exit, Refused, Session, refusing
-from dpem.estimators.persistence import fingerprint
+from dpem.paper import DPSymmetricMixture, DPSymmetricRegression
+from dpem.persistence import fingerprint
 from dpem.query import Chunk
 from dpem.sources import ArraySource, progress
 from dpem.sources.progress import advance, expect
@@ -50,8 +51,8 @@ def run(
     model = inputs.model(path)
     if isinstance(model, DPStandardScaler):
         raise Refused(Exit.DATA, f"{path!r} holds a scaler, which predicts nothing.")
-    if target is not None and not isinstance(model, DPMixtureRegression):
-        raise click.UsageError("--target goes with a mixture-regression only: nothing else is told from the response.")
+    if target is not None and not isinstance(model, DPSymmetricRegression):
+        raise click.UsageError("--target goes with a symmetric-regression only: nothing else needs the response.")
     scaling = inputs.scaler(scaler)
     _check_scaler(model, scaling, path)
     with inputs.table(session, data, inputs.columns_of(model), target, scaler=scaling) as source:
@@ -80,7 +81,7 @@ def _applied(model: Any, chunks: Iterator[Chunk], with_response: bool, sink: Any
 
 def _predictions(model: Any, chunk: Chunk, with_response: bool) -> list[Any]:
     rows = ArraySource(chunk.X)
-    if isinstance(model, DPGaussianMixture):
+    if isinstance(model, DPSymmetricMixture):
         probability = model.predict_proba(rows)[:, 1]
         return [(probability > 0.5).astype(np.int64), probability]
     columns: list[Any] = [np.asarray(model.predict(rows), dtype=np.float64)]
@@ -90,7 +91,7 @@ def _predictions(model: Any, chunk: Chunk, with_response: bool) -> list[Any]:
 
 
 def _schema(model: Any, with_response: bool) -> pa.Schema:
-    if isinstance(model, DPGaussianMixture):
+    if isinstance(model, DPSymmetricMixture):
         return pa.schema({"component": pa.int64(), "probability": pa.float64()})
     columns = {"prediction": pa.float64()}
     return pa.schema(columns | ({"probability": pa.float64()} if with_response else {}))

@@ -45,14 +45,14 @@ FULL_SIZE, FULL_DELTA = (100_000, 1_000), 1e-7
 def audit(session: Session, /, model: str, epsilon: float, delta: float | None, out: str | None, **given: Any) -> int:
     """Run a mechanism on two neighbouring tables, thousands of times, and bound its epsilon from below.
 
-    MODEL is a model (gaussian-mixture, mixture-regression, missing-regression), scaler, mechanisms (the noise of one
+    MODEL is a model (symmetric-mixture, symmetric-regression, missing-regression), scaler, mechanisms (the noise of one
     answer), one-run (one large fit with a thousand canaries) or all. The tables are invented and hard: no data are
     read, and no budget is spent.
 
     \b
     Examples:
-      dpem audit mixture-regression --epsilon 4
-      dpem audit gaussian-mixture --epsilon 4 --columns 16 --sparsity 4 --runs 10000
+      dpem audit symmetric-regression --epsilon 4
+      dpem audit symmetric-mixture --epsilon 4 --columns 16 --sparsity 4 --runs 10000
       dpem audit mechanisms --epsilon 2 --runs 100000 --out results
       dpem audit one-run --epsilon 8
 
@@ -100,9 +100,9 @@ def _can_write(out: str) -> None:
 
 
 def _findings(session: Session, model: str, epsilon: float, delta: float | None, given: dict[str, Any]) -> list[Any]:
+    from dpem._validation import privacy_parameters
     from dpem.audit.one_run import Canaries, one_run
     from dpem.audit.subject import audit as audited
-    from dpem.planning.arguments import privacy_parameters
 
     privacy_parameters(epsilon, 1e-5 if delta is None else delta)
     runs = given["runs"] or 2000

@@ -98,7 +98,7 @@ class Session:
     def result(self, document: dict[str, Any], text: str) -> None:
         """The outcome: the document for machines, or the text for people."""
         if self.json:
-            from dpem.planning.serial import without_infinity
+            from dpem._json import without_infinity
 
             document = {**document, "warnings": self.warnings}
             text = json.dumps(without_infinity(document), indent=2, ensure_ascii=False)

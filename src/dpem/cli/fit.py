@@ -71,14 +71,14 @@ scaler_option = click.option("--scaler", metavar="FILE", help="Centre and scale 
 def fit(session: Session, /, **given: Any) -> None:
     """Fit MODEL to the rows of DATA under differential privacy, and write model.json.
 
-    MODEL is gaussian-mixture, mixture-regression or missing-regression. DATA is a CSV, Parquet, Arrow or .npy file of
-    numbers, one row per person, or up to --rows-per-person. Columns should be centred and of similar spread (dpem
+    MODEL is symmetric-mixture, symmetric-regression or missing-regression. DATA is a CSV, Parquet, Arrow or .npy file
+    of numbers, one row per person, or up to --rows-per-person. Columns should be centred and of similar spread (dpem
     scale); missing-regression takes empty cells as missing.
 
     \b
     Examples:
-      dpem fit gaussian-mixture patients.csv --epsilon 1 --delta 1e-5 --sparsity 2 --dry-run
-      dpem fit gaussian-mixture patients.csv --epsilon 1 --delta 1e-5 --sparsity 2 \\
+      dpem fit symmetric-mixture patients.csv --epsilon 1 --delta 1e-5 --sparsity 2 --dry-run
+      dpem fit symmetric-mixture patients.csv --epsilon 1 --delta 1e-5 --sparsity 2 \\
           --ledger sqlite:///budget.db --dataset patients --report report.html
       dpem fit missing-regression trial.parquet --target outcome --columns age,dose,weight \\
           --epsilon 0.5 --delta 1e-6 --out trial.json

@@ -14,21 +14,23 @@ from typing import Any
 import click
 import numpy as np
 
-from dpem import DPGaussianMixture, DPMissingRegression, DPMixtureRegression, DPStandardScaler
-from dpem.algorithms.scale import rows_for_sigma
+from dpem import DPStandardScaler
+from dpem import _validation as arguments
 from dpem.cli import inputs, outputs, spending
 from dpem.cli.common import Exit, Refused, Session, refusing, wrapped
 from dpem.cli.plan import unknown_sigma
 from dpem.cli.spending import Quote
-from dpem.estimators.base import SIGMA_SHARE, PrivateEM
-from dpem.planning import Plan, arguments
+from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
+from dpem.paper.estimators.base import SIGMA_SHARE, PrivateEM
+from dpem.paper.planning import Plan
 from dpem.privacy import Price, largest_price, together
 from dpem.privacy.budget import checked_rows_per_person, unit
 from dpem.report import write_report
 from dpem.sources import Source
+from dpem.steps.scale import rows_for_sigma
 
 ESTIMATORS: dict[str, type[PrivateEM]] = {
-    kind._model_name: kind for kind in (DPGaussianMixture, DPMixtureRegression, DPMissingRegression)
+    kind._model_name: kind for kind in (DPSymmetricMixture, DPSymmetricRegression, DPMissingRegression)
 }
 #: How many coefficients are shown; all of them are in the model's file.
 SHOWN = 20

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from dpem._json import parse_json
 from dpem.cli.common import Exit, Refused, Session, refusing
 from dpem.estimators import DPStandardScaler
-from dpem.estimators.persistence import load_model
-from dpem.planning.serial import parse_json
+from dpem.persistence import load_model
 from dpem.query import FloatArray
 from dpem.sources import Source
 from dpem.sources.files import read_table

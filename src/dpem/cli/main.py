@@ -12,12 +12,10 @@ import click
 from dpem._version import __version__
 from dpem.cli.audit import audit
 from dpem.cli.common import ENDED, EXIT_CODES, Exit, Refused, Session, in_options, unforeseen
-from dpem.cli.demo import demo
 from dpem.cli.fit import fit
 from dpem.cli.ledger import ledger
 from dpem.cli.plan import plan
 from dpem.cli.predict import predict
-from dpem.cli.reproduce import reproduce
 from dpem.cli.scale import scale
 
 
@@ -83,19 +81,19 @@ def cli(context: click.Context) -> None:
 
     \b
     A first session:
-      dpem plan gaussian-mixture --n 3000 --d 20 --epsilon 1 --delta 1e-5 --sparsity 2
+      dpem plan symmetric-mixture --n 3000 --d 20 --epsilon 1 --delta 1e-5 --sparsity 2
       dpem ledger open --ledger sqlite:///budget.db --dataset patients --epsilon 2 --delta 1e-4
-      dpem fit gaussian-mixture patients.csv --epsilon 1 --delta 1e-5 --sparsity 2 \\
+      dpem fit symmetric-mixture patients.csv --epsilon 1 --delta 1e-5 --sparsity 2 \\
           --ledger sqlite:///budget.db --dataset patients --report report.html
       dpem predict model.json new.csv --out components.csv
 
-    Each command has --help with examples. --json (all but demo) gives one JSON object, for success and for failure.
+    Each command has --help with examples. --json gives one JSON object, for success and for failure.
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 
 
-for command in (plan, ledger, scale, fit, predict, demo, reproduce, audit):
+for command in (plan, ledger, scale, fit, predict, audit):
     cli.add_command(command)
 
 

@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 import click
 
-#: The keys of dpem.planning.plan.MODELS, which takes long to import.
-MODELS = ("gaussian-mixture", "mixture-regression", "missing-regression")
+#: The keys of dpem.paper.planning.choose.MODELS, which takes long to import.
+MODELS = ("symmetric-mixture", "symmetric-regression", "missing-regression")
 
 F = TypeVar("F", bound=Callable[..., Any])
 

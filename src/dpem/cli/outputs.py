@@ -10,10 +10,10 @@ from typing import Any
 
 import click
 
+from dpem._files import check_writable
 from dpem.cli.common import Exit, Refused, refusing
 from dpem.estimators import DPStandardScaler
-from dpem.estimators.files import check_writable
-from dpem.estimators.persistence import Estimator, save_model
+from dpem.persistence import Estimator, save_model
 
 
 def check(written: Sequence[str], read: Sequence[str], force: bool) -> None:

@@ -36,13 +36,13 @@ def _numbers(context: click.Context, option: click.Parameter, value: str | None)
 def plan(session: Session, /, epsilon: float | None, sweep_epsilon: list[float] | None, **given: Any) -> None:
     """Choose every setting of a fit and predict its error. No data are read, nothing is spent.
 
-    MODEL is gaussian-mixture, mixture-regression or missing-regression.
+    MODEL is symmetric-mixture, symmetric-regression or missing-regression.
 
     \b
     Examples:
-      dpem plan gaussian-mixture --n 4000 --d 1000 --epsilon 0.5 --delta 1e-4 --sparsity 10
+      dpem plan symmetric-mixture --n 4000 --d 1000 --epsilon 0.5 --delta 1e-4 --sparsity 10
       dpem plan missing-regression --n 5000 --d 10 --delta 1e-5 --sweep-epsilon 0.1,0.3,1
-      dpem plan mixture-regression --n 5000 --d 20 --epsilon 1 --delta 1e-5 --start-distance 0.5
+      dpem plan symmetric-regression --n 5000 --d 20 --epsilon 1 --delta 1e-5 --start-distance 0.5
 
     The predicted error is the distance of the fitted coefficients from the true ones, if the assumptions hold
     (--sigma, --signal, --missing). A wrong assumption costs accuracy, never privacy. Without --sigma, half of the
@@ -64,7 +64,7 @@ def plan(session: Session, /, epsilon: float | None, sweep_epsilon: list[float] 
 
 def _arguments(given: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Arguments of dpem.plan, and what had to be assumed for them, in words."""
-    from dpem.planning import arguments as checks
+    from dpem import _validation as checks
 
     with refusing(Exit.USAGE):
         d = checks.count("d", given["d"])
@@ -86,9 +86,9 @@ def unknown_sigma(signal: float) -> str:
 
 
 def _plan(epsilon: float, arguments: dict[str, Any]) -> Any:
-    from dpem.estimators.base import SIGMA_SHARE
-    from dpem.planning import arguments as checks
-    from dpem.planning import plan
+    from dpem import _validation as checks
+    from dpem.paper.estimators.base import SIGMA_SHARE
+    from dpem.paper.planning import plan
     from dpem.privacy import largest_price
 
     with refusing(Exit.USAGE):

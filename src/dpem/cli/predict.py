@@ -24,8 +24,8 @@ def predict(
     """Apply a fitted model to the rows of DATA, in their order.
 
     \b
-    gaussian-mixture     component (0 or 1) and the probability of component 1
-    mixture-regression   prediction, the mean response of component 1 (component 0 has
+    symmetric-mixture     component (0 or 1) and the probability of component 1
+    symmetric-regression   prediction, the mean response of component 1 (component 0 has
                          the opposite); with --target also the probability of component 1
     missing-regression   prediction, the mean response given the cells that are not empty
 

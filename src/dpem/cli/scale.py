@@ -50,7 +50,7 @@ def scale(session: Session, /, **given: Any) -> None:
     Example:
       dpem scale patients.csv --bounds 0,300 --epsilon 0.2 --delta 1e-6 \\
           --ledger sqlite:///budget.db --dataset patients
-      dpem fit gaussian-mixture patients.csv --scaler scaler.json --epsilon 0.8 --delta 1e-6 \\
+      dpem fit symmetric-mixture patients.csv --scaler scaler.json --epsilon 0.8 --delta 1e-6 \\
           --ledger sqlite:///budget.db --dataset patients
     """
     from dpem.cli import scaling

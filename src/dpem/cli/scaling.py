@@ -10,10 +10,10 @@ from typing import Any
 import click
 
 from dpem import DPStandardScaler
+from dpem import _validation as arguments
+from dpem._json import parse_json
 from dpem.cli import inputs, outputs, spending
 from dpem.cli.common import Exit, Refused, Session, aligned, refusing, wrapped
-from dpem.planning import arguments
-from dpem.planning.serial import parse_json
 from dpem.privacy import largest_price
 from dpem.privacy.budget import checked_rows_per_person
 

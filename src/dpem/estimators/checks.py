@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, validate_data
 
-from dpem.models.engines import engine_of
-from dpem.planning import arguments
+from dpem import _validation as arguments
+from dpem.engines import engine_of
 from dpem.query import FloatArray
 from dpem.sources.base import CHUNK_ROWS
 

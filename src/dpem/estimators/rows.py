@@ -17,10 +17,10 @@ from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
+from dpem.engines import engine_of
 from dpem.estimators import checks
-from dpem.models.engines import engine_of
-from dpem.models.validity import AnomalyQuery
 from dpem.query import FloatArray
+from dpem.questions.validity import AnomalyQuery
 from dpem.sources import ArraySource, ChunkedSource, Source
 from dpem.sources.device import DeviceSource
 from dpem.sources.progress import expect

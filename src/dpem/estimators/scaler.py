@@ -14,11 +14,10 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
+from dpem import _validation as arguments
 from dpem._version import __version__
-from dpem.algorithms.scale import column_scales
 from dpem.estimators import checks
 from dpem.estimators.rows import scaled_rows, source_of
-from dpem.planning import arguments
 from dpem.privacy import (
     Account,
     Budget,
@@ -36,6 +35,7 @@ from dpem.privacy import (
 from dpem.privacy.budget import checked_rows_per_person, unit
 from dpem.query import FloatArray
 from dpem.sources import Source
+from dpem.steps.scale import column_scales
 
 
 class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):

@@ -98,12 +98,12 @@ class Curator:
 
     ``rows_per_person`` is the most rows that one person has: all of them are protected together.
 
-    >>> from dpem.models import GaussianMixture
+    >>> from dpem.paper.models import SymmetricMixture
     >>> from dpem.privacy.noise import PrivateNoise
     >>> from dpem.sources import ArraySource
     >>> account = Account(epsilon=1.0, delta=1e-5)
     >>> curator = Curator(ArraySource(np.ones((100, 3))), account, PrivateNoise())
-    >>> answer = curator.measure(GaussianMixture(1.0).truncated(np.ones(3), T=2.0), rho=0.01)
+    >>> answer = curator.measure(SymmetricMixture(1.0).truncated(np.ones(3), T=2.0), rho=0.01)
     >>> answer.shape, account.releases[0].price.rho
     ((3,), 0.01)
     """

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dpem.algorithms.paper import PaperEM
-from dpem.algorithms.tight import Refine, Screen, Select, Start, Trim
-from dpem.estimators.base import PrivateEM
+from dpem.paper.estimators.base import PrivateEM
+from dpem.paper.published import PaperEM
+from dpem.paper.tight import Refine, Screen, Select, Start, Trim
 from dpem.privacy import Release, total_price
 
 GIVEN = "given by the user"
@@ -21,8 +21,8 @@ UNPAID = "computed from the data without noise: not private"
 PUBLIC = "size of the table, public"
 
 MODELS = {
-    "gaussian-mixture": "Gaussian mixture",
-    "mixture-regression": "mixture of two regressions",
+    "symmetric-mixture": "Gaussian mixture",
+    "symmetric-regression": "mixture of two regressions",
     "missing-regression": "regression with missing covariates",
 }
 

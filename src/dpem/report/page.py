@@ -10,15 +10,16 @@ import os
 
 from sklearn.utils.validation import check_is_fitted
 
-from dpem.estimators import DPGaussianMixture, DPMissingRegression, DPMixtureRegression, DPStandardScaler
-from dpem.estimators.base import PrivateEM
-from dpem.estimators.files import write_text
-from dpem.estimators.persistence import fingerprint
+from dpem._files import write_text
+from dpem.estimators import DPStandardScaler
+from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
+from dpem.paper.estimators.base import PrivateEM
+from dpem.persistence import fingerprint
 from dpem.report import sections
 from dpem.report.facts import MODELS
 from dpem.report.style import STYLE
 
-_KINDS = (DPGaussianMixture, DPMixtureRegression, DPMissingRegression)
+_KINDS = (DPSymmetricMixture, DPSymmetricRegression, DPMissingRegression)
 
 #: Whatever slipped in, a browser that reads this loads nothing and runs nothing.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
@@ -28,10 +29,10 @@ def render(model: PrivateEM, scaler: DPStandardScaler | None = None) -> str:
     """The report of a fitted estimator as a page of HTML, with what the scaler before it released, if there was one.
 
     >>> import numpy as np
-    >>> from dpem import DPGaussianMixture
+    >>> from dpem.paper import DPSymmetricMixture
     >>> rng = np.random.default_rng(0)
     >>> Y = rng.choice([-1, 1], size=(2000, 1)) * np.array([0.8, 0.6]) + 0.5 * rng.standard_normal((2000, 2))
-    >>> model = DPGaussianMixture(epsilon=1.0, delta=1e-5, sigma=0.5).fit(Y)
+    >>> model = DPSymmetricMixture(epsilon=1.0, delta=1e-5, sigma=0.5).fit(Y)
     >>> page = render(model)
     >>> "NOT PRIVATE" in page, "<script" in page
     (False, False)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from dpem.algorithms.tight import Select
 from dpem.estimators import DPStandardScaler
-from dpem.estimators.base import PrivateEM
+from dpem.paper.estimators.base import PrivateEM
+from dpem.paper.tight import Select
 from dpem.privacy import together, total_price
 from dpem.report import facts
 from dpem.report.charts import coefficient_chart, price_bar
@@ -206,7 +206,7 @@ def components(model: PrivateEM) -> str:
     """The two components of a mixture; nothing for the other model."""
     if model._model_name == "missing-regression":
         return ""
-    clouds = model._model_name == "gaussian-mixture"
+    clouds = model._model_name == "symmetric-mixture"
     lead = (
         "<p>Half of the rows are taken to scatter around +β, half around −β. Which of the two is called component 1 is "
         "arbitrary. Outside the columns listed both centres are zero.</p>"

@@ -1,0 +1,245 @@
+"""Rows in an array of another library (PyTorch, CuPy, anything with the Python array API), where they are.
+
+The rows stay on their device, are read in pieces, and leave it as sums. Weights are computed in float64 from the few
+columns where β is not zero. Products are added in the rows' dtype at most :data:`~dpem.query.BLOCK` rows at a time,
+by additions and not by a matrix product, which a device may carry out in fewer bits; block sums are added in float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import array_api_compat
+import numpy as np
+from numpy.typing import NDArray
+
+from dpem.engines import kernels
+from dpem.engines.base import Engine, float_below
+from dpem.query import BLOCK, Chunk, FloatArray
+
+if TYPE_CHECKING:
+    from dpem.questions.gradient import CoordinateQuery, IntArray, SupportQuery
+    from dpem.questions.screening import ExceedanceQuery
+
+#: Numbers in a piece of rows: what a few temporary arrays of that size take must fit beside the table.
+PIECE = 2**25
+
+
+def engine_for(X: Any) -> Engine:
+    """The engine for X: fused kernels if it is a PyTorch tensor on a GPU and Triton is there, plain operations if not.
+
+    Both give the same sums; see :func:`~dpem.engines.fused.usable` for when the first is used.
+    """
+    try:
+        xp = array_api_compat.array_namespace(X)
+    except TypeError:
+        raise ValueError(
+            f"X must be a numpy array, a SciPy CSR matrix or an array with the array API, got {type(X).__name__}."
+        ) from None
+    if array_api_compat.is_torch_array(X) and X.is_cuda:
+        from dpem.engines import fused
+
+        if fused.usable(X):
+            return fused.FusedEngine(xp)
+    return ArrayEngine(xp)
+
+
+class ArrayEngine:
+    """See :class:`~dpem.engines.base.Engine`. Holds the namespace of the rows' library.
+
+    *Lemma.* A contribution is within its bound whatever the row contains, and depends on that row alone. *Proof.* A
+    weight is computed row by row, cast to the rows' dtype and *then* clamped to a number of that dtype at most A (not
+    a number counts as 0); an entry is clipped before it is multiplied. Entries that are not numbers stay so and show in
+    the sum, which is then computed again by comparisons that move them to T. ∎
+    """
+
+    def __init__(self, xp: Any) -> None:
+        self.xp = xp
+
+    @np.errstate(all="ignore")
+    def coordinate(self, query: CoordinateQuery, chunk: Chunk) -> FloatArray:
+        X, T = chunk.X, self._scalar(float_below(query.entry, self.dtype(chunk.X)), chunk.X)
+        beta = self._like(query.beta, X)
+
+        a, c = self._clamped_weights(query, X, chunk.y)
+
+        def products(rows: slice, careful: bool) -> Any:
+            x = X[rows, :]
+            terms = a[rows][:, None] * self._clipped(x, -T, T, careful)
+            return terms if c is None else self.xp.where(self.xp.isnan(x), c[rows][:, None] * beta[None, :], terms)
+
+        return self._blocked_sum(X, products)
+
+    @np.errstate(all="ignore")
+    def exceedance(self, query: ExceedanceQuery, chunk: Chunk) -> FloatArray:
+        X, (low, high) = chunk.X, query.squares
+        floor, top = self._scalar(query.base, X), self._scalar(1.0, X)
+        start, slope = self._scalar(low, X), self._scalar((1.0 - query.base) / (high - low), X)
+        g = None if query.response is None else self._screen(query, chunk)
+
+        def ramps(rows: slice, careful: bool) -> Any:
+            x = X[rows, :]
+            h = self._clipped(floor + slope * (x * x - start), floor, top, careful)
+            return h if g is None else g[rows][:, None] * h
+
+        return self._blocked_sum(X, ramps)
+
+    @np.errstate(all="ignore")
+    def support(self, query: SupportQuery, chunk: Chunk) -> FloatArray:
+        xp, q, X = self.xp, query, chunk.X
+        beta, centre = self._like(q.beta[q.support], X, xp.float64), self._like(q.centre, X, xp.float64)
+        total = xp.zeros_like(beta)
+        for rows in self._pieces(X, len(q.support)):
+            x = self.columns(X[rows, :], q.support)
+            fitted, hidden = self._projections(x, beta, missing=q.kind == kernels.MISSING_REGRESSION)
+            a, c = self._weights(q.kind, fitted, hidden, None if chunk.y is None else chunk.y[rows], q.constants)
+            u = a[:, None] * x
+            if c is not None:
+                u = xp.where(xp.isnan(x), c[:, None] * beta[None, :], u)
+            u = u - centre[None, :]
+            norm2 = xp.sum(u * u, axis=1)
+            norm = xp.sqrt(norm2)
+            one = xp.ones_like(norm)
+            scale = xp.where(norm > q.radius, q.radius / xp.where(norm > q.radius, norm, one), one)
+            u = xp.where(xp.isfinite(norm2)[:, None], scale[:, None] * u, xp.zeros_like(u))
+            total = total + xp.sum(u, axis=0)
+        return self.host(total)
+
+    def response(self, chunk: Chunk) -> FloatArray:
+        return np.empty(0) if chunk.y is None else self.host(chunk.y)
+
+    def host(self, values: Any) -> FloatArray:
+        return np.asarray(_to_numpy(values), dtype=float)
+
+    def columns(self, X: Any, support: IntArray) -> Any:
+        where = self.xp.asarray(np.asarray(support, dtype=np.int64), device=array_api_compat.device(X))
+        return self.xp.astype(self.xp.take(X, where, axis=1), self.xp.float64)
+
+    @np.errstate(all="ignore")
+    def mean_squares(self, X: Any) -> FloatArray:
+        sums = []
+        for rows in self._pieces(X, X.shape[1]):
+            x = self.xp.astype(X[rows, :], self.xp.float64)
+            sums.append(self.host(self.xp.sum(x * x, axis=1)))
+        return np.concatenate([np.empty(0), *sums]) / X.shape[1]
+
+    def anomalies(self, X: Any) -> tuple[bool, bool]:
+        nan, inf = False, False
+        for rows in self._pieces(X, X.shape[1]):
+            if not bool(self.xp.all(self.xp.isfinite(X[rows, :]))):
+                nan |= bool(self.xp.any(self.xp.isnan(X[rows, :])))
+                inf |= bool(self.xp.any(self.xp.isinf(X[rows, :])))
+        return nan, inf
+
+    def pieces(self, X: Any, rows: int) -> Iterator[FloatArray]:
+        for first in range(0, X.shape[0], rows):
+            yield self.host(X[first : min(first + rows, X.shape[0]), :])
+
+    def dtype(self, X: Any) -> np.dtype:
+        return np.dtype(np.float32 if X.dtype == self.xp.float32 else np.float64)
+
+    def _clamped_weights(self, query: CoordinateQuery, X: Any, y: Any) -> tuple[Any, Any]:
+        """(a, c) in the rows' dtype, within their clip levels; c is None for models without missing entries."""
+        support = np.flatnonzero(query.beta)
+        beta = self._like(query.beta[support], X, self.xp.float64)
+        fitted, hidden = self._row_projections(X, support, beta, missing=query.bracket is not None)
+        a, c = self._weights(query.kind, fitted, hidden, y, query.constants)
+        a = self._clamped(a, -query.residual, query.residual, X)
+        return a, None if query.bracket is None else self._clamped(c, -1.0, query.bracket, X)
+
+    def _row_projections(self, X: Any, support: IntArray, beta: Any, *, missing: bool) -> tuple[Any, Any]:
+        parts = [
+            self._projections(self.columns(X[rows, :], support), beta, missing=missing)
+            for rows in list(self._pieces(X, len(support))) or [slice(0, 0)]
+        ]
+        fitted = self.xp.concat([part[0] for part in parts])
+        return fitted, self.xp.concat([part[1] for part in parts]) if missing else None
+
+    def _projections(self, x: Any, beta: Any, *, missing: bool) -> tuple[Any, Any]:
+        """⟨β, z⊙x⟩ and ‖(1−z)⊙β‖² (None where nothing is missing) from columns that hold all of β."""
+        xp = self.xp
+        if not missing:
+            return xp.sum(x * beta[None, :], axis=1), None
+        absent, zero = xp.isnan(x), xp.zeros_like(x)
+        fitted = xp.sum(xp.where(absent, zero, x * beta[None, :]), axis=1)
+        return fitted, xp.sum(xp.where(absent, (beta * beta)[None, :], zero), axis=1)
+
+    def _weights(self, kind: int, fitted: Any, hidden: Any, y: Any, p: FloatArray) -> tuple[Any, Any]:
+        """(a, c) in float64: the formulas of :func:`dpem.engines.kernels.weight`, for many rows at once."""
+        xp, variance = self.xp, float(p[0])
+        if kind == kernels.SYMMETRIC_MIXTURE:
+            return xp.tanh(fitted / variance), None
+        y = xp.astype(y, xp.float64)
+        if kind == kernels.SYMMETRIC_REGRESSION:
+            return xp.tanh(y * fitted / variance) * y - fitted, None
+        if kind == kernels.TRUNCATED_SYMMETRIC_REGRESSION:
+            T = float(p[1])
+            return xp.tanh(y * fitted / variance) * xp.clip(y, -T, T) - xp.clip(fitted, -T, T), None
+        r, v = y - fitted, variance + hidden
+        return variance * r / v, variance / v * (r * r / v - 1.0)
+
+    def _screen(self, query: ExceedanceQuery, chunk: Chunk) -> Any:
+        """g(y) of each row, in the rows' dtype and in [−1, 1]."""
+        assert query.response is not None
+        g = query.response(self.xp.astype(chunk.y, self.xp.float64))
+        return self._clamped(g, -1.0, 1.0, chunk.X)
+
+    def _clamped(self, values: Any, low: float, high: float, X: Any) -> Any:
+        """``values`` in X's dtype, in [low, high] (a low end of small whole numbers, or minus the high one)."""
+        xp, values = self.xp, self.xp.astype(values, X.dtype)
+        top = float(float_below(high, self.dtype(X)))
+        values = xp.where(xp.isnan(values), xp.zeros_like(values), values)
+        return xp.clip(values, -top if low == -high else low, top)
+
+    def _clipped(self, x: Any, low: Any, high: Any, careful: bool) -> Any:
+        """x moved into [low, high]; if ``careful``, not-a-number too, by comparisons that move it to ``high``."""
+        if not careful:
+            return self.xp.clip(x, low, high)
+        x = self.xp.where(x < high, x, high)
+        return self.xp.where(x > low, x, low)
+
+    def _blocked_sum(self, X: Any, terms: Callable[[slice, bool], Any]) -> FloatArray:
+        """The sum of ``terms`` over all rows. Clipped numbers add up to a number; if the sum is not one, some entry is
+        not, and all is computed again, carefully.
+        """
+        total = self._sum_of_pieces(X, terms, careful=False)
+        return self._sum_of_pieces(X, terms, careful=True) if np.isnan(total).any() else total
+
+    def _sum_of_pieces(self, X: Any, terms: Callable[[slice, bool], Any], *, careful: bool) -> FloatArray:
+        total = self.xp.zeros((X.shape[1],), dtype=self.xp.float64, device=array_api_compat.device(X))
+        for rows in self._pieces(X, X.shape[1]):
+            total = total + self._by_blocks(terms(rows, careful))
+        return self.host(total)
+
+    def _by_blocks(self, terms: Any) -> Any:
+        """Column sums: BLOCK rows in their dtype, blocks in float64."""
+        xp, (n, d) = self.xp, terms.shape
+        even = n // BLOCK * BLOCK
+        total = xp.astype(xp.sum(terms[even:, :], axis=0, dtype=terms.dtype), xp.float64)
+        if even:
+            blocks = xp.sum(xp.reshape(terms[:even, :], (even // BLOCK, BLOCK, d)), axis=1, dtype=terms.dtype)
+            total = total + xp.sum(xp.astype(blocks, xp.float64), axis=0)
+        return total
+
+    def _pieces(self, X: Any, width: int) -> Iterator[slice]:
+        """Slices of whole blocks, with about :data:`PIECE` numbers in ``width`` columns."""
+        rows = max(1, PIECE // max(1, width) // BLOCK) * BLOCK
+        for first in range(0, X.shape[0], rows):
+            yield slice(first, min(first + rows, X.shape[0]))
+
+    def _like(self, values: NDArray[np.floating], X: Any, dtype: Any = None) -> Any:
+        return self.xp.asarray(values, dtype=X.dtype if dtype is None else dtype, device=array_api_compat.device(X))
+
+    def _scalar(self, value: float | np.floating, X: Any) -> Any:
+        return self.xp.asarray(float(value), dtype=X.dtype, device=array_api_compat.device(X))
+
+
+def _to_numpy(values: Any) -> NDArray[Any]:
+    if array_api_compat.is_torch_array(values):
+        return values.detach().cpu().numpy()
+    if array_api_compat.is_cupy_array(values):
+        return values.get()
+    if array_api_compat.is_jax_array(values):
+        return np.asarray(values)
+    return np.from_dlpack(values)

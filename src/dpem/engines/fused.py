@@ -1,0 +1,246 @@
+"""PyTorch tensors on a GPU with Triton: one reading of the rows for each question over all columns.
+
+Two kernels. ``project_kernel`` reads the few columns where β is not zero, from which PyTorch computes the weights (see
+:mod:`~dpem.engines.array_api`); ``accumulate_kernel`` reads the table once, clips, multiplies and adds. A
+program of the second owns some columns and some blocks of rows; its threads own columns, so that a block is added
+without a word between threads.
+
+*Lemma.* The sums are those that :func:`dpem.sources.base.slack` is stated for, and the same in every run. *Proof.* A
+program adds BLOCK rows in the rows' dtype, then such blocks in float64, in order; PyTorch adds the programs' sums in
+float64. There are no atomic additions, and the cut depends on the table's shape alone. ∎
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dpem.engines.array_api import ArrayEngine
+from dpem.engines.base import float_below
+from dpem.query import BLOCK, Chunk, FloatArray
+
+if TYPE_CHECKING:
+    from dpem.questions.gradient import CoordinateQuery, IntArray
+    from dpem.questions.screening import ExceedanceQuery
+
+try:
+    import torch
+    import triton
+    import triton.language as tl
+
+    jit = triton.jit
+except ImportError:  # then `usable` says no, and nothing else here is called
+
+    def jit(kernel: Any) -> Any:
+        return kernel
+
+
+GRADIENT, MISSING, EXCEEDANCE = range(3)
+
+
+class Tile(NamedTuple):
+    """How ``accumulate_kernel`` is cut: columns and blocks of a program, rows read at once, threads and buffers."""
+
+    columns: int = 512
+    rows: int = 16
+    warps: int = 4
+    stages: int = 4
+    blocks: int = 4
+
+    def fit(self, d: int) -> Tile:
+        """The same amount of numbers in a narrower tile, for tables with few columns."""
+        columns = min(self.columns, max(16, triton.next_power_of_2(d)))
+        return self._replace(columns=columns, rows=min(BLOCK, self.rows * self.columns // columns))
+
+
+#: The fastest of ``python studies/benchmarks/gpu.py --tune``.
+TILE = Tile()
+
+
+def usable(X: Any) -> bool:
+    """Whether the kernels can take the tensor: on a GPU that Triton compiles for, each row contiguous."""
+    if "triton" not in globals() or not X.is_cuda or X.stride(1) != 1 or 0 in X.shape:
+        return False
+    return _compiles(X.device.index)
+
+
+@functools.cache
+def _compiles(device: int) -> bool:
+    if torch.cuda.get_device_capability(device) < (7, 0):
+        return False
+    rows = torch.ones((1, 16), device=f"cuda:{device}")
+    try:
+        _accumulate(GRADIENT, rows, rows[:, 0], None, None, rows, TILE)
+    except Exception as reason:  # whatever a compiler may lack
+        kind = type(reason).__name__
+        warnings.warn(f"Triton cannot compile here ({kind}): sums use plain array operations.", stacklevel=4)
+        return False
+    return True
+
+
+class FusedEngine(ArrayEngine):
+    """See :class:`~dpem.engines.base.Engine`; questions on a support are those of :class:`ArrayEngine`."""
+
+    def __init__(self, xp: Any, tile: Tile | None = None) -> None:
+        super().__init__(xp)
+        self.tile = TILE if tile is None else tile
+
+    def coordinate(self, query: CoordinateQuery, chunk: Chunk) -> FloatArray:
+        X: Any = chunk.X
+        level = _tensor([float(float_below(query.entry, self.dtype(X)))], X)  # sent first: a copy waits for the device
+        beta = None if query.bracket is None else self._like(query.beta, X)
+        a, c = self._clamped_weights(query, X, chunk.y)
+        return self.host(_accumulate(GRADIENT if c is None else MISSING, X, a, c, beta, level, self.tile))
+
+    def exceedance(self, query: ExceedanceQuery, chunk: Chunk) -> FloatArray:
+        low, high = query.squares
+        levels = _tensor([query.base, low, (1.0 - query.base) / (high - low)], chunk.X)
+        g = None if query.response is None else self._screen(query, chunk)
+        return self.host(_accumulate(EXCEEDANCE, chunk.X, g, None, None, levels, self.tile))
+
+    def _row_projections(self, X: Any, support: IntArray, beta: Any, *, missing: bool) -> tuple[Any, Any]:
+        n, s = X.shape[0], len(support)
+        where = torch.as_tensor(support, dtype=torch.int64, device=X.device)
+        fitted = torch.empty(n, dtype=torch.float64, device=X.device)
+        hidden = torch.empty_like(fitted) if missing else None
+        padded = triton.next_power_of_2(max(1, s))  # so that a few supports' lengths share one compiled kernel
+        span = min(128, padded)
+        rows = 2048 // span
+        with torch.cuda.device_of(X):
+            project_kernel[(triton.cdiv(n, rows),)](
+                X, X.stride(0), n, where, beta, s, fitted, hidden, MISSING=missing, ROWS=rows, SPAN=span, LENGTH=padded
+            )
+        return fitted, hidden
+
+
+def _tensor(values: list[float], X: Any) -> Any:
+    return torch.tensor(values, dtype=X.dtype, device=X.device)
+
+
+def _accumulate(mode: int, X: Any, a: Any, c: Any, beta: Any, level: Any, tile: Tile) -> Any:
+    """The sum over rows as a float64 tensor; ``a`` = None means a weight of 1."""
+    n, d = X.shape
+    tile = tile.fit(d)
+    groups = triton.cdiv(n, tile.blocks * BLOCK)
+    sums = torch.empty((groups, d), dtype=torch.float64, device=X.device)
+    with torch.cuda.device_of(X):
+        accumulate_kernel[(triton.cdiv(d, tile.columns), groups)](
+            X,
+            X.stride(0),
+            n,
+            d,
+            a,
+            c,
+            beta,
+            level,
+            sums,
+            MODE=mode,
+            BLOCK=BLOCK,
+            BLOCKS=tile.blocks,
+            ROWS=tile.rows,
+            COLUMNS=tile.columns,
+            STAGES=tile.stages,
+            num_warps=tile.warps,
+        )
+    return sums.sum(dim=0)
+
+
+@jit
+def project_kernel(  # type: ignore[no-untyped-def]
+    X,
+    stride,
+    n,
+    where,
+    beta,
+    s,
+    fitted,
+    hidden,
+    MISSING: tl.constexpr,
+    ROWS: tl.constexpr,
+    SPAN: tl.constexpr,
+    LENGTH: tl.constexpr,
+):
+    """⟨β, z⊙x⟩ and, where entries may be missing, ‖(1−z)⊙β‖², in float64, from the columns ``where``."""
+    rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    inside = rows < n
+    product = tl.zeros((ROWS,), tl.float64)
+    absent = tl.zeros((ROWS,), tl.float64)
+    for first in range(0, LENGTH, SPAN):
+        k = first + tl.arange(0, SPAN)
+        named = k < s
+        j = tl.load(where + k, mask=named, other=0)
+        b = tl.load(beta + k, mask=named, other=0.0)
+        mask = inside[:, None] & named[None, :]
+        x = tl.load(X + rows[:, None] * stride + j[None, :], mask=mask, other=0.0).to(tl.float64)
+        if MISSING:
+            nan = x != x
+            absent += tl.sum(tl.where(nan, (b * b)[None, :], 0.0), axis=1)
+            x = tl.where(nan, 0.0, x)
+        product += tl.sum(x * b[None, :], axis=1)
+    tl.store(fitted + rows, product, mask=inside)
+    if MISSING:
+        tl.store(hidden + rows, absent, mask=inside)
+
+
+@jit
+def accumulate_kernel(  # type: ignore[no-untyped-def]
+    X,
+    stride,
+    n,
+    d,
+    a,
+    c,
+    beta,
+    level,
+    out,
+    MODE: tl.constexpr,
+    BLOCK: tl.constexpr,
+    BLOCKS: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """Σ a_i·Π_T(x_ij) (``MODE`` 0), the same with c_i·β_j where x_ij is missing (1), Σ a_i·ramp(x_ij²) (2).
+
+    ``level`` holds T, or the ramp's floor, start and slope, in the rows' dtype. Each comparison is written so that
+    not-a-number takes the bounded branch.
+    """
+    columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    inside = columns < d
+    group = tl.program_id(1).to(tl.int64)
+    T = tl.load(level)
+    if MODE == 1:
+        b = tl.load(beta + columns, mask=inside, other=0.0)[None, :]
+    if MODE == 2:
+        start = tl.load(level + 1)
+        slope = tl.load(level + 2)
+    total = tl.zeros((COLUMNS,), tl.float64)
+    for block in range(0, BLOCKS):
+        part = tl.zeros((COLUMNS,), X.dtype.element_ty)
+        for r in tl.range(0, BLOCK, ROWS, num_stages=STAGES):
+            rows = (group * BLOCKS + block) * BLOCK + r + tl.arange(0, ROWS)
+            there = rows < n
+            x = tl.load(
+                X + rows[:, None] * stride + columns[None, :],
+                mask=there[:, None] & inside[None, :],
+                other=0.0,
+                eviction_policy="evict_first",
+            )
+            if a is None:
+                weight = tl.where(there, 1.0, 0.0).to(X.dtype.element_ty)[:, None]
+            else:
+                weight = tl.load(a + rows, mask=there, other=0.0)[:, None]
+            if MODE == 2:
+                h = T + slope * (x * x - start)
+                h = tl.where(h < 1.0, h, 1.0)
+                term = weight * tl.where(h > T, h, T)
+            else:
+                clipped = tl.where(x < T, x, T)
+                term = weight * tl.where(clipped > -T, clipped, -T)
+                if MODE == 1:
+                    other = tl.load(c + rows, mask=there, other=0.0)[:, None]
+                    term = tl.where(x != x, other * b, term)
+            part += tl.sum(term, axis=0)
+        total += part.to(tl.float64)
+    tl.store(out + group * d + columns, total, mask=inside)

@@ -1,0 +1,281 @@
+"""What the three estimators share: constructor, plan, debit, fit, fitted attributes."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils import Tags
+
+from dpem import _validation as arguments
+from dpem._version import __version__
+from dpem.estimators import checks
+from dpem.estimators.rows import pieces_of, source_of
+from dpem.paper.planning import Plan, paper_plan, plan, reference_plan
+from dpem.paper.planning.choose import MODELS
+from dpem.paper.planning.simulate import Model
+from dpem.paper.published import PaperEM
+from dpem.paper.reference import ReferenceEM
+from dpem.paper.tight import Refine, Select, Trim, tight_em
+from dpem.privacy import (
+    Account,
+    Budget,
+    Curator,
+    Guarantee,
+    Ledger,
+    Noise,
+    Price,
+    PrivateNoise,
+    SeededNoise,
+    digest,
+    largest_price,
+)
+from dpem.privacy.budget import checked_rows_per_person, unit
+from dpem.query import FloatArray
+from dpem.sources import Source
+from dpem.sources.progress import expect
+from dpem.steps.scale import estimate_sigma, rows_for_sigma
+
+#: How far from the truth a given start is assumed to be when settings are chosen, as a part of the signal.
+START_DISTANCE = 0.5
+#: Part of the covariates assumed missing when settings are chosen; the true part would have to be paid for.
+ASSUMED_MISSING = 0.2
+
+#: Part of ρ that goes to σ when it is to be estimated.
+SIGMA_SHARE = 0.05
+
+
+class PrivateEM(BaseEstimator):
+    """Shared by the three estimators; see their docstrings for the parameters."""
+
+    _model_name: ClassVar[str]
+    _needs_y: ClassVar[bool]
+    _missing: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        *,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        sparsity: int | str | None = None,
+        max_sparsity: int | None = None,
+        sigma: float | None = None,
+        signal: float = 1.0,
+        method: str = "tight",
+        start: Any = None,
+        n_iter: int | None = None,
+        step_size: float | None = None,
+        clip: float | None = None,
+        rows_per_person: int = 1,
+        budget: Budget | Ledger | None = None,
+        random_state: int | None = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.sparsity = sparsity
+        self.max_sparsity = max_sparsity
+        self.sigma = sigma
+        self.signal = signal
+        self.method = method
+        self.start = start
+        self.n_iter = n_iter
+        self.step_size = step_size
+        self.clip = clip
+        self.rows_per_person = rows_per_person
+        self.budget = budget
+        self.random_state = random_state
+
+    def _fit(self, X: Any, y: Any) -> Self:
+        """Check, plan, debit, ask. The order matters: nothing is debited on a refusal, nothing is asked before the
+        debit.
+        """
+        epsilon, delta = arguments.privacy_parameters(self.epsilon, self.delta)
+        arguments.one_of("method", self.method, ("tight", "paper"))
+        checked_rows_per_person("rows_per_person", self.rows_per_person)
+        if self.budget is not None and not isinstance(self.budget, Budget | Ledger):
+            raise ValueError(f"budget must be a dpem.Budget, a dpem.Ledger or None, got {type(self.budget).__name__}.")
+        if self.sigma is None and self.method == "paper":
+            raise ValueError("method='paper' needs sigma=: the paper assumes that it is known.")
+        source = source_of(self, X, y, needs_y=self._needs_y, missing=self._missing)
+        n, d = source.n_rows, source.n_features
+        rows_per_person = arguments.rows_per_person(self.rows_per_person, n)
+        checks.warn_about_delta(delta, n)
+        start = self._start(d)
+        signal = arguments.positive("signal", self.signal)
+        # A σ to be estimated is not known yet; half the signal stands in for it where the plan may refuse.
+        sigma = arguments.in_range(signal / 2) if self.sigma is None else arguments.positive("sigma", self.sigma)
+        fit_plan = self._plan(n, d, epsilon, delta, sigma)
+        noise = self._noise(epsilon)
+        price = fit_plan.price if self.sigma is not None else largest_price(epsilon, delta, gaussian=False)
+
+        if self.sigma is None and math.isfinite(epsilon):
+            rho = SIGMA_SHARE * price.rho
+            needed = rows_for_sigma(d, of_response=self._needs_y, rho=rho, rows_per_person=rows_per_person)
+            if n < needed:
+                raise ValueError(f"sigma=None needs about {needed} rows at this epsilon, X has {n}; give sigma=.")
+
+        account = Account(epsilon, delta, gaussian=price.gaussian, rho=price.rho)
+        with self._debited(n, d, price, fit_plan):
+            curator = self._curator(source, account, noise)
+            if self.sigma is None:
+                rho = SIGMA_SHARE * price.rho
+                found = estimate_sigma(curator, signal=signal, of_response=self._needs_y, rho=rho)
+                sigma = arguments.in_range(found)  # once paid for, it is never refused
+                fit_plan = self._plan(n, d, epsilon, delta, sigma, spent=rho)
+            self.sigma_ = sigma
+            expect(n * sum(map(_passes, fit_plan.steps)))
+            state = tight_em(curator, self._model(), fit_plan.steps, start)  # type: ignore[arg-type]
+
+        self.scaler_: str | None = None
+        self.coef_ = state.beta
+        self.support_ = state.support
+        self.n_iter_ = sum(map(em_steps, fit_plan.steps))
+        self.plan_ = fit_plan
+        self.releases_ = tuple(account.releases)
+        self.guarantee_ = Guarantee(
+            epsilon=epsilon,
+            delta=delta,
+            neighbours="replace-one",
+            unit=unit(rows_per_person),
+            mechanisms=self.releases_,
+            private=noise.private and math.isfinite(epsilon),
+            version=__version__,
+        )
+        return self
+
+    def _curator(self, source: Source, account: Account, noise: Noise) -> Curator:
+        """The door that this fit's questions pass; an audit puts a recorder there."""
+        return Curator(source, account, noise, rows_per_person=self.rows_per_person)
+
+    def _debited(self, n: int, d: int, price: Price, fit_plan: Plan) -> AbstractContextManager[Any]:
+        """Charge the fit to the budget, now; on leaving, a ledger is told how it ended."""
+        if self.budget is None:
+            return nullcontext()
+        purpose = f"{type(self).__name__}.fit, n={n}, d={d}"
+        return self.budget.debit(
+            fit_plan.epsilon,
+            fit_plan.delta,
+            price,
+            purpose=purpose,
+            digest=digest(fit_plan.to_dict()),
+            rows_per_person=fit_plan.rows_per_person,
+        )
+
+    def _plan(self, n: int, d: int, epsilon: float, delta: float, sigma: float, spent: float = 0.0) -> Plan:
+        """Every setting of the fit, from public numbers: the sizes, the constructor's arguments, a σ that was paid
+        for.
+        """
+        signal = arguments.positive("signal", self.signal)
+        n_iter = arguments.optional_count("n_iter", self.n_iter)
+        step = arguments.optional_positive("step_size", self.step_size)
+        clip = arguments.optional_positive("clip", self.clip)
+        sparsity, auto = arguments.sparsity(self.sparsity, self.max_sparsity, d)
+        common: dict[str, Any] = {
+            "n": n,
+            "d": d,
+            "delta": delta,
+            "sparsity": sparsity,
+            "sigma": sigma,
+            "signal": signal,
+            "rows_per_person": arguments.rows_per_person(self.rows_per_person, n),
+        }
+        if auto and (math.isinf(epsilon) or self.method == "paper"):
+            raise ValueError("sparsity='auto' goes with method='tight' and a finite epsilon only.")
+        if math.isinf(epsilon):
+            given = self.start is not None
+            return reference_plan(self._model_name, **common, has_start=given, n_iter=n_iter, step=step)
+        if self.method == "paper":
+            if self.start is None and self._model_name != "missing-regression":
+                raise ValueError("method='paper' needs start=: the paper's algorithm begins close to the truth.")
+            chosen = paper_plan(self._model_name, **common, epsilon=epsilon, n_iter=n_iter, step=step, T=clip)
+            batches = em_steps(chosen.steps[0])
+            if n < batches:
+                raise ValueError(f"method='paper' splits the rows into n_iter={batches} batches, but X has {n} rows.")
+            return chosen
+        pinned = {"n_refine": n_iter, "step": step, "entry": None if clip is None else clip / self._entry_scale(sigma)}
+        chosen = plan(
+            self._model_name,
+            **common,
+            epsilon=epsilon,
+            missing=ASSUMED_MISSING if self._missing else 0.0,
+            start_distance=None if self.start is None else START_DISTANCE * signal,
+            fixed=tuple((knob, value) for knob, value in pinned.items() if value is not None),
+            trim=auto,
+            spent=spent,
+        )
+        if chosen.needs_start and spent == 0:  # once σ has been paid for, the fit goes on and warns
+            raise ValueError(
+                f"start= is required at n={n}: a private start is predicted to fail at this size; {chosen.advice}."
+            )
+        if not chosen.feasible:
+            warnings.warn(
+                f"the predicted error ({chosen.predicted_error:.2g}) is above half of the assumed signal "
+                f"({signal:g}): expect little more than noise; {chosen.advice}.",
+                UserWarning,
+                stacklevel=4,
+            )
+        return chosen
+
+    def _start(self, d: int) -> FloatArray | None:
+        return checks.start_vector(self.start, d, arguments.positive("signal", self.signal), zero_allowed=self._missing)
+
+    def _model(self) -> Model:
+        return MODELS[self._model_name](self.sigma_)
+
+    def _entry_scale(self, sigma: float) -> float:
+        """The unit in which plans state the clip of an entry."""
+        return 1.0
+
+    def _noise(self, epsilon: float) -> Noise:
+        if self.random_state is None:
+            return PrivateNoise()
+        if math.isfinite(epsilon):
+            warnings.warn(
+                "random_state makes the noise repeatable: this fit is NOT private. Use it for simulations only.",
+                UserWarning,
+                stacklevel=4,
+            )
+        return SeededNoise(self.random_state)
+
+    def _rows(self, X: Any) -> NDArray[np.floating]:
+        """Rows to apply the fitted model to, all of them dense."""
+        return np.concatenate(list(pieces_of(self, X, missing=self._missing)))
+
+    def _each(self, function: Callable[..., FloatArray], X: Any, y: Any = None) -> FloatArray:
+        """A function of rows (and responses), one number a row, computed piece by piece."""
+        pieces = pieces_of(self, X, missing=self._missing)
+        if y is None:
+            return np.concatenate([function(rows) for rows in pieces])
+        return np.concatenate([function(rows, part) for rows, part in checks.beside(pieces, y)])
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """A refused fit has counted the columns, but has fitted nothing."""
+        return hasattr(self, "coef_")
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.non_deterministic = True
+        tags.target_tags.required = self._needs_y
+        tags.input_tags.allow_nan = self._missing
+        tags.input_tags.sparse = True
+        return tags
+
+
+def em_steps(step: Any) -> int:
+    """EM steps in a step of a plan: gradients evaluated on the data."""
+    if isinstance(step, PaperEM | ReferenceEM):
+        return step.n_iter
+    return int(isinstance(step, Select | Refine))
+
+
+def _passes(step: Any) -> int:
+    """Passes over the rows that a step takes: the paper's batches together make one, trimming asks nothing."""
+    if isinstance(step, ReferenceEM):
+        return step.n_iter
+    return int(not isinstance(step, Trim))

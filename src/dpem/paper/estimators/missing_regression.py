@@ -1,0 +1,124 @@
+"""Linear regression with missing covariates as a scikit-learn estimator."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import RegressorMixin
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted
+
+from dpem.paper.estimators.base import PrivateEM
+from dpem.paper.models import MissingRegression
+from dpem.query import FloatArray
+
+
+class DPMissingRegression(RegressorMixin, PrivateEM):
+    """Linear regression, y = ⟨x, β⟩ + e, with NaN where a covariate is missing at random; β fitted under differential
+    privacy.
+
+    ``predict(X)`` gives E[y | observed entries] = Σ over the observed entries of x_j·β_j; a missing entry counts as
+    its mean, 0. Columns should be centred with unit variance.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The privacy guarantee for replacing one row, or all rows of one person (``rows_per_person``). Both must be
+        given. ``epsilon=float("inf")`` is the non-private reference.
+    sparsity : int, "auto" or None
+        Coefficients that may be non-zero; None for the low-dimensional algorithm, which releases all of them; "auto"
+        fits ``max_sparsity`` of them and drops those that the known noise level explains.
+    max_sparsity : int or None
+        With ``sparsity="auto"``: the most coefficients there may be.
+    sigma : float or None
+        Standard deviation of the noise in the model: what is publicly known of it. None, the default, spends a
+        twentieth of the price on estimating it (see ``sigma_``).
+    signal : float
+        Assumed length of the coefficient vector; settings are chosen for it. A wrong value costs accuracy, never
+        privacy.
+    method : {"tight", "paper"}
+        "tight" chooses every setting by :func:`dpem.plan`; "paper" runs the published algorithm with its own settings.
+    start : array of shape (n_features,), "equal" or None
+        Where EM begins. It must not be computed from these data without paying. "equal" is signal/√d everywhere.
+    n_iter, step_size, clip : int, float, float, or None
+        Refining steps (batches, for "paper"), the step η and the clip T of an entry; None leaves them to the plan.
+    rows_per_person : int
+        The most rows that one person has. All of them are protected together, and noise grows in proportion. It must be
+        publicly known, or made true beforehand; whoever has more rows is protected less.
+    budget : Budget, Ledger or None
+        Debited with (epsilon, delta) before any question is put to the data.
+    random_state : int or None
+        None draws private noise. A seed makes the noise repeatable for simulations, and **not private**.
+
+    Attributes
+    ----------
+    coef_, support_ : arrays
+        The coefficients, and the columns they may be non-zero on.
+    sigma_ : float
+        The noise level used: given, or released.
+    plan_, releases_, guarantee_ : Plan, tuple of Release, Guarantee
+        The settings, what was asked of the data and its price, and the statement to publish with the model.
+    scaler_ : str or None
+        Of a loaded model: the fingerprint of the scaler that rows must pass first, if it was saved with one.
+    n_iter_, n_features_in_, feature_names_in_
+        EM steps taken, and scikit-learn's usual two.
+
+    Examples
+    --------
+    >>> from dpem.paper import DPMissingRegression
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((4000, 6))
+    >>> y = (X[:, 0] - X[:, 1]) / 2**0.5 + 0.3 * rng.standard_normal(4000)
+    >>> X[rng.random(X.shape) < 0.2] = np.nan
+    >>> model = DPMissingRegression(epsilon=1.0, delta=1e-5, sparsity=2, sigma=0.3).fit(X, y)
+    >>> model.coef_.round(1)[:3]
+    array([ 0.7, -0.7,  0. ])
+    """
+
+    _model_name = "missing-regression"
+    _needs_y = True
+    _missing = True
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Fit β to the rows of X, with NaN for missing entries, and their responses; a source brings its own, and no y
+        is given.
+        """
+        return self._fit(X, y)
+
+    def predict(self, X: Any) -> FloatArray:
+        """E[y | observed entries of the row]."""
+        check_is_fitted(self)
+        model = MissingRegression(self.sigma_)
+        return self._each(lambda rows: model.predictive(self.coef_, rows)[0], X)
+
+    def responsibilities(self, X: Any, y: Any) -> FloatArray:
+        """The E-step: each row with its missing entries replaced by their conditional mean, given the rest and the
+        response.
+        """
+        check_is_fitted(self)
+        model = MissingRegression(self.sigma_)
+
+        def completed(rows: FloatArray, y: FloatArray) -> FloatArray:
+            fitted, hidden = model.predictive(self.coef_, rows)
+            gain = (y - fitted) / (model.sigma**2 + hidden)
+            return np.where(np.isnan(rows), gain[:, None] * self.coef_, rows)
+
+        return self._each(completed, X, y)
+
+    def score_samples(self, X: Any, y: Any) -> FloatArray:
+        """Log density of each response given the observed entries of its row."""
+        check_is_fitted(self)
+        model = MissingRegression(self.sigma_)
+        return self._each(lambda rows, y: model.log_likelihood(self.coef_, rows, y), X, y)
+
+    def sample(self, X: Any, random_state: int | None = None) -> FloatArray:
+        """New responses for the rows of X from the fitted model."""
+        check_is_fitted(self)
+        rng = np.random.default_rng(random_state)
+        return self._model().sample(self.coef_, self._rows(X), rng)  # type: ignore[arg-type, return-value]
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.regressor_tags.poor_score = True
+        return tags

@@ -1,0 +1,167 @@
+"""Linear regression with covariates missing at random, y = ⟨x, β⟩ + e, x ~ N(0, I), e ~ N(0, σ²); NaN marks a missing
+entry.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpem.engines import engine_of, kernels
+from dpem.paper.models.base import Clip
+from dpem.query import Bound, Chunk, FloatArray
+from dpem.questions.gradient import CoordinateQuery, IntArray, SupportQuery
+
+
+@dataclass(frozen=True)
+class MissingRegression:
+    """The model's mathematics at noise level ``sigma``.
+
+    >>> MissingRegression(sigma=0.5).gradient(np.zeros(3), Clip(2.0, residual=1.5)).bound.linf
+    6.0
+    """
+
+    sigma: float
+    name: str = "missing-regression"
+
+    def gradient(self, beta: FloatArray, clip: Clip) -> CoordinateQuery:
+        """Σ a_i·Π_T(z_i⊙x_i) + c_i·(1−z_i)⊙β with a_i clipped to ±C and c_i to [−1, C₂].
+
+        *Lemma.* ℓ∞ sensitivity max(2CT, CT + max(1, C₂)‖β‖∞, (1 + C₂)‖β‖∞). *Proof.* An observed entry lies in [−CT,
+        CT], a missing one between −β_j and C₂β_j. The widest distance is between two observed, one of each, or two
+        missing entries. ∎ (c_i ≥ −1 always: σ²/v ≤ 1 and r²/v ≥ 0, so the lower clip never bites and is only a
+        guard.)
+        """
+        T, residual, bracket = clip
+        size, top = residual * T, float(np.max(np.abs(beta), initial=0.0))
+        linf = max(2 * size, size + max(1.0, bracket) * top, (1 + bracket) * top)
+        size_linf = max(size, max(1.0, bracket) * top)
+        root_d = math.sqrt(beta.shape[0])
+        bound = Bound(linf=linf, l2=root_d * linf, size_linf=size_linf, size_l2=root_d * size_linf)
+        label = f"EM gradient, residual clipped at {residual:.4g}, entries at {T:.4g}"
+        return CoordinateQuery(
+            label,
+            bound,
+            kernels.MISSING_REGRESSION,
+            beta,
+            np.array([self.sigma**2]),
+            entry=T,
+            residual=residual,
+            bracket=bracket,
+        )
+
+    def shift(self, beta: FloatArray) -> FloatArray:
+        return np.zeros_like(beta)
+
+    def on_support(self, beta: FloatArray, support: IntArray, radius: float) -> SupportQuery:
+        """The whole score on a support, both terms together, clipped in ℓ2."""
+        label = f"EM gradient on {len(support)} coordinates, norm clipped at {radius:.4g}"
+        return SupportQuery(
+            label, kernels.MISSING_REGRESSION, beta, np.array([self.sigma**2]), support, np.zeros(len(support)), radius
+        )
+
+    def truncated(self, beta: FloatArray, T: float) -> TruncatedScore:
+        """The paper's f_T (Algorithm 6), with K as the paper prints it (erratum E3)."""
+        return TruncatedScore(beta, self.sigma, T, printed_covariance=True)
+
+    def truncated_exact(self, beta: FloatArray, T: float) -> TruncatedScore:
+        """The same truncations around the exact posterior covariance of the missing entries."""
+        return TruncatedScore(beta, self.sigma, T, printed_covariance=False)
+
+    def printed_sensitivity(self, T: float) -> float:
+        return 6 * T * T
+
+    def log_likelihood(self, beta: FloatArray, X: NDArray[np.floating], y: NDArray[np.floating]) -> FloatArray:
+        """log density of each response given the observed entries of its row."""
+        fitted, hidden = self.predictive(beta, X)
+        v = self.sigma**2 + hidden
+        return np.asarray(-0.5 * (np.square(y - fitted) / v + np.log(2 * math.pi * v)))
+
+    def predictive(self, beta: FloatArray, X: NDArray[np.floating]) -> tuple[FloatArray, FloatArray]:
+        """E[y | observed entries] = ⟨β, z⊙x⟩, and the variance ‖(1−z)⊙β‖² that the missing entries add to σ²."""
+        missing = np.isnan(X)
+        return np.where(missing, 0.0, np.asarray(X, dtype=float)) @ beta, missing @ beta**2
+
+    def sample(self, beta: FloatArray, X: NDArray[np.floating], rng: np.random.Generator) -> FloatArray:
+        """A response for each row; missing entries are drawn from the model."""
+        fitted, hidden = self.predictive(beta, X)
+        return np.asarray(fitted + np.sqrt(self.sigma**2 + hidden) * rng.standard_normal(X.shape[0]))
+
+
+@dataclass(frozen=True)
+class TruncatedScore:
+    """The paper's truncated gradient for missing covariates, entry by entry as it is written there.
+
+    With m the conditional mean of the full row, coordinate j of a record's contribution is
+
+        Π(y)·Π(m_j) − (1−z_j)β_j − Π(m_j)·Π(mᵀβ) + Π((1−z_j)m_j)·Π(((1−z)⊙m)ᵀβ)
+
+    in the printed form; in the exact form the last term is (1−z_j)β_j·‖(1−z)⊙β‖²/v.
+
+    *Lemma.* Coordinate j of the sum moves by at most 4T² where β_j = 0; elsewhere by max(4T², 5T² − |β_j|, 2T² +
+    |β_j|) in the printed form and max(4T², 2T² + |β_j|) in the exact form. *Proof.* Observed: Π(x_j)(Π(y) − Π(mᵀβ))
+    lies in [−2T², 2T²]. Missing: m_j = (r/v)β_j, and mᵀβ = y − rσ²/v lies on the other side of y from r, so Π(y) −
+    Π(mᵀβ) has the sign of r, as has ((1−z)⊙m)ᵀβ; hence for β_j > 0 the products lie in [0, 3T²] (exact: [0, 2T²]) and
+    −β_j (exact: −β_jσ²/v) is added; β_j < 0 mirrors this. Take the widest pair. ∎ So the printed 6T² under-states the
+    change when |β_j| > 4T² (erratum E4), and over-states it otherwise.
+    """
+
+    beta: FloatArray
+    sigma: float
+    T: float
+    printed_covariance: bool
+    blocked: bool = False
+
+    @property
+    def label(self) -> str:
+        return f"truncated EM gradient, T = {self.T:.4g}"
+
+    @property
+    def bound(self) -> Bound:
+        T2, b = self.T**2, np.abs(self.beta)
+        width = np.maximum(4 * T2, 2 * T2 + b)
+        size = np.maximum(2 * T2, b)
+        if self.printed_covariance:
+            width = np.where(b > 0, np.maximum(width, 5 * T2 - b), width)
+            size = np.where(b > 0, np.maximum(size, 3 * T2 - b), size)
+        return Bound(
+            linf=float(width.max()),
+            l2=float(np.linalg.norm(width)),
+            size_linf=float(size.max()),
+            size_l2=float(np.linalg.norm(size)),
+        )
+
+    def sum(self, chunk: Chunk) -> FloatArray:
+        total = np.zeros(self.beta.shape[0])
+        assert chunk.y is not None
+        first = 0
+        y = engine_of(chunk.X).response(chunk)
+        for X in engine_of(chunk.X).pieces(chunk.X, kernels.TASK):
+            total += self._contributions(X, y[first : first + len(X)]).sum(axis=0)
+            first += len(X)
+        return total
+
+    @np.errstate(all="ignore")
+    def _contributions(self, X: FloatArray, y: FloatArray) -> FloatArray:
+        beta, T = self.beta, self.T
+
+        def clip(v: FloatArray) -> FloatArray:
+            return np.clip(v, -T, T)
+
+        missing = np.isnan(X)
+        observed = np.where(missing, 0.0, X)
+        hidden_beta = missing * beta
+        v = self.sigma**2 + (hidden_beta**2).sum(axis=1)
+        r = y - observed @ beta
+        m = observed + (r / v)[:, None] * hidden_beta
+        out = clip(m) * (clip(y) - clip(m @ beta))[:, None] - hidden_beta
+        if self.printed_covariance:
+            hidden_m = missing * m
+            out += clip(hidden_m) * clip(hidden_m @ beta)[:, None]
+        else:
+            out += hidden_beta * ((v - self.sigma**2) / v)[:, None]
+        out[~np.isfinite(out).all(axis=1)] = 0.0
+        return out

@@ -1,0 +1,118 @@
+"""The paper's algorithms, step for step: disjoint batches, its truncations, its mechanisms and its noise formulas.
+
+Corrections (MATH: errata E1, E2 in the models' weights; E4 below): where the sensitivity the paper prints is smaller
+than the true one, the true one is used. Where the printed noise does not honour (ε, δ) (E5, E6), the curator's
+account refuses the release; estimators find that out before any data are read. The paper counts one row per person;
+where a person has up to m, the printed sensitivity is taken m times, as the true one is. The same two functions serve
+all three models and any other that follows :class:`LatentModel`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dpem.paper.models import LatentModel
+from dpem.paper.state import State
+from dpem.privacy import Curator
+from dpem.privacy.accounting import Price
+from dpem.privacy.mechanisms import peeling_price, printed_peeling_scale
+from dpem.query import FloatArray
+
+
+def high_dimensional_em(
+    curator: Curator,
+    model: LatentModel,
+    start: FloatArray,
+    *,
+    epsilon: float,
+    delta: float,
+    s: int,
+    n_iter: int,
+    step: float,
+    T: float,
+) -> FloatArray:
+    """Algorithm 2 (and 3, 5, 6 for the three models): high-dimensional DP EM by noisy hard thresholding.
+
+    for t = 0 … N₀−1:  β^{t+0.5} = β^t + η·f_T(∇Q_{n/N₀}(β^t; β^t));   β^{t+1} = NoisyHT(β^{t+0.5}, ŝ, λ, ε, δ)
+    """
+    beta = start
+    for batch in curator.split(n_iter):
+        gradient = model.truncated(beta, T)
+        printed = batch.rows_per_person * step * model.printed_sensitivity(T) / batch.n_rows
+        sensitivity = max(printed, step * batch.sensitivity(gradient, "linf"))  # E4
+        b = printed_peeling_scale(s, sensitivity, epsilon, delta)
+        beta = batch.peel(gradient, s, b, offset=beta + step * model.shift(beta), step=step)
+    return beta
+
+
+def low_dimensional_em(
+    curator: Curator,
+    model: LatentModel,
+    start: FloatArray,
+    *,
+    epsilon: float,
+    delta: float,
+    n_iter: int,
+    step: float,
+    T: float,
+) -> FloatArray:
+    """Algorithm 4 (and 7, 8 for the regressions): low-dimensional DP EM by the Gaussian mechanism.
+
+    for t = 0 … N₀−1:  β^{t+1} = β^t + η·f_T(∇Q_{n/N₀}(β^t; β^t)) + W_t,   W_t ~ N(0, 2η²d·λ²·log(1.25/δ)/ε²)
+    """
+    beta = start
+    for batch in curator.split(n_iter):
+        gradient = model.truncated(beta, T)
+        sensitivity = batch.sensitivity(gradient, "l2")
+        printed = batch.rows_per_person * math.sqrt(batch.n_features) * model.printed_sensitivity(T) / batch.n_rows
+        sd = printed_gaussian_scale(max(printed, sensitivity), epsilon, delta)
+        beta = beta + step * (batch.measure(gradient, rho=(sensitivity / sd) ** 2 / 2) + model.shift(beta))
+    return beta
+
+
+def printed_gaussian_scale(sensitivity: float, epsilon: float, delta: float) -> float:
+    """The standard deviation the paper prints for the Gaussian mechanism: Δ₂·√(2·log(1.25/δ))/ε."""
+    return sensitivity * math.sqrt(2 * math.log(1.25 / delta)) / epsilon
+
+
+def printed_price(epsilon: float, delta: float, s: int | None) -> Price:
+    """What one batch costs at the printed noise, whatever the sensitivity; the batches are disjoint, so it is the
+    price of a fit, however many rows a person has in how many of them (:func:`dpem.privacy.total_price`).
+
+    >>> printed_price(0.5, 1e-4, s=10).delta(0.5) <= 1e-4     # honoured
+    True
+    >>> printed_price(12.0, 1e-4, s=10).delta(12.0) <= 1e-4   # erratum E6
+    False
+    """
+    if s is None:
+        return Price(printed_gaussian_scale(1.0, epsilon, delta) ** -2 / 2, gaussian=True)
+    return peeling_price(s, 1.0, printed_peeling_scale(s, 1.0, epsilon, delta))
+
+
+@dataclass(frozen=True)
+class PaperEM:
+    """The paper's algorithm as the one step of a fit: high-dimensional if ``s`` is given, low-dimensional if None."""
+
+    epsilon: float
+    delta: float
+    s: int | None
+    n_iter: int
+    step: float
+    T: float
+
+    @property
+    def rho(self) -> float:
+        return printed_price(self.epsilon, self.delta, self.s).rho
+
+    def __call__(self, curator: Curator, model: LatentModel, state: State) -> State:
+        common: dict[str, Any] = {
+            "epsilon": self.epsilon, "delta": self.delta, "n_iter": self.n_iter, "step": self.step, "T": self.T,
+        }  # fmt: skip
+        if self.s is None:
+            return State(low_dimensional_em(curator, model, state.beta, **common), state.support)
+        beta = high_dimensional_em(curator, model, state.beta, s=self.s, **common)
+        return State(beta, np.flatnonzero(beta))

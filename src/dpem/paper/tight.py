@@ -1,0 +1,133 @@
+"""The tight method: screen, start, select, refine. Full data at every step, prices added, everything between the
+steps post-processing.
+
+A fit is a short tuple of steps, each a frozen record of its settings and its price, chosen before the data are read.
+``step(curator, model, state)`` asks the curator its one question and returns the new state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpem.paper.models.base import Clip
+from dpem.paper.state import State
+from dpem.privacy import Curator
+from dpem.query import FloatArray
+from dpem.questions.gradient import CoordinateQuery, SupportQuery
+from dpem.questions.screening import ExceedanceQuery, MomentQuery, unpack
+
+
+class TightModel(Protocol):
+    """What the tight method asks of a model beyond :class:`~dpem.paper.models.LatentModel`."""
+
+    def gradient(self, beta: FloatArray, clip: Clip) -> CoordinateQuery: ...
+
+    def on_support(self, beta: FloatArray, support: NDArray[np.intp], radius: float) -> SupportQuery: ...
+
+    def shift(self, beta: FloatArray) -> FloatArray: ...
+
+
+class StartModel(TightModel, Protocol):
+    """What private starts ask of a model: both mixtures have it."""
+
+    def screening(self, signal: float, s: int) -> ExceedanceQuery: ...
+
+    def moments(self, support: NDArray[np.intp], radius: float, signal: float) -> MomentQuery: ...
+
+
+@dataclass(frozen=True)
+class Screen:
+    """Find k coordinates that stand out, before there is any β."""
+
+    k: int
+    signal: float
+    s: int
+    rho: float
+
+    def __call__(self, curator: Curator, model: StartModel, state: State) -> State:
+        query = model.screening(self.signal, self.s)
+        return State(state.beta, np.sort(curator.select(query, self.k, self.rho)))
+
+
+@dataclass(frozen=True)
+class Start:
+    """Point β along the top eigenvector of the noisy second moments on the screened coordinates, with the assumed
+    length.
+    """
+
+    radius: float
+    signal: float
+    rho: float
+
+    def __call__(self, curator: Curator, model: StartModel, state: State) -> State:
+        moments = curator.measure(model.moments(state.support, self.radius, self.signal), self.rho)
+        _, vectors = np.linalg.eigh(unpack(moments, len(state.support)))
+        top = vectors[:, -1]
+        beta = np.zeros(curator.n_features)
+        beta[state.support] = self.signal * top * (1.0 if top.sum() >= 0 else -1.0)
+        return State(beta, state.support)
+
+
+@dataclass(frozen=True)
+class Select:
+    """One EM step over all d coordinates, of which only the *places* of the s largest are released."""
+
+    s: int
+    clip: Clip
+    step: float
+    rho: float
+
+    def __call__(self, curator: Curator, model: TightModel, state: State) -> State:
+        beta = state.beta
+        query = model.gradient(beta, self.clip)
+        chosen = curator.select(query, self.s, self.rho, offset=beta + self.step * model.shift(beta), step=self.step)
+        support = np.sort(chosen)
+        kept = np.zeros_like(beta)
+        kept[support] = beta[support]
+        return State(kept, support)
+
+
+@dataclass(frozen=True)
+class Refine:
+    """One EM step on the support alone, contributions clipped in ℓ2 around the last released β."""
+
+    radius: float
+    step: float
+    rho: float
+
+    def __call__(self, curator: Curator, model: TightModel, state: State) -> State:
+        query = model.on_support(state.beta, state.support, self.radius)
+        beta = state.beta.copy()
+        beta[state.support] += self.step * curator.measure(query, self.rho)
+        return State(beta, state.support)
+
+
+@dataclass(frozen=True)
+class Trim:
+    """Drop coefficients that the known noise level alone explains. Nothing is asked: it costs nothing."""
+
+    threshold: float
+    rho: float = 0.0
+
+    def __call__(self, curator: Curator, model: TightModel, state: State) -> State:
+        beta = np.where(np.abs(state.beta) > self.threshold, state.beta, 0.0)
+        return State(beta, np.flatnonzero(beta))
+
+
+Step = Screen | Start | Select | Refine | Trim
+
+
+def tight_em(
+    curator: Curator, model: StartModel, steps: Iterable[Callable[..., State]], start: FloatArray | None = None
+) -> State:
+    """Run the steps in order, from a given start or from zero on all coordinates."""
+    beta = np.zeros(curator.n_features) if start is None else start
+    state = State(beta, np.arange(curator.n_features))
+    for step in steps:
+        state = step(curator, model, state)
+    return state

@@ -1,0 +1,1 @@
+"""Bounded sums that belong to no one model."""

@@ -1,0 +1,128 @@
+"""Questions asked before there is any β: which coordinates stand out, and in which direction do they point together."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from dpem.engines import engine_of
+from dpem.query import Bound, Chunk, FloatArray
+from dpem.questions.gradient import IntArray, rounded_up
+
+
+@dataclass(frozen=True)
+class Largeness:
+    """g(y) = (y/spread)² − 1 clipped to [−1, 1]: how large a response is for its size on the whole.
+
+    >>> Largeness(2.0)(np.array([0.0, 2.0, -9.0]))
+    array([-1.,  0.,  1.])
+    """
+
+    spread: float
+
+    def __call__(self, y: Any) -> Any:
+        xp = array_namespace(y)
+        size = xp.clip(xp.abs(y) / self.spread, None, 2.0)  # beyond √2 the clip holds anyway; a square could overflow
+        return xp.clip(size * size - 1.0, -1.0, 1.0)
+
+
+@dataclass(frozen=True)
+class ExceedanceQuery:
+    """For each coordinate, how many rows are large there (Gaussian mixture), or large together with the response
+    (regressions).
+
+    A row adds ramp(x_j²), a number in [0, 1]; with ``response`` it adds g(y)·h(x_j), h = 2·ramp − 1, a number in [−1,
+    1].
+
+    *Lemma.* ℓ∞ sensitivity 1 without a response, 2 with one. *Proof.* The width of the interval. ∎ Why exceedances
+    and not second moments: among functions with values in an interval of length 1, an indicator of a likelihood-ratio
+    set has the largest difference of means between a coordinate with signal and one without (Neyman–Pearson), and it
+    is that difference, in units of the sensitivity, that the selection noise is compared with.
+    """
+
+    low: float
+    high: float
+    response: Largeness | None = field(default=None, repr=False)
+    blocked: bool = True
+
+    @property
+    def label(self) -> str:
+        what = "large entries" if self.response is None else "entries large together with the response"
+        return f"count of {what} in each column"
+
+    @property
+    def bound(self) -> Bound:
+        return Bound(linf=1.0 if self.response is None else 2.0, size_linf=1.0)
+
+    @property
+    def squares(self) -> tuple[float, float]:
+        """Where the ramp begins and ends, in x²."""
+        return self.low**2, self.high**2
+
+    @property
+    def base(self) -> float:
+        """The value below the ramp: 0, or −1 where the sign of g(y) counts."""
+        return 0.0 if self.response is None else -1.0
+
+    def sum(self, chunk: Chunk) -> FloatArray:
+        return engine_of(chunk.X).exceedance(self, chunk)
+
+
+@dataclass(frozen=True)
+class MomentQuery:
+    """Second moments on a few coordinates, Σ g(y_i)·x_iS x_iSᵀ with ‖x_iS‖ ≤ C, as the upper triangle with
+    off-diagonal entries times √2.
+
+    *Lemma.* ℓ2 sensitivity √2·C² without a response (g = 1), 2C² with |g| ≤ 1. *Proof.* The packing makes the ℓ2 norm
+    of the vector the Frobenius norm of the matrix. ‖aaᵀ − bbᵀ‖² = ‖a‖⁴ + ‖b‖⁴ − 2⟨a,b⟩² ≤ 2C⁴; with signs, ‖g·aaᵀ −
+    h·bbᵀ‖ ≤ |g|C² + |h|C² ≤ 2C². ∎
+    """
+
+    support: IntArray = field(repr=False)
+    radius: float
+    response: Largeness | None = field(default=None, repr=False)
+    blocked: bool = False
+
+    @property
+    def label(self) -> str:
+        return f"second moments on {len(self.support)} coordinates, norm clipped at {self.radius:.4g}"
+
+    @property
+    def reads(self) -> IntArray:
+        """The only columns that are looked at: a source may leave the others on disk."""
+        return self.support
+
+    @property
+    def bound(self) -> Bound:
+        square = (self.radius * rounded_up(len(self.support))) ** 2  # what the scaling really enforces
+        l2 = (math.sqrt(2.0) if self.response is None else 2.0) * square
+        return Bound(linf=l2, l2=l2, size_linf=square, size_l2=square)
+
+    @np.errstate(over="ignore", invalid="ignore")
+    def sum(self, chunk: Chunk) -> FloatArray:
+        engine = engine_of(chunk.X)
+        rows = engine.columns(chunk.X, self.support)
+        xp = array_namespace(rows)
+        norm = xp.sqrt(xp.sum(rows * rows, axis=1))
+        usable = xp.isfinite(norm)
+        scale = self.radius / xp.where(usable & (norm > self.radius), norm, xp.full_like(norm, self.radius))
+        rows = xp.where(usable[:, None], rows * scale[:, None], xp.zeros_like(rows))
+        weighted = rows
+        if self.response is not None:
+            g = xp.clip(self.response(xp.astype(chunk.y, xp.float64)), -1.0, 1.0)
+            weighted = rows * xp.where(xp.isnan(g), xp.zeros_like(g), g)[:, None]
+        matrix = engine.host(xp.matmul(weighted.T, rows))
+        i, j = np.triu_indices(len(self.support))
+        return np.asarray(matrix[i, j] * np.where(i == j, 1.0, math.sqrt(2.0)))
+
+
+def unpack(moments: FloatArray, k: int) -> FloatArray:
+    """The symmetric matrix that a :class:`MomentQuery` packed."""
+    matrix = np.zeros((k, k))
+    i, j = np.triu_indices(k)
+    matrix[i, j] = matrix[j, i] = moments * np.where(i == j, 1.0, math.sqrt(0.5))
+    return matrix

@@ -1,0 +1,247 @@
+"""What the campaigns of faults share: a small fit that can be watched, and a ledger's books read without the library.
+
+*What must hold* after any fault. (1) The ledger opens and its history replays. (2) Every debit that a fit was told of
+is a row, so the rows add up to at least what all fits that can have reached data cost: nothing is under-counted.
+(3) The rows are covered by the dataset's total, and what is left is not negative. (4) A fit that gave no answer is
+shown as such. The sums here are made from the rows by a few lines of their own: a mistake in the library's sums would
+not be repeated.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sqlite3
+import warnings
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dpem import Ledger, LedgerError
+from dpem.paper import DPSymmetricMixture
+from dpem.paper.planning import paper_plan
+from dpem.privacy import Account, Curator, Noise, Price
+from dpem.query import FloatArray, Query
+from dpem.sources import Source
+
+#: A fit of a hundredth of a second: nothing is left for the plan to choose.
+SETTINGS: dict[str, Any] = {
+    **{"epsilon": 0.5, "delta": 1e-5, "method": "paper"},
+    **{"sparsity": 2, "sigma": 1.0, "start": "equal", "n_iter": 2},
+}
+DATASET = "patients"
+#: A total with room for more fits than a campaign tries.
+AMPLE: dict[str, Any] = {"epsilon": 100.0, "delta": 1e-3}
+
+
+def table(rows: int = 300) -> FloatArray:
+    return np.random.default_rng(0).standard_normal((rows, 4))
+
+
+@dataclass
+class Findings:
+    """What a campaign counted, and every sentence about something that should not have happened."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    broken: list[str] = field(default_factory=list)
+
+    def check(self, holds: bool, otherwise: str) -> None:
+        if not holds:
+            self.broken.append(otherwise)
+
+    def sentence(self, said: object, *parts: str) -> None:
+        """What a person reads is one sentence, and says what it must."""
+        text = str(said)
+        one = text.endswith(".") and "\n" not in text and "Traceback" not in text
+        self.check(one and all(part in text for part in parts), f"not the sentence that was expected: {text!r}")
+
+    def add(self, counts: Mapping[str, int], broken: Sequence[str]) -> None:
+        self.counts.update(counts)
+        self.broken += broken
+
+    def tell(self) -> None:
+        """Print a line that :mod:`studies.audits.faults_apart` reads."""
+        print("found", json.dumps({"counts": self.counts, "broken": self.broken}), flush=True)
+
+
+class WatchedSource:
+    """Rows that tell before each question that they are asked. Batches share the count of questions."""
+
+    def __init__(self, source: Source, act: Callable[[int], None], asked: list[Query] | None = None) -> None:
+        self._source, self._act, self._asked = source, act, [] if asked is None else asked
+        self.n_rows, self.n_features = source.n_rows, source.n_features
+
+    def total(self, query: Query) -> FloatArray:
+        self._asked.append(query)
+        self._act(len(self._asked))
+        return self._source.total(query)
+
+    def slack(self, query: Query) -> float:
+        return self._source.slack(query)
+
+    def split(self, parts: int) -> Sequence[WatchedSource]:
+        return [WatchedSource(part, self._act, self._asked) for part in self._source.split(parts)]
+
+
+class Watched(DPSymmetricMixture):
+    """A fit that does something just before its rows are asked the first, second, … question."""
+
+    def before_questions(self, act: Callable[[int], None]) -> Watched:
+        self._act = act
+        return self
+
+    def _curator(self, source: Source, account: Account, noise: Noise) -> Curator:
+        return super()._curator(WatchedSource(source, self._act), account, noise)
+
+
+def price() -> float:
+    """ρ of one fit to :func:`table`, from its plan; no kernel runs."""
+    X, settings = table(), {name: value for name, value in SETTINGS.items() if name not in ("method", "start")}
+    return paper_plan("symmetric-mixture", n=X.shape[0], d=X.shape[1], signal=1.0, **settings).price.rho
+
+
+def room_for(fits: int) -> dict[str, Any]:
+    """A total that admits exactly so many fits."""
+    return {"epsilon": Price(price() * fits).epsilon(1e-5) * (1 + 1e-6), "delta": 1e-5}
+
+
+class Row(NamedTuple):
+    """A debit as the database holds it."""
+
+    id: int
+    number: int
+    epsilon: float
+    delta: float
+    rho: float
+    outcome: str | None
+
+
+_DEBITS = (
+    "SELECT d.id, d.number, d.epsilon, d.delta, d.rho, o.outcome FROM dpem_debits d "
+    "LEFT JOIN dpem_outcomes o ON o.debit = d.id WHERE d.dataset = {} ORDER BY d.id"
+)
+_TOTAL = "SELECT epsilon, delta FROM dpem_datasets WHERE name = {}"
+
+
+def read(url: str, dataset: str = DATASET) -> tuple[list[Row], tuple[float, float]]:
+    """The debits of a dataset and its total, by the database's own driver."""
+    if url.startswith("sqlite"):
+        file = sqlite3.connect(url.removeprefix("sqlite:///"), timeout=30)
+        try:
+            whole = file.execute("PRAGMA integrity_check").fetchall()
+            assert whole == [("ok",)], whole
+            debits = file.execute(_DEBITS.format("?"), [dataset]).fetchall()
+            return [Row(*row) for row in debits], file.execute(_TOTAL.format("?"), [dataset]).fetchone()
+        finally:
+            file.close()
+    import psycopg
+
+    with psycopg.connect(url) as connection:
+        debits = connection.execute(_DEBITS.format("%s").encode(), [dataset]).fetchall()
+        total = connection.execute(_TOTAL.format("%s").encode(), [dataset]).fetchone()
+        assert total is not None
+        return [Row(*row) for row in debits], (total[0], total[1])
+
+
+_EXCESS = np.exp(np.linspace(-12.0, 14.0, 20_001))
+
+
+def smallest_delta(rho: float, epsilon: float) -> float:
+    """δ of ρ-zCDP at ε: the least of the bound's values on a grid of orders."""
+    alpha = 1 + _EXCESS
+    log_delta = _EXCESS * (alpha * rho - epsilon) - np.log(_EXCESS) - alpha * np.log1p(1 / _EXCESS)
+    return float(min(1.0, math.exp(min(0.0, log_delta.min()))))
+
+
+def check_books(found: Findings, url: str, told: Mapping[int, str], cost: float, dataset: str = DATASET) -> list[Row]:
+    """Check (1) to (4) of the module. ``told`` has the debits that fits were told of, and "answered" for an answer."""
+    try:
+        ledger = Ledger(url, dataset)
+        history, state = ledger.history(), ledger.state()
+    except LedgerError as error:
+        found.broken.append(f"the ledger does not open: {error}")
+        return []
+    rows, (epsilon, delta) = read(url, dataset)
+    replayed = [(debit.id, debit.rho, debit.outcome) for debit in history]
+    found.check(
+        replayed == [(row.id, row.rho, row.outcome or "no answer") for row in rows], "history differs from the rows"
+    )
+    found.check([row.number for row in rows] == list(range(1, len(rows) + 1)), "numbers of debits have a gap")
+    outcomes = {row.id: row.outcome for row in rows}
+    for debit, answer in told.items():
+        found.check(debit in outcomes, f"debit {debit} was told to a fit and is not in the ledger")
+        found.check(
+            answer != "answered" or outcomes.get(debit) == "answered", f"debit {debit} was answered and is not shown so"
+        )
+    rho = math.fsum(row.rho for row in rows)
+    found.check(rho >= cost * len(told) * (1 - 1e-12), "the rows add up to less than the fits cost")
+    found.check(state.left >= 0 and state.n_charges == len(rows), "what is left is negative, or debits are not counted")
+    if len(rows) > 1:
+        found.check(smallest_delta(rho, epsilon) <= delta * (1 + 1e-6), "the debits are beyond the dataset's total")
+        close = smallest_delta(rho, state.spent_epsilon)
+        found.check(
+            delta * (1 - 1e-4) <= close <= delta * (1 + 1e-4), "what is said to be spent is not what the rows say"
+        )
+    return rows
+
+
+@dataclass
+class Attempts:
+    """Fits against a ledger that may fail, and what was said of each."""
+
+    found: Findings
+    url: str
+    told: dict[int, str] = field(default_factory=dict)
+    perhaps: int = 0
+
+    def fit(self, act: Callable[[int], None] = lambda _: None) -> str:
+        """One fit: "answered", "answered, not closed" or "refused", and checks of what was said."""
+        asked: list[int] = []
+
+        def seen(number: int) -> None:
+            asked.append(number)
+            act(number)
+
+        ledger = NotingLedger(self.url, DATASET)
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always", RuntimeWarning)
+            try:
+                Watched(**SETTINGS, budget=ledger).before_questions(seen).fit(table())
+            except LedgerError as error:
+                self._refused(error, asked)
+                return "refused"
+            finally:
+                if ledger.noted:
+                    self.told[ledger.noted] = "told"
+        if warned:
+            self.found.sentence(warned[0].message, 'stays charged and shows as "no answer"')
+            return "answered, not closed"
+        self.told[ledger.noted] = "answered"
+        return "answered"
+
+    def _refused(self, error: LedgerError, asked: list[int]) -> None:
+        self.found.check(not asked, "rows were asked after the ledger had failed")
+        sure = "nothing was recorded" in str(error)
+        self.perhaps += not sure
+        self.found.sentence(error, "nothing was recorded" if sure else "it may have been recorded")
+
+    def look(self) -> list[Row]:
+        """The books: every debit that was told, and no more than may have been recorded besides."""
+        rows = check_books(self.found, self.url, self.told, price())
+        besides = len(rows) - len(self.told)
+        self.found.check(0 <= besides <= self.perhaps, f"{besides} row(s) of debits that were said not to be recorded")
+        return rows
+
+
+class NotingLedger(Ledger):
+    """A ledger that keeps the number of its last debit."""
+
+    noted = 0
+
+    def debit(self, epsilon: float, delta: float, price: Price, **said: Any) -> Any:
+        charge = super().debit(epsilon, delta, price, **said)
+        self.noted = charge.id
+        return charge

@@ -1,0 +1,216 @@
+"""kill -9 at random moments of fits against one ledger.
+
+Arguments of ``main``: URL KILLS SEED [late]. The last plants a bug that the campaign must find.
+
+Each round forks two children that fit and fit again, drawing on the same ledger, and kills each at its own random
+moment, spread evenly over the time of two fits of its own. A child tells on a pipe what it is about to do and what it
+was told, so the phase in which it died is known afterwards from the pipe and the ledger together. A dataset is opened
+with room for some fits only; when it is spent the next is opened, so kills meet totals that are nearly spent too.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numba
+
+from dpem import BudgetExceeded, Ledger
+from dpem.privacy import Charge, Price
+from studies.audits.faults_books import SETTINGS, Findings, Watched, check_books, price, room_for, table
+
+#: Fits that a dataset has room for.
+ROOM = 60
+ASKING, TOLD, READING, ANSWERED, REFUSED, FAILED = "ADQRXE"
+#: Phases of a fit, in order, as the table names them.
+PHASES = {
+    "": "before the debit",
+    ASKING: "in the debit, no row",
+    "written": "in the debit, row written",
+    TOLD: "debit told, rows not asked",
+    READING: "rows asked",
+    "closed": "closed, answer not given",
+    ANSWERED: "before the debit",
+    REFUSED: "refused",
+}
+
+
+class TellingLedger(Ledger):
+    """A ledger that tells on a pipe before a debit and after it."""
+
+    pipe: int
+
+    def debit(self, epsilon: float, delta: float, price: Price, **said: Any) -> Any:
+        os.write(self.pipe, f"{ASKING}\n".encode())
+        charge = super().debit(epsilon, delta, price, **said)
+        os.write(self.pipe, f"{TOLD} {charge.id}\n".encode())
+        return charge
+
+
+class LateLedger(TellingLedger):
+    """A planted bug: the debit is written when the fit has ended."""
+
+    def debit(self, epsilon: float, delta: float, price: Price, **said: Any) -> Any:
+        ledger, number = self, len(self.history()) + 1
+
+        class Late(Charge):
+            def close(self, outcome: str) -> None:
+                Ledger.debit(ledger, epsilon, delta, price, **said).close(outcome)
+
+        os.write(self.pipe, f"{ASKING}\n{TOLD} {number}\n".encode())
+        return Late(epsilon, delta, price)
+
+
+LEDGERS = {"sound": TellingLedger, "late": LateLedger}
+
+
+def fit_for_ever(ledger: TellingLedger, pipe: int) -> None:
+    """Fit until killed, or until the total is spent."""
+    ledger.pipe = pipe
+
+    def asked(number: int) -> None:
+        if number == 1:
+            os.write(pipe, f"{READING}\n".encode())
+
+    X = table()
+    while True:
+        try:
+            model = Watched(**SETTINGS, budget=ledger).before_questions(asked).fit(X)
+        except BudgetExceeded:
+            os.write(pipe, f"{REFUSED}\n".encode())
+            return
+        except Exception as error:
+            os.write(pipe, f"{FAILED} {type(error).__name__}: {error}\n".encode())
+            return
+        os.write(pipe, f"{ANSWERED} {model.coef_.tobytes().hex()}\n".encode())
+
+
+@dataclass
+class Child:
+    """A process that fits, and what it has said."""
+
+    ledger: TellingLedger
+    told: dict[int, str] = field(default_factory=dict)
+    answers: list[str] = field(default_factory=list)
+    last: str = ""
+    said: str = ""
+
+    def __post_init__(self) -> None:
+        self._read, write = os.pipe()
+        self._pid = os.fork()
+        if self._pid == 0:
+            os.close(self._read)
+            try:
+                fit_for_ever(self.ledger, write)
+            finally:
+                os._exit(0)
+        os.close(write)
+
+    def kill(self) -> None:
+        os.kill(self._pid, signal.SIGKILL)
+        os.waitpid(self._pid, 0)
+        with os.fdopen(self._read, "r") as pipe:
+            for line in pipe:
+                self._hear(line.rstrip("\n"))
+
+    def _hear(self, line: str) -> None:
+        self.last, _, rest = line.partition(" ")
+        if self.last == TOLD:
+            self._debit = int(rest)
+            self.told[self._debit] = "told"
+        elif self.last == ANSWERED:
+            self.told[self._debit] = "answered"
+            self.answers.append(rest)
+        elif self.last == FAILED:
+            self.said = rest
+
+
+def settled(url: str) -> None:
+    """Wait until a server has noticed that the children are gone: a commit may still be under way."""
+    if url.startswith("sqlite"):
+        return
+    import psycopg
+
+    others = b"SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
+    with psycopg.connect(url, autocommit=True) as connection:
+        while connection.execute(others).fetchone() != (0,):
+            time.sleep(0.002)
+
+
+def phase(child: Child, rows: Mapping[int, str | None], untold: bool) -> str:
+    """Where the child was when it died; ``untold`` if there is a row that nobody was told of."""
+    if child.last == ASKING and untold:
+        return PHASES["written"]
+    if child.last == READING and rows.get(max(child.told)) is not None:
+        return PHASES["closed"]
+    return PHASES.get(child.last, "failed")
+
+
+class Campaign:
+    """Rounds of two kills, each followed by a look at the books."""
+
+    def __init__(self, url: str, seed: int, kind: str = "sound") -> None:
+        self._url, self._kind, self._chance = url, kind, random.Random(seed)
+        self.found, self._cost, self._total = Findings(), price(), room_for(ROOM)
+        self._span = self._four_fits()
+        self._answers: set[str] = set()
+        self._open_next()
+
+    def _open_next(self) -> None:
+        self._name = f"dataset {self.found.counts['datasets'] + 1}"
+        Ledger(self._url).open(self._name, **self._total)
+        self.found.counts["datasets"] += 1
+        self._told: dict[int, str] = {}
+        self._untold = 0
+
+    def _four_fits(self) -> float:
+        """Seconds that four fits take, with their debits: two for each of two children."""
+        started = time.perf_counter()
+        ledger = Ledger(self._url).open("timing", epsilon=100.0, delta=1e-3)
+        for _ in range(10):
+            Watched(**SETTINGS, budget=ledger).before_questions(lambda _: None).fit(table())
+        return (time.perf_counter() - started) / 2.5
+
+    def round(self) -> None:
+        children = [Child(LEDGERS[self._kind](self._url, self._name)) for _ in range(2)]
+        for child in children:
+            time.sleep(self._chance.uniform(0, self._span))
+            child.kill()
+        settled(self._url)
+        self._look(children)
+        if any(child.last == REFUSED for child in children):
+            self._open_next()
+
+    def _look(self, children: Sequence[Child]) -> None:
+        found = self.found
+        for child in children:
+            self._told |= child.told
+            found.check(not child.said, f"a fit failed: {child.said}")
+            found.check(self._answers.isdisjoint(child.answers), "two fits drew the same noise")
+            self._answers |= set(child.answers)
+            found.counts["fits answered"] += len(child.answers)
+        rows = check_books(found, self._url, self._told, self._cost, self._name)
+        untold = sum(row.id not in self._told for row in rows) - self._untold
+        self._untold += untold
+        found.check(0 <= untold <= sum(child.last == ASKING for child in children), "a row that no fit asked for")
+        outcomes = {row.id: row.outcome for row in rows}
+        for child in children:
+            where = phase(child, outcomes, untold > 0)
+            untold -= where == PHASES["written"]
+            found.counts[f"killed {where}"] += 1
+            found.counts["kills"] += 1
+
+
+def main(arguments: Sequence[str]) -> None:
+    numba.config.THREADING_LAYER = "workqueue"  # may be forked once it has run
+    url, kills, seed, *kind = arguments
+    campaign = Campaign(url, int(seed), *kind)
+    while campaign.found.counts["kills"] < int(kills):
+        campaign.round()
+        print("step 2", flush=True)
+    campaign.found.tell()

@@ -1,0 +1,174 @@
+"""A clock that is set back, and memory that runs out in a chunk.
+
+The clock of whoever debits is written down and decides nothing: order and totals are those of the debits' numbers.
+
+A question that runs out of memory fails after the debit: the charge stays, is shown as failed, and the budget serves
+the next fit.
+
+``main``, with a URL as its argument, limits the memory of a process for real, before a kernel's sum over five million
+columns.
+"""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta, tzinfo
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+from typing import Any, Self
+from unittest import mock
+
+import numpy as np
+
+from dpem import Budget, Ledger
+from dpem.paper import DPSymmetricMixture
+from dpem.privacy import Account, Curator, Noise, Price
+from dpem.query import Chunk, FloatArray, Query
+from dpem.sources import Source
+from studies.audits.faults_books import (
+    AMPLE,
+    DATASET,
+    SETTINGS,
+    Attempts,
+    Findings,
+    Watched,
+    WatchedSource,
+    check_books,
+    table,
+)
+
+MONTHS = timedelta(days=30)
+
+
+class Clock(datetime):
+    """A clock that says what it is told to."""
+
+    says = datetime(2030, 1, 1, tzinfo=UTC)
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> Self:
+        return cls.fromisoformat(Clock.says.isoformat())
+
+
+def clock_set_back(url: str, debits: int, tick: Callable[[int], object]) -> Findings:
+    """A clock that jumps by years in both directions, beside a dataset with an honest clock."""
+    found, chance = Findings(), Random(0)
+    jumping, honest = (Ledger(url).open(name, epsilon=50.0, delta=1e-3) for name in ("jumping", "honest"))
+    prices = [chance.uniform(1e-3, 1e-2) for _ in range(debits)]
+    said = []
+    with mock.patch("dpem.privacy.ledger.datetime", Clock):
+        for turn, rho in enumerate(prices):
+            Clock.says = datetime(2030, 1, 1, tzinfo=UTC) + chance.randint(-500, 500) * MONTHS
+            said.append(Clock.says)
+            jumping.debit(0.5, 1e-5, Price(rho), purpose=f"{turn}").close("answered")
+            tick(1)
+    for turn, rho in enumerate(prices):
+        honest.debit(0.5, 1e-5, Price(rho), purpose=f"{turn}").close("answered")
+    history = jumping.history()
+    found.check([debit.time for debit in history] == said, "the clock that was set was not the ledger's")
+    found.check([debit.purpose for debit in history] == [f"{turn}" for turn in range(debits)], "the order has changed")
+    ours, theirs = jumping.state(), honest.state()
+    same = (ours.spent_epsilon, ours.left, ours.n_charges) == (theirs.spent_epsilon, theirs.left, theirs.n_charges)
+    found.check(same, "the totals depend on the clock")
+    check_books(found, url, {debit.id: "answered" for debit in history}, min(prices), "jumping")
+    found.counts["debits"] = debits
+    found.counts["clock set back"] = sum(later < sooner for sooner, later in pairwise(said))
+    return found
+
+
+class Starving:
+    """A question whose sum runs out of memory in its second chunk."""
+
+    def __init__(self, query: Query) -> None:
+        self._query, self._chunks = query, 0
+        self.label, self.bound, self.blocked = query.label, query.bound, query.blocked
+
+    def sum(self, chunk: Chunk) -> FloatArray:
+        self._chunks += 1
+        if self._chunks == 2:
+            raise MemoryError
+        return self._query.sum(chunk)
+
+
+class Starved(DPSymmetricMixture):
+    """A fit one of whose questions runs out of memory."""
+
+    def starving(self, question: int) -> Starved:
+        self._question = question
+        return self
+
+    def _curator(self, source: Source, account: Account, noise: Noise) -> Curator:
+        starve, asked = self._question, []
+
+        class Rows(WatchedSource):
+            def total(self, query: Query) -> FloatArray:
+                asked.append(query)
+                return self._source.total(Starving(query) if len(asked) == starve else query)
+
+            def split(self, parts: int) -> list[WatchedSource]:
+                return [Rows(part, self._act) for part in self._source.split(parts)]
+
+        return super()._curator(Rows(source, lambda _: None), account, noise)
+
+
+def out_of_memory(url: str, rounds: int, tick: Callable[[int], object]) -> Findings:
+    """Every question of a fit in turn runs out of memory in mid-total."""
+    found, X = Findings(), table()
+    ledger, budget = Ledger(url).open(DATASET, **AMPLE), Budget(**AMPLE)
+    before, failed = 0, 0
+    for turn in range(rounds):
+        for money in (ledger, budget):
+            try:
+                with mock.patch("dpem.sources.array.CHUNK_ROWS", 64):  # three chunks in each of two batches
+                    Starved(**SETTINGS, budget=money).starving(1 + turn % 2).fit(X)
+                found.broken.append("a fit without memory gave an answer")
+            except MemoryError:
+                failed += 1
+        outcomes = [debit.outcome for debit in ledger.history()]
+        found.check(outcomes[before:] == ["failed"], "a fit without memory is not charged once and shown as failed")
+        found.check(budget.n_charges == len(outcomes), "a fit without memory is not charged once to a Budget")
+        for money in (ledger, budget):
+            Watched(**SETTINGS, budget=money).before_questions(lambda _: None).fit(X)
+        before = len(outcomes) + 1
+        tick(1)
+    Attempts(found, url, {debit.id: "told" for debit in ledger.history()}).look()
+    found.counts["chunks out of memory"] = failed
+    found.counts["fits answered afterwards"] = 2 * rounds
+    return found
+
+
+def starve(question: int) -> None:
+    """From now on this process gets no more than 8 MiB more."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    more = pages * resource.getpagesize() + (8 << 20)
+    resource.setrlimit(resource.RLIMIT_AS, (more, resource.RLIM_INFINITY))
+
+
+def real_limit(url: str) -> Findings:
+    """A kernel asks for 40 MB where there are 8."""
+    found, ledger = Findings(), Ledger(url, DATASET)
+    settings: dict[str, Any] = {**SETTINGS, "n_iter": 1}
+    X = np.zeros((4, 5_000_000), dtype=np.float32)
+    charges = ledger.state().n_charges
+    try:
+        Watched(**settings, budget=ledger).before_questions(starve).fit(X)
+        found.broken.append("a fit without memory gave an answer")
+    except (MemoryError, SystemError) as error:  # numba wraps what fails inside a parallel loop
+        found.check(
+            isinstance(error, MemoryError) or isinstance(error.__cause__, MemoryError), f"no want of memory: {error}"
+        )
+        found.check("\n" not in str(error), "what was said is not one line")
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    outcomes = [debit.outcome for debit in ledger.history()][charges:]
+    found.check(outcomes == ["failed"], f"a fit whose process ran out of memory is shown as {outcomes}")
+    del X
+    found.check(Attempts(found, url).fit() == "answered", "the budget no longer serves")
+    found.counts["processes out of memory"] = 1
+    return found
+
+
+def main(arguments: Sequence[str]) -> None:
+    real_limit(*arguments).tell()

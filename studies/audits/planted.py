@@ -1,0 +1,328 @@
+"""Bugs planted in the library, one at a time: the mistakes that privacy libraries have made.
+
+Each bug is a context manager that breaks the library while it is open, by exchanging one function. None of them raises
+an error or changes a shape: a user would see nothing. :mod:`studies.audits.catchers` says who notices.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+
+import dpem.paper.estimators.base as estimators
+from dpem.paper.estimators.base import PrivateEM
+from dpem.paper.models import SymmetricRegression
+from dpem.paper.models.missing_regression import TruncatedScore
+from dpem.paper.tight import Refine, tight_em
+from dpem.privacy import Curator, PrivateNoise, SeededNoise, curator, gumbel, mechanisms
+from dpem.privacy.accounting import Price
+from dpem.query import Bound
+from dpem.questions.gradient import CoordinateQuery, SupportQuery
+from dpem.sources import ArraySource
+from dpem.sources.base import ChunkedSource
+from studies.paper.reproduce.printed import PrintedRegressionQuery
+
+Bug = Callable[[], AbstractContextManager[Any]]
+
+BUGS: dict[str, Bug] = {}
+
+
+def bug(name: str) -> Callable[[Callable[[], Iterator[None]]], Bug]:
+    """Enter a bug in the list under a name."""
+
+    def enter(function: Callable[[], Iterator[None]]) -> Bug:
+        BUGS[name] = contextmanager(function)
+        return BUGS[name]
+
+    return enter
+
+
+def exchanged(*changes: tuple[Any, str, Any]) -> ExitStack:
+    stack = ExitStack()
+    for owner, name, new in changes:
+        stack.enter_context(patch.object(owner, name, new))
+    return stack
+
+
+@bug("no clipping")
+def _no_clipping() -> Iterator[None]:
+    support, coordinate = SupportQuery.sum, CoordinateQuery.sum
+
+    def unclipped(self, chunk):
+        return support(dataclasses.replace(self, radius=1e9), chunk)
+
+    def unclipped_entries(self, chunk):
+        return coordinate(dataclasses.replace(self, entry=1e9), chunk)
+
+    with exchanged((SupportQuery, "sum", unclipped), (CoordinateQuery, "sum", unclipped_entries)):
+        yield
+
+
+@bug("clip after use: the sum, not the records")
+def _clip_after_use() -> Iterator[None]:
+    support = SupportQuery.sum
+
+    def late(self, chunk):
+        total = support(dataclasses.replace(self, radius=1e9), chunk)
+        return total * min(1.0, len(chunk.X) * self.radius / float(np.linalg.norm(total)))
+
+    with exchanged((SupportQuery, "sum", late)):
+        yield
+
+
+@bug("NaN slips through the clip")
+def _nan_slips_through() -> Iterator[None]:
+    def careless(self, chunk):
+        rows = np.asarray(chunk.X, dtype=float)[:, self.support]
+        norms = np.linalg.norm(rows, axis=1)
+        scale = np.where(norms > self.radius, self.radius / norms, 1.0)
+        return np.tanh(rows @ self.beta[self.support]) @ (rows * scale[:, None])
+
+    with np.errstate(all="ignore"), exchanged((SupportQuery, "sum", careless)):
+        yield
+
+
+@bug("half the noise (values)")
+def _half_the_noise() -> Iterator[None]:
+    right = PrivateNoise.gaussian
+
+    def half(self, values, scale, sensitivity, rho):
+        return values + (right(self, values, scale, sensitivity, rho) - values) / 2
+
+    with exchanged((PrivateNoise, "gaussian", half)):
+        yield
+
+
+@bug("half the noise (selection)")
+def _half_the_selection_noise() -> Iterator[None]:
+    right = gumbel.top_k
+    with exchanged((gumbel, "top_k", lambda scores, k: right(2 * scores, k))):
+        yield
+
+
+@bug("half the noise (peeling)")
+def _half_the_peeling_noise() -> Iterator[None]:
+    right = PrivateNoise.laplace
+    with exchanged((PrivateNoise, "laplace", lambda self, values, scale: right(self, values, scale / 2))):
+        yield
+
+
+@bug("a wrong formula for the noise scale")
+def _wrong_scale() -> Iterator[None]:
+    with exchanged((mechanisms, "gaussian_scale", lambda sensitivity, rho: sensitivity / (2 * math.sqrt(rho)))):
+        yield
+
+
+@bug("sensitivity without the factor 2")
+def _without_factor_two() -> Iterator[None]:
+    def symmetric(cls, *, linf=math.inf, l2=math.inf):
+        linf = min(linf, l2)
+        return cls(linf=linf, l2=l2, size_linf=linf, size_l2=l2)
+
+    with exchanged((Bound, "symmetric", classmethod(symmetric))):
+        yield
+
+
+@bug("the mean's sensitivity divided by n twice")
+def _divided_twice() -> Iterator[None]:
+    right = Curator.sensitivity
+    with exchanged((Curator, "sensitivity", lambda self, query, norm: right(self, query, norm) / self.n_rows)):
+        yield
+
+
+@bug("noise reused")
+def _noise_reused() -> Iterator[None]:
+    right = PrivateNoise.gaussian
+    kept: dict[Any, Any] = {}
+
+    def reused(self, values, scale, sensitivity, rho):
+        noisy = right(self, values, scale, sensitivity, rho)
+        noise = kept.setdefault((id(self), values.shape), (noisy - values) / scale)
+        return values + scale * noise
+
+    with exchanged((PrivateNoise, "gaussian", reused)):
+        yield
+
+
+@bug("seeded noise in a private fit")
+def _seeded() -> Iterator[None]:
+    class Seeded(SeededNoise):
+        private = True
+
+    with exchanged((PrivateEM, "_noise", lambda self, epsilon: Seeded(0))):
+        yield
+
+
+@bug("batches that overlap")
+def _overlapping() -> Iterator[None]:
+    def split(self, parts):
+        rows = np.array_split(np.arange(self.n_rows), parts)
+        everyone = np.arange(self.n_rows // 4, 3 * self.n_rows // 4)
+        y = getattr(self, "_y", None)
+        take = [np.union1d(part, everyone) for part in rows]
+        return [ArraySource(self._X[part], None if y is None else y[part]) for part in take]
+
+    with exchanged((ArraySource, "split", split)):
+        yield
+
+
+@bug("E2: the printed weight 2w with the bound of 2w − 1")
+def _e2() -> Iterator[None]:
+    class Printed(PrintedRegressionQuery):
+        @property
+        def bound(self):
+            size = self.T**2
+            return Bound.symmetric(linf=size, l2=math.sqrt(len(self.beta)) * size)
+
+        def sum(self, chunk):
+            with np.errstate(all="ignore"):
+                return super().sum(chunk)
+
+    def printed(self, beta, T):
+        return Printed(beta, self.sigma, T)
+
+    with exchanged(
+        (SymmetricRegression, "truncated", printed),
+        (SymmetricRegression, "printed_sensitivity", lambda self, T: 2 * T * T),
+    ):
+        yield
+
+
+@bug("E4: the printed 6T², whatever β")
+def _e4() -> Iterator[None]:
+    def bound(self):
+        size = 6 * self.T**2
+        root = math.sqrt(len(self.beta))
+        return Bound(linf=size, l2=root * size, size_linf=size, size_l2=root * size)
+
+    with exchanged((TruncatedScore, "bound", property(bound))):
+        yield
+
+
+@bug("ρ counted twice: steps get twice their share, the account counts half")
+def _rho_counted_twice() -> Iterator[None]:
+    right = curator.total_price
+
+    def generous(door, model, steps, start):
+        return tight_em(door, model, [_dearer(step) for step in steps], start)
+
+    def blind(releases):
+        price = right(releases)
+        return Price(price.rho / 2, price.gaussian)
+
+    with exchanged((estimators, "tight_em", generous), (curator, "total_price", blind)):
+        yield
+
+
+def _dearer(step):
+    return dataclasses.replace(step, rho=2 * step.rho) if isinstance(step, Refine) else step
+
+
+@bug("the plan spends ρ twice")
+def _spends_twice() -> Iterator[None]:
+    def generous(door, model, steps, start):
+        return tight_em(door, model, [_dearer(step) for step in steps], start)
+
+    with exchanged((estimators, "tight_em", generous)):
+        yield
+
+
+@bug("data-dependent stopping")
+def _stopping() -> Iterator[None]:
+    right = Refine.__call__
+
+    def hasty(self, curator, model, state):
+        query = model.on_support(state.beta, state.support, self.radius)
+        step = float(np.linalg.norm(curator._source.total(query))) / curator.n_rows
+        return state if step < 0.3 * self.radius else right(self, curator, model, state)
+
+    with exchanged((Refine, "__call__", hasty)):
+        yield
+
+
+@bug("debit after the answer")
+def _debit_after() -> Iterator[None]:
+    def late(self, query, rho):
+        sensitivity = self.sensitivity(query, "l2")
+        answer = mechanisms.gaussian(self._noise, self._mean(query), sensitivity, Price(rho, gaussian=True))
+        self._debit(query, "Gaussian", Price(rho, gaussian=True), sensitivity, self.noise_scale(query, rho))
+        return answer
+
+    with exchanged((Curator, "measure", late)):
+        yield
+
+
+@bug("a selection that is not debited")
+def _free_selection() -> Iterator[None]:
+    def free(self, query, k, rho, *, offset=0.0, step=1.0):
+        sensitivity = abs(step) * self.sensitivity(query, "linf")
+        v = offset + step * self._mean(query)
+        return mechanisms.noisy_top_k(self._noise, v, k, sensitivity, Price(rho), 1e3)
+
+    with exchanged((Curator, "select", free)):
+        yield
+
+
+@bug("the budget debited after the fit")
+def _budget_after() -> Iterator[None]:
+    right = PrivateEM._debited
+
+    def late(self, *charge):
+        @contextmanager
+        def after():
+            yield
+            with right(self, *charge):
+                pass
+
+        return after()
+
+    with exchanged((PrivateEM, "_debited", late)):
+        yield
+
+
+@bug("float32 accumulation without slack")
+def _no_slack() -> Iterator[None]:
+    with exchanged((ChunkedSource, "slack", lambda self, query: 0.0)):
+        yield
+
+
+@bug("a trace of the fit that nobody paid for")
+def _unpaid_trace() -> Iterator[None]:
+    right = PrivateEM._fit
+
+    def traced(self, X, y):
+        fitted = right(self, X, y)
+        fitted.score_ = float(np.mean(np.tanh(np.asarray(X, dtype=float) @ fitted.coef_)))
+        return fitted
+
+    with np.errstate(all="ignore"), exchanged((PrivateEM, "_fit", traced)):
+        yield
+
+
+@bug("a default taken from the data")
+def _data_derived() -> Iterator[None]:
+    right = PrivateEM._fit
+
+    def peeking(self, X, y):
+        self.clip = float(np.clip(np.nanmax(np.abs(np.asarray(X, dtype=float))), 1.0, 100.0))
+        return right(self, X, y)
+
+    with exchanged((PrivateEM, "_fit", peeking)):
+        yield
+
+
+@bug("several rows of a person counted as one")
+def _one_row_each() -> Iterator[None]:
+    right = Curator.sensitivity
+
+    def forgetful(self, query, norm):
+        return right(self, query, norm) / self.rows_per_person
+
+    with exchanged((Curator, "sensitivity", forgetful)):
+        yield

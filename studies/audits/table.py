@@ -1,0 +1,91 @@
+"""Every planted bug before every catcher: `python -m studies.audits.table --out results` writes the table of the docs.
+
+Exits with 1 if a catcher complains about the library as it is, or if nothing catches a bug.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import multiprocessing
+import os
+import sys
+import time
+import warnings
+from pathlib import Path
+
+from tqdm import tqdm
+
+from studies.audits.catchers import QUICK, black_box, caught_by, failing_test
+from studies.audits.planted import BUGS
+
+AS_IT_IS = "(none: the library as it is)"
+CATCHERS = {**QUICK, "black-box audit": black_box}
+
+
+def row(bug: str) -> dict[str, str]:
+    """What each catcher says with the bug planted; an empty string if it is silent."""
+    warnings.simplefilter("ignore")
+    if bug == AS_IT_IS:
+        said = {name: caught_by(catcher) for name, catcher in CATCHERS.items()}
+        test = failing_test(None)
+    else:
+        with BUGS[bug]():
+            said = {name: caught_by(catcher) for name, catcher in CATCHERS.items()}
+        test = failing_test(bug)
+    return (
+        {"bug": bug} | {name: complaint or "" for name, complaint in said.items()} | {"tests of the parts": test or ""}
+    )
+
+
+def faults(rows: list[dict[str, str]]) -> list[str]:
+    """What is wrong with a table: a false alarm, or a bug that nothing catches."""
+    found = []
+    for line in rows:
+        complaints = [value for name, value in line.items() if name != "bug" and value]
+        if line["bug"] == AS_IT_IS and complaints:
+            found.append(f"false alarm on the library as it is: {complaints[0]}")
+        if line["bug"] != AS_IT_IS and not complaints:
+            found.append(f"nothing caught: {line['bug']}")
+    return found
+
+
+def page(rows: list[dict[str, str]]) -> str:
+    """The table in Markdown: who caught what, and the first test that failed."""
+    names = [name for name in rows[0] if name != "bug"]
+    lines = [f"| planted bug | {' | '.join(names)} |", f"|---|{'---|' * len(names)}"]
+    for line in rows:
+        marks = [("caught" if line[name] else "–") for name in names[:-1]]
+        test = line[names[-1]]
+        shown = f"`{test.split('[')[0].removeprefix('tests/')}`" if test else "–"
+        lines.append(f"| {line['bug']} | {' | '.join(marks)} | {shown} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("results"))
+    parser.add_argument("--workers", type=int, default=2)
+    options = parser.parse_args()
+    begun = time.monotonic()
+    names = [AS_IT_IS, *BUGS]
+    os.environ["NUMBA_NUM_THREADS"] = "1"  # the tables are tiny
+    with multiprocessing.get_context("spawn").Pool(options.workers) as pool:
+        done = pool.imap_unordered(row, names)
+        found = list(tqdm(done, total=len(names), unit=" bugs", disable=not sys.stderr.isatty()))
+    rows = sorted(found, key=lambda line: names.index(line["bug"]))
+    with (options.out / "audit_bugs.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, rows[0].keys())
+        writer.writeheader()
+        writer.writerows(rows)
+    text = page(rows)
+    (options.out / "audit_bugs.md").write_text(text, encoding="utf-8")
+    print(text)
+    wrong = faults(rows)
+    print(*wrong, sep="\n")
+    print(f"{len(BUGS)} bugs planted, {len(BUGS) - len(wrong)} caught, {time.monotonic() - begun:.0f} s")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,34 @@
+"""python -m studies.paper.reproduce NAME ... [--reps N] [--quick] [--out DIR] [--workers N]"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from studies.paper.reproduce import EXPERIMENTS, reproduce
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m studies.paper.reproduce", description="Every figure and table of the paper, with a verdict."
+    )
+    parser.add_argument("names", nargs="+", metavar="NAME", help=f"{', '.join(EXPERIMENTS)} or all")
+    parser.add_argument("--reps", type=int, help="repetitions of each setting (50 if not given)")
+    parser.add_argument("--quick", action="store_true", help="3 repetitions: minutes instead of half an hour")
+    parser.add_argument("--out", type=Path, default=Path("results"), help="folder to write to")
+    parser.add_argument("--workers", type=int, help="processes (one per core if not given)")
+    options = parser.parse_args()
+    try:
+        reproduce(options.names, reps=options.reps, quick=options.quick, out=options.out, workers=options.workers)
+    except ValueError as refusal:
+        print(refusal, file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("stopped; the same command continues from here.", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

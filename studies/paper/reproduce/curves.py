@@ -1,0 +1,194 @@
+"""The methods of every figure as functions from one simulated table to the sequence of β they release.
+
+The algorithms themselves are the package's own and keep no trace. Here, where the data are invented, the β's are
+read off from outside: :class:`Watched` notes the β of each question a model is asked to build, and tight's steps are
+wrapped one by one.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dpem.paper.estimators.base import ASSUMED_MISSING, START_DISTANCE
+from dpem.paper.models import LatentModel
+from dpem.paper.planning import plan
+from dpem.paper.planning.choose import MODELS
+from dpem.paper.published import high_dimensional_em, low_dimensional_em
+from dpem.paper.reference import gradient_em
+from dpem.paper.state import State
+from dpem.paper.tight import tight_em
+from dpem.privacy import Account, Curator
+from dpem.privacy.noise import SeededNoise
+from dpem.query import FloatArray
+from dpem.sources import ArraySource
+from studies.paper.reproduce.printed import ExactMissingRegression, printed
+from studies.paper.settings import Setting
+
+PRINTED, CORRECTED = "paper, as printed", "paper, corrected"
+TIGHT_START, TIGHT = "tight, same start", "tight, no start"
+REFERENCE, PRINTED_REFERENCE = "non-private", "non-private, printed weight"
+WANG = "Wang et al. 2020"
+
+SEED = 20_260_101
+#: ‖β⁰ − β*‖: the theorem for the Gaussian mixture asks for R/2 with R = ‖β*‖/4.
+DISTANCE = 1 / 8
+#: The paper's step in its experiments; non-private EM takes whole steps.
+ETA = 0.5
+REFERENCE_ITERATIONS = 12
+
+Trace = list[FloatArray]
+
+
+def seed(*what: object) -> int:
+    """A seed for these words and numbers: the same for the same words."""
+    text = "|".join(map(str, what)).encode()
+    return int(np.random.SeedSequence([SEED, zlib.crc32(text)]).generate_state(1)[0])
+
+
+def prescribed(n: int) -> tuple[int, float]:
+    """N₀ and T as the theorems prescribe them, with constants 1: log n (rounded) and √log n."""
+    return max(1, round(math.log(n))), math.sqrt(math.log(n))
+
+
+class Watched:
+    """A model that notes every β it is asked about."""
+
+    def __init__(self, model: Any) -> None:
+        self._model, self.seen = model, []  # type: Any, Trace
+
+    @property
+    def name(self) -> str:
+        return str(self._model.name)
+
+    def __getattr__(self, method: str) -> Any:
+        return getattr(self._model, method)
+
+    def truncated(self, beta: FloatArray, T: float) -> Any:
+        self.seen.append(beta)
+        return self._model.truncated(beta, T)
+
+    def on_support(self, beta: FloatArray, support: Any, radius: float) -> Any:
+        self.seen.append(beta)
+        return self._model.on_support(beta, support, radius)
+
+
+@dataclass(frozen=True)
+class Plans:
+    """The steps of tight for one setting, as the estimator chooses them; None where it asks for a start."""
+
+    same_start: tuple[Any, ...]
+    no_start: tuple[Any, ...] | None
+
+
+def plans(setting: Setting) -> Plans:
+    """Chosen once per setting, from public numbers, with the estimators' own assumptions."""
+
+    def chosen(start_distance: float | None) -> tuple[Any, ...] | None:
+        found = plan(
+            setting.model,
+            n=setting.n,
+            d=setting.d,
+            epsilon=setting.epsilon,
+            delta=setting.delta,
+            sparsity=None if setting.dense else setting.s,
+            sigma=setting.sigma,
+            signal=1.0,
+            missing=ASSUMED_MISSING,
+            start_distance=start_distance,
+        )
+        return None if found.needs_start else found.steps
+
+    same_start = chosen(START_DISTANCE)
+    assert same_start is not None
+    return Plans(same_start, chosen(None))
+
+
+class Table:
+    """One simulated table and the runs on it; every run has its own account and its own seeded noise."""
+
+    def __init__(self, figure: str, setting: Setting, rep: int) -> None:
+        self.setting = setting
+        self._key = (figure, *key(setting), rep)
+        rng = np.random.default_rng(seed(*self._key))
+        self._source = ArraySource(*setting.draw(rng))
+        self.start = setting.start_near(rng, DISTANCE)
+
+    def curator(self, method: str, epsilon: float) -> Curator:
+        account = Account(epsilon, self.setting.delta, gaussian=self.setting.dense)
+        return Curator(self._source, account, SeededNoise(seed(*self._key, method)))
+
+    def paper(
+        self, method: str, model: LatentModel, *, n_iter: int | None = None, T: float | None = None, noise: float = 1.0
+    ) -> Trace:
+        """The paper's algorithm. ``noise`` multiplies the noise it states; at anything but 1 the claim of privacy is
+        void, and the account, which would refuse, is switched off.
+        """
+        at = self.setting
+        batches, level = prescribed(at.n)
+        curator = self.curator(method, at.epsilon if noise == 1 else math.inf)
+        watched = Watched(model)
+        common: dict[str, Any] = {
+            "epsilon": at.epsilon / noise,
+            "delta": at.delta,
+            "n_iter": n_iter or batches,
+            "step": ETA,
+            "T": T or level,
+        }
+        if at.dense:
+            last = low_dimensional_em(curator, watched, self.start, **common)
+        else:
+            last = high_dimensional_em(curator, watched, self.start, s=at.s, **common)
+        return [*watched.seen, last]
+
+    def reference(self, method: str, model: Any) -> Trace:
+        watched, s = Watched(model), None if self.setting.dense else self.setting.s
+        curator = self.curator(method, math.inf)
+        last = gradient_em(curator, watched, self.start, s=s, n_iter=REFERENCE_ITERATIONS, step=1.0)
+        return [*watched.seen, last]
+
+    def tight(self, method: str, steps: tuple[Any, ...], start: FloatArray | None) -> Trace:
+        trace: Trace = [np.zeros(self.setting.d) if start is None else start]
+
+        def recorded(step: Callable[..., State]) -> Callable[..., State]:
+            def run(curator: Curator, model: Any, state: State) -> State:
+                after = step(curator, model, state)
+                trace.append(after.beta)
+                return after
+
+            return run
+
+        model: Any = MODELS[self.setting.model](self.setting.sigma)
+        tight_em(self.curator(method, self.setting.epsilon), model, map(recorded, steps), start)
+        return trace
+
+
+def corrected(model: str, sigma: float) -> Any:
+    """The model with its errata corrected (E1, E2; E3 and E4 for missing covariates)."""
+    return ExactMissingRegression(sigma) if model == "missing-regression" else MODELS[model](sigma)
+
+
+def traces(table: Table, prepared: Plans) -> dict[str, Trace | None]:
+    """Every method of the high-dimensional figures on one table; None where the estimator refuses."""
+    at = table.setting
+    as_printed = printed(at.model, at.sigma)
+    out: dict[str, Trace | None] = {
+        PRINTED: table.paper(PRINTED, as_printed),
+        CORRECTED: table.paper(CORRECTED, corrected(at.model, at.sigma)),
+        TIGHT_START: table.tight(TIGHT_START, prepared.same_start, table.start),
+        TIGHT: None if prepared.no_start is None else table.tight(TIGHT, prepared.no_start, None),
+        REFERENCE: table.reference(REFERENCE, MODELS[at.model](at.sigma)),
+    }
+    if at.model != "missing-regression":
+        out[PRINTED_REFERENCE] = table.reference(PRINTED_REFERENCE, as_printed)
+    return out
+
+
+def key(setting: Setting) -> tuple[str, int, int, int, float, float]:
+    """What identifies a setting in a table of results."""
+    return setting.model, setting.n, setting.d, setting.s, setting.epsilon, setting.missing

@@ -1,0 +1,60 @@
+"""Puts the verdicts into pages of documentation.
+
+    python -m studies.paper.reproduce.fill docs/reproduce.md docs/errata.md --results results
+
+Between ``<!-- begin NAME -->`` and ``<!-- end NAME -->`` a page gets the picture of experiment NAME and its first two
+sentences; ``NAME table`` instead of ``NAME`` asks for the sentences and the table. Everything is computed from the
+CSV, nothing is typed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from pathlib import Path
+
+from studies.paper.reproduce import EXPERIMENTS
+from studies.paper.reproduce.store import Store
+from studies.paper.reproduce.verdict import command, table
+
+MARKED = re.compile(r"(<!-- begin (\w+)((?: table)?) -->\n).*?(<!-- end \2\3 -->)", re.DOTALL)
+
+
+def filled(text: str, results: Path, page: Path) -> str:
+    """The page's text with every marked place filled."""
+
+    def fill(found: re.Match[str]) -> str:
+        before, name, whole, after = found[1], found[2], bool(found[3]), found[4]
+        return f"{before}{part(name, results, page, whole)}\n{after}"
+
+    return MARKED.sub(fill, text)
+
+
+def part(name: str, results: Path, page: Path, whole: bool) -> str:
+    """What the page shows of one experiment."""
+    experiment = EXPERIMENTS[name]
+    path = results / f"{name}.csv"
+    if not path.exists():
+        raise ValueError(f"{path} does not exist; run '{command(name, '50')}' first.")
+    found = Store(path, name, experiment.protocol).results()
+    verdict = experiment.judge(found)
+    sentences = [*verdict.sentences] if whole else [*verdict.sentences[:2]]
+    beside = Path(os.path.relpath(results, page.parent)).as_posix()
+    reps = found.reps(experiment.settings)
+    source = f"`{command(name, reps)}`, {reps} repetitions: `results/{name}.md`, [CSV]({beside}/{name}.csv)."
+    last = table(verdict.header, verdict.rows) if whole else f"![{experiment.title}]({beside}/{name}.png)"
+    return "\n" + "\n\n".join([*sentences, source, last]) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("pages", nargs="+", type=Path)
+    parser.add_argument("--results", type=Path, default=Path("results"))
+    options = parser.parse_args()
+    for page in options.pages:
+        page.write_text(filled(page.read_text(encoding="utf-8"), options.results, page), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

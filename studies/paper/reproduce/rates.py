@@ -1,0 +1,193 @@
+"""The theory's claim, tested: how the privacy cost √(error² − non-private error²) grows with n, ε, s and d.
+
+Theorem (Gaussian mixture, high dimension, equation ``gmmupp`` of the paper): the cost is at most of order
+s·log d·√log(1/δ)·(log n)^{3/2}/(nε). Theorem (low dimension): d·(log n)^{3/2}·√log(1/δ)/(nε). The lower bounds of its
+two propositions have the form √(s·log d/n) + s·log d/(nε) and √(d/n) + d·√log(1/δ)/(nε).
+
+A power law is tested where a method works. The paper's method needs a much larger n·ε than tight; at that n·ε tight's
+cost is too small beside the sampling error to be measured. So each has a base of its own, around which n, ε, s and d
+vary in turn. δ = 1/(2n) moves with n, in the theorem's form too.
+
+The bases and grids were settled on after trial runs of up to a dozen repetitions, the first few of the final ones among
+them; so were the two precautions in :func:`slope`. The rule for which settings count was written down before. Dropping
+costs that cannot be told from zero favours the larger ones at the small end of a sweep, and flattens it a little.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dpem.paper.planning.choose import MODELS
+from studies.paper.reproduce.curves import (
+    CORRECTED,
+    DISTANCE,
+    ETA,
+    REFERENCE,
+    REFERENCE_ITERATIONS,
+    TIGHT,
+    TIGHT_START,
+    Plans,
+    Table,
+    plans,
+)
+from studies.paper.reproduce.store import Point, Results
+from studies.paper.settings import Setting
+
+NAME = "rates"
+#: A setting counts towards a slope if the cost is below this, and above two of its standard errors.
+WORKS = 0.5
+SURE = 2.0
+PROTOCOL = {"distance": DISTANCE, "eta": ETA, "reference": REFERENCE_ITERATIONS, "N0": "log n", "T": "sqrt log n"}
+
+
+class Sweep(NamedTuple):
+    """One variable moved around a base setting."""
+
+    variable: str
+    methods: tuple[str, ...]
+    settings: tuple[Setting, ...]
+
+    @property
+    def dense(self) -> bool:
+        return self.settings[0].dense
+
+    def x(self) -> list[float]:
+        return [float(getattr(at, FIELDS[self.variable])) for at in self.settings]
+
+
+FIELDS = {"n": "n", "ε": "epsilon", "s": "s", "d": "d"}
+
+
+def sweeps_around(base: Setting, methods: tuple[str, ...], **values: Sequence[float]) -> list[Sweep]:
+    out = []
+    for variable, field in FIELDS.items():
+        if field in values:
+            changes: list[dict[str, Any]] = [{field: v} for v in values[field]]
+            changed = [replace(base, **change) for change in changes]
+            settings = tuple(replace(at, s=at.d) if at.dense else at for at in changed)
+            out.append(Sweep(variable, methods, settings))
+    return out
+
+
+_SPARSE = Setting("symmetric-mixture", n=64_000, d=50, s=4, epsilon=0.8)
+_DENSE = Setting("symmetric-mixture", n=32_000, d=10, s=10, epsilon=0.8, dense=True)
+PAPER_SWEEPS = [
+    *sweeps_around(_SPARSE, (CORRECTED,), n=(32_000, 64_000, 128_000, 256_000), epsilon=(0.4, 0.8, 1.6, 3.2),
+                   s=(2, 4, 6, 8), d=(25, 50, 100, 200)),
+    *sweeps_around(_DENSE, (CORRECTED,), n=(16_000, 32_000, 64_000, 128_000), epsilon=(0.4, 0.8, 1.6, 3.2),
+                   d=(5, 10, 15, 20)),
+]  # fmt: skip
+TIGHT_SWEEPS = [
+    *sweeps_around(replace(_SPARSE, n=8000, d=100, s=8, epsilon=0.2), (TIGHT_START, TIGHT),
+                   n=(4000, 8000, 16_000, 32_000), epsilon=(0.1, 0.2, 0.4, 0.8), s=(2, 4, 8, 16),
+                   d=(25, 100, 400, 1000)),
+    *sweeps_around(replace(_DENSE, n=4000, epsilon=0.2), (TIGHT_START, TIGHT),
+                   n=(2000, 4000, 8000, 16_000), epsilon=(0.1, 0.2, 0.4, 0.8), d=(5, 10, 20, 30)),
+]  # fmt: skip
+SWEEPS = PAPER_SWEEPS + TIGHT_SWEEPS
+WITH_TIGHT = frozenset(at for sweep in TIGHT_SWEEPS for at in sweep.settings)
+SETTINGS = tuple(dict.fromkeys(at for sweep in SWEEPS for at in sweep.settings))
+
+
+def prepare(setting: Setting) -> Plans | None:
+    return plans(setting) if setting in WITH_TIGHT else None
+
+
+def repeat(setting: Setting, prepared: Plans | None, rep: int) -> list[Point]:
+    """The last errors of non-private EM, the corrected paper and, where it is swept, tight."""
+    table, model = Table(NAME, setting, rep), MODELS[setting.model](setting.sigma)
+    found = {REFERENCE: table.reference(REFERENCE, model), CORRECTED: table.paper(CORRECTED, model)}
+    if prepared is not None:
+        found[TIGHT_START] = table.tight(TIGHT_START, prepared.same_start, table.start)
+        if prepared.no_start is not None:
+            found[TIGHT] = table.tight(TIGHT, prepared.no_start, None)
+    return [Point(method, len(trace) - 1, setting.error(trace[-1])) for method, trace in found.items()]
+
+
+def theorem(at: Setting) -> float:
+    """The privacy term of the paper's upper bound, without its constant."""
+    logs = math.sqrt(math.log(1 / at.delta)) * math.log(at.n) ** 1.5 / (at.n * at.epsilon)
+    return at.d * logs if at.dense else at.s * math.log(at.d) * logs
+
+
+def lower_bound(at: Setting) -> float:
+    """The form of the paper's minimax lower bound, without its constant."""
+    if at.dense:
+        return math.sqrt(at.d / at.n) + at.d * math.sqrt(math.log(1 / at.delta)) / (at.n * at.epsilon)
+    return math.sqrt(at.s * math.log(at.d) / at.n) + at.s * math.log(at.d) / (at.n * at.epsilon)
+
+
+class Cost(NamedTuple):
+    """The privacy cost of a method in a setting, with the standard error of its logarithm; NaN if not above zero."""
+
+    value: float
+    log_error: float
+
+    @property
+    def counts(self) -> bool:
+        return self.value < WORKS and self.log_error < 1 / (2 * SURE)
+
+
+def cost(results: Results, at: Setting, method: str) -> Cost:
+    """√(mean of error² − non-private error²), the two errors being of the same table.
+
+    With m that mean and e its standard error, log √m = ½·log m has the standard error ½·e/m, to first order.
+    """
+    if not results.has(at, method):
+        return Cost(math.nan, math.inf)
+    excess = results.last(at, method) ** 2 - results.last(at, REFERENCE) ** 2
+    mean = float(excess.mean())
+    error = float(excess.std(ddof=1)) / math.sqrt(len(excess)) if len(excess) > 1 else math.inf
+    return Cost(math.sqrt(mean), error / mean / 2) if mean > 0 else Cost(math.nan, math.inf)
+
+
+class Slope(NamedTuple):
+    """An exponent, its standard error, the exponent of the theorem's form on the same grid, and how many settings
+    counted.
+    """
+
+    value: float
+    error: float
+    theorem: float
+    used: int
+    intercept: float
+
+
+def slope(results: Results, sweep: Sweep, method: str) -> Slope:
+    """Weighted least squares of log cost on log x over the settings that count.
+
+    Standard errors from few repetitions are themselves uncertain, so none counts for less than half the median one;
+    and if the points scatter more about the line than theirs explain, the slope's grows by as much.
+    """
+    costs = [cost(results, at, method) for at in sweep.settings]
+    keep = [i for i, c in enumerate(costs) if c.counts]
+    if len(keep) < 2:
+        return Slope(math.nan, math.nan, math.nan, len(keep), math.nan)
+    x = np.log([sweep.x()[i] for i in keep])
+    y = np.log([costs[i].value for i in keep])
+    errors = np.array([costs[i].log_error for i in keep])
+    weights = np.maximum(errors, np.median(errors) / 2) ** -2
+    value, error, intercept = weighted_line(x, y, weights)
+    if len(keep) > 2:
+        scatter = float(np.sum(weights * (y - intercept - value * x) ** 2)) / (len(keep) - 2)
+        error *= math.sqrt(max(1.0, scatter))
+    form = np.log([theorem(sweep.settings[i]) for i in keep])
+    return Slope(value, error, weighted_line(x, form, weights)[0], len(keep), intercept)
+
+
+def weighted_line(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> tuple[float, float, float]:
+    """Slope, its standard error (the weights are 1/variance) and intercept.
+
+    >>> found = weighted_line(np.array([0.0, 1.0, 2.0]), np.array([1.0, 3.0, 5.0]), np.ones(3))
+    >>> [round(v, 3) for v in found]
+    [2.0, 0.707, 1.0]
+    """
+    centre = np.average(x, weights=weights)
+    spread = float(np.sum(weights * (x - centre) ** 2))
+    value = float(np.sum(weights * (x - centre) * y)) / spread
+    return value, 1 / math.sqrt(spread), float(np.average(y, weights=weights) - value * centre)

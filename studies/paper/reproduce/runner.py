@@ -1,0 +1,109 @@
+"""Runs the repetitions of an experiment that are not in its file yet, over several processes of one thread each."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numba
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from tqdm import tqdm
+
+from dpem.paper.planning.search import one_thread
+from studies.paper.reproduce.store import Point, Results, Store
+from studies.paper.settings import Setting
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the numbers say: two or three sentences, and a small table."""
+
+    sentences: tuple[str, ...]
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A figure or table: its settings, how a repetition is computed, how the results are drawn and judged.
+
+    ``prepare`` and ``repeat`` run in other processes, so they are functions of a module. ``protocol`` holds what
+    decides the numbers besides the settings.
+    """
+
+    name: str
+    title: str
+    settings: tuple[Setting, ...]
+    protocol: dict[str, Any]
+    prepare: Callable[[Setting], Any]
+    repeat: Callable[[Setting, Any, int], Sequence[Point]]
+    draw: Callable[[Results, Path], None]
+    judge: Callable[[Results], Verdict]
+
+
+class Map(Protocol):
+    """``map`` over processes: results come as they are ready."""
+
+    def __call__(self, function: Callable[[Any], Any], tasks: Sequence[Any], /) -> Iterator[Any]: ...
+
+
+def _alone() -> None:
+    """One thread per process: the processes are the parallelism. An interruption is the parent's business."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    numba.set_num_threads(1)
+    threadpool_limits(1)
+
+
+@contextmanager
+def processes(workers: int) -> Iterator[Map]:
+    """A ``map`` over that many processes; with one, over none but this.
+
+    The processes are spawned, not forked: compiled parallel code does not survive a fork.
+    """
+    if workers == 1:
+        with one_thread(), threadpool_limits(1):
+            yield map
+        return
+    with multiprocessing.get_context("spawn").Pool(workers, initializer=_alone) as pool:
+        yield pool.imap_unordered
+
+
+def default_workers() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def run(experiment: Experiment, store: Store, reps: int, parallel: Map, progress: bool | None) -> Results:
+    """Everything that is missing of ``reps`` repetitions of each setting; then what the file holds."""
+    missing = [(at, rep) for rep in range(reps) for at in experiment.settings if not store.has(at, rep)]
+    wanted = [at for at in experiment.settings if any(at == setting for setting, _ in missing)]
+    store.open()
+    shown = sys.stderr.isatty() if progress is None else progress
+    with tqdm(total=len(wanted) + len(missing), desc=experiment.name, unit="task", disable=not shown) as bar:
+        prepared: dict[Setting, Any] = {}
+        for setting, found in parallel(_prepare, [(experiment.prepare, at) for at in wanted]):
+            prepared[setting] = found
+            bar.update()
+        tasks = [(experiment.repeat, at, prepared[at], rep) for at, rep in missing]
+        for setting, rep, points in parallel(_repeat, tasks):
+            store.add(setting, rep, points)
+            bar.update()
+    store.close()
+    return store.results()
+
+
+def _prepare(task: tuple[Callable[[Setting], Any], Setting]) -> tuple[Setting, Any]:
+    prepare, setting = task
+    return setting, prepare(setting)
+
+
+def _repeat(task: tuple[Callable[..., Sequence[Point]], Setting, Any, int]) -> tuple[Setting, int, Sequence[Point]]:
+    repeat, setting, prepared, rep = task
+    return setting, rep, repeat(setting, prepared, rep)

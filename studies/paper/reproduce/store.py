@@ -1,0 +1,157 @@
+"""The CSV of an experiment: one row per setting, repetition, method and iteration; a run continues what it finds.
+
+The first line is a comment with the seed and a digest of everything that decides the numbers and is not in the rows.
+A file with another digest is refused, never mixed. A repetition is appended in one write. Each of its rows says how
+many there are, so a repetition that was cut short is noticed, dropped and computed again.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dpem._version import __version__
+from dpem.query import FloatArray
+from studies.paper.reproduce.curves import SEED, key
+from studies.paper.settings import Setting
+
+COLUMNS = ("model", "n", "d", "s", "epsilon", "missing", "rep", "method", "iteration", "error", "rows")
+
+#: model, n, d, s, ε, missing: a setting, as rows name it.
+Key = tuple[str, int, int, int, float, float]
+
+
+class Point(NamedTuple):
+    """One number of one repetition. A method that refused has the error NaN at iteration 0."""
+
+    method: str
+    iteration: int
+    error: float
+
+
+def digest(name: str, protocol: dict[str, Any]) -> str:
+    """A short name for everything that decides the numbers besides the settings.
+
+    >>> digest("fig1", {"eta": 0.5}) == digest("fig1", {"eta": 0.5}) != digest("fig1", {"eta": 1.0})
+    True
+    """
+    text = json.dumps([name, __version__, SEED, COLUMNS, protocol], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+class Results:
+    """What has been computed: errors by setting, method, iteration and repetition."""
+
+    def __init__(self, repetitions: dict[tuple[Key, int], list[Point]]) -> None:
+        self._points: dict[tuple[Key, str], dict[int, dict[int, float]]] = {}
+        self._reps: Counter[Key] = Counter(setting for setting, _ in repetitions)
+        for (setting, rep), points in sorted(repetitions.items()):
+            for point in points:
+                of_method = self._points.setdefault((setting, point.method), {})
+                of_method.setdefault(point.iteration, {})[rep] = point.error
+
+    def reps(self, settings: Iterable[Setting]) -> str:
+        """How many repetitions each of these settings has: "50", or "3 to 50"."""
+        counts = sorted({self._reps[key(setting)] for setting in settings})
+        return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+
+    def tried(self, setting: Setting, method: str) -> bool:
+        return (key(setting), method) in self._points
+
+    def has(self, setting: Setting, method: str) -> bool:
+        """Whether the method ran there and did not refuse."""
+        return self.tried(setting, method) and bool(np.isfinite(self.last(setting, method)).all())
+
+    def last(self, setting: Setting, method: str) -> FloatArray:
+        """The error of each repetition at the method's last iteration."""
+        found = self._points[key(setting), method]
+        return np.array(list(found[max(found)].values()))
+
+    def at(self, setting: Setting, method: str, iteration: int) -> FloatArray:
+        return np.array(list(self._points[key(setting), method][iteration].values()))
+
+    def trace(self, setting: Setting, method: str) -> tuple[list[int], FloatArray]:
+        """The iterations, and an array of errors with a row for each of them and a column for each repetition."""
+        found = self._points[key(setting), method]
+        return sorted(found), np.array([list(found[iteration].values()) for iteration in sorted(found)])
+
+
+class Store:
+    """The file of one experiment."""
+
+    def __init__(self, path: Path, name: str, protocol: dict[str, Any]) -> None:
+        self.path = path
+        self._first = f"# dpem {__version__}, reproduce {name}, seed {SEED}, digest {digest(name, protocol)}\n"
+        self._repetitions: dict[tuple[Key, int], list[Point]] = {}
+        if path.exists():
+            self._load()
+
+    def _load(self) -> None:
+        lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
+        if not lines or lines[0] != self._first:
+            raise ValueError(
+                f"{self.path} was made with other settings or by another version; move it away or use another folder."
+            )
+        expected: dict[tuple[Key, int], int] = {}
+        for line in lines[2:]:
+            row = _parsed(line)
+            if row is not None:
+                setting, rep, point, rows = row
+                self._repetitions.setdefault((setting, rep), []).append(point)
+                expected[setting, rep] = rows
+        for task, rows in expected.items():
+            if len(self._repetitions[task]) != rows:
+                del self._repetitions[task]
+
+    def has(self, setting: Setting, rep: int) -> bool:
+        return (key(setting), rep) in self._repetitions
+
+    def open(self) -> None:
+        """Bring the file to a state that can be appended to: what is kept, and nothing after it."""
+        self._write()
+
+    def add(self, setting: Setting, rep: int, points: Sequence[Point]) -> None:
+        """Append a repetition in one write."""
+        self._repetitions[key(setting), rep] = list(points)
+        with self.path.open("ab") as file:
+            file.write(_block(key(setting), rep, points).encode())
+
+    def close(self) -> None:
+        """Sort the rows, so that the file does not depend on who finished first."""
+        self._write()
+
+    def results(self) -> Results:
+        return Results(self._repetitions)
+
+    def _write(self) -> None:
+        text = self._first + ",".join(COLUMNS) + "\n"
+        text += "".join(_block(*task, points) for task, points in sorted(self._repetitions.items()))
+        beside = self.path.with_suffix(".csv.part")
+        beside.write_text(text, encoding="utf-8")
+        os.replace(beside, self.path)
+
+
+def _block(setting: Key, rep: int, points: Sequence[Point]) -> str:
+    first = ",".join(map(str, (*setting, rep)))
+    return "".join(f'{first},"{p.method}",{p.iteration},{float(p.error):.6g},{len(points)}\n' for p in points)
+
+
+def _parsed(line: str) -> tuple[Key, int, Point, int] | None:
+    """A row, or None for what is left of one."""
+    fields = next(csv.reader([line]))
+    if len(fields) != len(COLUMNS) or not line.endswith("\n"):
+        return None
+    try:
+        model, n, d, s, epsilon, missing, rep, method, iteration, error, rows = fields
+        setting = model, int(n), int(d), int(s), float(epsilon), float(missing)
+        return setting, int(rep), Point(method, int(iteration), float(error)), int(rows)
+    except ValueError:
+        return None

@@ -1,0 +1,330 @@
+"""The compiled loops against plain numpy: every layout, both dtypes, any length, any number of threads."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+
+import numba
+import numpy as np
+import pytest
+
+from dpem.engines import engine_of, float_below
+from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression, kernels
+from dpem.paper.models.base import Clip
+from dpem.query import BLOCK, Chunk
+
+SIGMA, T, C, BRACKET, RADIUS = 0.8, 1.5, 0.75, 2.0, 1.25  # exact in float32, so that clip levels are the same
+BETA = np.array([0.0, 0.7, 0.0, -0.4, 0.2, 0.0, 0.0])
+SUPPORT = np.array([4, 1, 6, 3])
+DTYPES = pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=["float32", "float64"])
+
+#: What is summed, by name: a query and whether its rows have missing entries and a response.
+GMM, MR, MISSING = SymmetricMixture(SIGMA), SymmetricRegression(SIGMA), MissingRegression(SIGMA)
+QUERIES = {
+    "gmm gradient": (GMM.gradient(BETA, Clip(T)), False, False),
+    "mr gradient": (MR.gradient(BETA, Clip(T, C)), False, True),
+    "mr truncated": (MR.truncated(BETA, T), False, True),
+    "missing gradient": (MISSING.gradient(BETA, Clip(T, C, BRACKET)), True, True),
+    "missing truncated": (MISSING.truncated(BETA, T), True, True),
+    "missing truncated_exact": (MISSING.truncated_exact(BETA, T), True, True),
+    "gmm on_support": (GMM.on_support(BETA, SUPPORT, RADIUS), False, False),
+    "mr on_support": (MR.on_support(BETA, SUPPORT, RADIUS), False, True),
+    "missing on_support": (MISSING.on_support(BETA, SUPPORT, RADIUS), True, True),
+    "gmm screening": (GMM.screening(1.0, 2), False, False),
+    "mr screening": (MR.screening(1.0, 2), False, True),
+    "gmm moments": (GMM.moments(SUPPORT, RADIUS, 1.0), False, False),
+    "mr moments": (MR.moments(SUPPORT, RADIUS, 1.0), False, True),
+}
+
+
+@np.errstate(all="ignore")
+def contributions(name, X, y):
+    """Each row's contribution, from the formulas of the mathematics page, in float64 and without a loop."""
+    X = np.asarray(X, dtype=float)
+    y = None if y is None else np.asarray(y, dtype=float)
+    missing = np.isnan(X)
+    seen = np.where(missing, 0.0, X)
+    fitted = seen @ BETA
+    model, question = name.split()
+    if question == "screening":
+        query = QUERIES[name][0]
+        ramp = np.clip((X**2 - query.low**2) / (query.high**2 - query.low**2), 0.0, 1.0)
+        if model == "gmm":
+            return ramp
+        return (np.clip(y**2 / (1.0 + SIGMA**2) - 1.0, -1.0, 1.0))[:, None] * (2 * ramp - 1.0)
+    if question == "moments":
+        rows = seen[:, SUPPORT]
+        length = np.linalg.norm(rows, axis=1)
+        rows = np.where(length < math.inf, 1.0, 0.0)[:, None] * rows * np.minimum(1.0, RADIUS / length)[:, None]
+        g = 1.0 if model == "gmm" else np.clip(y**2 / (1.0 + SIGMA**2) - 1.0, -1.0, 1.0)[:, None, None]
+        outer = g * rows[:, :, None] * rows[:, None, :]
+        i, j = np.triu_indices(len(SUPPORT))
+        return outer[:, i, j] * np.where(i == j, 1.0, math.sqrt(2.0))
+    if question.startswith("truncated") and model == "missing":
+        return truncated_score(seen, missing, y, exact=question.endswith("exact"))
+    v = SIGMA**2 + missing @ BETA**2
+    r = None if y is None else y - fitted
+    if model == "gmm":
+        a, c = np.tanh(fitted / SIGMA**2), np.zeros(len(X))
+    elif model == "mr":
+        sign = np.tanh(y * fitted / SIGMA**2)
+        a = sign * np.clip(y, -T, T) - np.clip(fitted, -T, T) if question == "truncated" else sign * y - fitted
+        c = np.zeros(len(X))
+    else:
+        a, c = SIGMA**2 * r / v, SIGMA**2 / v * (r**2 / v - 1.0)
+    if question == "on_support":
+        u = (a[:, None] * seen + c[:, None] * missing * BETA - (BETA if model == "gmm" else 0.0))[:, SUPPORT]
+        length = np.sqrt(np.sum(u**2, axis=1))
+        scaled = u * np.minimum(1.0, RADIUS / length)[:, None]
+        return np.where((length < math.inf)[:, None], scaled, 0.0)
+    limit = {"gmm": 1.0, "mr": C if question == "gradient" else T, "missing": C}[model]
+    return np.clip(a, -limit, limit)[:, None] * np.clip(seen, -T, T) + np.clip(c, -1.0, BRACKET)[:, None] * (
+        missing * BETA
+    )
+
+
+def truncated_score(seen, missing, y, *, exact):
+    """The paper's truncated score, record by record and entry by entry, with its d×d matrices."""
+    out = np.zeros_like(seen)
+
+    def clip(value):
+        return np.clip(value, -T, T)
+
+    for i, (x, hidden) in enumerate(zip(seen, missing, strict=True)):
+        b = hidden * BETA
+        v = SIGMA**2 + b @ b
+        m = x + (y[i] - x @ BETA) / v * b
+        if exact:
+            covariance = np.diag(hidden.astype(float)) - np.outer(b, b) / v
+            out[i] = clip(m) * (clip(y[i]) - clip(m @ BETA)) - covariance @ BETA
+        else:
+            h = hidden * m
+            out[i] = clip(m) * (clip(y[i]) - clip(m @ BETA)) - b + clip(h) * clip(h @ BETA)
+    return out
+
+
+def draw(name, n, dtype, seed=1):
+    """Rows where clipping bites now and then, a third missing where the model has missing entries, and responses."""
+    _, has_missing, has_y = QUERIES[name]
+    rng = np.random.default_rng(seed)
+    X = 1.3 * rng.standard_normal((n, len(BETA)))
+    if has_missing:
+        X[rng.random(X.shape) < 1 / 3] = np.nan
+    return X.astype(dtype), 1.5 * rng.standard_normal(n).astype(dtype) if has_y else None
+
+
+def assert_is_the_sum(name, total, X, y):
+    """To the error that adding in blocks may have: at most (BLOCK + 3) roundings of Σ|contribution|, and of a ramp."""
+    each = contributions(name, X, y)
+    blocked = QUERIES[name][0].blocked
+    u = float(np.finfo(X.dtype if blocked else np.float64).eps) / 2
+    sums = np.array([math.fsum(column) for column in each.T])
+    room = (min(len(X), BLOCK) + 3) * u * np.abs(each).sum(axis=0)
+    if name.endswith("screening"):
+        room += 20 * u * len(X)  # x² and its place on the ramp are rounded too
+    # Numpy's own tanh and norms are good to a few roundings of float64 of each term.
+    room += 20 * float(np.finfo(np.float64).eps) * (np.abs(each).sum(axis=0) + len(X))
+    assert total.dtype == np.float64
+    assert total.shape == sums.shape
+    assert np.all(np.abs(total - sums) <= room)
+
+
+@pytest.mark.parametrize("name", QUERIES)
+@pytest.mark.parametrize("n", [1, 2, BLOCK, BLOCK + 1, kernels.TASK, kernels.TASK + 1, 2 * kernels.TASK + BLOCK + 37])
+@DTYPES
+def test_sum_is_numpys_whatever_the_length(name, n, dtype):
+    X, y = draw(name, n, dtype)
+    assert_is_the_sum(name, QUERIES[name][0].sum(Chunk(X, y)), X, y)
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_reference_notices_a_lost_row(name):
+    """The comparison above has teeth: one row in 8500 too few, in float32, is beyond its tolerance."""
+    X, y = draw(name, 2 * kernels.TASK + BLOCK + 37, np.float32)
+    total = QUERIES[name][0].sum(Chunk(X[:-1], None if y is None else y[:-1]))
+    with pytest.raises(AssertionError):
+        assert_is_the_sum(name, total, X, y)
+
+
+def laid_out(array, layout):
+    """The same values as ``array`` in another memory layout."""
+    if layout == "C":
+        return np.ascontiguousarray(array)
+    if layout == "Fortran":
+        return np.asfortranarray(array)
+    if layout == "strided":
+        wide = np.full((3 * array.shape[0], *array.shape[1:]), 1e6, dtype=array.dtype)  # rows not to be read
+        wide[::3] = array
+        return wide[::3]
+    frozen = array.copy()
+    frozen.flags.writeable = False
+    return frozen
+
+
+#: One query per compiled loop, and two of those in plain numpy.
+LOOPS = ["mr gradient", "missing gradient", "missing on_support", "gmm screening", "missing truncated", "mr moments"]
+LAYOUTS = ["C", "Fortran", "strided", "read-only"]
+
+
+def layouts():
+    """Every loop with every layout, every layout with both dtypes. Not all three crossed: each loop is compiled anew
+    for each layout and dtype, a second or two on a machine that has not run the tests before.
+    """
+    for i, name in enumerate(LOOPS):
+        for j, layout in enumerate(LAYOUTS):
+            for dtype in (np.float32, np.float64) if layout == "C" else ((np.float32, np.float64)[(i + j) % 2],):
+                yield pytest.param(name, layout, dtype, id=f"{name}-{layout}-{dtype.__name__}")
+
+
+@pytest.mark.parametrize(("name", "layout", "dtype"), list(layouts()))
+def test_sum_is_numpys_whatever_the_layout(name, layout, dtype):
+    plain, y = draw(name, 700, dtype, seed=2)
+    X = laid_out(plain, layout)
+    y = None if y is None else laid_out(y, layout)
+    if layout == "Fortran":
+        assert not X.flags.c_contiguous
+    if layout == "strided":
+        assert not X.flags.c_contiguous
+        assert not X.flags.f_contiguous
+    before = X.copy()
+    total = QUERIES[name][0].sum(Chunk(X, y))
+    assert_is_the_sum(name, total, plain, y)
+    np.testing.assert_array_equal(X, before)  # nothing is clipped in place
+
+
+@pytest.mark.parametrize("name", QUERIES)
+@DTYPES
+def test_rows_with_huge_values_give_finite_sums(name, dtype):
+    """Among ordinary rows, every 20th row or response is an outlier; the ordinary ones still count."""
+    big = 1e300 if dtype is np.float64 else 1e38
+    X, y = draw(name, 600, dtype, seed=3)
+    rng = np.random.default_rng(4)
+    X[::20] *= dtype(big) * rng.choice([-1, 0, 1], size=X[::20].shape).astype(dtype) / 10
+    if y is not None:
+        y[::30] *= dtype(big) / 10
+    total = QUERIES[name][0].sum(Chunk(X, y))
+    assert np.all(np.isfinite(total))
+    assert_is_the_sum(name, total, X, y)
+
+
+@pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="one thread only")
+@pytest.mark.parametrize("name", LOOPS[:4])
+@DTYPES
+def test_sum_does_not_depend_on_the_number_of_threads(name, dtype):
+    """Bit for bit: tasks are cut by length alone and added in order."""
+    query = QUERIES[name][0]
+    X, y = draw(name, 5 * kernels.TASK + 17, dtype, seed=5)
+    X *= 10.0 ** np.linspace(-3, 1, len(X), dtype=dtype)[:, None]  # so that the order of the additions shows
+    before = numba.get_num_threads()
+    try:
+        totals = []
+        for threads in (1, 2, numba.config.NUMBA_NUM_THREADS, 1):
+            numba.set_num_threads(threads)
+            totals += [query.sum(Chunk(X, y)).tobytes() for _ in range(3)]
+    finally:
+        numba.set_num_threads(before)
+    assert len(set(totals)) == 1
+    backwards = query.sum(Chunk(X[::-1].copy(), None if y is None else y[::-1].copy()))
+    assert backwards.tobytes() != totals[0]
+
+
+@pytest.mark.parametrize(("n", "tasks"), [(1, 1), (kernels.TASK, 1), (kernels.TASK + 1, 2), (3 * kernels.TASK - 1, 3)])
+def test_number_of_tasks(n, tasks):
+    assert kernels.n_tasks(n) == tasks
+
+
+@pytest.mark.parametrize("value", [0.1, 1.7, 1 / 3, 1e-50, 1e30, 123456789.0, 2.0, math.inf])
+def test_clip_levels_never_round_up(value):
+    """The largest float32 at most ``value``: a level that rounded up would exceed its bound."""
+    level = float_below(value, np.dtype(np.float32))
+    assert level.dtype == np.float32
+    assert float(level) <= value
+    if math.isfinite(value):
+        assert float(np.nextafter(level, np.float32(math.inf))) > value
+    assert float_below(value, np.dtype(np.float64)) == value
+
+
+LAYOUTS = {
+    "columns together": np.asfortranarray,
+    "every third row": lambda X: np.repeat(X, 3, axis=0)[::3],
+    "a slice of columns together": lambda X: np.asfortranarray(np.concatenate([X, X]))[: len(X)],
+    "a slice of columns": lambda X: np.concatenate([X, X], axis=1)[:, : X.shape[1]],
+    "backwards": lambda X: np.ascontiguousarray(X[::-1])[::-1],
+    "columns apart": lambda X: np.repeat(X, 2, axis=1)[:, ::2],
+    "rows backwards, columns together": lambda X: np.asfortranarray(X[::-1])[::-1],
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@DTYPES
+@pytest.mark.parametrize("name", QUERIES)
+def test_the_layout_in_memory_does_not_matter(name, dtype, layout):
+    """In float64 to 1e-12; float32 sums differ by roundings, of a sum of 3,000 terms below 3."""
+    X, y = draw(name, 3_000, dtype, seed=9)
+    other = LAYOUTS[layout](X)
+    np.testing.assert_array_equal(other, X)
+    assert not other.flags.c_contiguous
+    expected = QUERIES[name][0].sum(Chunk(X, y))
+    tolerance = 1e-12 if dtype == np.float64 else 1e-5
+    actual = QUERIES[name][0].sum(Chunk(other, y))
+    np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=3_000 * tolerance)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@DTYPES
+def test_anomalies_are_found_in_every_layout(dtype, bad, layout):
+    X = np.zeros((9_000, 5), dtype=dtype)
+    assert engine_of(X).anomalies(LAYOUTS[layout](X)) == (False, False)
+    X[8_765, 3] = bad
+    assert engine_of(X).anomalies(LAYOUTS[layout](X)) == (math.isnan(bad), math.isinf(bad))
+
+
+@DTYPES
+@pytest.mark.parametrize("name", ["gmm gradient", "mr gradient", "missing gradient"])
+def test_unclipped_columns(name, dtype):
+    model = {"gmm": GMM, "mr": MR, "missing": MISSING}[name.split()[0]]
+    X, y = draw(name, 500, dtype, seed=3)
+    query = model.gradient(BETA, Clip(math.inf, math.inf, math.inf))
+    by_columns, by_rows = query.sum(Chunk(np.asfortranarray(X), y)), query.sum(Chunk(X, y))
+    tolerance = 1e-12 if dtype == np.float64 else 1e-4
+    np.testing.assert_allclose(by_columns, by_rows, rtol=tolerance, atol=500 * tolerance)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@DTYPES
+@pytest.mark.parametrize("name", QUERIES)
+@np.errstate(over="ignore")
+def test_extreme_rows_stay_within_the_bound_in_every_layout(name, dtype, layout):
+    """Two rows at a time, since one row lies together either way; both extreme, and one beside an ordinary one."""
+    query, _, has_y = QUERIES[name]
+    extremes = [0.0, 1e-300, 1e300, -1e300, math.inf, -math.inf, math.nan]
+    for value in extremes:
+        for second in (value, 0.5):
+            X = np.array([[value, -value, 1.0, value, 0.0, value, value], [second] * 7]).astype(dtype)
+            for response in (1e300, -1e300, 0.0):
+                y = np.full(2, response) if has_y else None
+                total = query.sum(Chunk(LAYOUTS[layout](X), y))
+                assert np.isfinite(total).all()
+                assert np.max(np.abs(total)) <= 2 * query.bound.size_linf * (1 + 1e-6)
+
+
+def test_threads_may_sum_at_once_under_the_plainest_threading_layer():
+    """Without a lock this ends the process; in one of its own, because the layer is chosen once for a process."""
+    script = """
+import threading, numpy as np
+from dpem.paper.models import SymmetricMixture
+from dpem.sources import ArraySource
+source = ArraySource(np.ones((100_000, 8)))
+query = SymmetricMixture(1.0).on_support(np.ones(8), np.arange(8), 1.0)
+totals = []
+threads = [threading.Thread(target=lambda: totals.extend(source.total(query)[0] for _ in range(20))) for _ in range(4)]
+[thread.start() for thread in threads], [thread.join() for thread in threads]
+print(len(totals), len(set(totals)))
+"""
+    environment = os.environ | {"NUMBA_THREADING_LAYER": "workqueue"}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.split()) == (0, ["80", "1"]), done.stderr

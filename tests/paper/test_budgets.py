@@ -1,0 +1,236 @@
+"""Budgets shared by fits: every fit pays, before any question is put to the data, or does not happen."""
+
+import copy
+import math
+import pickle
+import threading
+
+import joblib
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, cross_val_score
+
+from dpem import Budget, BudgetExceeded
+from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
+from dpem.paper.published import printed_price
+from dpem.privacy import Price, largest_price
+from dpem.sources import ArraySource
+
+ALL = (DPSymmetricMixture, DPSymmetricRegression, DPMissingRegression)
+#: A fit that plans nothing.
+QUICK = {"epsilon": 0.5, "delta": 1e-5, "method": "paper", "sparsity": 2, "sigma": 1.0, "start": "equal"}
+#: A fit that does; the sizes are few, so that it does so seldom.
+TIGHT = {"epsilon": 0.5, "delta": 1e-5, "sigma": 0.5, "start": "equal"}
+
+
+def room_for(fits, settings=QUICK):
+    """A budget that holds just so many fits: their prices added in zCDP and converted at its δ, which is one fit's."""
+    epsilon, delta = settings["epsilon"], settings["delta"]
+    one = printed_price(epsilon, delta, 2) if settings is QUICK else largest_price(epsilon, delta, gaussian=True)
+    return Budget(Price(one.rho * fits).epsilon(delta) * (1 + 1e-6), delta)
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((300, 4))
+    return X, X[:, 0] + 0.5 * rng.standard_normal(300)
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """What was asked of the tables of fits, as a list of query labels."""
+    questions = []
+
+    class Watched(ArraySource):
+        def total(self, query):
+            questions.append(query.label)
+            return super().total(query)
+
+        def split(self, parts):
+            return [Watched(part._X, part._y) for part in super().split(parts)]
+
+    monkeypatch.setattr("dpem.estimators.rows.ArraySource", Watched)
+    return questions
+
+
+@pytest.mark.parametrize("settings", [QUICK, TIGHT], ids=["paper", "tight"])
+@pytest.mark.parametrize("estimator", ALL)
+def test_fits_share_a_budget(estimator, settings, data, asked):
+    budget = room_for(2, settings)
+    first, second, third = (estimator(**settings, budget=budget) for _ in range(3))
+    first.fit(*data)
+    assert budget.n_charges == 1
+    assert 0 < budget.spent_epsilon <= 0.5
+    first.fit(*data)  # a second fit of the same object is a second fit
+    assert budget.n_charges == 2
+    assert budget.spent_epsilon <= budget.epsilon < 1.0
+    before = len(asked)
+    assert before >= 2
+    with pytest.raises(BudgetExceeded, match="Nothing was computed"):
+        second.fit(*data)
+    assert len(asked) == before
+    assert budget.n_charges == 2
+    assert not hasattr(second, "coef_")
+    third.set_params(budget=None).fit(*data)
+    assert budget.n_charges == 2
+
+
+def test_a_dense_fit_may_take_a_whole_budget_and_then_nothing_follows(data, asked):
+    """Its exact curve covers (ε, δ) and its zCDP price does not: accepted alone, whatever comes next is refused."""
+    budget = Budget(TIGHT["epsilon"], TIGHT["delta"])
+    fit = DPSymmetricMixture(**TIGHT, budget=budget).fit(*data)
+    assert fit.plan_.price.gaussian
+    assert Price(fit.plan_.price.rho).delta(0.5) > 1e-5 >= fit.plan_.price.delta(0.5)
+    assert budget.spent_epsilon == 0.5
+    before = len(asked)
+    for epsilon in (0.5, 0.01):
+        with pytest.raises(BudgetExceeded, match="about epsilon=0 is left"):
+            DPSymmetricMixture(**{**QUICK, "epsilon": epsilon}, budget=budget).fit(*data)
+    assert len(asked) == before
+    assert budget.n_charges == 1
+
+
+def test_what_is_charged_is_what_is_guaranteed(data):
+    budget = Budget(epsilon=10.0, delta=1e-3)
+    fit = DPMissingRegression(**TIGHT, budget=budget).fit(*data)
+    (charge,) = budget._charges
+    epsilon, delta, price = charge.epsilon, charge.delta, charge.price
+    assert (epsilon, delta) == (fit.guarantee_.epsilon, fit.guarantee_.delta) == (0.5, 1e-5)
+    assert price == fit.plan_.price
+    assert price.delta(epsilon) <= delta
+
+
+@pytest.mark.parametrize("estimator", ALL)
+def test_different_estimators_share_a_budget(estimator, data):
+    budget = room_for(3)
+    for one in ALL:
+        one(**QUICK, budget=budget).fit(*data)
+    assert budget.n_charges == 3
+    with pytest.raises(BudgetExceeded):
+        estimator(**QUICK, budget=budget).fit(*data)
+
+
+@pytest.mark.parametrize("estimator", ALL)
+def test_the_debit_comes_before_the_data(estimator, data, monkeypatch):
+    budget = room_for(1)
+
+    class Broken(ArraySource):
+        def total(self, query):
+            assert budget.n_charges == 1  # paid already
+            raise OSError("the disk is gone")
+
+        def split(self, parts):
+            return [Broken(part._X, part._y) for part in super().split(parts)]
+
+    monkeypatch.setattr("dpem.estimators.rows.ArraySource", Broken)
+    with pytest.raises(OSError, match="the disk is gone"):
+        estimator(**QUICK, budget=budget).fit(*data)
+    assert budget.n_charges == 1  # and stays paid: a part of the data may have been seen
+
+
+@pytest.mark.parametrize("estimator", ALL)
+def test_the_reference_fit_has_no_place_in_a_budget(estimator, data, asked):
+    budget = Budget(epsilon=1e6, delta=0.5)
+    with pytest.raises(BudgetExceeded):
+        estimator(**{**QUICK, "epsilon": math.inf}, budget=budget).fit(*data)
+    assert asked == []
+    assert budget.n_charges == 0
+
+
+@pytest.mark.parametrize("settings", [QUICK, TIGHT], ids=["paper", "tight"])
+@pytest.mark.parametrize("estimator", ALL)
+def test_cross_validation_pays_for_each_fold(estimator, settings, data):
+    budget = room_for(3, settings)
+    scores = cross_val_score(estimator(**settings, budget=budget), *data, cv=3, error_score="raise")
+    assert budget.n_charges == 3
+    assert np.isfinite(scores).all()
+
+
+@pytest.mark.parametrize("estimator", ALL)
+def test_cross_validation_stops_when_the_budget_is_spent(estimator, data, asked):
+    budget = room_for(2)
+    with pytest.raises(BudgetExceeded):
+        cross_val_score(estimator(**QUICK, n_iter=1, budget=budget), *data, cv=3, error_score="raise")
+    assert budget.n_charges == 2
+    assert len(asked) == 2  # one question a fit, and none for the third
+
+
+@pytest.mark.parametrize("estimator", ALL)
+def test_grid_search_pays_for_each_fit_and_the_last(estimator, data):
+    budget = room_for(7)
+    search = GridSearchCV(estimator(**QUICK, budget=budget), {"step_size": [0.3, 0.6]}, cv=3, n_jobs=1)
+    search.fit(*data)
+    assert budget.n_charges == 2 * 3 + 1
+    assert search.best_estimator_.budget is budget
+    with pytest.raises(BudgetExceeded):
+        clone(search.best_estimator_).fit(*data)
+
+
+@pytest.mark.parametrize("fits", [0.5, 4, 6])
+def test_grid_search_raises_when_the_budget_is_spent(fits, data, asked):
+    budget = room_for(fits)
+    model = DPSymmetricMixture(**QUICK, n_iter=1, budget=budget)
+    search = GridSearchCV(model, {"step_size": [0.3, 0.6]}, cv=3, n_jobs=1, error_score="raise")
+    with pytest.raises(BudgetExceeded):
+        search.fit(data[0])
+    assert budget.n_charges == len(asked) == math.floor(fits)
+    assert not hasattr(getattr(search, "best_estimator_", model), "coef_")
+
+
+@pytest.mark.parametrize("estimator", ALL)
+def test_threads_count_right(estimator, data):
+    budget = room_for(8)
+    with joblib.parallel_config(backend="threading", n_jobs=2):
+        scores = cross_val_score(estimator(**QUICK, budget=budget), *data, cv=8, n_jobs=2, error_score="raise")
+    assert np.isfinite(scores).all()
+    assert budget.n_charges == 8
+    with pytest.raises(BudgetExceeded):
+        estimator(**QUICK, budget=budget).fit(*data)
+
+
+def test_threads_cannot_overdraw(data, asked):
+    budget = room_for(5)
+    outcomes = []
+    begin = threading.Barrier(12)
+
+    def fit():
+        begin.wait()
+        try:
+            DPMissingRegression(**QUICK, n_iter=1, budget=budget).fit(*data)
+            outcomes.append("fitted")
+        except BudgetExceeded:
+            outcomes.append("refused")
+
+    threads = [threading.Thread(target=fit) for _ in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(outcomes) == ["fitted"] * 5 + ["refused"] * 7
+    assert budget.n_charges == len(asked) == 5
+
+
+@pytest.mark.parametrize("estimator", ALL)
+def test_an_estimator_with_a_budget_stays_in_its_process(estimator, data):
+    model = estimator(**QUICK, budget=room_for(2))
+    for one in (model, clone(model).fit(*data)):
+        with pytest.raises(TypeError, match="ledger"):
+            pickle.dumps(one)
+        assert copy.deepcopy(one).budget is model.budget
+    assert pickle.loads(pickle.dumps(clone(model).set_params(budget=None))).budget is None
+
+
+def test_worker_processes_are_refused(data):
+    budget = room_for(3)
+    with (
+        joblib.parallel_config(backend="loky", n_jobs=2),
+        pytest.raises((TypeError, pickle.PicklingError)) as refusal,
+    ):
+        cross_val_score(DPMissingRegression(**QUICK, budget=budget), *data, cv=3, n_jobs=2)
+    said, error = "", refusal.value
+    while error is not None:
+        said, error = said + str(error), error.__cause__
+    assert "ledger" in said
+    assert budget.n_charges == 0

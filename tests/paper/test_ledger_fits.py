@@ -1,0 +1,140 @@
+"""Fits against a ledger: each pays before it asks, through clones, pickles and worker processes."""
+
+import pickle
+import warnings
+
+import joblib
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
+
+from dpem import BudgetExceeded, DPStandardScaler, Ledger, LedgerError
+from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
+from dpem.privacy import Curator, digest, largest_price
+
+#: A fit that plans nothing.
+QUICK = {"epsilon": 0.5, "delta": 1e-5, "method": "paper", "sparsity": 2, "sigma": 1.0, "start": "equal", "n_iter": 2}
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((300, 4))
+    return X, X[:, 0] + 0.5 * rng.standard_normal(300)
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    return Ledger(f"sqlite:///{tmp_path}/budget.db").open("patients", epsilon=20.0, delta=1e-3)
+
+
+@pytest.mark.parametrize("estimator", [DPSymmetricMixture, DPSymmetricRegression, DPMissingRegression])
+def test_a_fit_is_debited_and_answered(estimator, data, ledger):
+    model = estimator(**QUICK, budget=ledger).fit(*data)
+    (debit,) = ledger.history()
+    assert (debit.epsilon, debit.delta, debit.rho) == (0.5, 1e-5, model.plan_.price.rho)
+    assert debit.gaussian is model.plan_.price.gaussian
+    assert debit.purpose == f"{estimator.__name__}.fit, n=300, d=4"
+    assert debit.digest == digest(model.plan_.to_dict())
+    assert debit.outcome == "answered"
+
+
+def test_a_scaler_is_debited_and_answered(data, ledger):
+    DPStandardScaler(epsilon=0.5, delta=1e-5, bounds=(-5, 5), budget=ledger).fit(data[0])
+    (debit,) = ledger.history()
+    price = largest_price(0.5, 1e-5, gaussian=True)
+    assert (debit.epsilon, debit.delta, debit.rho, debit.gaussian) == (0.5, 1e-5, price.rho, True)
+    assert (debit.purpose, debit.outcome) == ("DPStandardScaler.fit, n=300, d=4", "answered")
+    assert len(debit.digest) == 16
+
+
+either = pytest.mark.parametrize(
+    "model",
+    [DPSymmetricMixture(**QUICK), DPStandardScaler(epsilon=0.5, delta=1e-5, bounds=(-5, 5))],
+    ids=["mixture", "scaler"],
+)
+
+
+@either
+def test_the_debit_is_in_the_ledger_before_the_first_question(model, data, ledger, monkeypatch):
+    class Refusing(Curator):
+        def __init__(self, *args, **kwargs):
+            assert [debit.outcome for debit in ledger.history()] == ["no answer"]
+            raise ZeroDivisionError
+
+    for module in ("base", "scaler"):
+        monkeypatch.setattr(f"dpem.estimators.{module}.Curator", Refusing)
+    with pytest.raises(ZeroDivisionError):
+        clone(model).set_params(budget=ledger).fit(data[0])
+    assert [debit.outcome for debit in ledger.history()] == ["failed"]  # and stays charged
+    assert ledger.state().n_charges == 1
+    assert ledger.state().spent_epsilon > 0
+
+
+@either
+def test_nothing_is_asked_if_the_ledger_refuses_or_fails(model, data, tmp_path, monkeypatch):
+    model = clone(model)
+
+    def asked(*_):
+        raise AssertionError("data were asked")
+
+    for module in ("base", "scaler"):
+        monkeypatch.setattr(f"dpem.estimators.{module}.Curator", asked)
+    small = Ledger(f"sqlite:///{tmp_path}/budget.db").open("patients", epsilon=0.4, delta=1e-6)
+    with pytest.raises(BudgetExceeded, match=r"dataset 'patients' with epsilon=0\.4, .* Nothing was computed"):
+        model.set_params(budget=small).fit(data[0])
+    assert small.history() == []
+    with pytest.raises(LedgerError, match="dataset 'others' is not open"):
+        model.set_params(budget=small.dataset("others")).fit(data[0])
+    with pytest.raises(LedgerError, match="no such file"):
+        model.set_params(budget=Ledger(f"sqlite:///{tmp_path}/other.db", "patients")).fit(data[0])
+    with pytest.raises(ValueError, match="bound to no dataset"):
+        model.set_params(budget=Ledger(f"sqlite:///{tmp_path}/budget.db")).fit(data[0])
+    assert not hasattr(model, "guarantee_")
+
+
+def test_a_refused_fit_is_not_debited(data, ledger):
+    with pytest.raises(ValueError, match="start"):
+        DPSymmetricMixture(**{**QUICK, "start": None}, budget=ledger).fit(data[0])
+    assert ledger.history() == []
+
+
+def test_clones_and_pickles_draw_on_the_same_ledger(data, ledger):
+    model = DPSymmetricMixture(**QUICK, budget=ledger)
+    assert clone(model).budget is ledger
+    clone(model).fit(data[0])
+    pickle.loads(pickle.dumps(model)).fit(data[0])
+    fitted = pickle.loads(pickle.dumps(model.fit(data[0])))
+    fitted.fit(data[0])
+    assert [debit.outcome for debit in ledger.history()] == ["answered"] * 4
+    assert "budget.db" in repr(model)
+
+
+def test_grid_search_in_worker_processes_pays_for_each_fold(data, ledger):
+    """2 settings × 3 folds in two processes, and the last fit in this one."""
+    model = DPSymmetricMixture(**QUICK, budget=ledger, random_state=0)
+    with joblib.parallel_config(backend="loky", n_jobs=2), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        search = GridSearchCV(model, {"step_size": [0.3, 0.6]}, cv=3, n_jobs=2, error_score="raise").fit(data[0])
+    debits = ledger.history()
+    assert [debit.outcome for debit in debits] == ["answered"] * 7
+    assert sorted(debit.purpose for debit in debits) == (
+        ["DPSymmetricMixture.fit, n=200, d=4"] * 6 + ["DPSymmetricMixture.fit, n=300, d=4"]
+    )
+    assert search.best_estimator_.budget is ledger
+
+
+def test_workers_cannot_overspend(data, tmp_path):
+    one = DPSymmetricMixture(**QUICK).fit(data[0]).plan_.price
+    room = type(one)(one.rho * 4).epsilon(1e-5) * (1 + 1e-6)
+    ledger = Ledger(f"sqlite:///{tmp_path}/budget.db").open("patients", epsilon=room, delta=1e-5)
+    model = DPSymmetricMixture(**QUICK, budget=ledger)
+    with joblib.parallel_config(backend="loky", n_jobs=2), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # scikit-learn warns of folds that failed
+        search = GridSearchCV(model, {"step_size": [0.3, 0.6]}, cv=3, n_jobs=2, refit=False).fit(data[0])
+    failed = sum(np.isnan(search.cv_results_[f"split{fold}_test_score"]).sum() for fold in range(3))
+    assert failed == 2
+    assert [debit.outcome for debit in ledger.history()] == ["answered"] * 4
+    with pytest.raises(BudgetExceeded):
+        model.fit(data[0])

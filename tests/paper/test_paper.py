@@ -1,0 +1,506 @@
+"""The paper's algorithms beside a plain rewriting of the pseudo-code, the errata that bite, and a fourth model."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from dpem.paper.models import LatentModel, MissingRegression, SymmetricMixture, SymmetricRegression
+from dpem.paper.models.base import Clip
+from dpem.paper.published import (
+    PaperEM,
+    high_dimensional_em,
+    low_dimensional_em,
+    printed_gaussian_scale,
+    printed_price,
+)
+from dpem.paper.reference import gradient_em, hard_threshold
+from dpem.paper.state import State
+from dpem.paper.tight import Refine, Select, tight_em
+from dpem.privacy import Account, BudgetExceeded, Curator, PrivateNoise, SeededNoise, total_price
+from dpem.privacy.mechanisms import printed_peeling_scale
+from dpem.query import Bound, Chunk, Query
+from dpem.sources import ArraySource
+
+SIGMA = 0.5
+MODELS = {
+    "symmetric-mixture": SymmetricMixture(SIGMA),
+    "symmetric-regression": SymmetricRegression(SIGMA),
+    "missing-regression": MissingRegression(SIGMA),
+}
+#: The λ of the pseudo-code without η·N₀/n: Algorithms 3, 6 and 7.
+PRINTED = {
+    "symmetric-mixture": lambda T: 2 * T,
+    "symmetric-regression": lambda T: 4 * T**2,
+    "missing-regression": lambda T: 6 * T**2,
+}
+every_model = pytest.mark.parametrize("name", MODELS)
+
+
+class Watched(ArraySource):
+    """Counts how often it is asked."""
+
+    def __init__(self, X, y=None, asked=None):
+        super().__init__(X, y)
+        self.asked = [] if asked is None else asked
+
+    def total(self, query):
+        self.asked.append(query.label)
+        return super().total(query)
+
+    def split(self, parts):
+        return [Watched(p._X, p._y, self.asked) for p in super().split(parts)]
+
+
+class Recorded:
+    """A model that remembers at which β it was asked; everything else is the model's own."""
+
+    def __init__(self, model):
+        self._model, self.betas = model, []
+
+    def __getattr__(self, name):
+        return getattr(self._model, name)
+
+    def truncated(self, beta, T):
+        self.betas.append(beta.copy())
+        return self._model.truncated(beta, T)
+
+
+def sparse(d: int, s: int, length: float = 1.0) -> np.ndarray:
+    beta = np.zeros(d)
+    beta[:s] = length / math.sqrt(s)
+    return beta
+
+
+def data(name: str, beta: np.ndarray, n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray | None]:
+    rng = np.random.default_rng(seed)
+    if name == "symmetric-mixture":
+        return MODELS[name].sample(beta, n, rng)[0], None
+    X = rng.standard_normal((n, len(beta)))
+    if name == "symmetric-regression":
+        return X, MODELS[name].sample(beta, X, rng)[0]
+    y = X @ beta + SIGMA * rng.standard_normal(n)
+    X[rng.random(X.shape) < 0.15] = np.nan
+    return X, y
+
+
+def curator(source, *, epsilon, delta, gaussian=False, seed=1, noise=None) -> Curator:
+    return Curator(source, Account(epsilon, delta, gaussian=gaussian), noise or SeededNoise(seed))
+
+
+# ------------------------------------------------------------------------------- the pseudo-code, written out once more
+
+
+def truncated_gradient(name: str, beta: np.ndarray, X: np.ndarray, y: np.ndarray | None, T: float) -> np.ndarray:
+    """f_T(∇Q(β; β)) of a batch, from the paper's formulas with E1 and E2 corrected."""
+
+    def clip(v):
+        return np.clip(v, -T, T)
+
+    if name == "symmetric-mixture":
+        w = 1 / (1 + np.exp(-2 * (X @ beta) / SIGMA**2))
+        return ((2 * w - 1)[:, None] * clip(X)).mean(axis=0) - beta
+    if name == "symmetric-regression":
+        w = 1 / (1 + np.exp(-2 * y * (X @ beta) / SIGMA**2))
+        return (((2 * w - 1) * clip(y) - clip(X @ beta))[:, None] * clip(X)).mean(axis=0)
+    total = np.zeros_like(beta)
+    for x, response in zip(X, y, strict=True):
+        z = ~np.isnan(x)
+        x = np.where(z, x, 0.0)
+        hidden = np.where(z, 0.0, beta)
+        m = x + (response - beta @ x) / (SIGMA**2 + hidden @ hidden) * hidden
+        hidden_m = np.where(z, 0.0, m)
+        total += clip(response) * clip(m) - (hidden + clip(m) * clip(m @ beta) - clip(hidden_m) * clip(hidden_m @ beta))
+    return total / len(X)
+
+
+def noisy_ht(v, s, lam, epsilon, delta, rng):
+    """Algorithm 1."""
+    scale = lam * 2 * math.sqrt(3 * s * math.log(1 / delta)) / epsilon
+    S: list[int] = []
+    for _ in range(s):
+        w = rng.laplace(scale=scale, size=len(v))
+        left = [j for j in range(len(v)) if j not in S]
+        S.append(max(left, key=lambda j: abs(v[j]) + w[j]))
+    out = np.zeros(len(v))
+    out[S] = v[S] + rng.laplace(scale=scale, size=s)
+    return out
+
+
+@every_model
+def test_high_dimensional_em_follows_the_pseudo_code(name):
+    n, d, s, n_iter, step, T, epsilon, delta = 1200, 12, 3, 4, 0.4, 1.5, 0.9, 1e-4
+    X, y = data(name, sparse(d, s), n)
+    start = sparse(d, s, 0.7)
+    beta = start
+    rng = np.random.default_rng(1)
+    for t in range(n_iter):
+        batch = X[t::n_iter], None if y is None else y[t::n_iter]
+        half = beta + step * truncated_gradient(name, beta, *batch, T)
+        beta = noisy_ht(half, s, step * PRINTED[name](T) * n_iter / n, epsilon, delta, rng)
+
+    c = curator(ArraySource(X, y), epsilon=epsilon, delta=delta)
+    found = high_dimensional_em(
+        c, MODELS[name], start, epsilon=epsilon, delta=delta, s=s, n_iter=n_iter, step=step, T=T
+    )
+    np.testing.assert_allclose(found, beta, rtol=1e-7, atol=1e-9)
+    assert np.count_nonzero(found) == s
+
+
+@every_model
+def test_low_dimensional_em_follows_the_pseudo_code(name):
+    n, d, n_iter, step, T, epsilon, delta = 1200, 5, 3, 0.4, 1.5, 0.8, 1e-4
+    truth = np.full(d, 0.4)
+    X, y = data(name, truth, n)
+    beta = start = 0.8 * truth
+    rng = np.random.default_rng(1)
+    for t in range(n_iter):
+        batch = X[t::n_iter], None if y is None else y[t::n_iter]
+        # N(0, 2η²d·λ²·N₀²·log(1.25/δ)/(n²ε²))
+        variance = 2 * step**2 * d * PRINTED[name](T) ** 2 * n_iter**2 * math.log(1.25 / delta) / (n * epsilon) ** 2
+        noise = math.sqrt(variance) * rng.standard_normal(d)
+        beta = beta + step * truncated_gradient(name, beta, *batch, T) + noise
+
+    c = curator(ArraySource(X, y), epsilon=epsilon, delta=delta, gaussian=True)
+    found = low_dimensional_em(c, MODELS[name], start, epsilon=epsilon, delta=delta, n_iter=n_iter, step=step, T=T)
+    np.testing.assert_allclose(found, beta, rtol=1e-7, atol=1e-9)
+
+
+@every_model
+@pytest.mark.parametrize("noise", [None, PrivateNoise()], ids=["seeded", "private"])
+def test_high_dimensional_releases(name, noise):
+    n, d, s, n_iter, step, T, epsilon, delta = 1003, 10, 3, 5, 0.5, 2.0, 0.7, 1e-5
+    X, y = data(name, sparse(d, s), n)
+    source = Watched(X, y)
+    c = curator(source, epsilon=epsilon, delta=delta, noise=noise)
+    model = Recorded(MODELS[name])
+    found = high_dimensional_em(
+        c, model, sparse(d, s, 0.5), epsilon=epsilon, delta=delta, s=s, n_iter=n_iter, step=step, T=T
+    )
+    assert np.count_nonzero(found) == s
+    releases = c.account.releases
+    assert len(releases) == len(model.betas) == len(source.asked) == n_iter
+    assert [r.batch for r in releases] == list(range(n_iter))
+    assert [r.n_rows for r in releases] == [201, 201, 201, 200, 200]
+    assert all(np.count_nonzero(beta) == s for beta in model.betas)
+
+    batches = curator(ArraySource(X, y), epsilon=1, delta=0.1).split(n_iter)
+    for release, beta, batch in zip(releases, model.betas, batches, strict=True):
+        printed = step * PRINTED[name](T) / release.n_rows
+        true = step * batch.sensitivity(MODELS[name].truncated(beta, T), "linf")
+        assert true <= release.sensitivity <= true * (1 + 1e-9)  # rounding of offset + step·mean is added
+        assert release.scale == printed_peeling_scale(s, max(printed, true), epsilon, delta)
+        assert release.scale == pytest.approx(2 * printed * math.sqrt(3 * s * math.log(1 / delta)) / epsilon, rel=1e-9)
+    price = total_price(releases)
+    assert price.rho == max(r.price.rho for r in releases)
+    assert price.rho <= printed_price(epsilon, delta, s).rho * (1 + 1e-9)
+    assert price.delta(epsilon) <= delta
+
+
+@every_model
+@pytest.mark.parametrize("noise", [None, PrivateNoise()], ids=["seeded", "private"])
+def test_low_dimensional_releases(name, noise):
+    n, d, n_iter, step, T, epsilon, delta = 1000, 6, 4, 0.5, 2.0, 0.9, 1e-5
+    X, y = data(name, np.full(d, 0.4), n)
+    source = Watched(X, y)
+    c = curator(source, epsilon=epsilon, delta=delta, gaussian=True, noise=noise)
+    low_dimensional_em(c, MODELS[name], np.full(d, 0.3), epsilon=epsilon, delta=delta, n_iter=n_iter, step=step, T=T)
+    releases = c.account.releases
+    assert len(releases) == len(source.asked) == n_iter
+    for release in releases:
+        printed = math.sqrt(d) * PRINTED[name](T) / release.n_rows
+        assert release.mechanism == "Gaussian"
+        assert release.scale == pytest.approx(printed_gaussian_scale(printed, epsilon, delta), rel=1e-9)
+    price = total_price(releases)
+    assert price.gaussian
+    assert price.rho <= printed_price(epsilon, delta, None).rho * (1 + 1e-9)
+    assert price.delta(epsilon) <= delta
+
+
+@pytest.mark.parametrize("s", [None, 3])
+def test_paper_em_as_a_step_is_the_function(s):
+    name, d, settings = "symmetric-mixture", 10, dict(epsilon=0.9, delta=1e-4, n_iter=3, step=0.5, T=2.0)
+    X, y = data(name, sparse(d, 3), 900)
+    start = sparse(d, 3, 0.7)
+    sparse_too = {} if s is None else {"s": s}
+    run = low_dimensional_em if s is None else high_dimensional_em
+    opened = dict(epsilon=0.9, delta=1e-4, gaussian=s is None)
+    beta = run(curator(ArraySource(X, y), **opened), MODELS[name], start, **sparse_too, **settings)
+    step = PaperEM(s=s, **settings)
+    c = curator(ArraySource(X, y), **opened)
+    state = tight_em(c, MODELS[name], [step], start)
+    np.testing.assert_array_equal(state.beta, beta)
+    np.testing.assert_array_equal(state.support, np.arange(d) if s is None else np.flatnonzero(beta))
+    assert total_price(c.account.releases).rho == pytest.approx(step.rho, rel=1e-9)  # 2T is exact for this model
+
+
+# --------------------------------------------------------------------------------------------------------------- errata
+
+
+@pytest.mark.parametrize("delta", [1e-3, 1e-4, 1e-6])
+def test_e6_where_the_printed_peeling_noise_is_honest(delta):
+    """Honest up to 0.418·log(1/δ) by the textbook conversion, and by the optimal one nowhere beyond 1.1·log(1/δ)."""
+    log = math.log(1 / delta)
+    for epsilon in np.linspace(0.01, 0.418, 6) * log:
+        price = printed_price(epsilon, delta, s=10)
+        assert price.rho + 2 * math.sqrt(price.rho * log) <= epsilon
+        assert price.delta(epsilon) <= delta
+    for epsilon in np.array([1.1, 2.0, 4.0]) * log:
+        assert printed_price(epsilon, delta, s=10).delta(epsilon) > delta
+    assert printed_price(1.0, delta, s=1).rho == pytest.approx(printed_price(1.0, delta, s=50).rho)
+
+
+def test_e6_the_curator_refuses_before_the_source_is_asked():
+    name, d, s, delta = "symmetric-mixture", 10, 2, 1e-4
+    X, y = data(name, sparse(d, s), 400)
+    source = Watched(X, y)
+    c = curator(source, epsilon=12.0, delta=delta)
+    settings = dict(delta=delta, s=s, n_iter=2, step=0.5, T=2.0)
+    with pytest.raises(BudgetExceeded, match="not asked"):
+        high_dimensional_em(c, MODELS[name], sparse(d, s), epsilon=12.0, **settings)
+    assert source.asked == []
+    assert c.account.releases == []
+    honest = curator(source, epsilon=2.0, delta=delta)
+    high_dimensional_em(honest, MODELS[name], sparse(d, s), epsilon=2.0, **settings)
+    assert len(source.asked) == 2
+
+
+@pytest.mark.parametrize("delta", [1e-3, 1e-5])
+def test_e5_where_the_printed_gaussian_noise_is_honest(delta):
+    for epsilon in (0.01, 0.5, 1.0):  # the theorem's range
+        assert printed_price(epsilon, delta, None).delta(epsilon) <= delta
+    assert printed_price(1.2 * math.log(1 / delta), delta, None).delta(1.2 * math.log(1 / delta)) > delta
+
+
+def test_e5_the_curator_refuses_before_the_source_is_asked():
+    name, d, delta, epsilon = "symmetric-mixture", 4, 1e-5, 15.0
+    X, y = data(name, np.full(d, 0.5), 400)
+    source = Watched(X, y)
+    c = curator(source, epsilon=epsilon, delta=delta, gaussian=True)
+    settings = dict(delta=delta, n_iter=2, step=0.5, T=2.0)
+    with pytest.raises(BudgetExceeded, match="not asked"):
+        low_dimensional_em(c, MODELS[name], np.full(d, 0.4), epsilon=epsilon, **settings)
+    assert source.asked == []
+    assert c.account.releases == []
+    honest = curator(source, epsilon=1.0, delta=delta, gaussian=True)
+    low_dimensional_em(honest, MODELS[name], np.full(d, 0.4), epsilon=1.0, **settings)
+    assert len(source.asked) == 2
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_e4_a_large_coefficient_and_a_small_clip_get_more_noise_than_printed(dense):
+    """|β_j| > 4T²: the printed 6T² is too small, and the noise is scaled up to the true change 2T² + |β_j|."""
+    name, n, d, s, T, epsilon, delta = "missing-regression", 600, 6, 2, 0.3, 0.8, 1e-4
+    start = sparse(d, s, 2.0 * math.sqrt(s))  # ‖β‖∞ = 2
+    X, y = data(name, start, n)
+    c = curator(ArraySource(X, y), epsilon=epsilon, delta=delta, gaussian=dense)
+    settings = dict(epsilon=epsilon, delta=delta, n_iter=1, step=0.5, T=T)
+    printed = PRINTED[name](T) / n
+    if dense:
+        low_dimensional_em(c, MODELS[name], start, **settings)
+        (release,) = c.account.releases
+        width = np.full(d, 4 * T**2)
+        width[:s] = 2 * T**2 + 2.0
+        true = np.linalg.norm(width) / n
+        assert release.scale == pytest.approx(
+            printed_gaussian_scale(max(true, math.sqrt(d) * printed), epsilon, delta), rel=1e-9
+        )
+        assert release.scale > 2 * printed_gaussian_scale(math.sqrt(d) * printed, epsilon, delta)
+    else:
+        high_dimensional_em(c, MODELS[name], start, s=s, **settings)
+        (release,) = c.account.releases
+        true = 0.5 * (2 * T**2 + 2.0) / n
+        assert release.scale == pytest.approx(printed_peeling_scale(s, true, epsilon, delta), rel=1e-9)
+        assert release.scale > 4 * printed_peeling_scale(s, 0.5 * printed, epsilon, delta)
+    assert total_price(c.account.releases).delta(epsilon) <= delta
+
+
+# ------------------------------------------------------------------------------------------------------- a fourth model
+
+
+@dataclass(frozen=True)
+class HalfShifted:
+    """y = z·β + e with z ∈ {0, 1} equally likely, e ~ N(0, σ²I): rows either have the signal or are noise."""
+
+    sigma: float
+    name: str = "half-shifted"
+
+    def truncated(self, beta: np.ndarray, T: float) -> "HalfShiftedGradient":
+        return HalfShiftedGradient(beta, self.sigma, T)
+
+    def printed_sensitivity(self, T: float) -> float:
+        return 2 * T
+
+    def shift(self, beta: np.ndarray) -> np.ndarray:
+        return np.zeros_like(beta)
+
+
+@dataclass(frozen=True)
+class HalfShiftedGradient:
+    """Σ P(z_i = 1 | y_i)·Π_T(y_i − β): a contribution lies in the cube [−T, T]^d."""
+
+    beta: np.ndarray
+    sigma: float
+    T: float
+    label: str = "half-shifted gradient"
+    blocked: bool = False
+
+    @property
+    def bound(self) -> Bound:
+        return Bound.symmetric(linf=self.T, l2=math.sqrt(len(self.beta)) * self.T)
+
+    def sum(self, chunk: Chunk) -> np.ndarray:
+        w = 1 / (1 + np.exp(-(chunk.X @ self.beta - self.beta @ self.beta / 2) / self.sigma**2))
+        return np.asarray(w @ np.clip(chunk.X - self.beta, -self.T, self.T), dtype=float)
+
+
+@pytest.fixture(scope="module")
+def half_shifted():
+    rng = np.random.default_rng(5)
+    n, d, s = 120_000, 15, 3
+    truth = sparse(d, s, 1.5)
+    X = rng.integers(0, 2, size=n)[:, None] * truth + SIGMA * rng.standard_normal((n, d))
+    return truth, X
+
+
+def test_the_fourth_model_follows_the_contracts():
+    model = HalfShifted(SIGMA)
+    assert isinstance(model, LatentModel)
+    assert isinstance(model.truncated(np.zeros(3), 1.0), Query)
+
+
+@pytest.mark.parametrize("noise", ["seeded", "private"])
+def test_the_fourth_model_runs_unmodified_in_high_dimension(half_shifted, noise):
+    """The last step's Laplace noise has b ≈ 0.006: 0.12 in one of three values has probability 3·e⁻²⁰ < 1e-8; what the
+    earlier steps' noise leaves behind and the statistical error (σ√(2/n) ≈ 0.002) fit into the rest of 0.15.
+    """
+    truth, X = half_shifted
+    c = curator(ArraySource(X), epsilon=1.0, delta=1e-5, noise=PrivateNoise() if noise == "private" else None)
+    found = high_dimensional_em(
+        c, HalfShifted(SIGMA), 0.6 * truth, epsilon=1.0, delta=1e-5, s=3, n_iter=6, step=1.5, T=2.0
+    )
+    assert c.account.releases[-1].scale < 0.0063
+    assert np.flatnonzero(found).tolist() == [0, 1, 2]
+    assert np.abs(found - truth).max() < 0.15
+
+
+@pytest.mark.parametrize("noise", ["seeded", "private"])
+def test_the_fourth_model_runs_unmodified_in_low_dimension(half_shifted, noise):
+    """Noise of sd below 0.01 per coordinate and step: 0.1 is about 10 standard deviations, probability below 1e-14."""
+    truth, X = half_shifted
+    c = curator(ArraySource(X), epsilon=1.0, delta=1e-5, noise=PrivateNoise() if noise == "private" else None)
+    found = low_dimensional_em(c, HalfShifted(SIGMA), 0.6 * truth, epsilon=1.0, delta=1e-5, n_iter=6, step=1.5, T=2.0)
+    assert 1.5 * c.account.releases[-1].scale < 0.01
+    assert np.abs(found - truth).max() < 0.1
+
+
+# ----------------------------------------------------------------------------------- the reference and the tight method
+
+
+@every_model
+@pytest.mark.parametrize("s", [None, 3])
+def test_gradient_em_without_privacy_finds_the_truth(name, s):
+    n, d = 20_000, 8 if s is None else 40
+    truth = sparse(d, 3)
+    X, y = data(name, truth, n)
+    c = curator(ArraySource(X, y), epsilon=math.inf, delta=0.0)
+    step = 0.5 if name != "missing-regression" else 0.3
+    found = gradient_em(c, MODELS[name], 0.6 * truth, s=s, n_iter=30, step=step)
+    assert np.linalg.norm(found - truth) < 0.05  # about five times the statistical error σ√(s/n) ≈ 0.01
+    assert np.linalg.norm(0.6 * truth - truth) > 0.3
+    if s is not None:
+        assert np.flatnonzero(found).tolist() == [0, 1, 2]
+    assert all(math.isinf(r.price.rho) for r in c.account.releases)
+
+
+def test_gradient_em_is_refused_by_a_finite_account():
+    X, y = data("symmetric-mixture", sparse(6, 2), 100)
+    source = Watched(X, y)
+    with pytest.raises(BudgetExceeded):
+        gradient_em(
+            curator(source, epsilon=5.0, delta=1e-5), MODELS["symmetric-mixture"], sparse(6, 2), s=2, n_iter=3, step=0.5
+        )
+    assert source.asked == []
+
+
+@every_model
+@pytest.mark.parametrize("s", [None, 3])
+def test_tight_em_with_next_to_no_noise_is_gradient_em(name, s):
+    n, d, step, n_iter, rho = 5_000, 12, 0.3, 5, 1e9
+    truth = sparse(d, 3)
+    X, y = data(name, truth, n)
+    start = 0.6 * truth
+    reference = gradient_em(
+        curator(ArraySource(X, y), epsilon=math.inf, delta=0.0), MODELS[name], start, s=s, n_iter=n_iter, step=step
+    )
+    one = [Refine(radius=1e3, step=step, rho=rho)]
+    if s is not None:
+        one.insert(0, Select(s, Clip(entry=1e2, residual=1e2, bracket=1e3), step, rho))
+    steps = one * n_iter
+    c = curator(ArraySource(X, y), epsilon=math.inf, delta=0.0)
+    state = tight_em(c, MODELS[name], steps, start)
+    np.testing.assert_allclose(state.beta, reference, atol=1e-3)
+    assert np.linalg.norm(reference - start) > 0.1  # something happened
+    assert [r.price.rho for r in c.account.releases] == [step.rho for step in steps]
+    assert len(state.support) == (d if s is None else s)
+
+
+def test_hard_threshold_keeps_the_largest():
+    np.testing.assert_array_equal(hard_threshold(np.array([0.1, -5.0, 3.0, 0.0]), 1), [0, -5, 0, 0])
+    v = np.array([1.0, 2.0])
+    np.testing.assert_array_equal(hard_threshold(v, None), v)
+
+
+@every_model
+def test_seeded_runs_repeat_bit_for_bit(name):
+    n, d, s, delta = 10_000, 20, 3, 1e-5
+    truth = sparse(d, s)
+    X, y = data(name, truth, n)
+    X = X.astype(np.float32)
+    y = None if y is None else y.astype(np.float32)
+
+    def run(seed):
+        source = ArraySource(X, y)
+        settings = dict(epsilon=1.0, delta=delta, n_iter=3, step=0.5, T=2.0)
+        c = [curator(source, epsilon=e, delta=delta, seed=seed) for e in (1.0, 1.0, math.inf, math.inf)]
+        steps = (Select(s, Clip(3.0, 3.0, 3.0), 0.5, 0.1), Refine(3.0, 0.5, 0.1))
+        return (
+            high_dimensional_em(c[0], MODELS[name], 0.7 * truth, s=s, **settings),
+            low_dimensional_em(c[1], MODELS[name], 0.7 * truth, **settings),
+            tight_em(c[2], MODELS[name], steps, 0.7 * truth).beta,
+            gradient_em(c[3], MODELS[name], 0.7 * truth, s=s, n_iter=2, step=0.5),
+        )
+
+    first, again, other = run(1), run(1), run(2)
+    for a, b in zip(first, again, strict=True):
+        assert a.tobytes() == b.tobytes()
+    for a, b in zip(first[:3], other[:3], strict=True):  # the fourth has no noise
+        assert a.tobytes() != b.tobytes()
+    assert first[3].tobytes() == other[3].tobytes()
+
+
+# ---------------------------------------------------------------------------------------------- several rows per person
+
+
+class Generous(SymmetricMixture):
+    """A model whose printed sensitivity is larger than the true one."""
+
+    def printed_sensitivity(self, T: float) -> float:
+        return 50 * T
+
+
+@pytest.mark.parametrize("model", [SymmetricMixture(SIGMA), Generous(SIGMA)], ids=["true", "printed"])
+@pytest.mark.parametrize("s", [2, None])
+def test_the_printed_noise_is_multiplied_and_stays_within_the_account(model, s):
+    """Whichever of the two sensitivities counts: m times the noise at the same price, honoured and not refused."""
+    X, _ = data("symmetric-mixture", sparse(5, 2), 400)
+    scales, prices = [], []
+    for m in (1, 6):
+        account = Account(0.5, 1e-4, gaussian=s is None, rho=printed_price(0.5, 1e-4, s).rho)
+        batches = Curator(ArraySource(X), account, SeededNoise(0), rows_per_person=m)
+        PaperEM(0.5, 1e-4, s, n_iter=4, step=0.5, T=1.0)(batches, model, State(sparse(5, 2), np.arange(5)))
+        scales.append([release.scale for release in account.releases])
+        prices.append([release.price.rho for release in account.releases])
+    np.testing.assert_allclose(scales[1], 6 * np.array(scales[0]), rtol=1e-12)
+    np.testing.assert_allclose(prices[1], prices[0], rtol=1e-9)  # the offset, and with it its rounding, is noisy

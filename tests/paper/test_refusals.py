@@ -1,0 +1,377 @@
+"""What is refused, and how: one sentence, no entry of the data in it, no budget charged, no question asked."""
+
+import math
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import sparse
+
+from dpem import Budget
+from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
+from dpem.sources import ArraySource
+
+ALL = (DPSymmetricMixture, DPSymmetricRegression, DPMissingRegression)
+MIXTURES = (DPSymmetricMixture, DPSymmetricRegression)
+REGRESSIONS = (DPSymmetricRegression, DPMissingRegression)
+N, D = 60, 4
+#: Valid, and nothing to plan: whatever is refused is refused for what the test changes.
+VALID = {"epsilon": 0.5, "delta": 1e-5, "method": "paper", "sparsity": 2, "sigma": 1.0, "start": "equal"}
+
+
+class Untouchable(ArraySource):
+    """The table of a refused fit. The planner's invented tables are other objects."""
+
+    def total(self, query):
+        pytest.fail("the data were asked")
+
+    def split(self, parts):
+        return [Untouchable(part._X, part._y) for part in super().split(parts)]
+
+
+@pytest.fixture(autouse=True)
+def _data_may_not_be_asked(monkeypatch):
+    monkeypatch.setattr("dpem.estimators.rows.ArraySource", Untouchable)
+
+
+@pytest.fixture
+def X():
+    return np.random.default_rng(0).standard_normal((N, D))
+
+
+@pytest.fixture
+def y():
+    return np.random.default_rng(1).standard_normal(N)
+
+
+def refused(estimator, X, y, *, kind=ValueError, ours=True, valid=VALID, **changes):
+    """The message of the refusal, after checking what holds for every one."""
+    budget = changes.pop("budget", Budget(epsilon=100.0, delta=0.5))
+    model = estimator(**{**valid, "budget": budget, **changes})
+    with pytest.raises(kind) as refusal:
+        model.fit(X, y)
+    assert type(refusal.value) in (ValueError, TypeError)  # not a BudgetExceeded, not an accident in a library
+    message = str(refusal.value)
+    if ours:
+        assert "\n" not in message
+        assert message.endswith(".")
+        assert ". " not in message
+    if isinstance(budget, Budget):
+        assert budget.n_charges == 0
+    assert not hasattr(model, "coef_")
+    return message
+
+
+@pytest.mark.parametrize("estimator", ALL)
+def test_the_valid_fit_is_not_refused(estimator, X, y):
+    """The other tests mean something: without their change the data are asked and the budget is charged."""
+    budget = Budget(epsilon=100.0, delta=0.5)
+    with pytest.raises(pytest.fail.Exception, match="the data were asked"):
+        estimator(**VALID, budget=budget).fit(X, y)
+    assert budget.n_charges == 1
+
+
+@pytest.mark.parametrize("estimator", ALL)
+class TestArguments:
+    @pytest.mark.parametrize("missing", [("epsilon",), ("delta",), ("epsilon", "delta")])
+    def test_privacy_must_be_stated(self, estimator, missing, X, y):
+        message = refused(estimator, X, y, **dict.fromkeys(missing))
+        assert message == "epsilon and delta must both be given: a privacy guarantee has no default."
+        rest = {name: value for name, value in VALID.items() if name not in missing}
+        assert refused(estimator, X, y, valid=rest) == message
+
+    @pytest.mark.parametrize("epsilon", [0, 0.0, -1.0, -math.inf, math.nan, "1", True, [1.0], 1j])
+    def test_epsilon(self, estimator, epsilon, X, y):
+        assert "epsilon must be a positive number" in refused(estimator, X, y, epsilon=epsilon)
+
+    @pytest.mark.parametrize("delta", [0, 0.0, 1, 1.0, 2, -0.1, math.nan, math.inf, "1e-5", True])
+    def test_delta(self, estimator, delta, X, y):
+        assert "delta must lie strictly between 0 and 1" in refused(estimator, X, y, delta=delta)
+
+    @pytest.mark.parametrize("sparsity", [0, -1, 1.5, 2.0, math.nan, True, False, "2", D + 1])
+    def test_sparsity(self, estimator, sparsity, X, y):
+        assert "sparsity must be" in refused(estimator, X, y, sparsity=sparsity)
+
+    @pytest.mark.parametrize("name", ["sigma", "signal"])
+    @pytest.mark.parametrize("value", [0, 0.0, -1.0, math.nan, math.inf, "1", True])
+    def test_sigma_and_signal(self, estimator, name, value, X, y):
+        assert f"{name} must be a positive finite number" in refused(estimator, X, y, **{name: value})
+
+    def test_what_cannot_be_estimated(self, estimator, X, y):
+        assert "signal must be a positive finite number" in refused(estimator, X, y, signal=None)
+        assert "method='paper' needs sigma=" in refused(estimator, X, y, sigma=None)
+
+    @pytest.mark.parametrize("name", ["step_size", "clip"])
+    @pytest.mark.parametrize("value", [0, -1.0, math.nan, math.inf, "1", True])
+    def test_step_and_clip(self, estimator, name, value, X, y):
+        assert f"{name} must be a positive finite number" in refused(estimator, X, y, **{name: value})
+
+    @pytest.mark.parametrize("n_iter", [0, -3, 2.0, True, "3"])
+    def test_n_iter(self, estimator, n_iter, X, y):
+        assert "n_iter must be a positive whole number" in refused(estimator, X, y, n_iter=n_iter)
+
+    @pytest.mark.parametrize("method", ["Tight", "", None, 3, ["tight"]])
+    def test_method(self, estimator, method, X, y):
+        assert "method must be one of 'tight', 'paper'" in refused(estimator, X, y, method=method)
+
+    @pytest.mark.parametrize("budget", [1.0, (1.0, 1e-5), "1", Budget])
+    def test_budget(self, estimator, budget, X, y):
+        assert "budget must be a dpem.Budget, a dpem.Ledger or None" in refused(estimator, X, y, budget=budget)
+
+    @pytest.mark.parametrize("method", ["tight", "paper"])
+    def test_arguments_are_refused_before_anything_is_planned(self, estimator, method, X, y, monkeypatch):
+        for name in ("plan", "paper_plan", "reference_plan"):
+            monkeypatch.setattr(f"dpem.paper.estimators.base.{name}", lambda *_, **__: pytest.fail("a fit was planned"))
+        for change in (
+            {"epsilon": -1},
+            {"sparsity": D + 1},
+            {"sigma": 0},
+            {"signal": -1},
+            {"n_iter": 0},
+            {"step_size": 0},
+            {"clip": 0},
+            {"start": np.ones(D + 1)},
+        ):
+            refused(estimator, X, y, **{**change, "method": method})
+        refused(estimator, X + math.inf, y, method=method)
+
+
+@pytest.mark.parametrize("estimator", ALL)
+class TestStart:
+    @pytest.mark.parametrize("length", [0, 1, D - 1, D + 1, N])
+    def test_of_the_wrong_length(self, estimator, length, X, y):
+        message = refused(estimator, X, y, start=np.ones(length))
+        assert f"start must be a vector of length {D}" in message
+
+    def test_of_the_wrong_shape(self, estimator, X, y):
+        for start in (np.ones((1, D)), np.ones((D, 1)), 1.0):
+            assert f"start must be a vector of length {D}" in refused(estimator, X, y, start=start)
+
+    @pytest.mark.parametrize("bad", [math.inf, -math.inf, math.nan])
+    def test_not_finite(self, estimator, bad, X, y):
+        assert "start must hold finite numbers only" in refused(estimator, X, y, start=[1.0, bad, 0.0, 0.0])
+
+    def test_text(self, estimator, X, y):
+        assert "start must be one of 'equal'" in refused(estimator, X, y, start="zero")
+        for start in (["a", "b", "c", "d"], [None, {}, 1, 2], [[1.0], [2.0, 3.0]]):
+            assert "start must be a vector of numbers" in refused(estimator, X, y, start=start)
+
+
+@pytest.mark.parametrize("method", ["tight", "paper"])
+@pytest.mark.parametrize("estimator", MIXTURES)
+def test_a_mixture_cannot_start_at_zero(estimator, method, X, y):
+    assert "start must not be zero" in refused(estimator, X, y, start=np.zeros(D), method=method)
+
+
+def test_the_regression_with_missing_entries_can(X, y):
+    with pytest.raises(pytest.fail.Exception, match="the data were asked"):
+        DPMissingRegression(**{**VALID, "start": np.zeros(D)}).fit(X, y)
+
+
+@pytest.mark.parametrize("estimator", MIXTURES)
+def test_the_paper_needs_a_start(estimator, X, y):
+    assert "method='paper' needs start=" in refused(estimator, X, y, start=None)
+
+
+@pytest.mark.parametrize("estimator", ALL)
+class TestSizes:
+    def test_fewer_rows_than_batches(self, estimator, X, y):
+        message = refused(estimator, X, y, n_iter=N + 1)
+        assert f"n_iter={N + 1} batches" in message
+        assert f"{N} rows" in message
+
+    def test_one_row(self, estimator, X, y):
+        assert "minimum of 2" in refused(estimator, X[:1], y[:1], ours=False)
+
+    def test_no_row(self, estimator, X, y):
+        assert "0 sample(s)" in refused(estimator, X[:0], y[:0], ours=False)
+
+    def test_no_column(self, estimator, X, y):
+        assert "0 feature(s)" in refused(estimator, X[:, :0], y, ours=False)
+
+    def test_too_many_dimensions(self, estimator, X, y):
+        assert "dim 3" in refused(estimator, X[:, :, None], y, ours=False)
+
+    def test_too_few_dimensions(self, estimator, X, y):
+        """scikit-learn's own message would print the entries."""
+        X[0, 0] = 12345.678
+        for table in (X[:, 0], X[:, 0].tolist(), X[0, 0]):
+            message = refused(estimator, table, y)
+            assert "X must be a table" in message
+            assert "12345" not in message
+
+    def test_rows_of_different_lengths(self, estimator):
+        refused(estimator, [[1.0, 2.0], [3.0]], [1.0, 2.0], ours=False)
+
+
+@pytest.mark.parametrize("estimator", REGRESSIONS)
+class TestResponses:
+    def test_none(self, estimator, X, y):
+        assert "requires y" in refused(estimator, X, None, ours=False)
+
+    def test_of_another_length(self, estimator, X, y):
+        assert "inconsistent" in refused(estimator, X, y[:-1], ours=False)
+
+    def test_of_two_columns(self, estimator, X, y):
+        assert "1d array" in refused(estimator, X, np.column_stack([y, y]), ours=False)
+
+    def test_a_single_number(self, estimator, X, y):
+        refused(estimator, X, 3.0, ours=False)
+
+    @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+    def test_not_finite(self, estimator, bad, X, y):
+        y[7] = bad
+        message = refused(estimator, X, y, ours=False)
+        assert message.startswith(("y contains", "Input y contains"))
+        assert ("NaN" if math.isnan(bad) else "infinity") in message
+
+
+@pytest.mark.parametrize("estimator", ALL)
+class TestEntries:
+    @pytest.mark.parametrize("bad", [math.inf, -math.inf])
+    def test_infinity(self, estimator, bad, X, y):
+        for row in (0, N - 1):
+            table = X.copy()
+            table[row, 1] = bad
+            assert refused(estimator, table, y) == "X contains infinity; every entry must be finite."
+
+    def test_infinity_far_down(self, estimator, y):
+        table = np.ones((5000, D), dtype=np.float32)
+        table[4999, D - 1] = math.inf
+        assert "X contains infinity" in refused(estimator, table, np.ones(5000))
+
+    def test_nan(self, estimator, X, y):
+        X[3, 2] = math.nan
+        if estimator is DPMissingRegression:
+            with pytest.raises(pytest.fail.Exception, match="the data were asked"):
+                estimator(**VALID).fit(X, y)
+        else:
+            message = refused(estimator, X, y)
+            assert "X contains NaN" in message
+            assert "DPMissingRegression" in message
+
+    @pytest.mark.parametrize("kind", [object, "U", "S", "frame", "category", "list"])
+    def test_text(self, estimator, kind, X, y):
+        text = X.astype(object)
+        text[5, 1] = "secret-diagnosis"
+        tables = {
+            "frame": lambda: pd.DataFrame(text, columns=list("abcd")),
+            "category": lambda: pd.DataFrame(X, columns=list("abcd")).assign(a=pd.Categorical(text[:, 1].astype(str))),
+            "list": text.tolist,
+        }
+        table = tables[kind]() if kind in tables else text.astype(kind)
+        message = refused(estimator, table, y)
+        assert message == "X and y must be numeric: a text entry was found."
+
+    def test_complex(self, estimator, X, y):
+        message = refused(estimator, X + 12345.678j, y)
+        assert "Complex data not supported" in message
+        assert "12345" not in message
+
+    def test_objects(self, estimator, X, y):
+        table = X.astype(object)
+        table[5, 1] = {"diagnosis": "secret"}
+        assert "secret" not in refused(estimator, table, y, kind=TypeError, ours=False)
+
+    @pytest.mark.parametrize("bad", [np.inf, -np.inf])
+    def test_infinity_in_a_sparse_table(self, estimator, bad, X, y):
+        X[3, 1] = bad
+        message = "X contains infinity; every entry must be finite."
+        assert refused(estimator, sparse.csr_array(X), y) == message
+
+    def test_a_path_is_not_a_table(self, estimator, X, y):
+        assert "dpem.read_table" in refused(estimator, "patients.csv", y)
+
+
+@pytest.mark.parametrize("estimator", REGRESSIONS)
+@pytest.mark.parametrize("kind", [object, "U", "S"])
+def test_text_responses(estimator, kind, X, y):
+    text = y.astype(object)
+    text[5] = "secret-diagnosis"
+    assert refused(estimator, X, text.astype(kind)) == "X and y must be numeric: a text entry was found."
+
+
+@pytest.mark.parametrize("estimator", REGRESSIONS)
+def test_complex_responses(estimator, X, y):
+    message = refused(estimator, X, y + 12345.678j)
+    assert "Complex data not supported" in message
+    assert "12345" not in message
+
+
+@pytest.mark.parametrize("estimator", ALL)
+def test_a_refusal_hides_the_message_it_replaces(estimator, X, y):
+    table = X.astype(object)
+    table[5, 1] = "secret-diagnosis"
+    with pytest.raises(ValueError, match="numeric") as refusal:
+        estimator(**VALID).fit(table, y)
+    assert refusal.value.__cause__ is None
+    assert refusal.value.__suppress_context__
+
+
+@pytest.mark.parametrize("estimator", ALL)
+class TestPaperNoise:
+    """Errata E5 and E6: beyond some ε the printed noise does not honour (ε, δ)."""
+
+    @pytest.mark.parametrize("sparsity", [None, 1, 2, D])
+    @pytest.mark.parametrize("epsilon", [20.0, 1e3])
+    def test_large_epsilon(self, estimator, sparsity, epsilon, X, y):
+        message = refused(estimator, X, y, sparsity=sparsity, epsilon=epsilon)
+        assert f"epsilon={epsilon:g} with delta=1e-05 is beyond what the paper's printed noise honours" in message
+        assert "method='tight'" in message
+
+    @pytest.mark.parametrize("sparsity", [None, 2])
+    def test_small_epsilon_is_honoured(self, estimator, sparsity, X, y):
+        with pytest.raises(pytest.fail.Exception, match="the data were asked"):
+            estimator(**{**VALID, "sparsity": sparsity, "epsilon": 1.0}).fit(X, y)
+
+
+@pytest.mark.parametrize("sparsity", [3, None])
+def test_mixture_regression_without_start_says_how_many_rows_it_needs(sparsity):
+    X = np.random.default_rng(0).standard_normal((50, 4))
+    tight = {"epsilon": 1.0, "delta": 1e-5, "sigma": 0.5, "sparsity": sparsity}
+    message = refused(DPSymmetricRegression, X, X[:, 0], valid=tight)
+    assert message.startswith("start= is required at n=50: a private start is predicted to fail at this size;")
+    rows = int(message.split("about n = ")[1].split()[0].rstrip(".").replace(",", ""))
+    assert 100 <= rows <= 5000
+
+
+@pytest.mark.parametrize("estimator", ALL)
+def test_delta_that_protects_no_one_is_warned_about(estimator, X, y, monkeypatch):
+    monkeypatch.setattr("dpem.estimators.rows.ArraySource", ArraySource)
+    for delta in (1 / N, 0.1, 0.5):
+        with pytest.warns(UserWarning, match="is not below 1/n") as caught:
+            estimator(**{**VALID, "delta": delta}).fit(X, y)
+        assert len(caught) == 1
+        assert caught[0].filename == __file__  # points at the caller's line
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        estimator(**{**VALID, "delta": 0.99 / N}).fit(X, y)
+
+
+@pytest.mark.parametrize("estimator", ALL)
+def test_rows_to_predict(estimator, X, y, monkeypatch):
+    monkeypatch.setattr("dpem.estimators.rows.ArraySource", ArraySource)
+    model = estimator(**VALID).fit(X, y)
+    X[0, 0] = 12345.678
+    text = X.astype(object)
+    text[5, 1] = "secret-diagnosis"
+    for table in (X[:, 0], X[0], text, X + 1j, X[:, :3], X + math.inf):
+        with pytest.raises(ValueError) as refusal:  # noqa: PT011 each has its own message
+            model.predict(table)
+        assert "12345" not in str(refusal.value)
+        assert "secret" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("estimator", REGRESSIONS)
+def test_responses_to_judge(estimator, X, y, monkeypatch):
+    monkeypatch.setattr("dpem.estimators.rows.ArraySource", ArraySource)
+    model = estimator(**VALID).fit(X, y)
+    text = y.astype(object)
+    text[5] = "secret-diagnosis"
+    y[3] = 12345.678
+    for response in (text, text.astype(str), y[:-1], y[:, None], y + 1j, y * math.inf, 12345.678):
+        with pytest.raises(ValueError) as refusal:  # noqa: PT011 each has its own message
+            model.score_samples(X, response)
+        assert "12345" not in str(refusal.value)
+        assert "secret" not in str(refusal.value)

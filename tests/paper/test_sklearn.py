@@ -1,0 +1,261 @@
+"""The three estimators as scikit-learn estimators: its own checks, parameters, tables, pipelines."""
+
+import inspect
+import pickle
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from sklearn.base import clone, is_regressor
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils import get_tags
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from dpem import Budget
+from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
+from dpem.sources import ArraySource
+from studies.paper.settings import Setting
+
+ALL = (DPSymmetricMixture, DPSymmetricRegression, DPMissingRegression)
+ARGUMENTS = [
+    *("epsilon", "delta", "sparsity", "max_sparsity", "sigma", "signal", "method", "start"),
+    *("n_iter", "step_size", "clip", "rows_per_person", "budget", "random_state"),
+]
+
+#: Checks of scikit-learn that may fail, by class and check, with the reason.
+_NO_CLASSIFIER = (
+    "scikit-learn: the check asks the classifier tags of whatever has predict_proba, and a mixture has none"
+)
+_SPARSE = {"check_estimator_sparse_array": _NO_CLASSIFIER, "check_estimator_sparse_matrix": _NO_CLASSIFIER}
+EXPECTED_FAILURES: dict[str, dict[str, str]] = {
+    "DPSymmetricMixture": _SPARSE,
+    "DPSymmetricRegression": _SPARSE,
+    "DPMissingRegression": {},
+}
+
+CHECKED = [
+    DPSymmetricMixture(epsilon=1.0, delta=1e-3, sigma=1.0),
+    DPSymmetricRegression(epsilon=1.0, delta=1e-3, sigma=1.0, start="equal"),
+    DPMissingRegression(epsilon=1.0, delta=1e-3, sigma=1.0),
+    DPSymmetricMixture(epsilon=1.0, delta=1e-3, sigma=1.0, method="paper", sparsity=1, start="equal"),
+    DPSymmetricRegression(epsilon=1.0, delta=1e-3, sigma=1.0, method="paper", sparsity=1, start="equal"),
+    DPMissingRegression(epsilon=1.0, delta=1e-3, sigma=1.0, method="paper", sparsity=1),
+]
+
+
+@parametrize_with_checks(CHECKED, expected_failed_checks=lambda e: EXPECTED_FAILURES[type(e).__name__])
+@pytest.mark.filterwarnings("ignore:delta=.* is not below 1/n:UserWarning")
+@pytest.mark.filterwarnings("ignore:the predicted error:UserWarning")
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+def test_expected_failures_are_for_privacy_or_scikit_learns_own():
+    for checks in EXPECTED_FAILURES.values():
+        for reason in checks.values():
+            assert reason.startswith(("privacy: ", "scikit-learn: "))
+
+
+#: A fit that plans nothing, for tests about something else.
+QUICK = {"epsilon": 0.5, "delta": 1e-5, "method": "paper", "sparsity": 2, "start": "equal", "sigma": 0.5}
+
+
+def quick(estimator, **changes):
+    return estimator(**{**QUICK, "random_state": 0, **changes})
+
+
+@pytest.fixture(scope="module")
+def data():
+    """Rows, and responses that follow both regressions closely enough."""
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((120, 4))
+    return X, X[:, 0] + 0.5 * rng.standard_normal(120)
+
+
+@pytest.mark.parametrize("estimator", ALL)
+def test_constructor_takes_exactly_these_and_by_name_only(estimator):
+    parameters = inspect.signature(estimator).parameters
+    assert list(parameters) == ARGUMENTS
+    assert {p.kind for p in parameters.values()} == {inspect.Parameter.KEYWORD_ONLY}
+    assert list(estimator().get_params()) == sorted(ARGUMENTS)
+    with pytest.raises(TypeError):
+        estimator(1.0)
+
+
+@pytest.mark.parametrize("estimator", ALL)
+def test_privacy_has_no_default(estimator):
+    defaults = estimator().get_params()
+    assert defaults["epsilon"] is None
+    assert defaults["delta"] is None
+    assert defaults["random_state"] is None
+
+
+@pytest.mark.parametrize("estimator", ALL)
+def test_parameters_survive_clone_and_pickle(estimator, data):
+    start = np.array([0.1, 0.2, 0.3, 0.4])
+    given = {
+        **{"epsilon": 0.25, "delta": 1e-6, "sparsity": 2, "sigma": 0.4, "signal": 2.0, "method": "paper"},
+        **{"start": start, "n_iter": 3, "step_size": 0.6, "clip": 1.5, "random_state": 4},
+    }
+    model = estimator(**given).fit(*data)
+    copy = clone(model)
+    assert not hasattr(copy, "coef_")
+    for name, value in given.items():
+        np.testing.assert_array_equal(copy.get_params()[name], value)
+        np.testing.assert_array_equal(model.get_params()[name], value)  # fit changed nothing
+    assert start.tolist() == [0.1, 0.2, 0.3, 0.4]
+    np.testing.assert_array_equal(copy.fit(*data).coef_, model.coef_)
+    back = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(back.coef_, model.coef_)
+    assert back.guarantee_ == model.guarantee_
+    assert back.plan_ == model.plan_
+
+
+@pytest.mark.parametrize("estimator", ALL)
+def test_set_params_is_what_fit_uses(estimator, data):
+    model = quick(estimator).set_params(epsilon=0.125, n_iter=2)
+    assert model.fit(*data).guarantee_.epsilon == 0.125
+    assert model.n_iter_ == 2
+    with pytest.raises(ValueError, match="Invalid parameter"):
+        model.set_params(eps=1.0)
+
+
+@pytest.mark.parametrize("estimator", ALL)
+def test_clone_keeps_the_budget_itself(estimator):
+    budget = Budget(epsilon=1.0, delta=1e-4)
+    assert clone(quick(estimator, budget=budget)).budget is budget
+
+
+@pytest.mark.parametrize("estimator", ALL)
+def test_pandas_names_are_kept_and_compared(estimator, data):
+    X, y = data
+    frame = pd.DataFrame(X, columns=["a", "b", "c", "d"])
+    plain = quick(estimator).fit(X, y)
+    named = quick(estimator).fit(frame, pd.Series(y))
+    assert list(named.feature_names_in_) == ["a", "b", "c", "d"]
+    assert named.n_features_in_ == 4
+    assert not hasattr(plain, "feature_names_in_")
+    np.testing.assert_allclose(named.coef_, plain.coef_, rtol=1e-12)  # a frame is stored by columns: sums round anew
+    np.testing.assert_allclose(named.predict(frame), plain.predict(X), rtol=1e-12)
+    with pytest.raises(ValueError, match="feature names should match"):
+        named.predict(frame.rename(columns={"a": "z"}))
+
+
+@pytest.mark.parametrize("estimator", ALL)
+def test_polars_frames_are_taken(estimator, data):
+    X, y = data
+    frame = pl.DataFrame(X, schema=["a", "b", "c", "d"])
+    model = quick(estimator).fit(frame, pl.Series(y))
+    assert list(model.feature_names_in_) == ["a", "b", "c", "d"]
+    np.testing.assert_allclose(model.coef_, quick(estimator).fit(X, y).coef_, rtol=1e-12)
+    np.testing.assert_array_equal(model.predict(frame), model.predict(pd.DataFrame(X, columns=["a", "b", "c", "d"])))
+
+
+def test_missing_entries_of_frames_are_missing(data):
+    X, y = data
+    holes = X.copy()
+    holes[::3, 1] = np.nan
+    fitted = quick(DPMissingRegression).fit(holes, y).coef_
+    names = ["a", "b", "c", "d"]
+    nullable = pd.DataFrame(holes, columns=names).convert_dtypes()
+    assert nullable.isna().to_numpy().any()
+    assert not np.array_equal(fitted, quick(DPMissingRegression).fit(X, y).coef_)
+    np.testing.assert_allclose(quick(DPMissingRegression).fit(nullable, y).coef_, fitted, rtol=1e-12)
+    polars = pl.DataFrame(holes, schema=names).fill_nan(None)
+    assert polars["b"].null_count() == 40
+    np.testing.assert_allclose(quick(DPMissingRegression).fit(polars, y).coef_, fitted, rtol=1e-12)
+
+
+@pytest.mark.parametrize("estimator", ALL)
+def test_layout_and_writability_of_the_table_do_not_matter(estimator, data):
+    X, y = data
+    fitted = quick(estimator).fit(X, y).coef_
+    before = X.copy(), y.copy()
+    locked, locked_y = X.copy(), y.copy()
+    locked.flags.writeable = locked_y.flags.writeable = False
+    wide = np.zeros((240, 8))
+    wide[::2, ::2] = X
+    for table, response in [(X, y), (np.asfortranarray(X), y), (locked, locked_y), (wide[::2, ::2], y)]:
+        np.testing.assert_allclose(quick(estimator).fit(table, response).coef_, fitted, rtol=1e-12)
+    np.testing.assert_array_equal(X, before[0])
+    np.testing.assert_array_equal(y, before[1])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("estimator", ALL)
+def test_the_table_is_neither_copied_nor_converted(estimator, dtype, data, monkeypatch):
+    X, y = data[0].astype(dtype), data[1]
+    seen = []
+
+    class Watched(ArraySource):
+        def __init__(self, rows, response=None):
+            seen.append(rows)
+            super().__init__(rows, response)
+
+    monkeypatch.setattr("dpem.estimators.rows.ArraySource", Watched)
+    model = quick(estimator).fit(X, y)
+    assert seen[0].dtype == dtype
+    assert np.shares_memory(seen[0], X)
+    assert model.coef_.dtype == np.float64
+    # float32 rows are the same rows up to their rounding, which is paid for with a little more noise
+    np.testing.assert_allclose(model.coef_, quick(estimator).fit(data[0], y).coef_, rtol=1e-3)
+
+
+@pytest.mark.parametrize("estimator", ALL)
+def test_whole_numbers_are_taken(estimator, data):
+    X, y = np.round(3 * data[0]).astype(int), np.round(data[1]).astype(int)
+    expected = quick(estimator).fit(X.astype(float), y.astype(float)).coef_
+    np.testing.assert_array_equal(quick(estimator).fit(X.tolist(), y.tolist()).coef_, expected)
+
+
+@pytest.mark.parametrize("estimator", ALL)
+def test_nothing_works_before_fit_nor_after_a_refused_one(estimator, data):
+    X, y = data
+    model = quick(estimator, budget=Budget(epsilon=1e-3, delta=1e-9))
+    with pytest.raises(RuntimeError):
+        model.fit(X, y)
+    second = () if estimator is DPSymmetricMixture else (y,)
+    for fresh in (model, quick(estimator)):
+        with pytest.raises(NotFittedError):
+            fresh.predict(X)
+        with pytest.raises(NotFittedError):
+            fresh.responsibilities(X, *second)
+        with pytest.raises(NotFittedError):
+            fresh.score_samples(X, *second)
+        with pytest.raises(NotFittedError):
+            fresh.sample(3 if estimator is DPSymmetricMixture else X)
+        assert not hasattr(fresh, "means_")
+
+
+def test_tags_say_what_the_data_may_be():
+    for estimator in ALL:
+        tags = get_tags(estimator())
+        assert tags.non_deterministic
+        assert tags.target_tags.required == (estimator is not DPSymmetricMixture)
+        assert tags.input_tags.allow_nan == (estimator is DPMissingRegression)
+        assert is_regressor(estimator()) == (estimator is DPMissingRegression)
+
+
+def test_pipeline_and_cross_validation():
+    setting = Setting("missing-regression", n=600, d=5, s=2, epsilon=2.0)
+    X, y = setting.draw(np.random.default_rng(0))
+    pipeline = make_pipeline(StandardScaler(), setting.estimator(random_state=0))
+    scores = cross_val_score(pipeline, 7 * X + 3, y, cv=3)
+    # R² is 0.8 for the truth; the seeds are fixed
+    assert scores.shape == (3,)
+    assert scores.min() > 0.5
+    assert pipeline.fit(7 * X + 3, y).predict(7 * X + 3).shape == (600,)
+
+
+def test_cross_validation_of_mixtures_scores_their_likelihood(data):
+    X, y = data
+    for estimator in (DPSymmetricMixture, DPSymmetricRegression):
+        scores = cross_val_score(quick(estimator), X, y, cv=3)
+        train, test = np.arange(40, 120), np.arange(40)
+        model = quick(estimator).fit(X[train], y[train])
+        assert scores[0] == pytest.approx(model.score(X[test], y[test]))
+        assert scores.shape == (3,)

@@ -1,0 +1,224 @@
+"""Wang et al. 2020: the smoothed truncation against quadrature, its bound against every record, and its price."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+from scipy.special import ndtr
+
+from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
+from dpem.paper.reference import gradient_em
+from dpem.paper.robust import LARGEST, RobustGradient, record_gradients, smoothed_truncation
+from dpem.paper.wang2020 import prescribed, sampling_only, wang2020
+from dpem.privacy import Account, BudgetExceeded, Curator, Price, PrivateNoise, SeededNoise, largest_price, total_price
+from dpem.query import Chunk
+from dpem.sources import ArraySource
+
+SIGMA = 0.5
+MODELS = {
+    "symmetric-mixture": SymmetricMixture(SIGMA),
+    "symmetric-regression": SymmetricRegression(SIGMA),
+    "missing-regression": MissingRegression(SIGMA),
+}
+every_model = pytest.mark.parametrize("name", MODELS)
+ROOT2 = math.sqrt(2)
+
+
+def phi(u):
+    return u - u**3 / 6 if abs(u) <= ROOT2 else math.copysign(2 * ROOT2 / 3, u)
+
+
+def by_quadrature(a, smoothing):
+    """E φ(a·(1 + η)) integrated between the kinks."""
+    root = math.sqrt(smoothing)
+    kinks = [(t / a - 1) * root for t in (-ROOT2, ROOT2)] if a else []
+    cuts = [-12.0, *sorted(k for k in kinks if -12 < k < 12), 12.0]
+    density = 1 / math.sqrt(2 * math.pi)
+    pieces = (
+        quad(lambda e: phi(a * (1 + e / root)) * math.exp(-e * e / 2) * density, low, high, epsabs=1e-13)[0]
+        for low, high in itertools.pairwise(cuts)
+    )
+    return sum(pieces)
+
+
+def published(a, smoothing):
+    """a(1 − b²/2) − a³/6 + C(a, b) as Catoni and Giulini write it, nothing cut or clamped."""
+    b = abs(a) / math.sqrt(smoothing)
+    minus, plus = (ROOT2 - a) / b, (ROOT2 + a) / b
+    F_minus, F_plus = ndtr(-minus), ndtr(-plus)
+    E_minus, E_plus = math.exp(-(minus**2) / 2), math.exp(-(plus**2) / 2)
+    root = math.sqrt(2 * math.pi)
+    C = LARGEST * (F_minus - F_plus)
+    C -= (a - a**3 / 6) * (F_minus + F_plus)
+    C += b / root * (1 - a**2 / 2) * (E_plus - E_minus)
+    C += a * b**2 / 2 * (F_plus + F_minus + (plus * E_plus + minus * E_minus) / root)
+    C += b**3 / (6 * root) * ((2 + minus**2) * E_minus - (2 + plus**2) * E_plus)
+    return a * (1 - b**2 / 2) - a**3 / 6 + C
+
+
+def data(name, n, d=4, seed=0):
+    rng = np.random.default_rng(seed)
+    beta = np.full(d, 1 / math.sqrt(d))
+    if name == "symmetric-mixture":
+        return *MODELS[name].sample(beta, n, rng)[:1], None, beta
+    X = rng.standard_normal((n, d))
+    if name == "symmetric-regression":
+        return X, MODELS[name].sample(beta, X, rng)[0], beta
+    y = X @ beta + SIGMA * rng.standard_normal(n)
+    X[rng.random(X.shape) < 0.15] = np.nan
+    return X, y, beta
+
+
+# ------------------------------------------------------------------------------------------------------- the truncation
+
+
+@pytest.mark.parametrize("smoothing", [0.5, 3.0, 20.0])
+def test_the_closed_form_is_the_average(smoothing):
+    a = np.array([0.0, 1e-9, 0.01, -0.3, 0.9, -ROOT2, 2.0, 7.0, -40.0, 100.0])
+    expected = [by_quadrature(v, smoothing) for v in a]
+    np.testing.assert_allclose(smoothed_truncation(a, smoothing), expected, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("a", [0.01, -0.5, 1.7, 30.0])
+def test_the_published_formula_is_the_same_where_it_can_be_computed(a):
+    assert published(a, 8.0) == pytest.approx(smoothed_truncation(np.array([a]), 8.0)[0], abs=1e-9)
+
+
+def test_the_published_formula_must_be_clamped():
+    """Evaluated as printed, one far record counts for a million clamped ones."""
+    assert max(abs(published(a, 8.0)) for a in 10.0 ** np.arange(6, 13)) > 1e6 * LARGEST
+
+
+# -------------------------------------------------------------------------------------------------------- the gradient
+
+
+@every_model
+def test_unclipped_gradients_are_the_models(name):
+    """At a scale so large that nothing is cut, the query is the gradient that non-private EM uses."""
+    X, y, truth = data(name, 500)
+    beta = 0.7 * truth
+    curator = Curator(ArraySource(X, y), Account(math.inf, 0.0), SeededNoise(0))
+    exact = curator.measure(MODELS[name].on_support(beta, np.arange(4), math.inf), rho=math.inf)
+    np.testing.assert_allclose(record_gradients(MODELS[name], beta, X, y).mean(axis=0), exact, atol=1e-12)
+    robust = curator.measure(RobustGradient(MODELS[name], beta, 1e5, 1e4), rho=math.inf)
+    np.testing.assert_allclose(robust, exact, atol=1e-6)
+
+
+@every_model
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_no_record_moves_the_sum_further_than_the_bound(name, dtype):
+    rng = np.random.default_rng(3)
+    d, big = 3, 1e38 if dtype is np.float32 else 1e300
+    query = RobustGradient(MODELS[name], np.array([0.9, -0.4, 0.0]), scale=1.3, smoothing=9.0)
+    rows = [*(rng.standard_normal((20, d)) * 10.0 ** rng.uniform(-6, 9, (20, 1)))]
+    rows += list(rng.choice([0.0, 1e4, -1e4, 1e8, -1e8, big, -big, np.nan, np.inf, -np.inf], (60, d)))
+    # far out along ±β: every coordinate of the gradient saturates, the first two with opposite signs
+    rows += [np.array([1.0, -1.0, t]) * 1e5 for t in (1.0, -1.0)]
+    responses = rng.choice([0.0, 1.0, -3.0, 1e8, -1e8, big, -big], len(rows))
+    with np.errstate(over="ignore"):
+        table = np.array(rows, dtype=dtype), np.array(responses, dtype=dtype)
+    one = [query.sum(Chunk(table[0][i : i + 1], table[1][i : i + 1])) for i in range(len(rows))]
+    values = np.array(one)
+    assert np.isfinite(values).all()
+    gaps = values[:, None] - values[None]
+    assert np.abs(gaps).max() <= query.bound.linf
+    assert np.linalg.norm(gaps, axis=2).max() <= query.bound.l2
+    assert np.abs(gaps).max() >= 0.99 * query.bound.linf  # the bound is no larger than it has to be
+
+
+@every_model
+def test_the_sum_does_not_depend_on_pieces(name):
+    X, y, truth = data(name, 9000)
+    query = RobustGradient(MODELS[name], truth, 2.0, 8.0)
+    parts = [query.sum(Chunk(X[i : i + 700], None if y is None else y[i : i + 700])) for i in range(0, 9000, 700)]
+    np.testing.assert_allclose(np.sum(parts, axis=0), query.sum(Chunk(X, y)), rtol=1e-12, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("scale", "smoothing"), [(0.0, 1.0), (-1.0, 1.0), (math.inf, 1.0), (1.0, 0.0), (1.0, math.nan)]
+)
+def test_settings_that_mean_nothing_are_refused(scale, smoothing):
+    with pytest.raises(ValueError, match="must be a positive finite number"):
+        RobustGradient(MODELS["symmetric-mixture"], np.ones(2), scale, smoothing)
+
+
+def test_an_unknown_model_is_refused():
+    with pytest.raises(ValueError, match="three built-in models"):
+        RobustGradient(object(), np.ones(2), 1.0, 1.0)
+
+
+# ------------------------------------------------------------------------------------------------------- the algorithm
+
+
+@every_model
+@pytest.mark.parametrize("noise", [SeededNoise(1), PrivateNoise()], ids=["seeded", "private"])
+@pytest.mark.parametrize("gaussian", [True, False], ids=["exact", "zCDP"])
+def test_releases_and_price(name, noise, gaussian):
+    n, d, epsilon, delta = 600, 4, 0.7, 1e-4
+    X, y, truth = data(name, n, d)
+    curator = Curator(ArraySource(X, y), Account(epsilon, delta, gaussian=gaussian), noise)
+    settings = dict(epsilon=epsilon, delta=delta, n_iter=5, step=1.0, scale=2.0, smoothing=8.0)
+    wang2020(curator, MODELS[name], truth, **settings)
+    releases = curator.account.releases
+    assert [r.mechanism for r in releases] == ["Gaussian"] * 5
+    for release in releases:
+        # clamped at ±(2√2/3)·s in each of d coordinates; slack for rounding on top
+        assert release.sensitivity == pytest.approx(4 * ROOT2 / 3 * 2.0 * math.sqrt(d) / n, rel=1e-9)
+    price = Price(total_price(releases).rho, gaussian)
+    assert 0.999 * delta <= price.delta(epsilon) <= delta * (1 + 1e-9)  # the whole budget, and no more
+    with pytest.raises(BudgetExceeded, match="not asked"):
+        wang2020(curator, MODELS[name], truth, **settings)
+
+
+@every_model
+def test_without_noise_it_is_gradient_em(name):
+    """ε = ∞ and a scale far above the gradients: Catoni's bias, of order 1/s, is all that is left."""
+    X, y, truth = data(name, 4000)
+    start = 0.8 * truth
+    robust = wang2020(
+        Curator(ArraySource(X, y), Account(math.inf, 0.0), SeededNoise(0)),
+        *(MODELS[name], start),
+        **dict(epsilon=math.inf, delta=0.0, n_iter=8, step=0.5, scale=300.0, smoothing=10.0),
+    )
+    plain = gradient_em(
+        Curator(ArraySource(X, y), Account(math.inf, 0.0), SeededNoise(0)),
+        MODELS[name],
+        start,
+        s=None,
+        n_iter=8,
+        step=0.5,
+    )
+    np.testing.assert_allclose(robust, plain, atol=1e-3)
+    assert np.linalg.norm(plain - truth) < 0.1
+
+
+@pytest.mark.parametrize("epsilon", [0.5, math.inf])
+def test_the_scale_makes_the_error_bound_smallest(epsilon):
+    """With the noise in view (ε = 0.5) and without (ε = ∞)."""
+    n, d, v, delta = 10_000, 10, 1.25, 5e-5
+    if math.isinf(epsilon):
+        chosen = sampling_only(n, d, second_moment=v)
+    else:
+        chosen = prescribed(n, d, epsilon=epsilon, delta=delta, second_moment=v)
+    assert chosen.n_iter == round(math.log(n))
+    L = math.log(2 * d * chosen.n_iter / 0.05)
+    rho = largest_price(epsilon, delta, gaussian=True).rho / chosen.n_iter
+
+    def bound(scale):
+        noise = 4 * ROOT2 / 3 * scale * math.sqrt(d) / n / math.sqrt(2 * rho)
+        bias, sampling = (1 + 1 / chosen.smoothing) * v / (2 * scale), scale * (chosen.smoothing / 2 + L) / n
+        return bias + sampling + noise * math.sqrt(2 * L)
+
+    assert bound(chosen.scale) < min(bound(chosen.scale * factor) for factor in (0.8, 0.99, 1.01, 1.25))
+
+
+def test_no_iterations_are_refused_before_anything_is_paid():
+    X, y, truth = data("symmetric-mixture", 100)
+    curator = Curator(ArraySource(X, y), Account(1.0, 1e-4, gaussian=True), SeededNoise(0))
+    with pytest.raises(ValueError, match="n_iter must be at least 1"):
+        wang2020(
+            curator, MODELS["symmetric-mixture"], truth, epsilon=1, delta=1e-4, n_iter=0, step=1, scale=1, smoothing=1
+        )
+    assert curator.account.releases == []

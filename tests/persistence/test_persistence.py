@@ -1,0 +1,475 @@
+"""model.json: what is loaded is what was saved, and whatever else the file may be, a sentence and nothing worse."""
+
+import copy
+import inspect
+import json
+import math
+import os
+import re
+import stat
+import sys
+from dataclasses import fields
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import make_pipeline
+
+from dpem import Budget, DPStandardScaler, Plan, persistence
+from dpem._files import check_writable, read_text, write_text
+from dpem._json import checksum, parse_json
+from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
+from dpem.persistence import fingerprint, load_model, save_model
+
+N, D = 2500, 6
+COMMON = {"epsilon": 1.0, "delta": 1e-5, "sparsity": 2, "sigma": 0.5}
+
+
+def tables():
+    rng = np.random.default_rng(0)
+    beta = np.array([0.8, 0.6, 0, 0, 0, 0])
+    sign = rng.choice([-1.0, 1.0], size=N)
+    X = rng.standard_normal((N, D))
+    y = X @ beta + 0.5 * rng.standard_normal(N)
+    holes = np.where(rng.random(X.shape) < 0.2, math.nan, X)
+    return sign[:, None] * beta + 0.5 * rng.standard_normal((N, D)), X, sign * y, holes, y
+
+
+Y, X, MIXED, HOLES, RESPONSE = tables()
+NAMES = ["a", "b", "ç", "<b>&", "年", ""]
+FITS = {
+    "named columns": lambda: DPSymmetricMixture(**COMMON).fit(pd.DataFrame(Y, columns=NAMES)),
+    "seeded": lambda: DPSymmetricMixture(**COMMON, random_state=0).fit(Y),
+    "auto": lambda: DPSymmetricMixture(**{**COMMON, "sparsity": "auto", "sigma": None}, max_sparsity=3).fit(Y),
+    "paper": lambda: DPSymmetricMixture(**COMMON, method="paper", start="equal").fit(Y),
+    "reference": lambda: DPSymmetricMixture(**{**COMMON, "epsilon": math.inf}, n_iter=5, step_size=1.0).fit(Y),
+    "two lines": lambda: DPSymmetricRegression(**COMMON, start=[0.5, 0.5, 0, 0, 0, 0]).fit(X, MIXED),
+    "budget": lambda: DPMissingRegression(**COMMON, budget=Budget(1.0, 1e-5)).fit(HOLES, RESPONSE),
+    "low paper": lambda: DPMissingRegression(**{**COMMON, "sparsity": None}, method="paper").fit(HOLES, RESPONSE),
+    "scaler": lambda: DPStandardScaler(epsilon=1.0, delta=1e-5, bounds=(-5, [5.0] * D)).fit(X),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def models():
+    return {name: fit() for name, fit in FITS.items()}
+
+
+@pytest.fixture(scope="module")
+def folder(models, tmp_path_factory):
+    """One file for each model."""
+    path = tmp_path_factory.mktemp("models")
+    for name, model in models.items():
+        save_model(model, path / f"{name}.json")
+    return path
+
+
+def same(one, other):
+    """Whether two fitted estimators say the same, to the bit."""
+    if isinstance(one, DPStandardScaler):
+        numbers = [(one.mean_, other.mean_), (one.scale_, other.scale_), (one.transform(X), other.transform(X))]
+    else:
+        assert (one.plan_, one.n_iter_, one.sigma_) == (other.plan_, other.n_iter_, other.sigma_)
+        rows = HOLES if isinstance(one, DPMissingRegression) else X
+        numbers = [(one.coef_, other.coef_), (one.support_, other.support_), (one.predict(rows), other.predict(rows))]
+    assert one.guarantee_ == other.guarantee_
+    assert one.releases_ == other.releases_
+    return all(a.dtype == b.dtype and a.tobytes() == b.tobytes() for a, b in numbers)
+
+
+class TestRoundTrip:
+    @pytest.fixture(params=FITS)
+    def pair(self, request, models, folder):
+        return models[request.param], load_model(folder / f"{request.param}.json")
+
+    @pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+    def test_the_same_answers_to_the_bit(self, pair):
+        assert type(pair[0]) is type(pair[1])
+        assert same(*pair)
+
+    def test_the_same_arguments_but_budget_and_seed(self, pair):
+        saved, loaded = (estimator.get_params() for estimator in pair)
+        assert set(saved) == set(loaded)
+        for name in set(saved) - {"budget", "random_state", "start", "bounds"}:
+            assert saved[name] == loaded[name], name
+        assert loaded["budget"] is loaded["random_state"] is None
+
+    def test_the_same_fingerprint(self, pair):
+        assert fingerprint(pair[0]) == fingerprint(pair[1])
+
+    def test_the_same_plan_from_plain_numbers(self, pair):
+        if isinstance(pair[0], DPStandardScaler):
+            return
+        assert Plan.from_dict(json.loads(json.dumps(pair[0].plan_.to_dict()))) == pair[0].plan_
+
+    def test_column_names(self, models, folder):
+        loaded = load_model(folder / "named columns.json")
+        assert loaded.feature_names_in_.tolist() == models["named columns"].feature_names_in_.tolist()
+        assert not hasattr(load_model(folder / "seeded.json"), "feature_names_in_")
+
+    def test_a_start_and_bounds_are_kept(self, folder):
+        assert load_model(folder / "two lines.json").start.tolist() == [0.5, 0.5, 0, 0, 0, 0]
+        assert load_model(folder / "paper.json").start == "equal"
+        low, high = load_model(folder / "scaler.json").bounds
+        assert low == -5
+        assert high.tolist() == [5.0] * D
+
+    def test_no_seed_in_the_file(self, folder):
+        assert "random_state" not in (folder / "seeded.json").read_text()
+        assert load_model(folder / "seeded.json").guarantee_.private is False
+
+    def test_every_argument_is_stored_or_left_out_on_purpose(self):
+        stored = {*persistence._ARGUMENTS, "start", "bounds"}
+        for kind in persistence._KINDS.values():
+            assert set(inspect.signature(kind).parameters) - stored == {"budget", "random_state"}
+
+    def test_a_wide_model_is_a_short_file(self, tmp_path):
+        """d = 100,000 columns of which two are on the support: the file must not grow with d."""
+        wide = copy.deepcopy(FITS["reference"]())
+        wide.n_features_in_ = d = 100_000
+        wide.coef_ = np.concatenate([wide.coef_, np.zeros(d - D)])
+        wide.plan_ = Plan.from_dict({**wide.plan_.to_dict(), "d": d})
+        save_model(wide, tmp_path / "wide.json")
+        assert (tmp_path / "wide.json").stat().st_size < 20_000
+        assert load_model(tmp_path / "wide.json").coef_.tobytes() == wide.coef_.tobytes()
+
+
+class TestWhatIsNotSaved:
+    @pytest.mark.parametrize(
+        ("model", "words"),
+        [
+            (make_pipeline(DPStandardScaler()), "a model must be one of DPSymmetricMixture"),
+            (3, "got int"),
+        ],
+    )
+    def test_something_else(self, model, words, tmp_path):
+        with pytest.raises(ValueError, match=words):
+            save_model(model, tmp_path / "m.json")
+        assert not list(tmp_path.iterdir())
+
+    def test_an_unfitted_model(self, tmp_path):
+        with pytest.raises(NotFittedError):
+            save_model(DPSymmetricMixture(**COMMON), tmp_path / "m.json")
+
+    @pytest.mark.parametrize(
+        "change", [{"signal": 2.0}, {"epsilon": 0.1}, {"sparsity": 3}, {"sigma": 1.0}, {"n_iter": 9}]
+    )
+    def test_arguments_changed_after_the_fit(self, models, change, tmp_path):
+        model = copy.deepcopy(models["seeded"]).set_params(**change)
+        with pytest.raises(ValueError, match="it is not as fit left it"):
+            save_model(model, tmp_path / "m.json")
+
+    def test_coefficients_changed_after_the_fit(self, models, tmp_path):
+        model = copy.deepcopy(models["seeded"])
+        model.coef_ = np.ones(D)
+        with pytest.raises(ValueError, match="not zero outside support_"):
+            save_model(model, tmp_path / "m.json")
+
+    def test_a_model_too_long_to_load(self, models, tmp_path, monkeypatch):
+        monkeypatch.setattr(persistence, "LARGEST_FILE", 100)
+        with pytest.raises(ValueError, match="a file may have at most 100"):
+            save_model(models["seeded"], tmp_path / "m.json")
+
+
+@pytest.fixture(scope="module")
+def texts(folder):
+    return [(folder / f"{name}.json").read_text() for name in FITS]
+
+
+def forge(document):
+    """The text of a document with a checksum that matches, whatever it says."""
+    document = {key: value for key, value in document.items() if key != "checksum"}
+    return json.dumps({**document, "checksum": checksum(document)})
+
+
+def put(document, path, value):
+    """A copy with one field set, or removed if the value is ``...``."""
+    document = copy.deepcopy(document)
+    inner = document
+    *way, last = path
+    for key in way:
+        inner = inner[key]
+    if value is ...:
+        del inner[last]
+    else:
+        inner[last] = value
+    return document
+
+
+def refusal(path, text):
+    """The one sentence with which a file is refused."""
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match=r"^'.*' cannot be loaded: [^\n]*[^.]\.$") as caught:
+        load_model(path)
+    assert len(str(caught.value)) < 500 + len(str(path))
+    return str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def document(folder):
+    return json.loads((folder / "named columns.json").read_text())
+
+
+class TestRefusals:
+    def test_a_hand_edit(self, folder, tmp_path):
+        text = (folder / "two lines.json").read_text().replace('"sigma": 0.5', '"sigma": 0.6')
+        assert "was changed after it was written (its checksum does not match)" in refusal(tmp_path / "m.json", text)
+
+    @pytest.mark.parametrize(
+        ("text", "words"),
+        [
+            ("", "not valid JSON"),
+            ("[]", "not a model file"),
+            ('{"format": "dpem-model"}', "format_version must be a whole number"),
+            ('{"format": "dpem-model", "format_version": 2}', "format version 2, and dpem .* reads 1; update dpem"),
+            ('{"format": "dpem-model", "format_version": 0}', "there was never such a version"),
+            ('{"format": "dpem-model", "format_version": true}', "format_version must be a whole number"),
+            ('{"a": 1, "a": 1}', "'a' is given twice"),
+            ('{"a": NaN}', "NaN"),
+            ('{"a": -Infinity}', "-Infinity"),
+            ('{"a": 1e999}', "too large"),
+            (f'{{"a": {"9" * 5000}}}', "53 bits"),
+            ("[" * 100_000, "nested too deeply|not valid JSON"),
+            ('{"a":' * 100_000, "nested too deeply|not valid JSON"),
+            ("[" * 500 + "]" * 500, "not a model file"),
+        ],
+    )
+    def test_no_model_file(self, text, words, tmp_path):
+        assert re.search(words, refusal(tmp_path / "m.json", text))
+
+    def test_deep_nesting_inside_a_model(self, document, tmp_path):
+        depth = sys.getrecursionlimit() - 150
+        text = json.dumps(document)[:-1] + ', "deep": ' + "[" * depth + "]" * depth + "}"
+        refusal(tmp_path / "m.json", text)
+
+    @pytest.mark.parametrize(
+        ("path", "value", "words"),
+        [
+            (["estimator"], "DPSomething", "estimator must be one of"),
+            (["estimator"], "DPSymmetricRegression", "plan.model does not agree with estimator"),
+            (["estimator"], "DPStandardScaler", "parameters has the unknown key"),
+            (["created"], "yesterday", "created must be a time"),
+            (["dpem_version"], 1, "dpem_version must be text"),
+            (["parameters", "surprise"], 1, "parameters has the unknown key 'surprise'"),
+            (["parameters", "signal"], ..., "parameters lacks 'signal'"),
+            (["parameters", "sparsity"], True, "parameters.sparsity must be a whole number"),
+            (["parameters", "sparsity"], "automatic", "plan.sparsity does not agree"),
+            (["parameters", "start"], "near", "parameters.start must be an object"),
+            (["parameters", "method"], "reference", "plan.method does not agree with parameters.method"),
+            (["parameters", "step_size"], 0.123, "plan.steps does not agree with parameters.step_size"),
+            (["features", "count"], 5, "plan.d does not agree|fitted.support|features"),
+            (["features", "count"], 10**15, "features.count must be at most"),
+            (["features", "names"], ["a"], "features.names must have 6 entries"),
+            (["features", "names", 2], 7, "features.names[2] must be text"),
+            (["fitted", "support"], [1, 0], "fitted.support must increase"),
+            (["fitted", "support"], [0, 6], "fitted.support must increase and name columns from 0 to 5"),
+            (["fitted", "support"], [0.0, 1.0], "fitted.support must be a list of whole numbers"),
+            (["fitted", "values"], [1.0], "fitted.values must be a list of 2 numbers"),
+            (["fitted", "values", 0], "inf", "fitted.values must hold numbers only"),
+            (["fitted", "sigma"], 0, "fitted.sigma must be positive"),
+            (["plan"], None, "plan must be an object"),
+            (["plan", "n"], 10, "plan.n does not agree"),
+            (["plan", "model"], "symmetric-regression", "plan.model does not agree"),
+            (["plan", "method"], "magic", "plan.method must be one of"),
+            (["plan", "interval"], [2.0, 1.0], "plan.interval must be in increasing order"),
+            (["plan", "steps", 0, "kind"], "os.system", "plan.steps[0].kind must be one of Screen, Start"),
+            (["plan", "steps", 0, "rho"], -1.0, "plan.steps[0].rho must be not negative"),
+            (["plan", "steps", 2, "clip"], [1.0], "plan.steps[2].clip must have 3 entries"),
+            (["plan", "steps", 2, "clip", 1], "big", "plan.steps[2].clip.residual must be a number"),
+            (["plan", "delta"], 1.5, "plan.delta must be strictly between 0 and 1"),
+            (["guarantee", "private"], 1, "guarantee.private must be true or false"),
+            (["guarantee", "neighbours"], "none", "guarantee.neighbours must be replace-one"),
+            (["guarantee", "mechanisms", 1, "n_rows"], 0, "guarantee.mechanisms[1].n_rows must be at least 1"),
+            (["guarantee", "mechanisms", 1, "price", "rho"], 9.0, "cost more than guarantee.epsilon"),
+            (["guarantee", "mechanisms", 1, "price", "rho"], 1e-320, None),
+        ],
+    )  # fmt: skip
+    def test_a_forged_field_is_named(self, document, path, value, words, tmp_path):
+        text = forge(put(document, path, value))
+        if words is None:
+            (tmp_path / "m.json").write_text(text)
+            load_model(tmp_path / "m.json")
+        else:
+            message = refusal(tmp_path / "m.json", text)
+            assert any(part in message for part in words.split("|")), message
+
+    @pytest.mark.parametrize("epsilon", [0.5, 0.999])
+    def test_a_promise_better_than_was_paid_for(self, document, epsilon, tmp_path):
+        for part in ("parameters", "plan", "guarantee"):
+            document = put(document, [part, "epsilon"], epsilon)
+        assert "cost more than" in refusal(tmp_path / "m.json", forge(document))
+
+    def test_an_infinite_epsilon_is_not_private(self, folder, tmp_path):
+        document = put(json.loads((folder / "reference.json").read_text()), ["guarantee", "private"], True)
+        assert "guarantee.private must be false" in refusal(tmp_path / "m.json", forge(document))
+
+    @pytest.mark.parametrize(
+        ("path", "value", "words"),
+        [
+            (["fitted", "scale", 0], 0.0, "fitted.scale must be positive"),
+            (["parameters", "bounds"], [5, -5], "low below high"),
+            (["parameters", "bounds"], 5, "parameters.bounds must be a list of two"),
+            (["plan"], {}, "plan must be null"),
+        ],
+    )
+    def test_a_forged_scaler(self, folder, path, value, words, tmp_path):
+        document = put(json.loads((folder / "scaler.json").read_text()), path, value)
+        assert words in refusal(tmp_path / "m.json", forge(document))
+
+    def test_too_long_a_file(self, tmp_path):
+        (tmp_path / "m.json").write_bytes(b" " * 100)
+        with pytest.raises(ValueError, match="longer than 99 bytes"):
+            read_text(tmp_path / "m.json", 99)
+
+    def test_not_text(self, tmp_path):
+        (tmp_path / "m.json").write_bytes(b"\x80\x04\x95pickle")
+        with pytest.raises(ValueError, match="not UTF-8"):
+            load_model(tmp_path / "m.json")
+
+    def test_not_a_file(self, tmp_path):
+        with pytest.raises(OSError, match=r"it is not a file\.$"):
+            load_model(tmp_path)
+        with pytest.raises(FileNotFoundError, match=r"there is no such file\.$"):
+            load_model(tmp_path / "nothing.json")
+
+
+#: Values of every JSON type, ordinary and extreme.
+VALUES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**53), 2**53),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.sampled_from([0, 1, 2, 6, 1.0, -1.0, 1e-320, 1e308, "inf", "auto", "tight", "equal", "Refine", [], {}, [0, 1]]),
+    st.text(max_size=5),
+    st.lists(st.integers(0, 6) | st.floats(allow_nan=False, allow_infinity=False), max_size=7),
+)
+
+
+#: Bytes that mean something in JSON.
+PIECES = [b" ", b"\n", b"0", b",", b'"', b"}", b"[", b"e9", b"-"]
+
+
+def paths(value, prefix=()):
+    """Every place in a JSON value."""
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, part in parts:
+        yield [*prefix, key]
+        yield from paths(part, (*prefix, key))
+
+
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+class TestFuzz:
+    """Whatever happens to a file: an equal model or a sentence, and never another exception."""
+
+    def loads_or_says_why(self, path, text):
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        try:
+            return load_model(path)
+        except ValueError as error:
+            message = str(error)
+        assert re.fullmatch(r"'[^\n]*' cannot be loaded: [^\n]*\.", message), message
+        return None
+
+    @settings(max_examples=250, deadline=None, derandomize=True)
+    @given(data=st.data())
+    def test_mutated_bytes(self, texts, models, data, tmp_path_factory):
+        names = list(FITS)
+        which = data.draw(st.integers(0, len(texts) - 1))
+        content = bytearray(texts[which].encode())
+        for _ in range(data.draw(st.integers(1, 4))):
+            place = data.draw(st.integers(0, len(content) - 1))
+            piece = data.draw(st.binary(max_size=3) | st.sampled_from(PIECES))
+            content[place : place + data.draw(st.integers(0, 3))] = piece
+        loaded = self.loads_or_says_why(tmp_path_factory.getbasetemp() / "bytes.json", bytes(content))
+        if loaded is not None:
+            assert same(models[names[which]], loaded)
+
+    @settings(max_examples=400, deadline=None, derandomize=True)
+    @given(data=st.data())
+    def test_forged_fields(self, texts, data, tmp_path_factory):
+        """With a checksum that matches, a file may state another model, but it is never half a model."""
+        document = json.loads(data.draw(st.sampled_from(texts)))
+        for _ in range(data.draw(st.integers(1, 3))):
+            places = [path for path in paths(document) if path != ["checksum"]]
+            path = data.draw(st.sampled_from(places))
+            document = put(document, path, data.draw(VALUES | st.just(...)))
+        file = tmp_path_factory.getbasetemp() / "forged.json"
+        loaded = self.loads_or_says_why(file, forge(document))
+        if loaded is not None:
+            save_model(loaded, file)
+            assert fingerprint(load_model(file)) == fingerprint(loaded)
+
+    @settings(max_examples=200, deadline=None, derandomize=True)
+    @given(st.recursive(VALUES, lambda inner: st.dictionaries(st.text(max_size=4), inner, max_size=3), max_leaves=9))
+    def test_any_json(self, tmp_path_factory, value):
+        assert self.loads_or_says_why(tmp_path_factory.getbasetemp() / "any.json", json.dumps(value)) is None
+
+
+class TestFiles:
+    def test_an_interrupted_write_leaves_the_old_file(self, tmp_path, monkeypatch):
+        path = tmp_path / "m.json"
+        write_text(path, "old")
+
+        def full(descriptor):
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match=r"m.json' cannot be written: no space left on device\.$"):
+            write_text(path, "new")
+        assert path.read_text() == "old"
+        assert list(tmp_path.iterdir()) == [path]
+
+    def test_a_link_stays_a_link(self, tmp_path):
+        (tmp_path / "link.json").symlink_to(tmp_path / "real.json")
+        write_text(tmp_path / "link.json", "text")
+        assert (tmp_path / "link.json").is_symlink()
+        assert (tmp_path / "real.json").read_text() == "text"
+
+    def test_permissions_are_the_usual_ones(self, tmp_path):
+        (tmp_path / "usual").touch()
+        write_text(tmp_path / "m.json", "text")
+        assert stat.S_IMODE((tmp_path / "m.json").stat().st_mode) == stat.S_IMODE((tmp_path / "usual").stat().st_mode)
+
+    @pytest.mark.parametrize(
+        ("path", "words"), [("no/m.json", "its folder does not exist"), (".", "something other than a file is there")]
+    )
+    def test_unwritable_paths(self, path, words, tmp_path):
+        with pytest.raises(OSError, match=rf"cannot be written: {words}\.$"):
+            check_writable(tmp_path / path)
+
+    @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere")
+    def test_a_folder_without_permission(self, tmp_path):
+        tmp_path.chmod(0o500)
+        with pytest.raises(PermissionError, match=r"cannot be written: permission denied\.$"):
+            check_writable(tmp_path / "m.json")
+
+    def test_a_check_leaves_nothing(self, tmp_path):
+        check_writable(tmp_path / "m.json")
+        assert not list(tmp_path.iterdir())
+
+
+def test_loading_cannot_run_code():
+    """No way from a file to code: the modules that read it import nothing that could."""
+    from dpem.estimators import consistency, files
+    from dpem.paper.planning import serial
+
+    for module in (persistence, files, consistency, serial):
+        source = inspect.getsource(module)
+        for word in ("pickle", "eval(", "exec(", "importlib", "__import__", "globals(", "getattr(model, plain"):
+            assert word not in source, (module.__name__, word)
+
+
+def test_every_field_of_a_plan_has_a_range_or_is_checked():
+    """A new number in a plan must say where it may lie."""
+    from dpem._json import RANGES
+
+    checked = {"model", "method", "steps", "price", "needs_start", "advice"}
+    assert {field.name for field in fields(Plan)} - checked <= set(RANGES)
+
+
+def test_parse_json_is_exact():
+    numbers = [0.1, 1 / 3, 5e-324, -0.0, 1.7976931348623157e308]
+    assert [x.hex() for x in parse_json(json.dumps(numbers))] == [x.hex() for x in numbers]
