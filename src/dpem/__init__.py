@@ -49,13 +49,21 @@ _HOME = {
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
 
 
+def _general() -> dict[str, str]:
+    """The estimators of the general models, found in their files, and the module of each."""
+    from dpem.registry import classes
+
+    return {name: module for name, module in classes().items() if module.startswith("dpem.models.")}
+
+
 def __getattr__(name: str) -> Any:
-    if name not in _MODULE:
+    module = _MODULE.get(name) or (_general().get(name) if name.startswith("DP") else None)
+    if module is None:
         raise AttributeError(f"module 'dpem' has no attribute {name!r}")
-    value = getattr(import_module(_MODULE[name]), name)
+    value = getattr(import_module(module), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*__all__, *_general()})

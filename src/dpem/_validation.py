@@ -63,6 +63,19 @@ def fraction(name: str, value: Any) -> float:
     return float(value)
 
 
+def is_fraction(name: str, value: Any) -> float:
+    """A number strictly between 0 and 1."""
+    if not is_number(value) or not 0 < value < 1:
+        raise ValueError(f"{name} must lie strictly between 0 and 1, got {shown(value)}.")
+    return float(value)
+
+
+def boolean(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} must be True or False, got {shown(value)}.")
+    return value
+
+
 def count(name: str, value: Any) -> int:
     if not _is_count(value):
         raise ValueError(f"{name} must be a positive whole number, got {shown(value)}.")

@@ -40,13 +40,21 @@ def start_vector(start: Any, d: int, signal: float, *, zero_allowed: bool) -> Fl
 
 
 def warn_about_delta(delta: float, n: int) -> None:
+    for remark in remarks_on(1.0, delta, n):
+        warnings.warn(remark, UserWarning, stacklevel=4)
+
+
+def remarks_on(epsilon: float, delta: float, n: int) -> tuple[str, ...]:
+    """What should be said about ε and δ before anything is paid."""
+    said = []
     if delta >= 1 / n:
-        warnings.warn(
+        said.append(
             f"delta={delta:g} is not below 1/n = {1 / n:.2g}: a mechanism that publishes one record outright could "
-            f"meet this guarantee; choose delta well below 1/n.",
-            UserWarning,
-            stacklevel=4,
+            "meet this guarantee; choose delta well below 1/n."
         )
+    if 10 < epsilon < math.inf:
+        said.append(f"epsilon={epsilon:g} is above 10: odds may change by a factor of {math.exp(epsilon):.1e}.")
+    return tuple(said)
 
 
 def table(

@@ -1,0 +1,321 @@
+"""What the estimators of the general models share: arguments, plan, debit, fit, fitted attributes, intervals.
+
+The order of a fit matters and is written once, in :meth:`PrivateEstimator.fit`: everything that can be refused is
+refused before the debit, nothing is asked before it, and the fitted attributes change all at once or not at all.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import warnings
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, ClassVar, Self
+
+import array_api_compat.numpy as numpy_api
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted
+
+from dpem import _validation as arguments
+from dpem._version import __version__
+from dpem.estimators import checks, tables
+from dpem.estimators.bounds import column_bounds, response_bounds
+from dpem.estimators.uncertainty import Uncertainty, frame
+from dpem.planning import Plan, Sizes
+from dpem.privacy import (
+    Account,
+    Budget,
+    Curator,
+    Guarantee,
+    Ledger,
+    Noise,
+    Price,
+    PrivateNoise,
+    SeededNoise,
+    digest,
+    largest_price,
+)
+from dpem.privacy.budget import checked_rows_per_person, unit
+from dpem.query import FloatArray
+from dpem.questions.schema import Schema
+from dpem.sources import Source
+from dpem.sources.progress import expect
+from dpem.steps.base import State, run_steps
+from dpem.steps.check import FitCheck
+
+
+class FitWarning(UserWarning):
+    """The fit check, which was paid for, says that the model describes the rows no better than a simpler one."""
+
+
+class PrivateEstimator(BaseEstimator):
+    """Shared by the estimators of the general models; their docstrings list the parameters.
+
+    A subclass has a constructor, ``_model``, ``_attributes`` and methods that apply the model. Constructor arguments
+    ``epsilon, delta, rows_per_person, budget, check, random_state`` are read here, and of ``bounds, y_bounds, levels``
+    those that the subclass has.
+    """
+
+    _needs_y: ClassVar[bool] = False
+    _every_level: ClassVar[bool] = False  # whether a categorical column has a coordinate for its first level too
+
+    # --- what a subclass says --------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _model(self, schema: Schema) -> Any:
+        """The model (see ``dpem.planning.Model``) at the constructor's arguments; refuses wrong ones."""
+
+    @abstractmethod
+    def _attributes(self, theta: Any, schema: Schema) -> dict[str, Any]:
+        """Fitted attributes in the table's units, by name, from the released parameters alone."""
+
+    def _uncertainty(self) -> Uncertainty:
+        """Estimates and their standard errors, from what was released; computed once, when it is first asked for."""
+        raise NotImplementedError
+
+    # --- planning and fitting --------------------------------------------------------------------------------------
+
+    def plan(self, n: int, d: int | None = None, *, columns: Sequence[str] | None = None) -> Plan:
+        """What a fit to n rows will ask, at what price, and what to expect of it. Nothing is read or spent.
+
+        ``columns`` names the columns, or ``d`` counts them; neither is needed where bounds or levels name them all.
+        """
+        rows = arguments.count("n", n)
+        names = self._column_names(columns, d)
+        return self._planned(rows, self._schema(names, tables.checked_levels(self._given("levels")), None, plan=True))
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Fit the model to the rows under differential privacy.
+
+        Parameters
+        ----------
+        X : array, DataFrame, CSR matrix, source, Dask collection or array on a device
+            The rows. Entries that are missing or not finite are holes.
+        y : array, optional
+            The responses, for models that have them.
+
+        Returns
+        -------
+        self
+        """
+        probe = copy.copy(self)  # learns the columns; the estimator changes at the end, all at once
+        self._check_arguments()
+        table = tables.open_table(probe, X, y, needs_y=self._needs_y, levels=self._given("levels"))
+        schema = self._schema(table.names, table.levels, table.y_name)
+        plan = self._planned(table.source.n_rows, schema)
+        noise = self._noise()
+        for remark in plan.remarks:
+            warnings.warn(remark, UserWarning, stacklevel=2)
+        account = Account(plan.epsilon, plan.delta, gaussian=plan.price.gaussian, rho=plan.price.rho)
+        model = self._model(schema)
+        with self._debited(plan):
+            curator = self._curator(table.source, account, noise)
+            expect(plan.n * plan.passes)
+            state = run_steps(curator, model, plan.steps, model.start())
+        guarantee = Guarantee(
+            epsilon=plan.epsilon,
+            delta=plan.delta,
+            neighbours="replace-one",
+            unit=unit(plan.rows_per_person),
+            mechanisms=tuple(account.releases),
+            private=noise.private and math.isfinite(plan.epsilon),
+            version=__version__,
+        )
+        self._take(probe, state, schema, table.levels, plan, guarantee)
+        if self.fit_check_ is not None and not self.fit_check_.better:
+            warnings.warn(str(self.fit_check_), FitWarning, stacklevel=2)
+        return self
+
+    def _take(
+        self,
+        probe: Any,
+        state: State,
+        schema: Schema,
+        levels: dict[str, tables.Levels],
+        plan: Plan,
+        guarantee: Guarantee,
+    ) -> None:
+        """Make a finished fit this estimator's own: every fitted attribute at once."""
+        fitted = {
+            "n_features_in_": probe.n_features_in_,
+            "theta_": state.theta,
+            "schema_": schema,
+            "levels_": levels,
+            "fit_check_": state.check,
+            "plan_": plan,
+            "guarantee_": guarantee,
+            "releases_": guarantee.mechanisms,
+            "chosen_": state.chosen,
+            **self._attributes(state.theta, schema if state.chosen is None else schema.take(state.chosen)),
+        }
+        if hasattr(probe, "feature_names_in_"):
+            fitted["feature_names_in_"] = probe.feature_names_in_
+        kept = {name: value for name, value in vars(self).items() if name in self.get_params(deep=False)}
+        own = {name: value for name, value in vars(probe).items() if name.startswith("_") and name != "_uncertainty_"}
+        self.__dict__ = kept | own | fitted
+
+    def _planned(self, n: int, schema: Schema) -> Plan:
+        """The one way to a plan: sizes, steps, price and outlook from public numbers."""
+        epsilon, delta = arguments.privacy_parameters(self.epsilon, self.delta)
+        rows_per_person = arguments.rows_per_person(self.rows_per_person, n)
+        model = self._model(schema)
+        price = Price(math.inf, True) if math.isinf(epsilon) else largest_price(epsilon, delta, gaussian=model.gaussian)
+        sizes = Sizes(n, epsilon, delta, price.rho, rows_per_person, self.check)
+        steps = model.steps(sizes)
+        outlook = model.outlook(sizes, steps)
+        remarks = (*checks.remarks_on(epsilon, delta, n), *outlook.remarks)
+        d = len(np.unique(schema.column))
+        whole = (n, d, epsilon, delta, rows_per_person, steps, price, outlook.prediction, remarks)
+        return Plan(self._name(), *whole, outlook.feasible, outlook.advice, self._settings())
+
+    def _check_arguments(self) -> None:
+        """Refuse what is wrong whatever the rows are."""
+        arguments.privacy_parameters(self.epsilon, self.delta)
+        checked_rows_per_person("rows_per_person", self.rows_per_person)
+        arguments.boolean("check", self.check)
+        budget = self.budget
+        if budget is not None and not isinstance(budget, Budget | Ledger):
+            raise ValueError(f"budget must be a dpem.Budget, a dpem.Ledger or None, got {type(budget).__name__}.")
+        if budget is not None and self.random_state is not None:
+            raise ValueError("random_state makes a fit that is not private, so it cannot be charged to a budget=.")
+
+    def _schema(
+        self, names: Sequence[str], levels: dict[str, tables.Levels], y_name: str | None, *, plan: bool = False
+    ) -> Schema:
+        bounds = column_bounds(self._given("bounds"), names, levels)
+        y_bounds = None
+        if self._needs_y and not (plan and self._given("y_bounds") is None):
+            y_bounds = response_bounds(self._given("y_bounds"), self._given("bounds"), y_name)
+        return Schema.of(
+            names,
+            bounds,
+            {name: own.values for name, own in levels.items()},
+            labels={name: own.labels for name, own in levels.items()},
+            y_bounds=y_bounds,
+            every_level=self._every_level,
+        )
+
+    def _column_names(self, columns: Sequence[str] | None, d: int | None) -> tuple[str, ...]:
+        if columns is not None:
+            return tuple(columns)
+        named = [*(self._given("levels") or ()), *(b if isinstance(b := self._given("bounds"), dict) else ())]
+        if named and not any(mark in name for name in named for mark in "*?["):
+            if d is None:
+                return tuple(dict.fromkeys(named))
+            return tuple(dict.fromkeys(named))[:d]
+        if d is None:
+            raise ValueError("plan needs d= or columns=: neither bounds nor levels name the columns.")
+        return tuple(f"x{j}" for j in range(arguments.count("d", d)))
+
+    def _given(self, name: str) -> Any:
+        return getattr(self, name, None)
+
+    def _settings(self) -> dict[str, Any]:
+        """Constructor arguments that are plain, for plans and files; never rows, budgets or seeds."""
+        plain = (str, int, float, bool, type(None))
+        skipped = ("epsilon", "delta", "budget", "random_state", "bounds", "y_bounds", "levels", "rows_per_person")
+        return {k: v for k, v in self.get_params(deep=False).items() if k not in skipped and isinstance(v, plain)}
+
+    @classmethod
+    def _name(cls) -> str:
+        """The model's name: that of its file."""
+        return cls.__module__.rpartition(".")[2].replace("_", "-")
+
+    def _noise(self) -> Noise:
+        if self.random_state is None:
+            return PrivateNoise()
+        if math.isfinite(float(self.epsilon)):
+            warnings.warn(
+                "random_state makes the noise repeatable: this fit is NOT private. Use it for simulations only.",
+                UserWarning,
+                stacklevel=3,
+            )
+        return SeededNoise(self.random_state)
+
+    def _curator(self, source: Source, account: Account, noise: Noise) -> Curator:
+        """The door that this fit's questions pass; an audit puts a recorder there."""
+        return Curator(source, account, noise, rows_per_person=self.rows_per_person)
+
+    def _debited(self, plan: Plan) -> AbstractContextManager[Any]:
+        """Charge the fit to the budget, now; on leaving, a ledger is told how it ended."""
+        budget = self.budget
+        if budget is None:
+            return nullcontext()
+        return budget.debit(
+            plan.epsilon,
+            plan.delta,
+            plan.price,
+            purpose=f"{type(self).__name__}.fit, n={plan.n}, d={plan.d}",
+            digest=digest(plan.to_dict()),
+            rows_per_person=plan.rows_per_person,
+        )
+
+    # --- after the fit ---------------------------------------------------------------------------------------------
+
+    def _each(self, function: Callable[..., Any], X: Any, y: Any = None) -> Any:
+        """``function(xp, theta, x, y)`` of new rows in unit coordinates, piece by piece, stacked."""
+        check_is_fitted(self)
+        return np.concatenate([np.asarray(function(numpy_api, self.theta_, *piece)) for piece in self._units(X, y)])
+
+    def _units(self, X: Any, y: Any) -> Iterator[tuple[FloatArray, FloatArray | None]]:
+        schema = self.schema_ if self.chosen_ is None else self.schema_.take(self.chosen_)
+        rows = tables.pieces(self, X, self.levels_)
+        pairs = ((piece, None) for piece in rows) if y is None else checks.beside(rows, y)
+        with np.errstate(all="ignore"):
+            for piece, part in pairs:
+                x = schema.coordinates(numpy_api, np.asarray(piece[:, schema.reads], dtype=float))
+                yield x, None if part is None else schema.response(numpy_api, part)
+
+    @property
+    def _errors(self) -> Uncertainty:
+        check_is_fitted(self)
+        if not hasattr(self, "_uncertainty_"):
+            self._uncertainty_ = self._uncertainty()
+        return self._uncertainty_
+
+    @property
+    def standard_errors_(self) -> FloatArray:
+        """Standard error of each parameter, in the order of :meth:`summary`: sampling and privacy noise together."""
+        return self._errors.total
+
+    def conf_int(self, level: float = 0.95) -> FloatArray:
+        """Lower and upper end of an interval for each parameter, in the order of :meth:`summary`.
+
+        Parameters
+        ----------
+        level : float
+            How often such intervals hold the truth, if the rows follow the model.
+
+        Returns
+        -------
+        array of shape (parameters, 2)
+        """
+        return self._errors.intervals(level)
+
+    def summary(self, level: float = 0.95) -> Any:
+        """A DataFrame with a row for each parameter: estimate, standard error, how much of it is sampling and how much
+        privacy, the interval, and the size that would be detected. The fit check is in its ``attrs``.
+        """
+        table = frame(self._errors.rows(level))
+        table.attrs["fit_check"] = None if self.fit_check_ is None else str(self.fit_check_)
+        return table
+
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
+        text = super().__repr__(N_CHAR_MAX)
+        check: FitCheck | None = getattr(self, "fit_check_", None)
+        return text if check is None else f"{text}\n{check}"
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "theta_")
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.non_deterministic = True
+        tags.target_tags.required = self._needs_y
+        tags.input_tags.allow_nan = True
+        tags.input_tags.sparse = True
+        return tags

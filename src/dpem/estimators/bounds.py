@@ -1,0 +1,143 @@
+"""Public bounds and levels of columns, as a user gives them: checked, and refused in one sentence that names all."""
+
+from __future__ import annotations
+
+import csv
+import fnmatch
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpem.privacy.budget import is_number, shown
+
+#: How many columns are named in a message.
+NAMED = 8
+#: Bounds lie within ±this: their squares are ordinary floats.
+LARGEST = 1e15
+
+Pair = tuple[float, float]
+
+
+def column_bounds(bounds: Any, names: Sequence[str], levels: Mapping[str, Any]) -> dict[str, Pair]:
+    """The bounds of every column without levels. ``bounds`` is a dict by name (or by pattern, such as ``"lab_*"``), a
+    pair (low, high) of numbers or vectors, or the path of a JSON, YAML or CSV file that holds such a dict.
+    """
+    needed = [name for name in names if name not in levels]
+    if bounds is None:
+        if not needed:
+            return {}
+        raise ValueError(f"bounds must be given: public limits of {_listed(needed)}, never computed from the rows.")
+    given = read_bounds(bounds) if isinstance(bounds, str | os.PathLike) else bounds
+    if not isinstance(given, Mapping):
+        return _from_pair(given, names, needed)
+    found = {name: match for name in needed if (match := _matching(given, name)) is not None}
+    absent = [name for name in needed if name not in found]
+    if absent:
+        raise ValueError(f"bounds must name every column, but they lack {_listed(absent)}.")
+    return {name: checked_pair(f"bounds of {name!r}", pair) for name, pair in found.items()}
+
+
+def response_bounds(y_bounds: Any, bounds: Any, y_name: str | None) -> Pair:
+    """The bounds of the response: ``y_bounds``, or those that ``bounds`` has under the response's name."""
+    if y_bounds is not None:
+        return checked_pair("y_bounds", y_bounds)
+    given = read_bounds(bounds) if isinstance(bounds, str | os.PathLike) else bounds
+    if isinstance(given, Mapping) and y_name is not None and y_name in given:
+        return checked_pair(f"bounds of the response {y_name!r}", given[y_name])
+    known = "" if y_name is None else f", or bounds must have an entry {y_name!r}"
+    raise ValueError(f"y_bounds must be given{known}: public limits of the response, never computed from the rows.")
+
+
+def checked_pair(what: str, pair: Any) -> Pair:
+    """(low, high) as ordinary numbers with low below high, or a refusal."""
+    try:
+        low, high = pair
+    except (TypeError, ValueError):
+        raise ValueError(f"{what} must be (low, high), two numbers; got {shown(pair)}.") from None
+    if not all(is_number(side) and math.isfinite(side) for side in (low, high)):
+        raise ValueError(f"{what} must be two finite numbers, got {shown(low)} and {shown(high)}.")
+    if not low < high:
+        raise ValueError(f"{what} must have low below high, got {shown(low)} and {shown(high)}.")
+    if max(abs(low), abs(high)) > LARGEST or high - low < 1e-12 * max(abs(low), abs(high), 1e-12):
+        raise ValueError(f"{what} must lie within ±{LARGEST:g} and not be equal but for rounding: change the unit.")
+    return float(low), float(high)
+
+
+def read_bounds(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Bounds from a file: a JSON or YAML object ``{"age": [0, 110]}``, or a CSV with the columns name, low, high."""
+    where = Path(path)
+    kind = where.suffix.lower()
+    if kind not in (".json", ".yaml", ".yml", ".csv"):
+        raise ValueError(f"bounds must be a file that ends in .json, .yaml, .yml or .csv, got {where.name!r}.")
+    try:
+        text = where.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError):
+        raise ValueError(f"bounds cannot be read from {str(where)!r}: no such file, or not UTF-8 text.") from None
+    found = _from_csv(text, where) if kind == ".csv" else _parsed(text, kind, where)
+    if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
+        raise ValueError(f"{str(where)!r} must hold an object with a pair of numbers for each column's name.")
+    return found
+
+
+def _parsed(text: str, kind: str, where: Path) -> Any:
+    if kind == ".json":
+        try:
+            return json.loads(text)
+        except ValueError:
+            raise ValueError(f"bounds cannot be read from {str(where)!r}: it is not valid JSON.") from None
+    try:
+        import yaml
+    except ImportError:
+        raise ValueError("bounds in YAML need the package PyYAML; JSON and CSV need nothing.") from None
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise ValueError(f"bounds cannot be read from {str(where)!r}: it is not valid YAML.") from None
+
+
+def _from_csv(text: str, where: Path) -> dict[str, Any]:
+    rows = list(csv.DictReader(text.splitlines(), skipinitialspace=True))
+    columns = set(rows[0]) if rows else set()
+    if not {"name", "low", "high"} <= columns:
+        raise ValueError(f"{str(where)!r} must have a header with name, low and high, and a line for each column.")
+    try:
+        return {row["name"].strip(): (float(row["low"]), float(row["high"])) for row in rows if row["low"].strip()}
+    except (TypeError, ValueError, AttributeError):
+        raise ValueError(f"{str(where)!r} must have a number under low and under high in every line.") from None
+
+
+def _from_pair(given: Any, names: Sequence[str], needed: Sequence[str]) -> dict[str, Pair]:
+    try:
+        low, high = (np.asarray(side, dtype=float) for side in given)
+        ok = all(side.shape in ((), (len(names),)) for side in (low, high))
+    except (TypeError, ValueError):
+        ok = False
+    if not ok:
+        raise ValueError(
+            f"bounds must be a dict by column, a file, or (low, high) of two numbers or two vectors of {len(names)}; "
+            f"got {shown(given)}."
+        )
+    lows, highs = (np.broadcast_to(side, (len(names),)) for side in (low, high))
+    pairs = {name: (float(lows[j]), float(highs[j])) for j, name in enumerate(names)}
+    return {name: checked_pair(f"bounds of {name!r}", pairs[name]) for name in needed}
+
+
+def _matching(given: Mapping[str, Any], name: str) -> Any:
+    """The entry of the column, by its name or by the first pattern that matches it."""
+    if name in given:
+        return given[name]
+    return next((pair for key, pair in given.items() if _is_pattern(key) and fnmatch.fnmatchcase(name, key)), None)
+
+
+def _is_pattern(key: Any) -> bool:
+    return isinstance(key, str) and any(mark in key for mark in "*?[")
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return f"{'column' if len(names) == 1 else 'columns'} {', '.join(map(repr, names[:NAMED]))}{more}"

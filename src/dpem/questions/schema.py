@@ -1,0 +1,144 @@
+"""What is publicly known of each column, and the unit coordinates that follow from it.
+
+A numeric column has bounds, a categorical one has levels. Either way it becomes one or more *coordinates* in [−1, 1]:
+
+    numeric      u = clip((x − middle)/half, ±1)
+    categorical  u = +1 where x is the level, −1 where it is another declared level, one coordinate for each level
+                 (but the first, the baseline, unless all levels are wanted)
+
+An entry that is not finite, or not a declared level, is a hole: NaN in every coordinate of its column. So every table
+of numbers has unit coordinates, and what is computed from them is bounded whatever the table holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpem.engines.narrow import like
+from dpem.query import FloatArray
+
+IntArray = NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Coordinates made of the columns of a table, and the response's bounds.
+
+    ``column`` says which column of the table a coordinate is made of, ``names`` what it is called; ``middle`` and
+    ``half`` turn a coordinate back into the table's units, x = middle + half·u. For a coordinate of a categorical
+    column ``level`` is the place of its level among ``levels[column]``; it is −1 for a numeric one. Levels are numbers:
+    texts are put as their places before rows come here.
+
+    >>> schema = Schema.of(["age", "region"], {"age": (0.0, 100.0)}, {"region": (0.0, 1.0, 2.0)})
+    >>> schema.names
+    ('age', 'region=1', 'region=2')
+    >>> import array_api_compat.numpy as xp
+    >>> schema.coordinates(xp, np.array([[75.0, 2.0], [np.inf, 7.0]])).tolist()
+    [[0.5, -1.0, 1.0], [nan, nan, nan]]
+    """
+
+    names: tuple[str, ...]
+    column: IntArray
+    middle: FloatArray
+    half: FloatArray
+    level: IntArray
+    levels: Mapping[int, tuple[float, ...]]
+    y_middle: float = 0.0
+    y_half: float = 1.0
+
+    @classmethod
+    def of(
+        cls,
+        columns: Sequence[str],
+        bounds: Mapping[str, tuple[float, float]],
+        levels: Mapping[str, Sequence[float]],
+        *,
+        labels: Mapping[str, Sequence[str]] | None = None,
+        y_bounds: tuple[float, float] | None = None,
+        every_level: bool = False,
+    ) -> Schema:
+        """The schema of a table with these columns, each of which has bounds or levels. ``labels`` names levels."""
+        names: list[str] = []
+        parts: list[tuple[int, float, float, int]] = []
+        known: dict[int, tuple[float, ...]] = {}
+        for j, name in enumerate(columns):
+            if name not in levels:
+                low, high = bounds[name]
+                names.append(name)
+                parts.append((j, low / 2 + high / 2, high / 2 - low / 2, -1))
+                continue
+            known[j] = tuple(float(value) for value in levels[name])
+            shown = (labels or {}).get(name) or [f"{value:g}" for value in known[j]]
+            for k in range(0 if every_level else 1, len(known[j])):
+                names.append(f"{name}={shown[k]}")
+                parts.append((j, 0.5, 0.5, k))
+        column, middle, half, level = (np.array(part) for part in zip(*parts, strict=True))
+        response = (0.0, 1.0) if y_bounds is None else (sum(y_bounds) / 2, (y_bounds[1] - y_bounds[0]) / 2)
+        whole = (column.astype(np.intp), middle.astype(float), half.astype(float), level.astype(np.intp))
+        return cls(tuple(names), *whole, known, *response)
+
+    @property
+    def width(self) -> int:
+        """How many coordinates there are."""
+        return len(self.names)
+
+    @property
+    def reads(self) -> IntArray:
+        """The columns of the table that the coordinates are made of."""
+        return np.unique(self.column)
+
+    def take(self, chosen: IntArray) -> Schema:
+        """The schema of some of the coordinates."""
+        places = np.asarray(chosen, dtype=np.intp)
+        return replace(
+            self,
+            names=tuple(self.names[j] for j in places),
+            column=self.column[places],
+            middle=self.middle[places],
+            half=self.half[places],
+            level=self.level[places],
+        )
+
+    def coordinates(self, xp: Any, x: Any) -> Any:
+        """Unit coordinates of rows that hold the columns of :attr:`reads`, in that order."""
+        place = np.searchsorted(self.reads, self.column)
+        raw = x if np.array_equal(place, np.arange(x.shape[1])) else xp.take(x, _indices(xp, place, x), axis=1)
+        u = xp.clip((raw - like(xp, self.middle, x)) / like(xp, self.half, x), -1.0, 1.0)
+        u = xp.where(xp.isfinite(raw), u, xp.full_like(u, xp.nan))
+        if not self.levels or not (self.level >= 0).any():
+            return u
+        return self._with_levels(xp, raw, u)
+
+    def _with_levels(self, xp: Any, raw: Any, u: Any) -> Any:
+        """The same with the coordinates of categorical columns put in their places."""
+        parts = []
+        for j in range(self.width):
+            if self.level[j] < 0:
+                parts.append(u[:, j])
+                continue
+            own, entry = self.levels[int(self.column[j])], raw[:, j]
+            declared = entry == own[0]
+            for value in own[1:]:
+                declared = declared | (entry == value)
+            ones = xp.ones_like(entry)
+            sign = xp.where(entry == own[int(self.level[j])], ones, -ones)
+            parts.append(xp.where(declared, sign, xp.full_like(ones, xp.nan)))
+        return xp.stack(parts, axis=1)
+
+    def response(self, xp: Any, y: Any) -> Any:
+        """Unit coordinates of responses; one that is not finite is a hole."""
+        u = xp.clip((y - self.y_middle) / self.y_half, -1.0, 1.0)
+        return xp.where(xp.isfinite(y), u, xp.full_like(u, xp.nan))
+
+
+def _indices(xp: Any, places: IntArray, x: Any) -> Any:
+    if isinstance(x, np.ndarray):
+        return places
+    from array_api_compat import device
+
+    return xp.asarray(places.astype(np.int64), device=device(x))

@@ -1,0 +1,90 @@
+"""What a step of a fit is: one or more questions at a price fixed beforehand, and how it is written to a file."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpem._json import without_infinity
+from dpem.privacy import Curator
+
+
+@dataclass(frozen=True)
+class State:
+    """What has been released so far, and what follows from it: all of it public.
+
+    ``theta`` are the model's parameters in unit coordinates, ``chosen`` the coordinates they are about (None: all),
+    ``check`` the fit check, ``notes`` what one step leaves for a later one.
+    """
+
+    theta: Any = None
+    chosen: NDArray[np.intp] | None = None
+    check: Any = None
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Step(ABC):
+    """A step of a fit. Its price ``rho`` and its other fields are public and fixed before the data are read.
+
+    ``run(curator, model, state)`` asks the curator what costs ``rho`` in all, and returns the new state: everything it
+    computes of the answers is post-processing. Clip radii and step sizes may be functions of what earlier steps
+    released; prices may not. ``passes`` is how often it reads the rows.
+    """
+
+    rho: float
+    passes: ClassVar[int] = 1
+
+    @abstractmethod
+    def describe(self) -> str:
+        """What the step asks, in a few words, for plans and reports."""
+
+    @abstractmethod
+    def run(self, curator: Curator, model: Any, state: Any) -> Any: ...
+
+    def to_dict(self) -> dict[str, Any]:
+        """The step as plain data: its kind, its settings, its words."""
+        settings = {own.name: getattr(self, own.name) for own in fields(self)}
+        return without_infinity({"kind": type(self).__name__, **settings, "says": self.describe()})
+
+
+@dataclass(frozen=True)
+class WrittenStep(Step):
+    """A step as a file tells of it: what was asked and paid. It cannot be run again."""
+
+    kind: str = ""
+    says: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def describe(self) -> str:
+        return self.says
+
+    def run(self, curator: Curator, model: Any, state: Any) -> Any:
+        raise RuntimeError("a step read from a file tells what was done; it cannot be run.")
+
+    def to_dict(self) -> dict[str, Any]:
+        return without_infinity({"kind": self.kind, "rho": self.rho, **self.settings, "says": self.says})
+
+
+def run_steps(curator: Curator, model: Any, steps: Iterable[Step], state: Any) -> Any:
+    """The state after all steps, in order."""
+    for step in steps:
+        state = step.run(curator, model, state)
+    return state
+
+
+def prices(rho: float, shares: Iterable[float]) -> list[float]:
+    """Parts of ρ in proportion to the shares; an infinite ρ stays infinite in every part.
+
+    >>> prices(1.0, [1, 3])
+    [0.25, 0.75]
+    """
+    parts = list(shares)
+    whole = math.fsum(parts)
+    return [math.inf if math.isinf(rho) else rho * part / whole for part in parts]
