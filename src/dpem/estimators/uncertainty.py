@@ -73,14 +73,3 @@ def frame(records: Sequence[dict[str, Any]]) -> Any:
     except ImportError:
         raise RuntimeError("summary() needs pandas; conf_int() and standard_errors_ do without.") from None
     return pandas.DataFrame(list(records)).set_index("parameter")
-
-
-def spread(values: FloatArray) -> FloatArray:
-    """A standard deviation that a few failed repetitions do not move: half the distance between the 16 % and the 84 %
-    quantile of each column.
-
-    >>> spread(np.array([[-1.0], [1.0]] * 50 + [[1e9]])).round(1).tolist()
-    [1.0]
-    """
-    low, high = np.quantile(values, [0.1587, 0.8413], axis=0)
-    return np.asarray((high - low) / 2)

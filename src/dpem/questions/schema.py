@@ -104,6 +104,12 @@ class Schema:
             level=self.level[places],
         )
 
+    def unit(self) -> Schema:
+        """The schema of a table that already holds unit coordinates and unit responses, such as an invented one."""
+        zero, one = np.zeros(self.width), np.ones(self.width)
+        own = np.arange(self.width, dtype=np.intp)
+        return Schema(self.names, own, zero, one, np.full(self.width, -1, dtype=np.intp), {})
+
     def coordinates(self, xp: Any, x: Any) -> Any:
         """Unit coordinates of rows that hold the columns of :attr:`reads`, in that order."""
         place = np.searchsorted(self.reads, self.column)
