@@ -29,7 +29,6 @@ from dpem.paper import DPSymmetricMixture
 from dpem.privacy import Price
 
 PACKAGE = Path(dpem.__file__).parent
-FILES = sorted(p.relative_to(PACKAGE).as_posix() for p in PACKAGE.rglob("*.py"))
 
 # --- The source text --------------------------------------------------------------------------------------------------
 
@@ -114,9 +113,10 @@ def _of_call(node: ast.Call, names: set[str]) -> list[str]:
     return wrong
 
 
-@pytest.mark.parametrize("path", FILES)
-def test_no_module_runs_code_opens_a_socket_or_pastes_sql(path):
-    assert offences((PACKAGE / path).read_text()) == []
+def test_no_module_runs_code_opens_a_socket_or_pastes_sql():
+    files = sorted(PACKAGE.rglob("*.py"))
+    assert {"registry.py", "persistence.py"} <= {file.name for file in files}
+    assert {file.name: found for file in files if (found := offences(file.read_text("utf-8")))} == {}
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""dpem plan, dpem ledger, dpem reproduce, and the help of every command."""
+"""dpem plan, dpem ledger, and the help of every command."""
 
 import click
 import pytest
@@ -100,40 +100,3 @@ class TestLedger:
         found = dpem("ledger", "open", *asked).json
         assert found["dataset"] == "x"
         assert found["ledger"].endswith("/new.db")
-
-
-def test_reproduce_lists_what_there_is():
-    pytest.importorskip("matplotlib")
-    assert dpem("reproduce").out.splitlines()[0].startswith("fig1")
-    assert "fig1" in dpem("reproduce", "--json").json["experiments"]
-
-
-def test_reproduce_passes_its_options_on(monkeypatch, tmp_path):
-    experiments = pytest.importorskip("studies.paper.reproduce")
-    seen = {}
-    monkeypatch.setattr(experiments, "reproduce", lambda names, **options: seen.update(names=names, **options))
-    done = dpem("reproduce", "fig1", "--quick", "--out", str(tmp_path), "--workers", "1")
-    assert done.code == 0, done.err
-    assert seen == {
-        "names": ("fig1",),
-        "reps": None,
-        "quick": True,
-        "out": str(tmp_path),
-        "workers": 1,
-        "progress": False,
-    }
-    assert f"{tmp_path}/fig1.csv" in done.out
-
-
-def test_demo(monkeypatch):
-    from studies.paper import demo
-
-    monkeypatch.setattr(demo, "main", lambda argv: print(*argv))
-    assert dpem("demo", "--epsilon", "1").out == "--epsilon 1.0 --sparsity 10\n"
-
-
-def test_a_demo_that_cannot_be(monkeypatch):
-    monkeypatch.setattr("sys.argv", ["dpem"])
-    done = dpem("demo", "--epsilon", "0")
-    assert done.code == 2
-    assert done.err.startswith("dpem: error: --epsilon must be a positive number")

@@ -118,7 +118,6 @@ def odd_files(folder):
         (["predict", "no.json", "patients.csv", "--out", "p.csv"], Exit.DATA, "there is no such file"),
         (["predict", "edited.json", "patients.csv", "--out", "p.csv"], Exit.DATA, "cannot be loaded"),
         (["predict", "edited.json", "patients.csv", "--out", "p.txt"], Exit.USAGE, "--out must end in .csv"),
-        (["reproduce", "fig99"], Exit.USAGE, "known are fig1"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )

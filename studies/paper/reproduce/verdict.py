@@ -45,7 +45,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def command(name: str, reps: str) -> str:
-    return f"dpem reproduce {name} --reps {reps.split()[-1]} --out results"
+    return f"python -m studies.paper.reproduce {name} --reps {reps.split()[-1]} --out results"
 
 
 def page(experiment: Experiment, verdict: Verdict, results: Results) -> str:
