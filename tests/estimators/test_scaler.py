@@ -37,7 +37,8 @@ def test_expected_failures_are_for_privacy_or_randomness():
 
 
 def scaler(**changes):
-    return DPStandardScaler(**{"epsilon": 1.0, "delta": 1e-5, "bounds": (-10, 10), "random_state": 0, **changes})
+    seed = None if "budget" in changes else 0
+    return DPStandardScaler(**{"epsilon": 1.0, "delta": 1e-5, "bounds": (-10, 10), "random_state": seed, **changes})
 
 
 def table(n=20000, missing=0.0, seed=1):
@@ -195,6 +196,9 @@ class TestRefusals:
     def test_budget(self, X, budget):
         assert "budget must be a dpem.Budget, a dpem.Ledger or None" in self.refused(X, budget=budget)
 
+    def test_seeded_noise_is_not_charged(self, X):
+        assert "budget and random_state must not both be given" in self.refused(X, random_state=0)
+
     def test_infinite_entries_and_text(self, X):
         far = X.copy()
         far[3, 1] = math.inf
@@ -303,7 +307,7 @@ def mixture(**changes):
         "sparsity": 2,
         "sigma": 1.0,
         "start": "equal",
-        "random_state": 1,
+        "random_state": None if "budget" in changes else 1,
     }
     return DPSymmetricMixture(**{**given, **changes})
 
@@ -319,7 +323,7 @@ class TestPipelines:
         assert whole.delta == pytest.approx(3e-5, rel=1e-12)
         assert whole.mechanisms == first.releases_ + last.releases_
         assert len(whole.mechanisms) >= 2
-        assert whole.private is False
+        assert whole.private
         assert whole == together([first.guarantee_, last.guarantee_])
         assert budget.n_charges == 2
 

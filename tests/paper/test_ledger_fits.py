@@ -113,7 +113,7 @@ def test_clones_and_pickles_draw_on_the_same_ledger(data, ledger):
 
 def test_grid_search_in_worker_processes_pays_for_each_fold(data, ledger):
     """2 settings × 3 folds in two processes, and the last fit in this one."""
-    model = DPSymmetricMixture(**QUICK, budget=ledger, random_state=0)
+    model = DPSymmetricMixture(**QUICK, budget=ledger)
     with joblib.parallel_config(backend="loky", n_jobs=2), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         search = GridSearchCV(model, {"step_size": [0.3, 0.6]}, cv=3, n_jobs=2, error_score="raise").fit(data[0])

@@ -119,6 +119,11 @@ class TestArguments:
     def test_budget(self, estimator, budget, X, y):
         assert "budget must be a dpem.Budget, a dpem.Ledger or None" in refused(estimator, X, y, budget=budget)
 
+    def test_seeded_noise_is_not_charged(self, estimator, X, y):
+        """A ledger would show it as a private fit."""
+        said = refused(estimator, X, y, random_state=0)
+        assert "budget and random_state must not both be given" in said
+
     @pytest.mark.parametrize("method", ["tight", "paper"])
     def test_arguments_are_refused_before_anything_is_planned(self, estimator, method, X, y, monkeypatch):
         for name in ("plan", "paper_plan", "reference_plan"):

@@ -190,7 +190,7 @@ class TestSigmaUnknown:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             try:
-                model.set_params(budget=budget, random_state=0).fit(X, y)
+                model.set_params(budget=budget).fit(X, y)
                 refused = False
             except ValueError:
                 refused = True

@@ -3,6 +3,7 @@
 import copy
 import itertools
 import math
+import os
 import pickle
 import sys
 import threading
@@ -146,7 +147,7 @@ def test_a_dense_fit_after_another_is_priced_in_zcdp(before):
         budget.debit(*dense)
     room = WHOLE - before[2].rho
     with pytest.raises(BudgetExceeded):
-        budget.debit(0.5, 1e-6, Price(room * (1 + 1e-6), gaussian=True))  # whatever ε it states
+        budget.debit(9.9, 1e-6, Price(room * (1 + 1e-6), gaussian=True))  # whatever ε it states
     budget.debit(9.9, 1e-6, Price(room * (1 - 1e-6), gaussian=True))
     assert budget.n_charges == 2
     assert 1 - 1e-5 < budget.spent_epsilon <= 1
@@ -205,7 +206,8 @@ def test_a_first_charge_beyond_the_zcdp_limit_is_never_followed(epsilon, delta, 
     total, first = Total(epsilon, delta), Charge(*full(part * epsilon, delta, gaussian=True))
     assert zcdp_delta(first.price.rho, epsilon) > delta
     assert total.fits([first])
-    assert not total.fits([first, Charge(1e-9, 1e-12, Price(10**log_rho, gaussian=True))])
+    small = Price(10**log_rho, gaussian=True)
+    assert not total.fits([first, Charge(small.epsilon(1e-12) + 1e-9, 1e-12, small)])
     assert total.left([first], delta) == total.left([first], 1e-3 * delta) == 0
 
 
@@ -295,6 +297,42 @@ def test_pickling_is_refused_and_points_to_a_ledger(protocol):
     for thing in (budget, Fit(budget=budget), [budget]):
         with pytest.raises(TypeError, match="ledger"):
             pickle.dumps(thing, protocol=protocol)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no processes are forked here")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+def test_a_forked_copy_cannot_be_spent():
+    """Each child would have the whole of it, and the parent would see nothing."""
+    budget = Budget(1.0, 1e-5)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        said = "spent"
+        try:
+            budget.debit(*full(0.8, 1e-6))
+        except RuntimeError as error:
+            said = str(error)
+        os.write(writing, said.encode())
+        os._exit(0)
+    os.close(writing)
+    said = os.read(reading, 10_000).decode()
+    os.close(reading)
+    os.waitpid(child, 0)
+    assert "belongs to the process that made it" in said
+    assert "dpem.Ledger" in said
+    assert budget.n_charges == 0
+    budget.debit(*full(0.8, 1e-6))  # here it is whole
+
+
+@pytest.mark.parametrize("gaussian", [True, False])
+def test_a_charge_is_worth_no_more_than_it_states(gaussian):
+    price = largest_price(0.5, 1e-5, gaussian=gaussian)
+    assert Charge(0.5, 1e-5, price).price == price
+    for epsilon, delta in ((0.499, 1e-5), (0.5, 9.9e-6)):
+        with pytest.raises(ValueError, match="must convert to its epsilon and delta"):
+            Charge(epsilon, delta, price)
+        with pytest.raises(ValueError, match="must convert to its epsilon and delta"):
+            Budget(9.0, 1e-3).debit(epsilon, delta, price)
 
 
 @pytest.mark.parametrize("epsilon", [0, -1.0, math.nan])

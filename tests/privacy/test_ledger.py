@@ -47,7 +47,7 @@ def one_sentence(error):
 
 def test_what_is_written_is_read_again(ledger, url):
     before = datetime.now(UTC)
-    price = Price(0.1 + 0.2 * 1e-3, gaussian=True)
+    price = Price(0.001 + 0.2 * 1e-3, gaussian=True)
     charge = ledger.debit(0.1 + 0.2, 1e-6 / 3, price, purpose="DPSymmetricMixture.fit, n=7, d=2", digest="0a1b")
     (debit,) = Ledger(url).history("patients")
     assert (debit.id, debit.dataset, debit.outcome) == (charge.id, "patients", "no answer")
@@ -61,9 +61,11 @@ def test_what_is_written_is_read_again(ledger, url):
 
 @pytest.mark.parametrize("value", [5e-324, 1e-300, 0.1, 1 / 3, math.nextafter(1.0, 0)])
 def test_numbers_come_back_to_the_last_bit(ledger, value):
-    ledger.debit(1e-6, min(value, 1e-7), Price(value))
+    """ρ is worth little enough for any ε and δ here."""
+    ledger.debit(1e-6 + value / 2, min(value, 1e-7), Price(min(value, 1e-300)))
     (debit,) = ledger.history()
-    assert debit.rho == value
+    assert debit.rho == min(value, 1e-300)
+    assert debit.epsilon == 1e-6 + value / 2
     assert debit.delta == min(value, 1e-7)
 
 
@@ -99,7 +101,7 @@ def test_a_refusal_says_what_is_left_and_records_nothing(ledger):
     assert f"about epsilon={left:.6g} is left" in said
     assert len(ledger.history()) == 1
     with pytest.raises(BudgetExceeded):
-        ledger.debit(left, 2e-6, largest_price(left * (1 + 1e-6), 2e-6, gaussian=True))
+        ledger.debit(left * (1 + 1e-6), 2e-6, largest_price(left * (1 + 1e-6), 2e-6, gaussian=True))
     ledger.debit(left, 2e-6, largest_price(left * (1 - 1e-6), 2e-6, gaussian=True))
     assert ledger.state().n_charges == 2
 
@@ -133,7 +135,9 @@ def test_many_small_fits_are_priced_together(ledger):
 def test_a_ledger_accepts_exactly_what_a_budget_accepts(url, epsilon, delta, asked):
     budget, ledger = Budget(epsilon, delta), Ledger(url).open(next(names), epsilon, delta)
     for e, d, gaussian, unpriced in asked:
-        price = Price(math.inf, gaussian) if unpriced else largest_price(e, d, gaussian=gaussian)
+        price = largest_price(e, d, gaussian=gaussian)
+        if unpriced:
+            e, price = math.inf, Price(math.inf, gaussian)
         said = []
         for account in (budget, ledger):
             try:

@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_array, validate_data
 
 from dpem import _validation as arguments
 from dpem.engines import engine_of
+from dpem.privacy import Budget, Ledger
 from dpem.query import FloatArray
 from dpem.sources.base import CHUNK_ROWS
 
@@ -37,6 +38,18 @@ def start_vector(start: Any, d: int, signal: float, *, zero_allowed: bool) -> Fl
     if not zero_allowed and not vector.any():
         raise ValueError("start must not be zero: the mixture's gradient vanishes there and no step would leave it.")
     return vector
+
+
+def budget_of(budget: Any, random_state: Any) -> Budget | Ledger | None:
+    """What a fit is charged to. Seeded noise is never charged: a book would show it as a private fit."""
+    if budget is not None and not isinstance(budget, Budget | Ledger):
+        raise ValueError(f"budget must be a dpem.Budget, a dpem.Ledger or None, got {type(budget).__name__}.")
+    if budget is not None and random_state is not None:
+        raise ValueError(
+            "budget and random_state must not both be given: seeded noise is not private, and a budget counts private "
+            "fits."
+        )
+    return budget
 
 
 def warn_about_delta(delta: float, n: int) -> None:

@@ -54,7 +54,7 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     budget : Budget, Ledger or None
         Debited before the data are asked.
     random_state : int or None
-        None draws private noise; a seed is for simulations and **not private**.
+        None draws private noise; a seed is for simulations, **not private**, and goes with no budget.
 
     Attributes
     ----------
@@ -93,8 +93,7 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         """Release the centre and spread of each column. NaN counts as missing. ``y`` is ignored."""
         epsilon, delta = arguments.privacy_parameters(self.epsilon, self.delta)
         checked_rows_per_person("rows_per_person", self.rows_per_person)
-        if self.budget is not None and not isinstance(self.budget, Budget | Ledger):
-            raise ValueError(f"budget must be a dpem.Budget, a dpem.Ledger or None, got {type(self.budget).__name__}.")
+        checks.budget_of(self.budget, self.random_state)
         source = source_of(self, X, needs_y=False, missing=True, accept_sparse=False)
         n, d = source.n_rows, source.n_features
         rows_per_person = arguments.rows_per_person(self.rows_per_person, n)

@@ -68,12 +68,10 @@ def total(prices: Iterable[Price]) -> Price:
 
 def zcdp_delta(rho: float, epsilon: float) -> float:
     """δ of ρ-zCDP at ε, by the optimal conversion."""
-    if rho <= 0:
+    if rho <= 0 or math.isinf(epsilon):
         return 0.0
     if math.isinf(rho):
         return 1.0
-    if math.isinf(epsilon):
-        return 0.0
 
     def log_delta(log_excess: float) -> float:
         excess = math.exp(log_excess)  # α − 1

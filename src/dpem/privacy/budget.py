@@ -20,6 +20,7 @@ back.
 from __future__ import annotations
 
 import math
+import os
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -77,7 +78,8 @@ def unit(rows_per_person: int) -> str:
 
 @dataclass(frozen=True)
 class Charge:
-    """What one fit was charged: it is (ε, δ)-private for up to ``rows_per_person`` rows and costs ``price``.
+    """What one fit was charged: it is (ε, δ)-private for up to ``rows_per_person`` rows and costs ``price``, which must
+    convert to (ε, δ).
 
     ``close`` says how the fit ended. As a context manager it does so by itself: ``"failed"`` if the block raises, else
     ``"answered"``. Either way the charge stays. A :class:`Budget` keeps no record of it, a ledger does.
@@ -92,6 +94,8 @@ class Charge:
         checked_rows_per_person("rows_per_person of a charge", self.rows_per_person)
         if not (self.epsilon > 0 and 0 < self.delta < 1 and self.price.rho > 0):
             raise ValueError("a charge needs epsilon > 0, 0 < delta < 1 and a positive price.")
+        if not self.price.delta(self.epsilon) <= self.delta * SLACK:
+            raise ValueError("the price of a charge must convert to its epsilon and delta, and this one is higher.")
 
     def close(self, outcome: str) -> None:
         """Say how the fit ended: ``"answered"`` or ``"failed"``."""
@@ -190,8 +194,9 @@ class Budget:
 
     ``budget=`` of an estimator debits it before any question is put to the data. The object is never copied:
     ``clone`` and ``deepcopy`` of an estimator keep the same budget, so cross-validation folds each pay. It is safe
-    under threads. It cannot be pickled: a budget in a worker process would be a second budget. A
-    :class:`~dpem.privacy.Ledger` outlives the process and is shared by several.
+    under threads. A budget in another process would be a second budget, so it cannot be pickled, and a process that
+    was forked cannot spend the copy it has. A :class:`~dpem.privacy.Ledger` outlives the process and is shared by
+    several.
 
     Composition: zCDP prices add up, and their sum is converted at the total's δ, so that two fits at half of ε cost
     less than the whole. This holds also if a fit is chosen in the light of earlier answers.
@@ -211,6 +216,7 @@ class Budget:
         self.rows_per_person = self._total.rows_per_person
         self._charges: list[Charge] = []
         self._lock = threading.Lock()
+        self._process = os.getpid()
 
     def debit(
         self,
@@ -226,6 +232,11 @@ class Budget:
         :class:`BudgetExceeded` and charge nothing. ``purpose`` and ``digest`` are for a ledger; a budget does not keep
         them.
         """
+        if os.getpid() != self._process:
+            raise RuntimeError(
+                "this Budget belongs to the process that made it, which does not see what a forked copy spends; share "
+                "a dpem.Ledger between processes, or use threads. Nothing was computed."
+            )
         charge = Charge(epsilon, delta, price, rows_per_person=rows_per_person)
         with self._lock:
             self._total.admit(self._charges, charge, "budget")

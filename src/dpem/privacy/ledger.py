@@ -108,7 +108,7 @@ class Ledger:
     ...     pass  # ask the data
     >>> [(debit.purpose, debit.outcome) for debit in ledger.history()]
     [('a fit', 'answered')]
-    >>> ledger.debit(0.9, 1e-6, Price(0.2))
+    >>> ledger.debit(0.9, 1e-6, Price(0.01))
     Traceback (most recent call last):
         ...
     dpem.privacy.budget.BudgetExceeded: this fit asks for epsilon=0.9, ... is left. Nothing was computed.

@@ -98,8 +98,7 @@ class PrivateEM(BaseEstimator):
         epsilon, delta = arguments.privacy_parameters(self.epsilon, self.delta)
         arguments.one_of("method", self.method, ("tight", "paper"))
         checked_rows_per_person("rows_per_person", self.rows_per_person)
-        if self.budget is not None and not isinstance(self.budget, Budget | Ledger):
-            raise ValueError(f"budget must be a dpem.Budget, a dpem.Ledger or None, got {type(self.budget).__name__}.")
+        checks.budget_of(self.budget, self.random_state)
         if self.sigma is None and self.method == "paper":
             raise ValueError("method='paper' needs sigma=: the paper assumes that it is known.")
         source = source_of(self, X, y, needs_y=self._needs_y, missing=self._missing)

@@ -49,7 +49,8 @@ class DPMissingRegression(RegressorMixin, PrivateEM):
     budget : Budget, Ledger or None
         Debited with (epsilon, delta) before any question is put to the data.
     random_state : int or None
-        None draws private noise. A seed makes the noise repeatable for simulations, and **not private**.
+        None draws private noise. A seed makes the noise repeatable for simulations, and **not private**; it goes with
+        no budget.
 
     Attributes
     ----------

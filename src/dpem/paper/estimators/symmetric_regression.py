@@ -51,7 +51,8 @@ class DPSymmetricRegression(PrivateEM):
     budget : Budget, Ledger or None
         Debited with (epsilon, delta) before any question is put to the data.
     random_state : int or None
-        None draws private noise. A seed makes the noise repeatable for simulations, and **not private**.
+        None draws private noise. A seed makes the noise repeatable for simulations, and **not private**; it goes with
+        no budget.
 
     Attributes
     ----------
