@@ -46,7 +46,7 @@ def test_the_last_beta_is_the_estimator_s(model):
         CORRECTED: (table.paper(CORRECTED, MODELS[model](at.sigma)), {"start": table.start, "method": "paper"}),
     }
     for method, (trace, changes) in cases.items():
-        seed = curves.seed("test", *key(at), 0, method)
+        seed = curves.seed(*table._key, method)
         model_fit = at.estimator(random_state=seed, **changes).fit(rows.X, rows.y)
         np.testing.assert_allclose(trace[-1], model_fit.coef_, rtol=1e-12, atol=1e-14)
 
@@ -214,7 +214,7 @@ def test_processes_give_the_same_file(tmp_path):
 @pytest.mark.parametrize("names", [["fig3"], "fig3", ["fig1", "fig3"], []])
 def test_an_unknown_name_lists_the_known_ones(names, tmp_path):
     with pytest.raises(ValueError, match="known are fig1, figS1, missing, fig2, table1, rates, noise, all") as refusal:
-        reproduce(names, out=tmp_path / "new")
+        reproduce(names, out=tmp_path / "new", raw=tmp_path / "new")
     assert ("fig3" in str(refusal.value)) == bool(names)
     assert not (tmp_path / "new").exists()
 
@@ -223,13 +223,13 @@ def test_a_folder_that_cannot_be_written_is_refused_before_computing(tmp_path, m
     monkeypatch.setattr(runner, "run", lambda *args: pytest.fail("something was computed"))
     (tmp_path / "file").touch()
     with pytest.raises(ValueError, match=r"out=.*cannot be written to: Not a directory\.$"):
-        reproduce(["fig1"], out=tmp_path / "file" / "results")
+        reproduce(["fig1"], out=tmp_path / "file" / "results", raw=tmp_path)
 
 
 @pytest.mark.parametrize("argument", ["reps", "workers"])
 def test_counts_must_be_positive(argument, tmp_path):
     with pytest.raises(ValueError, match=f"{argument} must be at least 1, got 0"):
-        reproduce(["fig1"], out=tmp_path, **{argument: 0})
+        reproduce(["fig1"], out=tmp_path, raw=tmp_path, **{argument: 0})
 
 
 def test_the_command_says_so_in_one_line(monkeypatch, capsys, tmp_path):
@@ -249,11 +249,13 @@ def test_all_three_files_are_written_and_agree(tmp_path, monkeypatch):
     panels = figures.three_panels(SMALL, (900,) * 3, (3,) * 3, (1.0,) * 3)
     tiny = figures.high_dimensional("tiny", "a small figure", [panels])
     monkeypatch.setitem(EXPERIMENTS, "tiny", tiny)
-    reproduce(["tiny"], reps=2, out=tmp_path, workers=1, progress=False)
+    reproduce(["tiny"], reps=2, out=tmp_path, raw=tmp_path / "raw", workers=1, progress=False)
     picture, text = (tmp_path / "tiny.png").read_bytes(), (tmp_path / "tiny.md").read_text("utf-8")
     assert picture[:8] == b"\x89PNG\r\n\x1a\n"
     assert int.from_bytes(picture[16:20], "big") >= 1200, "pixels wide"
-    rows = [line.split(",") for line in (tmp_path / "tiny.csv").read_text("utf-8").splitlines() if CORRECTED in line]
+    rows = [
+        line.split(",") for line in (tmp_path / "raw/tiny.csv").read_text("utf-8").splitlines() if CORRECTED in line
+    ]
     last = max(int(row[-3]) for row in rows)
     mean = np.mean([float(row[-2]) for row in rows if int(row[-3]) == last])
     assert f"| {mean:.2f} (" in text or f"| {mean:.3f} (" in text
@@ -334,14 +336,14 @@ def test_pages_are_filled_from_the_csv(tmp_path):
     target = tmp_path / "docs" / "a.md"
     before = "# A\n\n<!-- begin noise -->\nold\n<!-- end noise -->\n\nafter\n"
     with pytest.raises(ValueError, match=r"noise\.csv does not exist"):
-        fill.filled(before, tmp_path, target)
+        fill.filled(before, tmp_path, target, tmp_path)
     full = {s: noise.repeat(replace(at, n=s.n // 20), None, 0) for s in noise.SETTINGS}
     store = Store(tmp_path / "noise.csv", "noise", noise.PROTOCOL)
     store.open()
     for setting, points in full.items():
         store.add(setting, 0, points)
-    text = fill.filled(before, tmp_path, target)
+    text = fill.filled(before, tmp_path, target, tmp_path)
     assert "old" not in text
     assert text.endswith("<!-- end noise -->\n\nafter\n")
     assert "](../noise.png)" in text
-    assert fill.filled(text, tmp_path, target) == text
+    assert fill.filled(text, tmp_path, target, tmp_path) == text

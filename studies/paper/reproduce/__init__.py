@@ -2,9 +2,10 @@
 
     python -m studies.paper.reproduce fig1 --quick --out results
 
-Each experiment writes three files: a CSV of every repetition, a picture in the paper's layout, and a page that says
-what the numbers show. Curves: the paper as printed, the paper corrected, tight from the same start, tight with no
-start, non-private EM. Noise is seeded, data are invented (or, for Table 1, public): nothing here is a private fit.
+Each experiment writes three files: a CSV that sums up its repetitions, a picture in the paper's layout, and a page that
+says what the numbers show. The repetitions themselves are kept in another folder, from which a run continues. Curves:
+the paper as printed, the paper corrected, tight from the same start, tight with no start, non-private EM. Noise is
+seeded, data are invented (or, for Table 1, public): nothing here is a private fit.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from studies.paper.reproduce.verdict import page
 
 EXPERIMENTS: dict[str, Experiment] = {e.name: e for e in (FIG1, FIGS1, MISSING_FIGURE, FIG2, TABLE1, RATES, NOISE)}
 FULL, QUICK = 50, 3
+#: Where repetitions are kept.
+RAW = Path("build/reproduce")
 
 
 def reproduce(
@@ -34,14 +37,15 @@ def reproduce(
     reps: int | None = None,
     quick: bool = False,
     out: str | os.PathLike[str] = "results",
+    raw: str | os.PathLike[str] = RAW,
     workers: int | None = None,
     progress: bool | None = None,
 ) -> None:
     """Run experiments and write NAME.csv, NAME.png and NAME.md for each into the folder ``out``.
 
     ``names`` are keys of :data:`EXPERIMENTS`, or "all". ``reps`` is 50 if not given, 3 with ``quick``. Repetitions
-    that the CSV already holds are not computed again, so an interrupted run continues, and a full run builds on a
-    quick one. ``workers`` processes share the work (one per core if not given); ``progress`` shows a bar (if not
+    that the folder ``raw`` already holds are not computed again, so an interrupted run continues, and a full run builds
+    on a quick one. ``workers`` processes share the work (one per core if not given); ``progress`` shows a bar (if not
     given, only on a terminal).
     """
     chosen = _chosen(names)
@@ -50,11 +54,12 @@ def reproduce(
     for name, value in (("reps", count), ("workers", processes)):
         if value < 1:
             raise ValueError(f"{name} must be at least 1, got {value!r}.")
-    folder = _writable(Path(out))
-    stores = {e.name: Store(folder / f"{e.name}.csv", e.name, e.protocol) for e in chosen}
+    folder, repetitions = _writable(Path(out)), _writable(Path(raw))
+    stores = {e.name: Store(repetitions / f"{e.name}.csv", e.name, e.protocol) for e in chosen}
     with runner.processes(processes) as parallel:
         for experiment in chosen:
             results = runner.run(experiment, stores[experiment.name], count, parallel, progress)
+            (folder / f"{experiment.name}.csv").write_text(results.summary(), encoding="utf-8")
             experiment.draw(results, folder / f"{experiment.name}.png")
             text = page(experiment, experiment.judge(results), results)
             (folder / f"{experiment.name}.md").write_text(text, encoding="utf-8")

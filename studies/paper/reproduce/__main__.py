@@ -13,12 +13,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m studies.paper.reproduce", description="Every figure and table of the paper, with a verdict."
     )
-    parser.add_argument("names", nargs="+", metavar="NAME", help=f"{', '.join(EXPERIMENTS)} or all")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(EXPERIMENTS)} or all; listed if none")
     parser.add_argument("--reps", type=int, help="repetitions of each setting (50 if not given)")
     parser.add_argument("--quick", action="store_true", help="3 repetitions: minutes instead of half an hour")
     parser.add_argument("--out", type=Path, default=Path("results"), help="folder to write to")
     parser.add_argument("--workers", type=int, help="processes (one per core if not given)")
     options = parser.parse_args()
+    if not options.names:
+        print("\n".join(f"{name:<8} {experiment.title}" for name, experiment in EXPERIMENTS.items()))
+        return 0
     try:
         reproduce(options.names, reps=options.reps, quick=options.quick, out=options.out, workers=options.workers)
     except ValueError as refusal:

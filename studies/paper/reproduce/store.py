@@ -1,4 +1,5 @@
-"""The CSV of an experiment: one row per setting, repetition, method and iteration; a run continues what it finds.
+"""The raw CSV of an experiment, a row per setting, repetition, method and iteration (a run continues what it finds),
+and its summary.
 
 The first line is a comment with the seed and a digest of everything that decides the numbers and is not in the rows.
 A file with another digest is refused, never mixed. A repetition is appended in one write. Each of its rows says how
@@ -18,7 +19,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpem._version import __version__
 from dpem.query import FloatArray
 from studies.paper.reproduce.curves import SEED, key
 from studies.paper.settings import Setting
@@ -43,7 +43,7 @@ def digest(name: str, protocol: dict[str, Any]) -> str:
     >>> digest("fig1", {"eta": 0.5}) == digest("fig1", {"eta": 0.5}) != digest("fig1", {"eta": 1.0})
     True
     """
-    text = json.dumps([name, __version__, SEED, COLUMNS, protocol], sort_keys=True)
+    text = json.dumps([name, SEED, COLUMNS, protocol], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
@@ -83,13 +83,24 @@ class Results:
         found = self._points[key(setting), method]
         return sorted(found), np.array([list(found[iteration].values()) for iteration in sorted(found)])
 
+    def summary(self) -> str:
+        """A CSV with one row per setting, method and iteration: repetitions, mean, standard deviation, median."""
+        lines = ["model,n,d,s,epsilon,missing,method,iteration,reps,mean,sd,median"]
+        for (setting, method), found in sorted(self._points.items()):
+            first = ",".join(map(str, setting))
+            for iteration, errors in sorted(found.items()):
+                v = np.array(list(errors.values()))
+                numbers = f"{len(v)},{v.mean():.6g},{v.std():.6g},{np.median(v):.6g}"
+                lines.append(f'{first},"{method}",{iteration},{numbers}')
+        return "\n".join(lines) + "\n"
+
 
 class Store:
     """The file of one experiment."""
 
     def __init__(self, path: Path, name: str, protocol: dict[str, Any]) -> None:
         self.path = path
-        self._first = f"# dpem {__version__}, reproduce {name}, seed {SEED}, digest {digest(name, protocol)}\n"
+        self._first = f"# reproduce {name}, seed {SEED}, digest {digest(name, protocol)}\n"
         self._repetitions: dict[tuple[Key, int], list[Point]] = {}
         if path.exists():
             self._load()
@@ -97,9 +108,7 @@ class Store:
     def _load(self) -> None:
         lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
         if not lines or lines[0] != self._first:
-            raise ValueError(
-                f"{self.path} was made with other settings or by another version; move it away or use another folder."
-            )
+            raise ValueError(f"{self.path} was made with other settings; move it away or use another folder.")
         expected: dict[tuple[Key, int], int] = {}
         for line in lines[2:]:
             row = _parsed(line)

@@ -53,8 +53,8 @@ def page(experiment: Experiment, verdict: Verdict, results: Results) -> str:
     reps = results.reps(experiment.settings)
     parts = [
         f"# {experiment.name}: {experiment.title}",
-        f"`{command(experiment.name, reps)}`: {reps} repetitions of each setting, seed {SEED}. Every repetition is in "
-        f"[{experiment.name}.csv]({experiment.name}.csv).",
+        f"`{command(experiment.name, reps)}`: {reps} repetitions of each setting, seed {SEED}. Means and standard "
+        f"deviations are in [{experiment.name}.csv]({experiment.name}.csv).",
         *verdict.sentences,
         f"![{experiment.name}]({experiment.name}.png)",
         table(verdict.header, verdict.rows),
