@@ -79,13 +79,28 @@ class PrivateEstimator(BaseEstimator):
 
     # --- planning and fitting --------------------------------------------------------------------------------------
 
-    def plan(self, n: int, d: int | None = None, *, columns: Sequence[str] | None = None) -> Plan:
+    def plan(
+        self, n: int, d: int | None = None, *, columns: Sequence[str] | None = None, target: str | None = None
+    ) -> Plan:
         """What a fit to n rows will ask, at what price, and what to expect of it. Nothing is read or spent.
 
-        ``columns`` names the columns, or ``d`` counts them; neither is needed where bounds or levels name them all.
+        Parameters
+        ----------
+        n : int
+            Rows of the table.
+        d : int, optional
+            Columns of the table, the response not counted; not needed where bounds or levels name them.
+        columns : sequence of str, optional
+            Their names.
+        target : str, optional
+            The response's name, where bounds are given by name and hold its own.
+
+        Returns
+        -------
+        Plan
         """
         rows = arguments.count("n", n)
-        names = self._column_names(columns, d)
+        names = self._column_names(columns, d, target)
         return self._planned(rows, self._schema(names, tables.checked_levels(self._given("levels")), None, plan=True))
 
     def fit(self, X: Any, y: Any = None) -> Self:
@@ -199,17 +214,20 @@ class PrivateEstimator(BaseEstimator):
             every_level=self._every_level,
         )
 
-    def _column_names(self, columns: Sequence[str] | None, d: int | None) -> tuple[str, ...]:
+    def _column_names(self, columns: Sequence[str] | None, d: int | None, target: str | None) -> tuple[str, ...]:
+        """The columns that a plan is about: those given, or those that bounds and levels name."""
         if columns is not None:
             return tuple(columns)
-        named = [*(self._given("levels") or ()), *(b if isinstance(b := self._given("bounds"), dict) else ())]
-        if named and not any(mark in name for name in named for mark in "*?["):
-            if d is None:
-                return tuple(dict.fromkeys(named))
-            return tuple(dict.fromkeys(named))[:d]
+        bounds = self._given("bounds")
+        by_name = [*(self._given("levels") or ()), *(bounds if isinstance(bounds, dict) else ())]
+        named = [name for name in dict.fromkeys(by_name) if name != target]
+        if d is None and not named:
+            raise ValueError("d or columns must be given: neither bounds nor levels name the columns.")
         if d is None:
-            raise ValueError("plan needs d= or columns=: neither bounds nor levels name the columns.")
-        return tuple(f"x{j}" for j in range(arguments.count("d", d)))
+            return tuple(named)
+        if named and arguments.count("d", d) > len(named):
+            raise ValueError(f"d must be the number of columns that bounds and levels name ({len(named)}), got {d}.")
+        return tuple(named[:d] if named else (f"x{j}" for j in range(arguments.count("d", d))))
 
     def _given(self, name: str) -> Any:
         return getattr(self, name, None)
