@@ -123,7 +123,8 @@ class PrivateEstimator(BaseEstimator):
         schema = self._schema(table.names, table.levels, table.y_name)
         plan = self._planned(table.source.n_rows, schema)
         noise = self._noise()
-        for remark in plan.remarks:
+        hopeless = () if plan.feasible else (f"expect little more than noise of this fit: {plan.advice}.",)
+        for remark in (*plan.remarks, *hopeless):
             warnings.warn(remark, UserWarning, stacklevel=2)
         account = Account(plan.epsilon, plan.delta, gaussian=plan.price.gaussian, rho=plan.price.rho)
         model = self._model(schema)
