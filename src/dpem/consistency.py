@@ -49,8 +49,8 @@ def check_model(model: PrivateEM, d: int, guarantee: Guarantee) -> None:
 
 
 def check_guarantee(guarantee: Guarantee) -> None:
-    """*Lemma.* A file cannot state less than its releases cost. *Proof.* Their total price is converted here as it was
-    when they were charged, and a δ above the stated one is refused. ∎
+    """*Lemma.* A file cannot state less than its releases cost. *Proof.* Their total price is at most the stated price,
+    which is converted here as it was when it was charged, and a δ above the stated one is refused. ∎
     """
     if guarantee.neighbours != "replace-one":
         raise ValueError("guarantee.neighbours must be replace-one")
@@ -60,11 +60,16 @@ def check_guarantee(guarantee: Guarantee) -> None:
         return
     try:
         with np.errstate(all="ignore"):
-            paid = total_price(list(guarantee.mechanisms)).delta(guarantee.epsilon) <= guarantee.delta * (1 + 1e-9)
+            released, price = total_price(list(guarantee.mechanisms)), guarantee.price
+            covered = released.rho <= price.rho * (1 + 1e-9) and (released.gaussian or not price.gaussian)
+            paid = covered and price.delta(guarantee.epsilon) <= guarantee.delta * (1 + 1e-9)
     except (ArithmeticError, ValueError):
         paid = False
     if not paid:
-        raise ValueError("guarantee.mechanisms cost more than guarantee.epsilon and guarantee.delta state")
+        raise ValueError(
+            "guarantee.mechanisms cost more than guarantee.price, or that more than guarantee.epsilon and "
+            "guarantee.delta state"
+        )
 
 
 def check_scaler(model: PrivateEM | DPStandardScaler, scaler: DPStandardScaler) -> None:

@@ -32,7 +32,6 @@ from dpem.paper.estimators.symmetric_mixture import DPSymmetricMixture
 from dpem.paper.estimators.symmetric_regression import DPSymmetricRegression
 from dpem.paper.planning import Plan
 from dpem.privacy import Guarantee
-from dpem.privacy.budget import unit
 from dpem.query import FloatArray
 
 __all__ = ["check_writable", "fingerprint", "load_model", "save_model"]
@@ -224,8 +223,8 @@ def _model(content: dict[str, Any]) -> Estimator:
     model.releases_, model.guarantee_ = guarantee.mechanisms, guarantee
     if (model.epsilon, model.delta) != (guarantee.epsilon, guarantee.delta):
         raise ValueError("parameters and guarantee state different epsilon or delta")
-    if guarantee.unit != unit(model.rows_per_person):
-        raise ValueError("guarantee.unit does not agree with parameters.rows_per_person")
+    if guarantee.rows_per_person != model.rows_per_person:
+        raise ValueError("guarantee.rows_per_person does not agree with parameters.rows_per_person")
     return model
 
 

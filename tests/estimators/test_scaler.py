@@ -13,7 +13,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from dpem import Budget, BudgetExceeded, DPStandardScaler, Guarantee, pipeline_guarantee
-from dpem.paper import DPSymmetricMixture
+from dpem.paper import DPMissingRegression, DPSymmetricMixture
+from dpem.paper.published import printed_price
 from dpem.privacy import Price, largest_price, together, total_price
 from dpem.privacy.budget import Charge
 from dpem.sources import ArraySource
@@ -365,17 +366,31 @@ class TestTogether:
         dearest = max(math.fsum(r.price.rho for r in two.mechanisms if r.batch == b) for b in batches)
         rho = one.mechanisms[0].price.rho + dearest
         hand = min(1.5, Price(rho).epsilon(3e-5))
-        assert together([one, two]).epsilon == pytest.approx(hand, rel=1e-9)
+        assert together([one, two]).epsilon == pytest.approx(hand, rel=1e-6)
 
     def test_batches_of_different_fits_overlap(self, X):
         """Batch 0 of one fit and batch 1 of another share rows: both prices count."""
         guarantee = mixture().fit(X).guarantee_
         one = total_price(list(guarantee.mechanisms))
         whole = together([guarantee] * 8)
-        assert whole.epsilon == pytest.approx(min(4.0, Price(8 * one.rho).epsilon(1.6e-4)), rel=1e-9)
+        assert whole.epsilon == pytest.approx(min(4.0, Price(8 * one.rho).epsilon(1.6e-4)), rel=1e-6)
 
-    def test_statements_without_releases_add(self, X):
-        alone = Guarantee(0.5, 1e-5, "replace-one", "one row", (), True, "0")
+    def test_what_is_promised_was_fixed_beforehand(self, X):
+        """What the paper's method spends of its price depends on answers; what is stated must not."""
+        y = X @ [0.5, 0.5, 0.0]
+        settings = {"epsilon": 0.8, "delta": 1e-5, "method": "paper", "sparsity": 2, "sigma": 1.0, "clip": 2.0}
+        models = [DPMissingRegression(**settings).fit(X, y) for _ in range(4)]
+        spent = {total_price(list(model.releases_)).rho for model in models}
+        charged = printed_price(0.8, 1e-5, 2)
+        assert max(spent) - min(spent) > 1e-6 * charged.rho
+        assert min(spent) < 0.9 * charged.rho
+        one = scaler().fit(X).guarantee_
+        whole = {together([one, model.guarantee_]).epsilon for model in models}
+        assert {model.guarantee_.price for model in models} == {charged}
+        assert whole == {Price(one.price.rho + charged.rho).epsilon(2e-5)}
+
+    def test_statements_without_a_price_add(self, X):
+        alone = Guarantee(0.5, 1e-5, Price(math.inf), "replace-one", 1, (), True, "0")
         assert together([alone] * 3).epsilon == 1.5
         fitted = replace(scaler().fit(X).guarantee_, private=True)
         whole = together([alone, fitted])

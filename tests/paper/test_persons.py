@@ -191,9 +191,9 @@ def put(*places):
         (put("parameters", "rows_per_person", 2.0), "parameters.rows_per_person must be a whole number"),
         (put("plan", "rows_per_person", 9), "plan.rows_per_person does not agree with parameters.rows_per_person"),
         (put("plan", "rows_per_person", 10**6), "plan.rows_per_person must be at most the number of rows"),
-        (put("guarantee", "unit", "one person with up to 9 rows"), "guarantee.unit does not agree with parameters"),
-        (put("guarantee", "unit", "everybody"), "guarantee.unit does not agree with parameters.rows_per_person"),
-        (put("guarantee", "unit", ""), "guarantee.unit does not agree with parameters.rows_per_person"),
+        (put("guarantee", "rows_per_person", 9), "guarantee.rows_per_person does not agree with parameters"),
+        (put("guarantee", "rows_per_person", "everybody"), "guarantee.rows_per_person must be a whole number"),
+        (put("guarantee", "rows_per_person", 0), "guarantee.rows_per_person must be at least 1"),
     ],
 )
 def test_a_file_that_contradicts_itself_is_refused(change, words, tmp_path):
@@ -204,8 +204,8 @@ def test_a_file_that_contradicts_itself_is_refused(change, words, tmp_path):
 
 def test_a_scaler_s_file_cannot_promise_more_rows(tmp_path):
     save_model(scaler(rows_per_person=2).fit(X), tmp_path / "scaler.json")
-    path = edited(tmp_path / "scaler.json", put("guarantee", "unit", "one person with up to 3 rows"))
-    with pytest.raises(ValueError, match=r"guarantee\.unit does not agree with parameters\.rows_per_person"):
+    path = edited(tmp_path / "scaler.json", put("guarantee", "rows_per_person", 3))
+    with pytest.raises(ValueError, match=r"guarantee\.rows_per_person does not agree with parameters"):
         load_model(path)
 
 

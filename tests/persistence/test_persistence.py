@@ -283,7 +283,7 @@ class TestRefusals:
             (["guarantee", "private"], 1, "guarantee.private must be true or false"),
             (["guarantee", "neighbours"], "none", "guarantee.neighbours must be replace-one"),
             (["guarantee", "mechanisms", 1, "n_rows"], 0, "guarantee.mechanisms[1].n_rows must be at least 1"),
-            (["guarantee", "mechanisms", 1, "price", "rho"], 9.0, "cost more than guarantee.epsilon"),
+            (["guarantee", "mechanisms", 1, "price", "rho"], 9.0, "cost more than guarantee.price"),
             (["guarantee", "mechanisms", 1, "price", "rho"], 1e-320, None),
         ],
     )  # fmt: skip

@@ -338,27 +338,22 @@ def test_a_total_that_somebody_edited_is_refused(value, tmp_path):
 
 
 def guarantee(m, epsilon=0.5):
-    return Guarantee(epsilon, 1e-5, "replace-one", unit(m), (), True, "0")
+    return Guarantee(epsilon, 1e-5, largest_price(epsilon, 1e-5, gaussian=False), "replace-one", m, (), True, "0")
 
 
 def test_the_statement_names_its_unit():
-    assert "whether any one row was in the table or another in its place (replace-one" in str(guarantee(1))
+    assert "with another row in place of any one row of the table, plus 1e-05 (replace-one" in str(guarantee(1))
     text = str(guarantee(5))
-    assert "whether any one person with up to 5 rows was in the table or another in their place (replace-one" in text
-    assert [guarantee(m).rows_per_person for m in (1, 2, 5, 10**9)] == [1, 2, 5, 10**9]
-
-
-@pytest.mark.parametrize("words", ["", "one person", "one person with up to 1 rows", "one person with up to 05 rows"])
-def test_another_unit_is_not_guessed(words):
-    with pytest.raises(ValueError, match="unit of a guarantee"):
-        _ = Guarantee(0.5, 1e-5, "replace-one", words, (), True, "0").rows_per_person
+    assert "with other rows in place of those of any one person with up to 5 rows of the table, plus 1e-05" in text
+    assert [guarantee(m).unit for m in (1, 2)] == ["one row", "one person with up to 2 rows"]
 
 
 @pytest.mark.parametrize(("units", "least"), [((1, 5), 1), ((5, 3, 9), 3), ((5, 5), 5)])
 def test_together_the_smallest_unit_is_promised(units, least):
     whole = together([guarantee(m) for m in units])
-    assert whole.unit == unit(least)
-    assert whole.epsilon == 0.5 * len(units)
+    assert (whole.rows_per_person, whole.unit) == (least, unit(least))
+    price = largest_price(0.5, 1e-5, gaussian=False)
+    assert whole.epsilon == pytest.approx(Price(len(units) * price.rho).epsilon(len(units) * 1e-5), rel=1e-9)
 
 
 def test_prices_are_added_whatever_the_unit():

@@ -24,7 +24,7 @@ from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegre
 from dpem.paper.estimators.base import SIGMA_SHARE, PrivateEM
 from dpem.paper.planning import Plan
 from dpem.privacy import Price, largest_price, together
-from dpem.privacy.budget import checked_rows_per_person, unit
+from dpem.privacy.budget import checked_rows_per_person
 from dpem.report import write_report
 from dpem.sources import Source
 from dpem.steps.scale import rows_for_sigma
@@ -202,7 +202,8 @@ def _with_scaler(estimator: PrivateEM, scaler: DPStandardScaler | None) -> str |
         return None
     both = together([scaler.guarantee_, estimator.guarantee_])
     promise = f"both together are ({math.ceil(1e4 * both.epsilon) / 1e4:g}, {both.delta:g})-differentially private"
-    return promise if both.unit == unit(1) == estimator.guarantee_.unit else f"{promise} for {both.unit}"
+    alone = both.rows_per_person == estimator.guarantee_.rows_per_person == 1
+    return promise if alone else f"{promise} for {both.unit}"
 
 
 def _show_dry_run(session: Session, asked: Request, plan: Plan, facts: dict[str, Any], quote: Quote | None) -> None:

@@ -39,7 +39,7 @@ from dpem.privacy import (
     digest,
     largest_price,
 )
-from dpem.privacy.budget import checked_rows_per_person, unit
+from dpem.privacy.budget import checked_rows_per_person
 from dpem.query import FloatArray
 from dpem.questions.schema import Schema
 from dpem.sources import Source
@@ -135,8 +135,9 @@ class PrivateEstimator(BaseEstimator):
         guarantee = Guarantee(
             epsilon=plan.epsilon,
             delta=plan.delta,
+            price=plan.price,
             neighbours="replace-one",
-            unit=unit(plan.rows_per_person),
+            rows_per_person=plan.rows_per_person,
             mechanisms=tuple(account.releases),
             private=noise.private and math.isfinite(plan.epsilon),
             version=__version__,

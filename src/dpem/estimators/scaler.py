@@ -32,7 +32,7 @@ from dpem.privacy import (
     largest_price,
     together,
 )
-from dpem.privacy.budget import checked_rows_per_person, unit
+from dpem.privacy.budget import checked_rows_per_person
 from dpem.query import FloatArray
 from dpem.sources import Source
 from dpem.steps.scale import column_scales
@@ -113,8 +113,9 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self.mean_, self.scale_ = columns.centre, columns.spread
         self.releases_ = tuple(account.releases)
         private = noise.private and math.isfinite(epsilon)
-        protects = unit(rows_per_person)
-        self.guarantee_ = Guarantee(epsilon, delta, "replace-one", protects, self.releases_, private, __version__)
+        self.guarantee_ = Guarantee(
+            epsilon, delta, price, "replace-one", rows_per_person, self.releases_, private, __version__
+        )
         return self
 
     def _curator(self, source: Source, account: Account, noise: Noise) -> Curator:
@@ -173,7 +174,8 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
 
 def pipeline_guarantee(pipeline: Pipeline) -> Guarantee:
-    """One guarantee for a fitted scikit-learn pipeline of private steps: everything its steps released, together.
+    """One guarantee for a fitted scikit-learn pipeline of private steps: everything its steps released, together, at
+    the prices that were fixed and charged before they asked.
 
     Refuses a pipeline with a step that was fitted to the data but states no guarantee. If steps count different numbers
     of rows per person, the smallest is what all of them promise, and is stated.

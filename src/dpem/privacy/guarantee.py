@@ -3,50 +3,48 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dpem.privacy.accounting import total
-from dpem.privacy.budget import unit
-from dpem.privacy.curator import Release, total_price
+from dpem.privacy import budget
+from dpem.privacy.accounting import Price, total
+from dpem.privacy.curator import Release
 
 
 @dataclass(frozen=True)
 class Guarantee:
     """What was promised about every record, and by what means.
 
-    ``unit`` is "one row", or "one person with up to 5 rows" where ``rows_per_person`` was 5. ``private`` is False for
-    seeded noise and for epsilon = inf, whatever ε says.
+    ``price`` was fixed, and charged, before any question was put to the data. What the releases in ``mechanisms`` came
+    to may be less and may depend on answers, so nothing is promised from it. ``rows_per_person`` rows of one person
+    are protected together. ``private`` is False for seeded noise and for epsilon = inf, whatever ε says.
     """
 
     epsilon: float
     delta: float
+    price: Price
     neighbours: str
-    unit: str
+    rows_per_person: int
     mechanisms: tuple[Release, ...]
     private: bool
     version: str
 
     @property
-    def rows_per_person(self) -> int:
-        """How many rows of one person the unit covers."""
-        several = re.fullmatch(r"one person with up to ([1-9]\d{0,17}) rows", self.unit)
-        rows = int(several.group(1)) if several else 1
-        if self.unit != unit(rows):
-            raise ValueError("unit of a guarantee must be one row, or one person with up to so many rows.")
-        return rows
+    def unit(self) -> str:
+        """What the promise is about: "one row", or "one person with up to 5 rows"."""
+        return budget.unit(self.rows_per_person)
 
     def __str__(self) -> str:
         if math.isinf(self.epsilon):
             return "No privacy guarantee: this is the non-private reference fit (epsilon = inf)."
-        their = "its" if self.unit == unit(1) else "their"
         answers = "1 noisy answer" if len(self.mechanisms) == 1 else f"{len(self.mechanisms)} noisy answers"
+        several = self.rows_per_person > 1
+        other = f"other rows in place of those of any {self.unit}" if several else "another row in place of any one row"
         text = (
-            f"({self.epsilon:g}, {self.delta:g})-differentially private: whoever sees the fitted model cannot tell, "
-            f"beyond a factor of e^{self.epsilon:g} in probability and an exception of probability {self.delta:g}, "
-            f"whether any {self.unit} was in the table or another in {their} place "
-            f"({self.neighbours} neighbours; {answers}; dpem {self.version})."
+            f"({self.epsilon:g}, {self.delta:g})-differentially private: whatever is looked for in the fitted model, "
+            f"the probability of finding it is at most e^{self.epsilon:g} times what it would be with {other} of the "
+            f"table, plus {self.delta:g} ({self.neighbours} neighbours; {answers}; dpem {self.version}). This covers "
+            f"the fit, not the choice of its settings."
         )
         if not self.private:
             text = f"SIMULATION ONLY, NOT PRIVATE (seeded noise). With private noise it would be: {text}"
@@ -62,21 +60,23 @@ def together(guarantees: Sequence[Guarantee]) -> Guarantee:
     Where the units differ, the smallest is stated: it is what all of them promise. *Proof.* Neighbours that differ in
     up to m rows of a person are among those that differ in more, so a promise about more rows holds for m too. ∎
 
-    >>> alone = Guarantee(0.5, 1e-5, "replace-one", "one row", (), True, "0")
-    >>> together([alone, alone]).epsilon
-    1.0
+    >>> alone = Guarantee(0.5, 1e-5, Price(0.01), "replace-one", 1, (), True, "0")
+    >>> round(together([alone, alone]).epsilon, 2)
+    0.78
     """
     if not guarantees:
         raise ValueError("there is no guarantee to state: nothing was released.")
-    releases = tuple(release for guarantee in guarantees for release in guarantee.mechanisms)
     delta = math.fsum(guarantee.delta for guarantee in guarantees)
-    epsilon = math.fsum(guarantee.epsilon for guarantee in guarantees)
-    if releases:
-        # Batches of different fits are different splits of the rows: a fit's own price is its worst batch's.
-        price = total(total_price(list(guarantee.mechanisms)) for guarantee in guarantees)
-        if all(guarantee.mechanisms for guarantee in guarantees):
-            epsilon = min(epsilon, price.epsilon(delta))
+    price = total(guarantee.price for guarantee in guarantees)
+    epsilon = min(math.fsum(guarantee.epsilon for guarantee in guarantees), price.epsilon(delta))
     first = guarantees[0]
-    private = all(guarantee.private for guarantee in guarantees)
-    least = unit(min(guarantee.rows_per_person for guarantee in guarantees))
-    return Guarantee(epsilon, delta, first.neighbours, least, releases, private, first.version)
+    return Guarantee(
+        epsilon,
+        delta,
+        price,
+        first.neighbours,
+        rows_per_person=min(guarantee.rows_per_person for guarantee in guarantees),
+        mechanisms=tuple(release for guarantee in guarantees for release in guarantee.mechanisms),
+        private=all(guarantee.private for guarantee in guarantees),
+        version=first.version,
+    )

@@ -10,7 +10,7 @@ import numpy as np
 from dpem.paper.estimators.base import PrivateEM
 from dpem.paper.published import PaperEM
 from dpem.paper.tight import Refine, Screen, Select, Start, Trim
-from dpem.privacy import Release, total_price
+from dpem.privacy import Release
 
 GIVEN = "given by the user"
 DEFAULT = "default"
@@ -74,11 +74,11 @@ def unit_in_words(model: PrivateEM) -> Unit:
 
 
 def questions(model: PrivateEM) -> list[Question]:
-    """Everything asked, with its part of ρ. Batches are disjoint, so each is weighed against the dearest: all batches
-    together cost one person no more (:func:`dpem.privacy.total_price`).
+    """Everything asked, with its part of the ρ that was charged. Batches are disjoint, so each is weighed against the
+    whole: all batches together cost one person no more than the dearest (:func:`dpem.privacy.total_price`).
     """
     releases = list(model.releases_)
-    whole = total_price(releases).rho
+    whole = model.guarantee_.price.rho
     shares = [r.price.rho / whole if 0 < whole < math.inf else math.nan for r in releases]
     return [Question(i, r, share) for i, (r, share) in enumerate(zip(releases, shares, strict=True), start=1)]
 

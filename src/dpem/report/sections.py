@@ -7,7 +7,7 @@ import math
 from dpem.estimators import DPStandardScaler
 from dpem.paper.estimators.base import PrivateEM
 from dpem.paper.tight import Select
-from dpem.privacy import together, total_price
+from dpem.privacy import together
 from dpem.report import facts
 from dpem.report.charts import coefficient_chart, price_bar
 from dpem.report.markup import number, percent, section, table, text
@@ -79,8 +79,8 @@ def promise(model: PrivateEM) -> str:
         "<h3>In plain words</h3>",
         f"<p>Take {unit.taken} and put {unit.others} place. What this page shows, and "
         f"everything else the fit published, would have come out almost as likely as it did: nothing becomes more than "
-        f"{number(math.exp(guarantee.epsilon), 4)} times as likely (e<sup>ε</sup>), apart from an exception of "
-        f"probability {delta}. Someone who knows every other row, and has two candidates for {unit.these}, equally "
+        f"{number(math.exp(guarantee.epsilon), 4)} times as likely (e<sup>ε</sup>), and {delta} on top of that. "
+        f"Someone who knows every other row, and has two candidates for {unit.these}, equally "
         f"likely before, guesses right in at most {100 * guess:.1f} of 100 cases; a coin does in 50.</p>",
         "<h3>In symbols</h3>",
         '<p class="formula">P(<i>M</i>(<i>D</i>) ∈ <i>S</i>) ≤ e<sup>ε</sup> · P(<i>M</i>(<i>D</i>′) ∈ <i>S</i>) + δ'
@@ -117,7 +117,7 @@ def scaled(model: PrivateEM, scaler: DPStandardScaler | None) -> str:
 def asked(model: PrivateEM) -> str:
     """What was asked of the data and what each answer cost."""
     questions = facts.questions(model)
-    price = total_price(list(model.releases_))
+    price = model.guarantee_.price
     paid = math.isfinite(price.rho)
     lead = (
         "<p>The fit saw no row. It put these questions to a curator, which debited the price of each, summed over the "
@@ -130,7 +130,7 @@ def asked(model: PrivateEM) -> str:
         parts = facts.bill(questions)
         epsilon = price.epsilon(model.guarantee_.delta)
         words = (
-            f"The whole price is ρ = {number(price.rho)}, which is ε = {number(epsilon)} at "
+            f"The price fixed and charged beforehand is ρ = {number(price.rho)}, which is ε = {number(epsilon)} at "
             f"δ = {number(model.guarantee_.delta)}; the guarantee states ε = {number(model.guarantee_.epsilon)}. "
             f"Numbers refer to the table. "
         )

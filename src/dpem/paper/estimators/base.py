@@ -36,7 +36,7 @@ from dpem.privacy import (
     digest,
     largest_price,
 )
-from dpem.privacy.budget import checked_rows_per_person, unit
+from dpem.privacy.budget import checked_rows_per_person
 from dpem.query import FloatArray
 from dpem.sources import Source
 from dpem.sources.progress import expect
@@ -140,8 +140,9 @@ class PrivateEM(BaseEstimator):
         self.guarantee_ = Guarantee(
             epsilon=epsilon,
             delta=delta,
+            price=price,
             neighbours="replace-one",
-            unit=unit(rows_per_person),
+            rows_per_person=rows_per_person,
             mechanisms=self.releases_,
             private=noise.private and math.isfinite(epsilon),
             version=__version__,
