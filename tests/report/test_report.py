@@ -14,12 +14,14 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 from dpem import DPStandardScaler, Plan
+from dpem._markup import number, percent, table, text
+from dpem.estimators import told
 from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
+from dpem.paper.estimators.told import coefficient_noise, settings
 from dpem.persistence import fingerprint, load_model, save_model
 from dpem.privacy import total_price
 from dpem.report import facts, render, style, write_report
-from dpem.report.charts import coefficient_chart, ticks
-from dpem.report.markup import number, percent, table, text
+from dpem.report.charts import estimate_chart, ticks
 
 N, D = 2500, 6
 BETA = np.array([0.8, 0.6, 0, 0, 0, 0])
@@ -100,8 +102,8 @@ def words(page):
 class TestContent:
     def test_every_part_is_there(self, model, page):
         headings = re.findall("<h2>(.*?)</h2>", page)
-        expected = ["The guarantee", "What was asked of the data", "Coefficients", "Predicted error"]
-        expected += ["Settings and where they came from", "What the guarantee does not cover", "How to cite"]
+        expected = ["Estimates", "What was asked of the data", "What the plan predicted", "The guarantee"]
+        expected += ["What the guarantee does not cover", "Settings and where they came from", "How to cite"]
         assert [h for h in headings if h != "The two components"] == expected
         assert ("The two components" in headings) is not isinstance(model, DPMissingRegression)
 
@@ -141,27 +143,27 @@ class TestContent:
     @pytest.mark.parametrize(
         ("name", "setting", "origin"),
         [
-            ("private", "ε", facts.GIVEN),
-            ("private", "noise level σ of the model", facts.GIVEN),
-            ("private", "assumed length of β", facts.DEFAULT),
-            ("private", "start", facts.PAID),
-            ("private", "step size η", facts.PLANNED),
-            ("auto", "noise level σ of the model", facts.PAID),
-            ("auto", "step size η", facts.PLANNED_LATER),
-            ("paper", "start", facts.GIVEN),
-            ("paper", "clip T", facts.PLANNED),
-            ("missing", "start", facts.DEFAULT),
-            ("reference", "start", facts.UNPAID),
+            ("private", "ε", told.GIVEN),
+            ("private", "noise level σ of the model", told.GIVEN),
+            ("private", "assumed length of β", told.DEFAULT),
+            ("private", "start", told.PAID),
+            ("private", "step size η", told.PLANNED),
+            ("auto", "noise level σ of the model", told.PAID),
+            ("auto", "step size η", told.PLANNED_LATER),
+            ("paper", "start", told.GIVEN),
+            ("paper", "clip T", told.PLANNED),
+            ("missing", "start", told.DEFAULT),
+            ("reference", "start", told.UNPAID),
         ],
     )
     def test_where_settings_came_from(self, models, name, setting, origin):
-        assert {s.name: s.origin for s in facts.settings(models[name])}[setting] == origin
+        assert {s.name: s.origin for s in settings(models[name])}[setting] == origin
 
     def test_a_pinned_step_is_the_user_s(self):
         fitted = DPSymmetricMixture(**{**COMMON, "epsilon": math.inf}, n_iter=3, step_size=0.5).fit(Y)
-        found = {s.name: s for s in facts.settings(fitted)}
-        assert found["steps N₀"] == ("steps N₀", 3, facts.GIVEN)
-        assert found["step size η"] == ("step size η", 0.5, facts.GIVEN)
+        found = {s.name: s for s in settings(fitted)}
+        assert found["steps N₀"] == told.Setting("steps N₀", 3, told.GIVEN)
+        assert found["step size η"] == told.Setting("step size η", 0.5, told.GIVEN)
 
     def test_an_unhelpful_fit_says_so(self, models):
         poor = copy.deepcopy(models["seeded"])
@@ -180,12 +182,12 @@ class TestContent:
         wide.plan_ = Plan.from_dict({**wide.plan_.to_dict(), "d": 60, "sparsity": 50})
         page = render(wide)
         assert page.count("<circle") == 40
-        assert "The 40 largest of 50 are drawn" in page
+        assert "The first 40 of 50 are drawn" in page
         assert "column 0</th>" in page
 
     @pytest.mark.parametrize("thing", [DPStandardScaler(), None, "model"])
     def test_something_else(self, thing):
-        with pytest.raises(ValueError, match=r"^a report is made of a fitted .*; got \w+\.$"):
+        with pytest.raises(ValueError, match=r"^a report is made of a fitted model; got \w+\.$"):
             render(thing)
 
     def test_an_unfitted_model(self):
@@ -231,10 +233,10 @@ class TestFacts:
         spread = math.sqrt(np.mean(coefficients.var(axis=0, ddof=1)))
         laplace = arguments["sparsity"] is not None
         tolerance = 5 * math.sqrt(5 / (4 * count * D) if laplace else 1 / (2 * count * D))
-        assert spread / facts.coefficient_noise(fits[0]) == pytest.approx(1.0, abs=tolerance)
+        assert spread / coefficient_noise(fits[0]) == pytest.approx(1.0, abs=tolerance)
 
     def test_without_noise_there_is_no_level(self, models):
-        assert facts.coefficient_noise(models["reference"]) is None
+        assert coefficient_noise(models["reference"]) is None
 
     @pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-6), (1.0, 0.01), (5.0, 0.1)])
     def test_the_best_guess_is_randomised_response_s(self, epsilon, delta):
@@ -264,7 +266,7 @@ class TestEscaping:
         evil.plan_ = replace(evil.plan_, advice=self.EVIL, predicted_error=1.0)
         release = replace(evil.releases_[0], question=self.EVIL, mechanism=self.EVIL)
         evil.releases_ = (release, *evil.releases_[1:])
-        evil.guarantee_ = replace(evil.guarantee_, mechanisms=evil.releases_, version=self.EVIL, unit=self.EVIL)
+        evil.guarantee_ = replace(evil.guarantee_, mechanisms=evil.releases_, version=self.EVIL)
         page = render(evil)
         assert "<script" not in page
         Outline(page)
@@ -307,12 +309,13 @@ class TestReadableByEveryone:
         assert all(after <= before + 1 for before, after in pairwise(levels))
 
     def test_pictures_have_a_title_and_a_description(self, page):
-        pictures = [svg for svg in Outline(page).all("svg") if "role" in svg]
+        pictures = [own for _, own in Outline(page).elements if own.get("role") == "img"]
         assert len(pictures) == page.count("<figure>")
-        for svg in pictures:
-            assert svg["role"] == "img"
-            for name in svg["aria-labelledby"].split():
+        for own in pictures:
+            assert own.get("aria-label") or "aria-labelledby" in own
+            for name in own.get("aria-labelledby", "").split():
                 assert re.search(rf'id="{name}">[^<]+<', page)
+        assert all(svg.get("aria-hidden") == "true" for svg in Outline(page).all("svg") if "role" not in svg)
 
     def test_ids_are_unique(self, page):
         ids = [attributes["id"] for _, attributes in Outline(page).elements if "id" in attributes]
@@ -376,8 +379,11 @@ class TestPieces:
             assert all(low <= t <= high for t in found)
 
     @pytest.mark.parametrize("values", [[0.0], [1e-300], [1e300, -1e300], [1.0] * 40])
-    def test_a_chart_of_any_values(self, values):
-        made = coefficient_chart(["x"] * len(values), values, 0.1, 1e-3)
+    @pytest.mark.parametrize("scale", [None, True])
+    def test_a_chart_of_any_values(self, values, scale):
+        names = tuple("x" for _ in values)
+        many = told.Estimates.noisy(names, np.array(values), 0.1, scale=scale and np.ones(len(values)), limit=1e-3)
+        made = estimate_chart(many)
         Outline(made)
         assert not re.search('"-?(nan|inf)', made)
 

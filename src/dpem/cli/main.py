@@ -16,6 +16,7 @@ from dpem.cli.fit import fit
 from dpem.cli.ledger import ledger
 from dpem.cli.plan import plan
 from dpem.cli.predict import predict
+from dpem.cli.report import report
 from dpem.cli.scale import scale
 
 
@@ -93,7 +94,7 @@ def cli(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for command in (plan, ledger, scale, fit, predict, audit):
+for command in (plan, ledger, scale, fit, predict, report, audit):
     cli.add_command(command)
 
 

@@ -24,6 +24,7 @@ from dpem import _validation as arguments
 from dpem._version import __version__
 from dpem.estimators import checks, tables
 from dpem.estimators.bounds import column_bounds, response_bounds
+from dpem.estimators.told import Profile, Told, of_general
 from dpem.estimators.uncertainty import Uncertainty, frame
 from dpem.planning import Plan, Sizes
 from dpem.privacy import (
@@ -76,6 +77,14 @@ class PrivateEstimator(BaseEstimator):
     def _uncertainty(self) -> Uncertainty:
         """Estimates and their standard errors, from what was released; computed once, when it is first asked for."""
         raise NotImplementedError
+
+    def _profile(self) -> Profile | None:
+        """What is typical of each group, for models that find groups."""
+        return None
+
+    def _picture_scale(self) -> tuple[FloatArray, str] | None:
+        """What brings the parameters of :meth:`summary` to one unit for a picture, and that unit in words."""
+        return None
 
     # --- planning and fitting --------------------------------------------------------------------------------------
 
@@ -323,6 +332,11 @@ class PrivateEstimator(BaseEstimator):
         table = frame(self._errors.rows(level))
         table.attrs["fit_check"] = None if self.fit_check_ is None else str(self.fit_check_)
         return table
+
+    def _told(self) -> Told:
+        """What reports and pictures show of the fit."""
+        check_is_fitted(self)
+        return of_general(self)
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         text = super().__repr__(N_CHAR_MAX)

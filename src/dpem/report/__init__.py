@@ -1,5 +1,6 @@
 """One self-contained HTML page about a fit: what was promised, asked, paid and found. Works offline, prints."""
 
+from dpem.report.facts import About
 from dpem.report.page import render, write_report
 
-__all__ = ["render", "write_report"]
+__all__ = ["About", "render", "write_report"]

@@ -1,27 +1,28 @@
-"""The two pictures of a report, as inline SVG. Positions are percentages, so that text keeps its size on any screen.
+"""The pictures of a report, as inline SVG. Positions are percentages, so that text keeps its size on any screen.
 
-Both have a title and a description for screen readers, and every number in them is in a table as well.
+A picture of many rows is a grid of a name, a lane and a number each; on a narrow screen the lane goes below them, so
+nothing is cut. Every picture has a description for screen readers, and every number in one is in a table as well.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import takewhile
 
 import numpy as np
 
+from dpem._markup import number, percent, text
+from dpem.estimators.told import Estimates, Profile
 from dpem.report.facts import Question
-from dpem.report.markup import number, percent, text
 
-_BAR = 40
-_TOP, _AXIS = 30, 30
-#: Height of a row, and of one of many: forty of them fit on a printed page.
-_ROW, _LOW_ROW, _MANY = 26, 18, 16
-#: Letters of a name that are drawn; the table has all of them.
-_LETTERS = 28
-#: Parts of the width: names, plot, values.
-_PLOT_LEFT, _PLOT_WIDTH = 27.0, 58.0
+#: Rows drawn of estimates, and columns of a group; the tables have all of them.
+DRAWN, COLUMNS = 40, 12
+_BAR, _LANE = 40, 24
+#: A line over the whole of a lane: what the column can hold.
+_RANGE = f'<line class="grid" x1="0" y1="{_LANE / 2:g}" x2="100%" y2="{_LANE / 2:g}"/>'
+#: Letters of a name that are drawn.
+_LETTERS = 36
 
 
 def price_bar(parts: Sequence[Question]) -> str:
@@ -41,70 +42,81 @@ def price_bar(parts: Sequence[Question]) -> str:
             )
         left += width
     words = "; ".join(f"question {part.place}, {percent(part.share)}" for part in parts)
-    return _svg("price", "The price, question by question", f"Parts of the whole price: {words}.", _BAR, shapes)
-
-
-def coefficient_chart(
-    names: Sequence[str], values: Sequence[float], noise: float | None, threshold: float | None
-) -> str:
-    """A dot for each coefficient, a bar of two standard deviations of the known noise, the detection threshold."""
-    reach = 2 * (noise or 0.0)
-    limits = [0.0] if threshold is None else [-threshold, threshold]
-    low = min(*limits, min(values) - reach, 0.0)
-    high = max(*limits, max(values) + reach, 0.0)
-    pad = 0.04 * (high - low) or 1.0
-    low, high = low - pad, high + pad
-    row = _ROW if len(values) < _MANY else _LOW_ROW
-    height = _TOP + row * len(values) + _AXIS
-    bottom = height - _AXIS
-
-    def x(value: float) -> str:
-        return f"{100 * (value - low) / (high - low):.3f}%"
-
-    def line(kind: str, x1: float, y1: float, x2: float, y2: float) -> str:
-        return f'<line class="{kind}" x1="{x(x1)}" y1="{y1:g}" x2="{x(x2)}" y2="{y2:g}"/>'
-
-    plot, labels, figures = [], [], []
-    for tick in ticks(low, high):
-        plot.append(line("grid", tick, _TOP, tick, bottom))
-        plot.append(f'<text class="quiet" x="{x(tick)}" y="{bottom + 20}" text-anchor="middle">{_tick(tick)}</text>')
-    plot.append(line("zero", 0.0, _TOP, 0.0, bottom))
-    if threshold is not None:
-        plot += [line("limit", side, _TOP - 6, side, bottom) for side in (-threshold, threshold)]
-        plot.append(
-            f'<text class="limit-label" x="{x(0.0)}" y="{_TOP - 12}" text-anchor="middle">'
-            f"detectable from ±{number(threshold)}</text>"
-        )
-    for i, (name, value) in enumerate(zip(shortened(names), values, strict=True)):
-        y = _TOP + row * (i + 0.5)
-        labels.append(f'<text x="0" y="{y:g}" dominant-baseline="central">{text(name)}</text>')
-        figures.append(
-            f'<text class="quiet" x="100%" y="{y:g}" text-anchor="end" dominant-baseline="central">'
-            f"{number(value)}</text>"
-        )
-        if noise:
-            plot.append(line("bar", value - reach, y, value + reach, y))
-            plot += [line("bar", end, y - 6, end, y + 6) for end in (value - reach, value + reach)]
-        plot.append(f'<circle class="measure" cx="{x(value)}" cy="{y:g}" r="3.5"/>')
-    return _svg(
-        "coefficients",
-        "Coefficients with the known noise level",
-        f"{len(values)} coefficients, the largest first, from {number(max(values, key=abs))} to "
-        f"{number(min(values, key=abs))}. The table below has every number.",
-        height,
-        [
-            f'<svg x="0" width="{_PLOT_LEFT - 2}%" height="{height}">{"".join(labels)}</svg>',
-            f'<svg x="{_PLOT_LEFT}%" width="{_PLOT_WIDTH}%" height="{height}" overflow="visible">{"".join(plot)}</svg>',
-            *figures,
-        ],
+    return (
+        '<svg role="img" aria-labelledby="price-title price-description" '
+        f'height="{_BAR}" xmlns="http://www.w3.org/2000/svg">\n'
+        '<title id="price-title">The price, question by question</title>\n'
+        f'<desc id="price-description">Parts of the whole price: {text(words)}.</desc>\n' + "\n".join(shapes) + "</svg>"
     )
+
+
+def estimate_chart(estimates: Estimates) -> str:
+    """A dot for each estimate with its interval: on one scale where the estimator names one, else each on its own."""
+    count = min(len(estimates.names), DRAWN)
+    values, low, high = (np.nan_to_num(v[:count]) for v in (estimates.value, estimates.low, estimates.high))
+    certain = (estimates.error[:count] > 0).tolist()
+    words = f"{count} {estimates.what}s with their intervals. The table below has every number."
+    shown = [
+        _interval(v, a, b) if known else number(v) for v, a, b, known in zip(values, low, high, certain, strict=True)
+    ]
+    names = shortened(estimates.names[:count])
+    if estimates.scale is None:
+        reach = np.maximum(np.maximum(np.abs(low), np.abs(high)), np.abs(values))
+        reach = np.where(reach > 0, reach, 1.0) * 1.05
+        lanes = [
+            _lane(_place(-r, r), [0.0], [], v, a, b, known)
+            for v, a, b, r, known in zip(values, low, high, reach, certain, strict=True)
+        ]
+        return _grid("estimates", words, zip(names, lanes, shown, strict=True))
+    scale = estimates.scale[:count]
+    values, low, high = values * scale, low * scale, high * scale
+    marks = [0.0] if estimates.limit is None else [-estimates.limit, estimates.limit]
+    bottom, top = min(*marks, low.min(), values.min(), 0.0), max(*marks, high.max(), values.max(), 0.0)
+    pad = 0.04 * (top - bottom) or 1.0
+    x = _place(bottom - pad, top + pad)
+    grid, limits = ticks(bottom - pad, top + pad), marks if estimates.limit is not None else []
+    lanes = [_lane(x, grid, limits, v, a, b, known) for v, a, b, known in zip(values, low, high, certain, strict=True)]
+    rows = [*zip(names, lanes, shown, strict=True), ("", _axis(x, grid), "")]
+    return _grid("estimates", words, rows)
+
+
+def profile_chart(profile: Profile) -> list[str]:
+    """A picture for each group: what is typical of it in each column, over the column's public bounds."""
+    order = telling_columns(profile)
+    names = shortened([profile.columns[j] for j in order])
+    made = []
+    for k, group in enumerate(profile.groups):
+        lanes, shown = [], []
+        for j in order:
+            x = _place(float(profile.low[j]), float(profile.high[j]))
+            value = float(profile.centre[k, j])
+            spread = 0.0 if profile.spread is None else float(profile.spread[k, j])
+            others = [float(v) for i, v in enumerate(profile.centre[:, j]) if i != k]
+            if profile.bars:
+                lanes.append(_RANGE + _filled(x, value, others))
+                shown.append(percent(value))
+            else:
+                lane = _lane(x, [], [], value, value - spread, value + spread, spread > 0, others)
+                lanes.append(_RANGE + lane)
+                shown.append(number(value) + (f" ± {number(spread)}" if spread > 0 else ""))
+        title = f"{group}: {percent(float(profile.share[k]))} of the rows"
+        words = f"{title}. {'Probabilities' if profile.bars else 'Centres'} by column; the table has every number."
+        made.append(f"<h3>{text(title)}</h3>\n" + _grid(f"group-{k + 1}", words, zip(names, lanes, shown, strict=True)))
+    return made
+
+
+def telling_columns(profile: Profile) -> list[int]:
+    """The columns that are drawn, in their order: those in which the groups differ most, where there are many."""
+    width = np.where(profile.high > profile.low, profile.high - profile.low, 1.0)
+    apart = (profile.centre.max(axis=0) - profile.centre.min(axis=0)) / width
+    return sorted(np.argsort(-apart, kind="stable")[:COLUMNS].tolist())
 
 
 def shortened(names: Sequence[str]) -> list[str]:
     """The names as far as there is room. What all of them begin with goes first: it tells none from another.
 
-    >>> shortened(["a long common beginning, site 17, second visit", "a long common beginning, site 8"])
-    ['…17, second visit', '…8']
+    >>> shortened(["a long common beginning, site 17, second visit to it", "a long common beginning, site 8"])
+    ['…17, second visit to it', '…8']
     """
     alike = takewhile(lambda letters: len(set(letters)) == 1, zip(*names, strict=False))
     common = "".join(letters[0] for letters in alike).rpartition(" ")[0]
@@ -126,13 +138,58 @@ def ticks(low: float, high: float) -> list[float]:
     return [float(f"{place * step:.6g}") for place in places]
 
 
-def _tick(value: float) -> str:
-    return number(value) if value else "0"
+def _interval(value: float, low: float, high: float) -> str:
+    return f"{number(value)} <small>({number(low)} to {number(high)})</small>"
 
 
-def _svg(name: str, title: str, description: str, height: int, shapes: Sequence[str]) -> str:
-    return (
-        f'<svg role="img" aria-labelledby="{name}-title {name}-description" height="{height}" '
-        f'xmlns="http://www.w3.org/2000/svg">\n<title id="{name}-title">{text(title)}</title>\n'
-        f'<desc id="{name}-description">{text(description)}</desc>\n' + "\n".join(shapes) + "\n</svg>"
+def _place(low: float, high: float) -> Callable[[float], str]:
+    """From a value to its place in a lane; what lies beyond the ends is put at them."""
+    return lambda value: f"{100 * min(max((value - low) / (high - low), 0.0), 1.0):.3f}%"
+
+
+def _lane(
+    x: Callable[[float], str],
+    grid: Sequence[float],
+    limits: Sequence[float],
+    value: float,
+    low: float,
+    high: float,
+    certain: bool,
+    others: Sequence[float] = (),
+) -> str:
+    middle = _LANE / 2
+    shapes = [_upright("zero" if tick == 0 else "grid", x(tick), 0, _LANE) for tick in grid]
+    shapes += [_upright("limit", x(limit), 0, _LANE) for limit in limits]
+    shapes += [_upright("other", x(other), middle - 5, middle + 5) for other in others]
+    if certain:
+        shapes.append(f'<line class="bar" x1="{x(low)}" y1="{middle:g}" x2="{x(high)}" y2="{middle:g}"/>')
+        shapes += [_upright("bar", x(end), middle - 5, middle + 5) for end in (low, high)]
+    shapes.append(f'<circle class="measure" cx="{x(value)}" cy="{middle:g}" r="3.5"/>')
+    return "".join(shapes)
+
+
+def _filled(x: Callable[[float], str], value: float, others: Sequence[float]) -> str:
+    shapes = [f'<rect class="measure" x="0" y="5" width="{x(value)}" height="{_LANE - 10}"/>']
+    shapes += [_upright("other", x(other), 2, _LANE - 2) for other in others]
+    return "".join(shapes)
+
+
+def _upright(kind: str, x: str, top: float, bottom: float) -> str:
+    return f'<line class="{kind}" x1="{x}" y1="{top:g}" x2="{x}" y2="{bottom:g}"/>'
+
+
+def _axis(x: Callable[[float], str], grid: Sequence[float]) -> str:
+    return "".join(
+        f'<text class="quiet" x="{x(tick)}" y="14" text-anchor="middle">{number(tick) if tick else "0"}</text>'
+        for tick in grid
     )
+
+
+def _grid(name: str, words: str, rows: object) -> str:
+    lines = [
+        f'<div class="lane"><span class="name">{text(label)}</span>'
+        f'<svg aria-hidden="true" height="{_LANE}" xmlns="http://www.w3.org/2000/svg">{lane}</svg>'
+        f'<span class="value">{shown}</span></div>'
+        for label, lane, shown in rows  # type: ignore[attr-defined]
+    ]
+    return f'<div class="lanes" id="{name}" role="img" aria-label="{text(words)}">\n' + "\n".join(lines) + "\n</div>"

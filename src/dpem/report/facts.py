@@ -1,30 +1,13 @@
-"""What a report states, worked out from what a fit released and from public numbers alone."""
+"""What a report states of any fit, worked out from what was released and from public numbers alone."""
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-import numpy as np
-
-from dpem.paper.estimators.base import PrivateEM
-from dpem.paper.published import PaperEM
-from dpem.paper.tight import Refine, Screen, Select, Start, Trim
-from dpem.privacy import Release
-
-GIVEN = "given by the user"
-DEFAULT = "default"
-PLANNED = "chosen by the plan before the data were read"
-PLANNED_LATER = "chosen by the plan from public numbers and the released σ"
-PAID = "estimated privately and paid for"
-UNPAID = "computed from the data without noise: not private"
-PUBLIC = "size of the table, public"
-
-MODELS = {
-    "symmetric-mixture": "Gaussian mixture",
-    "symmetric-regression": "mixture of two regressions",
-    "missing-regression": "regression with missing covariates",
-}
+from dpem.privacy import Guarantee, Release
+from dpem.privacy import together as joint
 
 
 class Question(NamedTuple):
@@ -36,16 +19,8 @@ class Question(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """Whether it released values ("measure") or only places ("select")."""
-        return "select" if self.release.mechanism.startswith("Gumbel") else "measure"
-
-
-class Setting(NamedTuple):
-    """A setting of the fit and where it came from."""
-
-    name: str
-    value: str | float | int
-    origin: str
+        """Whether it measured values with Gaussian noise ("measure") or chose places ("select")."""
+        return "measure" if self.release.price.gaussian else "select"
 
 
 class Unit(NamedTuple):
@@ -58,9 +33,49 @@ class Unit(NamedTuple):
     pays: str
 
 
-def unit_in_words(model: PrivateEM) -> Unit:
+@dataclass(frozen=True)
+class About:
+    """What a reader wants to know of the occasion, where it is known: none of it comes from rows.
+
+    ``left`` is what remains of the budget, in words.
+    """
+
+    dataset: str | None = None
+    date: str | None = None
+    purpose: str | None = None
+    ledger: str | None = None
+    left: str | None = None
+
+    def lines(self) -> list[tuple[str, str]]:
+        """What is known, named."""
+        named = (
+            ("dataset", self.dataset),
+            ("date", self.date),
+            ("purpose", self.purpose),
+            ("ledger", self.ledger),
+            ("left of the budget", self.left),
+        )
+        return [(name, value) for name, value in named if value]
+
+
+def promised(model: Any, scaler: Any | None) -> Guarantee:
+    """The one statement for everything that was released to make the model: what a scaler before it released too."""
+    guarantee: Guarantee = model.guarantee_
+    return guarantee if scaler is None else joint([scaler.guarantee_, guarantee])
+
+
+def rounded_up(epsilon: float) -> float:
+    """ε with four digits after the point, never less than it is.
+
+    >>> rounded_up(1.00001), rounded_up(2.0)
+    (1.0001, 2.0)
+    """
+    return epsilon if math.isinf(epsilon) else math.ceil(1e4 * epsilon - 1e-6) / 1e4
+
+
+def unit_in_words(rows_per_person: int) -> Unit:
     """What is replaced between neighbours, in the forms that sentences need."""
-    rows = model.plan_.rows_per_person
+    rows = rows_per_person
     if rows == 1:
         pays = "a row is in one of them and pays there only"
         return Unit("any one row of the table", "another in its", "this one", "one row", pays)
@@ -73,7 +88,7 @@ def unit_in_words(model: PrivateEM) -> Unit:
     )
 
 
-def questions(model: PrivateEM) -> list[Question]:
+def questions(model: Any) -> list[Question]:
     """Everything asked, with its part of the ρ that was charged. Batches are disjoint, so each is weighed against the
     whole: all batches together cost one person no more than the dearest (:func:`dpem.privacy.total_price`).
     """
@@ -91,25 +106,6 @@ def bill(asked: list[Question]) -> list[Question]:
     return [q for q in asked if q.release.batch is None or q.release.batch == dearest]
 
 
-def coefficient_noise(model: PrivateEM) -> float | None:
-    """Standard deviation of the privacy noise that the last step put on each coefficient; None if there was none.
-
-    *Lemma.* Given what was released before, a coefficient on the support is a function of the data plus noise of this
-    standard deviation. *Proof.* The last refining step is β + η·(mean + N(0, τ²)) with β released before and τ the
-    release's scale: η·τ. The paper's low-dimensional step is the same, with a public shift. Its NoisyHT adds Laplace(b)
-    to the values themselves, of standard deviation √2·b. Trimming keeps a value or drops it. ∎ The noise of earlier
-    steps enters through the mean, damped by EM's contraction; it is not counted here, but in the predicted error.
-    """
-    last = next(step for step in reversed(model.plan_.steps) if not isinstance(step, Trim))
-    if math.isinf(last.rho):
-        return None
-    scale = model.releases_[-1].scale
-    if isinstance(last, PaperEM) and last.s is not None:
-        return math.sqrt(2) * scale
-    assert isinstance(last, Refine | PaperEM)
-    return last.step * scale
-
-
 def best_guess(epsilon: float, delta: float) -> float:
     """The most often that a guess which of two neighbouring tables was used is right, both equally likely before.
 
@@ -123,84 +119,14 @@ def best_guess(epsilon: float, delta: float) -> float:
     return min(1.0, 1 / (1 + math.exp(-epsilon)) + delta / (1 + math.exp(min(epsilon, 700.0))))
 
 
-def column_name(model: PrivateEM, j: int) -> str:
-    """The name of column j, or "column j" where columns have none."""
-    names = getattr(model, "feature_names_in_", None)
-    return f"column {j}" if names is None else str(names[j])
+def guesses(epsilon: float, delta: float) -> str:
+    """How often that guess is right, in words; a percentage that rounds to all of them is not given.
 
-
-def largest_first(model: PrivateEM) -> np.ndarray:
-    """The support, the largest coefficients first."""
-    return model.support_[np.argsort(-np.abs(model.coef_[model.support_]), kind="stable")]
-
-
-def settings(model: PrivateEM) -> list[Setting]:
-    """Every setting, and who chose it when."""
-    plan = model.plan_
-    auto = model.sparsity == "auto"
-    size = f"at most {plan.sparsity}, then trimmed" if auto else "all" if plan.sparsity is None else str(plan.sparsity)
-    found = [
-        Setting("rows n", plan.n, PUBLIC),
-        Setting("columns d", plan.d, PUBLIC),
-        Setting("ε", plan.epsilon, GIVEN),
-        Setting("δ", plan.delta, GIVEN),
-        Setting("rows that one person may have", plan.rows_per_person, DEFAULT if plan.rows_per_person == 1 else GIVEN),
-        Setting("coefficients that may be non-zero", size, DEFAULT if model.sparsity is None else GIVEN),
-        Setting("noise level σ of the model", model.sigma_, GIVEN if model.sigma is not None else _asked(model)),
-        Setting("assumed length of β", plan.signal, DEFAULT if plan.signal == 1.0 else GIVEN),
-        Setting("method", model.method, DEFAULT if model.method == "tight" else GIVEN),
-        Setting("start", *_start(model)),
-    ]
-    if plan.model == "missing-regression" and plan.missing:
-        found.append(Setting("part of the entries assumed missing", plan.missing, DEFAULT))
-    return found + _steps(model)
-
-
-def _asked(model: PrivateEM) -> str:
-    return PAID if math.isfinite(model.guarantee_.epsilon) else UNPAID
-
-
-def planned(model: PrivateEM) -> str:
-    """What the plan was made from."""
-    return PLANNED if model.sigma is not None else PLANNED_LATER
-
-
-def _start(model: PrivateEM) -> tuple[str, str]:
-    if model.start is not None:
-        return ("equal entries" if isinstance(model.start, str) else "a vector"), GIVEN
-    if any(isinstance(step, Screen | Start) and math.isfinite(step.rho) for step in model.plan_.steps):
-        return "found in the data", PAID
-    return ("zero", DEFAULT) if model._model_name == "missing-regression" else ("found in the data", UNPAID)
-
-
-def _steps(model: PrivateEM) -> list[Setting]:
-    """The settings of the plan's steps, and which of them the user pinned."""
-
-    by_plan = planned(model)
-
-    def origin(argument: object) -> str:
-        return by_plan if argument is None else GIVEN
-
-    found = []
-    refine = [step for step in model.plan_.steps if isinstance(step, Refine)]
-    for step in model.plan_.steps:
-        if isinstance(step, Screen):
-            found.append(Setting("columns screened for a start", step.k, by_plan))
-        elif isinstance(step, Start):
-            found.append(Setting("clip of a row’s length, start", step.radius, by_plan))
-        elif isinstance(step, Select):
-            found.append(Setting("clip T of an entry, selection", step.clip.entry, origin(model.clip)))
-            if math.isfinite(step.clip.residual):
-                found.append(Setting("clip of a residual, selection", step.clip.residual, by_plan))
-        elif isinstance(step, Trim):
-            found.append(Setting("coefficients dropped up to", step.threshold, by_plan))
-        elif not isinstance(step, Refine):
-            found.append(Setting("steps N₀", step.n_iter, origin(model.n_iter)))
-            found.append(Setting("step size η", step.step, origin(model.step_size)))
-            if isinstance(step, PaperEM):
-                found.append(Setting("clip T", step.T, origin(model.clip)))
-    if refine:
-        found.append(Setting("refining steps", len(refine), origin(model.n_iter)))
-        found.append(Setting("step size η", refine[0].step, origin(model.step_size)))
-        found.append(Setting("clip of a contribution’s length, last step", refine[-1].radius, by_plan))
-    return found
+    >>> guesses(1.0, 1e-5), guesses(12.0, 1e-5)
+    ('at most 73.2 of 100 cases', 'all but about 1 in 160,000 cases, so the promise is nearly empty')
+    """
+    miss = 1 - best_guess(epsilon, delta)
+    if miss < 0.001:
+        missed = f"{float(f'{1 / miss:.2g}'):,.0f}" if miss > 1e-12 else "10¹²"
+        return f"all but about 1 in {missed} cases, so the promise is nearly empty"
+    return f"at most {100 - math.floor(1000 * miss) / 10:.1f} of 100 cases"

@@ -7,27 +7,40 @@ released or public (docs/privacy.md), and of nothing else: :func:`render` takes 
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
 from dpem._files import write_text
+from dpem._markup import text
 from dpem.estimators import DPStandardScaler
-from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
-from dpem.paper.estimators.base import PrivateEM
 from dpem.persistence import fingerprint
 from dpem.report import sections
-from dpem.report.facts import MODELS
+from dpem.report.facts import About
 from dpem.report.style import STYLE
-
-_KINDS = (DPSymmetricMixture, DPSymmetricRegression, DPMissingRegression)
 
 #: Whatever slipped in, a browser that reads this loads nothing and runs nothing.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 
 
-def render(model: PrivateEM, scaler: DPStandardScaler | None = None) -> str:
-    """The report of a fitted estimator as a page of HTML, with what the scaler before it released, if there was one.
+def render(model: Any, scaler: DPStandardScaler | None = None, about: About | None = None) -> str:
+    """The report of a fitted estimator as a page of HTML.
 
+    Parameters
+    ----------
+    model : estimator
+        Any fitted estimator of this package that is a model of rows.
+    scaler : DPStandardScaler, optional
+        What the model was fitted behind; the page then states what both promise together.
+    about : About, optional
+        Dataset, date, purpose and ledger, for the first screen.
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
     >>> import numpy as np
     >>> from dpem.paper import DPSymmetricMixture
     >>> rng = np.random.default_rng(0)
@@ -37,30 +50,30 @@ def render(model: PrivateEM, scaler: DPStandardScaler | None = None) -> str:
     >>> "NOT PRIVATE" in page, "<script" in page
     (False, False)
     """
-    if not isinstance(model, _KINDS):
-        kinds = ", ".join(kind.__name__ for kind in _KINDS)
-        raise ValueError(f"a report is made of a fitted {kinds}; got {type(model).__name__}.")
+    if not hasattr(model, "_told"):
+        raise ValueError(f"a report is made of a fitted model; got {type(model).__name__}.")
     check_is_fitted(model)
-    if scaler is not None and model.scaler_ not in (None, fingerprint(scaler)):
+    digest = _fingerprint(model)
+    if scaler is not None and getattr(model, "scaler_", None) not in (None, fingerprint(scaler)):
         raise ValueError("scaler must be the one that the model was fitted behind; its file names another.")
-    private = model.guarantee_.private
-    name = MODELS[model.plan_.model]
-    title = f"{name[0].upper()}{name[1:]} fitted {'under differential privacy' if private else 'WITHOUT privacy'}"
+    private, told = model.guarantee_.private, model._told()
+    how = "under differential privacy" if private else "WITHOUT privacy"
+    title = f"{text(told.name[:1].upper() + told.name[1:])} fitted {how}"
     last = "Nothing here was computed from the rows without a price." if private else "This fit is not private."
     body = "\n".join(
         part
         for part in (
-            sections.banner(model),
-            f"<header>\n<h1>{title}</h1>\n{sections.verdict(model)}\n</header>",
-            sections.promise(model),
-            sections.scaled(model, scaler),
+            sections.banner(model.guarantee_),
+            f"<header>\n<h1>{title}</h1>\n{sections.opening(model, told, scaler, about or About())}\n</header>",
+            sections.estimates(told),
+            sections.groups(told),
+            sections.extra(told),
             sections.asked(model),
-            sections.coefficients(model),
-            sections.components(model),
-            sections.predicted(model),
-            sections.chosen(model),
-            sections.limits(model),
-            sections.citation(model, fingerprint(model)),
+            sections.predicted(model, told),
+            sections.promise(model, scaler),
+            sections.limits(model, scaler),
+            sections.chosen(model, told),
+            sections.citation(model, digest),
         )
         if part
     )
@@ -75,8 +88,16 @@ def render(model: PrivateEM, scaler: DPStandardScaler | None = None) -> str:
     )
 
 
-def write_report(model: PrivateEM, path: str | os.PathLike[str], scaler: DPStandardScaler | None = None) -> None:
-    """Write the report of a fitted estimator to ``path``, whole or not at all. A scaler whose output the model was
-    fitted to is given too: what both promise together is then stated.
-    """
-    write_text(path, render(model, scaler))
+def write_report(
+    model: Any, path: str | os.PathLike[str], scaler: DPStandardScaler | None = None, about: About | None = None
+) -> None:
+    """Write the report of a fitted estimator to ``path``, whole or not at all; see :func:`render`."""
+    write_text(path, render(model, scaler, about))
+
+
+def _fingerprint(model: Any) -> str | None:
+    """The fingerprint of a model that can be written to a file; one of the user's own making has none."""
+    try:
+        return fingerprint(model)
+    except ValueError:
+        return None

@@ -1,20 +1,17 @@
-"""The sections of a report: plain sentences around released numbers."""
+"""The sections of a report: plain sentences around released numbers. Which model it is, they ask the estimator."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
-from dpem.estimators import DPStandardScaler
-from dpem.paper.estimators.base import PrivateEM
-from dpem.paper.tight import Select
-from dpem.privacy import together
+from dpem._markup import number, percent, section, table, text
+from dpem.estimators.told import Estimates, Profile, Told
+from dpem.privacy import Guarantee
 from dpem.report import facts
-from dpem.report.charts import coefficient_chart, price_bar
-from dpem.report.markup import number, percent, section, table, text
+from dpem.report.charts import COLUMNS, DRAWN, estimate_chart, price_bar, profile_chart
 
-#: Coefficients drawn; the table has all of them.
-DRAWN = 40
-#: Rows above which a table is folded away or cut.
+#: Rows above which a table is folded away.
 FOLDED = 12
 
 _PAPER = (
@@ -23,11 +20,11 @@ _PAPER = (
 )
 
 
-def banner(model: PrivateEM) -> str:
+def banner(guarantee: Guarantee) -> str:
     """What nobody may overlook, if the fit is not private."""
-    if model.guarantee_.private:
+    if guarantee.private:
         return ""
-    if math.isinf(model.guarantee_.epsilon):
+    if math.isinf(guarantee.epsilon):
         reason = "No noise was added (ε = ∞): this is the non-private reference fit, and it protects nobody."
     else:
         reason = (
@@ -37,84 +34,174 @@ def banner(model: PrivateEM) -> str:
     return f'<p class="banner" role="alert">NOT PRIVATE. {reason}</p>'
 
 
-def verdict(model: PrivateEM) -> str:
-    """The page in one sentence, and its key figures."""
-    plan, guarantee = model.plan_, model.guarantee_
-    kept = len(model.support_)
-    what = f"{kept:,} of {plan.d:,} coefficients" if kept < plan.d else f"all {plan.d:,} coefficients"
-    sentence = f"A {facts.MODELS[plan.model]} was fitted to {plan.n:,} rows and {what} were released"
-    if guarantee.private:
-        promise = f"ε = {number(guarantee.epsilon)}, δ = {number(guarantee.delta)}"
-        sentence += f"; any {text(guarantee.unit)} stays hidden within {promise}"
+def opening(model: Any, told: Told, scaler: Any | None, about: facts.About) -> str:
+    """The first screen: the joint statement, the fit check, the occasion."""
+    plan, joint = model.plan_, facts.promised(model, scaler)
+    epsilon = facts.rounded_up(joint.epsilon)
+    sentence = f"A {text(told.name)} was fitted to {plan.n:,} rows, and {text(told.released)} were released"
+    if joint.private:
+        both = "model and scaling together" if scaler is not None else "the whole fit"
+        promise = f"ε = {number(epsilon, 5)}, δ = {number(joint.delta)}"
+        sentence += f"; any {text(joint.unit)} stays hidden within <strong>{promise}</strong> ({both})"
     else:
         sentence += ", <strong>without privacy</strong>"
-    if plan.predicted_error is not None:
-        part = percent(plan.predicted_error / plan.signal)
-        sentence += f"; the predicted error is {part} of the assumed length of β"
-        if not plan.feasible:
-            sentence += ", <strong>so expect little more than noise</strong>"
-    figures = [
-        ("ε", number(plan.epsilon)),
-        ("δ", number(plan.delta)),
+    if not told.useful:
+        sentence += "; <strong>as planned, expect little more than noise</strong>"
+    tiles = [
+        ("ε", number(epsilon, 5)),
+        ("δ", number(joint.delta)),
+        ("protects", text(joint.unit)),
         ("rows", f"{plan.n:,}"),
-        ("coefficients", f"{kept:,} of {plan.d:,}"),
-        ("questions", f"{len(model.releases_):,}"),
+        ("columns", f"{plan.d:,}"),
     ]
-    if plan.predicted_error is not None:
-        figures.append(("predicted error", number(plan.predicted_error)))
-    tiles = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in figures)
-    return f'<p class="verdict">{sentence}.</p>\n<dl class="figures">{tiles}</dl>'
+    figures = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in tiles)
+    lines = "".join(f"<div><dt>{name}</dt><dd>{text(value)}</dd></div>" for name, value in about.lines())
+    return "\n".join(
+        part
+        for part in (
+            f'<p class="verdict">{sentence}.</p>',
+            _uncounted(model, scaler),
+            f'<dl class="figures">{figures}</dl>',
+            fit_check(getattr(model, "fit_check_", None)),
+            f'<dl class="about">{lines}</dl>' if lines else "",
+        )
+        if part
+    )
 
 
-def promise(model: PrivateEM) -> str:
-    """The guarantee, in words and in symbols."""
-    guarantee = model.guarantee_
+def _uncounted(model: Any, scaler: Any | None) -> str:
+    behind = getattr(model, "scaler_", None)
+    if scaler is not None or behind is None:
+        return ""
+    return (
+        '<p class="check poor">The columns were scaled first, by the scaler with the fingerprint '
+        f"<code>{text(behind)}</code>. That was released at a price of its own, which the statement here does not "
+        "count: make this report with the scaler to have both in one.</p>"
+    )
+
+
+def fit_check(check: Any | None) -> str:
+    """What the fit check found, good or bad."""
+    if check is None:
+        return ""
+    error = f"{number(check.lead)} per row in log-density, standard error {number(check.standard_error)}"
+    kind = "good" if check.better else "poor"
+    advice = f" {text(check.advice)}" if check.advice else ""
+    return f'<p class="check {kind}"><strong>Fit check.</strong> {text(check.verdict)} ({error}).{advice}</p>'
+
+
+def estimates(told: Told) -> str:
+    """Every estimate in the table's units, with its interval."""
+    found = told.estimates
+    if found is None:
+        return section("Estimates", "<p>No coefficient was larger than what noise alone explains.</p>")
+    chart = f"<figure>\n{estimate_chart(found)}\n<figcaption>{_caption(found)}</figcaption>\n</figure>"
+    known = not all(math.isnan(v) for v in found.sampling)
+    head = (found.what, "estimate", "95 % interval", "standard error", *(("variance from privacy",) if known else ()))
+    rows = []
+    for j, name in enumerate(found.names):
+        error, part = float(found.error[j]), float(found.privacy[j])
+        ends = f"{number(float(found.low[j]), 4)} to {number(float(found.high[j]), 4)}" if error > 0 else "none"
+        cells = (text(name), number(float(found.value[j]), 5), ends, number(error) if error > 0 else "none")
+        rows.append((*cells, percent((part / error) ** 2) if error > 0 else "–") if known else cells)
+    made = table(f"Every {found.what}, in the table’s own units.", head, rows, range(1, len(head)))
+    if len(rows) > FOLDED:
+        made = f"<details>\n<summary>All {len(rows):,} {found.what}s as a table</summary>\n{made}\n</details>"
+    return section("Estimates", chart, made)
+
+
+def _caption(found: Estimates) -> str:
+    words = [text(found.note)] if found.note else ["Intervals hold sampling error and privacy noise together."]
+    if found.scale is None:
+        words.append("Each lane has a scale of its own; the line in its middle is 0.")
+    elif found.scaled:
+        words.append(f"All lanes have one scale: {text(found.scaled)}.")
+    if found.limit is not None:
+        words.append(f"Dashed lines at ±{number(found.limit)}, as planned: {text(found.limit_is)}.")
+    if len(found.names) > DRAWN:
+        words.append(f"The first {DRAWN} of {len(found.names):,} are drawn.")
+    return " ".join(words)
+
+
+def groups(told: Told) -> str:
+    """What is typical of each group that a model found."""
+    profile = told.profile
+    if profile is None:
+        return ""
+    pictures = "\n".join(f'<div class="group">\n{picture}\n</div>' for picture in profile_chart(profile))
+    head = ("column", *profile.groups)
+    rows = [
+        (text(name), *(_cell(profile, k, j) for k in range(len(profile.groups))))
+        for j, name in enumerate(profile.columns)
+    ]
+    made = table("What is typical of each group.", head, rows, range(1, len(head)))
+    folded = f"<details>\n<summary>Every column of every group as a table</summary>\n{made}\n</details>"
+    lead = f"<p>{text(profile.words)}</p>" if profile.words else ""
+    return section("The groups", lead, pictures, f'<p class="note">{_lane_words(profile)}</p>', folded)
+
+
+def _lane_words(profile: Profile) -> str:
+    what = "A bar is the probability" if profile.bars else "A dot is the centre, the bar one standard deviation around"
+    words = f"{what}, over the public bounds of the column; grey marks are the other groups."
+    return words + (f" The {COLUMNS} columns that differ most." if len(profile.columns) > COLUMNS else "")
+
+
+def _cell(profile: Profile, k: int, j: int) -> str:
+    value = float(profile.centre[k, j])
+    if profile.bars:
+        return percent(value)
+    return number(value, 4) + ("" if profile.spread is None else f" ± {number(float(profile.spread[k, j]))}")
+
+
+def extra(told: Told) -> str:
+    """One more table, where the estimator has one."""
+    if told.extra is None:
+        return ""
+    own = told.extra
+    rows = [tuple(number(c, 5) if isinstance(c, float) else text(c) for c in row) for row in own.rows]
+    made = table(text(own.caption), [text(h) for h in own.head], rows, range(1, len(own.head)))
+    return section(own.heading, f"<p>{text(own.lead)}</p>", made)
+
+
+def promise(model: Any, scaler: Any | None) -> str:
+    """The guarantee, in words and in symbols: one statement for all that was released."""
+    guarantee = facts.promised(model, scaler)
     if math.isinf(guarantee.epsilon):
         return section("The guarantee", f"<blockquote>{text(guarantee)}</blockquote>")
-    epsilon, delta = number(guarantee.epsilon, 4), number(guarantee.delta, 4)
-    unit = facts.unit_in_words(model)
-    guess = facts.best_guess(guarantee.epsilon, guarantee.delta)
+    shown, delta = number(facts.rounded_up(guarantee.epsilon), 5), number(guarantee.delta, 4)
+    unit = facts.unit_in_words(model.plan_.rows_per_person)
+    factor = number(math.exp(min(guarantee.epsilon, 700.0)), 4)
     return section(
         "The guarantee",
+        _parts(model, scaler),
         "<h3>In plain words</h3>",
         f"<p>Take {unit.taken} and put {unit.others} place. What this page shows, and "
         f"everything else the fit published, would have come out almost as likely as it did: nothing becomes more than "
-        f"{number(math.exp(guarantee.epsilon), 4)} times as likely (e<sup>ε</sup>), and {delta} on top of that. "
+        f"{factor} times as likely (e<sup>ε</sup>), and {delta} on top of that. "
         f"Someone who knows every other row, and has two candidates for {unit.these}, equally "
-        f"likely before, guesses right in at most {100 * guess:.1f} of 100 cases; a coin does in 50.</p>",
+        f"likely before, guesses right in {facts.guesses(guarantee.epsilon, guarantee.delta)}; a coin does in 50.</p>",
         "<h3>In symbols</h3>",
         '<p class="formula">P(<i>M</i>(<i>D</i>) ∈ <i>S</i>) ≤ e<sup>ε</sup> · P(<i>M</i>(<i>D</i>′) ∈ <i>S</i>) + δ'
-        f"<br>ε = {epsilon}, δ = {delta}</p>",
+        f"<br>ε = {shown}, δ = {delta}</p>",
         f"<p>for all tables <i>D</i> and <i>D</i>′ of the same length that differ in {unit.differs} "
         f"({text(guarantee.neighbours)} neighbours) and all sets <i>S</i> of outcomes of the fit <i>M</i>.</p>",
         f"<h3>The statement to publish</h3>\n<blockquote>{text(guarantee)}</blockquote>",
     )
 
 
-def scaled(model: PrivateEM, scaler: DPStandardScaler | None) -> str:
-    """What was released before the fit, to scale its columns: it has a price of its own."""
-    heading = "The columns were scaled first"
+def _parts(model: Any, scaler: Any | None) -> str:
     if scaler is None:
-        if model.scaler_ is None:
-            return ""
-        return section(
-            heading,
-            "<p>The centre and spread of every column were released before, by the scaler with the fingerprint "
-            f"<code>{text(model.scaler_)}</code>. That has a price of its own, which the guarantee above does not "
-            "count. Coefficients are in the scaled units, and new rows must be scaled with the same numbers.</p>",
-        )
-    both = together([scaler.guarantee_, model.guarantee_])
-    whole = f"ε = {math.ceil(1e4 * both.epsilon) / 1e4:g} and δ = {number(both.delta, 4)} for {text(both.unit)}"
-    apart = f"ε = {number(scaler.guarantee_.epsilon, 4)}, δ = {number(scaler.guarantee_.delta, 4)}"
-    return section(
-        heading,
-        f"<p>The centre and spread of every column were released before, at {apart}, which the guarantee above does "
-        f"not count. If both were fitted to the same rows, they are together (ε, δ)-differentially private with "
-        f"{whole}. Coefficients are in the scaled units, and new rows must be scaled with the same numbers.</p>",
+        return ""
+    both = (scaler.guarantee_, model.guarantee_)
+    one, other = (f"ε = {number(g.epsilon, 4)}, δ = {number(g.delta, 4)}" for g in both)
+    return (
+        f"<p>The columns were scaled first. Their centres and spreads were released at {one}, the model at {other}; "
+        "what follows is what both promise together, if both were fitted to the same rows. Coefficients are in the "
+        "scaled units, and new rows must be scaled with the same numbers.</p>"
     )
 
 
-def asked(model: PrivateEM) -> str:
+def asked(model: Any) -> str:
     """What was asked of the data and what each answer cost."""
     questions = facts.questions(model)
     price = model.guarantee_.price
@@ -128,17 +215,15 @@ def asked(model: PrivateEM) -> str:
     figure = ""
     if paid:
         parts = facts.bill(questions)
-        epsilon = price.epsilon(model.guarantee_.delta)
-        words = (
-            f"The price fixed and charged beforehand is ρ = {number(price.rho)}, which is ε = {number(epsilon)} at "
-            f"δ = {number(model.guarantee_.delta)}; the guarantee states ε = {number(model.guarantee_.epsilon)}. "
-            f"Numbers refer to the table. "
-        )
+        words = f"The price fixed and charged beforehand is ρ = {number(price.rho)}. Numbers refer to the table. "
         if len(parts) < len(questions):
-            pays = facts.unit_in_words(model).pays
+            pays = facts.unit_in_words(model.plan_.rows_per_person).pays
             words += f"The table was split into disjoint batches; {pays}, so the bar shows the dearest. "
         if {part.kind for part in parts} == {"select", "measure"}:
-            words += 'Two shades: <span class="key measure">values</span> <span class="key select">places only</span>.'
+            words += (
+                'Questions in <span class="key select">this colour</span> choose places, those in '
+                '<span class="key measure">this one</span> measure values.'
+            )
         figure = f"<figure>\n{price_bar(parts)}\n<figcaption>{words}</figcaption>\n</figure>"
     rows = [
         (
@@ -160,134 +245,74 @@ def asked(model: PrivateEM) -> str:
     return section("What was asked of the data", lead, figure, made)
 
 
-def coefficients(model: PrivateEM) -> str:
-    """The coefficients, their known noise level, and the detection threshold."""
-    order = facts.largest_first(model)
-    noise, threshold = facts.coefficient_noise(model), model.plan_.detectable
-    if not len(order):
-        return section("Coefficients", "<p>No coefficient was larger than what noise alone explains.</p>")
-    if threshold is not None and math.isinf(threshold):
-        threshold = None
-    drawn = order[:DRAWN]
-    labels, values = [facts.column_name(model, j) for j in drawn], [float(model.coef_[j]) for j in drawn]
-    if noise is None:
-        words = "No noise was added, so there are no error bars. "
-    else:
-        words = (
-            f"A bar reaches two standard deviations of the privacy noise of the last step to either side (one is "
-            f"{number(noise)}); about 19 of 20 draws of that noise fall within. It is the same for every coefficient, "
-            f"and known because the noise is. Sampling error is not in the bars: it would have to be asked and paid "
-            f"for. "
-        )
-        if model.plan_.predicted_error is not None:
-            words += "The predicted error below has both. "
-    if threshold is not None:
-        selects = any(isinstance(step, Select) for step in model.plan_.steps)
-        meaning = "a coefficient of that size is selected as often as not" if selects else "what that noise may explain"
-        words += f"Dashed lines, as planned: {meaning}. "
-    if len(order) > DRAWN:
-        words += f"The {DRAWN} largest of {len(order):,} are drawn. "
-    if model.plan_.sparsity is not None:
-        words += "Coefficients not listed are zero in the model; that does not show that they are zero in truth."
-    chart = coefficient_chart(labels, values, noise, threshold)
-    shown = "none" if noise is None else number(noise)
-    rows = [(text(facts.column_name(model, j)), number(float(model.coef_[j]), 5), shown) for j in order]
-    caption = "Every coefficient on the support, largest first."
+def predicted(model: Any, told: Told) -> str:
+    """What to expect, from before the data were read; and what the paid fit check found."""
+    p = told.expected
+    heading = "What the plan predicted"
+    check = getattr(model, "fit_check_", None)
+    after = "" if check is None else f"<p>After the fit, the fit check says: {text(check.verdict)}.</p>"
+    if p is None:
+        return section(heading, f"<p>Nothing: {text(told.no_prediction)}.</p>", after)
+    advice = f" Not useful: {text(told.advice)}." if not told.useful else ""
+    fails = f" About {100 * p.failure:.0f} of 100 such fits find no structure at all." if p.failure >= 0.005 else ""
+    rest = " ".join(text(words) for words in (p.meaning, p.assumed) if words)
     return section(
-        "Coefficients",
-        f"<figure>\n{chart}\n<figcaption>{words}</figcaption>\n</figure>",
-        "<details>\n<summary>All coefficients as a table</summary>\n"
-        + table(caption, ("column", "coefficient", "standard deviation of the noise"), rows, (1, 2))
-        + "\n</details>",
+        heading,
+        f"<p>{text(p.quantity[:1].upper() + p.quantity[1:])}: <strong>{number(p.middle)}</strong>, and between "
+        f"{number(p.low)} and {number(p.high)} in {p.cases}; computed {p.when}.{fails}{advice}</p>",
+        f"<p>{rest} If what is assumed is wrong, so is the prediction, and the guarantee still holds.</p>",
+        after,
     )
 
 
-def components(model: PrivateEM) -> str:
-    """The two components of a mixture; nothing for the other model."""
-    if model._model_name == "missing-regression":
-        return ""
-    clouds = model._model_name == "symmetric-mixture"
-    lead = (
-        "<p>Half of the rows are taken to scatter around +β, half around −β. Which of the two is called component 1 is "
-        "arbitrary. Outside the columns listed both centres are zero.</p>"
-        if clouds
-        else "<p>Half of the rows are taken to follow the response +⟨x, β⟩, half −⟨x, β⟩. Which of the two is called "
-        "component 1 is arbitrary. Columns not listed have coefficient zero in both.</p>"
-    )
-    what = "centre" if clouds else "coefficient"
-    order = facts.largest_first(model)
-    rows = [
-        (text(facts.column_name(model, j)), number(float(model.coef_[j]), 5), number(-float(model.coef_[j]), 5))
-        for j in order[:FOLDED]
-    ]
-    caption = f"The two {what}s on the support."
-    if len(order) > FOLDED:
-        caption += f" The {FOLDED} largest of {len(order):,}; the table of coefficients has all of component 1."
-    head = ("column", f"{what}, component 1 (+β)", f"{what}, component 0 (−β)")
-    return section("The two components", lead, table(caption, head, rows, (1, 2)))
-
-
-def predicted(model: PrivateEM) -> str:
-    """What error to expect, from before the data were read."""
-    plan = model.plan_
-    if plan.predicted_error is None or plan.interval is None:
-        return section("Predicted error", f"<p>None: the method “{text(plan.method)}” makes no prediction.</p>")
-    low, high = plan.interval
-    known = facts.planned(model) == facts.PLANNED
-    when = "before the data were read" if known else "from public numbers and the released σ"
-    advice = f" Not useful: {text(plan.advice)}." if not plan.feasible else ""
-    return section(
-        "Predicted error",
-        f"<p>The distance ‖β̂ − β‖ between the released and the true coefficients was predicted to be "
-        f"<strong>{number(plan.predicted_error)}</strong> on average, and between {number(low)} and {number(high)} in "
-        f"8 of 10 cases; β is assumed to have length {number(plan.signal)}.{advice}</p>",
-        f"<p>It counts privacy noise and sampling error. It was computed {when}, by rehearsing the fit on invented "
-        "rows that follow the model and the assumptions in the settings below. If those are wrong, so is it, "
-        "and the guarantee still holds.</p>",
-    )
-
-
-def chosen(model: PrivateEM) -> str:
+def chosen(model: Any, told: Told) -> str:
     """Every setting, and where it came from."""
-    rows = [(text(setting.name), _value(setting.value), text(setting.origin)) for setting in facts.settings(model)]
+    rows = [(text(setting.name), _value(setting.value), text(setting.origin)) for setting in told.settings]
+    made = table("Settings of the fit.", ("setting", "value", "origin"), rows)
     return section(
         "Settings and where they came from",
         "<p>A setting was chosen by looking at the data only where the table says so.</p>",
-        table("Settings of the fit.", ("setting", "value", "origin"), rows),
-        f"<details>\n<summary>The plan as printed</summary>\n<pre>{text_lines(str(model.plan_))}</pre>\n</details>",
+        made,
+        f"<details>\n<summary>The plan as printed</summary>\n<pre>{_lines(str(model.plan_))}</pre>\n</details>",
     )
 
 
-def limits(model: PrivateEM) -> str:
+def limits(model: Any, scaler: Any | None) -> str:
     """What the guarantee does not cover."""
-    unit, several = text(model.guarantee_.unit), "more" if model.plan_.rows_per_person > 1 else "several"
+    guarantee = facts.promised(model, scaler)
+    unit, several = text(guarantee.unit), "more" if model.plan_.rows_per_person > 1 else "several"
     points = [
         f"<strong>A person with {several} rows.</strong> The unit is {unit}; whoever has more is protected less.",
-        "<strong>What happened before the fit.</strong> Scaling, filtering, or choosing arguments by looking at the "
-        "data is not covered, nor is a start or σ taken from them without paying.",
+        "<strong>What happened before the fit.</strong> Filtering the rows, or choosing bounds and arguments by "
+        "looking at the data, is not covered, nor is a start or σ taken from them without paying.",
         "<strong>Other releases about the same rows.</strong> Other fits, tables and plots add to what is given away. "
-        "This page states one fit only.",
+        "This page states one model only.",
         "<strong>Predictions about rows of the table.</strong> Applying the model to them gives answers about them.",
         "<strong>Public facts.</strong> The numbers of rows and columns, the column names and all arguments are taken "
         "to be public.",
         "<strong>What holds for everybody.</strong> What the model says about all, it says about those in the table.",
         "<strong>Side channels.</strong> How long the fit took, memory, swap; and whoever controls the machine.",
     ]
-    if not model.guarantee_.private:
+    if not guarantee.private:
         points.insert(0, "<strong>Anything, here: this fit is not private.</strong>")
     return section("What the guarantee does not cover", "<ul>" + "".join(f"<li>{p}</li>" for p in points) + "</ul>")
 
 
-def citation(model: PrivateEM, digest: str) -> str:
+def citation(model: Any, digest: str | None) -> str:
     """How to cite, and what exactly was fitted."""
     version = text(model.guarantee_.version)
+    which = (
+        ""
+        if digest is None
+        else f"<p>This fit: {text(type(model).__name__)}, dpem {version}, fingerprint <code>{text(digest)}</code>. The "
+        "fingerprint is the SHA-256 of everything the model publishes; a <code>model.json</code> of the same fit has "
+        "the same one. It is not a signature.</p>"
+    )
     return section(
         "How to cite",
         f"<p>The software: <cite>dpem {version}: latent-variable models fitted by EM under differential "
-        f"privacy</cite>. The method is based on: {_PAPER}</p>",
-        f"<p>This fit: {text(type(model).__name__)}, dpem {version}, fingerprint <code>{text(digest)}</code>. The "
-        "fingerprint is the SHA-256 of everything the model publishes; a <code>model.json</code> of the same fit has "
-        "the same one. It is not a signature.</p>",
+        f"privacy</cite>. It grew from: {_PAPER}</p>",
+        which,
     )
 
 
@@ -297,6 +322,6 @@ def _value(value: str | float | int) -> str:
     return number(value, 4) if isinstance(value, float) else text(value)
 
 
-def text_lines(value: str) -> str:
+def _lines(value: str) -> str:
     """Escaped text that keeps its line breaks."""
     return "\n".join(text(line) for line in value.splitlines())

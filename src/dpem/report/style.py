@@ -42,7 +42,6 @@ TEXT_PAIRS = [
     ("muted", "panel"),
     ("accent", "page"),
     ("accent", "panel"),
-    ("threshold", "page"),
     ("on_measure", "measure"),
     ("on_select", "select"),
     ("on_alarm", "alarm"),
@@ -74,12 +73,13 @@ figcaption, .note, caption { color: var(--muted); font-size: .9rem; }
 .figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(7.4rem, 1fr)); gap: .75rem; }
 .figures div { background: var(--panel); padding: .7rem .9rem; border-radius: .25rem; }
 .figures dt { color: var(--muted); font-size: .85rem; }
-.figures dd { margin: 0; font-size: 1.15rem; font-weight: 600; white-space: nowrap; }
+.figures dd { margin: 0; font-size: 1.15rem; font-weight: 600; }
 .formula, blockquote, pre { background: var(--panel); border-radius: .25rem; margin: 0 0 1rem; padding: .8rem 1rem; }
 .formula { font-family: "STIX Two Text", Cambria, "Noto Serif", "DejaVu Serif", Georgia, serif; font-size: 1.15rem;
   text-align: center; }
 blockquote { border-left: 4px solid var(--accent); }
-pre { overflow-x: auto; font: .82rem/1.5 ui-monospace, Consolas, "DejaVu Sans Mono", monospace; }
+pre { white-space: pre-wrap; overflow-wrap: anywhere;
+  font: .82rem/1.5 ui-monospace, Consolas, "DejaVu Sans Mono", monospace; }
 code { font: .9em ui-monospace, Consolas, "DejaVu Sans Mono", monospace; overflow-wrap: anywhere; }
 .wide { overflow-x: auto; margin: 0 0 1rem; }
 .wide:focus-visible, summary:focus-visible { outline: 3px solid var(--accent); outline-offset: 2px; }
@@ -109,13 +109,35 @@ svg .grid { stroke: var(--rule); }
 svg .zero { stroke: var(--muted); stroke-width: 1.5; }
 svg .bar { stroke: var(--measure); stroke-width: 2; }
 svg .limit { stroke: var(--threshold); stroke-width: 1.5; stroke-dasharray: 5 4; }
-svg .limit-label { fill: var(--threshold); }
+svg .other { stroke: var(--muted); stroke-width: 1.5; }
+.lane { display: grid; grid-template-columns: minmax(7rem, 11rem) 1fr minmax(9rem, 13rem); gap: 0 .9rem;
+  align-items: center; font-size: .88rem; }
+.lane .name { overflow-wrap: anywhere; }
+.lane .value { text-align: right; font-variant-numeric: tabular-nums; }
+.lane small { color: var(--muted); font-size: .92em; }
+.lane svg { overflow: visible; }
+.group { margin: 0 0 1.25rem; break-inside: avoid; }
+.check { border-left: 5px solid var(--measure); background: var(--panel); padding: .7rem 1rem; border-radius: .25rem; }
+.check.poor { border-color: var(--threshold); }
+.about { display: flex; flex-wrap: wrap; gap: .25rem 1.5rem; }
+.about div { display: flex; gap: .4rem; }
+.about dt { color: var(--muted); }
+.about dd { margin: 0; overflow-wrap: anywhere; }
 footer { margin-top: 3rem; padding-top: .75rem; border-top: 1px solid var(--rule); color: var(--muted);
   font-size: .9rem; }
-@media (max-width: 34rem) {
+@media screen and (max-width: 34rem) {
   main { padding: 1.25rem .9rem 3rem; }
   h1 { font-size: 1.4rem; }
-  table { font-size: .85rem; }
+  .lane { grid-template-columns: 1fr auto; margin-bottom: .35rem; }
+  .lane svg { grid-row: 2; grid-column: 1 / -1; }
+  thead { position: absolute; clip-path: inset(50%); height: 1px; width: 1px; overflow: hidden; }
+  table, tbody, caption { display: block; }
+  tr { display: block; padding: .45rem 0; border-bottom: 1px solid var(--rule); }
+  tbody th, td { display: flex; justify-content: space-between; gap: 1rem; border: 0; padding: .1rem 0; }
+  tbody th { font-weight: 600; }
+  td, .number { text-align: right; white-space: normal; overflow-wrap: anywhere; }
+  td::before { content: attr(data-label); color: var(--muted); text-align: left; flex: 0 0 auto; max-width: 50%; }
+  td:nth-child(2):not(.number) { min-width: 0; }
 }
 @media print {
   @page { margin: 14mm; }
@@ -127,8 +149,7 @@ footer { margin-top: 3rem; padding-top: .75rem; border-top: 1px solid var(--rule
   figure, tr, blockquote, .formula, .figures { break-inside: avoid; }
   thead { display: table-header-group; break-after: avoid; }
   tbody tr:first-child { break-before: avoid; }
-  .wide, pre { overflow: visible; }
-  pre { white-space: pre-wrap; }
+  .wide { overflow: visible; }
   details::details-content { content-visibility: visible; block-size: auto; }
   summary { list-style: none; color: var(--text); }
 }

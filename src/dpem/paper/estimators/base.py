@@ -17,6 +17,8 @@ from dpem import _validation as arguments
 from dpem._version import __version__
 from dpem.estimators import checks
 from dpem.estimators.rows import pieces_of, source_of
+from dpem.estimators.told import Told
+from dpem.paper.estimators.told import told
 from dpem.paper.planning import Plan, paper_plan, plan, reference_plan
 from dpem.paper.planning.choose import MODELS
 from dpem.paper.planning.simulate import Model
@@ -253,6 +255,10 @@ class PrivateEM(BaseEstimator):
         if y is None:
             return np.concatenate([function(rows) for rows in pieces])
         return np.concatenate([function(rows, part) for rows, part in checks.beside(pieces, y)])
+
+    def _told(self) -> Told:
+        """What reports and pictures show of the fit."""
+        return told(self)
 
     def __sklearn_is_fitted__(self) -> bool:
         """A refused fit has counted the columns, but has fitted nothing."""

@@ -24,8 +24,8 @@ def text(value: object) -> str:
 def number(value: float, digits: int = 3) -> str:
     """A number for people.
 
-    >>> number(0.000012), number(-0.5), number(1234567.0), number(float("inf"))
-    ('1.2 × 10⁻⁵', '−0.5', '1.23 × 10⁶', '∞')
+    >>> number(0.000012), number(-0.5), number(1234567.0), number(1e-6), number(float("inf"))
+    ('1.2 × 10⁻⁵', '−0.5', '1.23 × 10⁶', '10⁻⁶', '∞')
     """
     if math.isinf(value):
         return "∞" if value > 0 else "−∞"
@@ -33,7 +33,8 @@ def number(value: float, digits: int = 3) -> str:
     if value and not 1e-3 <= abs(value) < 1e5:
         mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
         mantissa = mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa
-        shown = f"{mantissa} × 10{str(int(exponent)).translate(_SUPERSCRIPT)}"
+        power = f"10{str(int(exponent)).translate(_SUPERSCRIPT)}"
+        shown = {"1": power, "-1": f"-{power}"}.get(mantissa, f"{mantissa} × {power}")
     elif "e" in shown:
         shown = f"{value:.0f}"
     return "−" + shown[1:] if shown.startswith("-") else shown
@@ -51,17 +52,22 @@ def percent(share: float) -> str:
 
 
 def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]], numeric: Sequence[int] = ()) -> str:
-    """A table whose first column names its rows. Cells are HTML already; ``numeric`` columns are set flush right."""
+    """A table whose first column names its rows. Cells are HTML already; ``numeric`` columns are set flush right. On a
+    narrow screen a row becomes a block, in which each cell has its column's heading before it: nothing is cut.
+    """
 
     def cell(tag: str, column: int, content: str, extra: str = "") -> str:
         kind = ' class="number"' if column in numeric else ""
         return f"<{tag}{extra}{kind}>{content}</{tag}>"
 
+    def labelled(column: int, content: str) -> str:
+        return cell("td", column, content, f' data-label="{caption_text(head[column])}"')
+
     top = "".join(cell("th", i, content, ' scope="col"') for i, content in enumerate(head))
     body = "".join(
         "<tr>"
         + cell("th", 0, row[0], ' scope="row"')
-        + "".join(cell("td", i, content) for i, content in enumerate(row[1:], start=1))
+        + "".join(labelled(i, content) for i, content in enumerate(row[1:], start=1))
         + "</tr>\n"
         for row in rows
     )

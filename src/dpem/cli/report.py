@@ -1,0 +1,60 @@
+"""``dpem report``: the page about a fitted model, made again from its file. Nothing is asked and nothing is spent."""
+
+from __future__ import annotations
+
+import click
+
+from dpem.cli.common import Exit, Session, refusing
+from dpem.cli.options import dataset_option, json_option, ledger_option
+
+
+@click.command(short_help="Write the report of a fitted model.")
+@click.argument("model", metavar="MODEL.JSON")
+@click.option("-o", "--out", metavar="FILE", default="report.html", show_default=True, help="The page to write.")
+@click.option("--scaler", metavar="SCALER.JSON", help="The scaler that the model was fitted behind.")
+@click.option("--purpose", metavar="TEXT", help="What the fit was made for, for the first screen.")
+@ledger_option
+@dataset_option
+@click.option("--force", is_flag=True, help="Replace a file that is there already.")
+@json_option
+@click.pass_obj
+def report(
+    session: Session,
+    model: str,
+    out: str,
+    scaler: str | None,
+    purpose: str | None,
+    url: str | None,
+    dataset: str | None,
+    force: bool,
+) -> None:
+    """Write one page about the model in MODEL.JSON: what was promised, found, asked and paid.
+
+    The page works offline and prints. It is made of what the file holds, which is released already.
+
+    \b
+    Examples:
+      dpem report model.json
+      dpem report model.json -o report.html --purpose "annual survey, table 3"
+      dpem report model.json --ledger sqlite:///budget.db --dataset patients
+    """
+    from dpem._files import read_text
+    from dpem._json import parse_json
+    from dpem.cli import inputs, outputs
+    from dpem.persistence import LARGEST_FILE, load_model
+    from dpem.report import About, write_report
+
+    outputs.check([out], [model, *([] if scaler is None else [scaler])], force)
+    with refusing(Exit.DATA):
+        fitted = load_model(model)
+        created = parse_json(read_text(model, LARGEST_FILE))["created"]
+    behind, left, where = inputs.scaler(scaler), None, None
+    if url is not None and dataset is not None:
+        from dpem.privacy import Ledger
+
+        ledger = Ledger(url)
+        state, where = ledger.state(dataset), ledger.where
+        left = f"ε = {state.left:.3g} of {state.epsilon:g} at δ = {state.delta:g}"
+    with refusing(Exit.DATA):
+        write_report(fitted, out, behind, About(dataset, created, purpose, where, left))
+    session.result({"report": out}, f"Wrote {out}.")

@@ -1,0 +1,101 @@
+"""The smallest models there are, to be shown: a mean of every column, and the same as one of two groups."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+
+from dpem.estimators.base import PrivateEstimator
+from dpem.estimators.told import Profile
+from dpem.estimators.uncertainty import Uncertainty
+from dpem.planning import Model, Outlook, Prediction
+from dpem.query import Bound
+from dpem.questions.narrow import NarrowQuestion, into_ball, rounded, zero_where_odd
+from dpem.steps.base import Step, prices
+from dpem.steps.check import Check
+
+
+@dataclass(frozen=True)
+class MeanQuestion(NarrowQuestion):
+    label: str = "mean of every column"
+
+    @property
+    def bound(self):
+        return rounded(Bound.symmetric(l2=self.schema.width**0.5), self.schema.width)
+
+    def contributions(self, xp, x, y):
+        return xp.sum(into_ball(xp, zero_where_odd(xp, x), self.schema.width**0.5), axis=0)
+
+
+@dataclass(frozen=True)
+class Ask(Step):
+    def describe(self):
+        return "mean of every column"
+
+    def run(self, curator, model, state):
+        return replace(state, theta=curator.measure(MeanQuestion(model.schema), self.rho))
+
+
+class Means(Model):
+    def steps(self, sizes):
+        ask, check = prices(sizes.rho, (0.9, 0.1))
+        return (Ask(ask), Check(check, rival="a mean of zero", advice="Ask for more rows."))
+
+    def log_density(self, xp, theta, x, y):
+        return -8.0 * xp.sum(zero_where_odd(xp, (x - theta) ** 2), axis=1)
+
+    def simpler(self, theta):
+        return 0 * theta
+
+    def draw(self, theta, n, rng):
+        return theta + 0.25 * rng.standard_normal((n, len(theta))), None
+
+    def outlook(self, sizes, steps):
+        told = Prediction("width of an interval", 0.1, 0.05, 0.2, 0.01, "One in ten.", "Columns are independent.")
+        return Outlook(told)
+
+
+class DPMeans(PrivateEstimator):
+    def __init__(
+        self, *, epsilon=None, delta=None, bounds=None, levels=None, rows_per_person=1, budget=None, check=True,
+        random_state=None,
+    ):  # fmt: skip
+        self.epsilon, self.delta, self.bounds, self.levels = epsilon, delta, bounds, levels
+        self.rows_per_person, self.budget, self.check, self.random_state = rows_per_person, budget, check, random_state
+
+    def _model(self, schema):
+        return Means(schema)
+
+    def _attributes(self, theta, schema):
+        return {"means_": schema.middle + schema.half * theta}
+
+    def _uncertainty(self):
+        noise = self.schema_.half * self.releases_[0].scale
+        return Uncertainty.of(self.schema_.names, self.means_, 0.5 * noise, noise)
+
+
+class DPGroups(DPMeans):
+    """Two groups, one of which is the other mirrored: enough to draw."""
+
+    bars = False
+
+    def _profile(self):
+        known = self.schema_
+        low, high = known.middle - known.half, known.middle + known.half
+        centre = np.stack([self.means_, low + high - self.means_])
+        spread = None if self.bars else np.stack([known.half / 4, known.half / 5])
+        groups = ("group 1", "group 2")
+        return Profile(groups, np.array([0.7, 0.3]), known.names, centre, spread, low, high, self.bars, "Two of them.")
+
+
+class DPAnswers(DPGroups):
+    bars = True
+
+
+BOUNDS = {"age": (0, 100), "dose, in milligrams a day": (0, 4), "visits": (0, 50)}
+
+
+def people(n=3000):
+    rng = np.random.default_rng(0)
+    rows = np.column_stack([rng.normal(60, 10, n), rng.normal(3, 0.3, n), rng.normal(40, 4, n)])
+    return pd.DataFrame(rows, columns=list(BOUNDS))

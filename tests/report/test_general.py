@@ -1,0 +1,113 @@
+"""The report of any estimator: what it asks the estimator for is on the page, the first screen first."""
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from small_models import BOUNDS, DPAnswers, DPGroups, DPMeans, people
+from test_report import Outline, words
+
+from dpem import DPStandardScaler
+from dpem._markup import number
+from dpem.estimators.told import GIVEN as GIVEN_BY_USER
+from dpem.estimators.told import Setting
+from dpem.paper import DPSymmetricMixture
+from dpem.privacy import together
+from dpem.report import About, facts, render
+from dpem.report.charts import telling_columns
+
+GIVEN = {"epsilon": 1.0, "delta": 1e-6, "bounds": BOUNDS}
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return {kind.__name__: kind(**GIVEN).fit(people()) for kind in (DPMeans, DPGroups, DPAnswers)}
+
+
+@pytest.fixture(params=["DPMeans", "DPGroups", "DPAnswers"])
+def model(request, fitted):
+    return fitted[request.param]
+
+
+def test_the_first_screen_has_the_statement_the_check_and_the_occasion(model):
+    page = render(model, about=About("patients", "2031-01-31", "table <3>", "sqlite:///b.db", "ε = 0.5 of 2"))
+    first = words(page.split("</header>")[0] + "</header></main></body></html>")
+    assert "any one row stays hidden within ε = 1, δ = 10⁻⁶" in first
+    assert model.fit_check_.verdict in first
+    for line in ("patients", "2031-01-31", "table <3>", "sqlite:///b.db", "ε = 0.5 of 2"):
+        assert line in first
+    assert "<3>" not in page
+
+
+def test_every_estimate_with_its_interval_in_units(model):
+    shown = words(render(model))
+    for row in model.summary().itertuples():
+        assert number(row.estimate, 5) in shown
+        assert f"{number(row.lower, 4)} to {number(row.upper, 4)}" in shown
+
+
+def test_what_was_asked_and_predicted(model):
+    shown = words(render(model))
+    for release in model.releases_:
+        assert release.question in shown
+    assert "Width of an interval: 0.1, and between 0.05 and 0.2 in nine fits of ten" in shown
+    assert "About 1 of 100 such fits find no structure" in shown
+    for step, _ in model.plan_.shares():
+        assert step in shown
+    assert Setting("bounds of age", "0 to 100", GIVEN_BY_USER) in model._told().settings
+    assert "bounds of age0 to 100given by the user" in shown
+
+
+def test_groups_are_drawn_one_by_one(fitted):
+    page = render(fitted["DPGroups"])
+    assert page.count('id="group-') == page.count('class="group"') == 2
+    assert "group 2: 30 % of the rows" in page
+    assert "The groups" not in render(fitted["DPMeans"])
+    assert '<rect class="measure"' in render(fitted["DPAnswers"])
+    Outline(page)
+
+
+def test_of_many_columns_those_that_differ_are_drawn():
+    names = [f"c{j}" for j in range(20)]
+    rows = pd.DataFrame(np.full((500, 20), 0.5), columns=names)
+    rows["c17"] = 0.9
+    model = DPGroups(epsilon=5.0, delta=1e-6, bounds=(0, 1)).fit(rows)
+    assert 17 in telling_columns(model._profile())
+    assert len(telling_columns(model._profile())) == 12
+    assert "The 12 columns that differ most" in render(model)
+
+
+def test_a_fit_that_is_no_better_says_so_in_the_first_screen():
+    rows = pd.DataFrame(np.random.default_rng(1).uniform(-1, 1, size=(4000, 2)), columns=["a", "b"])
+    with pytest.warns(UserWarning, match="no better"):
+        model = DPMeans(epsilon=1.0, delta=1e-6, bounds=(-1, 1)).fit(rows)
+    page = render(model)
+    assert 'class="check poor"' in page.split("</header>")[0]
+    assert "Ask for more rows." in page.split("</header>")[0]
+
+
+def test_a_model_of_the_user_s_own_has_no_fingerprint(model):
+    assert "fingerprint" not in render(model)
+
+
+def test_a_scaler_s_price_is_in_the_one_statement():
+    X = np.random.default_rng(0).normal(50, 10, size=(3000, 3))
+    scaler = DPStandardScaler(epsilon=0.5, delta=1e-5, bounds=(0, 100)).fit(X)
+    model = DPSymmetricMixture(epsilon=1.0, delta=1e-5, sigma=0.5).fit(scaler.transform(X))
+    both = together([scaler.guarantee_, model.guarantee_])
+    page = render(model, scaler)
+    shown = words(page)
+    assert str(both) in shown
+    assert str(model.guarantee_) not in shown
+    first = words(page.split("</header>")[0] + "</header></main></body></html>")
+    assert f"ε = {number(facts.rounded_up(both.epsilon), 5)}" in first
+    assert "model and scaling together" in first
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 8.0, 12.0, 50.0, 1000.0])
+def test_no_saturated_percentage(epsilon):
+    said = facts.guesses(epsilon, 1e-6)
+    assert "100.0" not in said
+    if "of 100" in said:
+        assert float(re.search(r"[\d.]+", said).group()) >= 100 * facts.best_guess(epsilon, 1e-6)

@@ -1,0 +1,63 @@
+"""The report in a real browser, at the width of a desk and of a phone."""
+
+import pytest
+from browsing import browser
+from small_models import BOUNDS, DPAnswers, DPGroups, people
+
+from dpem.paper import DPMissingRegression
+from dpem.report import About, render
+
+pytestmark = pytest.mark.usefixtures("chromium")
+
+#: Elements that are wider than what is shown of them, or reach beyond the page, but for what is hidden on purpose.
+CUT = """
+const wide = document.documentElement.clientWidth + 1;
+return [...document.querySelectorAll('main *')].filter(e => {
+  if (e.closest('svg') || e.closest('thead') || e.closest('details:not([open])')) return false;
+  const box = e.getBoundingClientRect();
+  return box.right > wide || (e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).display !== 'inline');
+}).map(e => e.tagName + '.' + e.className + ': ' + e.textContent.slice(0, 40));
+"""
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    with browser() as driver:
+        yield driver
+
+
+def made(kind):
+    import numpy as np
+
+    if kind == "paper":
+        rng = np.random.default_rng(0)
+        X = rng.standard_normal((2500, 6))
+        y = X @ [0.8, 0.6, 0, 0, 0, 0] + 0.5 * rng.standard_normal(2500)
+        return DPMissingRegression(epsilon=1.0, delta=1e-5, sigma=0.5).fit(X, y)
+    own = DPGroups if kind == "groups" else DPAnswers
+    return own(epsilon=1.0, delta=1e-6, bounds=BOUNDS).fit(people())
+
+
+@pytest.mark.parametrize("kind", ["paper", "groups", "answers"])
+def test_nothing_is_cut_at_any_width(chromium, tmp_path, kind):
+    path = tmp_path / "report.html"
+    about = About(
+        "patients", "2031-01-31", "annual survey", "sqlite:///a/rather/long/name/of/a/folder/budget.db", "ε = 1"
+    )
+    path.write_text(render(made(kind), about=about), encoding="utf-8")
+    for width in (360, 800, 1280):
+        chromium.size(width, 800)
+        chromium.get(path.as_uri())
+        chromium.execute_script("document.querySelectorAll('details').forEach(d => d.open = true)")
+        assert chromium.execute_script(CUT) == [], width
+    assert chromium.said() == []
+
+
+def test_the_first_screen_holds_statement_check_and_occasion(chromium, tmp_path):
+    path = tmp_path / "report.html"
+    path.write_text(render(made("groups"), about=About("patients", "2031-01-31")), encoding="utf-8")
+    chromium.size(1280, 800)
+    chromium.get(path.as_uri())
+    bottom = "return document.querySelector('{}').getBoundingClientRect().bottom"
+    for part in (".verdict", ".figures", ".check", ".about"):
+        assert chromium.execute_script(bottom.format(part)) < 800
