@@ -14,9 +14,12 @@ import json
 import math
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+from numpy.typing import NDArray
 
 T = TypeVar("T")
 
@@ -24,22 +27,23 @@ T = TypeVar("T")
 LARGEST = 2**53
 _MOST = sys.float_info.max
 
-_Range = tuple[Callable[[float], bool], str]
-_POSITIVE: _Range = (lambda v: 0 < v < math.inf, "positive and finite")
-_POSITIVE_OR_INF: _Range = (lambda v: v > 0, 'positive, or "inf"')
-_FROM_ZERO: _Range = (lambda v: 0 <= v < math.inf, "finite and not negative")
-_FROM_ZERO_OR_INF: _Range = (lambda v: v >= 0, 'not negative, or "inf"')
-_COUNT: _Range = (lambda v: v >= 1, "at least 1")
+#: A test of a number, and what it asks for in words.
+Range = tuple[Callable[[float], bool], str]
+_POSITIVE: Range = (lambda v: 0 < v < math.inf, "positive and finite")
+_POSITIVE_OR_INF: Range = (lambda v: v > 0, 'positive, or "inf"')
+_FROM_ZERO: Range = (lambda v: 0 <= v < math.inf, "finite and not negative")
+_FROM_ZERO_OR_INF: Range = (lambda v: v >= 0, 'not negative, or "inf"')
+_COUNT: Range = (lambda v: v >= 1, "at least 1")
 
 #: Ranges by the name of a field, the same wherever the name occurs.
-RANGES: dict[str, _Range] = {
+RANGES: dict[str, Range] = {
     **dict.fromkeys(
         ("n", "d", "s", "k", "n_iter", "n_rows", "sparsity", "max_sparsity", "count", "rows_per_person"), _COUNT
     ),
     **dict.fromkeys(("sigma", "signal", "radius", "step", "step_size", "T", "entry", "clip", "bracket"), _POSITIVE),
     **dict.fromkeys(("epsilon", "residual"), _POSITIVE_OR_INF),
     **dict.fromkeys(("rho", "sensitivity", "predicted_error", "interval", "detectable"), _FROM_ZERO_OR_INF),
-    **dict.fromkeys(("scale", "batch", "threshold"), _FROM_ZERO),
+    **dict.fromkeys(("scale", "batch", "threshold", "passes"), _FROM_ZERO),
     "delta": (lambda v: 0 < v < 1, "strictly between 0 and 1"),
     "missing": (lambda v: 0 <= v < 1, "between 0 and 1, 1 excluded"),
 }
@@ -69,7 +73,26 @@ def without_infinity(value: Any) -> Any:
         return {key: without_infinity(part) for key, part in value.items()}
     if isinstance(value, tuple | list):
         return [without_infinity(part) for part in value]
-    return "inf" if isinstance(value, float) and math.isinf(value) else value
+    return "inf" if isinstance(value, float) and value == math.inf else value
+
+
+def plain(value: Any) -> Any:
+    """A record, an array or a number as JSON has it; :func:`rebuild` turns it back, floats to the bit.
+
+    >>> plain((np.array([[1.5, 2.0]]), np.intp(3), math.inf))
+    [[[1.5, 2.0]], 3, 'inf']
+    """
+    if is_dataclass(value) and not isinstance(value, type):
+        return {own.name: plain(getattr(value, own.name)) for own in fields(value)}
+    if isinstance(value, np.ndarray):
+        return value.tolist() if value.size else {"shape": list(value.shape)}
+    if isinstance(value, np.generic):
+        return plain(value.item())
+    if isinstance(value, dict):
+        return {key: plain(part) for key, part in value.items()}
+    if isinstance(value, tuple | list):
+        return [plain(part) for part in value]
+    return without_infinity(value)
 
 
 def readable(value: Any, indent: str = "") -> str:
@@ -100,8 +123,10 @@ def _hints(kind: Any) -> dict[str, Any]:
     return get_type_hints(kind)
 
 
-def rebuild(hint: type[T], value: Any, where: str) -> T:
+def rebuild(hint: type[T], value: Any, where: str, ranges: Mapping[str, Range] = RANGES) -> T:
     """The value that ``hint`` declares, from plain data, or a ValueError that names the field after ``where``.
+
+    Numbers lie in the range that goes with their field's name, and are finite where none does. Arrays are finite.
 
     >>> from dpem.privacy import Price
     >>> rebuild(Price, {"rho": 0.5, "gaussian": True}, "price")
@@ -111,7 +136,7 @@ def rebuild(hint: type[T], value: Any, where: str) -> T:
     ...
     ValueError: price.rho must be not negative, or "inf"
     """
-    built: T = _rebuild(hint, value, where)
+    built: T = _rebuild(hint, value, where, ranges)
     return built
 
 
@@ -128,45 +153,70 @@ def record(value: Any, where: str, keys: tuple[str, ...]) -> dict[str, Any]:
     return value
 
 
-def _rebuild(hint: Any, value: Any, where: str) -> Any:
+def _rebuild(hint: Any, value: Any, where: str, ranges: Mapping[str, Range]) -> Any:
     origin = get_origin(hint)
     if origin in (Union, types.UnionType):
-        return _one_of(get_args(hint), value, where)
+        return _one_of(get_args(hint), value, where, ranges)
     if origin is tuple:
-        return _sequence(get_args(hint), value, where)
+        return _sequence(get_args(hint), value, where, ranges)
+    if origin is np.ndarray:
+        return _array(hint, value, where)
     if is_dataclass(hint):
         hints = _hints(hint)  # type: ignore[arg-type]
         found = record(value, where, tuple(f.name for f in fields(hint)))
-        return hint(**{name: _rebuild(hints[name], part, f"{where}.{name}") for name, part in found.items()})  # type: ignore[operator]
+        return hint(**{name: _rebuild(hints[name], part, f"{where}.{name}", ranges) for name, part in found.items()})  # type: ignore[operator]
     if isinstance(hint, type) and issubclass(hint, tuple):  # a NamedTuple: a list in the declared order
         hints = _hints(hint)
         parts = _list(value, where, len(hints))
-        return hint(*(_rebuild(h, part, f"{where}.{k}") for (k, h), part in zip(hints.items(), parts, strict=True)))
-    return _scalar(hint, value, where)
+        pairs = zip(hints.items(), parts, strict=True)
+        return hint(*(_rebuild(h, part, f"{where}.{k}", ranges) for (k, h), part in pairs))
+    return _scalar(hint, value, where, ranges)
 
 
-def _one_of(hints: tuple[Any, ...], value: Any, where: str) -> Any:
+def _one_of(hints: tuple[Any, ...], value: Any, where: str, ranges: Mapping[str, Range]) -> Any:
     if value is None and type(None) in hints:
         return None
     rest = [hint for hint in hints if hint is not type(None)]
     if len(rest) == 1:
-        return _rebuild(rest[0], value, where)
+        return _rebuild(rest[0], value, where, ranges)
     kinds: dict[str, Any] = {hint.__name__: hint for hint in rest if isinstance(hint, type) and is_dataclass(hint)}
     if not kinds:  # such as int | str: the JSON type decides
-        return _rebuild(str if isinstance(value, str) and str in rest else rest[0], value, where)
+        return _rebuild(str if isinstance(value, str) and str in rest else rest[0], value, where, ranges)
     kind = value.get("kind") if isinstance(value, dict) else None
     if not isinstance(kind, str) or kind not in kinds:
         raise ValueError(f"{where}.kind must be one of {', '.join(kinds)}")
-    return _rebuild(kinds[kind], {key: part for key, part in value.items() if key != "kind"}, where)
+    return _rebuild(kinds[kind], {key: part for key, part in value.items() if key != "kind"}, where, ranges)
 
 
-def _sequence(hints: tuple[Any, ...], value: Any, where: str) -> tuple[Any, ...]:
+def _sequence(hints: tuple[Any, ...], value: Any, where: str, ranges: Mapping[str, Range]) -> tuple[Any, ...]:
     if len(hints) == 2 and hints[1] is Ellipsis:
         parts = _list(value, where, None)
         hints = (hints[0],) * len(parts)
     else:
         parts = _list(value, where, len(hints))
-    return tuple(_rebuild(h, part, f"{where}[{i}]") for i, (h, part) in enumerate(zip(hints, parts, strict=True)))
+    pairs = enumerate(zip(hints, parts, strict=True))
+    return tuple(_rebuild(h, part, f"{where}[{i}]", ranges) for i, (h, part) in pairs)
+
+
+def _array(hint: Any, value: Any, where: str) -> NDArray[Any]:
+    """An array of the declared kind of number, from nested lists of equal lengths; an empty one from its shape."""
+    dtype = np.dtype(get_args(get_args(hint)[1])[0])
+    if isinstance(value, dict):
+        shape = rebuild(tuple[int, ...], record(value, where, ("shape",))["shape"], f"{where}.shape", {})
+        if not 1 <= len(shape) <= 4 or 0 not in shape or not all(0 <= side <= LARGEST for side in shape):
+            raise ValueError(f"{where}.shape must be that of an empty array")
+        return np.empty(shape, dtype=dtype)
+    entries: list[Any] = [value]
+    shape = ()
+    while isinstance(entries[0], list):
+        if len(shape) == 4 or not all(isinstance(part, list) and len(part) == len(entries[0]) > 0 for part in entries):
+            raise ValueError(f"{where} must be lists of equal lengths, at most four deep")
+        shape = (*shape, len(entries[0]))
+        entries = [entry for part in entries for entry in part]
+    kinds = (int,) if dtype.kind == "i" else (int, float)
+    if not shape or not all(type(entry) in kinds and abs(entry) <= _MOST for entry in entries):
+        raise ValueError(f"{where} must be a list of {'whole numbers' if dtype.kind == 'i' else 'numbers'}")
+    return np.array(entries, dtype=dtype).reshape(shape)
 
 
 def _list(value: Any, where: str, length: int | None) -> list[Any]:
@@ -177,21 +227,21 @@ def _list(value: Any, where: str, length: int | None) -> list[Any]:
     return value
 
 
-def _scalar(hint: type, value: Any, where: str) -> Any:
+def _scalar(hint: type, value: Any, where: str, ranges: Mapping[str, Range]) -> Any:
     if hint is float and value == "inf" and isinstance(value, str):
-        return _in_range(math.inf, where)
+        return _in_range(math.inf, where, ranges)
     if hint is float and isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _MOST:
-        return _in_range(float(value), where)
+        return _in_range(float(value), where, ranges)
     if hint is int and isinstance(value, int) and not isinstance(value, bool):
-        return _in_range(value, where)
+        return _in_range(value, where, ranges)
     if hint in (str, bool) and isinstance(value, hint):
         return value
     expected = {float: "a number", int: "a whole number", str: "text", bool: "true or false"}
     raise ValueError(f"{where} must be {expected.get(hint, hint.__name__)}")
 
 
-def _in_range(value: Any, where: str) -> Any:
-    within, words = RANGES.get(where.rpartition(".")[2].partition("[")[0], (math.isfinite, "finite"))
+def _in_range(value: Any, where: str, ranges: Mapping[str, Range]) -> Any:
+    within, words = ranges.get(where.rpartition(".")[2].partition("[")[0], (math.isfinite, "finite"))
     if not within(value):
         raise ValueError(f"{where} must be {words}")
     return value

@@ -1,77 +1,58 @@
 """Fitted models as ``model.json``: a documented, versioned text format. Loading never runs code.
 
-What is written is what was released: coefficients, plan, guarantee, column names and the public arguments. So a file is
+What is written is what was released: parameters, plan, guarantee, column names and the public arguments. So a file is
 covered by the model's own guarantee (post-processing) and may be published with it. Two arguments are left out: the
 ``budget``, which lives in its process, and ``random_state``, with which seeded noise could be subtracted.
 
-A file is refused, in one sentence that names the field, unless it is exactly what :func:`save_model` writes: see
-:mod:`dpem._json` for the reading of records and :mod:`dpem.consistency` for what the parts must
-say of each other.
+An estimator says itself what a file holds of it (``_to_content``) and rebuilds itself from that (``_from_content``). A
+file is refused, in one sentence that names the field, unless it is exactly what :func:`save_model` writes; the class it
+names must be one of :func:`dpem.registry.classes`.
 """
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable
-from dataclasses import asdict
+import re
 from datetime import UTC, datetime
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from dpem import registry
 from dpem._files import check_writable, read_text, write_text
-from dpem._json import checksum, parse_json, readable, rebuild, record, without_infinity
+from dpem._json import checksum, parse_json, readable, rebuild, record
 from dpem._version import __version__
-from dpem.consistency import check_guarantee, check_model, check_scaler, fingerprint_in
-from dpem.estimators.scaler import DPStandardScaler
-from dpem.paper.estimators.base import PrivateEM, em_steps
-from dpem.paper.estimators.missing_regression import DPMissingRegression
-from dpem.paper.estimators.symmetric_mixture import DPSymmetricMixture
-from dpem.paper.estimators.symmetric_regression import DPSymmetricRegression
-from dpem.paper.planning import Plan
-from dpem.privacy import Guarantee
-from dpem.query import FloatArray
+from dpem.estimators.content import content_of, errors_read, errors_written, fingerprint
+from dpem.privacy import Guarantee, total_price
 
 __all__ = ["check_writable", "fingerprint", "load_model", "save_model"]
 
-Estimator = DPSymmetricMixture | DPSymmetricRegression | DPMissingRegression | DPStandardScaler
-
-FORMAT, FORMAT_VERSION = "dpem-model", 1
+FORMAT, FORMAT_VERSION = "dpem-model", 2
 #: Files longer than this are neither written nor read: room for about two million coefficients.
 LARGEST_FILE = 64 * 2**20
-#: A sparse file is short however many columns it claims; this is the most that are believed.
-MOST_COLUMNS = 10**8
 
-_KINDS: dict[str, type[Estimator]] = {
-    kind.__name__: kind for kind in (DPSymmetricMixture, DPSymmetricRegression, DPMissingRegression, DPStandardScaler)
-}
-#: What is kept of the constructor's arguments, with the type each has in a file; start and bounds have their own.
-_ARGUMENTS: dict[str, Any] = {
-    "epsilon": float,
-    "delta": float,
-    "sparsity": int | str | None,
-    "max_sparsity": int | None,
-    "sigma": float | None,
-    "signal": float,
-    "method": str,
-    "n_iter": int | None,
-    "step_size": float | None,
-    "clip": float | None,
-    "rows_per_person": int,
-}
 _CONTENT = ("estimator", "parameters", "features", "fitted", "plan", "guarantee")
-_KEYS = ("format", "format_version", "dpem_version", "created", *_CONTENT, "scaler", "checksum")
+_KEYS = ("format", "format_version", "dpem_version", "created", *_CONTENT, "uncertainty", "scaler", "checksum")
 
 
-def save_model(model: Estimator, path: str | os.PathLike[str], scaler: DPStandardScaler | None = None) -> None:
+def save_model(model: Any, path: str | os.PathLike[str], scaler: Any = None) -> None:
     """Write a fitted estimator to ``path``. The file appears whole or not at all.
 
-    A model that was fitted to what a ``scaler`` returned is saved with it. The file then holds the scaler's fingerprint
-    (not the scaler: save that too), which is ``scaler_`` of the loaded model, and ``dpem predict`` refuses rows that
-    were not scaled by it.
+    Parameters
+    ----------
+    model : estimator
+        Any fitted estimator of this package.
+    path : str or path
+        The file; it is replaced if it is there.
+    scaler : DPStandardScaler, optional
+        For the paper's models: the scaler whose output the model was fitted to. The file then holds the scaler's
+        fingerprint (not the scaler: save that too), which is ``scaler_`` of the loaded model, and ``dpem predict``
+        refuses rows that were not scaled by it.
 
+    Examples
+    --------
     >>> import tempfile
     >>> from dpem import DPStandardScaler
     >>> X = np.random.default_rng(0).normal(50, 10, size=(5000, 3))
@@ -82,9 +63,16 @@ def save_model(model: Estimator, path: str | os.PathLike[str], scaler: DPStandar
     >>> bool((loaded.mean_ == scaler.mean_).all()), loaded.guarantee_ == scaler.guarantee_
     (True, True)
     """
-    content, behind = _content(model), _behind(model, scaler)
+    if type(model).__name__ not in registry.classes() or not hasattr(model, "_to_content"):
+        known = ", ".join(registry.classes())
+        raise ValueError(f"a model must be one of {known}, got {type(model).__name__}.")
+    check_is_fitted(model)
+    content, errors = content_of(model), errors_written(model)
+    behind = _behind(model, scaler)
     try:
-        _model(content)
+        again = _model({**content, "uncertainty": errors})
+        if fingerprint(again) != checksum(content):
+            raise ValueError("its parts do not come back as they are")
     except ValueError as error:
         raise ValueError(
             f"this model cannot be saved, because it is not as fit left it: {str(error).rstrip('.')}."
@@ -95,6 +83,7 @@ def save_model(model: Estimator, path: str | os.PathLike[str], scaler: DPStandar
         "dpem_version": __version__,
         "created": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         **{key: content[key] for key in _CONTENT},
+        "uncertainty": errors,
         "scaler": behind,
     }
     text = readable({**document, "checksum": checksum(document)}) + "\n"
@@ -103,21 +92,21 @@ def save_model(model: Estimator, path: str | os.PathLike[str], scaler: DPStandar
     write_text(path, text)
 
 
-def load_model(path: str | os.PathLike[str]) -> Estimator:
+def load_model(path: str | os.PathLike[str]) -> Any:
     """The fitted estimator in the file at ``path``: it predicts, bit for bit, what the saved one did.
 
     Anything but an unchanged file of a known version is a ValueError of one sentence. The arguments ``budget`` and
-    ``random_state`` are None in the loaded estimator. ``scaler_`` of a model is the :func:`fingerprint` of the scaler
-    that its rows must pass first, or None.
+    ``random_state`` are None in the loaded estimator. ``scaler_`` of one of the paper's models is the
+    :func:`fingerprint` of the scaler that its rows must pass first, or None.
     """
     name = os.fspath(path)
     try:
         document = _checked(parse_json(read_text(path, LARGEST_FILE)))
-        model, behind = _model(document), fingerprint_in(document["scaler"])
-        if not isinstance(model, DPStandardScaler):
+        model, behind = _model(document), _fingerprint_in(document["scaler"])
+        if behind is not None:
+            if not getattr(model, "_takes_scaler", False):
+                raise ValueError("scaler must be null for this estimator")
             model.scaler_ = behind
-        elif behind is not None:
-            raise ValueError("scaler must be null for a scaler")
         return model
     except ValueError as error:
         raise ValueError(f"{name!r} cannot be loaded: {str(error).rstrip('.')}.") from None
@@ -125,58 +114,22 @@ def load_model(path: str | os.PathLike[str]) -> Estimator:
         raise ValueError(f"{name!r} cannot be loaded: it is nested too deeply.") from None
 
 
-def fingerprint(model: Estimator) -> str:
-    """SHA-256 of everything a model publishes: the same for a model and for what was loaded from its file."""
-    return checksum(_content(model))
-
-
-def _behind(model: Estimator, scaler: DPStandardScaler | None) -> str | None:
+def _behind(model: Any, scaler: Any) -> str | None:
     """The fingerprint of the scaler that a model was fitted behind: the one given, or the one its file named."""
     known: str | None = getattr(model, "scaler_", None)
     if scaler is None:
         return known
-    check_scaler(model, scaler)
+    if not getattr(model, "_takes_scaler", False) or not hasattr(scaler, "inverse_transform"):
+        raise ValueError("scaler must be the DPStandardScaler whose output the model was fitted to, or None.")
+    check_is_fitted(scaler)
+    ours, theirs = (getattr(one, "feature_names_in_", None) for one in (model, scaler))
+    renamed = ours is not None and theirs is not None and list(ours) != list(theirs)
+    if model.n_features_in_ != scaler.n_features_in_ or renamed:
+        raise ValueError("scaler must be fitted to the columns that the model was fitted to.")
     given = fingerprint(scaler)
     if known not in (None, given):
         raise ValueError("scaler must be the one that the model was fitted behind; its file names another.")
     return given
-
-
-def _content(model: Estimator) -> dict[str, Any]:
-    if type(model) not in _KINDS.values():
-        raise ValueError(f"a model must be one of {', '.join(_KINDS)}, got {type(model).__name__}.")
-    check_is_fitted(model)
-    names = getattr(model, "feature_names_in_", None)
-    common = {
-        "estimator": type(model).__name__,
-        "parameters": _plain_arguments(model),
-        "features": {"count": model.n_features_in_, "names": None if names is None else list(names)},
-        "guarantee": without_infinity(asdict(model.guarantee_)),
-    }
-    if isinstance(model, DPStandardScaler):
-        return {**common, "fitted": {"mean": _plain(model.mean_), "scale": _plain(model.scale_)}, "plan": None}
-    fitted = {"support": model.support_.tolist(), "values": _plain(model.coef_[model.support_]), "sigma": model.sigma_}
-    if np.count_nonzero(model.coef_) > np.count_nonzero(model.coef_[model.support_]):
-        raise ValueError("this model cannot be saved: coef_ is not zero outside support_.")
-    return {**common, "fitted": fitted, "plan": model.plan_.to_dict()}
-
-
-def _plain_arguments(model: Estimator) -> dict[str, Any]:
-    if isinstance(model, DPStandardScaler):
-        bounds = [_plain(side) for side in model.bounds]
-        privacy = {"epsilon": without_infinity(float(model.epsilon)), "delta": float(model.delta)}  # type: ignore[arg-type]
-        return {**privacy, "rows_per_person": int(model.rows_per_person), "bounds": bounds}
-    plain: dict[str, Any] = {}
-    for name in _ARGUMENTS:
-        value = getattr(model, name)
-        whole = name in ("sparsity", "max_sparsity", "n_iter", "rows_per_person")
-        plain[name] = value if value is None or isinstance(value, str) else int(value) if whole else float(value)
-    start = model.start
-    if start is not None and not isinstance(start, str):
-        vector = np.array(start, dtype=float)
-        places = np.flatnonzero(vector)
-        start = {"support": places.tolist(), "values": vector[places].tolist()}
-    return without_infinity({**plain, "start": start})
 
 
 def _checked(document: Any) -> dict[str, Any]:
@@ -187,7 +140,7 @@ def _checked(document: Any) -> dict[str, Any]:
     if isinstance(version, bool) or not isinstance(version, int):
         raise ValueError("format_version must be a whole number")
     if version != FORMAT_VERSION:
-        advice = "update dpem" if version > FORMAT_VERSION else "there was never such a version, save the model again"
+        advice = "update dpem" if version > FORMAT_VERSION else "save the model again with this dpem"
         raise ValueError(f"it has format version {version}, and dpem {__version__} reads {FORMAT_VERSION}; {advice}")
     record(document, "the file", _KEYS)
     if document["checksum"] != checksum({key: value for key, value in document.items() if key != "checksum"}):
@@ -200,93 +153,52 @@ def _checked(document: Any) -> dict[str, Any]:
     return document
 
 
-def _model(content: dict[str, Any]) -> Estimator:
+def _model(content: dict[str, Any]) -> Any:
     """The estimator that the content describes, or a ValueError that names the field."""
     name = rebuild(str, content["estimator"], "estimator")
-    if name not in _KINDS:
-        raise ValueError(f"estimator must be one of {', '.join(_KINDS)}")
-    kind = _KINDS[name]
-    features = record(content["features"], "features", ("count", "names"))
-    d = rebuild(int, features["count"], "features.count")
-    if d > MOST_COLUMNS:
-        raise ValueError(f"features.count must be at most {MOST_COLUMNS:,}")
+    if name not in registry.classes():
+        raise ValueError(f"estimator must be one of {', '.join(registry.classes())}")
     guarantee = rebuild(Guarantee, content["guarantee"], "guarantee")
-    check_guarantee(guarantee)
-    build: Callable[..., Estimator] = _scaler if kind is DPStandardScaler else _estimator
-    model = build(kind, content, d, guarantee)
-    model.n_features_in_ = d
-    if features["names"] is not None:
-        names = rebuild(tuple[str, ...], features["names"], "features.names")
-        if len(names) != d:
-            raise ValueError(f"features.names must have {d} entries, it has {len(names)}")
-        model.feature_names_in_ = np.array(names, dtype=object)
-    model.releases_, model.guarantee_ = guarantee.mechanisms, guarantee
+    _check_guarantee(guarantee)
+    model = registry.estimator(name)._from_content(content, guarantee)
     if (model.epsilon, model.delta) != (guarantee.epsilon, guarantee.delta):
         raise ValueError("parameters and guarantee state different epsilon or delta")
     if guarantee.rows_per_person != model.rows_per_person:
         raise ValueError("guarantee.rows_per_person does not agree with parameters.rows_per_person")
+    if content["uncertainty"] is not None:
+        model._uncertainty_ = errors_read(content["uncertainty"])
     return model
 
 
-def _estimator(kind: type[PrivateEM], content: dict[str, Any], d: int, guarantee: Guarantee) -> PrivateEM:
-    plain = record(content["parameters"], "parameters", (*_ARGUMENTS, "start"))
-    arguments = {name: rebuild(hint, plain[name], f"parameters.{name}") for name, hint in _ARGUMENTS.items()}
-    start = plain["start"]
-    if start is not None and start != "equal":
-        start = _sparse(start, "parameters.start", d)
-    model = kind(**arguments, start=start)
-    plan = Plan.from_dict(content["plan"])
-    fitted = record(content["fitted"], "fitted", ("support", "values", "sigma"))
-    model.coef_ = _sparse({key: fitted[key] for key in ("support", "values")}, "fitted", d)
-    model.support_ = np.array(fitted["support"], dtype=np.intp)
-    model.sigma_ = rebuild(float, fitted["sigma"], "fitted.sigma")
-    model.plan_, model.n_iter_ = plan, sum(map(em_steps, plan.steps))
-    check_model(model, d, guarantee)
-    return model
+def _check_guarantee(guarantee: Guarantee) -> None:
+    """*Lemma.* A file cannot state less than its releases cost. *Proof.* Their total price is at most the stated price,
+    which is converted here as it was when it was charged, and a δ above the stated one is refused. ∎
+    """
+    if guarantee.neighbours != "replace-one":
+        raise ValueError("guarantee.neighbours must be replace-one")
+    if math.isinf(guarantee.epsilon):
+        if guarantee.private:
+            raise ValueError("guarantee.private must be false where epsilon is infinite")
+        return
+    try:
+        with np.errstate(all="ignore"):
+            released, price = total_price(list(guarantee.mechanisms)), guarantee.price
+            covered = released.rho <= price.rho * (1 + 1e-9) and (released.gaussian or not price.gaussian)
+            paid = covered and price.delta(guarantee.epsilon) <= guarantee.delta * (1 + 1e-9)
+    except (ArithmeticError, ValueError):
+        paid = False
+    if not paid:
+        raise ValueError(
+            "guarantee.mechanisms cost more than guarantee.price, or that more than guarantee.epsilon and "
+            "guarantee.delta state"
+        )
 
 
-def _scaler(kind: type[DPStandardScaler], content: dict[str, Any], d: int, guarantee: Guarantee) -> DPStandardScaler:
-    plain = record(content["parameters"], "parameters", ("epsilon", "delta", "rows_per_person", "bounds"))
-    rows_per_person = rebuild(int, plain["rows_per_person"], "parameters.rows_per_person")
-    epsilon, delta = (rebuild(float, plain[name], f"parameters.{name}") for name in ("epsilon", "delta"))
-    if not isinstance(plain["bounds"], list) or len(plain["bounds"]) != 2:
-        raise ValueError("parameters.bounds must be a list of two")
-    low, high = (
-        _vector(side, "parameters.bounds", d) if isinstance(side, list) else rebuild(float, side, "parameters.bounds")
-        for side in plain["bounds"]
-    )
-    if content["plan"] is not None:
-        raise ValueError("plan must be null for a scaler")
-    fitted = record(content["fitted"], "fitted", ("mean", "scale"))
-    scaler = kind(epsilon=epsilon, delta=delta, bounds=(low, high), rows_per_person=rows_per_person)
-    scaler._bounds(d)
-    scaler.mean_, scaler.scale_ = (_vector(fitted[key], f"fitted.{key}", d) for key in ("mean", "scale"))
-    if not (scaler.scale_ > 0).all():
-        raise ValueError("fitted.scale must be positive")
-    return scaler
-
-
-def _plain(values: Any) -> Any:
-    """A number or a vector as JSON has it; floats keep every bit."""
-    return np.asarray(values, dtype=float).tolist()
-
-
-def _vector(value: Any, where: str, length: int) -> FloatArray:
-    if not isinstance(value, list) or len(value) != length:
-        raise ValueError(f"{where} must be a list of {length} numbers")
-    if any(type(entry) not in (int, float) for entry in value):
-        raise ValueError(f"{where} must hold numbers only")
-    return np.array(value, dtype=float)
-
-
-def _sparse(value: Any, where: str, d: int) -> FloatArray:
-    """A vector of length d that is zero but for the values at its support."""
-    found = record(value, where, ("support", "values"))
-    support = found["support"]
-    if not isinstance(support, list) or any(type(place) is not int for place in support):
-        raise ValueError(f"{where}.support must be a list of whole numbers")
-    if any(not 0 <= place < d for place in support) or any(a >= b for a, b in pairwise(support)):
-        raise ValueError(f"{where}.support must increase and name columns from 0 to {d - 1}")
-    vector = np.zeros(d)
-    vector[support] = _vector(found["values"], f"{where}.values", len(support))
-    return vector
+def _fingerprint_in(value: Any) -> str | None:
+    """The fingerprint of a scaler in a file, or None."""
+    if value is None:
+        return None
+    found = rebuild(str, value, "scaler")
+    if re.fullmatch("sha256:[0-9a-f]{64}", found) is None:
+        raise ValueError("scaler must be null, or sha256: and 64 hexadecimal digits")
+    return found

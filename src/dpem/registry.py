@@ -13,6 +13,8 @@ from typing import Any
 
 _MODELS = Path(__file__).parent / "models"
 _PAPER = Path(__file__).parent / "paper" / "estimators"
+#: Estimators that are no models.
+_OTHERS = {"DPStandardScaler": "dpem.estimators.scaler"}
 
 
 @functools.cache
@@ -38,7 +40,7 @@ def described(name: str) -> str:
 @functools.cache
 def classes() -> dict[str, str]:
     """The module of each estimator, by the name of its class, read off the files."""
-    found = {}
+    found = dict(_OTHERS)
     for folder, package in ((_MODELS, "dpem.models"), (_PAPER, "dpem.paper.estimators")):
         for file in _files(folder):
             for node in ast.parse(file.read_text(encoding="utf-8")).body:
@@ -58,10 +60,11 @@ def estimator(name: str) -> type[Any]:
     return estimator(own)
 
 
+@functools.cache
 def _files(folder: Path) -> list[Path]:
     """The files that hold a model: those with an estimator in them."""
-    hidden = ("__init__.py", "base.py")
-    return sorted(file for file in folder.glob("*.py") if file.name not in hidden and not file.name.startswith("_"))
+    public = (file for file in sorted(folder.glob("*.py")) if not file.name.startswith("_"))
+    return [file for file in public if "\nclass DP" in file.read_text(encoding="utf-8")]
 
 
 def _name(file: Path) -> str:

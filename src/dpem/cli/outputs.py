@@ -13,7 +13,7 @@ import click
 from dpem._files import check_writable
 from dpem.cli.common import Exit, Refused, refusing
 from dpem.estimators import DPStandardScaler
-from dpem.persistence import Estimator, save_model
+from dpem.persistence import save_model
 
 
 def check(written: Sequence[str], read: Sequence[str], force: bool) -> None:
@@ -31,7 +31,7 @@ def check(written: Sequence[str], read: Sequence[str], force: bool) -> None:
             check_writable(path)
 
 
-def save(model: Estimator, path: str, scaler: DPStandardScaler | None = None) -> None:
+def save(model: Any, path: str, scaler: DPStandardScaler | None = None) -> None:
     """Write a model that was paid for: where it should go, or else elsewhere, and then say where."""
     try:
         save_model(model, path, scaler)
@@ -39,7 +39,7 @@ def save(model: Estimator, path: str, scaler: DPStandardScaler | None = None) ->
         raise Refused(Exit.OUTPUT, f"{str(error).rstrip('.')}; {_rescued(model, scaler)}") from None
 
 
-def _rescued(model: Estimator, scaler: DPStandardScaler | None) -> str:
+def _rescued(model: Any, scaler: DPStandardScaler | None) -> str:
     try:
         path = os.path.join(tempfile.mkdtemp(prefix="dpem-"), "model.json")
         save_model(model, path, scaler)
@@ -48,7 +48,7 @@ def _rescued(model: Estimator, scaler: DPStandardScaler | None) -> str:
     return f"what was paid for is in {path}: move it to a safe place."
 
 
-def _released(model: Estimator) -> dict[str, Any]:
+def _released(model: Any) -> dict[str, Any]:
     """Enough to go on with, on one line."""
     guarantee = str(model.guarantee_)
     if isinstance(model, DPStandardScaler):

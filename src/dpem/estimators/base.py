@@ -10,7 +10,7 @@ import copy
 import math
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, Self
 
@@ -22,8 +22,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpem import _validation as arguments
 from dpem._version import __version__
-from dpem.estimators import checks, tables
-from dpem.estimators.bounds import column_bounds, response_bounds
+from dpem.estimators import checks, content, tables
+from dpem.estimators.bounds import Pair, column_bounds, response_bounds
 from dpem.estimators.told import Profile, Told, of_general
 from dpem.estimators.uncertainty import Uncertainty, frame
 from dpem.planning import Plan, Sizes
@@ -129,7 +129,8 @@ class PrivateEstimator(BaseEstimator):
         probe = copy.copy(self)  # learns the columns; the estimator changes at the end, all at once
         self._check_arguments()
         table = tables.open_table(probe, X, y, needs_y=self._needs_y, levels=self._given("levels"))
-        schema = self._schema(table.names, table.levels, table.y_name)
+        bounds, y_bounds = self._limits(table.names, table.levels, table.y_name)
+        schema = self._coordinates(table.names, table.levels, bounds, y_bounds)
         plan = self._planned(table.source.n_rows, schema)
         noise = self._noise()
         hopeless = () if plan.feasible else (f"expect little more than noise of this fit: {plan.advice}.",)
@@ -151,7 +152,14 @@ class PrivateEstimator(BaseEstimator):
             private=noise.private and math.isfinite(plan.epsilon),
             version=__version__,
         )
-        self._take(probe, state, schema, table.levels, plan, guarantee)
+        told = {
+            "columns_": table.names,
+            "levels_": table.levels,
+            "bounds_": bounds,
+            "y_bounds_": y_bounds,
+            "y_name_": table.y_name,
+        }
+        self._take(probe, state, schema, told, plan, guarantee)
         if self.fit_check_ is not None and not self.fit_check_.better:
             warnings.warn(str(self.fit_check_), FitWarning, stacklevel=2)
         return self
@@ -161,16 +169,18 @@ class PrivateEstimator(BaseEstimator):
         probe: Any,
         state: State,
         schema: Schema,
-        levels: dict[str, tables.Levels],
+        told: dict[str, Any],
         plan: Plan,
         guarantee: Guarantee,
     ) -> None:
-        """Make a finished fit this estimator's own: every fitted attribute at once."""
+        """Make a finished fit this estimator's own: every fitted attribute at once. ``told`` is what was publicly
+        known of the columns.
+        """
         fitted = {
             "n_features_in_": probe.n_features_in_,
             "theta_": state.theta,
             "schema_": schema,
-            "levels_": levels,
+            **told,
             "fit_check_": state.check,
             "plan_": plan,
             "guarantee_": guarantee,
@@ -212,10 +222,24 @@ class PrivateEstimator(BaseEstimator):
     def _schema(
         self, names: Sequence[str], levels: dict[str, tables.Levels], y_name: str | None, *, plan: bool = False
     ) -> Schema:
+        return self._coordinates(names, levels, *self._limits(names, levels, y_name, plan=plan))
+
+    def _limits(
+        self, names: Sequence[str], levels: dict[str, tables.Levels], y_name: str | None, *, plan: bool = False
+    ) -> tuple[dict[str, Pair], Pair | None]:
+        """The public bounds of every column without levels, and of the response."""
         bounds = column_bounds(self._given("bounds"), names, levels)
-        y_bounds = None
-        if self._needs_y and not (plan and self._given("y_bounds") is None):
-            y_bounds = response_bounds(self._given("y_bounds"), self._given("bounds"), y_name)
+        if not self._needs_y or (plan and self._given("y_bounds") is None):
+            return bounds, None
+        return bounds, response_bounds(self._given("y_bounds"), self._given("bounds"), y_name)
+
+    def _coordinates(
+        self,
+        names: Sequence[str],
+        levels: dict[str, tables.Levels],
+        bounds: dict[str, Pair],
+        y_bounds: Pair | None,
+    ) -> Schema:
         return Schema.of(
             names,
             bounds,
@@ -282,6 +306,17 @@ class PrivateEstimator(BaseEstimator):
             digest=digest(plan.to_dict()),
             rows_per_person=plan.rows_per_person,
         )
+
+    # --- in a file -------------------------------------------------------------------------------------------------
+
+    def _to_content(self) -> dict[str, Any]:
+        """What a file holds of this fitted model."""
+        return content.written(self)
+
+    @classmethod
+    def _from_content(cls, found: Mapping[str, Any], guarantee: Guarantee) -> Self:
+        """The fitted model that a file describes."""
+        return content.read(cls, found, guarantee)
 
     # --- after the fit ---------------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Self
 
@@ -15,8 +16,9 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from dpem import _validation as arguments
+from dpem._json import plain, rebuild, record
 from dpem._version import __version__
-from dpem.estimators import checks
+from dpem.estimators import checks, content
 from dpem.estimators.rows import scaled_rows, source_of
 from dpem.privacy import (
     Account,
@@ -161,6 +163,43 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         if not (np.isfinite(middle).all() and np.isfinite(half).all() and (half > 0).all()):
             raise ValueError("bounds must have a middle and a width that are ordinary floating-point numbers.")
         return low, high
+
+    def _to_content(self) -> dict[str, Any]:
+        """What a file holds of this fitted scaler."""
+        given = {"epsilon": float(self.epsilon), "delta": float(self.delta)}  # type: ignore[arg-type]
+        bounds = [np.asarray(side, dtype=float) for side in self.bounds]
+        return {
+            "parameters": plain({**given, "rows_per_person": int(self.rows_per_person), "bounds": bounds}),
+            "features": content.features_written(self),
+            "fitted": plain({"mean": self.mean_, "scale": self.scale_}),
+            "plan": None,
+        }
+
+    @classmethod
+    def _from_content(cls, found: Mapping[str, Any], guarantee: Guarantee) -> Self:
+        """The fitted scaler that a file describes."""
+        d, names = content.features_read(found["features"])
+        given = record(found["parameters"], "parameters", ("epsilon", "delta", "rows_per_person", "bounds"))
+        kinds: dict[str, Any] = {"epsilon": float, "delta": float, "rows_per_person": int}
+        plain_ones = {name: rebuild(kind, given[name], f"parameters.{name}") for name, kind in kinds.items()}
+        sides = given["bounds"]
+        if not isinstance(sides, list) or len(sides) != 2:
+            raise ValueError("parameters.bounds must be a list of two")
+        where = "parameters.bounds"
+        low, high = (content.vector(s, where, d) if isinstance(s, list) else rebuild(float, s, where) for s in sides)
+        if found["plan"] is not None:
+            raise ValueError("plan must be null for a scaler")
+        scaler = cls(**plain_ones, bounds=(low, high))
+        scaler._bounds(d)
+        fitted = record(found["fitted"], "fitted", ("mean", "scale"))
+        scaler.mean_, scaler.scale_ = (content.vector(fitted[key], f"fitted.{key}", d) for key in ("mean", "scale"))
+        if not (scaler.scale_ > 0).all():
+            raise ValueError("fitted.scale must be positive")
+        scaler.n_features_in_ = d
+        if names is not None:
+            scaler.feature_names_in_ = names
+        scaler.releases_, scaler.guarantee_ = guarantee.mechanisms, guarantee
+        return scaler
 
     def __sklearn_is_fitted__(self) -> bool:
         """A refused fit has counted the columns, but has released nothing."""

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from dpem.paper.models import LatentModel
-from dpem.paper.state import State
+from dpem.paper.state import PaperStep, State
 from dpem.privacy import Curator
 from dpem.privacy.accounting import Price
 from dpem.privacy.mechanisms import peeling_price, printed_peeling_scale
@@ -94,7 +94,7 @@ def printed_price(epsilon: float, delta: float, s: int | None) -> Price:
 
 
 @dataclass(frozen=True)
-class PaperEM:
+class PaperEM(PaperStep):
     """The paper's algorithm as the one step of a fit: high-dimensional if ``s`` is given, low-dimensional if None."""
 
     epsilon: float
@@ -104,9 +104,18 @@ class PaperEM:
     step: float
     T: float
 
+    refines: ClassVar[bool] = True
+
     @property
     def rho(self) -> float:
         return printed_price(self.epsilon, self.delta, self.s).rho
+
+    @property
+    def em_steps(self) -> int:
+        return self.n_iter
+
+    def describe(self) -> tuple[str, str]:
+        return "paper", f"N0 = {self.n_iter} batches, T = {self.T:.3g}, step {self.step:g}, {self.paid}"
 
     def __call__(self, curator: Curator, model: LatentModel, state: State) -> State:
         common: dict[str, Any] = {

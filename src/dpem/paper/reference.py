@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
-from dpem.paper.state import State
+from dpem.paper.state import PaperStep, State
 from dpem.paper.tight import TightModel
 from dpem.privacy import Curator
 from dpem.query import FloatArray
@@ -44,13 +45,25 @@ def hard_threshold(v: FloatArray, s: int | None) -> FloatArray:
 
 
 @dataclass(frozen=True)
-class ReferenceEM:
+class ReferenceEM(PaperStep):
     """Non-private EM as the one step of a fit. Its price is infinite."""
 
     s: int | None
     n_iter: int
     step: float
     rho: float = math.inf
+    refines: ClassVar[bool] = True
+
+    @property
+    def em_steps(self) -> int:
+        return self.n_iter
+
+    @property
+    def passes(self) -> int:
+        return self.n_iter
+
+    def describe(self) -> tuple[str, str]:
+        return "reference", f"{self.n_iter} steps without noise: not private"
 
     def __call__(self, curator: Curator, model: TightModel, state: State) -> State:
         beta = gradient_em(curator, model, state.beta, s=self.s, n_iter=self.n_iter, step=self.step)

@@ -7,15 +7,16 @@ A fit is a short tuple of steps, each a frozen record of its settings and its pr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpem.paper.models.base import Clip
-from dpem.paper.state import State
+from dpem.paper.state import PaperStep, State
 from dpem.privacy import Curator
 from dpem.query import FloatArray
 from dpem.questions.gradient import CoordinateQuery, SupportQuery
@@ -41,7 +42,7 @@ class StartModel(TightModel, Protocol):
 
 
 @dataclass(frozen=True)
-class Screen:
+class Screen(PaperStep):
     """Find k coordinates that stand out, before there is any β."""
 
     k: int
@@ -49,13 +50,16 @@ class Screen:
     s: int
     rho: float
 
+    def describe(self) -> tuple[str, str]:
+        return "screen", f"{self.k} coordinates, {self.paid}"
+
     def __call__(self, curator: Curator, model: StartModel, state: State) -> State:
         query = model.screening(self.signal, self.s)
         return State(state.beta, np.sort(curator.select(query, self.k, self.rho)))
 
 
 @dataclass(frozen=True)
-class Start:
+class Start(PaperStep):
     """Point β along the top eigenvector of the noisy second moments on the screened coordinates, with the assumed
     length.
     """
@@ -63,6 +67,9 @@ class Start:
     radius: float
     signal: float
     rho: float
+
+    def describe(self) -> tuple[str, str]:
+        return "start", f"second moments, norm clipped at {self.radius:.3g}, {self.paid}"
 
     def __call__(self, curator: Curator, model: StartModel, state: State) -> State:
         moments = curator.measure(model.moments(state.support, self.radius, self.signal), self.rho)
@@ -74,13 +81,20 @@ class Start:
 
 
 @dataclass(frozen=True)
-class Select:
+class Select(PaperStep):
     """One EM step over all d coordinates, of which only the *places* of the s largest are released."""
 
     s: int
     clip: Clip
     step: float
     rho: float
+    em_steps: ClassVar[int] = 1
+
+    def describe(self) -> tuple[str, str]:
+        clips = f"entries clipped at {self.clip.entry:.3g}"
+        if math.isfinite(self.clip.residual):
+            clips += f", residuals at {self.clip.residual:.3g}"
+        return "select", f"{self.s} coordinates, {clips}, {self.paid}"
 
     def __call__(self, curator: Curator, model: TightModel, state: State) -> State:
         beta = state.beta
@@ -93,12 +107,17 @@ class Select:
 
 
 @dataclass(frozen=True)
-class Refine:
+class Refine(PaperStep):
     """One EM step on the support alone, contributions clipped in ℓ2 around the last released β."""
 
     radius: float
     step: float
     rho: float
+    em_steps: ClassVar[int] = 1
+    refines: ClassVar[bool] = True
+
+    def describe(self) -> tuple[str, str]:
+        return "refine", f"step {self.step:g}, norm clipped at {self.radius:.3g}, {self.paid}"
 
     def __call__(self, curator: Curator, model: TightModel, state: State) -> State:
         query = model.on_support(state.beta, state.support, self.radius)
@@ -108,11 +127,15 @@ class Refine:
 
 
 @dataclass(frozen=True)
-class Trim:
+class Trim(PaperStep):
     """Drop coefficients that the known noise level alone explains. Nothing is asked: it costs nothing."""
 
     threshold: float
     rho: float = 0.0
+    passes: ClassVar[int] = 0
+
+    def describe(self) -> tuple[str, str]:
+        return "trim", f"coefficients up to {self.threshold:.3g}, which noise explains; free"
 
     def __call__(self, curator: Curator, model: TightModel, state: State) -> State:
         beta = np.where(np.abs(state.beta) > self.threshold, state.beta, 0.0)

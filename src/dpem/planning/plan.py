@@ -136,8 +136,10 @@ def _list(value: Any) -> list[Any]:
 
 
 def _written(step: Any, where: str) -> WrittenStep:
-    if not isinstance(step, dict) or not {"kind", "rho", "says"} <= set(step):
-        raise ValueError(f"{where} must be an object with kind, rho and says")
+    own = ("kind", "rho", "passes", "says")
+    if not isinstance(step, dict) or not set(own) <= set(step):
+        raise ValueError(f"{where} must be an object with kind, rho, passes and says")
     kind, says = (rebuild(str, step[name], f"{where}.{name}") for name in ("kind", "says"))
-    rest = {name: value for name, value in step.items() if name not in ("kind", "rho", "says")}
-    return WrittenStep(rebuild(float, step["rho"], f"{where}.rho"), kind, says, rest)
+    rest = {name: value for name, value in step.items() if name not in own}
+    rho, passes = rebuild(float, step["rho"], f"{where}.rho"), rebuild(int, step["passes"], f"{where}.passes")
+    return WrittenStep(rho, kind=kind, says=says, settings=rest, passes=passes)

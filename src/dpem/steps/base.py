@@ -50,8 +50,8 @@ class Step(ABC):
 
     def to_dict(self) -> dict[str, Any]:
         """The step as plain data: its kind, its settings, its words."""
-        settings = {own.name: getattr(self, own.name) for own in fields(self)}
-        return without_infinity({"kind": type(self).__name__, **settings, "says": self.describe()})
+        own = {each.name: getattr(self, each.name) for each in fields(self)}
+        return without_infinity({"kind": type(self).__name__, **own, "passes": self.passes, "says": self.describe()})
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,7 @@ class WrittenStep(Step):
     kind: str = ""
     says: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
+    passes: int = 1  # type: ignore[misc]
 
     def describe(self) -> str:
         return self.says
@@ -69,7 +70,8 @@ class WrittenStep(Step):
         raise RuntimeError("a step read from a file tells what was done; it cannot be run.")
 
     def to_dict(self) -> dict[str, Any]:
-        return without_infinity({"kind": self.kind, "rho": self.rho, **self.settings, "says": self.says})
+        told = {"kind": self.kind, "rho": self.rho, **self.settings, "passes": self.passes, "says": self.says}
+        return without_infinity(told)
 
 
 def run_steps(curator: Curator, model: Any, steps: Iterable[Step], state: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, Self
 
@@ -18,13 +18,12 @@ from dpem._version import __version__
 from dpem.estimators import checks
 from dpem.estimators.rows import pieces_of, source_of
 from dpem.estimators.told import Told
+from dpem.paper.estimators import content
 from dpem.paper.estimators.told import told
 from dpem.paper.planning import Plan, paper_plan, plan, reference_plan
 from dpem.paper.planning.choose import MODELS
 from dpem.paper.planning.simulate import Model
-from dpem.paper.published import PaperEM
-from dpem.paper.reference import ReferenceEM
-from dpem.paper.tight import Refine, Select, Trim, tight_em
+from dpem.paper.tight import tight_em
 from dpem.privacy import (
     Account,
     Budget,
@@ -59,6 +58,7 @@ class PrivateEM(BaseEstimator):
     _model_name: ClassVar[str]
     _needs_y: ClassVar[bool]
     _missing: ClassVar[bool] = False
+    _takes_scaler: ClassVar[bool] = True  # whether it may be fitted to what a scaler returned
 
     def __init__(
         self,
@@ -130,13 +130,13 @@ class PrivateEM(BaseEstimator):
                 sigma = arguments.in_range(found)  # once paid for, it is never refused
                 fit_plan = self._plan(n, d, epsilon, delta, sigma, spent=rho)
             self.sigma_ = sigma
-            expect(n * sum(map(_passes, fit_plan.steps)))
+            expect(n * fit_plan.passes)
             state = tight_em(curator, self._model(), fit_plan.steps, start)  # type: ignore[arg-type]
 
         self.scaler_: str | None = None
         self.coef_ = state.beta
         self.support_ = state.support
-        self.n_iter_ = sum(map(em_steps, fit_plan.steps))
+        self.n_iter_ = fit_plan.em_steps
         self.plan_ = fit_plan
         self.releases_ = tuple(account.releases)
         self.guarantee_ = Guarantee(
@@ -150,6 +150,15 @@ class PrivateEM(BaseEstimator):
             version=__version__,
         )
         return self
+
+    def _to_content(self) -> dict[str, Any]:
+        """What a file holds of this fitted model."""
+        return content.written(self)
+
+    @classmethod
+    def _from_content(cls, found: Mapping[str, Any], guarantee: Guarantee) -> Self:
+        """The fitted model that a file describes."""
+        return content.read(cls, found, guarantee)
 
     def _curator(self, source: Source, account: Account, noise: Noise) -> Curator:
         """The door that this fit's questions pass; an audit puts a recorder there."""
@@ -196,7 +205,7 @@ class PrivateEM(BaseEstimator):
             if self.start is None and self._model_name != "missing-regression":
                 raise ValueError("method='paper' needs start=: the paper's algorithm begins close to the truth.")
             chosen = paper_plan(self._model_name, **common, epsilon=epsilon, n_iter=n_iter, step=step, T=clip)
-            batches = em_steps(chosen.steps[0])
+            batches = chosen.em_steps
             if n < batches:
                 raise ValueError(f"method='paper' splits the rows into n_iter={batches} batches, but X has {n} rows.")
             return chosen
@@ -271,17 +280,3 @@ class PrivateEM(BaseEstimator):
         tags.input_tags.allow_nan = self._missing
         tags.input_tags.sparse = True
         return tags
-
-
-def em_steps(step: Any) -> int:
-    """EM steps in a step of a plan: gradients evaluated on the data."""
-    if isinstance(step, PaperEM | ReferenceEM):
-        return step.n_iter
-    return int(isinstance(step, Select | Refine))
-
-
-def _passes(step: Any) -> int:
-    """Passes over the rows that a step takes: the paper's batches together make one, trimming asks nothing."""
-    if isinstance(step, ReferenceEM):
-        return step.n_iter
-    return int(not isinstance(step, Trim))

@@ -19,7 +19,7 @@ from dpem.paper.planning.search import choose, estimate, one_thread, rough_error
 from dpem.paper.planning.simulate import Model, Problem
 from dpem.paper.published import PaperEM
 from dpem.paper.reference import ReferenceEM
-from dpem.paper.tight import Refine, Screen, Select, Start, Step, Trim
+from dpem.paper.tight import Step, Trim
 from dpem.privacy import Price, largest_price
 from dpem.privacy.budget import unit
 from dpem.sources.progress import quiet
@@ -73,6 +73,16 @@ class Plan:
         """Whether the predicted error is below half of the assumed signal; None where no error was predicted."""
         return None if self.predicted_error is None else self.predicted_error <= USEFUL * self.signal
 
+    @property
+    def passes(self) -> int:
+        """How often the rows are read."""
+        return sum(step.passes for step in self.steps)
+
+    @property
+    def em_steps(self) -> int:
+        """How many gradients are taken."""
+        return sum(step.em_steps for step in self.steps)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and strings, for a file or a report; an infinite number is the string "inf", as in JSON there
         is none.
@@ -113,7 +123,7 @@ class Plan:
         ]
         if self.rows_per_person > 1:
             lines.insert(2, f"  protects    {unit(self.rows_per_person)}")
-        lines += [f"  {part:<10}  {text}" for part, text in map(_describe, self.steps)]
+        lines += [f"  {part:<10}  {text}" for part, text in (step.describe() for step in self.steps)]
         if self.predicted_error is not None and self.interval is not None:
             low, high = self.interval
             lines.append(f"  error       {self.predicted_error:.3g} expected, {low:.3g} to {high:.3g} in 8 of 10 cases")
@@ -123,26 +133,6 @@ class Plan:
         if self.feasible is not None:
             lines.append(f"  feasible    {'yes' if self.feasible else 'no'}{'; ' + self.advice if self.advice else ''}")
         return "\n".join(lines)
-
-
-def _describe(step: Step | PaperEM | ReferenceEM) -> tuple[str, str]:
-    paid = f"rho = {step.rho:.3g}"
-    if isinstance(step, Screen):
-        return "screen", f"{step.k} coordinates, {paid}"
-    if isinstance(step, Start):
-        return "start", f"second moments, norm clipped at {step.radius:.3g}, {paid}"
-    if isinstance(step, Select):
-        clips = f"entries clipped at {step.clip.entry:.3g}"
-        if math.isfinite(step.clip.residual):
-            clips += f", residuals at {step.clip.residual:.3g}"
-        return "select", f"{step.s} coordinates, {clips}, {paid}"
-    if isinstance(step, Trim):
-        return "trim", f"coefficients up to {step.threshold:.3g}, which noise explains; free"
-    if isinstance(step, Refine):
-        return "refine", f"step {step.step:g}, norm clipped at {step.radius:.3g}, {paid}"
-    if isinstance(step, PaperEM):
-        return "paper", f"N0 = {step.n_iter} batches, T = {step.T:.3g}, step {step.step:g}, {paid}"
-    return "reference", f"{step.n_iter} steps without noise: not private"
 
 
 def plan(
