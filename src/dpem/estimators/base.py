@@ -21,6 +21,8 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from dpem import _validation as arguments
+from dpem._markup import text
+from dpem._notebook import model_html
 from dpem._version import __version__
 from dpem.estimators import checks, content, tables
 from dpem.estimators.bounds import Pair, column_bounds, response_bounds
@@ -372,6 +374,9 @@ class PrivateEstimator(BaseEstimator):
         """What reports and pictures show of the fit."""
         check_is_fitted(self)
         return of_general(self)
+
+    def _repr_html_(self) -> str:
+        return model_html(self) if self.__sklearn_is_fitted__() else f"<pre>{text(self)}</pre>"
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         text = super().__repr__(N_CHAR_MAX)

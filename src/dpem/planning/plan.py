@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from dpem._json import rebuild, record, without_infinity
+from dpem._notebook import plan_html
 from dpem.privacy import Price
 from dpem.privacy.budget import unit
 from dpem.steps.base import Step, WrittenStep
@@ -111,6 +112,9 @@ class Plan:
             advice=rebuild(str, found["advice"], "plan.advice"),
             settings=found["settings"],
         )
+
+    def _repr_html_(self) -> str:
+        return plan_html(self)
 
     def __str__(self) -> str:
         whole = f"epsilon={self.epsilon:g}, delta={self.delta:g}, {unit(self.rows_per_person)}"

@@ -28,6 +28,7 @@ from numbers import Integral, Real
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
+from dpem._notebook import budget_html
 from dpem.privacy.accounting import Price, largest_price, total
 
 #: How a fit that was charged can end.
@@ -258,6 +259,9 @@ class Budget:
         spent = f"spent={self.spent_epsilon:.4g} in {self.n_charges} fit(s)"
         counts = "" if self.rows_per_person == 1 else f"rows_per_person={self.rows_per_person}, "
         return f"Budget(epsilon={self.epsilon:g}, delta={self.delta:g}, {counts}{spent})"
+
+    def _repr_html_(self) -> str:
+        return budget_html(self)
 
     def __copy__(self) -> Budget:
         return self

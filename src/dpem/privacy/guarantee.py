@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dpem._notebook import guarantee_html
 from dpem.privacy import budget
 from dpem.privacy.accounting import Price, total
 from dpem.privacy.curator import Release
@@ -33,6 +34,9 @@ class Guarantee:
     def unit(self) -> str:
         """What the promise is about: "one row", or "one person with up to 5 rows"."""
         return budget.unit(self.rows_per_person)
+
+    def _repr_html_(self) -> str:
+        return guarantee_html(self)
 
     def __str__(self) -> str:
         if math.isinf(self.epsilon):

@@ -14,6 +14,8 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 
 from dpem import _validation as arguments
+from dpem._markup import text
+from dpem._notebook import model_html
 from dpem._version import __version__
 from dpem.estimators import checks
 from dpem.estimators.rows import pieces_of, source_of
@@ -268,6 +270,9 @@ class PrivateEM(BaseEstimator):
     def _told(self) -> Told:
         """What reports and pictures show of the fit."""
         return told(self)
+
+    def _repr_html_(self) -> str:
+        return model_html(self) if self.__sklearn_is_fitted__() else f"<pre>{text(self)}</pre>"
 
     def __sklearn_is_fitted__(self) -> bool:
         """A refused fit has counted the columns, but has fitted nothing."""

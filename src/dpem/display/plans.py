@@ -1,0 +1,103 @@
+"""A picture of plans: what is predicted, against ε or against the number of rows. No data are read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import clone
+
+from dpem.display.axes import BLUE, axes
+
+EPSILONS = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
+
+
+class PlanDisplay:
+    """What plans predict: the median, and what holds nine fits of ten.
+
+    Parameters
+    ----------
+    x : array
+        ε, or numbers of rows.
+    median, low, high : arrays
+        The prediction at each.
+    quantity, along : str
+        What is predicted, and against what.
+
+    Attributes
+    ----------
+    ax_, figure_ : Axes, Figure
+        Where it was drawn.
+    """
+
+    def __init__(self, *, x: Any, median: Any, low: Any, high: Any, quantity: str, along: str) -> None:
+        self.x, self.median, self.low, self.high = (np.asarray(part, dtype=float) for part in (x, median, low, high))
+        self.quantity, self.along = quantity, along
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        n: int | Sequence[int],
+        d: int | None = None,
+        *,
+        epsilon: Sequence[float] = EPSILONS,
+        ax: Any = None,
+    ) -> Self:
+        """Plan an estimator, fitted or not, over several ε, or over several numbers of rows.
+
+        Parameters
+        ----------
+        estimator : estimator
+            With its constructor's arguments; its own ε is used where ``n`` is a sequence.
+        n : int or sequence of int
+            Rows. A sequence draws the prediction against the number of rows.
+        d : int, optional
+            Columns, where the estimator's bounds and levels do not name them.
+        epsilon : sequence of float
+            Where ``n`` is one number: the ε to plan for.
+        ax : Axes, optional
+            Where to draw; new axes if not given.
+
+        Returns
+        -------
+        PlanDisplay
+        """
+        if not hasattr(estimator, "plan"):
+            raise ValueError(f"estimator must have a plan method, got {type(estimator).__name__}.")
+        rows = isinstance(n, Sequence | np.ndarray)
+        points: list[float] = [float(value) for value in (n if rows else epsilon)]  # type: ignore[union-attr]
+        plans = [
+            estimator.plan(int(value), d) if rows else clone(estimator).set_params(epsilon=value).plan(n, d)
+            for value in points
+        ]
+        told = [(x, plan.prediction) for x, plan in zip(points, plans, strict=True) if plan.prediction is not None]
+        if not told:
+            raise ValueError(f"{type(estimator).__name__} makes no prediction, so there is nothing to draw.")
+        return cls(
+            x=[x for x, _ in told],
+            median=[p.median for _, p in told],
+            low=[p.low for _, p in told],
+            high=[p.high for _, p in told],
+            quantity=told[0][1].quantity,
+            along="rows" if rows else "ε",
+        ).plot(ax)
+
+    def plot(self, ax: Any = None) -> Self:
+        """Draw, on given axes or new ones.
+
+        Returns
+        -------
+        self
+        """
+        ax = axes(ax, 5.2, 3.4)
+        ax.fill_between(self.x, self.low, self.high, color=BLUE, alpha=0.2, linewidth=0)
+        ax.plot(self.x, self.median, "o-", color=BLUE, markersize=4)
+        ax.set_xscale("log")
+        if self.low.min() > 0:
+            ax.set_yscale("log")
+        ax.set_xlabel(self.along)
+        ax.set_ylabel(self.quantity)
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
