@@ -352,3 +352,36 @@ def test_printed_weight_of_the_regressions_doubles_the_sensitivity():
     assert corrected <= query.bound.linf * ROOM
     assert ours == pytest.approx(corrected, rel=1e-9)
     assert ours > 0.99 * query.bound.linf
+
+
+def cancelling(d, n, seed):
+    """Rows with one hole whose observed entries are huge and add up to zero, with a response as large as what rounding
+    leaves of them: the fitted value comes out on either side of it.
+    """
+    rng = np.random.default_rng(seed)
+    each, hole = np.arange(n), rng.integers(0, d, n)
+    last = (hole + rng.integers(1, d, n)) % d
+    big = 2.0 ** rng.integers(54, 60, n)
+    X = rng.integers(-(2**20), 2**20, size=(n, d)) * big[:, None] / 2**20
+    X[each, hole] = X[each, last] = 0.0
+    X[each, last] = -X.sum(axis=1)
+    X[each, hole] = NAN
+    return X, rng.standard_normal(n) * big * 2.0**-53 * 2.0 ** rng.integers(-2, 3, n)
+
+
+@pytest.mark.parametrize(("form", "sigma"), [("truncated", 0.5), ("truncated_exact", 1.0)])
+def test_rows_built_to_cancel_obey_the_bound(form, sigma):
+    """The lemma's signs hold in exact arithmetic only. Before contributions were clamped these rows reached 1.15 and
+    1.11 of the bound.
+    """
+    d, T = 6, 1.0
+    query = getattr(MissingRegression(sigma), form)(np.full(d, 1.6), T)
+    X, y = cancelling(d, 20_000, seed=0)
+    found = query._contributions(X, y)
+    observed = query._contributions(np.array([[-1e4, 1e3, 1e3, 1.0, 1.0, 1.0], [1e4, 1e3, 1e3, 1.0, 1.0, 1.0]]), y[:2])
+    assert np.abs(observed).max() == 2 * T * T
+    ends = np.concatenate([found, observed, -observed])
+    width = ends.max(axis=0) - ends.min(axis=0)
+    assert width.max() > 0.9 * query.bound.linf
+    assert width.max() <= query.bound.linf
+    assert np.linalg.norm(width) <= query.bound.l2

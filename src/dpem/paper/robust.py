@@ -49,7 +49,7 @@ def smoothed_truncation(a: FloatArray, smoothing: float) -> FloatArray:
     m3 = (low**2 + 2) * p_low - (high**2 + 2) * p_high
     inside = (a - a**3 / 6) * m0 + b * (1 - a**2 / 2) * m1 - a * b**2 / 2 * m2 - b**3 / 6 * m3
     outside = LARGEST * (ndtr(-high) - ndtr(low))
-    return np.clip(inside + outside, -LARGEST, LARGEST)
+    return np.clip(np.nan_to_num(inside + outside, nan=0.0), -LARGEST, LARGEST)
 
 
 def _density(v: FloatArray) -> FloatArray:

@@ -82,6 +82,7 @@ class PrintedRegressionQuery:
             X, y = (np.asarray(part[first : first + ROWS], dtype=float) for part in (chunk.X, chunk.y))
             fitted = X @ self.beta
             weight = 2 * expit(y * fitted / self.sigma**2) * self._clip(y) - self._clip(fitted)
+            weight = np.clip(np.nan_to_num(weight), -2 * self.T, 2 * self.T)  # the lemma, true of what is computed
             total += weight @ self._clip(X)
         return total
 

@@ -107,6 +107,9 @@ class TruncatedScore:
     Π(mᵀβ) has the sign of r, as has ((1−z)⊙m)ᵀβ; hence for β_j > 0 the products lie in [0, 3T²] (exact: [0, 2T²]) and
     −β_j (exact: −β_jσ²/v) is added; β_j < 0 mirrors this. Take the widest pair. ∎ So the printed 6T² under-states the
     change when |β_j| > 4T² (erratum E4), and over-states it otherwise.
+
+    The signs hold in exact arithmetic only: huge entries that cancel can leave mᵀβ on either side of y. So every
+    coordinate is put into its interval after it was computed, and the clamp alone makes the lemma true.
     """
 
     beta: FloatArray
@@ -164,4 +167,12 @@ class TruncatedScore:
         else:
             out += hidden_beta * ((v - self.sigma**2) / v)[:, None]
         out[~np.isfinite(out).all(axis=1)] = 0.0
-        return out
+        low, high = self._missing_interval()
+        return np.clip(out, np.where(missing, low, -2 * T * T), np.where(missing, high, 2 * T * T))
+
+    def _missing_interval(self) -> tuple[FloatArray, FloatArray]:
+        """Between what a missing coordinate's contribution lies, by the lemma."""
+        T2, b = self.T**2, np.abs(self.beta)
+        top = np.where(b > 0, 3 * T2 - b if self.printed_covariance else 2 * T2, 0.0)
+        up = self.beta >= 0
+        return np.where(up, -b, -top), np.where(up, top, b)
