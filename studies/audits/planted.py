@@ -109,7 +109,7 @@ def _half_the_selection_noise() -> Iterator[None]:
 @bug("half the noise (peeling)")
 def _half_the_peeling_noise() -> Iterator[None]:
     right = PrivateNoise.laplace
-    with exchanged((PrivateNoise, "laplace", lambda self, values, scale: right(self, values, scale / 2))):
+    with exchanged((PrivateNoise, "laplace", lambda self, values, scale, *grid: right(self, values, scale / 2, *grid))):
         yield
 
 

@@ -38,8 +38,8 @@ class HalfTheNoise(SeededNoise):
     def top_k(self, scores, k, sensitivity, rho):
         return super().top_k(2 * scores, k, sensitivity, rho)
 
-    def laplace(self, values, scale):
-        return super().laplace(values, scale / 2)
+    def laplace(self, values, scale, grid=None):
+        return super().laplace(values, scale / 2, grid)
 
 
 class TestLikelihood:

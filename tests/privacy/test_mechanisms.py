@@ -66,7 +66,7 @@ def test_peeling_adds_the_stated_laplace_noise_to_the_chosen_values(noise):
     v = np.zeros(12)
     v[:3] = 100.0, -200.0, 300.0  # 200 scales above the rest: always chosen
     draws = 1_500  # 4,500 values: a scale 8% off is found
-    out = np.array([mechanisms.noisy_hard_thresholding(noise, v, 3, scale) for _ in range(draws)])
+    out = np.array([mechanisms.noisy_hard_thresholding(noise, v, 3, scale, 300.0) for _ in range(draws)])
     assert not out[:, 3:].any()
     errors = (out[:, :3] - v[:3]).ravel()
     assert two_sided(np.sum(np.abs(errors) / scale), stats.gamma(errors.size)) > FALSE_ALARM
@@ -82,10 +82,10 @@ def test_peeling_odds_are_those_of_laplace_noise(noise):
     g, scale, draws = 1.0, 0.25, 1_500
     smaller = math.exp(-g) * (2 + g) / 4
     v = np.array([-g * scale, 0.0])
-    lost = sum(mechanisms.noisy_hard_thresholding(noise, v, 1, scale)[1] != 0 for _ in range(draws))
+    lost = sum(mechanisms.noisy_hard_thresholding(noise, v, 1, scale, 1e3)[1] != 0 for _ in range(draws))
     assert stats.binomtest(int(lost), draws, smaller).pvalue > FALSE_ALARM
     v = np.array([1e3, g * scale, 0.0])
-    lost = sum(mechanisms.noisy_hard_thresholding(noise, v, 2, scale)[2] != 0 for _ in range(draws))
+    lost = sum(mechanisms.noisy_hard_thresholding(noise, v, 2, scale, 1e3)[2] != 0 for _ in range(draws))
     assert stats.binomtest(int(lost), draws, smaller).pvalue > FALSE_ALARM
 
 
@@ -93,22 +93,37 @@ def test_peeling_draws_a_new_vector_each_round():
     """Algorithm 1: s vectors of d, none used twice, then s for the values."""
 
     class Spy(SeededNoise):
-        def laplace(self, values, scale):
-            out = super().laplace(values, scale)
+        def laplace(self, values, scale, grid=None):
+            out = super().laplace(values, scale, grid)
             drawn.append((out - values, scale))
+            grids.append(grid)
             return out
 
     drawn: list = []
-    out = mechanisms.noisy_hard_thresholding(Spy(0), np.array([0.0, 1.0, 9.0, -9.0, 2.0]), 3, 0.5)
+    grids: list = []
+    out = mechanisms.noisy_hard_thresholding(Spy(0), np.array([0.0, 1.0, 9.0, -9.0, 2.0]), 3, 0.5, 9.0)
+    assert grids == [2.0**-43] * 3 + [None]  # 9 + 700·0.5 is below 2⁹, and a float has 53 bits
     assert [len(noise) for noise, _ in drawn] == [5, 5, 5, 3]
     assert {scale for _, scale in drawn} == {0.5}
     assert len(np.unique(np.concatenate([noise for noise, _ in drawn]))) == 18
     assert np.count_nonzero(out) == 3
 
 
+def test_sums_that_are_compared_are_exact():
+    """On a grid nothing is rounded after the noise is there, so that a tie is the same tie for a neighbour."""
+    values = np.random.default_rng(0).uniform(0, 3, 2000)
+    for scale in (1e-6, 0.1, 40.0):
+        grid = mechanisms.peeling_grid(3.0, scale)
+        sums = PrivateNoise().laplace(values, scale, grid) / grid
+        assert np.all(sums == np.rint(sums))
+        assert np.abs(sums).max() < 2**53
+        ends = (3.0 + 700 * scale) / grid
+        assert 2**51 < ends <= 2**52
+
+
 def test_peeling_selects_s_different_coordinates(noise):
     for s in (1, 4, 6):
-        out = mechanisms.noisy_hard_thresholding(noise, np.zeros(6), s, 1.0)
+        out = mechanisms.noisy_hard_thresholding(noise, np.zeros(6), s, 1.0, 1.0)
         assert np.count_nonzero(out) == s
 
 

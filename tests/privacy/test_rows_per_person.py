@@ -61,9 +61,9 @@ class Recorded(SeededNoise):
         self.seen.append((values, scale))
         return super().gaussian(values, scale, sensitivity, rho)
 
-    def laplace(self, values, scale):
+    def laplace(self, values, scale, grid=None):
         self.seen.append((values, scale))
-        return super().laplace(values, scale)
+        return super().laplace(values, scale, grid)
 
 
 def rows(seed=0, n=N):

@@ -138,8 +138,8 @@ class TapedNoise:
         draw = lambda: self._noise.gaussian(values, scale, sensitivity, rho)  # noqa: E731
         return np.array(self._answer(draw, "gaussian", values, scale, None, sensitivity, rho))
 
-    def laplace(self, values: FloatArray, scale: float) -> FloatArray:
-        draw = lambda: self._noise.laplace(values, scale)  # noqa: E731
+    def laplace(self, values: FloatArray, scale: float, grid: float | None = None) -> FloatArray:
+        draw = lambda: self._noise.laplace(values, scale, grid)  # noqa: E731
         return np.array(self._answer(draw, "laplace", values, scale, None, None, None))
 
     def _answer(self, draw: Callable[[], Any], kind: str, statistic: FloatArray, scale: float, *told: Any) -> Any:

@@ -42,10 +42,12 @@ def high_dimensional_em(
     beta = start
     for batch in curator.split(n_iter):
         gradient = model.truncated(beta, T)
+        where: dict[str, Any] = {"offset": beta + step * model.shift(beta), "step": step}
         printed = batch.rows_per_person * step * model.printed_sensitivity(T) / batch.n_rows
-        sensitivity = max(printed, step * batch.sensitivity(gradient, "linf"))  # E4
-        b = printed_peeling_scale(s, sensitivity, epsilon, delta)
-        beta = batch.peel(gradient, s, b, offset=beta + step * model.shift(beta), step=step)
+        draft = max(printed, step * batch.sensitivity(gradient, "linf"))  # E4
+        about = 1.01 * printed_peeling_scale(s, draft, epsilon, delta)
+        sensitivity = max(printed, batch.peeling_sensitivity(gradient, about, **where))  # and its rounding
+        beta = batch.peel(gradient, s, printed_peeling_scale(s, sensitivity, epsilon, delta), **where)
     return beta
 
 

@@ -185,17 +185,29 @@ class Curator:
         magnitude = self.rows_per_person * _magnitude(query, offset, step)
         return mechanisms.noisy_top_k(self._noise, v, k, sensitivity, Price(rho), magnitude)
 
+    def peeling_sensitivity(
+        self, query: Query, scale: float, *, offset: FloatArray | float = 0.0, step: float = 1.0
+    ) -> float:
+        """Sensitivity of what :meth:`peel` compares: offset + step·mean, with the rounding of the product and the sum
+        and of the grid that goes with noise of this scale. Public: it depends on no record.
+        """
+        magnitude = _magnitude(query, offset, step)
+        if not math.isfinite(magnitude + scale):
+            return math.inf
+        rounding = 2 * float(np.finfo(float).eps) * magnitude + mechanisms.peeling_grid(magnitude, scale)
+        return abs(step) * self.sensitivity(query, "linf") + self.rows_per_person * rounding
+
     def peel(
         self, query: Query, s: int, scale: float, *, offset: FloatArray | float = 0.0, step: float = 1.0
     ) -> FloatArray:
         """NoisyHT of offset + step·mean with Laplace noise of the given scale, at the price that scale has for this
-        query's bound (and for the rounding of the product and the sum).
+        query's bound.
         """
-        rounding = self.rows_per_person * 2 * float(np.finfo(float).eps) * _magnitude(query, offset, step)
-        sensitivity = abs(step) * self.sensitivity(query, "linf") + rounding
+        sensitivity = self.peeling_sensitivity(query, scale, offset=offset, step=step)
         price = mechanisms.peeling_price(s, sensitivity, scale)
         self._debit(query, f"Laplace peeling, {s} of {self.n_features}", price, sensitivity, scale)
-        return mechanisms.noisy_hard_thresholding(self._noise, offset + step * self._mean(query), s, scale)
+        v, magnitude = offset + step * self._mean(query), _magnitude(query, offset, step)
+        return mechanisms.noisy_hard_thresholding(self._noise, v, s, scale, magnitude)
 
     def _debit(self, query: Query, mechanism: str, price: Price, sensitivity: float, scale: float) -> None:
         _check_price(price.rho)

@@ -17,6 +17,8 @@ from dpem.privacy.noise import Noise
 from dpem.query import FloatArray
 
 _ROUNDING = np.finfo(np.float64).eps
+#: Laplace noise of this many scales is never seen: its probability is e^−700.
+_NEVER = 700.0
 
 
 def top_k_scale(k: int, sensitivity: float, rho: float) -> float:
@@ -69,9 +71,9 @@ def gaussian(noise: Noise, v: FloatArray, sensitivity: float, price: Price) -> F
 def peeling_price(s: int, sensitivity: float, scale: float) -> Price:
     """Price of :func:`noisy_hard_thresholding` with Laplace scale b: ρ = 2.5·s·(λ/b)².
 
-    *Lemma.* *Proof.* A round of report-noisy-max with Laplace(b) is 2λ/b-DP (Dwork & Roth 2014, Claim 3.9), hence
-    2(λ/b)²-zCDP (Bun & Steinke 2016, Proposition 1.4); one released value is λ/b-DP, hence (λ/b)²/2-zCDP. There are s
-    of each, and 2s + s/2 = 2.5s. ∎
+    *Lemma.* *Proof.* A round of report-noisy-max with Laplace(b) is 2λ/b-DP (Dwork & Roth 2014, Claim 3.9; on a grid,
+    :func:`noisy_hard_thresholding`), hence 2(λ/b)²-zCDP (Bun & Steinke 2016, Proposition 1.4); one released value is
+    λ/b-DP, hence (λ/b)²/2-zCDP. There are s of each, and 2s + s/2 = 2.5s. ∎
     """
     return Price(2.5 * s * (sensitivity / scale) ** 2)
 
@@ -81,13 +83,31 @@ def printed_peeling_scale(s: int, sensitivity: float, epsilon: float, delta: flo
     return sensitivity * 2 * math.sqrt(3 * s * math.log(1 / delta)) / epsilon
 
 
-def noisy_hard_thresholding(noise: Noise, v: FloatArray, s: int, scale: float) -> FloatArray:
+def peeling_grid(magnitude: float, scale: float) -> float:
+    """The finest power of two whose multiples are floats, up to a score of ``magnitude`` and noise of this scale.
+
+    >>> peeling_grid(1.0, 0.01) == 2.0**-49
+    True
+    """
+    return 2.0 ** math.ceil(math.log2((magnitude + _NEVER * scale) * _ROUNDING))
+
+
+def noisy_hard_thresholding(noise: Noise, v: FloatArray, s: int, scale: float, magnitude: float) -> FloatArray:
     """The paper's Algorithm 1, NoisyHT: s rounds of noisy arg-max with fresh Laplace noise, then Laplace noise on the
-    chosen values.
+    chosen values. ``magnitude`` is a public bound on |v|.
+
+    *Lemma.* A round is 2λ/b-DP if every |v_j|, put on the grid g, moves by at most λ; putting it there adds at most g
+    to what v moves by. *Proof.* Sums of scores and noise are whole multiples of g and exact floats, so i wins against j
+    if its sum is larger, or equal and i < j. Fix the noise of all others, and let r be the least multiple of g with
+    which i wins on D. On D′ its own score is at most λ lower and every other at most λ higher, so with r + 2λ (or the
+    multiple of g below it) i wins there: sums that are shifted alike keep their order *and their ties*. Discrete
+    Laplace noise of scale b reaches r + 2λ with at least e^(−2λ/b) times the probability of r. ∎ (Had the sums been
+    rounded to floats, a tie could have gone to either.)
     """
     S: list[int] = []
+    grid = peeling_grid(magnitude, scale)
     for _ in range(s):
-        noisy = noise.laplace(np.abs(v), scale)
+        noisy = noise.laplace(np.abs(v), scale, grid)
         noisy[S] = -math.inf
         S.append(int(np.argmax(noisy)))
     out = np.zeros_like(v)

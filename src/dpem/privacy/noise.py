@@ -12,6 +12,7 @@ whether the noise it is about to draw costs no more than the price that was debi
 
 from __future__ import annotations
 
+import math
 from typing import Any, Protocol
 
 import numpy as np
@@ -38,8 +39,8 @@ class Noise(Protocol):
     def gaussian(self, values: FloatArray, scale: float, sensitivity: float, rho: float) -> FloatArray:
         """values + N(0, scale²)."""
 
-    def laplace(self, values: FloatArray, scale: float) -> FloatArray:
-        """values + Laplace(scale)."""
+    def laplace(self, values: FloatArray, scale: float, grid: float | None = None) -> FloatArray:
+        """values + Laplace(scale); with a ``grid``, a power of two, values and noise are whole multiples of it."""
 
 
 class PrivateNoise:
@@ -67,8 +68,12 @@ class PrivateNoise:
         _check(mechanism, sensitivity, rho)
         return np.asarray(mechanism(np.ascontiguousarray(values)), dtype=float)
 
-    def laplace(self, values: FloatArray, scale: float) -> FloatArray:
-        return np.asarray(dp.m.make_laplace(_VECTOR, _L1, scale=scale)(np.ascontiguousarray(values)), dtype=float)
+    def laplace(self, values: FloatArray, scale: float, grid: float | None = None) -> FloatArray:
+        domain, k = _VECTOR, None
+        if grid is not None:
+            domain, k = dp.vector_domain(dp.atom_domain(T=float, nan=False), size=len(values)), round(math.log2(grid))
+        mechanism = dp.m.make_laplace(domain, _L1, scale=scale, k=k)
+        return np.asarray(mechanism(np.ascontiguousarray(values)), dtype=float)
 
 
 class SeededNoise:
@@ -92,7 +97,7 @@ class SeededNoise:
     def gaussian(self, values: FloatArray, scale: float, sensitivity: float, rho: float) -> FloatArray:
         return np.asarray(values + scale * self._rng.standard_normal(values.shape))
 
-    def laplace(self, values: FloatArray, scale: float) -> FloatArray:
+    def laplace(self, values: FloatArray, scale: float, grid: float | None = None) -> FloatArray:
         return np.asarray(values + self._rng.laplace(scale=scale, size=values.shape))
 
 
