@@ -54,7 +54,7 @@ def test_every_kind_gives_the_same_rows(tmp_path, kind):
         read, y = rows(part)
         np.testing.assert_array_equal(read, X[t::4][:, [2, 0]])
         np.testing.assert_array_equal(y, X[t::4, 1])
-    with pytest.raises(ValueError, match="there is no column 'x3'; the table has 'x0', 'x1', 'x2'"):
+    with pytest.raises(ValueError, match="no column 'x3'; the table has 'x0', 'x1', 'x2'|first line .* has no 'x3'"):
         read_table(path, target="x3")
 
 
@@ -85,15 +85,16 @@ def test_missing_entries_of_a_csv(tmp_path):
     [
         (
             "a,b,c\n1,2,3\n4,secret,6\n",
-            "column 'b' of {} holds an entry that is not a number; leave it out by columns=.",
+            "column number 2 of {} holds an entry that is not a number; leave it out by columns=.",
         ),
-        ("a,b\n1,2\n4242\n", "every row of {} must have 2 entries, as its header has, but one has not."),
-        ("a,b\n1,2\n4242,1,1\n", "every row of {} must have 2 entries, as its header has, but one has not."),
+        ("a,b\n1,2\n4242\n", "every row of {} must have 2 entries, as its first line has, but one has not."),
+        ("a,b\n1,2\n4242,1,1\n", "every row of {} must have 2 entries, as its first line has, but one has not."),
         ("", "{} must begin with a line of column names, but it is empty or begins with an empty line."),
         ("\n1,2\n", "{} must begin with a line of column names, but it is empty or begins with an empty line."),
         ("a,b\n", "{} has a header but no rows."),
-        ("4242,b\n1,2\n", "the first line of {} must name the columns, but it holds numbers."),
-        ("a,a\n1,2\n", "column names must differ, but these are repeated: 'a'."),
+        ("4242,b\n1,2\n", "the first line of {} must name the columns, but it holds numbers or empty entries."),
+        ("a,NA\n1,2\n", "the first line of {} must name the columns, but it holds numbers or empty entries."),
+        ("a,a\n1,2\n", "the first line of {} must name the columns, but an entry of it is there twice."),
     ],
 )
 def test_bad_csv(tmp_path, text, said):
@@ -108,10 +109,38 @@ def test_bad_csv(tmp_path, text, said):
 def test_text_far_down_a_csv_is_found_and_text_that_is_not_asked_for_is_not_read(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("a,b\n" + "1.5,2.5\n" * 300_000 + "1.5,secret\n")
-    with pytest.raises(ValueError, match=r"column 'b' of .* holds an entry that is not a number") as refusal:
+    with pytest.raises(ValueError, match=r"column number 2 of .* holds an entry that is not a number") as refusal:
         read_table(path)
     assert "secret" not in str(refusal.value)
     assert read_table(path, columns=["a"]).n_rows == 300_001
+
+
+@pytest.mark.parametrize("choice", [{}, {"target": "cost"}, {"columns": ["age", "Smit"]}, {"columns": ["diabetes"]}])
+def test_a_file_without_a_header_is_not_quoted(tmp_path, choice):
+    """Its first line is a record: of it only what the caller named may be repeated."""
+    path = tmp_path / "t.csv"
+    path.write_text("Smith,diabetes,north\nJones,asthma,south\nMiller,diabetes,north\n")
+    with pytest.raises(ValueError, match="cost|age|Smit|column") as refusal:
+        read_table(path, **choice)
+    said = str(refusal.value).replace(str(path), "")
+    named = {name for value in choice.values() for name in ([value] if isinstance(value, str) else value)}
+    for entry in {"Smith", "diabetes", "north", "Jones", "asthma", "south", "Miller"} - named:
+        assert entry not in said
+
+
+def test_a_partition_s_value_is_not_quoted(tmp_path):
+    """The folder's name is an entry of the rows in it."""
+    for value, content in (("10", pa.table({"x": [1.0]})), ("93", pa.table({"z": [1.0]}))):
+        (tmp_path / f"age={value}").mkdir()
+        pq.write_table(content, tmp_path / f"age={value}" / "part-0.parquet")
+    with pytest.raises(ValueError, match="lacks the column 'x'") as refusal:
+        read_table(tmp_path, columns=["x"])
+    assert "age=…/part-0.parquet" in str(refusal.value)
+    assert "93" not in str(refusal.value).replace(str(tmp_path), "")
+    (tmp_path / "age=93" / "part-0.parquet").write_bytes(b"no")
+    with pytest.raises(OSError, match="damaged") as damage:
+        read_table(tmp_path, columns=["x"])
+    assert "93" not in str(damage.value).replace(str(tmp_path), "")
 
 
 def test_unreadable_files(tmp_path):

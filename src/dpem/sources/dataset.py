@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -125,7 +126,7 @@ class _File:
 
     def __init__(self, fragment: ds.Fragment, schema: pa.Schema, selection: Selection) -> None:
         self.fragment, self._selection = fragment, selection
-        self.name = str(getattr(fragment, "path", "the dataset"))
+        self.name = without_values(str(getattr(fragment, "path", "the dataset")))
         self.is_parquet = isinstance(fragment, ds.ParquetFileFragment)
         keys = ds.get_partition_keys(fragment.partition_expression)
         self._constant = {name: _as_float(keys[name]) for name in selection.names if name in keys}
@@ -221,6 +222,15 @@ def telling(name: str) -> Iterator[None]:
         raise OSError(f"{name} cannot be read: it is damaged, cut short or not what its name says.") from None
 
 
+def without_values(path: str) -> str:
+    """A file's name for a message: a hive partition's value is an entry of the rows in it.
+
+    >>> without_values("visits/age=93/part-0.parquet")
+    'visits/age=…/part-0.parquet'
+    """
+    return re.sub(r"(?<=/)([^/=]+)=[^/]*(?=/)", r"\1=…", path)
+
+
 def _dataset(path: Path) -> ds.Dataset:
     """Arrow's view of a file, or of all files of one format in a folder."""
     if path.is_dir():
@@ -236,7 +246,7 @@ def _dataset(path: Path) -> ds.Dataset:
         raise ValueError(f"{path} is neither a folder nor a file whose name ends in {', '.join(FORMATS)}.")
     base = str(path if path.is_dir() else path.parent)
     layout = ds.ParquetFileFormat() if formats == {"parquet"} else ds.IpcFileFormat()
-    with telling(str(found[0])):
+    with telling(without_values(str(found[0]))):
         names = layout.inspect(str(found[0]), filesystem=LocalFileSystem()).names
     refuse_repeated(names)  # Arrow would refuse them as damage
     with telling(str(path)):

@@ -8,7 +8,7 @@ import mmap
 import os
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -106,8 +106,15 @@ def _load(path: Path) -> NDArray:
 
 
 def _csv(path: Path, columns: Sequence[str] | None, target: str | None) -> pa.Table:
-    """The wanted columns as float64. Arrow's own messages quote entries and rows; these do not."""
+    """The wanted columns as float64. Arrow's own messages quote entries and rows; these do not, and of the first line,
+    which may be a record, they repeat only what the caller named.
+    """
     names = _header(path)
+    listed = () if columns is None or isinstance(columns, str) else columns
+    named = {name for name in (*listed, target) if isinstance(name, str)}
+    unknown = sorted(named - set(names))
+    if unknown:
+        raise ValueError(f"the first line of {path}, which must name the columns, has no {unknown[0]!r}.")
     chosen = select(pa.schema([(name, pa.float64()) for name in names]), columns, target)
     options = pa.csv.ConvertOptions(
         include_columns=list(chosen.names),
@@ -117,20 +124,20 @@ def _csv(path: Path, columns: Sequence[str] | None, target: str | None) -> pa.Ta
     try:
         table = pa.csv.read_csv(path, convert_options=options)
     except (pa.ArrowException, OSError) as error:
-        raise ValueError(_plainly(str(error), path, names)) from None
+        raise ValueError(_plainly(str(error), path, names, named)) from None
     if table.num_rows == 0:
         raise ValueError(f"{path} has a header but no rows.")
     return table
 
 
-def _plainly(said: str, path: Path, names: Sequence[str]) -> str:
+def _plainly(said: str, path: Path, names: Sequence[str], named: Collection[str] = ()) -> str:
     if "Expected" in said and "columns, got" in said:
-        return f"every row of {path} must have {len(names)} entries, as its header has, but one has not."
+        return f"every row of {path} must have {len(names)} entries, as its first line has, but one has not."
     column = re.search(r"[Ii]n CSV column #(\d+)", said)
     if column is not None and int(column[1]) < len(names):
-        return (
-            f"column {names[int(column[1])]!r} of {path} holds an entry that is not a number; leave it out by columns=."
-        )
+        place = int(column[1])
+        which = f"column {names[place]!r}" if names[place] in named else f"column number {place + 1}"
+        return f"{which} of {path} holds an entry that is not a number; leave it out by columns=."
     return f"{path} cannot be read as CSV: it is damaged or not UTF-8 text with one row on each line."
 
 
@@ -146,8 +153,10 @@ def _header(path: Path) -> list[str]:
         raise ValueError(
             f"{path} must begin with a line of column names, but it is empty or begins with an empty line."
         )
-    if any(map(_is_number, names)):
-        raise ValueError(f"the first line of {path} must name the columns, but it holds numbers.")
+    if any(name in MISSING or _is_number(name) for name in names):
+        raise ValueError(f"the first line of {path} must name the columns, but it holds numbers or empty entries.")
+    if len(set(names)) < len(names):
+        raise ValueError(f"the first line of {path} must name the columns, but an entry of it is there twice.")
     return names
 
 
