@@ -12,9 +12,10 @@ from dpem._version import __version__
 
 if TYPE_CHECKING:
     from dpem.estimators import DPStandardScaler, pipeline_guarantee
-    from dpem.paper.planning import Plan, plan
     from dpem.persistence import load_model, save_model
+    from dpem.planning import Plan
     from dpem.privacy import Budget, BudgetExceeded, Guarantee, Ledger, LedgerError
+    from dpem.registry import plan
     from dpem.report import write_report
     from dpem.sources import progress
     from dpem.sources.files import read_table
@@ -39,9 +40,10 @@ __all__ = [
 
 _HOME = {
     "dpem.estimators": ("DPStandardScaler", "pipeline_guarantee"),
-    "dpem.paper.planning": ("Plan", "plan"),
     "dpem.persistence": ("load_model", "save_model"),
+    "dpem.planning": ("Plan",),
     "dpem.privacy": ("Budget", "BudgetExceeded", "Guarantee", "Ledger", "LedgerError"),
+    "dpem.registry": ("plan",),
     "dpem.report": ("write_report",),
     "dpem.sources.files": ("read_table",),
     "dpem.sources.progress": ("progress",),

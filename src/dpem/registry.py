@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import ast
 import functools
+import inspect
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -58,6 +60,47 @@ def estimator(name: str) -> type[Any]:
         raise ValueError(f"model must be one of {', '.join(modules())}; got {name!r}.")
     own = next(kind for kind, module in classes().items() if module == modules()[name])
     return estimator(own)
+
+
+def plan(
+    model: str,
+    *,
+    n: int,
+    d: int | None = None,
+    columns: Sequence[str] | None = None,
+    target: str | None = None,
+    **arguments: Any,
+) -> Any:
+    """What a fit will ask, at what price, and what to expect of it, before there are data.
+
+    Parameters
+    ----------
+    model : str
+        The model's name, such as ``"latent-class"``, or that of its estimator, ``"DPLatentClass"``.
+    n, d, columns, target
+        Rows of the table, and its columns: how many, or their names; the response's name.
+    **arguments
+        Those of the estimator's constructor.
+
+    Returns
+    -------
+    Plan
+        What ``estimator.plan(n, d)`` returns, and a fit will do.
+
+    Examples
+    --------
+    >>> plan("symmetric-mixture", n=4000, d=9, epsilon=0.5, delta=1e-5, sparsity=3, sigma=0.5).feasible
+    True
+    """
+    kind = estimator(model)
+    unknown = sorted(set(arguments) - set(inspect.signature(kind).parameters))
+    if unknown:
+        raise ValueError(f"{unknown[0]} is no argument of {kind.__name__}; it has {_listed(kind)}.")
+    return kind(**arguments).plan(n, d, columns=columns, target=target)
+
+
+def _listed(kind: type[Any]) -> str:
+    return ", ".join(inspect.signature(kind).parameters)
 
 
 @functools.cache

@@ -22,8 +22,8 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from dpem import Budget, DPStandardScaler, Ledger, LedgerError, Plan, plan, read_table
-from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
+from dpem import Budget, DPStandardScaler, Ledger, LedgerError, read_table
+from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression, Plan, plan
 from studies.audits import fuzz
 from studies.audits.fuzz_arguments import without_rehearsals
 from studies.audits.fuzz_core import SECRET_NUMBER, SECRET_TEXT, Broken, Draw, Tally, around, judge, loop, mutated

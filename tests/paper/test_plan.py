@@ -9,7 +9,7 @@ import math
 import numpy as np
 import pytest
 
-import dpem
+from dpem import paper
 from dpem.paper import DPSymmetricMixture
 from dpem.paper.models import SymmetricMixture
 from dpem.paper.models.base import Clip
@@ -33,7 +33,7 @@ KINDS = [(model, sparsity) for model in MODELS for sparsity in (3, None)]
 
 
 def small(model, **changes):
-    return dpem.plan(model, **{**SIZE, **GIVEN[model], **changes})
+    return paper.plan(model, **{**SIZE, **GIVEN[model], **changes})
 
 
 @pytest.mark.parametrize(("model", "sparsity"), KINDS)
@@ -121,7 +121,7 @@ class TestEveryPlan:
 
 
 def test_there_is_no_way_to_hand_it_data():
-    parameters = set(inspect.signature(dpem.plan).parameters)
+    parameters = set(inspect.signature(paper.plan).parameters)
     numbers = {
         "n",
         "d",
@@ -183,13 +183,13 @@ class TestHopeless:
 
     def test_only_the_mixture_of_regressions_asks_for_a_start(self):
         hopeless = {"n": 50, "d": 4, "epsilon": 0.3}
-        assert dpem.plan("symmetric-regression", **{**SIZE, **hopeless}).needs_start
+        assert paper.plan("symmetric-regression", **{**SIZE, **hopeless}).needs_start
         assert not small("symmetric-regression", **hopeless, start_distance=0.9).needs_start
         assert not small("symmetric-mixture", **hopeless, sparsity=3).needs_start
         assert not small("missing-regression", **hopeless).needs_start
 
     def test_nothing_would_help(self):
-        plan = dpem.plan("missing-regression", n=4, d=4, epsilon=1e-6, delta=1e-9, sparsity=2, signal=1e-3)
+        plan = paper.plan("missing-regression", n=4, d=4, epsilon=1e-6, delta=1e-9, sparsity=2, signal=1e-3)
         assert plan.feasible is False
         assert plan.advice == "more rows or a larger epsilon alone would not help"
         assert json.dumps(plan.to_dict(), allow_nan=False)
@@ -199,7 +199,7 @@ class TestArguments:
     @pytest.mark.parametrize("model", ["", "gmm", "Symmetric", None, 3, ["symmetric-mixture"], DPSymmetricMixture])
     def test_an_unknown_model_is_answered_with_the_known_ones(self, model):
         with pytest.raises(ValueError, match="model must be one of") as refusal:
-            dpem.plan(model, **SIZE)
+            paper.plan(model, **SIZE)
         for known in MODELS:
             assert repr(known) in str(refusal.value)
 
@@ -239,7 +239,7 @@ class TestArguments:
             with pytest.raises(ValueError, match="a privacy guarantee has no default"):
                 small("symmetric-mixture", **{name: None})
             with pytest.raises(TypeError, match=name):
-                dpem.plan("symmetric-mixture", **{k: v for k, v in SIZE.items() if k != name})
+                paper.plan("symmetric-mixture", **{k: v for k, v in SIZE.items() if k != name})
 
     def test_numbers_of_numpy_are_numbers(self):
         same = {
@@ -266,7 +266,7 @@ class TestSeveralRowsPerPerson:
         assert many.predicted_error > one.predicted_error
         assert many.detectable > one.detectable
         assert str(many).splitlines()[2] == "  protects    one person with up to 4 rows"
-        assert dpem.Plan.from_dict(json.loads(json.dumps(many.to_dict()))) == many
+        assert paper.Plan.from_dict(json.loads(json.dumps(many.to_dict()))) == many
         assert many.to_dict()["rows_per_person"] == 4
 
     @pytest.mark.parametrize("m", [2, 7])
@@ -302,7 +302,8 @@ class TestSeveralRowsPerPerson:
         assert small("symmetric-mixture", sparsity=3, n=round(1.5 * n), d=4, epsilon=0.3, rows_per_person=40).feasible
 
     def test_a_wide_dense_plan_is_scaled_at_the_same_rows_per_person(self):
-        one, many = (dpem.plan("missing-regression", **{**SIZE, "n": 6000, "d": 60}, rows_per_person=m) for m in (1, 4))
+        wide = {**SIZE, "n": 6000, "d": 60}
+        one, many = (paper.plan("missing-regression", **wide, rows_per_person=m) for m in (1, 4))
         assert many.detectable > 2 * one.detectable
         assert many.predicted_error > 1.5 * one.predicted_error
 
@@ -314,7 +315,7 @@ class TestSeveralRowsPerPerson:
         for plan in (paper, reference):
             assert plan.rows_per_person == 9
             assert "one person with up to 9 rows" in str(plan)
-            assert dpem.Plan.from_dict(plan.to_dict()) == plan
+            assert paper.Plan.from_dict(plan.to_dict()) == plan
 
 
 class TestMoreIsBetter:
@@ -371,7 +372,7 @@ class TestPredictions:
 
     def test_detectable_coefficients_are_detected(self):
         """A coefficient twice as large as detectable is found in most fits, one a quarter as large seldom."""
-        plan = dpem.plan("symmetric-mixture", **{**SIZE, "n": 1600, "d": 300}, sparsity=3)
+        plan = paper.plan("symmetric-mixture", **{**SIZE, "n": 1600, "d": 300}, sparsity=3)
         found = {}
         for factor in (2.0, 0.25):
             beta = np.zeros(300)

@@ -291,7 +291,7 @@ class TestRefusedBeforePaying:
         X, budget = rng.standard_normal((600, 12)), Budget(10.0, 1e-2)
         y = X[:, 0] + 0.5 * rng.standard_normal(600)
         model = DPMissingRegression(epsilon=0.5, delta=1e-4, sparsity=3, sigma=None, budget=budget)
-        with pytest.raises(ValueError, match=r"sigma=None needs about .* rows at this epsilon, X has 600"):
+        with pytest.raises(ValueError, match=r"sigma=None needs about .* rows at this epsilon, there are 600"):
             model.fit(X, y)
         assert budget.n_charges == 0
 

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
 
-from dpem import Budget, DPStandardScaler, Plan, persistence
+from dpem import Budget, DPStandardScaler, persistence
 from dpem._files import check_writable, read_text, write_text
 from dpem._json import checksum, parse_json
-from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
+from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression, Plan
 from dpem.paper.estimators.content import ARGUMENTS
 from dpem.persistence import fingerprint, load_model, save_model
 
@@ -469,7 +469,7 @@ def test_every_field_of_a_plan_has_a_range_or_is_checked():
     """A new number in a plan must say where it may lie."""
     from dpem._json import RANGES
 
-    checked = {"model", "method", "steps", "price", "needs_start", "advice"}
+    checked = {"model", "method", "steps", "price", "needs_start", "advice", "remarks", "assumed"}
     assert {field.name for field in fields(Plan)} - checked <= set(RANGES)
 
 

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from sklearn.exceptions import NotFittedError
 
-from dpem import DPStandardScaler, Plan
+from dpem import DPStandardScaler
 from dpem._markup import number, percent, table, text
 from dpem.estimators import told
-from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
+from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression, Plan
 from dpem.paper.estimators.told import coefficient_noise, settings
 from dpem.persistence import fingerprint, load_model, save_model
 from dpem.privacy import total_price

@@ -116,6 +116,12 @@ class Plan:
     def _repr_html_(self) -> str:
         return plan_html(self)
 
+    def cells(self) -> dict[str, str]:
+        """The plan in a few words, for a table of several plans."""
+        p = self.prediction
+        found = {} if p is None else {p.quantity: f"{p.median:.3g}", "9 of 10 within": f"{p.low:.3g} to {p.high:.3g}"}
+        return {**found, "feasible": "yes" if self.feasible else "no"}
+
     def __str__(self) -> str:
         whole = f"epsilon={self.epsilon:g}, delta={self.delta:g}, {unit(self.rows_per_person)}"
         lines = [f"Plan for {self.model}: {self.n:,} rows, {self.d:,} columns; {whole}."]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -99,39 +100,23 @@ class PrivateEM(BaseEstimator):
         """Check, plan, debit, ask. The order matters: nothing is debited on a refusal, nothing is asked before the
         debit.
         """
-        epsilon, delta = arguments.privacy_parameters(self.epsilon, self.delta)
-        arguments.one_of("method", self.method, ("tight", "paper"))
-        checked_rows_per_person("rows_per_person", self.rows_per_person)
-        checks.budget_of(self.budget, self.random_state)
-        if self.sigma is None and self.method == "paper":
-            raise ValueError("method='paper' needs sigma=: the paper assumes that it is known.")
+        self._check_arguments()
         source = source_of(self, X, y, needs_y=self._needs_y, missing=self._missing)
-        n, d = source.n_rows, source.n_features
-        rows_per_person = arguments.rows_per_person(self.rows_per_person, n)
-        checks.warn_about_delta(delta, n)
+        fit_plan = self.plan(source.n_rows, source.n_features)
+        self._accept(fit_plan)
+        n, d, epsilon, delta, price = fit_plan.n, fit_plan.d, fit_plan.epsilon, fit_plan.delta, fit_plan.price
         start = self._start(d)
-        signal = arguments.positive("signal", self.signal)
-        # A σ to be estimated is not known yet; half the signal stands in for it where the plan may refuse.
-        sigma = arguments.in_range(signal / 2) if self.sigma is None else arguments.positive("sigma", self.sigma)
-        fit_plan = self._plan(n, d, epsilon, delta, sigma)
         noise = self._noise(epsilon)
-        price = fit_plan.price if self.sigma is not None else largest_price(epsilon, delta, gaussian=False)
-
-        if self.sigma is None and math.isfinite(epsilon):
-            rho = SIGMA_SHARE * price.rho
-            needed = rows_for_sigma(d, of_response=self._needs_y, rho=rho, rows_per_person=rows_per_person)
-            if n < needed:
-                raise ValueError(f"sigma=None needs about {needed} rows at this epsilon, X has {n}; give sigma=.")
-
         account = Account(epsilon, delta, gaussian=price.gaussian, rho=price.rho)
         with self._debited(n, d, price, fit_plan):
             curator = self._curator(source, account, noise)
             if self.sigma is None:
                 rho = SIGMA_SHARE * price.rho
-                found = estimate_sigma(curator, signal=signal, of_response=self._needs_y, rho=rho)
+                found = estimate_sigma(curator, signal=fit_plan.signal, of_response=self._needs_y, rho=rho)
                 sigma = arguments.in_range(found)  # once paid for, it is never refused
                 fit_plan = self._plan(n, d, epsilon, delta, sigma, spent=rho)
-            self.sigma_ = sigma
+                self._warn_of_noise(fit_plan)
+            self.sigma_ = fit_plan.sigma
             expect(n * fit_plan.passes)
             state = tight_em(curator, self._model(), fit_plan.steps, start)  # type: ignore[arg-type]
 
@@ -146,7 +131,7 @@ class PrivateEM(BaseEstimator):
             delta=delta,
             price=price,
             neighbours="replace-one",
-            rows_per_person=rows_per_person,
+            rows_per_person=fit_plan.rows_per_person,
             mechanisms=self.releases_,
             private=noise.private and math.isfinite(epsilon),
             version=__version__,
@@ -180,7 +165,85 @@ class PrivateEM(BaseEstimator):
             rows_per_person=fit_plan.rows_per_person,
         )
 
+    def plan(
+        self, n: int, d: int | None = None, *, columns: Sequence[str] | None = None, target: str | None = None
+    ) -> Plan:
+        """What a fit to n rows of d columns asks, at what price, and what to expect of it. Nothing is read or spent.
+
+        Parameters
+        ----------
+        n : int
+            Rows of the table.
+        d : int, optional
+            Columns of the table, the response not counted.
+        columns : sequence of str, optional
+            Their names, in place of d.
+        target : str, optional
+            The response's name; it changes nothing.
+
+        Returns
+        -------
+        Plan
+            Where σ is to be estimated, the plan assumes that it is half of the signal, and sets aside what estimating
+            it costs; the fit plans anew once it knows σ.
+        """
+        self._check_arguments()
+        if d is None and columns is None:
+            raise ValueError("plan needs d=, the number of columns, or columns=, their names.")
+        n, d = arguments.count("n", n), arguments.count("d", len(columns) if d is None and columns is not None else d)
+        epsilon, delta = arguments.privacy_parameters(self.epsilon, self.delta)
+        self._start(d)
+        if self.sigma is not None:
+            return self._plan(n, d, epsilon, delta, arguments.positive("sigma", self.sigma))
+        signal = arguments.positive("signal", self.signal)
+        price = largest_price(epsilon, delta, gaussian=False)
+        if math.isfinite(epsilon):
+            rows_per_person = arguments.rows_per_person(self.rows_per_person, n)
+            rho = SIGMA_SHARE * price.rho
+            needed = rows_for_sigma(d, of_response=self._needs_y, rho=rho, rows_per_person=rows_per_person)
+            if n < needed:
+                raise ValueError(f"sigma=None needs about {needed} rows at this epsilon, there are {n}; give sigma=.")
+        made = self._plan(n, d, epsilon, delta, arguments.in_range(signal / 2), spent=SIGMA_SHARE * price.rho)
+        assumed = (
+            "Without sigma the fit first spends a twentieth of its price on estimating it and then plans anew; assumed "
+            f"here is sigma = {made.sigma:g}, half of the signal."
+        )
+        return replace(made, price=price, assumed=assumed)
+
+    def _check_arguments(self) -> None:
+        """Refuse what is wrong whatever the rows are."""
+        arguments.privacy_parameters(self.epsilon, self.delta)
+        arguments.one_of("method", self.method, ("tight", "paper"))
+        checked_rows_per_person("rows_per_person", self.rows_per_person)
+        checks.budget_of(self.budget, self.random_state)
+        if self.sigma is None and self.method == "paper":
+            raise ValueError("method='paper' needs sigma=: the paper assumes that it is known.")
+
+    def _accept(self, made: Plan) -> None:
+        """Refuse a plan that is expected to fail, and say what speaks against one that is not; before the debit."""
+        for remark in made.remarks:
+            warnings.warn(remark, UserWarning, stacklevel=4)
+        if made.needs_start:
+            raise ValueError(
+                f"start= is required at n={made.n}: a private start is predicted to fail at this size; {made.advice}."
+            )
+        self._warn_of_noise(made)
+
+    @staticmethod
+    def _warn_of_noise(made: Plan) -> None:
+        if made.feasible is False:
+            warnings.warn(
+                f"the predicted error ({made.predicted_error:.2g}) is above half of the assumed signal "
+                f"({made.signal:g}): expect little more than noise; {made.advice}.",
+                UserWarning,
+                stacklevel=5,
+            )
+
     def _plan(self, n: int, d: int, epsilon: float, delta: float, sigma: float, spent: float = 0.0) -> Plan:
+        made = self._chosen_plan(n, d, epsilon, delta, sigma, spent)
+        return replace(made, remarks=checks.remarks_on(epsilon, delta, n))
+
+    def _chosen_plan(self, n: int, d: int, epsilon: float, delta: float, sigma: float, spent: float) -> Plan:
         """Every setting of the fit, from public numbers: the sizes, the constructor's arguments, a σ that was paid
         for.
         """
@@ -209,10 +272,10 @@ class PrivateEM(BaseEstimator):
             chosen = paper_plan(self._model_name, **common, epsilon=epsilon, n_iter=n_iter, step=step, T=clip)
             batches = chosen.em_steps
             if n < batches:
-                raise ValueError(f"method='paper' splits the rows into n_iter={batches} batches, but X has {n} rows.")
+                raise ValueError(f"method='paper' splits the rows into n_iter={batches} batches, there are {n} rows.")
             return chosen
         pinned = {"n_refine": n_iter, "step": step, "entry": None if clip is None else clip / self._entry_scale(sigma)}
-        chosen = plan(
+        return plan(
             self._model_name,
             **common,
             epsilon=epsilon,
@@ -222,18 +285,6 @@ class PrivateEM(BaseEstimator):
             trim=auto,
             spent=spent,
         )
-        if chosen.needs_start and spent == 0:  # once σ has been paid for, the fit goes on and warns
-            raise ValueError(
-                f"start= is required at n={n}: a private start is predicted to fail at this size; {chosen.advice}."
-            )
-        if not chosen.feasible:
-            warnings.warn(
-                f"the predicted error ({chosen.predicted_error:.2g}) is above half of the assumed signal "
-                f"({signal:g}): expect little more than noise; {chosen.advice}.",
-                UserWarning,
-                stacklevel=4,
-            )
-        return chosen
 
     def _start(self, d: int) -> FloatArray | None:
         return checks.start_vector(self.start, d, arguments.positive("signal", self.signal), zero_allowed=self._missing)

@@ -45,7 +45,8 @@ class Plan:
 
     ``predicted_error`` is the mean of ‖β̂ − β‖ over rehearsals on invented data that follow the assumptions,
     ``interval`` holds the middle 80 % of them. ``detectable`` is the smallest coefficient that the fit finds as often
-    as not. A wrong assumption costs accuracy, never privacy. ``rows_per_person`` is how many rows of one person are
+    as not. ``remarks`` are said before anything is paid, ``assumed`` is what stands in for what is not known yet. A
+    wrong assumption costs accuracy, never privacy. ``rows_per_person`` is how many rows of one person are
     protected together; the prediction takes all rows for independent.
     """
 
@@ -67,6 +68,8 @@ class Plan:
     interval: tuple[float, float] | None = None
     detectable: float | None = None
     advice: str = field(default="", repr=False)
+    remarks: tuple[str, ...] = ()
+    assumed: str = ""
 
     @property
     def feasible(self) -> bool | None:
@@ -132,7 +135,17 @@ class Plan:
             lines.append(f"  detects     {least}")
         if self.feasible is not None:
             lines.append(f"  feasible    {'yes' if self.feasible else 'no'}{'; ' + self.advice if self.advice else ''}")
-        return "\n".join(lines)
+        return "\n".join([*lines, *filter(None, (self.assumed, *self.remarks))])
+
+    def cells(self) -> dict[str, str]:
+        """The plan in a few words, for a table of several plans."""
+        low, high = self.interval or (math.nan, math.nan)
+        found = {
+            "predicted error": "" if self.predicted_error is None else f"{self.predicted_error:.3g}",
+            "8 of 10 within": "" if self.interval is None else f"{low:.3g} to {high:.3g}",
+            "detects": "" if self.detectable is None else f"{self.detectable:.3g}",
+        }
+        return {**found, "feasible": {True: "yes", False: "no", None: ""}[self.feasible]}
 
 
 def plan(
