@@ -54,7 +54,7 @@ def test_every_kind_gives_the_same_rows(tmp_path, kind):
         read, y = rows(part)
         np.testing.assert_array_equal(read, X[t::4][:, [2, 0]])
         np.testing.assert_array_equal(y, X[t::4, 1])
-    with pytest.raises(ValueError, match="no column 'x3'; the table has 'x0', 'x1', 'x2'|first line .* has no 'x3'"):
+    with pytest.raises(ValueError, match=r"no column 'x3'; the table has 'x0', 'x1', 'x2'|first line .* has no 'x3'"):
         read_table(path, target="x3")
 
 
@@ -120,7 +120,7 @@ def test_a_file_without_a_header_is_not_quoted(tmp_path, choice):
     """Its first line is a record: of it only what the caller named may be repeated."""
     path = tmp_path / "t.csv"
     path.write_text("Smith,diabetes,north\nJones,asthma,south\nMiller,diabetes,north\n")
-    with pytest.raises(ValueError, match="cost|age|Smit|column") as refusal:
+    with pytest.raises(ValueError, match=r"cost|age|Smit|column") as refusal:
         read_table(path, **choice)
     said = str(refusal.value).replace(str(path), "")
     named = {name for value in choice.values() for name in ([value] if isinstance(value, str) else value)}
