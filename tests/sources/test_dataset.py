@@ -186,8 +186,15 @@ def write(path, **columns):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({}, "columns 'text', 'when' are not numeric (string, date32[day]); leave them out with columns=."),
-        ({"columns": ["x", "text"]}, "column 'text' is not numeric (string); name only numeric columns."),
+        (
+            {},
+            "columns 'text', 'when' are not numeric (string, date32[day]); leave them out with exclude=, or give the "
+            "levels of texts.",
+        ),
+        (
+            {"columns": ["x", "text"]},
+            "column 'text' is not numeric (string); name only numeric columns, or give the levels of texts.",
+        ),
         ({"columns": ["x", "null"]}, "column 'null' has no values at all (type null); leave it out with columns=."),
         ({"columns": ["wieght"]}, "there is no column 'wieght'; did you mean 'weight'?"),
         ({"columns": ["x"], "target": "wight"}, "there is no column 'wight'; did you mean 'weight'?"),

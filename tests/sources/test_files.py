@@ -85,7 +85,7 @@ def test_missing_entries_of_a_csv(tmp_path):
     [
         (
             "a,b,c\n1,2,3\n4,secret,6\n",
-            "column number 2 of {} holds an entry that is not a number; leave it out by columns=.",
+            "column number 2 of {} holds an entry that is not a number; exclude it, or give levels.",
         ),
         ("a,b\n1,2\n4242\n", "every row of {} must have 2 entries, as its first line has, but one has not."),
         ("a,b\n1,2\n4242,1,1\n", "every row of {} must have 2 entries, as its first line has, but one has not."),
@@ -157,9 +157,7 @@ def test_unreadable_files(tmp_path):
 
 def test_unknown_and_absent_paths(tmp_path):
     (tmp_path / "t.xlsx").write_text("")
-    with pytest.raises(
-        ValueError, match=r"end in \.parquet, \.pq, \.arrow, \.feather, \.ipc, \.npy, \.csv, \.csv\.gz\.$"
-    ):
+    with pytest.raises(ValueError, match=r"end in \.parquet, .*, \.npy, \.csv, \.tsv, \.csv\.gz, \.tsv\.gz\.$"):
         read_table(tmp_path / "t.xlsx")
     with pytest.raises(FileNotFoundError, match="there is no such file or folder"):
         read_table(tmp_path / "none.parquet")
@@ -182,3 +180,73 @@ def test_arrays_that_are_no_table(tmp_path, array):
     np.save(tmp_path / "t.npy", np.empty((0, 3)))
     with pytest.raises(ValueError, match="has no rows or no columns"):
         read_table(tmp_path / "t.npy")
+
+
+TABLE = {"id": [7, 8, 9, 10], "age": [31.5, 44.0, None, 60.0], "region": ["north", "süd", "east", None]}
+LEVELS = {"region": ["süd", "north"], "smoker": [0, 1]}
+
+
+def written(folder, kind):
+    """The same small table with an identifier, a hole and texts, in a file of this kind."""
+    path = folder / f"t{kind}"
+    table = pa.table(TABLE)
+    if kind == ".parquet":
+        pq.write_table(table.set_column(2, "region", table["region"].dictionary_encode()), path)
+    elif kind == ".arrow":
+        pyarrow.feather.write_feather(table, path, compression="uncompressed")
+    else:
+        sep, decimal = {".csv": (",", "."), ".tsv": ("\t", "."), ".eu.csv": (";", ",")}[kind]
+        rows = [[str(value).replace(".", decimal) if value is not None else "" for value in row]
+                for row in zip(*TABLE.values(), strict=True)]  # fmt: skip
+        path.write_text("\n".join(sep.join(row) for row in [list(TABLE), *rows]) + "\n")
+    return path
+
+
+@pytest.mark.parametrize("kind", [".csv", ".tsv", ".eu.csv", ".parquet", ".arrow"])
+def test_texts_are_read_as_places_among_their_levels(tmp_path, kind):
+    path = written(tmp_path, kind)
+    looks = {"sep": ";", "decimal": ","} if kind == ".eu.csv" else {}
+    source = read_table(path, exclude=["id"], levels={"region": LEVELS["region"]}, **looks)
+    assert source.feature_names == ["age", "region"]
+    assert source.text_levels == {"region": ("süd", "north")}
+    rows = np.concatenate([chunk.X.copy() for chunk in source.chunks()])
+    np.testing.assert_array_equal(rows, [[31.5, 1], [44, 0], [np.nan, np.nan], [60, np.nan]])
+
+
+def test_all_bad_columns_of_a_text_file_at_once(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("id,when,age,region\nA1,2020-01-01,3,north\nA2,2020-01-02,4,south\n")
+    with pytest.raises(ValueError, match=r"columns number 1, number 2, number 4 of .* hold entries"):
+        read_table(path)
+    with pytest.raises(ValueError, match=r"columns 'when', 'region' of .* hold entries"):
+        read_table(path, columns=["when", "age", "region"])
+
+
+def test_a_semicolon_file_is_noticed(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("id;age\n1;2\n")
+    for options in ({}, {"columns": ["age"]}):
+        with pytest.raises(ValueError, match=r"give sep=';'") as refusal:
+            read_table(path, **options)
+        assert "id;age" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"sep": ";;"}, "sep must be one character"),
+        ({"sep": "a"}, "sep must be one character"),
+        ({"decimal": ","}, "sep and decimal must differ"),
+        ({"exclude": ["nothing"]}, "has no 'nothing'"),
+        ({"exclude": ["id"], "columns": ["age"]}, "must not both be given"),
+        ({"exclude": ["id", "region"], "target": "age"}, "no column is left"),
+    ],
+)
+def test_refused_options(tmp_path, options, said):
+    with pytest.raises(ValueError, match=said):
+        read_table(written(tmp_path, ".csv"), **options)
+
+
+def test_levels_of_texts_where_numbers_are(tmp_path):
+    with pytest.raises(ValueError, match="levels of column 'age' are texts, but the entries are numbers"):
+        read_table(written(tmp_path, ".parquet"), exclude=["id", "region"], levels={"age": ["a", "b"]})

@@ -59,13 +59,17 @@ def open_table(estimator: BaseEstimator, X: Any, y: Any, *, needs_y: bool, level
     names = tuple(map(str, found)) if found is not None else tuple(f"x{j}" for j in range(source.n_features))
     if is_source(X):
         y_name = getattr(X, "target_name", None)
+    read_as = checked_levels(getattr(X, "text_levels", None) or None)
     unknown = [name for name in declared if name not in names]
     if unknown:
         raise ValueError(f"levels must name columns of X, but {_listed(unknown)} is not among them.")
-    texts = [name for name, own in declared.items() if own.texts]
-    if texts and not getattr(X, "encodes_levels", False):
-        raise ValueError(f"levels of {_listed(texts)} are texts: give a DataFrame, or numbers that stand for them.")
-    return Table(source, names, found is not None, y_name, declared)
+    texts = [name for name, own in declared.items() if own.texts and own != read_as.get(name)]
+    if texts:
+        raise ValueError(
+            f"levels of {_listed(texts)} are texts: give a DataFrame, read_table(path, levels=) with these levels, or "
+            "numbers that stand for them."
+        )
+    return Table(source, names, found is not None, y_name, {**read_as, **declared})
 
 
 def pieces(estimator: BaseEstimator, X: Any, levels: Mapping[str, Levels]) -> Iterator[NDArray[np.floating]]:
@@ -79,6 +83,10 @@ def pieces(estimator: BaseEstimator, X: Any, levels: Mapping[str, Levels]) -> It
             raise ValueError(f"X has {matrix.shape[1]} columns, but {estimator.n_features_in_} were fitted.")
         yield matrix
     else:
+        read_as = checked_levels(getattr(X, "text_levels", None) or None)
+        texts = [name for name, own in levels.items() if own.texts and is_source(X) and own != read_as.get(name)]
+        if texts:
+            raise ValueError(f"levels of {_listed(texts)} must be those of the fit: read_table(path, levels=).")
         yield from pieces_of(estimator, X, missing=True)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dpem.query import Chunk
@@ -16,11 +17,15 @@ from dpem.query import Chunk
 
 @dataclass(frozen=True)
 class Selection:
-    """The columns to read: features in the order asked, the response, and the dtype that rows will have."""
+    """The columns to read: features in the order asked, the response, and the dtype that rows will have.
+
+    A text of a column with ``levels`` is read as its place among them; any other text is a hole.
+    """
 
     features: tuple[str, ...]
     target: str | None
     dtype: np.dtype
+    levels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -30,19 +35,32 @@ class Selection:
     def row_bytes(self) -> int:
         return len(self.features) * self.dtype.itemsize + (self.target is not None) * 8
 
+    def numbers(self, name: str, column: pa.Array | pa.ChunkedArray) -> NDArray[np.floating]:
+        """The entries of a selected column as numbers."""
+        if name in self.levels:
+            return codes(column, self.levels[name], self.dtype)
+        return numbers(column, np.dtype(np.float64) if name == self.target else self.dtype)
 
-def select(schema: pa.Schema, columns: Sequence[str] | None, target: str | None) -> Selection:
+
+def select(
+    schema: pa.Schema,
+    columns: Sequence[str] | None,
+    target: str | None,
+    *,
+    exclude: Sequence[str] = (),
+    levels: Mapping[str, Sequence[str]] | None = None,
+) -> Selection:
     """The columns asked for, or a refusal in one sentence that names the columns at fault.
 
-    Rows are float32 if every feature is, and float64 otherwise. Without ``columns`` every column but the target is a
-    feature, so every column must be numeric: none is left out silently.
+    Rows are float32 if every feature is, and float64 otherwise. Without ``columns`` every column but the target and
+    those in ``exclude`` is a feature, so each of them must be numeric or have ``levels``: none is left out silently.
 
     >>> schema = pa.schema([("age", pa.int32()), ("dose", pa.float32()), ("name", pa.string())])
     >>> select(schema, ["age"], target="dose").features
     ('age',)
     >>> select(schema, None, target="dose")
     Traceback (most recent call last):
-    ValueError: column 'name' is not numeric (string); leave it out with columns=.
+    ValueError: column 'name' is not numeric (string); leave it out with exclude=, or give the levels of texts.
     """
     refuse_repeated(schema.names)
     if isinstance(columns, str) or (columns is not None and not all(isinstance(name, str) for name in columns)):
@@ -51,7 +69,12 @@ def select(schema: pa.Schema, columns: Sequence[str] | None, target: str | None)
         raise ValueError(f"target must be the name of a column or None, got {type(target).__name__}.")
     if target is not None:
         _known(target, schema.names)
-    features = [n for n in schema.names if n != target] if columns is None else list(columns)
+    if exclude and columns is not None:
+        raise ValueError("columns and exclude must not both be given: one names what is used, the other what is not.")
+    for name in exclude:
+        _known(name, schema.names)
+    unused = {target, *exclude}
+    features = [n for n in schema.names if n not in unused] if columns is None else list(columns)
     for name in features:
         _known(name, schema.names)
     if _repeated(features) or target in features:
@@ -59,9 +82,14 @@ def select(schema: pa.Schema, columns: Sequence[str] | None, target: str | None)
         raise ValueError(f"columns and target must name each column once, but {_named(twice)} is named twice.")
     if not features:
         raise ValueError("no column is left to be a feature; columns must name at least one.")
-    _all_numeric(schema, features if target is None else [*features, target], chosen=columns is not None)
-    single = all(schema.field(name).type == pa.float32() for name in features)
-    return Selection(tuple(features), target, np.dtype(np.float32 if single else np.float64))
+    texts = {name: tuple(own) for name, own in (levels or {}).items() if name in features}
+    rest = [name for name in features if not (name in texts and textual(schema.field(name).type))]
+    _all_numeric(schema, rest if target is None else [*rest, target], chosen=columns is not None)
+    wrong = [name for name in texts if name in rest]
+    if wrong:
+        raise ValueError(f"levels of {_plural(wrong)} {_named(wrong)} are texts, but the entries are numbers.")
+    single = not texts and all(schema.field(name).type == pa.float32() for name in features)
+    return Selection(tuple(features), target, np.dtype(np.float32 if single else np.float64), texts)
 
 
 def refuse_repeated(names: Sequence[str]) -> None:
@@ -74,6 +102,22 @@ def numeric(kind: pa.DataType) -> bool:
     """Types that become floating-point numbers; integers above 2⁵³ and decimals are rounded."""
     t = pa.types
     return t.is_integer(kind) or t.is_floating(kind) or t.is_boolean(kind) or t.is_decimal(kind)
+
+
+def textual(kind: pa.DataType) -> bool:
+    """Types that hold texts."""
+    t = pa.types
+    return t.is_string(kind) or t.is_large_string(kind) or (t.is_dictionary(kind) and textual(kind.value_type))
+
+
+def codes(column: pa.Array | pa.ChunkedArray, levels: Sequence[str], dtype: np.dtype) -> NDArray[np.floating]:
+    """The place of each text among its levels, NaN where it is none of them.
+
+    >>> codes(pa.array(["south", "north", "east", None]), ["north", "south"], np.dtype(np.float64))
+    array([ 1.,  0., nan, nan])
+    """
+    texts = column.cast(pa.string()) if column.type != pa.string() else column
+    return numbers(pc.index_in(texts, value_set=pa.array(list(levels), pa.string())), dtype)
 
 
 def numbers(column: pa.Array | pa.ChunkedArray, dtype: np.dtype) -> NDArray[np.floating]:
@@ -96,12 +140,12 @@ def numbers(column: pa.Array | pa.ChunkedArray, dtype: np.dtype) -> NDArray[np.f
 
 def rows_of(batch: pa.RecordBatch | pa.Table, selection: Selection, rows: slice = slice(None)) -> Chunk:
     """The selected columns and rows of a batch. X is column-major: columns are copied, not transposed."""
-    picked = [numbers(batch.column(name), selection.dtype)[rows] for name in selection.features]
+    picked = [selection.numbers(name, batch.column(name))[rows] for name in selection.features]
     block = np.empty((len(picked), len(picked[0])), dtype=selection.dtype)
     for j, values in enumerate(picked):
         block[j] = values
-    y = None if selection.target is None else numbers(batch.column(selection.target), np.dtype(np.float64))[rows]
-    return Chunk(block.T, y)
+    target = selection.target
+    return Chunk(block.T, None if target is None else selection.numbers(target, batch.column(target))[rows])
 
 
 def _known(name: str, names: Sequence[str]) -> None:
@@ -119,7 +163,9 @@ def _all_numeric(schema: pa.Schema, names: Sequence[str], *, chosen: bool) -> No
     text = [name for name in names if not numeric(schema.field(name).type)]
     if text:
         kinds = ", ".join(dict.fromkeys(str(schema.field(name).type) for name in text[:_SHOWN]))
-        remedy = "name only numeric columns" if chosen else f"leave {_it(text)} out with columns="
+        remedy = "name only numeric columns" if chosen else f"leave {_it(text)} out with exclude="
+        if any(textual(schema.field(name).type) for name in text):
+            remedy += ", or give the levels of texts"
         verb = "is" if len(text) == 1 else "are"
         raise ValueError(f"{_plural(text)} {_named(text)} {verb} not numeric ({kinds}); {remedy}.")
 

@@ -6,7 +6,7 @@ import copy
 import math
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -34,8 +34,9 @@ class DatasetSource(ChunkedSource):
 
     ``data`` is a file, a folder (also one with hive partitions, ``year=2024/part-0.parquet``) or a
     ``pyarrow.dataset.Dataset``. ``columns`` names the features in the order wanted, by default all columns but the
-    ``target``, which is the response. Numbers of every kind are taken: float32 if all features are, else float64, to
-    which large integers and decimals are rounded; nulls become NaN.
+    ``target``, which is the response, and those in ``exclude``. Numbers of every kind are taken: float32 if all
+    features are, else float64, to which large integers and decimals are rounded; nulls become NaN. ``levels`` declares
+    what the texts of a column can be: each is read as its place among them, and any other text as missing.
 
     Files are read in the order of their names, so the rows and their order are the same on every pass; if a file has
     changed in between, the pass is refused. The number of rows is taken from the files' metadata and is public.
@@ -56,12 +57,14 @@ class DatasetSource(ChunkedSource):
         *,
         columns: Sequence[str] | None = None,
         target: str | None = None,
+        exclude: Sequence[str] = (),
+        levels: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         self._name = type(data).__name__ if isinstance(data, ds.Dataset) else str(data)
         dataset = data if isinstance(data, ds.Dataset) else _dataset(Path(data))
-        self._selection = select(dataset.schema, columns, target)
+        self._selection = select(dataset.schema, columns, target, exclude=exclude, levels=levels)
         self._files = [_File(fragment, dataset.schema, self._selection) for fragment in _fragments(dataset)]
-        if columns is None:
+        if columns is None and not exclude:
             for file in self._files:
                 file.refuse_other_columns(dataset.schema)
         self._rows = sum(file.n_rows for file in self._files)
@@ -92,6 +95,16 @@ class DatasetSource(ChunkedSource):
     @property
     def feature_names(self) -> list[str]:
         return list(self._selection.features)
+
+    @property
+    def target_name(self) -> str | None:
+        """The response's name."""
+        return self._selection.target
+
+    @property
+    def text_levels(self) -> dict[str, tuple[str, ...]]:
+        """Columns whose texts are read as places among these levels."""
+        return dict(self._selection.levels)
 
     def chunks(self) -> Iterator[Chunk]:
         begin, plan, opened = 0, [], _Opened()
@@ -129,6 +142,8 @@ class _File:
         self.name = without_values(str(getattr(fragment, "path", "the dataset")))
         self.is_parquet = isinstance(fragment, ds.ParquetFileFragment)
         keys = ds.get_partition_keys(fragment.partition_expression)
+        if any(name in keys for name in selection.levels):
+            raise ValueError("levels must not be given for a column that folders stand for: it is not in the files.")
         self._constant = {name: _as_float(keys[name]) for name in selection.names if name in keys}
         with telling(self.name):
             stored = fragment.physical_schema
@@ -251,6 +266,11 @@ def _dataset(path: Path) -> ds.Dataset:
     refuse_repeated(names)  # Arrow would refuse them as damage
     with telling(str(path)):
         return ds.dataset(list(map(str, found)), format=layout, partitioning="hive", partition_base_dir=base)
+
+
+def schema_of(path: Path) -> pa.Schema:
+    """The names and types of a table's columns: metadata, no row is read."""
+    return _dataset(path).schema
 
 
 def _is_table(file: Path, folder: Path) -> bool:

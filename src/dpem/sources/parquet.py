@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from dpem.query import Chunk
 from dpem.sources.base import CHUNK_ROWS
-from dpem.sources.columns import Selection, numbers
+from dpem.sources.columns import Selection
 
 #: Bytes of rows up to which neighbouring row groups of a file are read together.
 SMALL = 64 << 20
@@ -135,8 +135,7 @@ class _Window:
             self._fill(name, np.full(len(rows), value))
 
     def place(self, name: str, column: pa.ChunkedArray) -> None:
-        dtype = np.dtype(np.float64) if name == self._selection.target else self._selection.dtype
-        self._fill(name, numbers(column, dtype)[self._taken])
+        self._fill(name, self._selection.numbers(name, column)[self._taken])
 
     def _fill(self, name: str, values: NDArray[np.floating]) -> None:
         if name == self._selection.target:
