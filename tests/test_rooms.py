@@ -20,7 +20,7 @@ TREES = {p.relative_to(PACKAGE).as_posix(): ast.parse(p.read_text("utf-8")) for 
 NOISE = ("privacy/noise.py", "privacy/gumbel.py")
 #: Rooms that simulate: what they draw is synthetic data, never added to an answer about rows.
 SIMULATION = ("paper/planning/", "planning/", "audit/")
-#: Rooms where a function named ``sample`` draws from a fitted, public model.
+#: Rooms where a function named ``sample`` or ``draw`` draws from a fitted, public model.
 SAMPLING = ("paper/models/", "paper/estimators/", "models/", "estimators/")
 
 LIBRARIES = {"opendp", "random", "secrets", "diffprivlib"}
@@ -80,7 +80,7 @@ def offences(path: str, tree: ast.AST) -> list[str]:
             return True
         if path.startswith(SIMULATION):
             return "opendp" not in what
-        return path.startswith(SAMPLING) and function == "sample" and not what.startswith(("import", "from"))
+        return path.startswith(SAMPLING) and function in ("sample", "draw") and not what.startswith(("import", "from"))
 
     return [f"{path}:{line}: {what}" for line, function, what in samples(tree) if not allowed(function, what)]
 

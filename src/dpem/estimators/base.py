@@ -25,7 +25,7 @@ from dpem._markup import text
 from dpem._notebook import model_html
 from dpem._version import __version__
 from dpem.estimators import checks, content, tables
-from dpem.estimators.bounds import Pair, column_bounds, response_bounds
+from dpem.estimators.bounds import Pair, _listed, column_bounds, response_bounds
 from dpem.estimators.told import Profile, Told, of_general
 from dpem.estimators.uncertainty import Uncertainty, frame
 from dpem.planning import Plan, Sizes
@@ -230,6 +230,8 @@ class PrivateEstimator(BaseEstimator):
         self, names: Sequence[str], levels: dict[str, tables.Levels], y_name: str | None, *, plan: bool = False
     ) -> tuple[dict[str, Pair], Pair | None]:
         """The public bounds of every column without levels, and of the response."""
+        if not hasattr(self, "bounds") and (lacking := [name for name in names if name not in levels]):
+            raise ValueError(f"levels must name every column, but they lack {_listed(lacking)}.")
         bounds = column_bounds(self._given("bounds"), names, levels)
         if not self._needs_y or (plan and self._given("y_bounds") is None):
             return bounds, None
