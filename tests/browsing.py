@@ -8,6 +8,16 @@ from typing import Any
 
 import pytest
 
+#: Elements that are wider than what is shown of them, or reach beyond the page, but for what is hidden on purpose.
+CUT = """
+const wide = document.documentElement.clientWidth + 1;
+return [...document.querySelectorAll('main *')].filter(e => {
+  if (e.closest('svg') || e.closest('thead') || e.closest('details:not([open])')) return false;
+  const box = e.getBoundingClientRect();
+  return box.right > wide || (e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).display !== 'inline');
+}).map(e => e.tagName + '.' + e.className + ': ' + e.textContent.slice(0, 40));
+"""
+
 
 class Browser:
     """A driver of Chromium; what it does not say here is Selenium's own."""

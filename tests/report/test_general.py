@@ -8,11 +8,12 @@ import pytest
 from small_models import BOUNDS, DPAnswers, DPGroups, DPMeans, people
 from test_report import Outline, words
 
-from dpem import DPStandardScaler
+from dpem import DPLatentClass, DPStandardScaler
 from dpem._markup import number
 from dpem.estimators.told import GIVEN as GIVEN_BY_USER
 from dpem.estimators.told import Setting
 from dpem.paper import DPSymmetricMixture
+from dpem.persistence import fingerprint
 from dpem.privacy import together
 from dpem.report import About, facts, render
 from dpem.report.charts import telling_columns
@@ -111,3 +112,14 @@ def test_no_saturated_percentage(epsilon):
     assert "100.0" not in said
     if "of 100" in said:
         assert float(re.search(r"[\d.]+", said).group()) >= 100 * facts.best_guess(epsilon, 1e-6)
+
+
+def test_latent_classes_show_their_answers():
+    rng = np.random.default_rng(0)
+    rows = (rng.random((5000, 4)) < np.where(rng.random(5000) < 0.3, 0.9, 0.2)[:, None]).astype(float)
+    model = DPLatentClass(2, epsilon=2.0, delta=1e-6, levels={f"x{j}": [0, 1] for j in range(4)}).fit(rows)
+    page = render(model)
+    assert page.index("<h2>The groups") < page.index("<h2>Estimates")
+    assert page.count('class="group"') == 2
+    assert words(page).count("x3=1") >= 3
+    assert fingerprint(model) in page

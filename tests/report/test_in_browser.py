@@ -1,23 +1,13 @@
 """The report in a real browser, at the width of a desk and of a phone."""
 
 import pytest
-from browsing import browser
+from browsing import CUT, browser
 from small_models import BOUNDS, DPAnswers, DPGroups, people
 
 from dpem.paper import DPMissingRegression
 from dpem.report import About, render
 
 pytestmark = pytest.mark.usefixtures("chromium")
-
-#: Elements that are wider than what is shown of them, or reach beyond the page, but for what is hidden on purpose.
-CUT = """
-const wide = document.documentElement.clientWidth + 1;
-return [...document.querySelectorAll('main *')].filter(e => {
-  if (e.closest('svg') || e.closest('thead') || e.closest('details:not([open])')) return false;
-  const box = e.getBoundingClientRect();
-  return box.right > wide || (e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).display !== 'inline');
-}).map(e => e.tagName + '.' + e.className + ': ' + e.textContent.slice(0, 40));
-"""
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpem import _validation as arguments
 from dpem.estimators.base import PrivateEstimator
+from dpem.estimators.told import Profile
 from dpem.estimators.uncertainty import Uncertainty
 from dpem.models import _latent_class_fit as fitting
 from dpem.models._latent_class_fit import Items
@@ -392,6 +393,16 @@ class DPLatentClass(PrivateEstimator):
             )
         )
         return Shares.of(names, estimate, sampling, privacy, "precision of all releases, added up step by step")
+
+    def _picture_scale(self) -> tuple[FloatArray, str]:
+        return np.ones(len(self._errors.names)), "shares and probabilities"
+
+    def _profile(self) -> Profile:
+        theta, names = self.theta_, self.schema_.names
+        groups = tuple(f"class {k + 1}" for k in range(len(theta.weights)))
+        ends = np.zeros(len(names)), np.ones(len(names))
+        words = "How likely each answer is in each class. Which class is called 1 means nothing."
+        return Profile(groups, theta.weights, names, theta.probabilities, None, *ends, True, words)
 
     def predict_proba(self, X: Any) -> FloatArray:
         """The chance of each class, given a row's answers."""

@@ -65,8 +65,8 @@ def render(model: Any, scaler: DPStandardScaler | None = None, about: About | No
         for part in (
             sections.banner(model.guarantee_),
             f"<header>\n<h1>{title}</h1>\n{sections.opening(model, told, scaler, about or About())}\n</header>",
-            sections.estimates(told),
             sections.groups(told),
+            sections.estimates(told),
             sections.extra(told),
             sections.asked(model),
             sections.predicted(model, told),

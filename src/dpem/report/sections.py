@@ -50,7 +50,7 @@ def opening(model: Any, told: Told, scaler: Any | None, about: facts.About) -> s
     tiles = [
         ("ε", number(epsilon, 5)),
         ("δ", number(joint.delta)),
-        ("protects", text(joint.unit)),
+        ("protects", "one row" if joint.rows_per_person == 1 else f"a person’s {joint.rows_per_person:,} rows"),
         ("rows", f"{plan.n:,}"),
         ("columns", f"{plan.d:,}"),
     ]
@@ -111,7 +111,7 @@ def estimates(told: Told) -> str:
 
 
 def _caption(found: Estimates) -> str:
-    words = [text(found.note)] if found.note else ["Intervals hold sampling error and privacy noise together."]
+    words = [_sentence(found.note or "Intervals hold sampling error and privacy noise together.")]
     if found.scale is None:
         words.append("Each lane has a scale of its own; the line in its middle is 0.")
     elif found.scaled:
@@ -121,6 +121,11 @@ def _caption(found: Estimates) -> str:
     if len(found.names) > DRAWN:
         words.append(f"The first {DRAWN} of {len(found.names):,} are drawn.")
     return " ".join(words)
+
+
+def _sentence(words: str) -> str:
+    """The words as a sentence of their own."""
+    return text(words[:1].upper() + words[1:].rstrip(".") + ".")
 
 
 def groups(told: Told) -> str:
