@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dpem._version import __version__
 
 if TYPE_CHECKING:
-    from dpem.estimators import DPStandardScaler, pipeline_guarantee
+    from dpem.estimators import DPStandardScaler, pipeline_guarantee, refuse_non_finite
     from dpem.persistence import load_model, save_model
     from dpem.planning import Plan
     from dpem.privacy import Budget, BudgetExceeded, Guarantee, Ledger, LedgerError
@@ -34,12 +34,13 @@ __all__ = [
     "plan",
     "progress",
     "read_table",
+    "refuse_non_finite",
     "save_model",
     "write_report",
 ]
 
 _HOME = {
-    "dpem.estimators": ("DPStandardScaler", "pipeline_guarantee"),
+    "dpem.estimators": ("DPStandardScaler", "pipeline_guarantee", "refuse_non_finite"),
     "dpem.persistence": ("load_model", "save_model"),
     "dpem.planning": ("Plan",),
     "dpem.privacy": ("Budget", "BudgetExceeded", "Guarantee", "Ledger", "LedgerError"),

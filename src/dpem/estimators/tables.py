@@ -54,7 +54,7 @@ def open_table(estimator: BaseEstimator, X: Any, y: Any, *, needs_y: bool, level
         response = _response(y, len(matrix)) if needs_y else None
         _remember(estimator, names)
         return Table(_rows(matrix, response), names, True, y_name, known)
-    source = source_of(estimator, X, y, needs_y=needs_y, missing=True)
+    source = source_of(estimator, X, y, needs_y=needs_y)
     found = getattr(estimator, "feature_names_in_", None)
     names = tuple(map(str, found)) if found is not None else tuple(f"x{j}" for j in range(source.n_features))
     if is_source(X):

@@ -215,6 +215,7 @@ class Curator:
             raise ValueError(f"'{query.label}' is not bounded in the norm that {mechanism} needs; it was not asked.")
         self._account.charge(Release(query.label, mechanism, price, sensitivity, scale, self.n_rows, self._batch))
 
+    @np.errstate(all="ignore")  # a warning that depends on a row would tell of it
     def _mean(self, query: Query) -> FloatArray:
         return self._source.total(query) / self.n_rows
 

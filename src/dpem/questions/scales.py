@@ -70,7 +70,7 @@ class CappedSquares:
 @dataclass(frozen=True)
 class ColumnMoments:
     """For each column, moments of its entry u moved to [−1, 1] by public bounds: Σu, Σ1.5·u², Σ0.85·[observed].
-    Missing adds 0.
+    Missing, or infinite, adds 0.
 
     *Lemma.* ℓ2 sensitivity 2√d, as if the means alone were asked. *Proof.* One column at a time. Two observed entries
     u ≥ v: the squared distance is (u−v)²(1 + 2.25(u+v)²). For a given difference it grows with |u+v|, so take u = 1,
@@ -95,7 +95,7 @@ class ColumnMoments:
         total = np.zeros(3 * d)
         middle, half = (self.low + self.high) / 2, (self.high - self.low) / 2
         for rows in engine_of(chunk.X).pieces(chunk.X, 4096):
-            seen = ~np.isnan(rows)
+            seen = np.isfinite(rows)
             u = np.clip((np.where(seen, rows, 0.0) - middle) / half, -1.0, 1.0) * seen
             total[:d] += u.sum(axis=0)
             total[d : 2 * d] += 1.5 * np.square(u).sum(axis=0)

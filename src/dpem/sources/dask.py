@@ -30,6 +30,7 @@ from dpem.query import FloatArray, Query
 from dpem.sources.base import slack
 from dpem.sources.dask_tasks import BadBlock, BlockFailed, Question, added, numbers, partial_sum
 from dpem.sources.progress import advance
+from dpem.sources.scaled import moved_and_scaled
 
 #: How many partial sums one task of the tree adds.
 FAN_IN = 8
@@ -104,13 +105,18 @@ class DaskSource:
 
     def scaled(self, mean: FloatArray, scale: FloatArray) -> DaskSource:
         """(x − mean) / scale of each row, in the rows' dtype and on the workers, with the responses as they are."""
-        X = self._X.astype(self.dtype)
-        return self._with((X - mean.astype(self.dtype)) / scale.astype(self.dtype), self._y)
+        parts = (mean.astype(self.dtype), scale.astype(self.dtype))
+        return self._with(self._X.map_blocks(_scaled, self.dtype, *parts, dtype=self.dtype), self._y)
 
     def _with(self, X: Any, y: Any) -> DaskSource:
         source = object.__new__(type(self))
         source._keep(X, y, self.dtype, self.feature_names)
         return source
+
+
+@np.errstate(all="ignore")
+def _scaled(block: Any, dtype: np.dtype, mean: FloatArray, scale: FloatArray) -> Any:
+    return moved_and_scaled(block.astype(dtype), mean, scale)
 
 
 def _asked(question: Question, X: Any, y: Any) -> Delayed:

@@ -57,6 +57,7 @@ class Question:
 
 
 @naming_only_the_type
+@np.errstate(all="ignore")
 def partial_sum(question: Question, rows: int, X: Any, y: Any = None) -> Partial | None:
     """The query's sum over one block, in the chunks that an array in memory is read in; None if it has no rows."""
     X = _as_floats(X, question.dtype)
@@ -76,6 +77,7 @@ def added(parts: Sequence[Partial | None]) -> Partial | None:
 
 
 @naming_only_the_type
+@np.errstate(all="ignore")
 def numbers(part: Any, dtype: np.dtype) -> Any:
     """A partition of a DataFrame or a Series as a numpy array; a missing value becomes NaN."""
     return _as_floats(part, dtype, lambda values, kind: values.to_numpy(dtype=kind, na_value=np.nan))

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
 from dpem.query import Chunk, FloatArray
 from dpem.sources.base import ChunkedSource
+
+
+@np.errstate(all="ignore")
+def moved_and_scaled(rows: Any, mean: FloatArray, scale: FloatArray) -> Any:
+    """(x − mean) / scale. Whether it overflows depends on an entry, so nothing is said of it."""
+    return (rows - mean) / scale
 
 
 class ScaledSource(ChunkedSource):
@@ -48,7 +55,7 @@ class ScaledSource(ChunkedSource):
     def chunks(self) -> Iterator[Chunk]:
         mean, scale = self._mean.astype(self.dtype), self._scale.astype(self.dtype)
         for chunk in self._source.chunks():
-            yield Chunk((chunk.X - mean) / scale, chunk.y)
+            yield Chunk(moved_and_scaled(chunk.X, mean, scale), chunk.y)
 
     def split(self, parts: int) -> list[ScaledSource]:
         return [ScaledSource(part, self._mean, self._scale) for part in self._source.split(parts)]

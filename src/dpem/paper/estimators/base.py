@@ -96,12 +96,13 @@ class PrivateEM(BaseEstimator):
         self.budget = budget
         self.random_state = random_state
 
+    @checks.all_at_once
     def _fit(self, X: Any, y: Any) -> Self:
         """Check, plan, debit, ask. The order matters: nothing is debited on a refusal, nothing is asked before the
         debit.
         """
         self._check_arguments()
-        source = source_of(self, X, y, needs_y=self._needs_y, missing=self._missing)
+        source = source_of(self, X, y, needs_y=self._needs_y)
         fit_plan = self.plan(source.n_rows, source.n_features)
         self._accept(fit_plan)
         n, d, epsilon, delta, price = fit_plan.n, fit_plan.d, fit_plan.epsilon, fit_plan.delta, fit_plan.price
@@ -222,7 +223,7 @@ class PrivateEM(BaseEstimator):
     def _accept(self, made: Plan) -> None:
         """Refuse a plan that is expected to fail, and say what speaks against one that is not; before the debit."""
         for remark in made.remarks:
-            warnings.warn(remark, UserWarning, stacklevel=4)
+            warnings.warn(remark, UserWarning, stacklevel=5)
         if made.needs_start:
             raise ValueError(
                 f"start= is required at n={made.n}: a private start is predicted to fail at this size; {made.advice}."
@@ -236,7 +237,7 @@ class PrivateEM(BaseEstimator):
                 f"the predicted error ({made.predicted_error:.2g}) is above half of the assumed signal "
                 f"({made.signal:g}): expect little more than noise; {made.advice}.",
                 UserWarning,
-                stacklevel=5,
+                stacklevel=6,
             )
 
     def _plan(self, n: int, d: int, epsilon: float, delta: float, sigma: float, spent: float = 0.0) -> Plan:
@@ -303,7 +304,7 @@ class PrivateEM(BaseEstimator):
             warnings.warn(
                 "random_state makes the noise repeatable: this fit is NOT private. Use it for simulations only.",
                 UserWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
         return SeededNoise(self.random_state)
 
@@ -333,6 +334,6 @@ class PrivateEM(BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.non_deterministic = True
         tags.target_tags.required = self._needs_y
-        tags.input_tags.allow_nan = self._missing
+        tags.input_tags.allow_nan = True
         tags.input_tags.sparse = True
         return tags
