@@ -13,13 +13,13 @@ from dpem import Budget, BudgetExceeded, DPStandardScaler
 from dpem.audit.tape import record
 from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
 
-N, D = 400, 3
+N, D = 800, 3
 PRICE = {"epsilon": 1.0, "delta": 1e-4}
 FITS = {
     "mixture": DPSymmetricMixture(**PRICE, sigma=1.0, start=[1.0, 0.0, 0.0], n_iter=2),
-    "mixture, sigma unknown": DPSymmetricMixture(epsilon=20.0, delta=1e-4, start=[1.0, 0.0, 0.0], n_iter=2),
-    "mixture, start unknown": DPSymmetricMixture(epsilon=20.0, delta=1e-4, sigma=1.0, n_iter=2),
-    "regressions": DPSymmetricRegression(epsilon=20.0, delta=1e-4, sigma=1.0, n_iter=2),
+    "mixture, sigma unknown": DPSymmetricMixture(epsilon=9.9, delta=1e-4, start=[1.0, 0.0, 0.0], n_iter=2),
+    "mixture, start unknown": DPSymmetricMixture(epsilon=9.9, delta=1e-4, sigma=1.0, n_iter=2),
+    "regressions": DPSymmetricRegression(epsilon=9.9, delta=1e-4, sigma=1.0, n_iter=2),
     "missing": DPMissingRegression(**PRICE, sparsity=2, sigma=1.0, n_iter=2),
     "missing, paper": DPMissingRegression(**PRICE, sparsity=2, sigma=1.0, method="paper"),
     "scaler": DPStandardScaler(**PRICE, bounds=(-3, 3)),
