@@ -88,7 +88,8 @@ def remarks_on(epsilon: float, delta: float, n: int) -> tuple[str, ...]:
             "meet this guarantee; choose delta well below 1/n."
         )
     if 10 < epsilon < math.inf:
-        said.append(f"epsilon={epsilon:g} is above 10: odds may change by a factor of {math.exp(epsilon):.1e}.")
+        factor = math.exp(min(epsilon, 700.0))
+        said.append(f"epsilon={epsilon:g} is above 10: odds may change by a factor of {factor:.1e}.")
     return tuple(said)
 
 

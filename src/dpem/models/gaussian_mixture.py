@@ -1,0 +1,293 @@
+"""Groups of people: a mixture of Gaussians of any size, place and shape, holes allowed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpem import _validation as arguments
+from dpem.estimators.base import PrivateEstimator
+from dpem.estimators.uncertainty import Uncertainty
+from dpem.models._gaussian_mixture_intervals import uncertainty
+from dpem.models._gaussian_mixture_outlook import foreseen, rules
+from dpem.planning import Model, Outlook, Sizes
+from dpem.privacy.budget import shown
+from dpem.query import FloatArray
+from dpem.questions.gaussians import Gaussians
+from dpem.questions.lifted import KINDS
+from dpem.questions.schema import Schema
+from dpem.steps.base import State, Step, prices
+from dpem.steps.check import CHECK_SHARE, Check
+from dpem.steps.mixture_em import EMStep
+from dpem.steps.mixture_start import MOST, FindCentres, FindShape, FindSpreads, StartFromSketch
+
+#: How many components are reckoned with, for prices and steps, where their number is to be found.
+RECKONED = 4
+ADVICE = "Groups were not found: try fewer components, more rows or a larger epsilon, or publish one group."
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """A fitted mixture in unit coordinates, its start, the scores of numbers of components, and how much of
+    each coordinate is seen.
+    """
+
+    kind: str
+    weights: FloatArray
+    means: FloatArray
+    covariances: FloatArray
+    start_weights: FloatArray
+    start_means: FloatArray
+    start_covariances: FloatArray
+    path: FloatArray
+    seen: FloatArray
+    converged: bool = True
+
+
+@dataclass(frozen=True)
+class GaussianMixture(Model):
+    """K Gaussians with weights; ``n_components`` 0: their number is found too. ``proportions`` is the shape of a round
+    component in unit coordinates: 1/half².
+    """
+
+    n_components: int
+    kind: str
+    proportions: FloatArray = field(repr=False)
+
+    def steps(self, sizes: Sizes) -> tuple[Step, ...]:
+        rule = rules(sizes, self.schema.width, self.n_components or RECKONED)
+        exact = math.isinf(sizes.rho)
+        growing = [1.0] if exact else [rule.growth**t for t in range(rule.steps)]
+        shares = [*rule.shares[:4], *(rule.shares[4] * own / math.fsum(growing) for own in growing)]
+        if sizes.check:
+            shares.append(CHECK_SHARE / (1 - CHECK_SHARE) * math.fsum(shares))
+        rho = prices(sizes.rho, shares)
+        found: list[Step] = [
+            FindCentres(rho[0]),
+            FindSpreads(rho[1]),
+            FindShape(rho[2], self.n_components or MOST - 2),
+            StartFromSketch(rho[3], self.n_components),
+        ]
+        for t in range(len(growing)):
+            averaged = rule.averaged if t == len(growing) - 1 else 1
+            found.append(EMStep(rho[4 + t], 1.0, 1, 5000) if exact else EMStep(rho[4 + t], rule.level, averaged))
+        if sizes.check:
+            found.append(Check(rho[-1], rival="one group", advice=ADVICE))
+        return tuple(found)
+
+    def refining(self, sizes: Sizes) -> tuple[Step, ...]:
+        """The steps after the start, but for the check."""
+        return self.steps(sizes)[4 : -1 if sizes.check else None]
+
+    def outlook(self, sizes: Sizes, steps: tuple[Step, ...]) -> Outlook:
+        K = self.n_components or RECKONED
+        if sizes.n < K:
+            raise ValueError(f"n_components must be at most the number of rows, got {K} for {sizes.n} rows.")
+        return foreseen(sizes, self.schema.width, K, self.kind)
+
+    def parameters(
+        self, own: Gaussians, start: Gaussians, path: FloatArray, seen: FloatArray, converged: bool = True
+    ) -> Parameters:
+        """The record of a mixture and of the start it came from."""
+        parts = (own.weights, own.means, own.covariances, start.weights, start.means, start.covariances)
+        return Parameters(self.kind, *parts, path, seen, converged)
+
+    def mixture_of(self, theta: Parameters) -> Gaussians:
+        return Gaussians(theta.weights, theta.means, theta.covariances)
+
+    def shape_of(self, state: State) -> FloatArray:
+        """The proportions of a round component's variances over the coordinates in use."""
+        return self.proportions if state.chosen is None else self.proportions[state.chosen]
+
+    def log_density(self, xp: Any, theta: Parameters, x: Any, y: Any) -> Any:
+        return self.mixture_of(theta).log_density(xp, x)
+
+    def simpler(self, theta: Parameters) -> Parameters:
+        """One Gaussian, correlated, with the mean and the covariance of the whole mixture."""
+        own = self.mixture_of(theta)
+        mean = own.weights @ own.means
+        away = own.means - mean
+        within = np.tensordot(own.weights, own.covariances, 1)
+        whole = (within if own.full else np.diag(within)) + (own.weights[:, None] * away).T @ away
+        one = Gaussians(np.ones(1), mean[None], whole[None])
+        return self.parameters(one, one, theta.path, theta.seen)
+
+    def draw(self, theta: Parameters, n: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray | None]:
+        return sample(self.mixture_of(theta), n, rng, theta.seen)[0], None
+
+
+def sample(
+    mixture: Gaussians, n: int, rng: np.random.Generator, seen: FloatArray | None = None
+) -> tuple[FloatArray, NDArray[np.intp]]:
+    """n rows in unit coordinates, each seen as often as ``seen`` says, and the component of each."""
+    label = rng.choice(len(mixture.weights), size=n, p=mixture.weights / mixture.weights.sum())
+    noise = rng.standard_normal((n, mixture.means.shape[1]))
+    root = mixture.roots[label]
+    rows = mixture.means[label] + (np.einsum("nij,nj->ni", root, noise) if mixture.full else root * noise)
+    if seen is not None and np.any(seen < 1):
+        rows[rng.random(rows.shape) >= seen] = np.nan
+    return rows, label
+
+
+class DPGaussianMixture(PrivateEstimator):
+    """A mixture of K Gaussians, fitted by EM under differential privacy.
+
+    Public bounds of every column and (ε, δ) are all that is needed. Columns are centred and scaled privately, a sketch
+    of where rows lie gives the start, and EM steps on clipped moments give shares, means and covariances, in the
+    table's units. Holes in rows are integrated out.
+
+    Parameters
+    ----------
+    n_components : int or "auto"
+        The number of components; "auto" finds it (at most 8) from the sketch, at no further price.
+    covariance_type : {"diag", "spherical", "tied", "full"}
+        As in scikit-learn.
+    epsilon, delta : float
+        The whole fit is (epsilon, delta)-differentially private; epsilon = inf is the non-private reference.
+    bounds : dict, pair of arrays, pair of numbers or path
+        Public lower and upper limits of every column.
+    rows_per_person : int
+        The most rows that one person has; all of them are protected together.
+    budget : Budget or Ledger, optional
+        What the fit is charged to.
+    check : bool
+        Whether 5 % of the price goes to the fit check against one group.
+    random_state : int, optional
+        Repeatable noise, for simulations only: such a fit is not private.
+
+    Attributes
+    ----------
+    weights_, means_, covariances_, precisions_cholesky_ : array
+        As scikit-learn's, in the table's units.
+    n_components_ : int
+        How many components there are.
+    n_components_scores_ : array
+        With "auto": the score of 1, 2, … components, the least of which was taken.
+    converged_ : bool
+        Without privacy: whether EM converged.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpem import DPGaussianMixture
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.vstack([rng.normal(0, 1, (2000, 2)), rng.normal(5, 1, (1000, 2))])
+    >>> model = DPGaussianMixture(2, epsilon=1.0, delta=1e-6, bounds=(-6, 12)).fit(X)
+    >>> bool(abs(model.weights_.max() - 2 / 3) < 0.05)
+    True
+    """
+
+    def __init__(
+        self,
+        n_components: int | str = 2,
+        covariance_type: str = "diag",
+        *,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        bounds: Any = None,
+        rows_per_person: int = 1,
+        budget: Any = None,
+        check: bool = True,
+        random_state: int | None = None,
+    ) -> None:
+        self.n_components = n_components
+        self.covariance_type = covariance_type
+        self.epsilon = epsilon
+        self.delta = delta
+        self.bounds = bounds
+        self.rows_per_person = rows_per_person
+        self.budget = budget
+        self.check = check
+        self.random_state = random_state
+
+    def _model(self, schema: Schema) -> GaussianMixture:
+        K = 0 if self.n_components == "auto" else arguments.count("n_components", self.n_components)
+        if self.covariance_type not in KINDS:
+            given = shown(self.covariance_type)
+            raise ValueError(f"covariance_type must be one of {', '.join(KINDS)}, got {given}.")
+        return GaussianMixture(schema, K, self.covariance_type, schema.half**-2.0)
+
+    def _attributes(self, theta: Parameters, schema: Schema) -> dict[str, Any]:
+        means, whole = in_units(theta, schema)
+        kind = theta.kind
+        if kind == "spherical":
+            covariances, roots = whole[:, 0], whole[:, 0] ** -0.5
+        elif kind == "diag":
+            covariances, roots = whole, whole**-0.5
+        else:
+            covariances = whole
+            roots = np.swapaxes(np.linalg.inv(np.linalg.cholesky(whole)), 1, 2)
+            if kind == "tied":
+                covariances, roots = whole[0], roots[0]
+        return {
+            "weights_": theta.weights,
+            "means_": means,
+            "covariances_": covariances,
+            "precisions_cholesky_": roots,
+            "n_components_": len(theta.weights),
+            "n_components_scores_": theta.path,
+            "converged_": theta.converged,
+        }
+
+    def predict_proba(self, X: Any) -> FloatArray:
+        """The probability of each component for each row, given what is seen of it."""
+        return np.asarray(self._each(_shares, X))
+
+    def predict(self, X: Any) -> NDArray[np.intp]:
+        """The most probable component of each row."""
+        return np.argmax(self.predict_proba(X), axis=1)
+
+    def score_samples(self, X: Any) -> FloatArray:
+        """The log-density of each row in the table's units, holes integrated out."""
+        log_half = np.log(self._own_schema.half)
+        return np.asarray(self._each(lambda xp, theta, x, y: _log_density(xp, theta, x) - np.isfinite(x) @ log_half, X))
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """The mean log-density of the rows."""
+        return float(np.mean(self.score_samples(X)))
+
+    def sample(self, n_samples: int = 1, random_state: int | None = None) -> tuple[FloatArray, NDArray[np.intp]]:
+        """Rows drawn from the fitted mixture, and the component of each: post-processing, at no price."""
+        rng = np.random.default_rng(random_state)
+        u, label = sample(_mixture(self.theta_), arguments.count("n_samples", n_samples), rng)
+        return self._own_schema.middle + self._own_schema.half * u, label
+
+    @property
+    def _own_schema(self) -> Schema:
+        return self.schema_ if self.chosen_ is None else self.schema_.take(self.chosen_)
+
+    def _uncertainty(self) -> Uncertainty:
+        model = self._model(self.schema_)
+        sizes = Sizes(
+            self.plan_.n,
+            self.plan_.epsilon,
+            self.plan_.delta,
+            self.plan_.price.rho,
+            self.plan_.rows_per_person,
+            self.check,
+        )
+        return uncertainty(model, sizes, self.theta_, self._own_schema, in_units)
+
+
+def in_units(theta: Parameters, schema: Schema) -> tuple[FloatArray, FloatArray]:
+    """Means and covariances (K × d or K × d × d) in the table's units."""
+    scale = schema.half**2 if theta.covariances.ndim == 2 else np.outer(schema.half, schema.half)
+    return schema.middle + schema.half * theta.means, theta.covariances * scale
+
+
+def _mixture(theta: Parameters) -> Gaussians:
+    return Gaussians(theta.weights, theta.means, theta.covariances)
+
+
+def _log_density(xp: Any, theta: Parameters, x: Any) -> Any:
+    return _mixture(theta).log_density(xp, x)
+
+
+def _shares(xp: Any, theta: Parameters, x: Any, y: Any) -> Any:
+    logs = _mixture(theta).joint(xp, x)
+    share = xp.exp(logs - xp.max(logs, axis=1, keepdims=True))
+    return share / xp.sum(share, axis=1, keepdims=True)

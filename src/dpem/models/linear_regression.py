@@ -1,0 +1,305 @@
+"""Linear regression with an intercept, correlated columns of any scale, and holes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import RegressorMixin
+
+from dpem import _validation as arguments
+from dpem.engines.narrow import like
+from dpem.estimators.base import PrivateEstimator
+from dpem.estimators.uncertainty import Uncertainty
+from dpem.models._linear_outlook import ASSUMED, divide, expected_loss
+from dpem.planning import Model, Outlook, Prediction, Sizes
+from dpem.query import FloatArray
+from dpem.questions.holes import expected
+from dpem.questions.linear import Frame
+from dpem.questions.schema import Schema
+from dpem.steps.base import State, Step
+from dpem.steps.linear import (
+    ROUNDING,
+    CheckExplained,
+    FindInformation,
+    FindLevel,
+    FindMoments,
+    FindSpreads,
+    Progress,
+    TakeStep,
+)
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """A fitted regression in unit coordinates of the chosen columns; ``sampling`` and ``privacy`` are covariances of
+    (intercept, slopes), ``sigma_error`` the two standard errors of σ, ``r_squared`` the paid R² and its error.
+    """
+
+    intercept: float
+    coef: FloatArray
+    sigma: float
+    mean: FloatArray
+    covariance: FloatArray
+    y_mean: float
+    y_spread: float
+    sampling: FloatArray
+    privacy: FloatArray
+    sigma_error: tuple[float, ...]
+    r_squared: tuple[float, ...]
+    seen: FloatArray
+    low_end: FloatArray
+    high_end: FloatArray
+    share_noise: float
+    converged: bool
+
+
+def in_unit_coordinates(frame: Frame) -> tuple[FloatArray, FloatArray]:
+    """A and b with which (intercept, slopes) of unit coordinates are A·θ + b."""
+    slopes = frame.whiten.T / frame.spread[:-1, None]
+    A = np.zeros((frame.width + 1, frame.width + 1))
+    A[0, 0], A[0, 1:], A[1:, 1:] = 1.0, -frame.centre[:-1] @ slopes, slopes
+    return A * frame.spread[-1], np.concatenate([[frame.centre[-1]], np.zeros(frame.width)])
+
+
+@dataclass(frozen=True)
+class LinearRegression(Model):
+    """y = intercept + slopes·x + N(0, σ²), and x ~ N(mean, covariance) where it has holes."""
+
+    fit_intercept: bool = True
+
+    def steps(self, sizes: Sizes) -> tuple[Step, ...]:
+        way = divide(sizes, self.schema.width)
+        return (
+            FindSpreads(way.spreads),
+            FindMoments(way.moments, way.radius),
+            FindInformation(way.information, *way.clips),
+            *(TakeStep(rho, way.clips.residual) for rho in way.steps),
+            FindLevel(way.level),
+            *(CheckExplained(rho) for rho in way.check),
+        )
+
+    def outlook(self, sizes: Sizes, steps: tuple[Step, ...]) -> Outlook:
+        p = self.schema.width
+        if sizes.n <= p:
+            raise ValueError(f"X must have more rows than coordinates ({p}), got {sizes.n}: leave columns out.")
+        if math.isinf(sizes.rho):
+            return Outlook()
+        lost = expected_loss(sizes, p, divide(sizes, p))
+        told = Prediction(
+            quantity="R² lost to privacy",
+            median=lost[0],
+            low=lost[1],
+            high=lost[2],
+            meaning="R² of new rows is lower by so much than that of least squares.",
+            assumed=f"Supposed: uncorrelated normal columns that explain {100 * ASSUMED:.0f} % of the variance.",
+        )
+        feasible = lost[0] < ASSUMED / 2
+        advice = "" if feasible else "more rows, a larger epsilon or fewer columns would help"
+        return Outlook(told, feasible=feasible, advice=advice)
+
+    def finished(self, now: Progress, state: State, n: int) -> tuple[Parameters, Progress]:
+        """The parameters that the last step leads to, and the progress with an intercept of 0 where that is known."""
+        schema, frame, belief = self.schema_of(state), now.frame, now.belief
+        clips, private = now.clips, bool(now.unsure.any())
+        inside = clips.square / (clips.kappa**2 * clips.eta)
+        information = now.slope * n / (now.square * inside) + np.diag(1 / now.prior) * (1.0 if private else ROUNDING)
+        sampling = np.linalg.inv(information)
+        if private:
+            sampling[0, 0] = max(sampling[0, 0], now.square / (n * now.present))
+        A, b = in_unit_coordinates(frame)
+        if not self.fit_intercept:
+            row = schema.y_half * np.concatenate([[1.0], -schema.middle / schema.half])
+            goal = -schema.y_middle - float(row @ b)
+            whole = sampling + belief.covariance
+            across = whole @ A.T @ row
+            held = np.eye(len(across)) - np.outer(across, A.T @ row) / float(row @ A @ across)
+            mean = belief.mean + across * (goal - float(row @ A @ belief.mean)) / float(row @ A @ across)
+            belief, sampling = (
+                belief._replace(mean=mean, covariance=held @ belief.covariance @ held.T),
+                held @ sampling @ held.T,
+            )
+        values = A @ belief.mean + b
+        spread, y_spread = frame.spread[:-1], float(frame.spread[-1])
+        sigma = math.sqrt(now.square) * y_spread
+        unsure = math.sqrt(now.square_variance) / (2 * now.square) * sigma
+        theta = Parameters(
+            intercept=float(values[0]),
+            coef=values[1:],
+            sigma=sigma,
+            mean=frame.centre[:-1],
+            covariance=frame.covariance * np.outer(spread, spread),
+            y_mean=float(frame.centre[-1] + belief.mean[0] * y_spread),
+            y_spread=y_spread,
+            sampling=A @ sampling @ A.T,
+            privacy=A @ belief.covariance @ A.T,
+            sigma_error=(sigma / math.sqrt(2 * n * now.present), unsure if private else 0.0),
+            r_squared=(),
+            seen=now.spreads.seen[:-1],
+            low_end=now.spreads.low_end[:-1],
+            high_end=now.spreads.high_end[:-1],
+            share_noise=now.spreads.noise,
+            converged=now.converged,
+        )
+        return theta, replace(now, belief=belief)
+
+    def predicted(self, xp: Any, theta: Parameters, x: Any) -> tuple[Any, Any]:
+        """The mean of each row's response, holes left out, and its variance, in unit coordinates."""
+        precision = np.asarray(np.linalg.inv(theta.covariance), dtype=float)
+        full, along = expected(xp, x - like(xp, theta.mean, x), precision, theta.coef)
+        slopes = like(xp, theta.coef, x)
+        level = theta.intercept + float(theta.mean @ theta.coef)
+        variance = theta.sigma**2 + xp.clip(xp.matmul(along, slopes), 0.0, math.inf)
+        return level + xp.matmul(full, slopes), variance
+
+    def log_density(self, xp: Any, theta: Parameters, x: Any, y: Any) -> Any:
+        mean, variance = self.predicted(xp, theta, x)
+        told = -0.5 * (xp.log(2 * math.pi * variance) + (y - mean) ** 2 / variance)
+        return xp.where(xp.isnan(y), xp.zeros_like(told), told)
+
+    def simpler(self, theta: Parameters) -> Parameters:
+        return replace(theta, intercept=theta.y_mean, coef=np.zeros_like(theta.coef), sigma=theta.y_spread)
+
+    def draw(self, theta: Parameters, n: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray | None]:
+        x = theta.mean + rng.standard_normal((n, len(theta.mean))) @ np.linalg.cholesky(theta.covariance).T
+        return x, theta.intercept + x @ theta.coef + theta.sigma * rng.standard_normal(n)
+
+
+class DPLinearRegression(RegressorMixin, PrivateEstimator):
+    """Linear regression with an intercept, correlated columns of any scale and holes, under differential privacy.
+
+    Besides ε and δ it needs public bounds of every column and of the response, and nothing else. Holes may be in any
+    column and in the response; they are filled with what the observed entries of a row lead to expect.
+
+    Parameters
+    ----------
+    fit_intercept : bool, default True
+        Whether there is an intercept, in the table's units.
+    epsilon, delta : float
+        The privacy of the whole fit: centres, spreads, correlations, steps and fit check. ``epsilon=inf`` is the
+        non-private reference: least squares, or maximum likelihood where there are holes.
+    bounds : dict, pair or path
+        Public limits of each column: by name, as (low, high) of numbers or vectors, or a file. That of the response may
+        stand among them under its name.
+    y_bounds : pair, optional
+        Public limits of the response.
+    levels : dict, optional
+        Levels of categorical columns by name; the first is the baseline. Categories of pandas need not be given.
+    rows_per_person : int, default 1
+        The most rows that one person has: all of them are protected together.
+    budget : Budget or Ledger, optional
+        What the fit is charged to.
+    check : bool, default True
+        Whether 5 % of the price buy a fit check, the private R².
+    random_state : int, optional
+        Repeatable noise, for simulations: such a fit is **not private**.
+
+    Attributes
+    ----------
+    coef_, intercept_, sigma_ : array, float, float
+        Slopes, intercept and standard deviation of the errors, in the table's units.
+    standardized_coef_ : array
+        Slopes per spread of the column, in spreads of the response.
+    coef_names_ : tuple of str
+        What each slope belongs to: a column, or a level of one.
+    mean_, covariance_ : array
+        Of the columns, as used for holes.
+    r_squared_ : float or None
+        The private R² of the fit check.
+    converged_ : bool
+        Whether the reference fit stood still; always True with privacy, where steps are counted beforehand.
+
+    Examples
+    --------
+    >>> import numpy as np, warnings
+    >>> rng = np.random.default_rng(0)
+    >>> height = rng.normal(170, 10, 20000)
+    >>> weight = 0.9 * height - 80 + rng.normal(0, 8, 20000)
+    >>> model = DPLinearRegression(epsilon=1.0, delta=1e-6, bounds=(100, 230), y_bounds=(20, 200))
+    >>> model = model.fit(height[:, None], weight)
+    >>> bool(abs(model.coef_[0] - 0.9) < 0.1)
+    True
+    """
+
+    _needs_y = True
+
+    def __init__(
+        self,
+        *,
+        fit_intercept: bool = True,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        bounds: Any = None,
+        y_bounds: Any = None,
+        levels: Any = None,
+        rows_per_person: int = 1,
+        budget: Any = None,
+        check: bool = True,
+        random_state: Any = None,
+    ) -> None:
+        self.fit_intercept = fit_intercept
+        self.epsilon = epsilon
+        self.delta = delta
+        self.bounds = bounds
+        self.y_bounds = y_bounds
+        self.levels = levels
+        self.rows_per_person = rows_per_person
+        self.budget = budget
+        self.check = check
+        self.random_state = random_state
+
+    def _model(self, schema: Schema) -> LinearRegression:
+        return LinearRegression(schema, arguments.boolean("fit_intercept", self.fit_intercept))
+
+    def _attributes(self, theta: Parameters, schema: Schema) -> dict[str, Any]:
+        coef = theta.coef * schema.y_half / schema.half
+        return {
+            "coef_": coef,
+            "coef_names_": schema.names,
+            "intercept_": schema.y_middle + schema.y_half * theta.intercept - float(schema.middle @ coef),
+            "sigma_": schema.y_half * theta.sigma,
+            "standardized_coef_": theta.coef * np.sqrt(np.diag(theta.covariance)) / theta.y_spread,
+            "mean_": schema.middle + schema.half * theta.mean,
+            "covariance_": theta.covariance * np.outer(schema.half, schema.half),
+            "r_squared_": theta.r_squared[0] if theta.r_squared else None,
+            "converged_": theta.converged,
+        }
+
+    def _uncertainty(self) -> Uncertainty:
+        theta, schema = self.theta_, self.schema_ if self.chosen_ is None else self.schema_.take(self.chosen_)
+        units = np.diag(np.concatenate([[1.0], 1 / schema.half])) * schema.y_half
+        units[0, 1:] = -schema.middle / schema.half * schema.y_half
+        sampling, privacy = (
+            np.append(np.sqrt(np.maximum(np.diag(units @ part @ units.T), 0.0)), schema.y_half * of_sigma)
+            for part, of_sigma in zip((theta.sampling, theta.privacy), theta.sigma_error, strict=True)
+        )
+        names = ("intercept", *self.coef_names_, "sigma")
+        values = np.array([self.intercept_, *self.coef_, self.sigma_])
+        return Uncertainty.of(names, values, sampling, privacy, NOTE)
+
+    def predict(self, X: Any) -> NDArray[np.float64]:
+        """The expected response of each row, in units; where a row has holes, given the entries it has.
+
+        Parameters
+        ----------
+        X : array, DataFrame, CSR matrix, source, Dask collection or array on a device
+            Rows with the columns that were fitted.
+
+        Returns
+        -------
+        array of shape (rows,)
+        """
+
+        def mean(xp: Any, theta: Parameters, x: Any, y: Any) -> Any:
+            return LinearRegression(self.schema_).predicted(xp, theta, x)[0]
+
+        return np.asarray(self.schema_.y_middle + self.schema_.y_half * self._each(mean, X))
+
+
+NOTE = (
+    "Analytic: the sampling error of clipped least squares and the noise of every step, carried through the steps. "
+    "They hold if the rows follow the model."
+)

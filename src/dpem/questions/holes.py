@@ -1,0 +1,69 @@
+"""Rows with holes: what a normal row is expected to hold where nothing was observed, and how unsure that is.
+
+Let z ~ N(0, Σ) with precision Ω = Σ⁻¹, and let h be 1 at the holes of a row. Given the observed entries the missing
+ones have mean −Ω_hh⁻¹Ω_ho z_o and covariance C = Ω_hh⁻¹. Both come from one system with the matrix B that is Ω between
+holes and the identity elsewhere, so rows of every pattern are solved in one batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from dpem.engines.narrow import like
+from dpem.query import FloatArray
+
+#: Numbers in a batch of systems: what a core's cache holds.
+BATCH = 2**15
+
+
+def by_holes(xp: Any, x: Any, y: Any) -> Iterator[tuple[Any, Any, bool]]:
+    """The rows in parts, those without a hole first and then the others in short batches; True tells of holes.
+
+    Sums do not depend on the order of rows but for rounding, which a source's slack covers in any order.
+    """
+    odd = xp.any(xp.isnan(x), axis=1)
+    count = int(xp.sum(xp.astype(odd, xp.int64)))
+    if count < x.shape[0]:
+        rows = None if count == 0 else xp.nonzero(~odd)[0]
+        yield (x, y, False) if rows is None else (xp.take(x, rows, axis=0), xp.take(y, rows, axis=0), False)
+    if count:
+        rows = xp.nonzero(odd)[0]
+        length = max(16, BATCH // x.shape[1] ** 2)
+        for first in range(0, count, length):
+            part = rows[first : min(first + length, count)]
+            yield xp.take(x, part, axis=0), xp.take(y, part, axis=0), True
+
+
+def systems(xp: Any, z: Any, precision: FloatArray) -> tuple[Any, Any]:
+    """B of each row, and 1 at its holes."""
+    h = xp.astype(xp.isnan(z), xp.float64)
+    B = h[:, :, None] * like(xp, precision, z)[None, :, :] * h[:, None, :]
+    return B + (1.0 - h)[:, :, None] * like(xp, np.eye(z.shape[1]), z)[None, :, :], h
+
+
+def filled(xp: Any, z: Any, precision: FloatArray, direction: FloatArray) -> tuple[Any, Any]:
+    """Rows with expected values in their holes, and C·direction of each row (0 where an entry was observed)."""
+    B, h = systems(xp, z, precision)
+    seen = xp.where(xp.isnan(z), xp.zeros_like(z), z)
+    sides = xp.stack([h * xp.matmul(seen, like(xp, precision, z)), h * like(xp, direction, z)[None, :]], axis=2)
+    solved = xp.linalg.solve(B, sides)
+    return seen - h * solved[:, :, 0], h * solved[:, :, 1]
+
+
+def filled_squares(xp: Any, z: Any, precision: FloatArray) -> tuple[Any, Any]:
+    """Rows with expected values in their holes, and the sum over the rows of C."""
+    B, h = systems(xp, z, precision)
+    seen = xp.where(xp.isnan(z), xp.zeros_like(z), z)
+    inverse = xp.linalg.inv(B) * h[:, :, None] * h[:, None, :]
+    full = seen - xp.matmul(inverse, xp.matmul(seen, like(xp, precision, z))[:, :, None])[:, :, 0]
+    return full, xp.sum(inverse, axis=0)
+
+
+def expected(xp: Any, z: Any, precision: FloatArray, direction: FloatArray) -> tuple[Any, Any]:
+    """:func:`filled` for rows in their order, with or without holes, batch by batch."""
+    length = max(16, BATCH // max(1, z.shape[1]) ** 2)
+    parts = [filled(xp, z[i : i + length, :], precision, direction) for i in range(0, z.shape[0], length)]
+    return xp.concat([part[0] for part in parts], axis=0), xp.concat([part[1] for part in parts], axis=0)

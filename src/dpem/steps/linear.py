@@ -1,0 +1,320 @@
+"""The steps of a linear regression: spreads, moments, information, scores, level, check.
+
+Between them travels a :class:`Progress`, all of it public. Every answer is taken as a linear measurement of the
+coefficients (:mod:`dpem.steps.belief`), with its noise, so the last belief holds all that was paid for.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dpem.privacy import Curator
+from dpem.query import FloatArray
+from dpem.questions.linear import (
+    Explained,
+    FilledMoments,
+    Frame,
+    Information,
+    JointMoments,
+    Residuals,
+    Score,
+    clipped_square,
+)
+from dpem.questions.narrow import unpacked
+from dpem.questions.places import BINS, Places
+from dpem.steps.base import State, Step
+from dpem.steps.belief import Belief, combined, noise_edge, positive, shrunk
+from dpem.steps.check import judged
+from dpem.steps.clips import WIDE, Clips
+from dpem.steps.spreads import Spreads, spreads
+
+#: Part of a step's price that asks how large residuals are.
+SIZE_SHARE = 0.1
+#: Residuals are clipped at so many standard deviations where their size is asked; the second if nothing is promised.
+SIZE_CLIP, NO_CLIP = 3.0, 1e4
+#: How far the information of rows may be from that of normal ones, as a part of it.
+NOT_NORMAL = 0.08
+#: How far the centre of residuals may be from their mean if all are clipped, in standard deviations.
+SKEW = 0.1
+#: How far coefficients of clipped moments may be off, whatever the noise.
+START_DOUBT = 0.05
+#: Eigenvalues that are no more than rounding.
+ROUNDING = 1e-10
+#: EM steps of the reference fit at most, and when it stands still.
+MOST_STEPS, STILL = 5000, 1e-12
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What is known of a regression so far. Coefficients are those of a :class:`~dpem.questions.linear.Frame`.
+
+    ``prior`` are the variances before any answer, ``square`` and ``square_variance`` the residual variance and how
+    unsure it is (the response's own variance is 1), ``present`` the share of rows that have a response,
+    ``slope`` the information of a row and ``unsure`` the variances of its entries; ``clips`` is how rows are clipped.
+    """
+
+    spreads: Spreads
+    frame: Frame
+    belief: Belief
+    prior: FloatArray
+    square: float
+    square_variance: float
+    present: float
+    present_variance: float
+    slope: FloatArray
+    unsure: FloatArray
+    clips: Clips = WIDE
+    converged: bool = True
+
+    @property
+    def error(self) -> float:
+        """What the errors of the coefficients add to the variance of residuals."""
+        return float(np.sum(self.belief.covariance * self.slope) / max(self.slope[0, 0], 0.1))
+
+    @property
+    def sigma(self) -> float:
+        """The standard deviation of residuals at the mean of the belief."""
+        return math.sqrt(self.square + self.error)
+
+
+@dataclass(frozen=True)
+class FindSpreads(Step):
+    """Where each column lies between its bounds, how wide it is, how often it is missing."""
+
+    def describe(self) -> str:
+        return "centre, spread and holes of every column and of the response"
+
+    def run(self, curator: Curator, model: Any, state: State) -> State:
+        question = Places(model.schema_of(state))
+        noise = curator.noise_scale(question, self.rho)
+        shares = curator.measure(question, self.rho).reshape(-1, BINS + 1)
+        return replace(state, notes={**state.notes, "spreads": spreads(shares, noise)})
+
+
+@dataclass(frozen=True)
+class FindMoments(Step):
+    """Correlations of columns and response, a frame in which columns are hardly correlated, and first coefficients."""
+
+    radius: float = math.inf
+
+    def describe(self) -> str:
+        return f"second moments of columns and response, clipped at {self.radius:.3g} spreads"
+
+    def run(self, curator: Curator, model: Any, state: State) -> State:
+        known: Spreads = state.notes["spreads"]
+        schema = model.schema_of(state)
+        p = schema.width
+        question = JointMoments(schema, known.centre, known.spread, self.radius)
+        noise = curator.noise_scale(question, self.rho)
+        found = unpacked(curator.measure(question, self.rho), p + 2)
+        kept = max(float(found[0, 0]), 0.3)
+        seen, unit = known.seen, noise**2 / 2 / kept**2
+        mean = found[0, 1:] / kept / seen / (1 + 2 * unit / seen**2)
+        square = 1 + (np.diag(found)[1:] / kept / seen - 1) / (1 + 4 * unit / seen**2)
+        least = np.minimum(0.25, 3 * np.sqrt(2 * unit) / seen) + ROUNDING
+        spread = np.sqrt(np.maximum(square - mean**2, least))
+        outer = np.outer(seen * spread, seen * spread)
+        matrix = found[1:, 1:] / kept / outer - np.outer(mean / spread, mean / spread)
+        np.fill_diagonal(matrix, 1.0)
+        variances = unit / outer**2
+        matrix = shrunk(matrix, variances)
+        centre, spread = known.centre + known.spread * mean, known.spread * spread
+        converged = True
+        if math.isinf(self.rho):
+            centre, spread, matrix, converged = _maximum_likelihood(curator, schema, centre, spread, matrix)
+        means = unit / (seen * spread / known.spread)[:p] ** 2
+        progress = _framed(known, centre, spread, matrix, variances, means)
+        return replace(state, notes={**state.notes, "linear": replace(progress, converged=converged)})
+
+
+def _maximum_likelihood(
+    curator: Curator, schema: Any, centre: FloatArray, spread: FloatArray, matrix: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray, bool]:
+    """EM of the joint normal law of columns and response until it stands still: the reference, nothing is paid."""
+    matrix, converged = positive(matrix, ROUNDING), False
+    for _ in range(MOST_STEPS):
+        found = unpacked(curator.measure(FilledMoments(schema, centre, spread, matrix), math.inf), len(centre) + 1)
+        mean = found[0, 1:]
+        fresh = positive(found[1:, 1:] - np.outer(mean, mean), ROUNDING)
+        move = max(float(np.max(np.abs(mean))), float(np.max(np.abs(fresh - matrix))))
+        centre, matrix = centre + spread * mean, fresh
+        if converged := move < STILL:
+            break
+    scale = np.sqrt(np.diag(matrix))
+    return centre, spread * scale, matrix / np.outer(scale, scale), converged
+
+
+def _framed(
+    known: Spreads, centre: FloatArray, spread: FloatArray, matrix: FloatArray, variances: FloatArray, means: FloatArray
+) -> Progress:
+    """A frame from the correlations, and what they say of the coefficients: the first measurement."""
+    p = len(centre) - 1
+    between, beside = matrix[:p, :p], matrix[:p, p]
+    values, vectors = np.linalg.eigh(between)
+    values = np.maximum(values, max(noise_edge(variances[:p, :p]), ROUNDING))
+    whiten = (vectors / np.sqrt(values)).T
+    frame = Frame(centre, spread, (vectors * values) @ vectors.T, whiten)
+    turned, eye = whiten**2, np.eye(p + 1)
+    unsure = np.zeros((p + 1, p + 1))
+    unsure[1:, 1:] = turned @ (variances[:p, :p] * (1 + np.eye(p))) @ turned.T
+    unsure[0, 1:] = unsure[1:, 0] = turned @ means
+    slope = eye.copy()
+    slope[1:, 1:] = whiten @ between @ whiten.T
+    prior = np.concatenate([[1.0], np.full(p, 1.0 / p)])
+    noise = np.diag(np.concatenate([[variances[p, p]], turned @ variances[:p, p]]))
+    belief = Belief(np.zeros(p + 1), np.diag(prior))
+    belief = belief.told(np.concatenate([[0.0], whiten @ beside]), slope, noise, unsure)
+    explained = float(belief.mean[1:] @ slope[1:, 1:] @ belief.mean[1:])
+    least = 0.05 if noise.any() else ROUNDING
+    square = min(max(1 - explained + float(np.trace(belief.covariance)), least), 1.0)
+    present, present_variance = float(known.seen[p]), known.noise**2
+    sizes = (square, (0.5 * square) ** 2, present, present_variance)
+    return Progress(known, frame, belief, prior, *sizes, slope, unsure)
+
+
+@dataclass(frozen=True)
+class FindInformation(Step):
+    """The curvature of the score, as the rows have it: it need not be that of normal rows. The fields are those of
+    :class:`~dpem.steps.clips.Clips`.
+    """
+
+    residual: float = math.inf
+    leverage: float = math.inf
+    second: float = math.inf
+    kappa: float = 1.0
+    eta: float = 1.0
+    square: float = 1.0
+
+    def describe(self) -> str:
+        return f"information of the rows, clipped at leverage {self.leverage:.3g}"
+
+    def run(self, curator: Curator, model: Any, state: State) -> State:
+        clips = Clips(self.residual, self.leverage, self.second, self.kappa, self.eta, self.square)
+        now: Progress = replace(state.notes["linear"], clips=clips)
+        k = len(now.prior)
+        question = Information(**_at(model, state, now))
+        noise = curator.noise_scale(question, self.rho)
+        found = unpacked(curator.measure(question, self.rho), k)
+        unsure, twice = np.zeros((k, k)), 1 + np.eye(k)
+        if noise:
+            normal = self.eta * now.present * np.eye(k)
+            of_normal = self.eta**2 * (now.unsure + NOT_NORMAL**2 * twice)
+            found, unsure = combined(found, noise**2 / 2 * twice, normal, of_normal)
+        slope = positive(found, 1e-3 * self.eta * now.present if noise else 0.0)
+        belief = now.belief.wider(START_DOUBT**2 * np.eye(k)) if noise else now.belief
+        new = replace(now, slope=slope, unsure=unsure, belief=belief)
+        return replace(state, notes={**state.notes, "linear": new})
+
+
+def _at(model: Any, state: State, now: Progress) -> dict[str, Any]:
+    """Where questions about rows at the present coefficients are asked."""
+    rows = {"leverage": now.clips.leverage, "second": now.clips.second}
+    return {"schema": model.schema_of(state), "frame": now.frame, "theta": now.belief.mean, "sigma": now.sigma, **rows}
+
+
+@dataclass(frozen=True)
+class TakeStep(Step):
+    """How large residuals are, then the score: one step towards the coefficients."""
+
+    residual: float = math.inf
+    passes = 2
+
+    def describe(self) -> str:
+        return f"step along the score, residuals clipped at {self.residual:.3g} standard deviations"
+
+    def run(self, curator: Curator, model: Any, state: State) -> State:
+        now: Progress = state.notes["linear"]
+        size, step = SIZE_SHARE * self.rho, (1 - SIZE_SHARE) * self.rho
+        now, _, _ = sized(curator, Residuals(**_at(model, state, now), clip=_clip(size)), size, now)
+        question = Score(**_at(model, state, now), clip=now.clips.residual)
+        noise = now.sigma * curator.noise_scale(question, step)
+        score = now.sigma * curator.measure(question, step)
+        kappa = now.clips.kappa
+        belief = now.belief.told(score, kappa * now.slope, noise**2 * np.eye(len(score)), kappa**2 * now.unsure)
+        doubt = (0.1 * now.square) ** 2 if noise else 0.0
+        new = replace(now, belief=belief, square_variance=now.square_variance + doubt)
+        return replace(state, notes={**state.notes, "linear": new})
+
+
+def _clip(rho: float) -> float:
+    return NO_CLIP if math.isinf(rho) else SIZE_CLIP
+
+
+def sized(curator: Curator, question: Residuals, rho: float, now: Progress) -> tuple[Progress, float, float]:
+    """The progress with what the residuals' mean square tells; their mean, and its standard error."""
+    noise = curator.noise_scale(question, rho)
+    rows, first, second = (float(part) for part in curator.measure(question, rho))
+    if not noise:  # maximum likelihood of the moments is known already, and holes make the mean square another thing
+        return replace(now, present=max(rows, 0.02), present_variance=0.0, square_variance=0.0), 0.0, 0.0
+    weight = now.present_variance / (now.present_variance + noise**2)
+    present = min(max(now.present + weight * (rows - now.present), 0.02), 1.0)
+    c, total = question.clip, question.sigma**2
+    density = math.exp(-c * c / 2) / math.sqrt(2 * math.pi)
+    rate = math.erf(c / math.sqrt(2)) - 2 * c * density  # d/dq of E min(q·e², c²) at q = 1
+    beyond = (second / math.sqrt(2.0) / present * c * c - clipped_square(c * c)) * total / rate
+    blur = (noise / math.sqrt(2.0) / present * c * c * total / rate) ** 2
+    gain = now.square_variance / (now.square_variance + blur)
+    square = min(max(now.square + gain * beyond, 0.02 * now.square, ROUNDING**2), 1.5)
+    new = replace(
+        now,
+        square=square,
+        square_variance=(1 - gain) * now.square_variance,
+        present=present,
+        present_variance=(1 - weight) * now.present_variance,
+    )
+    return new, first / present * c * question.sigma, noise / present * c * question.sigma
+
+
+@dataclass(frozen=True)
+class FindLevel(Step):
+    """The mean of the residuals, hardly clipped: the intercept, also where errors are skewed; and their size."""
+
+    def describe(self) -> str:
+        return "mean and size of the residuals"
+
+    def run(self, curator: Curator, model: Any, state: State) -> State:
+        now: Progress = state.notes["linear"]
+        question = Residuals(**_at(model, state, now), clip=_clip(self.rho))
+        now, mean, error = sized(curator, question, self.rho, now)
+        if error:
+            skewed = SKEW**2 * (1 - now.clips.kappa) * now.square
+            belief = now.belief.wider(np.diag(skewed * np.eye(1, len(now.prior))[0]))
+            now = replace(now, belief=belief.told_one(mean, now.slope[0] / now.slope[0, 0], error**2))
+        theta, now = model.finished(now, state, curator.n_rows)
+        return replace(state, theta=theta, notes={**state.notes, "linear": now})
+
+
+@dataclass(frozen=True)
+class CheckExplained(Step):
+    """How much of the response's variance the slopes explain, against the mean alone."""
+
+    widths: float = 4.0
+
+    def describe(self) -> str:
+        return "fit check against the mean alone: the variance explained"
+
+    def run(self, curator: Curator, model: Any, state: State) -> State:
+        now: Progress = state.notes["linear"]
+        theta = now.belief.mean
+        fitted = float(theta[1:] @ now.slope[1:, 1:] @ theta[1:]) / max(now.slope[0, 0], 0.1)
+        most = self.widths * math.sqrt(4 * now.square * fitted + 2 * fitted**2 + 0.02**2)
+        question = Explained(**_at(model, state, now), middle=float(theta[0]), most=most)
+        first, second = (float(part) for part in curator.measure(question, self.rho))
+        noise = curator.noise_scale(question, self.rho)
+        gain = first / now.present
+        spread = math.sqrt(min(max(second * most - first**2, 0.0), most**2))
+        error = math.hypot(noise, spread / math.sqrt(curator.n_rows)) / now.present
+        whole = max(gain, 0.0) + now.square
+        part, part_error = gain / whole, error * now.square / whole**2
+        lead = -math.log(max(1 - part, 1e-6)) / 2
+        check = judged(lead, part_error / max(2 * (1 - part), 2e-6), "the mean alone", ADVICE)
+        told = f"it explains {100 * part:.1f} % of the variance, give or take {100 * part_error:.1f}"
+        new = replace(state.theta, r_squared=(part, part_error))
+        return replace(state, theta=new, check=replace(check, verdict=f"{check.verdict}: {told}"))
+
+
+ADVICE = "More rows, a larger epsilon, fewer columns or narrower bounds would help; or the columns tell nothing of it."

@@ -1,0 +1,67 @@
+"""Centres and spreads of columns from noisy histograms between public bounds, however wide the bounds are."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import isotonic_regression
+from scipy.special import ndtri
+
+from dpem.query import FloatArray
+from dpem.questions.places import BINS
+
+_EDGES = np.arange(BINS + 1) / (BINS / 2) - 1
+_MIDDLES = (_EDGES[1:] + _EDGES[:-1]) / 2
+#: The least spread that is told, half a bin: bounds wider than some sixty spreads are too wide to be told.
+LEAST = 0.5 / BINS
+
+
+class Spreads(NamedTuple):
+    """Of each coordinate: its centre, spread, the share of rows that have it, and the shares at the ends of its bounds.
+    ``noise`` is the standard deviation of a share.
+    """
+
+    centre: FloatArray
+    spread: FloatArray
+    seen: FloatArray
+    low_end: FloatArray
+    high_end: FloatArray
+    noise: float
+
+
+def spreads(shares: FloatArray, noise: float) -> Spreads:
+    """Spreads of coordinates of whose bins (and holes) these are the noisy shares, a row for each coordinate.
+
+    Quantiles as far out as the noise allows, and beyond them bins that are clearly not empty: a column of zeros and a
+    few ones has its quantiles at 0.
+
+    >>> shares = np.zeros((1, BINS + 1)); shares[0, [0, BINS - 1]] = 0.9, 0.1
+    >>> spreads(shares, 0.001).spread.round(1).tolist()
+    [0.6]
+    """
+    seen = np.clip(1 - shares[:, -1], max(0.02, 2 * noise), 1.0)
+    parts = [_one(own[:-1] / part, noise / part) for own, part in zip(shares, seen, strict=True)]
+    centre, spread = (np.array(side) for side in zip(*parts, strict=True))
+    ends = np.clip(shares[:, [0, BINS - 1]] / seen[:, None], 0.0, 1.0)
+    return Spreads(centre, spread, seen, ends[:, 0], ends[:, 1], noise)
+
+
+def _one(shares: FloatArray, noise: float) -> tuple[float, float]:
+    level = min(max(2 * noise * math.sqrt(BINS / 4), 0.05), 0.25)
+    below = np.concatenate([[0.0], isotonic_regression(np.cumsum(shares)).x])
+    below = np.clip(below / max(below[-1], 0.2), 0.0, 1.0)
+    low, high = _crossing(below, level), _crossing(below, 1 - level)
+    centre, spread = (low + high) / 2, (high - low) / (2 * float(ndtri(1 - level)))
+    far = ((low - 2 / BINS > _MIDDLES) | (high + 2 / BINS < _MIDDLES)) & (shares > 3.5 * noise)
+    square = spread**2 + float(np.sum(shares[far] * (_MIDDLES[far] - centre) ** 2))
+    return centre, max(math.sqrt(square), LEAST)
+
+
+def _crossing(below: FloatArray, level: float) -> float:
+    """Where an increasing function on the edges of the bins passes the level."""
+    i = min(max(int(np.searchsorted(below, level)), 1), BINS)
+    rise = below[i] - below[i - 1]
+    part = 0.5 if rise <= 0 else min(max((level - below[i - 1]) / rise, 0.0), 1.0)
+    return float(_EDGES[i - 1] + part * (_EDGES[i] - _EDGES[i - 1]))

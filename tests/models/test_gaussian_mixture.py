@@ -1,0 +1,275 @@
+"""DPGaussianMixture: scikit-learn's EM without noise, groups found under privacy, an answer for every table."""
+
+import functools
+import math
+import warnings
+
+import array_api_compat.numpy as xp
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import sparse
+from scipy.optimize import linear_sum_assignment
+from sklearn.metrics import adjusted_rand_score
+from sklearn.mixture import GaussianMixture as Reference
+
+from dpem import Budget, DPGaussianMixture
+from dpem.audit.neighbours import Table
+from dpem.audit.replay import replay
+from dpem.estimators.base import FitWarning
+from dpem.models.gaussian_mixture import GaussianMixture
+from dpem.privacy import Account, Curator, SeededNoise
+from dpem.questions.gaussians import Gaussians
+from dpem.questions.lifted import KINDS
+from dpem.questions.schema import Schema
+from dpem.sources import ArraySource
+from dpem.steps import mixture_start
+from dpem.steps.base import State
+from dpem.steps.families import Diagonal, Shared, Spherical
+from dpem.steps.mixture_em import EMStep
+from dpem.steps.sketch_fit import Target
+
+GIVEN = {"epsilon": 1.0, "delta": 1e-6}
+SIMULATED = pytest.mark.filterwarnings("ignore:random_state makes the noise")
+
+
+def three_groups(n=3000, seed=0, weights=(0.5, 0.3, 0.2)):
+    rng = np.random.default_rng(seed)
+    centres = np.array([[0.0, 0.0, 0.0], [5.0, 0.0, 2.0], [0.0, 6.0, -3.0]])
+    label = rng.choice(3, size=n, p=weights)
+    return centres[label] + rng.standard_normal((n, 3)) * [1.0, 0.8, 1.2], label
+
+
+BOUNDS = (np.array([-8.0, -8.0, -10.0]), np.array([14.0, 14.0, 10.0]))
+
+
+def precisions(kind, covariances):
+    return {
+        "diag": lambda: 1 / covariances,
+        "spherical": lambda: 1 / covariances[:, 0],
+        "tied": lambda: np.linalg.inv(covariances[0]),
+        "full": lambda: np.linalg.inv(covariances),
+    }[kind]()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_step_without_noise_is_one_of_scikit_learn_s(kind):
+    rng = np.random.default_rng(0)
+    x = np.clip(0.2 * rng.standard_normal((500, 3)) + np.where(rng.random((500, 1)) < 0.3, 0.3, -0.1), -1, 1)
+    own = np.full((2, 3), 0.05)
+    covariances = own if kind in ("diag", "spherical") else np.array([np.diag(row) + 0.01 for row in own])
+    start = Gaussians(np.array([0.4, 0.6]), np.array([[0.2, 0.3, 0.1], [-0.2, 0.0, 0.1]]), covariances)
+    schema = Schema.of(["a", "b", "c"], dict.fromkeys("abc", (-1.0, 1.0)), {})
+    model = GaussianMixture(schema, 2, kind, np.ones(3))
+    begun = State(model.parameters(start, start, np.zeros(0), np.ones(3)), notes={"start": start})
+    curator = Curator(ArraySource(x), Account(math.inf, 0.5), SeededNoise(0))
+    found = EMStep(math.inf, 1.0).run(curator, model, begun).theta
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        known = Reference(
+            2, covariance_type=kind, weights_init=start.weights, means_init=start.means, reg_covar=0, max_iter=1,
+            precisions_init=precisions(kind, covariances), tol=0,
+        ).fit(x)  # fmt: skip
+    spread = (
+        found.covariances[:, 0]
+        if kind == "spherical"
+        else found.covariances[0]
+        if kind == "tied"
+        else found.covariances
+    )
+    assert np.allclose(found.weights, known.weights_, atol=1e-10)
+    assert np.allclose(found.means, known.means_, atol=1e-10)
+    assert np.allclose(spread, known.covariances_, atol=1e-10)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_privacy_the_optimum_is_scikit_learn_s_from_the_same_start(kind):
+    X, _ = three_groups(800)
+    X = X * [1, 2, 0.5]
+    model = DPGaussianMixture(3, kind, epsilon=math.inf, delta=1e-6, bounds=(-40, 40)).fit(X)
+    theta, half = model.theta_, model.schema_.half
+    scale = half**2 if theta.covariances.ndim == 2 else np.outer(half, half)
+    known = Reference(
+        3, covariance_type=kind, weights_init=theta.start_weights, means_init=half * theta.start_means, tol=1e-14,
+        precisions_init=precisions(kind, theta.start_covariances * scale), reg_covar=0, max_iter=20_000,
+    ).fit(X)  # fmt: skip
+    assert model.converged_
+    assert model.score(X) == pytest.approx(known.score(X), abs=1e-9)
+    assert np.allclose(model.means_, known.means_, atol=3e-5)
+    assert np.allclose(model.covariances_, known.covariances_, rtol=3e-5, atol=3e-5)
+    assert np.allclose(model.precisions_cholesky_, known.precisions_cholesky_, rtol=3e-5, atol=3e-5)
+    assert np.allclose(model.predict_proba(X), known.predict_proba(X), atol=3e-5)
+    assert np.allclose(model.score_samples(X), known.score_samples(X), atol=1e-4)
+
+
+@SIMULATED
+@pytest.mark.parametrize("kind", KINDS)
+def test_groups_are_found_under_privacy_and_stated_in_units(kind):
+    X, label = three_groups()
+    model = DPGaussianMixture(3, kind, **GIVEN, bounds=BOUNDS, random_state=1).fit(X)
+    assert adjusted_rand_score(label, model.predict(X)) > 0.93
+    truth = np.array([X[label == k].mean(axis=0) for k in range(3)])
+    rows, columns = linear_sum_assignment(((truth[:, None] - model.means_[None]) ** 2).sum(-1))
+    assert np.abs(truth[rows] - model.means_[columns]).max() < 0.4
+    assert np.abs(np.array([0.5, 0.3, 0.2])[rows] - model.weights_[columns]).max() < 0.04
+    assert model.fit_check_.better
+    drawn, group = model.sample(2000, random_state=0)
+    assert adjusted_rand_score(group, model.predict(drawn)) > 0.9
+
+
+@SIMULATED
+def test_the_price_is_what_was_planned():
+    X, _ = three_groups()
+    model = DPGaussianMixture(3, **GIVEN, bounds=BOUNDS, random_state=1)
+    plan = model.plan(len(X), 3)
+    assert model.fit(X).plan_.to_dict()["steps"] == plan.to_dict()["steps"]
+    paid = math.fsum(release.price.rho for release in model.releases_)
+    assert paid == pytest.approx(plan.price.rho)
+
+
+@SIMULATED
+def test_holes_leave_the_groups_where_they_are():
+    X, label = three_groups(6000)
+    rng = np.random.default_rng(5)
+    X[rng.random(X.shape) < 0.2] = np.nan
+    for kind in ("diag", "full"):
+        model = DPGaussianMixture(3, kind, **GIVEN, bounds=BOUNDS, random_state=2).fit(X)
+        truth = np.array([np.nanmean(X[label == k], axis=0) for k in range(3)])
+        nearest = np.abs(truth[:, None] - model.means_[None]).max(axis=-1).min(axis=1)
+        assert nearest.max() < 0.5, kind
+        assert adjusted_rand_score(label, model.predict(X)) > 0.75
+
+
+def test_a_diagonal_mixture_with_holes_has_the_analytic_marginal():
+    X, _ = three_groups(400)
+    model = DPGaussianMixture(2, epsilon=math.inf, delta=1e-6, bounds=BOUNDS, check=False).fit(X)
+    row = np.array([[1.0, np.nan, -2.0]])
+    each = np.exp(-0.5 * (row - model.means_) ** 2 / model.covariances_) / np.sqrt(2 * np.pi * model.covariances_)
+    assert model.score_samples(row)[0] == pytest.approx(np.log(model.weights_ @ each[:, [0, 2]].prod(axis=1)))
+
+
+@SIMULATED
+def test_the_number_of_components_is_found_and_one_group_is_one():
+    X, _ = three_groups(6000)
+    found = DPGaussianMixture("auto", **GIVEN, bounds=BOUNDS, random_state=3).fit(X)
+    assert found.n_components_ == 3
+    assert np.argmin(found.n_components_scores_) == 2
+    one = np.random.default_rng(0).standard_normal((6000, 3))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FitWarning)
+        assert DPGaussianMixture("auto", **GIVEN, bounds=BOUNDS, random_state=3).fit(one).n_components_ == 1
+
+
+@SIMULATED
+def test_the_fit_check_speaks_where_there_are_no_groups():
+    one = np.random.default_rng(1).standard_normal((3000, 3))
+    with pytest.warns(FitWarning, match="no better than one group"):
+        DPGaussianMixture(3, **GIVEN, bounds=BOUNDS, random_state=4).fit(one)
+
+
+@SIMULATED
+def test_intervals_hold_most_of_the_truth_and_are_computed_once():
+    X, label = three_groups(4000, seed=8)
+    model = DPGaussianMixture(3, **GIVEN, bounds=BOUNDS, random_state=5).fit(X)
+    table = model.summary()
+    assert table.shape[0] == 3 + 9 + 9
+    assert (table.privacy >= 0).all()
+    order = np.argsort(-np.bincount(label))
+    truth = np.array([[0.0, 0.0, 0.0], [5.0, 0.0, 2.0], [0.0, 6.0, -3.0]])[order].ravel()
+    inside = (truth > table.lower.iloc[3:12]) & (truth < table.upper.iloc[3:12])
+    assert inside.mean() >= 0.75
+    assert model.conf_int() is not model.conf_int()
+    assert model._uncertainty_ is model._errors
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"n_components": 0}, "n_components must be"),
+        ({"n_components": "three"}, "n_components must be"),
+        ({"n_components": 5000}, "n_components must be at most the number of rows, got 5000 for 300 rows"),
+        ({"covariance_type": "round"}, "covariance_type must be one of spherical, diag, tied, full, got 'round'"),
+        ({"bounds": None}, "bounds must be given"),
+    ],
+)
+def test_refusals_spend_nothing(change, words):
+    budget = Budget(2.0, 1e-5)
+    X, _ = three_groups(300)
+    with pytest.raises(ValueError, match=words):
+        DPGaussianMixture(**{**GIVEN, "bounds": BOUNDS, "budget": budget, **change}).fit(X)
+    assert budget.n_charges == 0
+
+
+@SIMULATED
+@pytest.mark.filterwarnings("ignore:The model describes", "ignore:expect little more")
+@pytest.mark.parametrize("kind", ["diag", "full"])
+def test_every_table_gets_an_answer_without_a_word_about_values(kind):
+    rng = np.random.default_rng(0)
+    odd = rng.uniform(0, 1, (300, 2))
+    odd[:6] = [[np.inf, 0], [-np.inf, np.nan], [1e308, -1e308], [np.nan, np.nan], [5e-324, 0], [1e300, 1e300]]
+    tables = [odd, np.full((300, 2), np.nan), np.ones((300, 2)), np.tile([[0.0, 1.0], [1.0, 0.0]], (150, 1))]
+    for rows in tables:
+        frame = pd.DataFrame(rows, columns=["a", "b"])
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            warnings.simplefilter("ignore", FitWarning)
+            warnings.filterwarnings("ignore", "random_state makes|expect little more")
+            model = DPGaussianMixture(2, kind, **GIVEN, bounds=(0, 1), random_state=1).fit(frame)
+        assert np.isfinite(model.means_).all()
+        assert np.isfinite(model.covariances_).all()
+        assert model.predict(frame).shape == (300,)
+    one_column = DPGaussianMixture(2, kind, **GIVEN, bounds=(0, 1), random_state=1).fit(frame[["a"]])
+    assert one_column.means_.shape == (2, 1)
+
+
+@SIMULATED
+@pytest.mark.filterwarnings("ignore:The model describes")
+def test_all_kinds_of_rows_give_the_same_fit():
+    X, _ = three_groups(600)
+    frame = pd.DataFrame(X, columns=["a", "b", "c"])
+    here = DPGaussianMixture(3, **GIVEN, bounds=BOUNDS, random_state=6).fit(X)
+    named = {name: (low, high) for name, low, high in zip("abc", *BOUNDS, strict=True)}
+    for rows, bounds in ((frame, named), (sparse.csr_matrix(X), BOUNDS), (np.asfortranarray(X), BOUNDS)):
+        other = DPGaussianMixture(3, **GIVEN, bounds=bounds, random_state=6).fit(rows)
+        assert np.allclose(other.means_, here.means_, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", ["diag", "full"])
+def test_a_fit_replayed_on_neighbours_differs_only_as_promised(kind, monkeypatch):
+    quick = functools.partial(mixture_start.fitted, restarts=1, exchanges=0)  # post-processing: the same for all
+    monkeypatch.setattr(mixture_start, "fitted", quick)
+    X = three_groups(100)[0][:, :2]
+    X[::9, 1] = np.nan
+    estimator = DPGaussianMixture(2, kind, epsilon=4.0, delta=1e-4, bounds=(-10, 14))
+    verdict = replay(estimator, Table("as drawn", X, None), missing=True)
+    assert verdict.faults == []
+    assert max(verdict.used.values()) > 0.45
+
+
+@pytest.mark.parametrize("family", ["spherical", "diag", "tied", "full"])
+def test_the_sketch_s_loss_has_the_gradient_it_states(family):
+    rng = np.random.default_rng(0)
+    frequencies = rng.standard_normal((30, 3))
+    own = {
+        "spherical": Spherical(frequencies, -0.5, np.array([1.0, 2.0, 0.5])),
+        "diag": Diagonal(frequencies, -0.5),
+        "tied": Shared(frequencies, -0.5, True),
+        "full": Shared(frequencies, -0.5, False),
+    }[family]
+    values = rng.standard_normal(30) + 1j * rng.standard_normal(30)
+    target = Target(values, frequencies, np.full(30, 0.3), own, 0.3 * np.eye(3), rng.standard_normal((9, 3)), 0.5)
+    point = np.concatenate([rng.standard_normal(2 + 6), own.start(2) + 0.1 * rng.standard_normal(len(own.start(2)))])
+    _, gradient = target.loss(point, 2)
+    steps = 1e-6 * np.eye(len(point))
+    numeric = [(target.loss(point + h, 2)[0] - target.loss(point - h, 2)[0]) / 2e-6 for h in steps]
+    assert np.allclose(gradient, numeric, atol=1e-5)
+
+
+def test_the_density_of_many_rows_is_that_of_each():
+    rng = np.random.default_rng(1)
+    own = Gaussians(np.array([0.3, 0.7]), rng.uniform(-0.5, 0.5, (2, 3)), np.array([0.1 * np.eye(3) + 0.02] * 2))
+    rows = rng.uniform(-1, 1, (50, 3))
+    rows[rng.random(rows.shape) < 0.4] = np.nan
+    alone = np.concatenate([own.log_density(xp, row[None]) for row in rows])
+    assert np.allclose(own.log_density(xp, rows), alone, atol=1e-12)

@@ -1,0 +1,359 @@
+"""Linear regression: what is asked, how far a row can move it, what it converges to, and how honest its errors are."""
+
+import math
+import warnings
+
+import array_api_compat.numpy as xp
+import array_api_strict
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from scipy import sparse
+from scipy.stats import multivariate_normal
+
+from dpem import Budget, read_table
+from dpem.audit.neighbours import Table
+from dpem.audit.replay import replay
+from dpem.estimators.base import FitWarning
+from dpem.models.linear_regression import DPLinearRegression
+from dpem.questions.linear import Explained, Frame, Information, JointMoments, Residuals, Score
+from dpem.questions.places import Places
+from dpem.questions.schema import Schema
+from dpem.steps.clips import choose_clips
+
+GIVEN = {"epsilon": 1.0, "delta": 1e-6, "bounds": (-6, 6), "y_bounds": (-9, 9)}
+CORRELATION = np.array([[1.0, 0.6, 0.2], [0.6, 1.0, -0.3], [0.2, -0.3, 1.0]])
+
+
+def rows(n, seed=0, holes=0.0, correlation=CORRELATION):
+    rng = np.random.default_rng(seed)
+    X = rng.multivariate_normal(np.zeros(len(correlation)), correlation, n)
+    y = 1 + X @ np.array([0.8, -0.5, 0.0])[: X.shape[1]] + rng.standard_normal(n)
+    X[rng.random(X.shape) < holes] = np.nan
+    return X, y
+
+
+def schema(p=3):
+    return Schema.of([f"x{j}" for j in range(p)], {f"x{j}": (-1.0, 1.0) for j in range(p)}, {}, y_bounds=(-1.0, 1.0))
+
+
+def frame():
+    values, vectors = np.linalg.eigh(CORRELATION)
+    spread = np.array([0.2, 0.1, 0.3, 0.25])
+    return Frame(np.array([0.1, -0.2, 0.0, 0.05]), spread, CORRELATION, (vectors / np.sqrt(values)).T)
+
+
+def at(kind, *more, sigma=0.7, leverage=2.0, second=2.6):
+    return kind(schema(), frame(), np.array([0.1, 0.5, -0.4, 0.3]), sigma, leverage, second, *more)
+
+
+# --- the score ------------------------------------------------------------------------------------------------------
+
+
+def log_likelihood(theta, x, y, sigma):
+    """Of the observed entries: log p(observed x, y) − log p(observed x), each a normal law."""
+    place = frame()
+    slopes = place.whiten.T @ theta[1:]
+    joint = np.zeros((4, 4))
+    joint[:3, :3] = CORRELATION
+    joint[3, :3] = joint[:3, 3] = CORRELATION @ slopes
+    joint[3, 3] = slopes @ CORRELATION @ slopes + sigma**2
+    total = 0.0
+    for row, response in zip((x - place.centre[:3]) / place.spread[:3], y, strict=True):
+        seen = np.flatnonzero(~np.isnan(row))
+        both = np.append(seen, 3)
+        told = np.append(row[seen], (response - place.centre[3]) / place.spread[3] - theta[0])
+        total += multivariate_normal.logpdf(told, np.zeros(len(both)), joint[np.ix_(both, both)])
+        if len(seen):
+            total -= multivariate_normal.logpdf(row[seen], np.zeros(len(seen)), CORRELATION[np.ix_(seen, seen)])
+    return total
+
+
+def test_the_score_is_the_derivative_of_the_observed_likelihood():
+    rng = np.random.default_rng(1)
+    x, y = 0.3 * rng.standard_normal((40, 3)), 0.3 * rng.standard_normal(40)
+    x[rng.random(x.shape) < 0.4] = np.nan
+    question = at(Score, math.inf, leverage=math.inf, second=math.inf)
+    theta, step = question.theta, 1e-5
+    numeric = [
+        (log_likelihood(theta + step * e, x, y, 0.7) - log_likelihood(theta - step * e, x, y, 0.7)) / (2 * step)
+        for e in np.eye(4)
+    ]
+    assert np.isnan(x).any(axis=1).sum() > 10
+    np.testing.assert_allclose(question.contributions(xp, x, y), 0.7 * np.array(numeric), rtol=1e-6)
+
+
+def test_the_information_is_minus_the_mean_derivative_of_the_score():
+    rng = np.random.default_rng(2)
+    place = frame()
+    z = rng.multivariate_normal(np.zeros(3), CORRELATION, 200_000)
+    theta = np.array([0.1, 0.5, -0.4, 0.3])
+    a = np.column_stack([np.ones(len(z)), z @ place.whiten.T])
+    y = place.centre[3] + place.spread[3] * (a @ theta + 0.7 * rng.standard_normal(len(z)))
+    x = place.centre[:3] + place.spread[:3] * z
+    clips = choose_clips(2000, 0.01, 3)
+    where = {"sigma": 0.7, "leverage": clips.leverage, "second": clips.second}
+    off = Score(schema(), place, theta - np.array([0, 0.05, 0, 0]), *where.values(), clips.residual)
+    moved = 0.7 * off.contributions(xp, x, y) / len(z)
+    packed = at(Information, **where).contributions(xp, x, y) / len(z)
+    assert moved[1] == pytest.approx(0.05 * clips.kappa * packed[1], rel=0.05)
+    assert packed[:4].mean() == pytest.approx(clips.eta, rel=0.01)
+
+
+# --- how far a row can move an answer -------------------------------------------------------------------------------
+
+QUESTIONS = {
+    "places": Places(schema()),
+    "moments": JointMoments(schema(), np.zeros(4), np.full(4, 0.3), 1.5),
+    "information": at(Information),
+    "score": at(Score, 1.3),
+    "residuals": at(Residuals, 3.0),
+    "explained": at(Explained, 0.1, 0.8),
+}
+
+
+def hostile(rng):
+    """One row each: ordinary ones, ends of the bounds, holes, opposite ones, what is no number or overflows."""
+    kinds = [rng.uniform(-1, 1, (60, 4)), rng.choice([-1.0, 1.0], (60, 4)), 0.1 * rng.standard_normal((30, 4))]
+    pool = np.concatenate(kinds)
+    pool = np.concatenate([pool, -pool, rng.choice([1e308, -1e308, np.inf, np.nan, 5e-324, 1.0], (60, 4))])
+    pool[rng.random(pool.shape) < 0.15] = np.nan
+    return pool
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_no_row_moves_an_answer_further_than_stated_and_some_row_does_so_far(name):
+    question = QUESTIONS[name]
+    pool = hostile(np.random.default_rng(3))
+    with np.errstate(all="ignore"):
+        each = np.array([question.block(xp, row[None, :3], row[3:]) for row in pool])
+    assert np.isfinite(each).all()
+    assert np.linalg.norm(each, axis=1).max() <= question.bound.size_l2
+    assert np.abs(each).max() <= question.bound.size_linf
+    apart = each[:, None, :] - each[None, :, :]
+    assert np.linalg.norm(apart, axis=2).max() <= question.bound.l2
+    assert np.abs(apart).max() <= question.bound.linf
+    assert np.linalg.norm(apart, axis=2).max() >= 0.9 * question.bound.l2
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_a_sum_is_the_sum_of_its_rows_in_any_library(name):
+    question = QUESTIONS[name]
+    pool = hostile(np.random.default_rng(4))
+    with np.errstate(all="ignore"):
+        whole = question.block(xp, pool[:, :3], pool[:, 3])
+        one_by_one = sum(question.block(xp, row[None, :3], row[3:]) for row in pool)
+        strict = question.block(
+            array_api_strict, array_api_strict.asarray(pool[:, :3]), array_api_strict.asarray(pool[:, 3])
+        )
+    np.testing.assert_allclose(whole, one_by_one, atol=1e-9)
+    np.testing.assert_allclose(np.asarray(strict), whole, atol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("holes", [0.0, 0.2])
+def test_a_fit_replayed_on_neighbours_differs_only_as_promised(holes):
+    X, y = rows(300, holes=holes)
+    estimator = DPLinearRegression(**{**GIVEN, "delta": 1e-4})
+    verdict = replay(estimator, Table("as drawn", X, y), missing=True)
+    assert verdict.faults == []
+    assert max(verdict.used.values()) > 0.45
+
+
+# --- what it converges to -------------------------------------------------------------------------------------------
+
+
+def least_squares(X, y):
+    A = np.column_stack([np.ones(len(X)), X])
+    return np.linalg.lstsq(A, y, rcond=None)[0]
+
+
+def test_without_noise_it_is_least_squares_whatever_the_correlation():
+    rng = np.random.default_rng(5)
+    X = rng.standard_normal((500, 4))
+    X[:, 1] = X[:, 0] + 1e-3 * X[:, 1]
+    X[:, 2] = 1e4 * X[:, 2] + 3e5
+    y = 3 + X @ np.array([1.0, -2.0, 1e-4, 0.3]) + rng.exponential(size=500)
+    low, high = np.array([-6, -6, 2e5, -6]), np.array([6, 6, 4e5, 6])
+    model = DPLinearRegression(epsilon=math.inf, delta=1e-6, bounds=(low, high), y_bounds=(-200, 200)).fit(X, y)
+    exact = least_squares(X, y)
+    np.testing.assert_allclose(np.append(model.intercept_, model.coef_), exact, rtol=1e-6)
+    assert model.converged_
+    assert model.sigma_ == pytest.approx(np.std(y - exact[0] - X @ exact[1:]), rel=1e-6)
+
+
+def test_without_an_intercept_it_is_least_squares_through_the_origin():
+    X, y = rows(400)
+    X = X + 2
+    settings = {**GIVEN, "epsilon": math.inf, "fit_intercept": False}
+    model = DPLinearRegression(**settings).fit(X, y)
+    np.testing.assert_allclose(model.coef_, np.linalg.lstsq(X, y, rcond=None)[0], rtol=1e-5)
+    assert abs(model.intercept_) < 1e-9
+    private = DPLinearRegression(**{**settings, "epsilon": 1.0}).fit(*rows(4000))
+    assert abs(private.intercept_) < 1e-9
+
+
+def test_without_noise_holes_are_maximum_likelihood():
+    """At the fitted parameters no parameter of the joint normal law of columns and response raises the likelihood."""
+    X, y = rows(300, holes=0.25)
+    y[::9] = np.nan
+    model = DPLinearRegression(**{**GIVEN, "epsilon": math.inf}).fit(X, y)
+    assert model.converged_
+    both = np.column_stack([X, y])
+
+    def likelihood(mean, covariance):
+        total = 0.0
+        for row in both:
+            s = np.flatnonzero(~np.isnan(row))
+            if len(s):
+                total += multivariate_normal.logpdf(row[s], mean[s], covariance[np.ix_(s, s)])
+        return total
+
+    slopes = model.covariance_ @ model.coef_
+    covariance = np.block([[model.covariance_, slopes[:, None]], [slopes[None, :], np.zeros((1, 1))]])
+    covariance[3, 3] = model.coef_ @ slopes + model.sigma_**2
+    mean = np.append(model.mean_, model.intercept_ + model.mean_ @ model.coef_)
+    for i, j, step in [(0, 0, 1e-4), (0, 1, 1e-4), (2, 3, 1e-4), (3, 3, 1e-4)]:
+        bump = np.zeros((4, 4))
+        bump[i, j] = bump[j, i] = step
+        slope = (likelihood(mean, covariance + bump) - likelihood(mean, covariance - bump)) / (2 * step)
+        assert abs(slope) < 1e-3
+    for e in 1e-4 * np.eye(4):
+        assert abs(likelihood(mean + e, covariance) - likelihood(mean - e, covariance)) / 2e-4 < 1e-3
+
+
+# --- what it answers ------------------------------------------------------------------------------------------------
+
+
+def fitted(X, y, **more):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return DPLinearRegression(**{**GIVEN, "random_state": 0, **more}).fit(X, y)
+
+
+def test_a_fit_is_in_units_with_names_intervals_and_a_paid_r_squared():
+    rng = np.random.default_rng(6)
+    people = pd.DataFrame({"age": rng.uniform(20, 80, 20_000), "region": rng.choice(["n", "s", "w"], 20_000)})
+    pay = 1000 + 30 * people.age + 400 * (people.region == "w") + rng.normal(0, 500, 20_000)
+    people.loc[::5, "age"] = np.nan
+    bounds = {"age": (18, 99), "pay": (0, 10_000)}
+    model = fitted(people, pay.rename("pay"), bounds=bounds, y_bounds=None, levels={"region": ["n", "s", "w"]})
+    table = model.summary()
+    assert list(table.index) == ["intercept", "age", "region=s", "region=w", "sigma"]
+    truth = np.array([1000, 30, 0, 400, 500])
+    assert (np.abs(table.estimate - truth) < 4 * table.standard_error).all()
+    assert table.standard_error["age"] < 1
+    assert model.r_squared_ == pytest.approx(0.5, abs=0.06)
+    assert model.fit_check_.better
+    assert "of the variance" in repr(model)
+    whole = model.predict(pd.DataFrame({"age": [40.0, np.nan], "region": ["w", "w"]}))
+    assert whole[0] == pytest.approx(2600, abs=80)
+    assert whole[1] == pytest.approx(2900, abs=80)
+
+
+def test_intervals_hold_the_truth_about_as_often_as_they_say():
+    truth = np.array([1, 0.8, -0.5, 0.0])
+    hits = []
+    for seed in range(60):
+        model = fitted(*rows(2000, seed=seed), check=False, random_state=seed)
+        ends = model.conf_int()[:4]
+        hits.append((ends[:, 0] < truth) & (truth < ends[:, 1]))
+    assert 0.90 < np.mean(hits) <= 0.99
+
+
+def test_the_plan_predicts_what_is_lost():
+    loss = []
+    for seed in range(15):
+        X, y = rows(5000, seed=seed, correlation=np.eye(3))
+        model = fitted(X, y, random_state=seed)
+        off = np.append(model.intercept_, model.coef_) - least_squares(X, y)
+        A = np.column_stack([np.ones(len(X)), X])
+        loss.append(np.mean((A @ off) ** 2) / np.var(y))
+    told = model.plan_.prediction
+    assert told.quantity == "R² lost to privacy"
+    assert 1 / 1.6 < np.median(loss) / told.median < 1.6
+    assert DPLinearRegression(**GIVEN).plan(20_000, 3).prediction.median < told.median
+
+
+def test_columns_that_tell_nothing_are_found_out():
+    X, _ = rows(3000)
+    with pytest.warns(FitWarning, match="no better than the mean alone"):
+        fitted_on_noise = DPLinearRegression(**GIVEN).fit(X, np.random.default_rng(9).standard_normal(3000))
+    assert not fitted_on_noise.fit_check_.better
+
+
+X0, Y0 = rows(400)
+TABLES = {
+    "a constant column": (np.column_stack([X0, np.full(400, 2.0)]), Y0),
+    "a column at its bound": (np.column_stack([X0, np.full(400, 6.0)]), Y0),
+    "equal columns": (np.column_stack([X0, X0[:, 0]]), Y0),
+    "a column of holes": (np.column_stack([X0, np.full(400, np.nan)]), Y0),
+    "nothing but holes": (np.full((400, 2), np.nan), Y0),
+    "half without a response": (X0, np.where(np.arange(400) % 2, Y0, np.nan)),
+    "no response at all": (X0, np.full(400, np.nan)),
+    "a constant response": (X0, np.zeros(400)),
+    "what is no number": (np.where(X0 > 1, np.inf, X0), np.where(Y0 > 2, -np.inf, Y0)),
+    "huge numbers": (1e307 * X0, 1e307 * Y0),
+    "an exact line": (X0, X0[:, 0]),
+}
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 1e4, math.inf])
+@pytest.mark.parametrize("name", TABLES)
+def test_every_table_gets_an_answer_and_no_warning_of_numerics(name, epsilon):
+    X, y = TABLES[name]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.simplefilter("ignore", UserWarning)
+        model = DPLinearRegression(**{**GIVEN, "epsilon": epsilon}).fit(X, y)
+    assert np.isfinite(model.coef_).all()
+    assert np.isfinite(model.summary().to_numpy()).all()
+    assert np.isfinite(model.predict(X)).all()
+    if name in ("equal columns", "a constant column", "a column of holes") and epsilon == 1.0:
+        assert model.standard_errors_[4] > model.standard_errors_[2] / 2
+
+
+KINDS = {
+    "frame": lambda X, y, _: (pd.DataFrame(X, columns=["x0", "x1", "x2"]), y),
+    "csr": lambda X, y, _: (sparse.csr_array(X), y),
+    "dask": lambda X, y, _: (da.from_array(X, chunks=(200, 3)), da.from_array(y, chunks=200)),
+    "array API": lambda X, y, _: (array_api_strict.asarray(X), array_api_strict.asarray(y)),
+    "parquet": lambda X, y, folder: (_parquet(X, y, folder), None),
+}
+
+
+def _parquet(X, y, folder):
+    columns = {f"x{j}": X[:, j] for j in range(X.shape[1])} | {"y": y}
+    pq.write_table(pa.table(columns), folder / "rows.parquet", row_group_size=128)
+    return read_table(folder / "rows.parquet", target="y")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_model_from_every_kind_of_rows(kind, tmp_path):
+    X, y = rows(600, holes=0.1)
+    expected = DPLinearRegression(**GIVEN, random_state=1).fit(X, y)
+    model = DPLinearRegression(**GIVEN, random_state=1).fit(*KINDS[kind](X, y, tmp_path))
+    np.testing.assert_allclose(model.coef_, expected.coef_, rtol=1e-7)
+    if kind != "dask":
+        np.testing.assert_allclose(model.predict(KINDS[kind](X, y, tmp_path)[0]), expected.predict(X), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"y_bounds": None}, "y_bounds must be given"),
+        ({"fit_intercept": 2}, "fit_intercept must be True or False"),
+        ({"bounds": (6, -6)}, "must have low below high"),
+    ],
+)
+def test_refusals_spend_nothing(change, words):
+    budget = Budget(1.0, 1e-5)
+    with pytest.raises(ValueError, match=words):
+        DPLinearRegression(**{**GIVEN, "budget": budget, **change}).fit(X0, Y0)
+    with pytest.raises(ValueError, match="more rows than coordinates"):
+        DPLinearRegression(**{**GIVEN, "budget": budget}).fit(X0[:3], Y0[:3])
+    assert budget.n_charges == 0
