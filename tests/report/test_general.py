@@ -8,7 +8,7 @@ import pytest
 from small_models import BOUNDS, DPAnswers, DPGroups, DPMeans, people
 from test_report import Outline, words
 
-from dpem import DPLatentClass, DPStandardScaler
+from dpem import DPGaussianMixture, DPLatentClass, DPStandardScaler
 from dpem._markup import number
 from dpem.estimators.told import GIVEN as GIVEN_BY_USER
 from dpem.estimators.told import Setting
@@ -123,3 +123,15 @@ def test_latent_classes_show_their_answers():
     assert page.count('class="group"') == 2
     assert words(page).count("x3=1") >= 3
     assert fingerprint(model) in page
+
+
+def test_components_show_centres_and_spreads_in_units():
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame(
+        rng.normal(np.where(rng.random((6000, 1)) < 0.5, 30.0, 70.0), 5.0, (6000, 2)), columns=["a", "b"]
+    )
+    model = DPGaussianMixture(2, epsilon=2.0, delta=1e-6, bounds=(0, 100), random_state=0).fit(rows)
+    profile = model._profile()
+    assert np.allclose(np.sort(profile.centre[:, 0]), [30, 70], atol=5)
+    assert np.allclose(profile.spread, 5.0, atol=3)
+    assert (profile.low.tolist(), profile.high.tolist()) == ([0, 0], [100, 100])

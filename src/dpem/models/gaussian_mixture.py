@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from dpem import _validation as arguments
 from dpem.estimators.base import PrivateEstimator
+from dpem.estimators.told import Profile
 from dpem.estimators.uncertainty import Uncertainty
 from dpem.models._gaussian_mixture_intervals import uncertainty
 from dpem.models._gaussian_mixture_outlook import foreseen, rules
@@ -259,6 +260,13 @@ class DPGaussianMixture(PrivateEstimator):
     @property
     def _own_schema(self) -> Schema:
         return self.schema_ if self.chosen_ is None else self.schema_.take(self.chosen_)
+
+    def _profile(self) -> Profile:
+        schema, (means, covariances) = self._own_schema, in_units(self.theta_, self._own_schema)
+        variances = covariances if covariances.ndim == 2 else np.diagonal(covariances, axis1=1, axis2=2)
+        groups = tuple(f"component {k}" for k in range(len(means)))
+        ends = schema.middle - schema.half, schema.middle + schema.half
+        return Profile(groups, self.theta_.weights, schema.names, means, np.sqrt(variances), *ends)
 
     def _uncertainty(self) -> Uncertainty:
         model = self._model(self.schema_)

@@ -146,8 +146,11 @@ def groups(told: Told) -> str:
 
 
 def _lane_words(profile: Profile) -> str:
-    what = "A bar is the probability" if profile.bars else "A dot is the centre, the bar one standard deviation around"
-    words = f"{what}, over the public bounds of the column; grey marks are the other groups."
+    if profile.bars:
+        what = "A bar is the probability, from 0 to 100 %"
+    else:
+        what = "A dot is the centre, the bar one standard deviation around, over the public bounds of the column"
+    words = f"{what}; grey marks are the other groups."
     return words + (f" The {COLUMNS} columns that differ most." if len(profile.columns) > COLUMNS else "")
 
 

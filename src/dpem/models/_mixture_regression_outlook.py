@@ -1,0 +1,117 @@
+"""What to expect of a mixture of regressions before it is paid for: will the start find the lines, and how far off."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import array_api_compat.numpy as numpy_api
+import numpy as np
+
+from dpem.models import _mixture_regression_newton as newton
+from dpem.models._mixture_regression_steps import FindDirections, ImproveLines, radius_of_directions
+from dpem.planning import Outlook, Sizes
+from dpem.planning.plan import Prediction
+from dpem.query import FloatArray
+from dpem.questions.line_frame import Frame
+from dpem.questions.line_scores import Lines, LineScores
+from dpem.questions.line_start import MOST_SQUARE, USUAL_SQUARE
+from dpem.steps.base import Step
+
+#: How far apart the slopes of two classes are assumed to lie, in residual spreads for one spread of the columns.
+APART = 2.5
+#: The weakest direction that such lines leave, over the noise edge: below the first the start is a gamble, below the
+#: second it is noise.
+RISKY, HOPELESS = 1.0, 0.5
+
+
+def assumed(K: int, p: int) -> Lines:
+    """K equal classes at equal distances, as far as there are columns for it."""
+    corners = np.eye(K) - 1 / K
+    q = min(K - 1, p - 1)
+    place = np.linalg.svd(corners)[2][:q] @ corners
+    place *= APART / max(float(np.linalg.norm(place[:, 0] - place[:, 1])), 1e-9)
+    lines = np.zeros((K, p))
+    lines[:, 1 : 1 + q] = place.T
+    if q < K - 1:
+        lines[:, 0] = APART * (np.arange(K) - (K - 1) / 2)
+    return Lines(np.full(K, 1 / K), lines, np.ones(K))
+
+
+def lines_after(model: Any, sizes: Sizes, steps: tuple[Step, ...], theta: Lines) -> newton.Estimate:
+    """How far off the lines are after the score steps, if nothing but their noise were wrong."""
+    p = theta.shape[1]
+    frame = Frame(np.zeros(p - 1), np.eye(p - 1), 0.0, 1.0)
+    now = newton.Estimate.of_start(theta)
+    for step in steps:
+        if isinstance(step, ImproveLines) and math.isfinite(step.rho):
+            question = LineScores(model.schema, frame, theta, step.reach * math.sqrt(p), step.cut)
+            noise = sizes.rows_per_person * question.bound.l2 / (sizes.n * math.sqrt(2 * step.rho))
+            free = np.eye(len(now.error))
+            now = newton.improved(now, question, question.expected(), noise, free)[0]
+    return now
+
+
+def moved_share(theta: Lines, error: FloatArray, repeats: int = 40) -> FloatArray:
+    """Share of rows whose likeliest class changes when the lines are off by errors of that covariance."""
+    v, t, weight = newton.invented_rows(theta, 400)
+    values, vectors = np.linalg.eigh(error)
+    root = vectors * np.sqrt(np.maximum(values, 0.0))
+    own = np.argmax(theta.shares(numpy_api, theta.residuals(numpy_api, v, t)), axis=1)
+    out = []
+    for z in newton.normal_points(max(repeats, len(error)), len(error))[:repeats]:
+        other = newton.moved(theta, newton.within_reach(root @ z, *theta.shape))
+        out.append(weight[np.argmax(other.shares(numpy_api, other.residuals(numpy_api, v, t)), axis=1) != own].sum())
+    return np.array(out)
+
+
+def strength(model: Any, sizes: Sizes, steps: tuple[Step, ...], theta: Lines) -> float:
+    """The weakest of the K − 1 directions along which such lines spread residuals, over the edge of the noise."""
+    found = [step for step in steps if isinstance(step, FindDirections)]
+    if not found or math.isinf(found[0].rho):
+        return math.inf
+    d = model.schema.width
+    v, t, weight = newton.invented_rows(theta, 1000)
+    spread2 = float(weight @ (t - weight @ t) ** 2)
+    weights = np.minimum(t**2 / spread2, MOST_SQUARE) - USUAL_SQUARE
+    M = (v * (weight * weights)[:, None]).T @ v
+    signal = np.linalg.svd(M[1:, 1:] - M[0, 0] * np.eye(d))[1]
+    weakest = float(signal[min(theta.shape[0] - 1, d) - 1])
+    size = (MOST_SQUARE - USUAL_SQUARE) * radius_of_directions(d, found[0].reach) ** 2
+    noise = sizes.rows_per_person * size / (sizes.n * math.sqrt(2 * found[0].rho))  # √2·size, over √2 off the diagonal
+    return weakest / (2 * math.sqrt(d) * noise)
+
+
+def outlook(model: Any, sizes: Sizes, steps: tuple[Step, ...]) -> Outlook:
+    """The plan's words: share of rows in another class than without privacy, and whether the start can be found."""
+    K, d = model.classes, model.schema.width
+    needed = K * (d + 3)
+    if sizes.n < needed:
+        raise ValueError(f"{K} lines of {d} columns have {needed} parameters; n must be at least that, got {sizes.n}.")
+    if math.isinf(sizes.rho):
+        return Outlook()
+    theta = assumed(K, d + 1)
+    power = strength(model, sizes, steps, theta)
+    share = moved_share(theta, lines_after(model, sizes, steps, theta).error)
+    low, median, high = (float(part) for part in np.quantile(share, [0.05, 0.5, 0.95]))
+    said = Prediction(
+        "share of rows put into another class than without privacy",
+        median,
+        low,
+        high,
+        failure=failing(power),
+        meaning=f"Of 1,000 rows, privacy puts about {1000 * median:.0f} into another class.",
+        assumed=f"Assumed: {K} equal classes whose slopes lie {APART} residual spreads apart.",
+    )
+    more = f"about {math.ceil(sizes.n * RISKY / power):,} rows or epsilon={sizes.epsilon * RISKY / power:.2g} would do"
+    if power < HOPELESS:
+        weak = f"the lines are lost in noise ({power:.2f} of the noise edge); {more}"
+        return Outlook(said, (), False, weak)
+    if power < RISKY:
+        return Outlook(said, (f"The start may miss lines: their trace is {power:.2f} of the noise edge; {more}.",))
+    return Outlook(said)
+
+
+def failing(power: float) -> float:
+    """Chance that the start misses lines of that strength."""
+    return 1 / (1 + (power / 0.6) ** 6) if math.isfinite(power) else 0.0
