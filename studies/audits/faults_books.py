@@ -73,6 +73,7 @@ class WatchedSource:
     def __init__(self, source: Source, act: Callable[[int], None], asked: list[Query] | None = None) -> None:
         self._source, self._act, self._asked = source, act, [] if asked is None else asked
         self.n_rows, self.n_features = source.n_rows, source.n_features
+        self.order_may_depend_on_values = source.order_may_depend_on_values
 
     def total(self, query: Query) -> FloatArray:
         self._asked.append(query)

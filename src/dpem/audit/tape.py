@@ -101,6 +101,7 @@ class TapedSource:
 
     def __init__(self, source: Source, tape: Tape, batch: int | None = None) -> None:
         self._source, self._tape, self._batch = source, tape, batch
+        self.order_may_depend_on_values = getattr(source, "order_may_depend_on_values", True)
 
     @property
     def n_rows(self) -> int:

@@ -19,6 +19,7 @@ from dpem.privacy.budget import BudgetExceeded, checked_rows_per_person
 from dpem.privacy.noise import Noise
 from dpem.query import FloatArray, Query
 from dpem.sources import Source
+from dpem.sources.base import refuse_to_split
 
 
 @dataclass(frozen=True)
@@ -131,9 +132,12 @@ class Curator:
         return self._account
 
     def split(self, parts: int) -> list[Curator]:
-        """Curators of disjoint batches, under the same account."""
+        """Curators of disjoint batches, under the same account. Refused where a row that is replaced could move others
+        into other batches.
+        """
         if self._batch is not None:
             raise ValueError("a batch cannot be split again.")
+        refuse_to_split(self._source)
         if self._account.parts not in (None, parts):
             raise ValueError("a table can be split in one way only: batches of two splits overlap.")
         self._account.parts = parts

@@ -20,6 +20,7 @@ class ArraySource(ChunkedSource):
     """
 
     feature_names: list[str] | None = None
+    order_may_depend_on_values = False
 
     def __init__(self, X: NDArray[np.floating], y: NDArray[np.floating] | None = None) -> None:
         self._X, self._y = X, y

@@ -1,4 +1,11 @@
-"""What the curator needs of a source, and how chunk sums become a total."""
+"""What the curator needs of a source, and how chunk sums become a total.
+
+*Neighbours* are ordered tables of equal length that differ at one position (or at those of one person). So a row's
+place must not depend on what rows hold: in a table that is kept sorted by a column, or cut into folders by one, a row
+that changes moves, and every row in between with it. What a source knows of this it says in
+``order_may_depend_on_values``. Where it may, batches that are dealt by position could all change with one row, and are
+refused; totals over all rows are the same in any order but for rounding, for which :func:`slack` then has room.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +27,13 @@ class Source(Protocol):
     """Rows that can be asked for the total of a query, and nothing else.
 
     ``total`` is deterministic for a given chunking: chunk sums in float64, added in a fixed order. ``slack`` bounds
-    what rounding can add to one record's influence on it. Neither is private: only a curator may call them.
+    what rounding can add to one record's influence on it. Neither is private: only a curator may call them. ``split``
+    deals rows into disjoint batches by their position alone. ``order_may_depend_on_values`` is False only where a row
+    that is replaced stays where it was.
     """
+
+    @property
+    def order_may_depend_on_values(self) -> bool: ...
 
     @property
     def n_rows(self) -> int: ...
@@ -65,6 +77,9 @@ class Partial(NamedTuple):
 class ChunkedSource(ABC):
     """Rows that come as chunks of at most ``CHUNK_ROWS`` rows, the same chunks on every pass."""
 
+    #: Whether a row that is replaced may move the others. A source that knows better says False.
+    order_may_depend_on_values: bool = True
+
     @property
     @abstractmethod
     def n_rows(self) -> int: ...
@@ -100,17 +115,32 @@ class ChunkedSource(ABC):
         return total.value
 
     def slack(self, query: Query) -> float:
-        return slack(query, self.n_rows, self.dtype)
+        return slack(query, self.n_rows, self.dtype, moved=self.order_may_depend_on_values)
 
 
-def slack(query: Query, n_rows: int, dtype: np.dtype, chunk_rows: int = CHUNK_ROWS) -> float:
+def refuse_to_split(source: Source) -> None:
+    """Refuse batches of a source whose rows may move: the sentence that comes before any debit."""
+    if getattr(source, "order_may_depend_on_values", True):
+        raise ValueError(
+            "the rows cannot be split into batches here: their order may depend on what they hold (a partitioned or "
+            "sorted table, a shuffled collection, a loader that does not say fixed_order=True), so that one row could "
+            "change every batch."
+        )
+
+
+def slack(query: Query, n_rows: int, dtype: np.dtype, chunk_rows: int = CHUNK_ROWS, *, moved: bool = False) -> float:
     """How much rounding can add to a replaced record's change of the total, in units of the contribution's size.
 
     *Lemma.* Let u be the unit roundoff of the rows' dtype (of float64 for an unblocked query), w that of float64.
-    Two neighbours differ in one block of one chunk. Adding m terms of size B in any order, products rounded
-    first, errs by at most (m+3)u·mB; adding the chunk's block sums errs by at most (blocks+tasks)·w·(rows)B;
-    compensated addition over the chunks, in order or by a tree, errs by at most 3w·nB. Two neighbours: twice that. ∎
-    (First order in u; the constants leave room for the second order at these lengths.)
+    Two tables that differ at one position differ in one block of one chunk. Adding m terms of size B in any order,
+    products rounded first, errs by at most (m+3)u·mB; adding the chunk's block sums errs by at most
+    (blocks+tasks)·w·(rows)B; compensated addition over the chunks, in order or by a tree, errs by at most 3w·nB. Two
+    neighbours: twice that. ∎ (First order in u; the constants leave room for the second order at these lengths.)
+
+    *Corollary.* If rows may be ``moved``, every block may differ, and the errors of all n/m blocks and of all chunks
+    count: twice ((m+3)u + 2(rows/BLOCK + 1)w + 3w)·nB bounds the difference of two totals of the same rows in any order
+    and any cut, one of them replaced, beyond what exact totals differ by. In float64 that is little; in float32 it
+    would be 10⁻⁵·n contributions, so sources whose rows may move are read in float64.
     """
     w = np.finfo(np.float64).eps / 2
     size = min(query.bound.size_linf, query.bound.size_l2)
@@ -120,4 +150,6 @@ def slack(query: Query, n_rows: int, dtype: np.dtype, chunk_rows: int = CHUNK_RO
     u = np.finfo(dtype).eps / 2 if query.blocked else w
     rows = min(n_rows, chunk_rows)
     block = min(rows, BLOCK) if query.blocked else rows
+    if moved:
+        return float(2 * ((block + 3) * u + 2 * (rows / BLOCK + 1) * w + 3 * w) * n_rows)
     return float(2 * ((block + 3) * u * block + 2 * (rows / BLOCK + 1) * w * rows + 3 * w * n_rows))

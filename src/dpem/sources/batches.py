@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,10 @@ class BatchSource(ChunkedSource):
 
     Without ``n_rows`` the batches are read once to count them. A pass that has another number of rows is refused.
 
+    ``fixed_order=True`` says that a row has its place whatever rows hold, and the same on every pass: no shuffling, no
+    sorting. It is known of a list; of anything else it is not, unless you say so. Where rows may move they are read in
+    float64 and cannot be split into batches, as ``method="paper"`` does.
+
     >>> source = BatchSource([np.ones((2, 3)), np.empty((0, 3)), np.zeros((5, 3))])
     >>> source.n_rows, source.n_features
     (7, 3)
@@ -38,6 +43,7 @@ class BatchSource(ChunkedSource):
         columns: Sequence[str] | None = None,
         target: str | None = None,
         feature_names: Sequence[str] | None = None,
+        fixed_order: bool | None = None,
     ) -> None:
         if not isinstance(batches, Iterable) or isinstance(batches, str | bytes | dict | np.ndarray):
             raise ValueError(f"batches must be an iterable of batches of rows, got {type(batches).__name__}.")
@@ -48,8 +54,12 @@ class BatchSource(ChunkedSource):
             )
         if n_rows is not None and (isinstance(n_rows, bool) or not isinstance(n_rows, int) or n_rows < 1):
             raise ValueError(f"n_rows must be a positive number of rows or None, got {n_rows!r}.")
+        if fixed_order is not None and not isinstance(fixed_order, bool):
+            raise ValueError(f"fixed_order must be True, False or None, got {type(fixed_order).__name__}.")
         self._batches, self._every = batches, Every()
-        self._form = _Form.of(batches, columns, target)
+        fixed = isinstance(batches, list | tuple) if fixed_order is None else fixed_order
+        self.order_may_depend_on_values = not fixed
+        self._form = _Form.of(batches, columns, target, single=fixed)
         self._names = self._form.names if feature_names is None else list(feature_names)
         if self._names is not None and len(self._names) != self._form.width:
             raise ValueError(f"feature_names has {len(self._names)} names for {self._form.width} columns.")
@@ -103,13 +113,17 @@ class BatchSource(ChunkedSource):
 
 
 class _Form:
-    """What the first batch looks like, and every other must: kind, columns, dtype."""
+    """What the first batch looks like, and every other must: kind, columns, dtype. ``single`` lets float32 be read as
+    it is.
+    """
 
-    def __init__(self, first: Any, columns: Sequence[str] | None, target: str | None) -> None:
+    def __init__(self, first: Any, columns: Sequence[str] | None, target: str | None, single: bool) -> None:
         self._selection: Selection | None = None
         table = _as_arrow(first)
         if table is not None:
             self._schema, self._selection = table.schema, select(table.schema, columns, target)
+            if not single:
+                self._selection = replace(self._selection, dtype=np.dtype(np.float64))
             self.width, self.dtype = len(self._selection.features), self._selection.dtype
             self.has_response = self._selection.target is not None
             return
@@ -117,14 +131,15 @@ class _Form:
             raise ValueError("columns and target name columns of tables; batches of arrays are X or (X, y).")
         X, y = _pair(first)
         self.width, self.has_response = X.shape[1], y is not None
-        self.dtype = np.dtype(np.float32 if X.dtype == np.float32 else np.float64)
+        self._came = np.dtype(np.float32 if X.dtype == np.float32 else np.float64)
+        self.dtype = self._came if single else np.dtype(np.float64)
         if self.width == 0:
             raise ValueError("a batch must have at least one column.")
 
     @classmethod
-    def of(cls, batches: Iterable[Any], columns: Sequence[str] | None, target: str | None) -> _Form:
+    def of(cls, batches: Iterable[Any], columns: Sequence[str] | None, target: str | None, single: bool) -> _Form:
         for first in batches:
-            return cls(first, columns, target)
+            return cls(first, columns, target, single)
         raise ValueError("batches hold no rows.")
 
     @property
@@ -148,8 +163,8 @@ class _Form:
             raise ValueError(f"every batch must have the {self.width} columns of the first, got {X.shape[1]}.")
         if (y is not None) != self.has_response:
             raise ValueError("either every batch must have a response, (X, y), or none.")
-        if (X.dtype == np.float32) != (self.dtype == np.float32):
-            raise ValueError(f"batches must have one dtype, but both {self.dtype} and {X.dtype} came.")
+        if (X.dtype == np.float32) != (self._came == np.float32):
+            raise ValueError(f"batches must have one dtype, but both {self._came} and {X.dtype} came.")
         return Chunk(X.astype(self.dtype, copy=False), None if y is None else y.astype(np.float64, copy=False))
 
 

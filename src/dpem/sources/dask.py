@@ -46,6 +46,10 @@ class DaskSource:
     float32 and float64 are read as they are, other numbers as float64, responses always as float64. Lengths of blocks
     that Dask does not know are counted once. A table that was not persisted is read anew for every question.
 
+    ``fixed_order=True`` says that a row has its place whatever rows hold. Of a Dask array it is taken for granted
+    unless its graph shows a shuffle, a sort or a DataFrame; of a DataFrame it is not, since Dask orders those by an
+    index. Where rows may move they are read in float64 and cannot be split into batches, as ``method="paper"`` does.
+
     >>> source = DaskSource(da.ones((10, 3), chunks=(4, 3)))
     >>> source
     DaskSource(10 rows in 3 blocks, 3 columns, float64)
@@ -53,8 +57,11 @@ class DaskSource:
     [4, 3, 3]
     """
 
-    def __init__(self, X: Any, y: Any = None) -> None:
+    def __init__(self, X: Any, y: Any = None, *, fixed_order: bool | None = None) -> None:
         dtype = _checked_table(X)
+        moved = _may_be_shuffled(X) if fixed_order is None else not fixed_order
+        if moved:  # see slack
+            dtype = np.dtype(np.float64)
         given = [X] if y is None else [X, _checked_response(y)]
         lengths = computed(*map(_lengths, given))
         if y is not None and sum(lengths[0]) != sum(lengths[1]):
@@ -64,11 +71,12 @@ class DaskSource:
             response = _as_array(given[1], lengths[1], np.dtype(np.float64)).rechunk((table.chunks[0],))
             if not dask.is_dask_collection(y):  # it travels once, not with every question
                 (response,) = computed(response, how=dask.persist)
-        self._keep(table, response, dtype, _column_names(X))
+        self._keep(table, response, dtype, _column_names(X), moved)
 
-    def _keep(self, X: Any, y: Any, dtype: np.dtype, names: list[str] | None) -> None:
+    def _keep(self, X: Any, y: Any, dtype: np.dtype, names: list[str] | None, moved: bool) -> None:
         """Graphs are kept as they are: Dask's simplified ones let go of persisted blocks."""
         self._X, self._y, self.dtype, self.feature_names = X, y, dtype, names
+        self.order_may_depend_on_values = moved
 
     def __repr__(self) -> str:
         rows = f"{self.n_rows} rows in {len(self._X.chunks[0])} blocks"
@@ -96,7 +104,7 @@ class DaskSource:
 
     def slack(self, query: Query) -> float:
         """As for an array in memory: blocks are read in the same chunks, and the lemma allows for any tree."""
-        return slack(query, self.n_rows, self.dtype)
+        return slack(query, self.n_rows, self.dtype, moved=self.order_may_depend_on_values)
 
     def split(self, parts: int) -> list[DaskSource]:
         """Disjoint batches: rows t, t + parts, t + 2·parts, … of the whole table, as with an array in memory."""
@@ -110,7 +118,7 @@ class DaskSource:
 
     def _with(self, X: Any, y: Any) -> DaskSource:
         source = object.__new__(type(self))
-        source._keep(X, y, self.dtype, self.feature_names)
+        source._keep(X, y, self.dtype, self.feature_names, self.order_may_depend_on_values)
         return source
 
 
@@ -246,6 +254,18 @@ def _checked_response(y: Any) -> Any:
         raise ValueError("y must be a vector: a Dask array of one dimension, a Dask Series or a numpy array.")
     _check_numbers("y", y)
     return y
+
+
+#: Parts of the names of tasks that move rows by what they hold, or that come from a DataFrame.
+_MOVING = ("shuffle", "sort", "permut", "frompandas", "from_pandas", "values", "index", "join", "slice_with_int")
+
+
+def _may_be_shuffled(X: Any) -> bool:
+    """Whether the graph cannot be shown to leave rows where they were."""
+    if not isinstance(X, da.Array) or math.isnan(X.shape[0]):  # a DataFrame, or rows that were picked by what they hold
+        return True
+    names = {str(key[0] if isinstance(key, tuple) else key) for key in X.dask.keys()}  # noqa: SIM118 not a dict
+    return any(part in name.rpartition("-")[0].lower() for name in names for part in _MOVING)
 
 
 def _is_frame(collection: Any, kind: str) -> bool:

@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,9 @@ class DatasetSource(ChunkedSource):
     what the texts of a column can be: each is read as its place among them, and any other text as missing.
 
     Files are read in the order of their names, so the rows and their order are the same on every pass; if a file has
-    changed in between, the pass is refused. The number of rows is taken from the files' metadata and is public.
+    changed in between, the pass is refused. The number of rows is taken from the files' metadata and is public. In a
+    table with partitions, or one whose files say that they are sorted, a row's place depends on what it holds: it is
+    read in float64 and cannot be split into batches.
 
     A chunk is overwritten when the next one is asked for.
 
@@ -63,7 +66,11 @@ class DatasetSource(ChunkedSource):
         self._name = type(data).__name__ if isinstance(data, ds.Dataset) else str(data)
         dataset = data if isinstance(data, ds.Dataset) else _dataset(Path(data))
         self._selection = select(dataset.schema, columns, target, exclude=exclude, levels=levels)
-        self._files = [_File(fragment, dataset.schema, self._selection) for fragment in _fragments(dataset)]
+        fragments = _fragments(dataset)
+        self.order_may_depend_on_values = any(map(_moves_rows, fragments))
+        if self.order_may_depend_on_values:  # see slack
+            self._selection = replace(self._selection, dtype=np.dtype(np.float64))
+        self._files = [_File(fragment, dataset.schema, self._selection) for fragment in fragments]
         if columns is None and not exclude:
             for file in self._files:
                 file.refuse_other_columns(dataset.schema)
@@ -285,6 +292,17 @@ def _fragments(dataset: ds.Dataset) -> list[ds.Fragment]:
         return sorted(dataset.get_fragments(), key=lambda fragment: str(getattr(fragment, "path", "")))
     except ValueError:
         raise ValueError("a filtered or sorted dataset cannot be read twice alike; write it to a file first.") from None
+
+
+def _moves_rows(fragment: ds.Fragment) -> bool:
+    """Whether a row of this file would be elsewhere if it held something else: in another folder, or further down."""
+    if ds.get_partition_keys(fragment.partition_expression):
+        return True
+    if not isinstance(fragment, ds.ParquetFileFragment):
+        return False
+    with telling(without_values(str(fragment.path))):
+        footer = fragment.metadata
+        return footer.num_row_groups > 0 and bool(footer.row_group(0).sorting_columns)
 
 
 def _as_float(value: Any) -> float:

@@ -30,6 +30,8 @@ class DeviceSource(ChunkedSource):
     (3, 2, [2, 1])
     """
 
+    order_may_depend_on_values = False
+
     def __init__(self, X: Any, y: Any = None) -> None:
         xp = array_api_compat.array_namespace(X)
         name = str(X.dtype).split(".")[-1]

@@ -126,7 +126,7 @@ def _mapped(path: Path, columns: Sequence[str] | None, target: str | int | None,
     batches = _Mapped(
         path, [place[n] for n in chosen.features], None if chosen.target is None else place[chosen.target]
     )
-    return BatchSource(batches, n_rows=table.shape[0], feature_names=chosen.features)
+    return BatchSource(batches, n_rows=table.shape[0], feature_names=chosen.features, fixed_order=True)
 
 
 def _load(path: Path) -> NDArray:

@@ -28,6 +28,7 @@ class ScaledSource(ChunkedSource):
 
     def __init__(self, source: ChunkedSource, mean: FloatArray, scale: FloatArray) -> None:
         self._source, self._mean, self._scale = source, mean, scale
+        self.order_may_depend_on_values = source.order_may_depend_on_values
 
     def __repr__(self) -> str:
         return f"ScaledSource({self._source!r})"

@@ -30,6 +30,8 @@ class SparseSource(ChunkedSource):
     (3, 2, [2, 1])
     """
 
+    order_may_depend_on_values = False
+
     def __init__(self, X: Any, y: NDArray[np.floating] | None = None) -> None:
         self._X, self._y = _canonical(X), y
         self._start, self._step, self._chunk_rows = 0, 1, CHUNK_ROWS

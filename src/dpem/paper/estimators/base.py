@@ -43,6 +43,7 @@ from dpem.privacy import (
 from dpem.privacy.budget import checked_rows_per_person
 from dpem.query import FloatArray
 from dpem.sources import Source
+from dpem.sources.base import refuse_to_split
 from dpem.sources.progress import expect
 from dpem.steps.scale import estimate_sigma, rows_for_sigma
 
@@ -103,6 +104,8 @@ class PrivateEM(BaseEstimator):
         """
         self._check_arguments()
         source = source_of(self, X, y, needs_y=self._needs_y)
+        if self.method == "paper":
+            refuse_to_split(source)
         fit_plan = self.plan(source.n_rows, source.n_features)
         self._accept(fit_plan)
         n, d, epsilon, delta, price = fit_plan.n, fit_plan.d, fit_plan.epsilon, fit_plan.delta, fit_plan.price
