@@ -15,12 +15,12 @@ from decimal import Decimal
 from typing import Any
 
 import array_api_strict
-import numba
 import numpy as np
 import opendp.prelude as dp
 import pytest
 from scipy import sparse, stats
 
+from dpem._threads import at_most
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
 from dpem.paper.models.base import Clip
 from dpem.paper.robust import RobustGradient
@@ -37,10 +37,8 @@ FALSE_ALARM = 1e-7
 
 @pytest.fixture(autouse=True, scope="module")
 def one_thread() -> Iterator[None]:
-    threads = numba.get_num_threads()
-    numba.set_num_threads(1)
-    yield
-    numba.set_num_threads(threads)
+    with at_most(1):
+        yield
 
 
 # --- Noise ------------------------------------------------------------------------------------------------------------

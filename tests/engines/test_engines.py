@@ -11,7 +11,6 @@ import sys
 from importlib.util import find_spec
 
 import array_api_strict
-import numba
 import numpy as np
 import pytest
 from hypothesis import given, seed, settings
@@ -90,15 +89,6 @@ KINDS = {
 if find_spec("torch") is not None:
     KINDS["torch"] = as_torch
 by_kind = pytest.mark.parametrize("kind", KINDS)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Waking a second thread for a few rows takes ten times as long as the rows."""
-    threads = numba.get_num_threads()
-    numba.set_num_threads(1)
-    yield
-    numba.set_num_threads(threads)
 
 
 def draw(name, n, dtype, zeros=0.6):

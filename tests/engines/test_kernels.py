@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-import os
-import subprocess
-import sys
+import multiprocessing
+import threading
 
-import numba
 import numpy as np
 import pytest
+from scipy import sparse
 
-from dpem.engines import engine_of, float_below
-from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression, kernels
+from dpem._threads import at_most, side_by_side
+from dpem.engines import engine_of, float_below, kernels
+from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
 from dpem.paper.models.base import Clip
 from dpem.query import BLOCK, Chunk
 
@@ -210,7 +211,6 @@ def test_rows_with_huge_values_give_finite_sums(name, dtype):
     assert_is_the_sum(name, total, X, y)
 
 
-@pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="one thread only")
 @pytest.mark.parametrize("name", LOOPS[:4])
 @DTYPES
 def test_sum_does_not_depend_on_the_number_of_threads(name, dtype):
@@ -218,14 +218,10 @@ def test_sum_does_not_depend_on_the_number_of_threads(name, dtype):
     query = QUERIES[name][0]
     X, y = draw(name, 5 * kernels.TASK + 17, dtype, seed=5)
     X *= 10.0 ** np.linspace(-3, 1, len(X), dtype=dtype)[:, None]  # so that the order of the additions shows
-    before = numba.get_num_threads()
-    try:
-        totals = []
-        for threads in (1, 2, numba.config.NUMBA_NUM_THREADS, 1):
-            numba.set_num_threads(threads)
+    totals = []
+    for threads in (1, 2, 3, 1):
+        with at_most(threads):
             totals += [query.sum(Chunk(X, y)).tobytes() for _ in range(3)]
-    finally:
-        numba.set_num_threads(before)
     assert len(set(totals)) == 1
     backwards = query.sum(Chunk(X[::-1].copy(), None if y is None else y[::-1].copy()))
     assert backwards.tobytes() != totals[0]
@@ -312,19 +308,70 @@ def test_extreme_rows_stay_within_the_bound_in_every_layout(name, dtype, layout)
                 assert np.max(np.abs(total)) <= 2 * query.bound.size_linf * (1 + 1e-6)
 
 
-def test_threads_may_sum_at_once_under_the_plainest_threading_layer():
-    """Without a lock this ends the process; in one of its own, because the layer is chosen once for a process."""
-    script = """
-import threading, numpy as np
-from dpem.paper.models import SymmetricMixture
-from dpem.sources import ArraySource
-source = ArraySource(np.ones((100_000, 8)))
-query = SymmetricMixture(1.0).on_support(np.ones(8), np.arange(8), 1.0)
-totals = []
-threads = [threading.Thread(target=lambda: totals.extend(source.total(query)[0] for _ in range(20))) for _ in range(4)]
-[thread.start() for thread in threads], [thread.join() for thread in threads]
-print(len(totals), len(set(totals)))
-"""
-    environment = os.environ | {"NUMBA_THREADING_LAYER": "workqueue"}
-    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout.split()) == (0, ["80", "1"]), done.stderr
+def test_several_threads_may_sum_at_once():
+    """Each of four threads asks for sums that use three threads themselves: the same bits every time."""
+    X, y = draw("mr gradient", 3 * kernels.TASK, np.float32)
+    query, totals = QUERIES["mr gradient"][0], []
+
+    def ask():
+        with at_most(3):
+            totals.extend(query.sum(Chunk(X, y)).tobytes() for _ in range(5))
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(totals), len(set(totals))) == (20, 1)
+
+
+@pytest.mark.parametrize("name", ["gmm gradient", "mr gradient", "mr truncated", "missing gradient"])
+def test_a_row_cannot_touch_the_weight_of_another(name):
+    """Bit for bit: weights are computed for many rows at once, but each is a function of its own row."""
+    query, has_missing, has_y = QUERIES[name]
+    rng = np.random.default_rng(11)
+    fitted, hidden, y = rng.standard_normal(1000), rng.random(1000), rng.standard_normal(1000)
+    args = (hidden if has_missing else None, y if has_y else None)
+    before = query.weight(np, fitted, *args)[0]
+    with np.errstate(all="ignore"):
+        for bad in (math.inf, -math.inf, math.nan, 1e308, 1e-310):
+            other = fitted.copy()
+            other[::7] = bad
+            after = query.weight(np, other, *args)[0]
+            keep = np.arange(1000) % 7 != 0
+            assert after[keep].tobytes() == before[keep].tobytes()
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_a_weight_of_another_shape_is_refused(kind):
+    """Compiled loops do not look where an array ends."""
+    query = dataclasses.replace(GMM.gradient(BETA, Clip(T)), weight=lambda xp, fitted, hidden, y: (fitted[:2], None))
+    X = np.ones((5, len(BETA)))
+    with pytest.raises(ValueError, match="one number for each row"):
+        query.sum(Chunk(X if kind == "dense" else sparse.csr_array(X), None))
+    with pytest.raises(ValueError, match="one number for each of the 3 columns"):
+        query.sum(Chunk(X[:, :3].copy() if kind == "dense" else sparse.csr_array(X[:, :3]), None))
+
+
+def test_an_error_in_a_thread_is_an_error_of_the_sum():
+    def work(task):
+        if task == 7:
+            raise MemoryError("no room")
+
+    for threads in (1, 3):
+        with at_most(threads), pytest.raises(MemoryError):
+            side_by_side(work, 20)
+
+
+def test_a_forked_process_has_threads_of_its_own():
+    with at_most(2):
+        side_by_side(lambda task: None, 4)
+        with multiprocessing.get_context("fork").Pool(1) as pool:
+            assert pool.apply_async(_forked).get(timeout=30) == 10
+
+
+def _forked():
+    found = []
+    with at_most(2):
+        side_by_side(found.append, 5)
+    return sum(found)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import numba
 import numpy as np
 import pytest
 
@@ -16,15 +15,6 @@ D = 5
 HUGE = 1e100
 MODELS = [SymmetricMixture(0.7), SymmetricRegression(0.7), MissingRegression(0.7)]
 MIXTURES = MODELS[:2]
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Waking a second thread for a single row takes ten times as long as the row."""
-    threads = numba.get_num_threads()
-    numba.set_num_threads(1)
-    yield
-    numba.set_num_threads(threads)
 
 
 by_name = pytest.mark.parametrize("model", MODELS, ids=lambda m: m.name)

@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import numba
 import numpy as np
 import pytest
 from hypothesis import given, seed, settings
@@ -25,15 +24,6 @@ BIG = {np.float32: float(np.float32(1e38)), np.float64: 1e300}
 DTYPES = pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=["float32", "float64"])
 #: Rounding of a single contribution in float32: far less than this, and covered by the slack of a sum.
 ROOM = 1 + 1e-6
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Waking a second thread for a single row takes ten times as long as the row."""
-    threads = numba.get_num_threads()
-    numba.set_num_threads(1)
-    yield
-    numba.set_num_threads(threads)
 
 
 @dataclass(frozen=True)

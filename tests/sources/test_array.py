@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 
-import numba
 import numpy as np
 import pytest
 
@@ -17,15 +16,6 @@ from dpem.sources import ArraySource
 from dpem.sources import array as array_module
 
 BETA = np.array([0.7, -0.4, 0.0])
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Waking a second thread for a few rows takes ten times as long as the rows."""
-    threads = numba.get_num_threads()
-    numba.set_num_threads(1)
-    yield
-    numba.set_num_threads(threads)
 
 
 class PlainSum:

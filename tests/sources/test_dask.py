@@ -14,7 +14,6 @@ from pathlib import Path
 import dask
 import dask.array as da
 import dask.dataframe as dd
-import numba
 import numpy as np
 import pandas as pd
 import pytest
@@ -22,6 +21,7 @@ from dask.callbacks import Callback
 from distributed import Client, LocalCluster
 
 from dpem import Budget
+from dpem._threads import at_most, side_by_side
 from dpem.paper import DPSymmetricMixture
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
 from dpem.paper.models.base import Clip
@@ -32,7 +32,6 @@ from dpem.questions.scales import ColumnMoments, SizeHistogram
 from dpem.questions.validity import AnomalyQuery
 from dpem.sources import ArraySource
 from dpem.sources.dask import DIED, FAN_IN, LOST, DaskSource
-from dpem.sources.dask_tasks import _one_kernel, numba_threads
 from dpem.sources.progress import progress
 from dpem.sources.scaled import ScaledSource
 
@@ -44,10 +43,8 @@ PATIENCE = 60
 
 @pytest.fixture(autouse=True, scope="module")
 def one_thread():
-    threads = numba.get_num_threads()
-    numba.set_num_threads(1)
-    yield
-    numba.set_num_threads(threads)
+    with at_most(1):
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -587,7 +584,7 @@ import sys
 import numpy as np
 import dpem
 assert "dask" not in sys.modules, "Dask is an extra"
-import dask, dask.array as da, numba
+import dask, dask.array as da
 from distributed import Client, LocalCluster
 from dpem.paper.models import SymmetricMixture
 from dpem.paper.models.base import Clip
@@ -606,36 +603,29 @@ def main():
     with LocalCluster(**threads) as local, Client(local):
         for _ in range(5):
             assert source.total(query).tobytes() == expected
-    print(numba.threading_layer())
 
 main()
 """
 
 
-def test_kernels_of_several_threads_do_not_end_the_process():
-    """numba's workqueue layer aborts the process when two threads start a kernel at once."""
+def test_threads_of_a_worker_sum_side_by_side():
+    """Bit for bit what one thread gives, in a process of its own: a crash there would be one here."""
     done = subprocess.run(
-        [sys.executable, "-c", SIDE_BY_SIDE],
-        env={**os.environ, "NUMBA_THREADING_LAYER": "workqueue"},
-        capture_output=True,
-        text=True,
-        timeout=4 * PATIENCE,
+        [sys.executable, "-c", SIDE_BY_SIDE], capture_output=True, text=True, timeout=4 * PATIENCE, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "workqueue"
 
 
-@pytest.mark.parametrize("layer", ["workqueue", "omp", None])
-def test_numba_gets_one_thread_where_kernels_run_side_by_side(monkeypatch, layer):
-    def known():
-        if layer is None:
-            raise ValueError("Threading layer is not initialized.")
-        return layer
+def test_a_block_takes_one_thread():
+    """Dask gave it one: others are for other blocks."""
 
-    monkeypatch.setattr(numba, "threading_layer", known)
-    before = numba.get_num_threads()
-    with numba_threads():
-        assert numba.get_num_threads() == (1 if layer == "omp" else numba.config.NUMBA_NUM_THREADS)
-        assert _one_kernel.locked() == (layer != "omp")
-    assert numba.get_num_threads() == before
-    assert not _one_kernel.locked()
+    class Where:
+        label, bound, blocked = "threads", Bound.symmetric(linf=1.0, l2=1.0), False
+
+        def sum(self, chunk):
+            used = set()
+            side_by_side(lambda task: used.add(threading.get_ident()), 64)
+            return np.array([float(used == {threading.get_ident()})])
+
+    with dask.config.set(scheduler="threads", num_workers=2):
+        assert DaskSource(da.ones((10, 3), chunks=(5, 3))).total(Where()) == 2.0

@@ -7,7 +7,6 @@ import itertools
 from importlib.util import find_spec
 
 import array_api_strict
-import numba
 import numpy as np
 import pytest
 
@@ -44,15 +43,6 @@ KINDS = {"strict": strict, "strict, another device": functools.partial(strict, d
 if find_spec("torch") is not None:
     KINDS["torch"] = torch_tensor
 by_kind = pytest.mark.parametrize("kind", KINDS)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Waking a second thread for a few rows takes ten times as long as the rows."""
-    threads = numba.get_num_threads()
-    numba.set_num_threads(1)
-    yield
-    numba.set_num_threads(threads)
 
 
 def table(n, dtype=np.float64, missing=False):

@@ -10,7 +10,6 @@ import tempfile
 from itertools import pairwise
 from pathlib import Path
 
-import numba
 import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -20,6 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpem._threads import at_most
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
 from dpem.paper.models.base import Clip
 from dpem.query import BLOCK, Chunk
@@ -45,10 +45,8 @@ QUERIES = {
 
 @pytest.fixture(autouse=True, scope="module")
 def one_thread():
-    threads = numba.get_num_threads()
-    numba.set_num_threads(1)
-    yield
-    numba.set_num_threads(threads)
+    with at_most(1):
+        yield
 
 
 def data(dtype, holes):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 
-import numba
 import numpy as np
 import pytest
 from hypothesis import given, seed, settings
@@ -29,15 +28,6 @@ QUERIES = {
     "mr moments": SymmetricRegression(0.8).moments(SUPPORT, 0.9, 1.0),
     "missing gradient": MissingRegression(0.8).gradient(BETA, Clip(0.9, 0.7, 1.1)),
 }
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Waking a second thread for a few rows takes ten times as long as the rows."""
-    threads = numba.get_num_threads()
-    numba.set_num_threads(1)
-    yield
-    numba.set_num_threads(threads)
 
 
 def table(n, dtype=np.float64, zeros=0.6, missing=False):

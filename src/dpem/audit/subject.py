@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from dpem._threads import at_most
 from dpem.audit.bounds import CONFIDENCE, lower_bound
-from dpem.paper.planning.search import one_thread
 from dpem.query import FloatArray
 
 #: Runs of one task: enough to forget what it costs to start one.
@@ -85,7 +85,7 @@ def perform(task: Task) -> tuple[Task, FloatArray, float]:
     """The task, its scores, and the processor's seconds they took."""
     subject, neighbour, runs = task
     begun = time.process_time()
-    with one_thread():  # the tables are too small for a second
+    with at_most(1):  # the tables are too small for a second
         scores = subject.scores(neighbour, runs)
     return task, scores, time.process_time() - begun
 

@@ -14,12 +14,11 @@ import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 
-from dpem.engines import kernels
-from dpem.engines.base import Engine, float_below
+from dpem.engines.base import Engine, checked_beta, float_below
 from dpem.query import BLOCK, Chunk, FloatArray
 
 if TYPE_CHECKING:
-    from dpem.questions.gradient import CoordinateQuery, IntArray, SupportQuery
+    from dpem.questions.gradient import CoordinateQuery, IntArray
     from dpem.questions.screening import ExceedanceQuery
 
 #: Numbers in a piece of rows: what a few temporary arrays of that size take must fit beside the table.
@@ -49,9 +48,9 @@ class ArrayEngine:
     """See :class:`~dpem.engines.base.Engine`. Holds the namespace of the rows' library.
 
     *Lemma.* A contribution is within its bound whatever the row contains, and depends on that row alone. *Proof.* A
-    weight is computed row by row, cast to the rows' dtype and *then* clamped to a number of that dtype at most A (not
-    a number counts as 0); an entry is clipped before it is multiplied. Entries that are not numbers stay so and show in
-    the sum, which is then computed again by comparisons that move them to T. ∎
+    weight is a function of its row's projections and response, cast to the rows' dtype and *then* clamped to a number
+    of that dtype at most A (not a number counts as 0); an entry is clipped before it is multiplied. Entries that are
+    not numbers stay so and show in the sum, which is then computed again by comparisons that move them to T. ∎
     """
 
     def __init__(self, xp: Any) -> None:
@@ -73,9 +72,9 @@ class ArrayEngine:
 
     @np.errstate(all="ignore")
     def exceedance(self, query: ExceedanceQuery, chunk: Chunk) -> FloatArray:
-        X, (low, high) = chunk.X, query.squares
-        floor, top = self._scalar(query.base, X), self._scalar(1.0, X)
-        start, slope = self._scalar(low, X), self._scalar((1.0 - query.base) / (high - low), X)
+        X = chunk.X
+        floor, start, slope = (self._scalar(value, X) for value in query.line)
+        top = self._scalar(1.0, X)
         g = None if query.response is None else self._screen(query, chunk)
 
         def ramps(rows: slice, careful: bool) -> Any:
@@ -85,36 +84,15 @@ class ArrayEngine:
 
         return self._blocked_sum(X, ramps)
 
-    @np.errstate(all="ignore")
-    def support(self, query: SupportQuery, chunk: Chunk) -> FloatArray:
-        xp, q, X = self.xp, query, chunk.X
-        beta, centre = self._like(q.beta[q.support], X, xp.float64), self._like(q.centre, X, xp.float64)
-        total = xp.zeros_like(beta)
-        for rows in self._pieces(X, len(q.support)):
-            x = self.columns(X[rows, :], q.support)
-            fitted, hidden = self._projections(x, beta, missing=q.kind == kernels.MISSING_REGRESSION)
-            a, c = self._weights(q.kind, fitted, hidden, None if chunk.y is None else chunk.y[rows], q.constants)
-            u = a[:, None] * x
-            if c is not None:
-                u = xp.where(xp.isnan(x), c[:, None] * beta[None, :], u)
-            u = u - centre[None, :]
-            norm2 = xp.sum(u * u, axis=1)
-            norm = xp.sqrt(norm2)
-            one = xp.ones_like(norm)
-            scale = xp.where(norm > q.radius, q.radius / xp.where(norm > q.radius, norm, one), one)
-            u = xp.where(xp.isfinite(norm2)[:, None], scale[:, None] * u, xp.zeros_like(u))
-            total = total + xp.sum(u, axis=0)
-        return self.host(total)
-
     def response(self, chunk: Chunk) -> FloatArray:
         return np.empty(0) if chunk.y is None else self.host(chunk.y)
 
     def host(self, values: Any) -> FloatArray:
         return np.asarray(_to_numpy(values), dtype=float)
 
-    def columns(self, X: Any, support: IntArray) -> Any:
+    def columns(self, X: Any, support: IntArray, rows: slice = slice(None)) -> Any:
         where = self.xp.asarray(np.asarray(support, dtype=np.int64), device=array_api_compat.device(X))
-        return self.xp.astype(self.xp.take(X, where, axis=1), self.xp.float64)
+        return self.xp.astype(self.xp.take(X[rows, :], where, axis=1), self.xp.float64)
 
     @np.errstate(all="ignore")
     def mean_squares(self, X: Any) -> FloatArray:
@@ -140,44 +118,33 @@ class ArrayEngine:
         return np.dtype(np.float32 if X.dtype == self.xp.float32 else np.float64)
 
     def _clamped_weights(self, query: CoordinateQuery, X: Any, y: Any) -> tuple[Any, Any]:
-        """(a, c) in the rows' dtype, within their clip levels; c is None for models without missing entries."""
-        support = np.flatnonzero(query.beta)
-        beta = self._like(query.beta[support], X, self.xp.float64)
-        fitted, hidden = self._row_projections(X, support, beta, missing=query.bracket is not None)
-        a, c = self._weights(query.kind, fitted, hidden, y, query.constants)
+        """(a, c) in the rows' dtype, within their clip levels; c is None where nothing can be missing."""
+        a, c = self._weights(query, X, y)
         a = self._clamped(a, -query.residual, query.residual, X)
         return a, None if query.bracket is None else self._clamped(c, -1.0, query.bracket, X)
 
-    def _row_projections(self, X: Any, support: IntArray, beta: Any, *, missing: bool) -> tuple[Any, Any]:
-        parts = [
-            self._projections(self.columns(X[rows, :], support), beta, missing=missing)
-            for rows in list(self._pieces(X, len(support))) or [slice(0, 0)]
-        ]
-        fitted = self.xp.concat([part[0] for part in parts])
-        return fitted, self.xp.concat([part[1] for part in parts]) if missing else None
+    def _weights(self, query: CoordinateQuery, X: Any, y: Any) -> tuple[Any, Any]:
+        """(a, c) in float64, as the model says and not clamped yet."""
+        support = np.flatnonzero(checked_beta(query, X.shape[1]))
+        beta = self._like(query.beta[support], X, self.xp.float64)
+        fitted, hidden = self._projections(X, support, beta, holes=query.bracket is not None)
+        a, c = query.weight(self.xp, fitted, hidden, None if y is None else self.xp.astype(y, self.xp.float64))
+        for weights in (a,) if query.bracket is None else (a, c):
+            if weights.shape != fitted.shape or weights.dtype != self.xp.float64:
+                raise ValueError("a model's weight must return one float64 number for each row.")
+        return a, c
 
-    def _projections(self, x: Any, beta: Any, *, missing: bool) -> tuple[Any, Any]:
-        """⟨β, z⊙x⟩ and ‖(1−z)⊙β‖² (None where nothing is missing) from columns that hold all of β."""
-        xp = self.xp
-        if not missing:
-            return xp.sum(x * beta[None, :], axis=1), None
-        absent, zero = xp.isnan(x), xp.zeros_like(x)
-        fitted = xp.sum(xp.where(absent, zero, x * beta[None, :]), axis=1)
-        return fitted, xp.sum(xp.where(absent, (beta * beta)[None, :], zero), axis=1)
-
-    def _weights(self, kind: int, fitted: Any, hidden: Any, y: Any, p: FloatArray) -> tuple[Any, Any]:
-        """(a, c) in float64: the formulas of :func:`dpem.engines.kernels.weight`, for many rows at once."""
-        xp, variance = self.xp, float(p[0])
-        if kind == kernels.SYMMETRIC_MIXTURE:
-            return xp.tanh(fitted / variance), None
-        y = xp.astype(y, xp.float64)
-        if kind == kernels.SYMMETRIC_REGRESSION:
-            return xp.tanh(y * fitted / variance) * y - fitted, None
-        if kind == kernels.TRUNCATED_SYMMETRIC_REGRESSION:
-            T = float(p[1])
-            return xp.tanh(y * fitted / variance) * xp.clip(y, -T, T) - xp.clip(fitted, -T, T), None
-        r, v = y - fitted, variance + hidden
-        return variance * r / v, variance / v * (r * r / v - 1.0)
+    def _projections(self, X: Any, support: IntArray, beta: Any, *, holes: bool) -> tuple[Any, Any]:
+        """⟨β, z⊙x⟩ and ‖(1−z)⊙β‖² (None where nothing can be missing) of each row, from the columns of the support."""
+        xp, fitted, hidden = self.xp, [], []
+        for rows in list(self._pieces(X, len(support))) or [slice(0, 0)]:
+            x = self.columns(X, support, rows)
+            if holes:
+                absent, zero = xp.isnan(x), xp.zeros_like(x)
+                hidden.append(xp.sum(xp.where(absent, (beta * beta)[None, :], zero), axis=1))
+                x = xp.where(absent, zero, x)
+            fitted.append(xp.sum(x * beta[None, :], axis=1))
+        return xp.concat(fitted), xp.concat(hidden) if holes else None
 
     def _screen(self, query: ExceedanceQuery, chunk: Chunk) -> Any:
         """g(y) of each row, in the rows' dtype and in [−1, 1]."""

@@ -6,29 +6,34 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
+import array_api_compat.numpy as numpy_api
 import numpy as np
 from scipy import sparse
 
 from dpem.query import Chunk, FloatArray
 
 if TYPE_CHECKING:
-    from dpem.questions.gradient import CoordinateQuery, IntArray, SupportQuery
+    from dpem.questions.gradient import CoordinateQuery, IntArray
     from dpem.questions.screening import ExceedanceQuery
 
 
 class Engine(Protocol):
-    """The sums that built-in queries need, for rows of one kind. ``chunk.X`` and ``chunk.y`` are of that kind.
+    """Two loops for rows of one kind; ``chunk.X`` and ``chunk.y`` are of that kind.
+
+    *Wide*, over all columns (``coordinate`` and ``exceedance``): project on the columns where β is not zero, ask the
+    question for each row's weight, clamp it, clip the entries, accumulate. *Narrow*, over few (see
+    :func:`~dpem.engines.narrow.narrow_sum`): fetch the ``columns`` of a block of rows; the question does the rest.
 
     An engine does the clipping that a query's bound promises, so the promise is an engine's to keep: contributions
     are finite and within the bound *whatever a row contains*. Blocked queries may be added in the rows' dtype, at most
     :data:`~dpem.query.BLOCK` rows at a time; all else is float64. Results are float64 numpy arrays on the host.
     """
 
-    def coordinate(self, query: CoordinateQuery, chunk: Chunk) -> FloatArray: ...
+    def coordinate(self, query: CoordinateQuery, chunk: Chunk) -> FloatArray:
+        """Σ clamp(a_i, ±residual)·Π_T(x_i), and clamp(c_i, −1, bracket)·β_j in the place of a missing entry."""
 
-    def support(self, query: SupportQuery, chunk: Chunk) -> FloatArray: ...
-
-    def exceedance(self, query: ExceedanceQuery, chunk: Chunk) -> FloatArray: ...
+    def exceedance(self, query: ExceedanceQuery, chunk: Chunk) -> FloatArray:
+        """Σ clamp(g_i, ±1)·ramp(x_i²)."""
 
     def response(self, chunk: Chunk) -> FloatArray:
         """The chunk's responses as a float64 numpy array."""
@@ -36,8 +41,8 @@ class Engine(Protocol):
     def host(self, values: Any) -> FloatArray:
         """A small array as float64 numpy."""
 
-    def columns(self, X: Any, support: IntArray) -> Any:
-        """The named columns as a dense float64 array that stays where the rows are."""
+    def columns(self, X: Any, support: IntArray, rows: slice = ...) -> Any:
+        """The named columns (of some rows) as a dense float64 array that stays where the rows are."""
 
     def mean_squares(self, X: Any) -> FloatArray:
         """The mean square of each row's entries, in float64; may be infinite or not a number."""
@@ -70,3 +75,28 @@ def float_below(value: float, dtype: np.dtype) -> np.floating:
     if math.isfinite(value) and float(rounded) > value:
         rounded = np.nextafter(rounded, dtype.type(-math.inf))
     return rounded
+
+
+def checked_beta(query: CoordinateQuery, d: int) -> FloatArray:
+    """The question's β, one number for each column: compiled code does not look where it ends."""
+    if query.beta.shape != (d,):
+        raise ValueError(f"beta must hold one number for each of the {d} columns, got shape {query.beta.shape}.")
+    return query.beta
+
+
+def weights_of(
+    query: CoordinateQuery, fitted: FloatArray, hidden: FloatArray | None, y: FloatArray | None
+) -> tuple[FloatArray, FloatArray]:
+    """The question's (a, c) for rows in memory, one float64 number for each: again, compiled code does not look.
+
+    They are what the model says, and not clamped yet; c has no numbers where nothing can be missing.
+    """
+    a, c = query.weight(numpy_api, fitted, hidden, y)
+    return _one_each(a, fitted), _one_each(c, fitted) if query.bracket is not None else np.empty(0)
+
+
+def _one_each(values: Any, fitted: FloatArray) -> FloatArray:
+    weights = np.ascontiguousarray(values, dtype=np.float64)
+    if weights.shape != fitted.shape:
+        raise ValueError(f"a model's weight must return one number for each row, got shape {weights.shape}.")
+    return weights

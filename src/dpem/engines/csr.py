@@ -9,12 +9,15 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from dpem._threads import side_by_side
 from dpem.engines import kernels
+from dpem.engines.base import checked_beta, weights_of
 from dpem.query import Chunk, FloatArray
 
 if TYPE_CHECKING:
-    from dpem.questions.gradient import CoordinateQuery, IntArray, SupportQuery
+    from dpem.questions.gradient import CoordinateQuery, IntArray
     from dpem.questions.screening import ExceedanceQuery
 
 #: Numbers in a dense piece of sparse rows.
@@ -24,43 +27,36 @@ PIECE = 2**22
 class CsrEngine:
     """See :class:`~dpem.engines.base.Engine`.
 
-    *Lemma.* A contribution is within its bound for any stored arrays. *Proof.* A kernel skips a row that is not sound;
+    *Lemma.* A contribution is within its bound for any stored arrays. *Proof.* A loop skips a row that is not sound;
     a sound row has each column once, so each coordinate of its contribution is one clipped product (or 0), as for
     dense rows. ∎
     """
 
     def coordinate(self, query: CoordinateQuery, chunk: Chunk) -> FloatArray:
-        q, X, y = query, chunk.X, self.response(chunk)
-        c_low, c_high = (0.0, 0.0) if q.bracket is None else (-1.0, q.bracket)
-        return _per_task(
-            _tasks(X),
-            X.shape[1],
-            lambda out: kernels.csr_coordinate_kernel(
-                q.kind, *_arrays(X), y, q.beta, q.constants, q.residual, q.entry, c_low, c_high, out
-            ),
-        )
+        q, X, y = query, chunk.X, None if chunk.y is None else self.response(chunk)
+        holes, d = q.bracket is not None, X.shape[1]
+        high, beta = 0.0 if q.bracket is None else q.bracket, checked_beta(q, d)
 
-    def support(self, query: SupportQuery, chunk: Chunk) -> FloatArray:
-        q, X, y = query, chunk.X, self.response(chunk)
-        place = np.full(X.shape[1], -1, dtype=np.intp)
-        place[q.support] = np.arange(len(q.support))
-        beta = q.beta[q.support]
-        return _per_task(
-            kernels.n_tasks(X.shape[0]),
-            len(q.support),
-            lambda out: kernels.csr_support_kernel(
-                q.kind, *_arrays(X), y, beta, q.constants, place, q.centre, q.radius, out
-            ),
-        )
+        def add(first: int, last: int, out: FloatArray) -> None:
+            stored, right = _block(X, first, last)
+            fitted, hidden = np.empty(last - first), np.empty(last - first)
+            kernels.project_sparse(*stored, first, right, beta, holes, fitted, hidden)
+            a, c = weights_of(q, fitted, hidden if holes else None, None if y is None else y[first:last])
+            c = c if holes else hidden  # which is not looked at
+            kernels.accumulate_sparse(*stored, first, right, a, c, beta, holes, q.residual, -1.0, high, q.entry, out)
+
+        return _by_tasks(X, _tasks(X), d, add)
 
     def exceedance(self, query: ExceedanceQuery, chunk: Chunk) -> FloatArray:
-        X, (low, high) = chunk.X, query.squares
-        g = np.empty(0) if query.response is None else query.response(self.response(chunk))
-        sums = _per_task(
-            _tasks(X),
-            X.shape[1] + 1,
-            lambda out: kernels.csr_exceedance_kernel(*_arrays(X), g, low, high, query.base, out),
-        )
+        X, (floor, start, slope) = chunk.X, query.line
+        y = None if query.response is None else self.response(chunk)
+
+        def add(first: int, last: int, out: FloatArray) -> None:
+            stored, right = _block(X, first, last)
+            g = np.empty(0) if query.response is None or y is None else query.response(y[first:last])
+            kernels.accumulate_ramp_sparse(*stored, first, right, g, floor, slope, start, out)
+
+        sums = _by_tasks(X, _tasks(X), X.shape[1] + 1, add)
         return np.asarray(sums[:-1] + sums[-1])
 
     def response(self, chunk: Chunk) -> FloatArray:
@@ -69,8 +65,15 @@ class CsrEngine:
     def host(self, values: FloatArray) -> FloatArray:
         return values
 
-    def columns(self, X: Any, support: IntArray) -> FloatArray:
-        return np.asarray(X[:, support].toarray(), dtype=float)
+    def columns(self, X: Any, support: IntArray, rows: slice = slice(None)) -> FloatArray:
+        """Of a row that is not sound, every entry is missing."""
+        first, last, _ = rows.indices(X.shape[0])
+        place = np.full(X.shape[1], -1, dtype=np.intp)
+        place[support] = np.arange(len(support))
+        stored, right = _block(X, first, last)
+        out = np.empty((len(support), last - first))
+        kernels.gather_sparse(*stored, first, right, place, out)
+        return out.T
 
     def mean_squares(self, X: Any) -> FloatArray:
         squares = X.astype(np.float64)  # a copy of the entries, at most one chunk of them
@@ -89,8 +92,11 @@ class CsrEngine:
 ENGINE = CsrEngine()
 
 
-def _arrays(X: Any) -> tuple[Any, Any, Any]:
-    return X.data, X.indices, X.indptr
+def _block(X: Any, first: int, last: int) -> tuple[tuple[Any, Any, Any], NDArray[np.bool_]]:
+    """The stored arrays, and which of the rows first … last − 1 are sound."""
+    right = np.empty(last - first, dtype=np.bool_)
+    kernels.sound(X.data, X.indices, X.indptr, first, X.shape[1], right)
+    return (X.data, X.indices, X.indptr), right
 
 
 def _tasks(X: Any) -> int:
@@ -98,8 +104,15 @@ def _tasks(X: Any) -> int:
     return max(1, min(kernels.n_tasks(X.shape[0]), X.nnz // (4 * X.shape[1])))
 
 
-def _per_task(tasks: int, width: int, run: Callable[[FloatArray], None]) -> FloatArray:
-    """Run a parallel kernel and add its tasks' sums in order."""
-    out = np.zeros((tasks, width))
-    run(out)
+def _by_tasks(X: Any, tasks: int, width: int, add: Callable[[int, int, FloatArray], None]) -> FloatArray:
+    """The sum that ``add`` makes of each task's rows, TASK at a time; tasks' sums are added in order."""
+    n, out = X.shape[0], np.zeros((tasks, width))
+    rows = -(-n // tasks)
+
+    def work(task: int) -> None:
+        end = min(n, (task + 1) * rows)
+        for first in range(task * rows, end, kernels.TASK):
+            add(first, min(end, first + kernels.TASK), out[task])
+
+    side_by_side(work, tasks)
     return np.asarray(out.sum(axis=0))

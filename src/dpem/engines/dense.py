@@ -1,4 +1,4 @@
-"""Rows in a numpy array: compiled kernels, one pass over memory for each question."""
+"""Rows in a numpy array: compiled loops, one pass over memory for each question."""
 
 from __future__ import annotations
 
@@ -8,95 +8,143 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from dpem._threads import side_by_side
 from dpem.engines import kernels
-from dpem.engines.base import float_below
-from dpem.query import Chunk, FloatArray
+from dpem.engines.base import checked_beta, float_below, weights_of
+from dpem.query import BLOCK, Chunk, FloatArray
 
 if TYPE_CHECKING:
-    from dpem.questions.gradient import CoordinateQuery, IntArray, SupportQuery
+    from dpem.questions.gradient import CoordinateQuery, IntArray
     from dpem.questions.screening import ExceedanceQuery
 
 Rows = NDArray[np.floating]
 
-
 #: Rows packed at a time where neither rows nor columns lie together in memory.
 PIECE = 2 * kernels.TASK
+#: Bytes of rows whose weights are computed together: what a core's second cache holds.
+CACHE = 2**20
+#: Bytes of a row for each column of β beyond which the other columns are not read for the projection.
+APART = 384
+#: Columns in a task, where columns lie together.
+COLUMNS = 16
 
 
 class DenseEngine:
     """See :class:`~dpem.engines.base.Engine`. Arrays with rows together and arrays with columns together have
-    kernels of their own; anything else is packed piece by piece, which costs a copy.
+    loops of their own; anything else is packed piece by piece, which costs a copy.
+
+    *Lemma.* Sums do not depend on the number of threads, and are those that :func:`dpem.sources.base.slack` is stated
+    for. *Proof.* Tasks and blocks are cut by the table's shape alone. At most BLOCK rows are added in their dtype, in
+    any order; block sums are added in float64 to the task's, and those in order. ∎
     """
 
     def coordinate(self, query: CoordinateQuery, chunk: Chunk) -> FloatArray:
-        q, d = query, chunk.X.shape[1]
-        T = float_below(q.entry, chunk.X.dtype)
+        q, dtype, d = query, chunk.X.dtype, chunk.X.shape[1]
+        A, T = float_below(q.residual, dtype), float_below(q.entry, dtype)
+        low, high = dtype.type(-1), float_below(0.0 if q.bracket is None else q.bracket, dtype)
+        beta, where = checked_beta(q, d).astype(dtype), np.flatnonzero(q.beta)
 
-        def by_rows(X: Rows, y: Rows) -> FloatArray:
-            out = _tasks(X, d)
-            if q.bracket is None:
-                kernels.coordinate_kernel(q.kind, X, y, q.beta, q.constants, q.residual, T, out)
-            else:
-                kernels.missing_kernel(q.kind, X, y, q.beta, q.constants, q.residual, T, -1.0, q.bracket, out)
-            return np.asarray(out.sum(axis=0))
+        def by_rows(X: Rows, y: FloatArray | None) -> FloatArray:
+            through = len(where) * APART > d * X.itemsize
 
-        def by_columns(XT: Rows, y: Rows, n: int) -> FloatArray:
-            a, c = np.empty(n, dtype=XT.dtype), np.empty(n, dtype=XT.dtype)
-            top = 0.0 if q.bracket is None else q.bracket
-            nonzero = np.flatnonzero(q.beta)
-            kernels.column_weights_kernel(q.kind, XT, y, nonzero, q.beta, q.constants, q.residual, -1.0, top, a, c)
+            def add(rows: slice, out: FloatArray) -> None:
+                x = X[rows]
+                fitted = np.empty(len(x))
+                if q.bracket is not None:
+                    hidden = np.empty(len(x))
+                    if through:
+                        kernels.project_holes_through(x, q.beta, fitted, hidden)
+                    else:
+                        kernels.project_holes(x, where, q.beta[where], fitted, hidden)
+                    a, c = weights_of(q, fitted, hidden, None if y is None else y[rows])
+                    kernels.accumulate_holes(x, a, c, beta, A, low, high, T, out)
+                    return
+                if through:
+                    kernels.project_through(x, q.beta, fitted)
+                else:
+                    kernels.project(x, where, q.beta[where], fitted)
+                a, _ = weights_of(q, fitted, None, None if y is None else y[rows])
+                kernels.accumulate(x, a, A, T, out)
+
+            return _by_tasks(X, d, add)
+
+        def by_columns(XT: Rows, y: FloatArray | None, n: int) -> FloatArray:
+            a, c = np.empty(n, dtype=dtype), np.empty(0 if q.bracket is None else n, dtype=dtype)
+
+            def weigh(task: int) -> None:
+                rows = slice(task * kernels.TASK, min(n, (task + 1) * kernels.TASK))
+                length = rows.stop - rows.start
+                fitted, hidden = np.empty(length), np.empty(0 if q.bracket is None else length)
+                kernels.project_columns(XT, where, q.beta[where], rows.start, fitted, hidden)
+                seen = hidden if q.bracket is not None else None
+                raw_a, raw_c = weights_of(q, fitted, seen, None if y is None else y[rows])
+                kernels.clamped(raw_a, -A, A, a[rows])
+                if q.bracket is not None:
+                    kernels.clamped(raw_c, low, high, c[rows])
+
+            side_by_side(weigh, kernels.n_tasks(n) if n else 0)
             out = np.zeros(d)
-            kernels.column_coordinate_kernel(XT, a, c, q.beta, T, q.bracket is not None, out)
+
+            def add(j: slice) -> None:
+                if q.bracket is None:
+                    kernels.accumulate_columns(XT[j], a, T, out[j])
+                else:
+                    kernels.accumulate_holes_columns(XT[j], a, c, beta[j], T, out[j])
+
+            _by_columns(d, add)
             return out
 
         return _summed(chunk, by_rows, by_columns)
 
-    def support(self, query: SupportQuery, chunk: Chunk) -> FloatArray:
-        q, X, y = query, chunk.X, _response(chunk)
-        beta = q.beta[q.support]
-        out = _tasks(X, len(q.support))
-        kernels.support_kernel(q.kind, X, y, beta, q.constants, q.support, q.centre, q.radius, out)
-        return np.asarray(out.sum(axis=0))
-
     def exceedance(self, query: ExceedanceQuery, chunk: Chunk) -> FloatArray:
-        d, (low, high) = chunk.X.shape[1], query.squares
+        d, kind = chunk.X.shape[1], chunk.X.dtype.type
+        floor, start, slope = (kind(v) for v in query.line)
 
-        def largeness(y: Rows) -> FloatArray:
-            return np.empty(0) if query.response is None else query.response(np.asarray(y, dtype=float))
+        def largeness(y: FloatArray | None) -> FloatArray:
+            return np.empty(0) if query.response is None or y is None else query.response(y)
 
-        def by_rows(X: Rows, y: Rows) -> FloatArray:
-            out = _tasks(X, d)
-            kernels.exceedance_kernel(X, largeness(y), low, high, query.base, out)
-            return np.asarray(out.sum(axis=0))
+        def by_rows(X: Rows, y: FloatArray | None) -> FloatArray:
+            def add(rows: slice, out: FloatArray) -> None:
+                g = largeness(None if y is None else y[rows])
+                kernels.accumulate_ramp(X[rows], g, floor, slope, start, out)
 
-        def by_columns(XT: Rows, y: Rows, n: int) -> FloatArray:
-            g = np.ones(n) if query.response is None else np.clip(np.nan_to_num(largeness(y)), -1.0, 1.0)
+            return _by_tasks(X, d, add)
+
+        def by_columns(XT: Rows, y: FloatArray | None, n: int) -> FloatArray:
+            g, one = np.ones(n, dtype=kind), kind(1.0)
+            if query.response is not None:
+                with np.errstate(all="ignore"):
+                    kernels.clamped(largeness(y), -one, one, g)
             out = np.zeros(d)
-            kernels.column_exceedance_kernel(XT, g.astype(XT.dtype), low, high, query.base, out)
+            _by_columns(d, lambda j: kernels.accumulate_ramp_columns(XT[j], g, floor, slope, start, out[j]))
             return out
 
         return _summed(chunk, by_rows, by_columns)
 
     def response(self, chunk: Chunk) -> FloatArray:
-        return np.asarray(_response(chunk), dtype=float)
+        return np.empty(0) if chunk.y is None else np.asarray(chunk.y, dtype=float)
 
     def host(self, values: FloatArray) -> FloatArray:
         return values
 
-    def columns(self, X: Rows, support: IntArray) -> FloatArray:
-        return np.asarray(X[:, support], dtype=float)
+    def columns(self, X: Rows, support: IntArray, rows: slice = slice(None)) -> FloatArray:
+        """Column by column in memory: sums over the few numbers of a row are then sums of a few long columns."""
+        x = _contiguous(X[rows])
+        if x is None:
+            return np.asarray(X.T[support, rows], dtype=float, order="C").T
+        out = np.empty((len(support), len(x)))
+        kernels.gather(x, _inside(support, X.shape[1]), out)
+        return out.T
 
     def mean_squares(self, X: Rows) -> FloatArray:
         return np.asarray(np.einsum("ij,ij->i", X, X, dtype=np.float64) / X.shape[1])
 
     def anomalies(self, X: Rows) -> tuple[bool, bool]:
-        def found(rows: Rows, length: int) -> FloatArray:
-            out = _tasks(rows, 2)
-            kernels.anomaly_kernel(rows, length, out)
-            return np.asarray(out.sum(axis=0))
+        def by_rows(X: Rows, d: int) -> FloatArray:
+            return _by_tasks(X, 2, lambda rows, found: kernels.anomalies(X[rows], d, found))
 
         d = X.shape[1]
-        nan, inf = _summed(Chunk(X, None), lambda X, y: found(X, d), lambda XT, y, n: found(XT, n))
+        nan, inf = _summed(Chunk(X, None), lambda X, y: by_rows(X, d), lambda XT, y, n: by_rows(XT, n))
         return bool(nan), bool(inf)
 
     def pieces(self, X: Rows, rows: int) -> Iterator[FloatArray]:
@@ -107,21 +155,38 @@ class DenseEngine:
 ENGINE = DenseEngine()
 
 
-def _response(chunk: Chunk) -> Rows:
-    return np.empty(0, dtype=chunk.X.dtype) if chunk.y is None else chunk.y
-
-
 def _summed(
-    chunk: Chunk, by_rows: Callable[[Rows, Rows], FloatArray], by_columns: Callable[[Rows, Rows, int], FloatArray]
+    chunk: Chunk,
+    by_rows: Callable[[Rows, FloatArray | None], FloatArray],
+    by_columns: Callable[[Rows, FloatArray | None, int], FloatArray],
 ) -> FloatArray:
-    """A sum over the rows by the kernel that goes with how they lie in memory."""
-    X, y = chunk.X, _response(chunk)
+    """A sum over the rows by the loops that go with how they lie in memory."""
+    X, y = chunk.X, None if chunk.y is None else np.asarray(chunk.y, dtype=float)
     if (rows := _contiguous(X)) is not None:
         return by_rows(rows, y)
     if (columns := _contiguous(X.T)) is not None:
         return by_columns(columns, y, X.shape[0])
     pieces = (slice(first, first + PIECE) for first in range(0, X.shape[0], PIECE))
-    return np.sum([by_rows(np.ascontiguousarray(X[rows]), y[rows]) for rows in pieces], axis=0)
+    return np.sum([by_rows(np.ascontiguousarray(X[r]), None if y is None else y[r]) for r in pieces], axis=0)
+
+
+def _by_tasks(X: Rows, width: int, add: Callable[[slice, FloatArray], None]) -> FloatArray:
+    """The sum that ``add`` makes of each task's rows, block by block; tasks' sums are added in order."""
+    n, row_bytes = X.shape[0], max(1, X.shape[1] * X.itemsize)
+    step = min(kernels.TASK, max(4, CACHE // row_bytes // BLOCK) * BLOCK)
+    out = np.zeros((kernels.n_tasks(n), width))
+
+    def work(task: int) -> None:
+        end = min(n, (task + 1) * kernels.TASK)
+        for first in range(task * kernels.TASK, end, step):
+            add(slice(first, min(first + step, end)), out[task])
+
+    side_by_side(work, len(out))
+    return np.asarray(out.sum(axis=0))
+
+
+def _by_columns(d: int, add: Callable[[slice], None]) -> None:
+    side_by_side(lambda task: add(slice(task * COLUMNS, min(d, (task + 1) * COLUMNS))), -(-d // COLUMNS))
 
 
 def _contiguous(X: Rows) -> Rows | None:
@@ -138,6 +203,9 @@ def _contiguous(X: Rows) -> Rows | None:
     return np.lib.stride_tricks.as_strided(X, (X.shape[0], stride // size), (stride, size), writeable=False)
 
 
-def _tasks(X: Rows, width: int) -> FloatArray:
-    """A sum of its own for each task of a parallel kernel; they are added in order."""
-    return np.zeros((kernels.n_tasks(X.shape[0]), width))
+def _inside(support: IntArray, d: int) -> IntArray:
+    """The places of columns, none of them outside the table: compiled code does not look."""
+    where = np.asarray(support, dtype=np.intp)
+    if where.size and not (where.min() >= 0 and where.max() < d):
+        raise IndexError(f"a question reads columns from {where.min()} to {where.max()} of a table of {d}.")
+    return where

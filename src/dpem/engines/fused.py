@@ -1,7 +1,7 @@
 """PyTorch tensors on a GPU with Triton: one reading of the rows for each question over all columns.
 
-Two kernels. ``project_kernel`` reads the few columns where β is not zero, from which PyTorch computes the weights (see
-:mod:`~dpem.engines.array_api`); ``accumulate_kernel`` reads the table once, clips, multiplies and adds. A
+Two kernels. ``project_kernel`` reads the few columns where β is not zero, from which the question computes the weights
+by PyTorch's elementwise functions; ``accumulate_kernel`` reads the table once, clamps, clips, multiplies and adds. A
 program of the second owns some columns and some blocks of rows; its threads own columns, so that a block is added
 without a word between threads.
 
@@ -88,28 +88,30 @@ class FusedEngine(ArrayEngine):
 
     def coordinate(self, query: CoordinateQuery, chunk: Chunk) -> FloatArray:
         X: Any = chunk.X
-        level = _tensor([float(float_below(query.entry, self.dtype(X)))], X)  # sent first: a copy waits for the device
-        beta = None if query.bracket is None else self._like(query.beta, X)
-        a, c = self._clamped_weights(query, X, chunk.y)
-        return self.host(_accumulate(GRADIENT if c is None else MISSING, X, a, c, beta, level, self.tile))
+        holes, dtype = query.bracket is not None, self.dtype(X)
+        tops = (query.entry, query.residual, 0.0 if query.bracket is None else query.bracket)
+        levels = _tensor([float(float_below(top, dtype)) for top in tops], X)  # sent first: a copy waits for the device
+        beta = self._like(query.beta, X) if holes else None
+        a, c = self._weights(query, X, chunk.y)
+        mode, c = (MISSING, c) if holes else (GRADIENT, None)
+        return self.host(_accumulate(mode, X, a, c, beta, levels, self.tile))
 
     def exceedance(self, query: ExceedanceQuery, chunk: Chunk) -> FloatArray:
-        low, high = query.squares
-        levels = _tensor([query.base, low, (1.0 - query.base) / (high - low)], chunk.X)
-        g = None if query.response is None else self._screen(query, chunk)
+        levels = _tensor(list(query.line), chunk.X)
+        g = None if query.response is None else query.response(self.xp.astype(chunk.y, self.xp.float64))
         return self.host(_accumulate(EXCEEDANCE, chunk.X, g, None, None, levels, self.tile))
 
-    def _row_projections(self, X: Any, support: IntArray, beta: Any, *, missing: bool) -> tuple[Any, Any]:
+    def _projections(self, X: Any, support: IntArray, beta: Any, *, holes: bool) -> tuple[Any, Any]:
         n, s = X.shape[0], len(support)
         where = torch.as_tensor(support, dtype=torch.int64, device=X.device)
         fitted = torch.empty(n, dtype=torch.float64, device=X.device)
-        hidden = torch.empty_like(fitted) if missing else None
+        hidden = torch.empty_like(fitted) if holes else None
         padded = triton.next_power_of_2(max(1, s))  # so that a few supports' lengths share one compiled kernel
         span = min(128, padded)
         rows = 2048 // span
         with torch.cuda.device_of(X):
             project_kernel[(triton.cdiv(n, rows),)](
-                X, X.stride(0), n, where, beta, s, fitted, hidden, MISSING=missing, ROWS=rows, SPAN=span, LENGTH=padded
+                X, X.stride(0), n, where, beta, s, fitted, hidden, HOLES=holes, ROWS=rows, SPAN=span, LENGTH=padded
             )
         return fitted, hidden
 
@@ -156,7 +158,7 @@ def project_kernel(  # type: ignore[no-untyped-def]
     s,
     fitted,
     hidden,
-    MISSING: tl.constexpr,
+    HOLES: tl.constexpr,
     ROWS: tl.constexpr,
     SPAN: tl.constexpr,
     LENGTH: tl.constexpr,
@@ -173,14 +175,22 @@ def project_kernel(  # type: ignore[no-untyped-def]
         b = tl.load(beta + k, mask=named, other=0.0)
         mask = inside[:, None] & named[None, :]
         x = tl.load(X + rows[:, None] * stride + j[None, :], mask=mask, other=0.0).to(tl.float64)
-        if MISSING:
+        if HOLES:
             nan = x != x
             absent += tl.sum(tl.where(nan, (b * b)[None, :], 0.0), axis=1)
             x = tl.where(nan, 0.0, x)
         product += tl.sum(x * b[None, :], axis=1)
     tl.store(fitted + rows, product, mask=inside)
-    if MISSING:
+    if HOLES:
         tl.store(hidden + rows, absent, mask=inside)
+
+
+@jit
+def clamped(value, low, high):  # type: ignore[no-untyped-def]
+    """``value`` moved into [low, high]; not-a-number becomes 0."""
+    value = tl.where(value == value, value, 0.0)
+    value = tl.where(value < high, value, high)
+    return tl.where(value > low, value, low)
 
 
 @jit
@@ -203,18 +213,24 @@ def accumulate_kernel(  # type: ignore[no-untyped-def]
 ):
     """Σ a_i·Π_T(x_ij) (``MODE`` 0), the same with c_i·β_j where x_ij is missing (1), Σ a_i·ramp(x_ij²) (2).
 
-    ``level`` holds T, or the ramp's floor, start and slope, in the rows' dtype. Each comparison is written so that
-    not-a-number takes the bounded branch.
+    ``level`` holds T and the largest a and c, or the ramp's floor, start and slope, in the rows' dtype, to which a and
+    c are cast before they are clamped. Each comparison is written so that not-a-number takes the bounded branch.
     """
     columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     inside = columns < d
     group = tl.program_id(1).to(tl.int64)
     T = tl.load(level)
-    if MODE == 1:
-        b = tl.load(beta + columns, mask=inside, other=0.0)[None, :]
+    one = tl.full((), 1.0, X.dtype.element_ty)
     if MODE == 2:
         start = tl.load(level + 1)
         slope = tl.load(level + 2)
+        A = one
+    else:
+        A = tl.load(level + 1)
+    if MODE == 1:
+        b = tl.load(beta + columns, mask=inside, other=0.0)[None, :]
+        low = -one
+        high = tl.load(level + 2)
     total = tl.zeros((COLUMNS,), tl.float64)
     for block in range(0, BLOCKS):
         part = tl.zeros((COLUMNS,), X.dtype.element_ty)
@@ -230,7 +246,7 @@ def accumulate_kernel(  # type: ignore[no-untyped-def]
             if a is None:
                 weight = tl.where(there, 1.0, 0.0).to(X.dtype.element_ty)[:, None]
             else:
-                weight = tl.load(a + rows, mask=there, other=0.0)[:, None]
+                weight = clamped(tl.load(a + rows, mask=there, other=0.0).to(X.dtype.element_ty), -A, A)[:, None]
             if MODE == 2:
                 h = T + slope * (x * x - start)
                 h = tl.where(h < 1.0, h, 1.0)
@@ -239,8 +255,8 @@ def accumulate_kernel(  # type: ignore[no-untyped-def]
                 clipped = tl.where(x < T, x, T)
                 term = weight * tl.where(clipped > -T, clipped, -T)
                 if MODE == 1:
-                    other = tl.load(c + rows, mask=there, other=0.0)[:, None]
-                    term = tl.where(x != x, other * b, term)
+                    other = clamped(tl.load(c + rows, mask=there, other=0.0).to(X.dtype.element_ty), low, high)
+                    term = tl.where(x != x, other[:, None] * b, term)
             part += tl.sum(term, axis=0)
         total += part.to(tl.float64)
     tl.store(out + group * d + columns, total, mask=inside)

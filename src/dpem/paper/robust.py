@@ -8,9 +8,9 @@ truncation φ(u) = u − u³/6 for |u| ≤ √2, ±2√2/3 beyond, averaged over
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import array_api_compat.numpy as numpy_api
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
@@ -77,7 +77,7 @@ class RobustGradient:
     blocked: bool = False
 
     def __post_init__(self) -> None:
-        if type(self.model) not in _GRADIENTS:
+        if not isinstance(self.model, SymmetricMixture | SymmetricRegression | MissingRegression):
             raise ValueError(f"model must be one of the three built-in models, got {type(self.model).__name__}.")
         for name in ("scale", "smoothing"):
             value = getattr(self, name)
@@ -115,30 +115,10 @@ def record_gradients(
     >>> record_gradients(SymmetricMixture(1.0), np.zeros(2), np.ones((1, 2)), None)
     array([[0., 0.]])
     """
-    return _GRADIENTS[type(model)](model.sigma**2, beta, X, y)
-
-
-def _of_gaussian_mixture(variance: float, beta: FloatArray, X: FloatArray, y: FloatArray | None) -> FloatArray:
-    return np.tanh(X @ beta / variance)[:, None] * X - beta
-
-
-def _of_mixture_regression(variance: float, beta: FloatArray, X: FloatArray, y: FloatArray | None) -> FloatArray:
-    assert y is not None
-    fitted = X @ beta
-    return (np.tanh(y * fitted / variance) * y - fitted)[:, None] * X
-
-
-def _of_missing_regression(variance: float, beta: FloatArray, X: FloatArray, y: FloatArray | None) -> FloatArray:
-    assert y is not None
+    if not model.holes:
+        a, _ = model.weight(numpy_api, X @ beta, None, y)
+        return np.asarray(a[:, None] * X + model.shift(beta))
     missing = np.isnan(X)
     observed = np.where(missing, 0.0, X)
-    v = variance + missing @ beta**2
-    r = y - observed @ beta
-    return (variance * r / v)[:, None] * observed + (variance / v * (r**2 / v - 1))[:, None] * (missing * beta)
-
-
-_GRADIENTS: dict[type, Callable[[float, FloatArray, FloatArray, FloatArray | None], FloatArray]] = {
-    SymmetricMixture: _of_gaussian_mixture,
-    SymmetricRegression: _of_mixture_regression,
-    MissingRegression: _of_missing_regression,
-}
+    a, c = model.weight(numpy_api, observed @ beta, missing @ beta**2, y)
+    return np.asarray(a[:, None] * observed + c[:, None] * (missing * beta) + model.shift(beta))

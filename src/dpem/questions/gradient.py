@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpem.engines import engine_of
+from dpem.engines.narrow import like, narrow_sum
 from dpem.query import Bound, Chunk, FloatArray
+from dpem.questions.narrow import into_ball
 
 IntArray = NDArray[np.intp]
+
+#: A model's formula, ``weight(xp, fitted, hidden, y) -> (a, c)``, in elementwise functions of the array API: from ⟨β,
+#: z⊙x⟩, ‖(1−z)⊙β‖² (None where nothing can be missing) and the response (None where there is none), all in float64, one
+#: number a for each row, and one c for its missing entries (or None). Whoever asks clamps what it returns.
+Weight = Callable[[Any, Any, Any, Any], tuple[Any, Any]]
 
 
 @dataclass(frozen=True)
@@ -18,14 +27,13 @@ class CoordinateQuery:
     """All d coordinates of a gradient, each clipped: the question asked before selecting coordinates.
 
     A record adds clamp(a, ±residual)·Π_T(x_j), T = ``entry``; where x_j is missing and ``bracket`` is given, it adds
-    clamp(c, −1, bracket)·β_j. ``kind`` and ``constants`` say which weights a and c are meant.
+    clamp(c, −1, bracket)·β_j. The model's ``weight`` says what a and c are.
     """
 
     label: str
     bound: Bound
-    kind: int = field(repr=False)
+    weight: Weight = field(repr=False)
     beta: FloatArray = field(repr=False)
-    constants: FloatArray = field(repr=False)
     entry: float = field(repr=False)
     residual: float = field(repr=False)
     bracket: float | None = field(default=None, repr=False)
@@ -39,18 +47,22 @@ class CoordinateQuery:
 class SupportQuery:
     """The gradient on a support, each record's contribution centred and scaled into an ℓ2 ball of radius C.
 
+    A record contributes a·x_S − centre, with c·β_j in the place of an entry that is missing where the model knows
+    ``holes``.
+
     *Lemma.* Replacing a record moves the sum by at most 2C in ℓ2. *Proof.* Both contributions lie in a ball of radius
     C around 0; ``centre`` is public (it was released before), so it is the same for both neighbours. ∎ The norm is
     computed in float64, from a sum of s squares: the ball that is really enforced is wider by at most s + 8 roundings.
+    A contribution that is not finite, or whose norm overflows, counts for nothing.
     """
 
     label: str
-    kind: int = field(repr=False)
+    weight: Weight = field(repr=False)
     beta: FloatArray = field(repr=False)
-    constants: FloatArray = field(repr=False)
     support: IntArray = field(repr=False)
     centre: FloatArray = field(repr=False)
     radius: float
+    holes: bool = field(default=False, repr=False)
     blocked: bool = False
 
     def __post_init__(self) -> None:
@@ -69,7 +81,20 @@ class SupportQuery:
         return Bound.symmetric(l2=self.radius * rounded_up(len(self.support)))
 
     def sum(self, chunk: Chunk) -> FloatArray:
-        return engine_of(chunk.X).support(self, chunk)
+        return narrow_sum(self, chunk)
+
+    def block(self, xp: Any, x: Any, y: Any) -> Any:
+        beta, centre = like(xp, self.beta[self.support], x), like(xp, self.centre, x)
+        if self.holes:
+            missing = xp.isnan(x)
+            x = xp.where(missing, xp.zeros_like(x), x)
+            hidden = xp.sum(xp.where(missing, (beta * beta)[None, :], xp.zeros_like(x)), axis=1)
+            a, c = self.weight(xp, xp.matmul(x, beta), hidden, y)
+            u = xp.where(missing, c[:, None] * beta[None, :], a[:, None] * x) - centre[None, :]
+        else:
+            a, _ = self.weight(xp, xp.matmul(x, beta), None, y)
+            u = a[:, None] * x - centre[None, :]
+        return xp.sum(into_ball(xp, u, self.radius), axis=0)
 
 
 def rounded_up(terms: int) -> float:

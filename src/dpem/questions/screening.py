@@ -10,8 +10,10 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from dpem.engines import engine_of
+from dpem.engines.narrow import narrow_sum
 from dpem.query import Bound, Chunk, FloatArray
 from dpem.questions.gradient import IntArray, rounded_up
+from dpem.questions.narrow import into_ball
 
 
 @dataclass(frozen=True)
@@ -59,14 +61,13 @@ class ExceedanceQuery:
         return Bound(linf=1.0 if self.response is None else 2.0, size_linf=1.0)
 
     @property
-    def squares(self) -> tuple[float, float]:
-        """Where the ramp begins and ends, in x²."""
-        return self.low**2, self.high**2
+    def line(self) -> tuple[float, float, float]:
+        """The ramp as a line in x² between its ends: the value below it, where it begins, how steeply it rises.
 
-    @property
-    def base(self) -> float:
-        """The value below the ramp: 0, or −1 where the sign of g(y) counts."""
-        return 0.0 if self.response is None else -1.0
+        It begins at 0, or at −1 where the sign of g(y) counts, and ends at 1.
+        """
+        floor, low, high = 0.0 if self.response is None else -1.0, self.low**2, self.high**2
+        return floor, low, (1.0 - floor) / (high - low)
 
     def sum(self, chunk: Chunk) -> FloatArray:
         return engine_of(chunk.X).exceedance(self, chunk)
@@ -102,22 +103,23 @@ class MomentQuery:
         l2 = (math.sqrt(2.0) if self.response is None else 2.0) * square
         return Bound(linf=l2, l2=l2, size_linf=square, size_l2=square)
 
-    @np.errstate(over="ignore", invalid="ignore")
     def sum(self, chunk: Chunk) -> FloatArray:
-        engine = engine_of(chunk.X)
-        rows = engine.columns(chunk.X, self.support)
-        xp = array_namespace(rows)
-        norm = xp.sqrt(xp.sum(rows * rows, axis=1))
-        usable = xp.isfinite(norm)
-        scale = self.radius / xp.where(usable & (norm > self.radius), norm, xp.full_like(norm, self.radius))
-        rows = xp.where(usable[:, None], rows * scale[:, None], xp.zeros_like(rows))
+        return narrow_sum(self, chunk)
+
+    def block(self, xp: Any, x: Any, y: Any) -> Any:
+        rows = into_ball(xp, x, self.radius)
         weighted = rows
         if self.response is not None:
-            g = xp.clip(self.response(xp.astype(chunk.y, xp.float64)), -1.0, 1.0)
+            g = xp.clip(self.response(y), -1.0, 1.0)
             weighted = rows * xp.where(xp.isnan(g), xp.zeros_like(g), g)[:, None]
-        matrix = engine.host(xp.matmul(weighted.T, rows))
-        i, j = np.triu_indices(len(self.support))
-        return np.asarray(matrix[i, j] * np.where(i == j, 1.0, math.sqrt(2.0)))
+        return triangle(xp, xp.matmul(weighted.T, rows))
+
+
+def triangle(xp: Any, matrix: Any) -> Any:
+    """The upper triangle row by row, off-diagonal entries × √2."""
+    k, root = matrix.shape[0], math.sqrt(2.0)
+    parts = [part for i in range(k) for part in (matrix[i, i : i + 1], matrix[i, i + 1 :] * root)]
+    return xp.concat(parts)
 
 
 def unpack(moments: FloatArray, k: int) -> FloatArray:

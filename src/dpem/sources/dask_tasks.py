@@ -1,23 +1,20 @@
 """What runs on Dask's workers, and what is said when it fails.
 
-Two things must not happen on a worker: that a message quotes a row (Dask logs a failed task's exception and sends it to
-the client), and that two threads of one process start a parallel kernel where numba cannot bear it.
+One thing must not happen on a worker: that a message quotes a row (Dask logs a failed task's exception and sends it to
+the client). A block is summed by the one thread that Dask gave it; a worker's threads sum blocks side by side.
 """
 
 from __future__ import annotations
 
 import functools
-import sys
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import add
 from typing import Any
 
-import numba
 import numpy as np
 
+from dpem._threads import at_most
 from dpem.query import Query
 from dpem.sources.array import ArraySource
 from dpem.sources.base import Partial
@@ -64,7 +61,7 @@ def partial_sum(question: Question, rows: int, X: Any, y: Any = None) -> Partial
     if X.shape != (rows, question.n_features) or (y is not None and np.shape(y) != (rows,)):
         raise BadBlock("a block of X or y has another shape than its Dask collection says.")
     source = ArraySource(X, None if y is None else _as_floats(y, np.dtype(np.float64)))
-    with numba_threads():
+    with at_most(1):  # Dask has threads of its own, one block on each
         # What a chunk's sum has lost is a single zero: of a block of one chunk d numbers travel, not 2d.
         parts = [Partial(question.query.sum(chunk), np.zeros(())) for chunk in source.chunks()]
     return added(parts)
@@ -89,50 +86,3 @@ def _as_floats(values: Any, dtype: np.dtype, convert: Callable[..., Any] = np.as
     except (TypeError, ValueError):
         pass
     raise BadBlock("a block of X or y holds what is not a number.")
-
-
-_one_kernel = threading.Lock()
-
-
-@contextmanager
-def numba_threads() -> Iterator[None]:
-    """Kernels on one thread each, side by side with those of Dask's other threads.
-
-    numba's ``workqueue`` layer ends the process when two threads start a kernel at once. There, and as long as no
-    kernel has run and the layer is not known, kernels run one after the other, each on all the threads Dask has here.
-    """
-    if _layer_is_thread_safe():
-        with _numba_threads(1):
-            yield
-    else:
-        with _one_kernel, _numba_threads(_dask_threads()):
-            yield
-
-
-def _layer_is_thread_safe() -> bool:
-    try:
-        return str(numba.threading_layer()) != "workqueue"
-    except ValueError:  # not known before the first kernel
-        return False
-
-
-def _dask_threads() -> int:
-    """Threads of the worker that runs this task; outside a cluster, all there are."""
-    distributed = sys.modules.get("distributed")
-    most = int(numba.config.NUMBA_NUM_THREADS)
-    if distributed is None:
-        return most
-    try:
-        return min(most, int(distributed.get_worker().state.nthreads))
-    except ValueError:  # no worker
-        return most
-
-
-@contextmanager
-def _numba_threads(threads: int) -> Iterator[None]:
-    before = numba.get_num_threads()
-    numba.set_num_threads(threads)
-    try:
-        yield
-    finally:
-        numba.set_num_threads(before)

@@ -6,14 +6,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpem.engines import engine_of, kernels
+from dpem.engines import engine_of
 from dpem.paper.models.base import Clip
 from dpem.query import Bound, Chunk, FloatArray
 from dpem.questions.gradient import CoordinateQuery, IntArray, SupportQuery
+
+#: Rows whose truncated scores are held at once.
+_PIECE = 4096
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,13 @@ class MissingRegression:
 
     sigma: float
     name: str = "missing-regression"
+    holes: ClassVar[bool] = True
+
+    def weight(self, xp: Any, fitted: Any, hidden: Any, y: Any) -> tuple[Any, Any]:
+        """σ² times the observed-data score: a = σ²r/v if observed, c = (σ²/v)(r²/v − 1) if missing (erratum E3)."""
+        variance = self.sigma**2
+        r, v = y - fitted, variance + hidden
+        return variance * r / v, variance / v * (r * r / v - 1.0)
 
     def gradient(self, beta: FloatArray, clip: Clip) -> CoordinateQuery:
         """Σ a_i·Π_T(z_i⊙x_i) + c_i·(1−z_i)⊙β with a_i clipped to ±C and c_i to [−1, C₂].
@@ -45,9 +56,8 @@ class MissingRegression:
         return CoordinateQuery(
             label,
             bound,
-            kernels.MISSING_REGRESSION,
+            self.weight,
             beta,
-            np.array([self.sigma**2]),
             entry=T,
             residual=residual,
             bracket=bracket,
@@ -59,9 +69,7 @@ class MissingRegression:
     def on_support(self, beta: FloatArray, support: IntArray, radius: float) -> SupportQuery:
         """The whole score on a support, both terms together, clipped in ℓ2."""
         label = f"EM gradient on {len(support)} coordinates, norm clipped at {radius:.4g}"
-        return SupportQuery(
-            label, kernels.MISSING_REGRESSION, beta, np.array([self.sigma**2]), support, np.zeros(len(support)), radius
-        )
+        return SupportQuery(label, self.weight, beta, support, np.zeros(len(support)), radius, holes=True)
 
     def truncated(self, beta: FloatArray, T: float) -> TruncatedScore:
         """The paper's f_T (Algorithm 6), with K as the paper prints it (erratum E3)."""
@@ -142,7 +150,7 @@ class TruncatedScore:
         assert chunk.y is not None
         first = 0
         y = engine_of(chunk.X).response(chunk)
-        for X in engine_of(chunk.X).pieces(chunk.X, kernels.TASK):
+        for X in engine_of(chunk.X).pieces(chunk.X, _PIECE):
             total += self._contributions(X, y[first : first + len(X)]).sum(axis=0)
             first += len(X)
         return total

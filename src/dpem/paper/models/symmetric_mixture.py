@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from dpem.engines import kernels
 from dpem.paper.models.base import Clip
 from dpem.query import Bound, FloatArray
 from dpem.questions.gradient import CoordinateQuery, IntArray, SupportQuery
@@ -27,10 +27,11 @@ class SymmetricMixture:
 
     sigma: float
     name: str = "symmetric-mixture"
+    holes: ClassVar[bool] = False
 
-    @property
-    def _constants(self) -> FloatArray:
-        return np.array([self.sigma**2])
+    def weight(self, xp: Any, fitted: Any, hidden: Any, y: Any) -> tuple[Any, Any]:
+        """a = E[z | y] = tanh(⟨β, y⟩/σ²): the paper's 2w − 1 with the factor 2 it lost (erratum E1)."""
+        return xp.tanh(fitted / self.sigma**2), None
 
     def gradient(self, beta: FloatArray, clip: Clip) -> CoordinateQuery:
         """Σ tanh(⟨β, y_i⟩/σ²)·Π_T(y_i), to which the gradient adds −β once.
@@ -43,9 +44,8 @@ class SymmetricMixture:
         return CoordinateQuery(
             f"EM gradient, entries clipped at {T:.4g}",
             Bound.symmetric(linf=T, l2=math.sqrt(d) * T),
-            kernels.SYMMETRIC_MIXTURE,
+            self.weight,
             beta,
-            self._constants,
             entry=T,
             residual=1.0,
         )
@@ -63,7 +63,7 @@ class SymmetricMixture:
     def on_support(self, beta: FloatArray, support: IntArray, radius: float) -> SupportQuery:
         """The whole gradient on a support, tanh(⟨β, y_i⟩/σ²)·y_iS − β_S, clipped in ℓ2 around the released β."""
         label = f"EM gradient on {len(support)} coordinates, centred, norm clipped at {radius:.4g}"
-        return SupportQuery(label, kernels.SYMMETRIC_MIXTURE, beta, self._constants, support, beta[support], radius)
+        return SupportQuery(label, self.weight, beta, support, beta[support], radius)
 
     def screening(self, signal: float, s: int) -> ExceedanceQuery:
         """Rows with |y_j| beyond the point where a coordinate of size signal/√s becomes as likely as an empty one."""

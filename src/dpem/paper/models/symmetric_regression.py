@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from dpem.engines import kernels
 from dpem.paper.models.base import Clip
 from dpem.query import Bound, FloatArray
 from dpem.questions.gradient import CoordinateQuery, IntArray, SupportQuery
@@ -26,6 +27,15 @@ class SymmetricRegression:
 
     sigma: float
     name: str = "symmetric-regression"
+    holes: ClassVar[bool] = False
+
+    def weight(self, xp: Any, fitted: Any, hidden: Any, y: Any) -> tuple[Any, Any]:
+        """a = E[z | x, y]·y − ⟨β, x⟩: the residual from the expected response (errata E1 and E2 corrected)."""
+        return xp.tanh(y * fitted / self.sigma**2) * y - fitted, None
+
+    def truncated_weight(self, T: float, xp: Any, fitted: Any, hidden: Any, y: Any) -> tuple[Any, Any]:
+        """The same with the paper's truncation: Π_T of the response and of the fitted value, each on its own."""
+        return xp.tanh(y * fitted / self.sigma**2) * xp.clip(y, -T, T) - xp.clip(fitted, -T, T), None
 
     def gradient(self, beta: FloatArray, clip: Clip) -> CoordinateQuery:
         """Σ a_i·Π_T(x_i) with the residual a_i clipped to ±C.
@@ -39,9 +49,8 @@ class SymmetricRegression:
         return CoordinateQuery(
             label,
             Bound.symmetric(linf=size, l2=math.sqrt(beta.shape[0]) * size),
-            kernels.SYMMETRIC_REGRESSION,
+            self.weight,
             beta,
-            np.array([self.sigma**2]),
             entry=T,
             residual=residual,
         )
@@ -57,9 +66,8 @@ class SymmetricRegression:
         return CoordinateQuery(
             f"truncated EM gradient, T = {T:.4g}",
             Bound.symmetric(linf=T * T, l2=math.sqrt(beta.shape[0]) * T * T),
-            kernels.TRUNCATED_SYMMETRIC_REGRESSION,
+            functools.partial(self.truncated_weight, T),
             beta,
-            np.array([self.sigma**2, T]),
             entry=T,
             residual=T,
         )
@@ -73,15 +81,7 @@ class SymmetricRegression:
     def on_support(self, beta: FloatArray, support: IntArray, radius: float) -> SupportQuery:
         """The whole gradient on a support, a_i·x_iS, clipped in ℓ2."""
         label = f"EM gradient on {len(support)} coordinates, norm clipped at {radius:.4g}"
-        return SupportQuery(
-            label,
-            kernels.SYMMETRIC_REGRESSION,
-            beta,
-            np.array([self.sigma**2]),
-            support,
-            np.zeros(len(support)),
-            radius,
-        )
+        return SupportQuery(label, self.weight, beta, support, np.zeros(len(support)), radius)
 
     def screening(self, signal: float, s: int) -> ExceedanceQuery:
         """How often |x_j| and |y| are large together: y² leans towards rows where the columns of the support are large.

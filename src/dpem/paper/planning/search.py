@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import numba
 import numpy as np
 
 from dpem.paper.planning.candidates import GRID, Knobs, Pipeline
@@ -28,17 +26,6 @@ WEIGHT_OF_TWISTS = 0.6
 SELECTING = ("share_select", "share_screen", "select_step", "entry", "residual")
 #: Fixed, so that the same question gives the same plan.
 SEED = 20_240_501
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Rehearsals are too short to be worth a second thread."""
-    before = numba.get_num_threads()
-    numba.set_num_threads(1)
-    try:
-        yield
-    finally:
-        numba.set_num_threads(before)
 
 
 #: What other tables show, in turn: small coefficients, more and less noise than assumed, less signal than assumed.

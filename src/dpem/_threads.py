@@ -1,0 +1,89 @@
+"""Pieces of work side by side on threads of this process.
+
+Compiled loops and numpy let go of the interpreter's lock while they run, so threads of Python are enough: they may be
+started from any thread, several sums may run at once, and an error in one of them is an error of the call.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import numpy as np
+
+
+class _Allowed(threading.local):
+    threads: int | None = None
+
+
+_allowed = _Allowed()
+_pool: ThreadPoolExecutor | None = None
+_opening = threading.Lock()
+
+
+def available() -> int:
+    """Threads that a sum may use: the cores of this process, or ``OMP_NUM_THREADS`` where that is less."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    asked = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
+    return max(1, min(cores, int(asked))) if asked.isdigit() else cores
+
+
+@contextmanager
+def at_most(threads: int | None) -> Iterator[None]:
+    """Sums asked for by this thread use so many threads at most: 1 is the calling thread alone, None changes nothing."""
+    before = _allowed.threads
+    _allowed.threads = before if threads is None else threads
+    try:
+        yield
+    finally:
+        _allowed.threads = before
+
+
+def side_by_side(work: Callable[[int], None], tasks: int) -> None:
+    """``work(0)``, …, ``work(tasks − 1)``, in any order and several at a time; numpy is silent about what they hold.
+
+    >>> found = [0] * 5
+    >>> side_by_side(lambda task: found.__setitem__(task, task * task), 5)
+    >>> found
+    [0, 1, 4, 9, 16]
+    """
+    threads = min(tasks, _allowed.threads or available())
+    tickets = itertools.count()  # taking the next one is a single step of the interpreter
+
+    def run() -> None:
+        with np.errstate(all="ignore"):
+            while (task := next(tickets)) < tasks:
+                work(task)
+
+    if threads <= 1:
+        run()
+        return
+    helpers = [_threads().submit(run) for _ in range(threads - 1)]
+    try:
+        run()
+    finally:
+        for helper in helpers:
+            if not helper.cancel():
+                helper.result()
+
+
+def _threads() -> ThreadPoolExecutor:
+    global _pool
+    with _opening:
+        if _pool is None:
+            _pool = ThreadPoolExecutor(max(1, available() - 1), thread_name_prefix="dpem")
+        return _pool
+
+
+def _forget() -> None:
+    """A forked process has none of its parent's threads."""
+    global _pool, _opening
+    _pool, _opening = None, threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
