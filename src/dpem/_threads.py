@@ -34,7 +34,7 @@ def available() -> int:
 
 @contextmanager
 def at_most(threads: int | None) -> Iterator[None]:
-    """Sums asked for by this thread use so many threads at most: 1 is the calling thread alone, None changes nothing."""
+    """Sums asked for by this thread use at most so many: 1 is the calling thread alone, None changes nothing."""
     before = _allowed.threads
     _allowed.threads = before if threads is None else threads
     try:

@@ -3,8 +3,7 @@
     python -m studies.audits.faults_apart
 
 reads a line of JSON, the name of a module and its arguments, forks, and runs the module's ``main`` in the child; what
-it prints is passed on, and then a line "end" with its exit status and its last words. No kernel runs in the process
-that forks, since some of numba's thread pools do not survive a fork.
+it prints is passed on, and then a line "end" with its exit status and its last words.
 """
 
 from __future__ import annotations

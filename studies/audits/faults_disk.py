@@ -20,7 +20,6 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import numba
 import numpy as np
 
 from dpem import Ledger, LedgerError, load_model
@@ -242,7 +241,6 @@ def read_only_server(found: Findings, url: str) -> None:
 
 
 def main(arguments: Sequence[str]) -> None:
-    numba.config.THREADING_LAYER = "workqueue"  # may be forked once it has run
     folder, quick, url = Path(arguments[0]), arguments[1] == "quick", arguments[2]
     found = Findings()
     if url == "sqlite":

@@ -18,8 +18,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numba
-
 from dpem import BudgetExceeded, Ledger
 from dpem.privacy import Charge, Price
 from studies.audits.faults_books import SETTINGS, Findings, Watched, check_books, price, room_for, table
@@ -207,7 +205,6 @@ class Campaign:
 
 
 def main(arguments: Sequence[str]) -> None:
-    numba.config.THREADING_LAYER = "workqueue"  # may be forked once it has run
     url, kills, seed, *kind = arguments
     campaign = Campaign(url, int(seed), *kind)
     while campaign.found.counts["kills"] < int(kills):

@@ -2,19 +2,17 @@
 
     python -m studies.audits.faults_threads
 
-Kernels are compiled anew with tasks of 16 rows, so that a table of two tasks and ten million columns is summed quickly.
-Then memory is limited. The main thread finds the 80 MB for its task in its own heap, which was told to keep what it
-once had; another thread has no such heap and finds nothing. numba keeps an exception of such a thread to itself.
+A table of two tasks of 16 rows and ten million columns is summed by the loops and the threads of every sum. Then memory
+is limited. The main thread finds the 80 MB for its task in its own heap, which was told to keep what it once had;
+another thread has no such heap and finds nothing.
 """
 
 from __future__ import annotations
 
 import ctypes
-import os
 import resource
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 from studies.audits.faults_books import Findings
@@ -25,12 +23,10 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 
 
 def campaign() -> Findings:
-    """In a process of its own: it compiles other kernels."""
+    """In a process of its own, whose memory is limited."""
     found = Findings()
-    with tempfile.TemporaryDirectory() as cache:
-        command = [sys.executable, "-W", "ignore", "-m", "studies.audits.faults_threads"]
-        kept = {**os.environ, "NUMBA_CACHE_DIR": cache, "NUMBA_NUM_THREADS": "2"}
-        done = subprocess.run(command, cwd=ROOT, env=kept, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-W", "ignore", "-m", "studies.audits.faults_threads"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     found.check(done.returncode == 0, f"the process ended with {done.returncode}: {done.stderr.splitlines()[-1:]}")
     for how in done.stdout.splitlines():
         found.counts[f"a thread out of memory: {how}"] += 1
@@ -43,31 +39,30 @@ def main() -> None:
     libc = ctypes.CDLL(None)
     libc.mallopt(M_MMAP_THRESHOLD, 1 << 30)
     libc.mallopt(M_TRIM_THRESHOLD, 1 << 30)
-    import numba
     import numpy as np
 
+    from dpem._threads import at_most, side_by_side
     from dpem.engines import kernels
 
-    for name in ("TASK", "BLOCK"):
-        setattr(kernels, name, ROWS)
     X = np.lib.stride_tricks.as_strided(np.ones((1, COLUMNS)), (2 * ROWS, COLUMNS), (0, 8))
-    beta, p, y = np.zeros(COLUMNS), np.array([1.0, 0.0]), np.empty(0)
-    beta[0] = 10.0  # every weight is 1 to the last digit but a few
+    weights = np.ones(ROWS)
 
-    def ask(rows: int, columns: int, out: np.ndarray) -> None:
-        kernels.coordinate_kernel(0, X[:rows, :columns], y, beta[:columns], p, 1.0, 1.0, out)
+    def ask(columns: int, out: np.ndarray) -> None:
+        def add(task: int) -> None:
+            kernels.accumulate(X[task * ROWS : (task + 1) * ROWS, :columns], weights, 1.0, 1.0, out[task])
+
+        with at_most(2):
+            side_by_side(add, len(out))
 
     out = np.zeros((2, COLUMNS))
-    ask(2 * ROWS, 8, np.zeros((2, 8)))
-    numba.set_num_threads(1)
-    ask(ROWS, COLUMNS, out[:1])
-    numba.set_num_threads(2)
+    ask(8, np.zeros((2, 8)))
+    ask(COLUMNS, out[:1])
     for _ in range(RUNS):
         out[:] = 0
         pages = int(Path("/proc/self/statm").read_text().split()[0])
         resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (1 << 20), resource.RLIM_INFINITY))
         try:
-            ask(2 * ROWS, COLUMNS, out)
+            ask(COLUMNS, out)
             how = "the whole sum" if out[:, 1].min() > 0.9 * ROWS else "a part of the sum"
         except (MemoryError, SystemError) as error:
             how = type(error).__name__

@@ -20,12 +20,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import numba
 import numpy as np
 from iteration import alternating
 from sklearn.mixture import GaussianMixture as SphericalMixture
 from threadpoolctl import threadpool_limits
 
+from dpem._threads import at_most, available
 from dpem.paper import DPSymmetricMixture
 from dpem.paper.models import SymmetricMixture
 from dpem.paper.models.base import Clip
@@ -71,11 +71,8 @@ def _status(path: Path, name: str) -> float:
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    before = numba.get_num_threads()
-    numba.set_num_threads(count)
-    with threadpool_limits(limits=count, user_api="blas"):
+    with at_most(count), threadpool_limits(limits=count, user_api="blas"):
         yield
-    numba.set_num_threads(before)
 
 
 def against_blas(section: str, case: str, X: np.ndarray, source: ChunkedSource, s: int, repeats: int) -> Row:
@@ -95,7 +92,7 @@ def growth(repeats: int) -> Iterator[Row]:
     X = whole[:200_000]
     for s in (1, 10, 100, 1000):
         yield against_blas("sparsity", f"s = {s}", X, ArraySource(X), s, repeats)
-    for count in sorted({1, numba.config.NUMBA_NUM_THREADS}):
+    for count in sorted({1, available()}):
         with threads(count):
             yield against_blas("threads", f"{count} thread(s)", X, ArraySource(X), 10, repeats)
     yield from whole_fit(X, repeats)

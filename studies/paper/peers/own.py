@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from dpem._threads import at_most
 from dpem.paper.baselines import clipped_gradient_em, spectral
 from dpem.paper.planning.choose import MODELS
-from dpem.paper.planning.search import one_thread
 from dpem.paper.wang2020 import prescribed, sampling_only, wang2020
 from dpem.privacy import Account, Curator, SeededNoise, largest_price
 from dpem.query import FloatArray
@@ -74,7 +74,7 @@ def methods(problem: Problem) -> list[Method]:
 def run(problem: Problem, method: Method, tables: list[Table]) -> Outcome:
     """Tune on practice tables, then fit every table. The first fit of a kind also chooses a plan: that is tuning."""
     estimates, seconds = [], []
-    with one_thread():
+    with at_most(1):
         started = time.process_time()
         settings = tuned(problem, method)
         tuning = time.process_time() - started

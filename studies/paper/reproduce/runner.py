@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-import numba
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from tqdm import tqdm
 
-from dpem.paper.planning.search import one_thread
+from dpem._threads import at_most
 from studies.paper.reproduce.store import Point, Results, Store
 from studies.paper.settings import Setting
 
@@ -58,7 +57,7 @@ class Map(Protocol):
 def _alone() -> None:
     """One thread per process: the processes are the parallelism. An interruption is the parent's business."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    numba.set_num_threads(1)
+    os.environ["OMP_NUM_THREADS"] = "1"
     threadpool_limits(1)
 
 
@@ -66,10 +65,10 @@ def _alone() -> None:
 def processes(workers: int) -> Iterator[Map]:
     """A ``map`` over that many processes; with one, over none but this.
 
-    The processes are spawned, not forked: compiled parallel code does not survive a fork.
+    The processes are spawned, not forked: other libraries' threads do not survive a fork.
     """
     if workers == 1:
-        with one_thread(), threadpool_limits(1):
+        with at_most(1), threadpool_limits(1):
             yield map
         return
     with multiprocessing.get_context("spawn").Pool(workers, initializer=_alone) as pool:
