@@ -12,6 +12,7 @@ from dpem._version import __version__
 
 if TYPE_CHECKING:
     from dpem.estimators import DPStandardScaler, pipeline_guarantee, refuse_non_finite
+    from dpem.estimators.search import DPGridSearch
     from dpem.persistence import load_model, save_model
     from dpem.planning import Plan
     from dpem.privacy import Budget, BudgetExceeded, Guarantee, Ledger, LedgerError
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Budget",
     "BudgetExceeded",
+    "DPGridSearch",
     "DPStandardScaler",
     "Guarantee",
     "Ledger",
@@ -41,6 +43,7 @@ __all__ = [
 
 _HOME = {
     "dpem.estimators": ("DPStandardScaler", "pipeline_guarantee", "refuse_non_finite"),
+    "dpem.estimators.search": ("DPGridSearch",),
     "dpem.persistence": ("load_model", "save_model"),
     "dpem.planning": ("Plan",),
     "dpem.privacy": ("Budget", "BudgetExceeded", "Guarantee", "Ledger", "LedgerError"),

@@ -38,9 +38,7 @@ QUESTIONS = {
     "spreads": Spreads(SCHEMA, CENTRE),
     "moments": SecondMoments(SCHEMA, CENTRE, SPREAD, math.sqrt(D)),
     "moments, more mean": SecondMoments(SCHEMA, CENTRE, SPREAD, 2.0, 1.0),
-    "sketch": Sketch(
-        SCHEMA, CENTRE, SPREAD, CORRELATION, np.eye(D)[:2], 0.7, np.array([0.5, 0.3, 0.2])
-    ),
+    "sketch": Sketch(SCHEMA, CENTRE, SPREAD, CORRELATION, np.eye(D)[:2], 0.7, np.array([0.5, 0.3, 0.2])),
     **{f"EM, {kind}": lifted(kind) for kind in KINDS},
     "EM, diag, second moments clipped": lifted("diag", 2.0, 1.5),
     "EM, one component": lifted("full", K=1),
@@ -50,7 +48,9 @@ for_each = pytest.mark.parametrize("name", QUESTIONS)
 
 def hostile_rows(rng):
     """Rows at random, at the corners, near the centres, mirrored, with holes, and of numbers no table should hold."""
-    near = np.vstack([m + s * rng.standard_normal((8, D)) * SPREAD for m in mixture("full", 3).means for s in (0.3, 1, 9)])
+    near = np.vstack(
+        [m + s * rng.standard_normal((8, D)) * SPREAD for m in mixture("full", 3).means for s in (0.3, 1, 9)]
+    )
     rows = np.vstack([rng.uniform(-1, 1, (20, D)), np.sign(rng.standard_normal((8, D))), near, -near, np.zeros((1, D))])
     rows = np.vstack([rows, np.where(rng.random(rows.shape) < 0.4, np.nan, rows)])
     odd = [[np.inf, 0, 0], [1e308, -1e308, 1e308], [np.nan] * 3, [5e-324] * 3, [-np.inf] * 3, [1e16, 1, -1]]
