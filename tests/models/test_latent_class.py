@@ -12,13 +12,15 @@ import pytest
 from scipy import sparse
 from sklearn.metrics import adjusted_rand_score
 
-from dpem import Budget, read_table
+from dpem import Budget, load_model, read_table, save_model
 from dpem.audit.replay import Table, replay
 from dpem.estimators.base import FitWarning
 from dpem.models import _latent_class_fit as fitting
 from dpem.models import latent_class as subject
 from dpem.models.latent_class import DPLatentClass
 from dpem.query import Chunk
+from dpem.questions import answers
+from dpem.questions.answers import Items
 from dpem.questions.schema import Schema
 
 LEVELS = (2, 3, 2, 4, 2)
@@ -33,7 +35,7 @@ def schema(levels=LEVELS):
 
 def classes(seed=0, levels=LEVELS, K=K, observed=1.0):
     """Well separated classes: parameters of the model."""
-    rng, items = np.random.default_rng(seed), fitting.Items(levels)
+    rng, items = np.random.default_rng(seed), Items(levels)
     p = items.within(np.hstack([rng.dirichlet(np.full(L, 0.4), size=K) for L in levels]), 0.03)
     weights = rng.dirichlet(np.full(K, 8.0))
     none = np.zeros((2, K)), np.zeros((2, *p.shape))
@@ -42,7 +44,7 @@ def classes(seed=0, levels=LEVELS, K=K, observed=1.0):
 
 def codes(theta, n, seed, levels=LEVELS):
     """Rows as numbers 0, 1, … with NaN for holes."""
-    items = fitting.Items(levels)
+    items = Items(levels)
     x, _ = subject.LatentClass(schema(levels), len(theta.weights), items).draw(theta, n, np.random.default_rng(seed))
     first = items.first
     hot = [x[:, a:b] for a, b in itertools.pairwise(first)]
@@ -55,12 +57,12 @@ def given(levels=LEVELS, **more):
 
 
 def questions():
-    items, theta = fitting.Items(LEVELS), classes(1)
+    items, theta = Items(LEVELS), classes(1)
     phases = np.random.default_rng(0).normal(size=(items.first[-1], 7)) * 3
     return [
-        subject.PairMoments(schema(), items),
-        subject.Waves(schema(), items, phases),
-        subject.ClassSums(schema(), items, theta.weights, theta.probabilities),
+        answers.PairMoments(schema(), items),
+        answers.Waves(schema(), items, phases),
+        answers.ClassSums(schema(), items, theta.weights, theta.probabilities),
     ]
 
 
@@ -88,12 +90,12 @@ def test_no_pair_of_rows_moves_a_sum_beyond_its_bound(question):
 def test_the_bounds_are_reached(kind):
     """Two classes that split the answers, yes and no for ever opposite, angles half a turn apart but for a little."""
     levels = (2, 2, 2, 2)
-    items = fitting.Items(levels)
+    items = Items(levels)
     hot = np.tile([0.999, 0.001], 4)
     question = {
-        "PairMoments": subject.PairMoments(schema(levels), items),
-        "Waves": subject.Waves(schema(levels), items, np.tile([0.0, math.acos(-0.25) / 4], 4)[:, None]),
-        "ClassSums": subject.ClassSums(schema(levels), items, np.full(2, 0.5), np.vstack([hot, hot[::-1]])),
+        "PairMoments": answers.PairMoments(schema(levels), items),
+        "Waves": answers.Waves(schema(levels), items, np.tile([0.0, math.acos(-0.25) / 4], 4)[:, None]),
+        "ClassSums": answers.ClassSums(schema(levels), items, np.full(2, 0.5), np.vstack([hot, hot[::-1]])),
     }[kind]
     rows = np.array(list(itertools.product([0.0, 1.0], repeat=4)))
     sums = np.array([question.sum(Chunk(row[None], None)) for row in rows])
@@ -103,16 +105,16 @@ def test_the_bounds_are_reached(kind):
 
 def test_levels_that_are_one_number_count_once():
     known = Schema.of(["a"], {}, {"a": (0.0, 0.0, 1.0)}, every_level=True)
-    h = subject.answers(xp, known.coordinates(xp, np.array([[0.0], [1.0], [2.0]])), fitting.Items((3,)))
+    h = answers.answers(xp, known.coordinates(xp, np.array([[0.0], [1.0], [2.0]])), Items((3,)))
     assert h.tolist() == [[0.5, 0.5, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]]
 
 
 def test_sums_by_class_against_plain_numpy():
     theta = classes(2, observed=0.8)
     X = codes(theta, 400, 3)
-    question = subject.ClassSums(schema(), fitting.Items(LEVELS), theta.weights, theta.probabilities)
+    question = answers.ClassSums(schema(), Items(LEVELS), theta.weights, theta.probabilities)
     total = np.zeros((K, 1 + sum(LEVELS)))
-    first = fitting.Items(LEVELS).first
+    first = Items(LEVELS).first
     for row in X:
         places = [first[j] + int(v) for j, v in enumerate(row) if not np.isnan(v)]
         r = theta.weights * np.prod(theta.probabilities[:, places], axis=1)
@@ -129,7 +131,7 @@ def test_sums_by_class_against_plain_numpy():
 
 
 def test_effects_are_corners_of_a_simplex_and_lead_back():
-    items = fitting.Items(LEVELS)
+    items = Items(LEVELS)
     assert np.allclose(np.sum(items.effects**2, axis=1), 1)
     assert np.allclose(items.of_level.T @ items.effects, 0)
     p = classes(4).probabilities
@@ -137,7 +139,7 @@ def test_effects_are_corners_of_a_simplex_and_lead_back():
 
 
 def misfit():
-    items, theta = fitting.Items(LEVELS), classes(5, observed=0.9)
+    items, theta = Items(LEVELS), classes(5, observed=0.9)
     r, rng = items.effects.shape[1], np.random.default_rng(6)
     pairs = len(items.pairs[0])
     moments = fitting.Moments(
@@ -162,7 +164,7 @@ def test_what_the_sketch_of_classes_should_be():
     function, _ = misfit()
     theta = classes(5, observed=0.9)
     model = subject.LatentClass(schema(), K, function.items)
-    h = subject.answers(xp, model.draw(theta, 200_000, np.random.default_rng(7))[0], function.items)
+    h = answers.answers(xp, model.draw(theta, 200_000, np.random.default_rng(7))[0], function.items)
     seen = np.exp(1j * h @ np.hstack([function.sketch.phases, 2 * function.sketch.phases])).mean(axis=0)
     told = theta.weights @ np.prod(function._factors(theta.probabilities), axis=1)
     assert np.abs(seen - told).max() < 0.01
@@ -174,7 +176,7 @@ def test_what_the_sketch_of_classes_should_be():
 
 def plain_em(X, weights, p, levels=LEVELS, rounds=3000):
     """Textbook EM, items with holes left out of a row."""
-    items = fitting.Items(levels)
+    items = Items(levels)
     hot = np.hstack([(X[:, [j]] == np.arange(L)) for j, L in enumerate(levels)]).astype(float)
     patterns, counts = np.unique(hot, axis=0, return_counts=True)
     for _ in range(rounds):
@@ -276,7 +278,7 @@ def test_every_table_of_numbers_gets_an_answer(rows):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.simplefilter("ignore", FitWarning)
-        warnings.filterwarnings("ignore", "delta=|random_state|This fit|n_classes")
+        warnings.filterwarnings("ignore", "delta=|random_state|2 classes may not be found")
         for epsilon in (1.0, math.inf):
             model = DPLatentClass(**given(n_classes=2, epsilon=epsilon, random_state=0)).fit(X)
             assert np.isfinite(model.theta_.probabilities).all()
@@ -297,7 +299,7 @@ def test_independent_answers_are_no_classes():
     [
         ({"n_classes": 1}, "n_classes must be at least 2"),
         ({"n_classes": 2.5}, "n_classes must be a positive whole number"),
-        ({"n_classes": 901}, r"n_classes must be at most the number of rows \(900\), got 901"),
+        ({"n_classes": 11}, "n_classes must be at most 10 with so few answers, got 11"),
         ({"levels": None}, "levels must name every column, but they lack columns 'x0', 'x1'"),
         ({"levels": {"x0": [0, 1], "x1": [0]}}, "levels of 'x1' must be a list of at least two different levels"),
     ],
@@ -309,9 +311,52 @@ def test_refusals_spend_nothing(change, words):
     assert budget.n_charges == 0
 
 
+def test_a_loaded_model_is_the_saved_one(tmp_path):
+    X = codes(classes(21), 6000, 22)
+    model = DPLatentClass(**given(random_state=0)).fit(X)
+    save_model(model, tmp_path / "model.json")
+    again = load_model(tmp_path / "model.json")
+    assert np.array_equal(again.predict_proba(X), model.predict_proba(X))
+    assert np.array_equal(again.conf_int(), model.conf_int())
+    assert again.probabilities_.keys() == model.probabilities_.keys()
+
+
+def test_more_classes_than_rows_are_refused():
+    with pytest.raises(ValueError, match=r"n_classes must be at most the number of rows \(2\), got 3"):
+        DPLatentClass(**given(delta=0.01)).fit(np.ones((2, 5)))
+
+
 def test_one_item_is_refused():
-    with pytest.raises(ValueError, match="at least 2 columns"):
+    with pytest.raises(ValueError, match="at least 3 columns"):
         DPLatentClass(2, epsilon=1.0, delta=1e-6, levels={"x0": [0, 1]}).fit(np.ones((50, 1)))
+
+
+# --- plans ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_plan_says_what_to_expect_and_gets_better_with_rows_and_epsilon():
+    made = {(n, e): DPLatentClass(**given((2,) * 10, epsilon=e)).plan(n) for n in (3000, 30_000) for e in (0.5, 1.0)}
+    seen = {key: plan.prediction.median for key, plan in made.items()}
+    assert seen[3000, 0.5] > seen[3000, 1.0] > seen[30_000, 1.0]
+    assert seen[3000, 0.5] > seen[30_000, 0.5] > seen[30_000, 1.0]
+    assert "share of rows in another class" in str(made[3000, 1.0])
+    assert "% of the rows will not be found" in str(made[3000, 1.0])
+    assert made[30_000, 1.0].feasible
+    assert not made[30_000, 1.0].remarks
+
+
+def test_a_plan_warns_of_classes_that_will_not_be_found():
+    plan = DPLatentClass(**given((2,) * 10, n_classes=6, epsilon=0.2)).plan(1000)
+    assert not plan.feasible
+    assert plan.prediction.failure > 0.3
+    assert "6 classes may not be found" in plan.remarks[0]
+    assert "rows" in plan.advice
+
+
+@pytest.mark.parametrize(("levels", "K"), [((2, 2), 2), ((2, 2, 2), 3), ((3, 3), 2)])
+def test_more_classes_than_answers_can_tell_are_refused(levels, K):
+    with pytest.raises(ValueError, match=r"at least 3 columns|n_classes must be at most 2 with so few answers"):
+        DPLatentClass(**given(levels, n_classes=K)).plan(1000)
 
 
 # --- intervals -----------------------------------------------------------------------------------------------------
@@ -336,6 +381,7 @@ def test_a_fit_replayed_on_neighbours_differs_only_as_promised(dtype, monkeypatc
     monkeypatch.setattr(fitting, "GUESSES", 4)  # what follows an answer is post-processing, here as short as can be
     monkeypatch.setattr(fitting, "POLISHED", 1)
     monkeypatch.setattr(subject, "DRAWN", 500)
+    monkeypatch.setattr(subject, "PLANNED", 50)
     X = codes(classes(19, levels=(2, 3, 2), observed=0.9), 300, 20, (2, 3, 2)).astype(dtype)
     estimator = DPLatentClass(**given((2, 3, 2), n_classes=2, epsilon=1.0, delta=1e-4))
     verdict = replay(estimator, Table("as drawn", X, None), missing=True)

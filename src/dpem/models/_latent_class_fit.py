@@ -1,17 +1,13 @@
 """Latent classes from released moments and a sketch: the numbers behind the start and the steps. No row is seen here.
 
-The answers of a row are coded twice: as *one-hot* h, a coordinate for each level of each item, and as *effects*
-c = h·V, where the levels of an item are the corners of a regular simplex of radius 1 (±1 for yes and no). Class k has
-the mean effects μ_k, and its probabilities are 1/L + V μ_k·(L−1)/L item by item: a linear map, so that everything
-below is about w (the shares of the classes) and μ.
+Class k has the mean effects μ_k (see :mod:`dpem.questions.answers`), and its probabilities are 1/L + V μ_k·(L−1)/L item
+by item: a linear map, so that everything below is about w (the shares of the classes) and μ.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +16,10 @@ from scipy.optimize import least_squares
 from scipy.special import ndtri
 
 from dpem.query import FloatArray
+from dpem.questions.answers import Items
 
+#: A start is safe where the classes' weakest direction stands this many times above the noise of the pairs.
+CLEAR = 1.5
 #: How many points the start is tried from, and from how many of the best it is improved.
 GUESSES, POLISHED = 200, 8
 #: How exactly shares add up to 1, and how far the last fit may leave the plane that was found.
@@ -29,65 +28,6 @@ SUM, PULL = 1e-3, 0.3
 LONGEST = 0.5
 #: The two lengths of a frequency are this and its double, where the within-class spread of a projection is 1.
 FREQUENCY = 0.75
-
-
-@dataclass(frozen=True)
-class Items:
-    """How many levels each item has, and the matrices that lead from one-hot to effects and back."""
-
-    levels: tuple[int, ...]
-
-    @cached_property
-    def first(self) -> list[int]:
-        """Where each item's one-hot coordinates begin, and where the last one's end."""
-        return [0, *np.cumsum(self.levels).tolist()]
-
-    @cached_property
-    def of_level(self) -> FloatArray:
-        """levels × items: 1 where the level is the item's."""
-        return np.repeat(np.eye(len(self.levels)), self.levels, axis=0)
-
-    @cached_property
-    def effects(self) -> FloatArray:
-        """V: the effects of each level. An item's rows are the corners of a simplex: unit vectors that sum to 0."""
-        V = np.zeros((self.first[-1], self.first[-1] - len(self.levels)))
-        for j, L in enumerate(self.levels):
-            corners = np.linalg.qr(np.column_stack([np.ones(L), np.eye(L)[:, 1:]]))[0][:, 1:]
-            start = self.first[j] - j
-            V[self.first[j] : self.first[j + 1], start : start + L - 1] = corners * math.sqrt(L / (L - 1))
-        return V
-
-    @cached_property
-    def of_effect(self) -> FloatArray:
-        """effects × items: 1 where the effect is the item's."""
-        return np.repeat(np.eye(len(self.levels)), np.array(self.levels) - 1, axis=0)
-
-    @cached_property
-    def pairs(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Pairs of effects that belong to different items, each pair once."""
-        item = np.argmax(self.of_effect, axis=1)
-        i, j = np.triu_indices(len(item), 1)
-        return i[item[i] != item[j]], j[item[i] != item[j]]
-
-    @cached_property
-    def back(self) -> FloatArray:
-        """effects × levels: what an effect adds to the probabilities of its item's levels."""
-        L = self.of_level @ np.array(self.levels, dtype=float)
-        return (self.effects * ((L - 1) / L)[:, None]).T
-
-    @cached_property
-    def even(self) -> FloatArray:
-        """Probabilities when every level is as likely as the others."""
-        return self.of_level @ (1 / np.array(self.levels, dtype=float))
-
-    def probabilities(self, mu: FloatArray) -> FloatArray:
-        """Of each class and level; not yet within [0, 1]."""
-        return self.even + mu @ self.back
-
-    def within(self, p: FloatArray, least: float) -> FloatArray:
-        """Probabilities of at least that (nearly), which add up to 1 for each item."""
-        kept = np.clip(p, least, 1.0)
-        return kept / ((kept @ self.of_level) @ self.of_level.T)
 
 
 class Moments(NamedTuple):
@@ -234,6 +174,18 @@ class Misfit:
         return np.vstack(parts if self.near is None else [*parts, np.eye(len(x)) / PULL])
 
 
+def noise_edge(r: int, error: float) -> float:
+    """Eigenvalues of noise: those of a symmetric matrix of r rows reach about this, if its entries have that error."""
+    return 2 * math.sqrt(r) * error
+
+
+def weakest(w: FloatArray, mu: FloatArray) -> float:
+    """How much the classes differ in the weakest of the directions that they span: an eigenvalue."""
+    spread = mu - w @ mu / w.sum()
+    values = np.linalg.svd(spread * np.sqrt(np.clip(w, 0.0, None))[:, None], compute_uv=False)
+    return float(max(values[len(w) - 2], 1e-3) ** 2) if len(values) >= len(w) - 1 else 1e-6
+
+
 class Fit(NamedTuple):
     """Shares and mean effects of the classes; ``precision`` is the inverse covariance that the noise leaves of x = (w,
     μ), ``information`` what one row tells of x.
@@ -244,8 +196,11 @@ class Fit(NamedTuple):
     precision: FloatArray
     information: FloatArray
 
-    def errors(self, items: Items, n: int) -> tuple[FloatArray, FloatArray]:
-        """Standard errors of shares and of probabilities, each by sampling (first) and by the noise."""
+    def errors(self, items: Items, n: int, edge: float) -> tuple[FloatArray, FloatArray]:
+        """Standard errors of shares and of probabilities, each by sampling (first) and by the noise. The latter is that
+        of a linear fit × (1 + (CLEAR/c)²), where the weakest direction in which the classes differ stands c times above
+        the noise's ``edge``: with little clearance what was released is far from linear in what is sought.
+        """
         K = len(self.w)
         whole = np.zeros_like(self.information)
         whole[:K, :K] = 1 / SUM**2
@@ -255,8 +210,9 @@ class Fit(NamedTuple):
             blocks = [covariance[at : at + len(items.back), at : at + len(items.back)] for at in self._places()]
             levels = [np.einsum("sl,st,tl->l", items.back, block, items.back) for block in blocks]
             found.append((np.diag(covariance)[:K], np.array(levels)))
-        w, p = (np.sqrt(np.clip(np.stack(parts), 0.0, 1.0)) for parts in zip(*found, strict=True))
-        return w, p
+        factor = np.array([1.0, 1 + (CLEAR * edge / weakest(self.w, self.mu)) ** 2])
+        w, p = (np.sqrt(np.clip(np.stack(parts), 0.0, None)) for parts in zip(*found, strict=True))
+        return np.minimum(w * factor[:, None], 1.0), np.minimum(p * factor[:, None, None], 1.0)
 
     def _places(self) -> range:
         """Where the effects of each class begin in x."""
@@ -334,7 +290,7 @@ def step(
         weighed -= free @ (free.T @ weighed)
     precision = fit.precision + slope.T @ weighed
     change = np.linalg.solve(precision, weighed.T @ gap)
-    change *= min(1.0, LONGEST / float(np.max(np.abs(change))))
+    change *= LONGEST / max(LONGEST, float(np.max(np.abs(change))))
     return Fit(fit.w + change[:K], fit.mu + change[K:].reshape(K, -1), precision, scores.T @ scores / len(h))
 
 

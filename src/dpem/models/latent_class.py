@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import array_api_compat.numpy as numpy_api
@@ -16,20 +16,22 @@ from dpem.estimators.base import PrivateEstimator
 from dpem.estimators.told import Profile
 from dpem.estimators.uncertainty import Uncertainty
 from dpem.models import _latent_class_fit as fitting
-from dpem.models._latent_class_fit import Items
+from dpem.models import _latent_class_plan as planning
 from dpem.planning import Model, Outlook, Sizes
 from dpem.planning.rehearsal import generator
 from dpem.privacy import Curator
 from dpem.query import Bound, FloatArray
-from dpem.questions.narrow import NarrowQuestion, like, rounded, zero_where_odd
+from dpem.questions.answers import ClassSums, Items, PairMoments, Waves, answers, chances, log_joint
 from dpem.questions.schema import Schema
 from dpem.steps.base import State, Step, prices
 from dpem.steps.check import CHECK_SHARE, Check
 
 #: Parts of ρ: moments, sketch, then the steps.
-SHARES = (0.2, 0.2, 0.2, 0.4)
+SHARES = (0.3, 0.25, 0.15, 0.3)
 #: Rows that are drawn to see how much a step's sums say about the parameters.
 DRAWN = 16_384
+#: Rows that are drawn for a plan.
+PLANNED = 2048
 #: Shares and probabilities are not below the first, or without noise below the second.
 SMALLEST, TINIEST = 1e-3, 1e-12
 
@@ -48,112 +50,6 @@ class Parameters:
     overall: FloatArray
     weights_errors: FloatArray
     probabilities_errors: FloatArray
-
-
-def answers(xp: Any, x: Any, items: Items) -> Any:
-    """One-hot answers h of rows in unit coordinates: a hole is 0 everywhere. *Lemma.* h ≥ 0, and no item's entries add
-    up to more than 1 (but for rounding). *Proof.* Entries are 0 or 1, and divided by their item's sum if that is
-    more. ∎
-    """
-    h = xp.astype(x > 0, xp.float64)
-    own = like(xp, items.of_level, x)
-    return h / xp.matmul(xp.clip(xp.matmul(h, own), 1.0, None), own.T)
-
-
-@dataclass(frozen=True)
-class PairMoments(NarrowQuestion):
-    """Σ (h, the products c_i·c_j of effects of different items), each product once.
-
-    *Lemma.* ℓ2 sensitivity √(J(J + 2)) for J items. *Proof.* An item's effects c_j are within the unit ball, being a
-    mean of unit vectors and 0. So with t_j = ⟨c_j, c′_j⟩ ∈ [−1, 1], the products of two rows have the inner product
-    Σ_{i<j} t_i t_j = ((Σt)² − Σt²)/2 ≥ −J/2, their one-hot answers one ≥ 0; and a contribution's square is at most
-    J(J − 1)/2 + J. Hence |v − v′|² ≤ J(J − 1) + 2J + J. ∎
-    """
-
-    items: Items
-    label: str = "answers, and products of the effects of two items"
-
-    @property
-    def bound(self) -> Bound:
-        J = len(self.items.levels)
-        size = math.sqrt(J * (J + 1) / 2)
-        return rounded(Bound(2.0, math.sqrt(J * (J + 2)), 1.0, size), 4 * self.schema.width**2)
-
-    def contributions(self, xp: Any, x: Any, y: Any) -> Any:
-        h = answers(xp, x, self.items)
-        c = xp.matmul(h, like(xp, self.items.effects, x))
-        i, j = self.items.pairs
-        products = xp.reshape(xp.matmul(c.T, c), (-1,))
-        flat = (i * c.shape[1] + j).astype(np.int64)
-        return xp.concat([xp.sum(h, axis=0), xp.take(products, _beside(xp, flat, x))])
-
-
-@dataclass(frozen=True)
-class Waves(NarrowQuestion):
-    """Σ (cos s, sin s, cos 2s, sin 2s) for the angles s = h·phases, one for each of M directions.
-
-    *Lemma.* ℓ2 sensitivity 5√M/2. *Proof.* In a direction two rows differ by 2(1 − cos u) + 2(1 − cos 2u), u = s − s′,
-    and with a = cos u that is 2(3 − a − 2a²) ≤ 2·(3 + 1/8) = 25/4. ∎
-    """
-
-    items: Items
-    phases: FloatArray = field(repr=False)
-    label: str = "waves along the directions in which items go together"
-
-    @property
-    def bound(self) -> Bound:
-        M = self.phases.shape[1]
-        return rounded(Bound(2.0, 2.5 * math.sqrt(M), 1.0, math.sqrt(2 * M)), 4 * M)
-
-    def contributions(self, xp: Any, x: Any, y: Any) -> Any:
-        s = xp.matmul(answers(xp, x, self.items), like(xp, self.phases, x))
-        waves = [xp.cos(s), xp.sin(s), xp.cos(2 * s), xp.sin(2 * s)]
-        return xp.concat([xp.sum(wave, axis=0) for wave in waves])
-
-
-@dataclass(frozen=True)
-class ClassSums(NarrowQuestion):
-    """Σ r_k·(1, h) for every class k, with r the chance of each class given the row's answers.
-
-    *Lemma.* ℓ2 sensitivity √(2(J + 1)). *Proof.* Contributions are ≥ 0, so inner products are; a contribution's square
-    is Σ r_k²·(1 + |h|²) ≤ 1 + J, since r ≥ 0 adds up to at most 1 and the entries of each item to at most 1. ∎
-    """
-
-    items: Items
-    weights: FloatArray = field(repr=False)
-    probabilities: FloatArray = field(repr=False)
-    label: str = "answers by class"
-
-    @property
-    def bound(self) -> Bound:
-        size = math.sqrt(1 + len(self.items.levels))
-        return rounded(Bound(1.0, math.sqrt(2.0) * size, 1.0, size), 4 * self.probabilities.size)
-
-    def contributions(self, xp: Any, x: Any, y: Any) -> Any:
-        h = answers(xp, x, self.items)
-        r = chances(xp, h, self.weights, self.probabilities)
-        return xp.concat([xp.sum(r, axis=0), xp.reshape(xp.matmul(r.T, h), (-1,))])
-
-
-def log_joint(xp: Any, h: Any, weights: FloatArray, probabilities: FloatArray) -> Any:
-    """Log of the chance of a class and of the row's answers in it: rows × classes."""
-    return xp.matmul(h, like(xp, np.log(probabilities).T, h)) + like(xp, np.log(weights), h)
-
-
-def chances(xp: Any, h: Any, weights: FloatArray, probabilities: FloatArray) -> Any:
-    """The chance of each class given the answers, clamped: at least 0, and together at most 1."""
-    joint = log_joint(xp, h, weights, probabilities)
-    r = xp.exp(joint - xp.max(joint, axis=1, keepdims=True))
-    r = xp.clip(zero_where_odd(xp, r / xp.sum(r, axis=1, keepdims=True)), 0.0, 1.0)
-    return r / xp.clip(xp.sum(r, axis=1, keepdims=True), 1.0, None)
-
-
-def _beside(xp: Any, places: Any, x: Any) -> Any:
-    if isinstance(x, np.ndarray):
-        return places
-    from array_api_compat import device
-
-    return xp.asarray(places, device=device(x))
 
 
 @dataclass(frozen=True)
@@ -211,7 +107,7 @@ class AskClasses(Step):
         question = ClassSums(model.schema, items, theta.weights, theta.probabilities)
         seen, noise = curator.measure(question, self.rho), curator.noise_scale(question, self.rho)
         fit = state.notes["fit"]._replace(w=theta.weights, mu=theta.probabilities @ items.effects)
-        found = fitting.step(items, fit, theta.probabilities, theta.observed, seen, noise, model.drawn(theta))
+        found = fitting.step(items, fit, theta.probabilities, theta.observed, seen, noise, model.drawn(theta, DRAWN))
         return model.taken(state, found, curator.n_rows, SMALLEST)
 
 
@@ -233,7 +129,7 @@ class Converge(Step):
 
         x = fitting.fixed_point(update, np.concatenate([theta.weights, theta.probabilities.ravel()]), self.rounds)
         theta = replace(theta, weights=x[:K] / x[:K].sum(), probabilities=items.within(x[K:].reshape(K, -1), TINIEST))
-        fit = fitting.exact(items, theta.weights, theta.probabilities, model.drawn(theta))
+        fit = fitting.exact(items, theta.weights, theta.probabilities, model.drawn(theta, DRAWN))
         return model.taken(state, fit, curator.n_rows, TINIEST)
 
 
@@ -256,19 +152,36 @@ class LatentClass(Model):
         """The state with these classes, made shares and probabilities of at least that."""
         w = np.clip(fit.w, least, 1.0)
         p = self.items.within(self.items.probabilities(fit.mu), least)
-        seen = state.notes["moments"].observed, state.notes["overall"]
-        theta = Parameters(w / w.sum(), p, *seen, *fit.errors(self.items, n))
+        moments: fitting.Moments = state.notes["moments"]
+        edge = fitting.noise_edge(len(moments.mean), float(np.mean(moments.pairs_error)))
+        seen = moments.observed, state.notes["overall"]
+        theta = Parameters(w / w.sum(), p, *seen, *fit.errors(self.items, n, edge))
         return replace(state, theta=theta, notes={**state.notes, "fit": fit})
 
-    def drawn(self, theta: Parameters) -> fitting.Drawn:
-        """Rows of the fitted classes, to see how much sums by class say about the parameters."""
-        h = answers(numpy_api, self.draw(theta, DRAWN, generator(0))[0], self.items)
+    def drawn(self, theta: Parameters, rows: int) -> fitting.Drawn:
+        """Rows of such classes, to see how much sums by class say about the parameters."""
+        h = answers(numpy_api, self.draw(theta, rows, generator(0))[0], self.items)
         return fitting.Drawn(h, chances(numpy_api, h, theta.weights, theta.probabilities))
 
     def outlook(self, sizes: Sizes, steps: tuple[Step, ...]) -> Outlook:
-        if self.n_classes > sizes.n:
-            raise ValueError(f"n_classes must be at most the number of rows ({sizes.n}), got {self.n_classes}.")
-        return Outlook()
+        K, n = self.n_classes, sizes.n
+        if n < K:
+            raise ValueError(f"n_classes must be at most the number of rows ({n}), got {K}.")
+
+        def noise(bound: Bound, rho: float) -> float:
+            return 0.0 if math.isinf(rho) else sizes.rows_per_person * bound.l2 / (n * math.sqrt(2 * rho))
+
+        def drawn(w: FloatArray, p: FloatArray) -> fitting.Drawn:
+            none = np.zeros((2, K)), np.zeros((2, *p.shape))
+            return self.drawn(Parameters(w, p, np.ones(len(self.items.levels)), w @ p, *none), PLANNED)
+
+        phases = np.zeros((self.schema.width, len(fitting.directions(min(K - 1, self.items.effects.shape[1])))))
+        asked = PairMoments(self.schema, self.items), Waves(self.schema, self.items, phases)
+        sums = ClassSums(self.schema, self.items, np.ones(K), np.ones((K, self.schema.width))).bound
+        pairs, waves = (noise(question.bound, step.rho) for question, step in zip(asked, steps[:2], strict=True))
+        each = tuple(noise(sums, step.rho) for step in steps if isinstance(step, AskClasses))
+        noises = planning.Noises(pairs, waves, each)
+        return planning.outlook(self.items, K, n, noises, drawn)
 
     def log_density(self, xp: Any, theta: Parameters, x: Any, y: Any) -> Any:
         joint = log_joint(xp, answers(xp, x, self.items), theta.weights, theta.probabilities)
@@ -370,10 +283,21 @@ class DPLatentClass(PrivateEstimator):
     def _model(self, schema: Schema) -> LatentClass:
         if arguments.count("n_classes", self.n_classes) < 2:
             raise ValueError("n_classes must be at least 2: one class is what the fit check compares with.")
-        counts = np.unique(schema.column, return_counts=True)[1]
-        if len(counts) < 2:
-            raise ValueError("X must have at least 2 columns: classes show in how answers to items go together.")
-        return LatentClass(schema, int(self.n_classes), Items(tuple(int(count) for count in counts)))
+        items = Items(tuple(int(count) for count in np.unique(schema.column, return_counts=True)[1]))
+        most = planning.most_classes(items)
+        if most < 2:
+            raise ValueError(
+                "X must have at least 3 columns: classes show in how answers to several items go together."
+            )
+        if self.n_classes > most:
+            raise ValueError(f"n_classes must be at most {most} with so few answers, got {self.n_classes}.")
+        return LatentClass(schema, int(self.n_classes), items)
+
+    def _profile(self) -> Profile:
+        names = self.schema_.names
+        groups = tuple(f"class {k + 1}" for k in range(len(self.weights_)))
+        ends = np.zeros(len(names)), np.ones(len(names))
+        return Profile(groups, self.weights_, names, self.theta_.probabilities, None, *ends, bars=True)
 
     def _attributes(self, theta: Parameters, schema: Schema) -> dict[str, Any]:
         by_item = {}

@@ -29,6 +29,11 @@ def generator(seed: int) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
+def normal(seed: int, shape: tuple[int, ...]) -> FloatArray:
+    """Standard normal numbers for imagined errors, the same for the same seed."""
+    return generator(seed).standard_normal(shape)
+
+
 class StandIn(Curator):
     """A curator of some invented rows that stands for a table of n: means over the rows, noise as for n."""
 
