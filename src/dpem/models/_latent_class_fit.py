@@ -174,6 +174,13 @@ class Misfit:
         return np.vstack(parts if self.near is None else [*parts, np.eye(len(x)) / PULL])
 
 
+def with_sampling(noise: float, n: int) -> float:
+    """How far a mean over n rows of something within ±1 may be from what the classes explain: by the noise, and by the
+    half of the sampling that a fit to the same rows does not take up.
+    """
+    return math.sqrt(noise**2 + 0.5 / n)
+
+
 def noise_edge(r: int, error: float) -> float:
     """Eigenvalues of noise: those of a symmetric matrix of r rows reach about this, if its entries have that error."""
     return 2 * math.sqrt(r) * error

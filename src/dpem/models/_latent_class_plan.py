@@ -17,6 +17,8 @@ from dpem.questions.answers import Items, chances
 
 #: What is assumed of an item in a class: one answer has this chance, the others share the rest.
 TYPICAL = 0.8
+#: Below this many times the noise's edge the directions of the classes are lost in it.
+HOPELESS = 0.5
 #: How many noisy fits are imagined.
 IMAGINED = 40
 
@@ -64,7 +66,7 @@ def outlook(items: Items, K: int, n: int, noises: Noises, drawn: Any) -> Outlook
     )
     for noise in noises.sums:
         fit = fitting.step(items, fit, p, np.ones(len(items.levels)), _sums(w, p), noise, fitting.Drawn(h, r))
-    edge = fitting.noise_edge(mu.shape[1], math.hypot(noises.pairs, math.sqrt(1 / n)))
+    edge = fitting.noise_edge(mu.shape[1], fitting.with_sampling(noises.pairs, n))
     clearance = fitting.weakest(w, mu) / edge
     changed = _changed(items, fit, h, n, 1 + (CLEAR / clearance) ** 2) if noises.sums else np.zeros(1)
     smallest = min(1.0, CLEAR * edge / float(np.mean(np.sum((mu - w @ mu) ** 2, axis=1))))
@@ -93,14 +95,14 @@ def outlook(items: Items, K: int, n: int, noises: Noises, drawn: Any) -> Outlook
 def _known(items: Items, w: FloatArray, p: FloatArray, n: int, noises: Noises) -> FloatArray:
     """How precisely the start knows x = (w, μ), if it succeeds."""
     mu, ones = p @ items.effects, np.ones(len(items.levels))
-    (i, j), error = items.pairs, math.sqrt(noises.pairs**2 + 1 / n)
+    (i, j), error = items.pairs, fitting.with_sampling(noises.pairs, n)
     moments = fitting.Moments(
         ones, w @ mu, np.full(mu.shape[1], error), w @ (mu[:, i] * mu[:, j]), np.full(len(i), error)
     )
     where = fitting.plane(items, moments, min(len(w) - 1, mu.shape[1]))
     phases = fitting.phases(items, moments, where)
     nothing = np.zeros(2 * phases.shape[1], dtype=complex)
-    sketch = fitting.Sketch(phases, nothing, math.hypot(noises.waves, math.sqrt(0.5 / n)))
+    sketch = fitting.Sketch(phases, nothing, fitting.with_sampling(noises.waves, 2 * n))
     x = np.concatenate([w, mu.ravel()])
     J = fitting.Misfit(items, moments, sketch, near=x).derivative(x)
     return np.asarray(J.T @ J)

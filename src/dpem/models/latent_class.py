@@ -69,7 +69,7 @@ class AskMoments(Step):
         observed[observed > 1 - 2 * noise * np.sqrt(items.levels) - 1e-9] = 1.0
         overall = items.within(mean[:m] / (items.of_level @ observed), 1e-3)
         o, (i, j) = items.of_effect @ observed, items.pairs
-        error = math.sqrt(noise**2 + 1 / curator.n_rows)
+        error = fitting.with_sampling(noise, curator.n_rows)
         pairs = (mean[m:] / (o[i] * o[j]), error / (o[i] * o[j]))
         moments = fitting.Moments(observed, overall @ items.effects, error / o, *pairs)
         return replace(state, notes={"moments": moments, "overall": overall})
@@ -90,7 +90,7 @@ class AskWaves(Step):
         noise = curator.noise_scale(question, self.rho)
         cos, sin, cos2, sin2 = np.split(curator.measure(question, self.rho), 4)
         seen = np.concatenate([cos + 1j * sin, cos2 + 1j * sin2])
-        sketch = fitting.Sketch(phases, seen, math.hypot(noise, math.sqrt(0.5 / curator.n_rows)))
+        sketch = fitting.Sketch(phases, seen, fitting.with_sampling(noise, 2 * curator.n_rows))
         found = fitting.start(items, moments, sketch, where, model.n_classes)
         return model.taken(state, found, curator.n_rows, SMALLEST)
 
@@ -292,12 +292,6 @@ class DPLatentClass(PrivateEstimator):
         if self.n_classes > most:
             raise ValueError(f"n_classes must be at most {most} with so few answers, got {self.n_classes}.")
         return LatentClass(schema, int(self.n_classes), items)
-
-    def _profile(self) -> Profile:
-        names = self.schema_.names
-        groups = tuple(f"class {k + 1}" for k in range(len(self.weights_)))
-        ends = np.zeros(len(names)), np.ones(len(names))
-        return Profile(groups, self.weights_, names, self.theta_.probabilities, None, *ends, bars=True)
 
     def _attributes(self, theta: Parameters, schema: Schema) -> dict[str, Any]:
         by_item = {}
