@@ -40,17 +40,17 @@ def mixture():
 def test_a_mixture_gives_components(mixture, data, suffix):
     done = dpem("predict", "model.json", data, "--out", f"p.{suffix}")
     assert done.code == 0, done.err
-    assert done.out == f"Wrote 600 rows to p.{suffix}: component, probability.\n"
+    assert done.out == f"Wrote 600 rows to p.{suffix}: group, probability_0, probability_1.\n"
     assert "guarantee does not cover predictions" in done.err
     found, table = read(f"p.{suffix}"), parquet.read_table("patients.parquet").to_pandas()
-    np.testing.assert_array_equal(found["component"].to_numpy(), mixture.predict(table))
-    np.testing.assert_array_equal(found["probability"].to_numpy(), mixture.predict_proba(table)[:, 1])
+    np.testing.assert_array_equal(found["group"].to_numpy(), mixture.predict(table))
+    np.testing.assert_array_equal(found["probability_1"].to_numpy(), mixture.predict_proba(table)[:, 1])
 
 
 def test_standard_output_is_csv(mixture):
     done = dpem("predict", "model.json", "patients.csv")
     lines = done.out.splitlines()
-    assert lines[0] == "component,probability"
+    assert lines[0] == "group,probability_0,probability_1"
     assert len(lines) == N + 1
 
 
@@ -68,7 +68,7 @@ def test_rows_keep_their_order_over_many_chunks(monkeypatch):
     monkeypatch.setattr("dpem.sources.files.CHUNK_ROWS", 7)
     assert sum(1 for _ in read_table("patients.npy").chunks()) > 50
     assert dpem("predict", "model.json", "patients.npy", "--out", "parts.csv").code == 0
-    assert read("whole.csv")["component"] == read("parts.csv")["component"]
+    assert read("whole.csv")["group"] == read("parts.csv")["group"]
 
 
 def test_a_mixture_of_regressions_with_and_without_the_response():
@@ -80,7 +80,7 @@ def test_a_mixture_of_regressions_with_and_without_the_response():
     np.testing.assert_allclose(read("a.csv")["prediction"].to_numpy(), model.predict(X), rtol=1e-12)
     assert dpem("predict", "model.json", "mixed.csv", "--target", "outcome", "--out", "b.csv").code == 0
     expected = model.predict_proba(X, table["outcome"].to_numpy())[:, 1]
-    np.testing.assert_allclose(read("b.csv")["probability"].to_numpy(), expected, rtol=1e-9)
+    np.testing.assert_allclose(read("b.csv")["probability_1"].to_numpy(), expected, rtol=1e-9)
 
 
 def test_missing_covariates():
@@ -103,7 +103,7 @@ def test_a_model_without_names_takes_the_columns_as_they_come():
     model = DPSymmetricMixture(epsilon=1, delta=1e-3, sigma=0.5).fit(rows)
     save_model(model, "model.json")
     assert dpem("predict", "model.json", "patients.csv", "--out", "p.csv").code == 0
-    np.testing.assert_array_equal(read("p.csv")["component"].to_numpy(), model.predict(rows))
+    np.testing.assert_array_equal(read("p.csv")["group"].to_numpy(), model.predict(rows))
     np.save("wide.npy", np.zeros((5, 4)))
     done = dpem("predict", "model.json", "wide.npy", "--out", "q.csv")
     assert done.code == 3

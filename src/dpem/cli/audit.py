@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import click
-from tqdm import tqdm
 
+from dpem import registry
 from dpem.cli.common import Exit, Refused, Session, refusing
-from dpem.cli.options import MODELS, json_option
+from dpem.cli.options import json_option
 
+MODELS = tuple(name for name in registry.modules() if name not in registry.general())
 FITS = (*MODELS, "scaler")
 SUBJECTS = (*FITS, "mechanisms", "one-run", "all")
 #: Options that only some audits have, and which.
@@ -100,6 +101,8 @@ def _can_write(out: str) -> None:
 
 
 def _findings(session: Session, model: str, epsilon: float, delta: float | None, given: dict[str, Any]) -> list[Any]:
+    from tqdm import tqdm
+
     from dpem._validation import privacy_parameters
     from dpem.audit.one_run import Canaries, one_run
     from dpem.audit.subject import audit as audited

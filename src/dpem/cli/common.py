@@ -9,6 +9,7 @@ rest of the package when they run, so that ``--help`` need not wait for it.
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 import textwrap
@@ -80,20 +81,28 @@ class Session:
     """One run of the command: how it speaks, and whether it has spent anything."""
 
     json: bool = False
+    quiet: bool = False
+    verbose: bool = False
     warnings: list[str] = field(default_factory=list)
     #: False: nothing was charged. True: charged. None: interrupted in between, and only the ledger knows.
     charged: bool | None = False
 
     def say(self, text: str) -> None:
         """A line for people, on standard error."""
-        if not self.json:
+        if not self.json and not self.quiet:
             _echo(f"dpem: {text}", err=True)
+
+    def detail(self, text: str) -> None:
+        """A line for people who asked for more."""
+        if self.verbose:
+            self.say(text)
 
     def warn(self, text: str) -> None:
         """A warning, once."""
         if text not in self.warnings:
             self.warnings.append(text)
-            self.say(f"warning: {text}")
+            if not self.json:
+                _echo(f"dpem: {_coloured('warning:', 'yellow')} {text}", err=True)
 
     def result(self, document: dict[str, Any], text: str) -> None:
         """The outcome: the document for machines, or the text for people."""
@@ -110,7 +119,7 @@ class Session:
             error = {"code": int(code), "kind": code.name.lower(), "message": message, "charged": self.charged}
             _echo(json.dumps({"error": error, "warnings": self.warnings}, indent=2, ensure_ascii=False))
         else:
-            _echo(f"dpem: error: {message}", err=True)
+            _echo(f"dpem: {_coloured('error:', 'red')} {message}", err=True)
         return int(code)
 
     @contextmanager
@@ -118,8 +127,7 @@ class Session:
         """Warnings of this package as lines; those of others may depend on rows and are not shown."""
 
         def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-            ours = category is UserWarning or (category is RuntimeWarning and str(message).startswith("debit "))
-            if ours:
+            if category is UserWarning or category.__module__.startswith("dpem."):
                 self.warn(in_options(str(message)).rstrip("."))
 
         with warnings.catch_warnings():
@@ -163,32 +171,37 @@ def refusing(code: Exit) -> Iterator[None]:
         raise Refused(code, in_options(str(error))) from None
 
 
-_NAMES = "n|d|epsilon|delta|sparsity|max_sparsity|sigma|signal|method|start|missing|start_distance|columns|target"
+#: How messages of the library say what the command says otherwise.
 _IN_OPTIONS = (
     (r"Ledger\.open\(name, epsilon, delta\)", "dpem ledger open"),
     (r"see history\(\)", "see dpem ledger history"),
-    (r"\bsigma=None\b", "a fit without --sigma"),
-    (r"\bmethod='(\w+)'", r"--method \1"),
-    (r"""\bsparsity=['"]auto['"]""", "--sparsity auto"),
-    (rf"\b({_NAMES})=(?=[\s:;,.]|$)", r"--\1"),
-    (rf"^({_NAMES}) (?=must|goes|is)", r"--\1 "),
-    (r"\brows_per_person\b", "--rows-per-person"),
-    (r"\bDPMissingRegression\b", "missing-regression"),
-    (r"(--\w+)_(\w+)", r"\1-\2"),
+    (r"\bread_table\(path, levels=\)", "a file, with --levels"),
 )
+_ALWAYS = ("columns", "target", "exclude", "levels", "sep", "decimal", "epsilon", "delta", "rows_per_person")
 
 
 def in_options(text: str) -> str:
-    """A message of the library with its arguments as options of the command.
+    """A message of the library with its arguments as options of the command that is running.
 
-    >>> in_options("method='paper' needs start=: the paper's algorithm begins close to the truth.")
-    "--method paper needs --start: the paper's algorithm begins close to the truth."
-    >>> in_options('sparsity="auto" needs max_sparsity=: the most coefficients there may be.')
-    '--sparsity auto needs --max-sparsity: the most coefficients there may be.'
+    >>> in_options("columns must be a list; leave it out with exclude=.")
+    '--columns must be a list; leave it out with --exclude.'
     """
-    for pattern, option in _IN_OPTIONS:
-        text = re.sub(pattern, option, text)
-    return text
+    for pattern, said in _IN_OPTIONS:
+        text = re.sub(pattern, said, text)
+    context = click.get_current_context(silent=True)
+    running = [] if context is None else [str(parameter.name) for parameter in context.command.params]
+    names = "|".join(sorted({*_ALWAYS, *running}, key=len, reverse=True))
+
+    def option(found: re.Match[str]) -> str:
+        value = found["value"] or ""
+        value = value.strip("'\"") if value[1:-1].isalnum() else value
+        name = f"--{found['name'].replace('_', '-')}"
+        return f"a fit without {name}" if value == "None" else f"{name} {value}".rstrip()
+
+    given = r"=(?P<value>'[^']+'|\"\w+\"|None\b|)(?=[\s:;,.)]|$)"
+    text = re.sub(rf"(?<![\w-])(?P<name>{names}){given}", option, text)
+    text = re.sub(rf"(?:^|(?<=[:;] ))(?P<name>{names})(?P<value>)(?= (?:must|goes)\b)", option, text)
+    return re.sub(rf"(?<![\w-])(?P<name>{names})(?P<value>)\b", lambda f: option(f) if "_" in f["name"] else f[0], text)
 
 
 def unforeseen(error: Exception) -> str:
@@ -221,6 +234,12 @@ def aligned(header: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence
         for row in (header, *rows)
     ]
     return "\n".join(lines)
+
+
+def _coloured(word: str, colour: str) -> str:
+    """The word in a colour, on a terminal that shows any."""
+    shows = sys.stderr.isatty() and "NO_COLOR" not in os.environ
+    return click.style(word, fg=colour, bold=True) if shows else word
 
 
 def _echo(text: str, *, err: bool = False) -> None:

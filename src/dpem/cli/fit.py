@@ -1,93 +1,262 @@
-"""``dpem fit``: the options of a fit; :mod:`dpem.cli.fitting` does the work."""
+"""``dpem fit MODEL DATA``: refuse, quote, say, spend, write, in this order.
+
+Everything that can be refused is refused before the debit: outputs, ledger, rows, settings, budget. Once the fit is
+paid for, its model is written somewhere, whatever happens to the place that was named. A model's options are its
+estimator's arguments (:mod:`dpem.cli.models`).
+"""
 
 from __future__ import annotations
 
-import csv
-from typing import Any
+import inspect
+import math
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from dpem.cli.common import EXIT_CODES, Session
+from dpem.cli.common import EXIT_CODES, Exit, Refused, Session, refusing, wrapped
+from dpem.cli.models import Models, given_to, model_options
 from dpem.cli.options import (
-    assumptions,
+    PATH,
+    Bounds,
+    Levels,
+    Pair,
     dataset_option,
     delta_option,
     epsilon_option,
+    force_option,
     json_option,
     ledger_option,
-    model_argument,
+    parameters_of,
+    purpose_option,
     rows_per_person_option,
+    scaler_option,
+    scheduler_option,
+    table_options,
+    target_option,
 )
 
+if TYPE_CHECKING:
+    from dpem.cli.spending import Quote
 
-def names(context: click.Context, option: click.Parameter, value: str | None) -> list[str] | None:
-    """Names with commas between them; one that holds a comma stands in double quotes."""
-    if value is None:
-        return None
-    found = [name.strip() for name in next(csv.reader([value], skipinitialspace=True), [])]
-    if not found or not all(found):
-        raise click.BadParameter("give names with commas between them, such as age,height.")
-    return found
+#: How many parameters are shown; all of them are in the model's file.
+SHOWN = 20
 
-
-target_option = click.option("--target", metavar="COLUMN", help="The response; both regressions need one.")
-
-
-scaler_option = click.option("--scaler", metavar="FILE", help="Centre and scale columns by what dpem scale wrote.")
+EXAMPLES = """\b
+Examples:
+  dpem fit {name} {data}{target} --epsilon 1 --delta 1e-6{bounds} --dry-run
+  dpem fit {name} {data}{target} --epsilon 1 --delta 1e-6{bounds} \\
+      --ledger sqlite:///budget.db --dataset people --report report.html
+"""
 
 
-@click.command(epilog=EXIT_CODES, short_help="Fit a model to rows, and pay for it.")
-@model_argument
-@click.argument("data")
-@epsilon_option
-@delta_option
-@rows_per_person_option
-@assumptions
-@click.option(
-    "--method",
-    type=click.Choice(["tight", "paper"]),
-    default="tight",
-    show_default=True,
-    help="Settings chosen by the plan, or the paper's.",
+def build(name: str, kind: type[Any]) -> click.Command:
+    """The subcommand of a model."""
+    known = inspect.signature(kind).parameters
+    about = (kind.__doc__ or "").strip().split("\n\n")[0].replace("``", "")
+    examples = EXAMPLES.format(
+        name=name,
+        data="people.csv",
+        target=" --target cost" if kind._needs_y else "",
+        bounds=" --bounds bounds.json" if "bounds" in known else " --levels levels.json" if "levels" in known else "",
+    )
+
+    @click.pass_obj
+    def run_it(session: Session, /, **asked: Any) -> None:
+        run(session, name, kind, asked)
+
+    parameters = [
+        *parameters_of(click.argument("data", type=PATH), epsilon_option, delta_option, rows_per_person_option),
+        *parameters_of(*(option for key, option in bound_options.items() if key in known)),
+        *parameters_of(*([target_option] if kind._needs_y else []), table_options),
+        *model_options(kind),
+        *parameters_of(*([scaler_option] if getattr(kind, "_takes_scaler", False) else [])),
+        *parameters_of(out_option, report_option, force_option, ledger_option, dataset_option, purpose_option),
+        *parameters_of(scheduler_option, anyway_option, dry_run_option, json_option),
+    ]
+    return click.Command(name, params=parameters, callback=run_it, help=f"{about}\n\n{examples}", epilog=EXIT_CODES)
+
+
+bound_options = {
+    "bounds": click.option("--bounds", type=Bounds(), help="Public limits of every column, or a file with them."),
+    "y_bounds": click.option("--y-bounds", type=Pair(), help="Public limits of the response."),
+    "levels": click.option("--levels", type=Levels(), metavar="FILE", help="A .json of what texts and codes can be."),
+}
+out_option = click.option(
+    "--out", default="model.json", show_default=True, type=PATH, metavar="FILE", help="Where the model is written."
 )
-@click.option(
-    "--start",
-    metavar="FILE|equal",
-    help="Where EM begins: a .npy, .csv or .json of one number per column, a model.json, or equal.",
+report_option = click.option(
+    "--report", type=PATH, metavar="FILE", help="Where a page to read in a browser is written, such as report.html."
 )
-@scaler_option
-@target_option
-@click.option("--columns", callback=names, metavar="A,B,...", help="Columns to use; all (but the target) if not given.")
-@click.option("--out", default="model.json", show_default=True, metavar="FILE", help="Where the model is written.")
-@click.option("--report", metavar="FILE", help="Where a report to read in a browser is written, such as report.html.")
-@click.option("--force", is_flag=True, help="Replace files that are there already.")
-@ledger_option
-@dataset_option
-@click.option("--scheduler", metavar="URL", help="tcp://host:port of a Dask cluster that reads the Parquet DATA.")
-@click.option("--anyway", is_flag=True, help="Fit even where the plan expects little more than noise.")
-@click.option("--dry-run", is_flag=True, help="Show the plan and the price; spend nothing, write nothing.")
-@json_option
-@click.pass_obj
-def fit(session: Session, /, **given: Any) -> None:
+anyway_option = click.option("--anyway", is_flag=True, help="Fit even where the plan expects little more than noise.")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Show the plan and the price; spend and write nothing.")
+
+
+@click.group(cls=Models, build=build, epilog=EXIT_CODES, subcommand_metavar="MODEL DATA [OPTIONS]...")
+def fit() -> None:
     """Fit MODEL to the rows of DATA under differential privacy, and write model.json.
 
-    MODEL is symmetric-mixture, symmetric-regression or missing-regression. DATA is a CSV, Parquet, Arrow or .npy file
-    of numbers, one row per person, or up to --rows-per-person. Columns should be centred and of similar spread (dpem
-    scale); missing-regression takes empty cells as missing.
+    DATA is a CSV, TSV, Parquet, Arrow or .npy file, one row per person, or up to --rows-per-person. dpem fit MODEL
+    --help shows what a model needs and can be told.
 
     \b
     Examples:
-      dpem fit symmetric-mixture patients.csv --epsilon 1 --delta 1e-5 --sparsity 2 --dry-run
-      dpem fit symmetric-mixture patients.csv --epsilon 1 --delta 1e-5 --sparsity 2 \\
-          --ledger sqlite:///budget.db --dataset patients --report report.html
-      dpem fit missing-regression trial.parquet --target outcome --columns age,dose,weight \\
-          --epsilon 0.5 --delta 1e-6 --out trial.json
+      dpem fit linear-regression people.csv --target cost --bounds bounds.json \\
+          --epsilon 1 --delta 1e-6 --dry-run
+      dpem fit gaussian-mixture people.csv --bounds bounds.json --exclude id \\
+          --epsilon 1 --delta 1e-6 --ledger sqlite:///budget.db --dataset people --report report.html
 
     Everything that can be refused is refused before anything is spent. Before it spends, the command says what, on
-    which ledger, and what is left. Without a ledger nothing remembers the fit, and it is for you to add up.
-    Privacy has no default: choose --epsilon and --delta. --sigma, --signal and --start must be public knowledge, not
-    taken from these rows.
+    which ledger, and what is left. Without a ledger nothing remembers the fit, and it is for you to add up. Privacy has
+    no default: choose --epsilon and --delta. Bounds, levels and assumptions must be public knowledge, not taken from
+    these rows.
     """
-    from dpem.cli import fitting
 
-    fitting.run(session, fitting.Request(**given))
+
+def run(session: Session, name: str, kind: type[Any], asked: dict[str, Any]) -> None:
+    """The whole command."""
+    from dpem.cli import inputs, outputs, spending
+
+    estimator = _estimator(name, kind, asked)
+    read = [path for path in (asked["data"], asked.get("start"), asked.get("scaler")) if isinstance(path, str)]
+    if not asked["dry_run"]:
+        outputs.check([asked["out"], *([] if asked["report"] is None else [asked["report"]])], read, asked["force"])
+    ledger = spending.ledger_of(asked["url"], asked["dataset"], session, asked["purpose"])
+    epsilon, delta = asked["epsilon"], asked["delta"]
+    if getattr(estimator, "_spends_in_full", True):
+        spending.refuse_at_any_price(ledger, epsilon, delta, asked["rows_per_person"])
+    scaler = inputs.scaler(asked.get("scaler"))
+    if asked["columns"] is None and scaler is not None:
+        asked["columns"] = inputs.columns_of(scaler)
+    with inputs.table(session, asked, scaler=scaler, levels=getattr(estimator, "levels", None)) as source:
+        estimator.set_params(budget=ledger, **inputs.start(asked.get("start"), source))
+        plan = _planned(session, estimator, source)
+        quote = None
+        if ledger is not None:
+            quote = spending.quoted(ledger, epsilon, delta, plan.price, plan.rows_per_person)
+        facts = _facts(name, asked, plan, quote, source)
+        if asked["dry_run"]:
+            _show_dry_run(session, plan, facts, quote)
+            return
+        _refuse_noise(plan, asked["anyway"])
+        session.say(f"{asked['data']} has {source.n_rows:,} rows; {source.n_features:,} columns are used")
+        session.detail(str(plan))
+        spending.announce(session, epsilon, delta, quote)
+        with spending.paying(session):
+            estimator.fit(source)
+    left = spending.left(session, ledger, delta)
+    _write(asked, estimator, scaler, None if ledger is None else ledger.where, left)
+    _show(session, name, asked, estimator, facts, left, spending.with_scaler(estimator, scaler))
+
+
+def _estimator(name: str, kind: type[Any], asked: dict[str, Any]) -> Any:
+    """The estimator that the options describe, checked as far as it can be without the rows."""
+    from dpem.cli import inputs
+
+    target = asked.get("target")
+    if kind._needs_y and target is None:
+        raise click.UsageError(f"{name} needs --target: the column with the response.")
+    if asked["columns"] is not None and target in asked["columns"]:
+        raise click.UsageError("--columns must not hold the target.")
+    if asked.get("scaler") is not None and asked["scheduler"] is not None:
+        raise click.UsageError("--scaler does not go with --scheduler: scale the table beforehand.")
+    if math.isinf(asked["epsilon"]):
+        raise Refused(Exit.USAGE, "--epsilon must be finite: the command fits private models only.")
+    arguments = given_to(kind, {key: value for key, value in asked.items() if key != "start"})
+    if "levels" in arguments:
+        arguments["levels"] = inputs.levels(arguments["levels"])
+    estimator = kind(**arguments)
+    with refusing(Exit.USAGE):
+        estimator._check_arguments()
+    return estimator
+
+
+def _planned(session: Session, estimator: Any, source: Any) -> Any:
+    """The plan that the fit will use, once everything that it would refuse has been."""
+    with refusing(Exit.USAGE):
+        estimator._check_columns(source)
+    with session.waiting("choosing settings"), refusing(Exit.PLAN):
+        return estimator._foreseen(source)
+
+
+def _refuse_noise(plan: Any, anyway: bool) -> None:
+    """Refuse to spend on a fit that is expected to be useless, unless that is wanted."""
+    if plan.feasible is False and not anyway:
+        raise Refused(
+            Exit.PLAN, f"little more than noise is expected of this fit; {plan.advice}; --anyway fits all the same."
+        )
+
+
+def _write(asked: dict[str, Any], estimator: Any, scaler: Any, where: str | None, left: float | None) -> None:
+    """The model, at all costs; then the report, which can be made again from the model."""
+    from dpem.cli import outputs
+    from dpem.report import About, write_report
+
+    outputs.save(estimator, asked["out"], scaler)
+    if asked["report"] is None:
+        return
+    remains = None if left is None else f"ε = {left:.3g} at δ = {asked['delta']:g}"
+    about = About(asked["dataset"], None, asked["purpose"] or None, where, remains)
+    try:
+        write_report(estimator, asked["report"], scaler, about)
+    except (OSError, ValueError) as error:
+        raise Refused(Exit.OUTPUT, f"{str(error).rstrip('.')}; the model is in {asked['out']}.") from None
+
+
+def _show(
+    session: Session,
+    name: str,
+    asked: dict[str, Any],
+    estimator: Any,
+    facts: dict[str, Any],
+    left: float | None,
+    whole: str | None,
+) -> None:
+    from dpem.cli.common import aligned
+
+    found, statement = estimator._told().estimates, str(estimator.guarantee_)
+    check = getattr(estimator, "fit_check_", None)
+    rows = [] if found is None else list(zip(found.names, found.value, found.low, found.high, strict=True))
+    document = {
+        **facts,
+        "fitted": {name: [float(value), float(low), float(high)] for name, value, low, high in rows},
+        "fit_check": None if check is None else asdict(check),
+        "guarantee": statement,
+        "with_scaler": whole,
+        "left": left,
+        "out": asked["out"],
+        "report": asked["report"],
+    }
+    lines = [f"Fitted {name}."]
+    if rows:
+        shown = [(n, f"{v:.4g}", f"{low:.4g}", f"{high:.4g}") for n, v, low, high in rows[:SHOWN]]
+        lines.append(aligned((str(found and found.what), "estimate", "lower", "upper"), shown))
+    if len(rows) > SHOWN:
+        lines.append(f"and {len(rows) - SHOWN} more in {asked['out']}")
+    if check is not None:
+        lines.append(wrapped(str(check)))
+    lines += ["", wrapped(statement)]
+    if whole is not None:
+        lines.append(wrapped(f"With the scaler, if it was fitted to the same rows, {whole}."))
+    lines += ["", f"Wrote {asked['out']}{' and ' + asked['report'] if asked['report'] else ''}."]
+    if left is not None:
+        lines.append(f"At least epsilon = {left:.4g} is left of {asked['dataset']} at this delta.")
+    session.result(document, "\n".join(lines))
+
+
+def _show_dry_run(session: Session, plan: Any, facts: dict[str, Any], quote: Quote | None) -> None:
+    from dpem.cli import spending
+
+    said = spending.would(plan.epsilon, plan.delta, quote)
+    session.result({**facts, "dry_run": True}, "\n".join([str(plan), wrapped(said)]))
+
+
+def _facts(name: str, asked: dict[str, Any], plan: Any, quote: Quote | None, source: Any) -> dict[str, Any]:
+    """What a fit and its rehearsal both tell a machine."""
+    return {
+        "model": name,
+        "data": {"path": asked["data"], "rows": source.n_rows, "columns": source.n_features},
+        "price": {"epsilon": plan.epsilon, "delta": plan.delta, "rho": plan.price.rho},
+        "plan": {**plan.to_dict(), "feasible": plan.feasible},
+        "ledger": None if quote is None else asdict(quote),
+    }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,20 +21,22 @@ from dpem.sources.files import read_table
 
 @contextmanager
 def table(
-    session: Session,
-    path: str,
-    columns: Sequence[str] | None,
-    target: str | None,
-    scheduler: str | None = None,
-    scaler: DPStandardScaler | None = None,
+    session: Session, asked: Mapping[str, Any], *, scaler: DPStandardScaler | None = None, levels: Any = None
 ) -> Iterator[Any]:
-    """The rows of a file, or, with a scheduler, of a Parquet table that its cluster reads; scaled, with a scaler."""
+    """The rows that were asked for: of a file, or, with a scheduler, of a Parquet table that its cluster reads; scaled,
+    with a scaler. Texts of columns with levels are read as places among them.
+    """
+    path, scheduler = asked["data"], asked.get("scheduler")
+    chosen: dict[str, Any] = {name: asked.get(name) for name in ("columns", "target")}
+    chosen["exclude"] = asked.get("exclude") or ()
     with ExitStack() as open_until_the_end:
         if scheduler is not None:
-            source = open_until_the_end.enter_context(_on_cluster(session, path, columns, target, scheduler))
+            source = open_until_the_end.enter_context(_on_cluster(session, path, **chosen, address=scheduler))
         else:
+            looks: dict[str, Any] = {"sep": asked.get("sep"), "decimal": asked.get("decimal") or "."}
+            texts = {name: own for name, own in (levels or {}).items() if all(isinstance(one, str) for one in own)}
             with session.waiting(f"reading {Path(path).name}"), refusing(Exit.DATA):
-                source = read_table(path, columns=columns, target=target)
+                source = read_table(path, **chosen, levels=texts, **looks)
         yield source if scaler is None else _scaled(source, scaler)
 
 
@@ -48,7 +50,12 @@ def _scaled(source: Any, scaler: DPStandardScaler) -> Any:
 
 @contextmanager
 def _on_cluster(
-    session: Session, path: str, columns: Sequence[str] | None, target: str | None, address: str
+    session: Session,
+    path: str,
+    columns: Sequence[str] | None,
+    target: str | None,
+    exclude: Sequence[str],
+    address: str,
 ) -> Iterator[Source]:
     try:
         import dask.dataframe as dd
@@ -68,8 +75,9 @@ def _on_cluster(
         except Exception as error:  # what others say may quote anything
             raise Refused(Exit.DATA, f"{path!r} cannot be read as Parquet ({type(error).__name__}).") from None
         names = list(map(str, frame.columns))
-        chosen = [name for name in names if name != target] if columns is None else list(columns)
-        for name in [*chosen, *([] if target is None else [target])]:
+        unused = {target, *exclude}
+        chosen = [name for name in names if name not in unused] if columns is None else list(columns)
+        for name in [*chosen, *exclude, *([] if target is None else [target])]:
             if name not in names:
                 raise Refused(Exit.DATA, f"{path!r} has no column {name!r}{nearest(name, names)}.")
         with session.waiting("counting rows"):
@@ -116,9 +124,28 @@ def columns_of(fitted: Any) -> list[str] | None:
     return None if names is None else list(map(str, names))
 
 
-def start(value: str | None, source: Source) -> FloatArray | str | None:
-    """Where EM begins, from "equal" or a file: a vector, an object of columns and numbers, or a fitted model."""
-    if value is None or value == "equal":
+def levels(value: Any) -> dict[str, list[Any]] | None:
+    """Levels by column, from a table of a settings file, or a JSON file of one."""
+    if value is None or isinstance(value, dict):
+        return value
+    with refusing(Exit.DATA):
+        try:
+            found = parse_json(Path(file(value)).read_text(encoding="utf-8-sig"))
+        except ValueError as error:
+            raise ValueError(f"{value!r} cannot be read: {error}.") from None
+        if not isinstance(found, dict) or not all(isinstance(own, list) for own in found.values()):
+            raise ValueError(f"{value!r} must hold an object with a list of levels for each column's name.")
+    return found
+
+
+def start(value: str | None, source: Source) -> dict[str, Any]:
+    """Where EM begins, as an argument, for models that begin anywhere."""
+    return {} if value is None else {"start": _start(value, source)}
+
+
+def _start(value: str, source: Source) -> FloatArray | str:
+    """From "equal" or a file: a vector, an object of columns and numbers, or a fitted model."""
+    if value == "equal":
         return value
     names, suffix = feature_names(source), Path(value).suffix
     with refusing(Exit.DATA):

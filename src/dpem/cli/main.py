@@ -5,19 +5,26 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any, NoReturn
 
 import click
 
 from dpem._version import __version__
-from dpem.cli.audit import audit
 from dpem.cli.common import ENDED, EXIT_CODES, Exit, Refused, Session, in_options, unforeseen
-from dpem.cli.fit import fit
-from dpem.cli.ledger import ledger
-from dpem.cli.plan import plan
-from dpem.cli.predict import predict
-from dpem.cli.report import report
-from dpem.cli.scale import scale
+
+#: Every command, in the order of a session: where it is, and a line about it. Only the one that runs is loaded.
+COMMANDS = {
+    "init": ("dpem.cli.init", "Write dpem.toml for a table: columns, and bounds to fill in."),
+    "plan": ("dpem.cli.plan", "Choose settings and predict the error, without data."),
+    "ledger": ("dpem.cli.ledger", "Budgets of datasets: open, show, history, export."),
+    "fit": ("dpem.cli.fit", "Fit a model to rows, and pay for it."),
+    "predict": ("dpem.cli.predict", "Apply a fitted model to new rows."),
+    "report": ("dpem.cli.report", "Write the report of a fitted model."),
+    "scale": ("dpem.cli.scale", "Measure centres and spreads of columns privately, for --scaler."),
+    "audit": ("dpem.cli.audit", "Check the claimed epsilon against what runs prove."),
+    "completion": ("dpem.cli.completion", "Let a shell complete commands, options and file names."),
+}
 
 
 class Root(click.Group):
@@ -25,7 +32,17 @@ class Root(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """In the order of a session, not of the alphabet."""
-        return list(self.commands)
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = getattr(import_module(COMMANDS[cmd_name][0]), cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any) -> NoReturn:  # type: ignore[override]
         arguments = list(sys.argv[1:] if args is None else args)
@@ -57,7 +74,8 @@ class Root(click.Group):
 
 
 def _failure(error: Exception) -> tuple[Exit, str]:
-    from dpem.privacy import BudgetExceeded, LedgerError
+    from dpem.privacy.budget import BudgetExceeded
+    from dpem.privacy.ledger_schema import LedgerError
 
     if isinstance(error, BudgetExceeded):
         return Exit.BUDGET, in_options(str(error))
@@ -74,28 +92,38 @@ def _interrupted(session: Session) -> str:
     return "interrupted; nothing was spent."
 
 
-@click.group(cls=Root, invoke_without_command=True, epilog=EXIT_CODES)
+@click.group(
+    cls=Root,
+    invoke_without_command=True,
+    epilog=EXIT_CODES,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 @click.version_option(__version__, prog_name="dpem")
+@click.option("-q", "--quiet", is_flag=True, help="Results, warnings and errors only.")
+@click.option("-v", "--verbose", is_flag=True, help="Say more about what is done.")
+@click.option("--config", type=click.Path(), metavar="FILE", help="Settings; dpem.toml in this folder if not given.")
 @click.pass_context
-def cli(context: click.Context) -> None:
+def cli(context: click.Context, quiet: bool, verbose: bool, config: str | None) -> None:
     """Fit latent-variable models by EM under differential privacy.
 
     \b
     A first session:
-      dpem plan symmetric-mixture --n 3000 --d 20 --epsilon 1 --delta 1e-5 --sparsity 2
+      dpem init patients.csv                 # then fill in dpem.toml: bounds, epsilon, delta
+      dpem plan linear-regression --n 8000 --d 6 --epsilon 1 --delta 1e-6
       dpem ledger open --ledger sqlite:///budget.db --dataset patients --epsilon 2 --delta 1e-4
-      dpem fit symmetric-mixture patients.csv --epsilon 1 --delta 1e-5 --sparsity 2 \\
-          --ledger sqlite:///budget.db --dataset patients --report report.html
-      dpem predict model.json new.csv --out components.csv
+      dpem fit linear-regression patients.csv --target cost --dry-run
+      dpem fit linear-regression patients.csv --target cost --report report.html
+      dpem predict model.json new.csv --keep id --out predictions.csv
 
     Each command has --help with examples. --json gives one JSON object, for success and for failure.
     """
+    context.obj.quiet, context.obj.verbose = quiet, verbose
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
+        return
+    from dpem.cli.settings import defaults
 
-
-for command in (plan, ledger, scale, fit, predict, report, audit):
-    cli.add_command(command)
+    context.default_map = defaults(config, context.invoked_subcommand)
 
 
 def main() -> NoReturn:

@@ -11,8 +11,8 @@ from typing import Any
 import click
 
 from dpem._files import check_writable
+from dpem._json import plain
 from dpem.cli.common import Exit, Refused, refusing
-from dpem.estimators import DPStandardScaler
 from dpem.persistence import save_model
 
 
@@ -31,7 +31,7 @@ def check(written: Sequence[str], read: Sequence[str], force: bool) -> None:
             check_writable(path)
 
 
-def save(model: Any, path: str, scaler: DPStandardScaler | None = None) -> None:
+def save(model: Any, path: str, scaler: Any = None) -> None:
     """Write a model that was paid for: where it should go, or else elsewhere, and then say where."""
     try:
         save_model(model, path, scaler)
@@ -39,7 +39,7 @@ def save(model: Any, path: str, scaler: DPStandardScaler | None = None) -> None:
         raise Refused(Exit.OUTPUT, f"{str(error).rstrip('.')}; {_rescued(model, scaler)}") from None
 
 
-def _rescued(model: Any, scaler: DPStandardScaler | None) -> str:
+def _rescued(model: Any, scaler: Any) -> str:
     try:
         path = os.path.join(tempfile.mkdtemp(prefix="dpem-"), "model.json")
         save_model(model, path, scaler)
@@ -50,8 +50,8 @@ def _rescued(model: Any, scaler: DPStandardScaler | None) -> str:
 
 def _released(model: Any) -> dict[str, Any]:
     """Enough to go on with, on one line."""
-    guarantee = str(model.guarantee_)
-    if isinstance(model, DPStandardScaler):
-        return {"mean": model.mean_.tolist(), "scale": model.scale_.tolist(), "guarantee": guarantee}
-    coefficients = {str(j): float(model.coef_[j]) for j in model.support_}
-    return {"sigma": model.sigma_, "coefficients": coefficients, "guarantee": guarantee}
+    try:
+        fitted = model._to_content()["fitted"]
+    except ValueError:  # whatever is wrong with it, what was paid for is told
+        fitted = plain({name: value for name, value in vars(model).items() if name in ("coef_", "mean_", "theta_")})
+    return {"fitted": fitted, "guarantee": str(model.guarantee_)}

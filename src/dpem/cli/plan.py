@@ -1,124 +1,142 @@
-"""``dpem plan``: what a fit would do and how well, before there are data."""
+"""``dpem plan MODEL``: what a fit would do and how well, before there are data."""
 
 from __future__ import annotations
 
+import csv
+import inspect
+import io
+import itertools
 from typing import Any
 
 import click
-from tqdm import tqdm
 
-from dpem.cli.common import Exit, Refused, Session, aligned, refusing, wrapped
-from dpem.cli.options import assumptions, delta_option, json_option, model_argument, rows_per_person_option
+from dpem.cli.common import Exit, Refused, Session, aligned, refusing
+from dpem.cli.models import Models, given_to, model_options
+from dpem.cli.options import (
+    Count,
+    Names,
+    Value,
+    delta_option,
+    json_option,
+    parameters_of,
+    rows_per_person_option,
+    target_option,
+)
+
+n_option = click.option("--n", type=Count(), required=True, metavar="N", help="Rows, such as 8000 or 1e6.")
+d_option = click.option("--d", type=Count(), metavar="N", help="Columns, without the response.")
+columns_option = click.option("--columns", type=Names(), help="Their names, where bounds or levels are by name.")
+epsilon_option = click.option("--epsilon", type=float, help="Privacy loss of one person, such as 1.")
+sweep_option = click.option(
+    "--sweep", multiple=True, metavar="NAME=V1,V2,...", help="One line for each value, such as epsilon=0.1,0.3,1."
+)
+csv_option = click.option("--csv", "as_csv", is_flag=True, help="The lines of a sweep as CSV.")
 
 
-def _numbers(context: click.Context, option: click.Parameter, value: str | None) -> list[float] | None:
-    if value is None:
-        return None
-    try:
-        return [float(part) for part in value.split(",")]
-    except ValueError:
-        raise click.BadParameter("give numbers with commas between them, such as 0.1,0.2,0.5,1,2.") from None
+def build(name: str, kind: type[Any]) -> click.Command:
+    """The subcommand of a model."""
+    from dpem.cli.fit import bound_options
 
+    known = inspect.signature(kind).parameters
 
-@click.command(short_help="Choose settings and predict the error, without data.")
-@model_argument
-@click.option("--n", type=int, required=True, metavar="N", help="Rows.")
-@click.option("--d", type=int, required=True, metavar="N", help="Columns, without the response.")
-@click.option("--epsilon", type=float, help="Privacy loss of one person, such as 1.")
-@delta_option
-@rows_per_person_option
-@assumptions
-@click.option("--missing", type=float, default=0.2, show_default=True, help="Part of the covariates that is missing.")
-@click.option("--start-distance", type=float, help="A start will be given, about so far from the truth.")
-@click.option("--sweep-epsilon", callback=_numbers, metavar="LIST", help="One line for each of several epsilons.")
-@json_option
-@click.pass_obj
-def plan(session: Session, /, epsilon: float | None, sweep_epsilon: list[float] | None, **given: Any) -> None:
-    """Choose every setting of a fit and predict its error. No data are read, nothing is spent.
+    @click.pass_obj
+    def run_it(session: Session, /, **asked: Any) -> None:
+        run(session, kind, asked)
 
-    MODEL is symmetric-mixture, symmetric-regression or missing-regression.
+    parameters = [
+        *parameters_of(n_option, d_option, columns_option, epsilon_option, delta_option, rows_per_person_option),
+        *parameters_of(*(option for key, option in bound_options.items() if key in known)),
+        *parameters_of(*([target_option] if kind._needs_y else [])),
+        *model_options(kind, planning=True),
+        *parameters_of(sweep_option, csv_option, json_option),
+    ]
+    text = f"""What a fit of {name} will ask, at what price, and what to expect of it. Nothing is read or spent.
 
     \b
     Examples:
-      dpem plan symmetric-mixture --n 4000 --d 1000 --epsilon 0.5 --delta 1e-4 --sparsity 10
-      dpem plan missing-regression --n 5000 --d 10 --delta 1e-5 --sweep-epsilon 0.1,0.3,1
-      dpem plan symmetric-regression --n 5000 --d 20 --epsilon 1 --delta 1e-5 --start-distance 0.5
+      dpem plan {name} --n 8000 --d 6 --epsilon 1 --delta 1e-6
+      dpem plan {name} --n 8000 --d 6 --delta 1e-6 --sweep epsilon=0.1,0.3,1
+      dpem plan {name} --d 6 --delta 1e-6 --epsilon 1 --n 1e4 --sweep n=1e4,1e5 --csv
 
-    The predicted error is the distance of the fitted coefficients from the true ones, if the assumptions hold
-    (--sigma, --signal, --missing). A wrong assumption costs accuracy, never privacy. Without --sigma, half of the
-    signal is assumed, and a twentieth of the price set aside for estimating it.
+    What is assumed of the data is printed with the prediction. A wrong assumption costs accuracy, never privacy.
     """
-    if (epsilon is None) == (sweep_epsilon is None):
-        raise click.UsageError("Give either --epsilon or --sweep-epsilon.")
-    arguments, assumed = _arguments(given)
-    if epsilon is None:
-        _sweep(session, sweep_epsilon or [], arguments, assumed)
+    return click.Command(name, params=parameters, callback=run_it, help=inspect.cleandoc(text))
+
+
+@click.group(cls=Models, build=build, subcommand_metavar="MODEL [OPTIONS]...")
+def plan() -> None:
+    """Choose every setting of a fit and predict how well it will do. No data are read, nothing is spent.
+
+    \b
+    Examples:
+      dpem plan linear-regression --n 8000 --d 6 --epsilon 1 --delta 1e-6
+      dpem plan gaussian-mixture --n 1e5 --d 4 --delta 1e-6 --sweep epsilon=0.1,0.3,1
+      dpem plan symmetric-mixture --n 4000 --d 1000 --epsilon 0.5 --delta 1e-4 --sparsity 10
+
+    A fit does what its plan says, and is refused where its plan is.
+    """
+
+
+def run(session: Session, kind: type[Any], asked: dict[str, Any]) -> None:
+    """The whole command."""
+    sweeps = [_sweep(text, asked) for text in asked["sweep"]]
+    if asked["epsilon"] is None and not any(name == "epsilon" for name, _ in sweeps):
+        raise click.UsageError("Give --epsilon, or --sweep epsilon=0.1,0.3,1.")
+    if asked["as_csv"] and not sweeps:
+        raise click.UsageError("--csv goes with --sweep.")
+    if not sweeps:
+        with session.waiting("choosing settings"):
+            made = _plan(kind, asked)
+        session.result({**made.to_dict(), "feasible": made.feasible}, str(made))
         return
-    with session.waiting("choosing settings"):
-        made = _plan(epsilon, arguments)
-    session.result(
-        {**made.to_dict(), "feasible": made.feasible, "assumed": assumed},
-        "\n".join([str(made), *map(wrapped, assumed)]),
-    )
+    _show_sweep(session, kind, asked, sweeps)
 
 
-def _arguments(given: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Arguments of dpem.plan, and what had to be assumed for them, in words."""
-    from dpem import _validation as checks
+def _plan(kind: type[Any], asked: dict[str, Any]) -> Any:
+    from dpem.cli import inputs
 
     with refusing(Exit.USAGE):
-        d = checks.count("d", given["d"])
-        sparsity, trim = checks.sparsity(given["sparsity"], given.pop("max_sparsity"), d)
-        signal = checks.positive("signal", given["signal"])
-    assumed, estimated = [], given["sigma"] is None
-    if estimated:
-        given["sigma"] = signal / 2
-        assumed.append(unknown_sigma(signal))
-    return {**given, "sparsity": sparsity, "trim": trim, "estimated": estimated}, assumed
-
-
-def unknown_sigma(signal: float) -> str:
-    """What a plan assumes when σ is to be estimated."""
-    return (
-        f"Without --sigma the fit first spends a twentieth of its price on estimating it and then plans anew; "
-        f"assumed here is sigma = {signal / 2:g}, half of the signal."
-    )
-
-
-def _plan(epsilon: float, arguments: dict[str, Any]) -> Any:
-    from dpem import _validation as checks
-    from dpem.paper.estimators.base import SIGMA_SHARE
-    from dpem.paper.planning import plan
-    from dpem.privacy import largest_price
-
-    with refusing(Exit.USAGE):
-        checks.privacy_parameters(epsilon, arguments["delta"])
-        if epsilon == float("inf"):
+        if asked["epsilon"] == float("inf"):
             raise Refused(Exit.USAGE, "--epsilon must be finite: the command plans private fits only.")
-        estimated = arguments["estimated"]
-        rho = largest_price(epsilon, arguments["delta"], gaussian=False).rho if estimated else 0.0
-        rest = {name: value for name, value in arguments.items() if name != "estimated"}
-        return plan(rest.pop("model"), epsilon=epsilon, spent=SIGMA_SHARE * rho, **rest)
+        arguments = given_to(kind, asked)
+        if "levels" in arguments:
+            arguments["levels"] = inputs.levels(arguments["levels"])
+        estimator = kind(**arguments)
+        return estimator.plan(asked["n"], asked["d"], columns=asked["columns"], target=asked.get("target"))
 
 
-def _sweep(session: Session, epsilons: list[float], arguments: dict[str, Any], assumed: list[str]) -> None:
-    """A small table for choosing ε."""
-    with tqdm(epsilons, unit="plan", delay=2.0, leave=False, disable=True if session.json else None) as each:
-        plans = [_plan(epsilon, arguments) for epsilon in each]
-    header = ("epsilon", "predicted error", "8 of 10 within", "detects", "feasible")
-    rows = [
-        (
-            f"{made.epsilon:g}",
-            f"{made.predicted_error:.3g}",
-            "{:.3g} to {:.3g}".format(*made.interval),
-            "" if made.detectable is None else f"{made.detectable:.3g}",
-            "yes" if made.feasible else "no",
-        )
-        for made in plans
-    ]
-    document = {"plans": [{**made.to_dict(), "feasible": made.feasible} for made in plans], "assumed": assumed}
-    text = [
-        aligned(header, rows, left=()),
-        *map(wrapped, assumed),
-    ]
-    session.result(document, "\n".join(text))
+def _sweep(text: str, asked: dict[str, Any]) -> tuple[str, list[Any]]:
+    """A name and its values; the name is an option's."""
+    name, _, values = text.partition("=")
+    known = [key for key in asked if key not in ("sweep", "as_csv", "bounds", "levels", "columns")]
+    name = name.strip().lstrip("-").replace("-", "_")
+    if name not in known or not values:
+        shown = ", ".join(key.replace("_", "-") for key in known)
+        raise click.UsageError(f"--sweep must be NAME=V1,V2 with commas between values; NAME is one of {shown}.")
+    kind: Any = Count() if name in ("n", "d", "rows_per_person") else Value()
+    return name, [kind.convert(value.strip(), None, None) for value in values.split(",")]
+
+
+def _show_sweep(session: Session, kind: type[Any], asked: dict[str, Any], sweeps: list[tuple[str, list[Any]]]) -> None:
+    """A small table, one line for each combination of values."""
+    from tqdm import tqdm
+
+    names = [name for name, _ in sweeps]
+    every = list(itertools.product(*(values for _, values in sweeps)))
+    with tqdm(every, unit="plan", delay=2.0, leave=False, disable=True if session.json else None) as each:
+        plans = [(values, _plan(kind, {**asked, **dict(zip(names, values, strict=True))})) for values in each]
+    rows = [{**dict(zip(names, map(_shown, values), strict=True)), **made.cells()} for values, made in plans]
+    header = tuple(dict.fromkeys(key for row in rows for key in row))
+    cells = [tuple(row.get(key, "") for key in header) for row in rows]
+    document = {"plans": [{**made.to_dict(), "feasible": made.feasible} for _, made in plans]}
+    if asked["as_csv"]:
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows([header, *cells])
+        session.result(document, text.getvalue().rstrip("\n"))
+        return
+    notes = [note for note in dict.fromkeys(getattr(made, "assumed", "") for _, made in plans) if note]
+    session.result(document, "\n".join([aligned(header, cells, left=()), *notes]))
+
+
+def _shown(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,47 +1,182 @@
-"""``dpem predict``: apply a fitted model to new rows; :mod:`dpem.cli.applying` does the work."""
+"""``dpem predict``: a fitted model applied to new rows, chunk by chunk: as many rows as the file has, in memory for a
+few. The output appears whole or not at all.
+"""
 
 from __future__ import annotations
 
+import csv as text
+import io
+import os
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
 import click
 
-from dpem.cli.common import Session
-from dpem.cli.fit import scaler_option, target_option
-from dpem.cli.options import json_option
+from dpem.cli.common import Exit, Refused, Session, refusing
+from dpem.cli.options import PATH, Names, force_option, json_option, scaler_option, target_option
 
 
 @click.command(short_help="Apply a fitted model to new rows.")
-@click.argument("model", metavar="MODEL.JSON")
-@click.argument("data")
+@click.argument("model", metavar="MODEL.JSON", type=PATH)
+@click.argument("data", type=PATH)
 @target_option
 @scaler_option
-@click.option("--out", metavar="FILE", help="A .csv, .parquet or .arrow file; CSV on standard output if not given.")
-@click.option("--force", is_flag=True, help="Replace a file that is there already.")
+@click.option("--keep", type=Names(), help="Columns of DATA that go with the answers, such as the number of a person.")
+@click.option("--sep", metavar="CHAR", help="What stands between the entries of a .csv; a comma if not given.")
+@click.option("--decimal", metavar="CHAR", default=".", help="What stands before decimals in a .csv: a point.")
+@click.option("--out", type=PATH, metavar="FILE", help="A .csv, .parquet or .arrow file; else CSV to the screen.")
+@force_option
 @json_option
 @click.pass_obj
-def predict(
-    session: Session, model: str, data: str, target: str | None, scaler: str | None, out: str | None, force: bool
-) -> None:
+def predict(session: Session, /, **asked: Any) -> None:
     """Apply a fitted model to the rows of DATA, in their order.
 
-    \b
-    symmetric-mixture     component (0 or 1) and the probability of component 1
-    symmetric-regression   prediction, the mean response of component 1 (component 0 has
-                         the opposite); with --target also the probability of component 1
-    missing-regression   prediction, the mean response given the cells that are not empty
+    A model with a response gives its prediction, one without the group of each row (0, 1, …). Where a model has groups,
+    probability_0, probability_1, … say how likely each is; mixtures of regressions need --target for that.
 
     \b
     Examples:
-      dpem predict model.json new.csv --out components.csv
+      dpem predict model.json new.csv --keep id --out predictions.csv
       dpem predict model.json new.parquet --target outcome --out predictions.parquet
-      dpem predict model.json new.csv --scaler scaler.json
 
-    A model that was fitted with --scaler needs the same one here, and is refused without it.
+    DATA must have the columns that the model was fitted to; others are left aside. A model that was fitted with
+    --scaler needs the same one here, and is refused without it.
 
-    The model's guarantee covers the model. What it predicts for the rows that it was fitted to is about those rows,
-    and publishing it is not covered.
+    The model's guarantee covers the model. What it predicts for the rows that it was fitted to is about those rows, and
+    publishing it is not covered.
     """
-    if session.json and out is None:
+    if session.json and asked["out"] is None:
         raise click.UsageError("--json needs --out: both would go to standard output.")
-    from dpem.cli import applying
+    run(session, asked)
 
-    applying.run(session, model, data, target, scaler, out, force)
+
+def run(session: Session, asked: dict[str, Any]) -> None:
+    """The whole command."""
+    from dpem.cli import inputs, outputs
+    from dpem.sources.files import kept_columns
+    from dpem.sources.progress import expect, progress
+
+    out, path = asked["out"], asked["model"]
+    suffix = ".csv" if out is None else os.path.splitext(out)[1].lower()
+    writers = _writers()
+    if suffix not in writers:
+        raise click.UsageError(f"--out must end in {', '.join(writers)}; got {out!r}.")
+    if out is not None:
+        outputs.check([out], [path, asked["data"]], asked["force"])
+    model = inputs.model(path)
+    if not hasattr(model, "predict"):
+        raise Refused(Exit.DATA, f"{path!r} holds a scaler, which predicts nothing.")
+    if asked["target"] is not None and not model._needs_y:
+        raise click.UsageError("--target goes with models that have a response only: leave it out.")
+    scaling = inputs.scaler(asked["scaler"])
+    _check_scaler(model, scaling, path)
+    asked["columns"] = inputs.columns_of(model)
+    levels = {name: own.labels for name, own in getattr(model, "levels_", {}).items() if own.texts}
+    with inputs.table(session, asked, scaler=scaling, levels=levels) as source:
+        if source.n_features != model.n_features_in_:
+            said = f"the rows have {source.n_features} columns, but {path!r} was fitted to {model.n_features_in_}."
+            raise Refused(Exit.DATA, said)
+        with refusing(Exit.DATA):
+            kept = kept_columns(asked["data"], asked["keep"] or (), asked["sep"])
+        session.say("note: the guarantee does not cover predictions for rows that the model was fitted to")
+        with refusing(Exit.DATA), progress(disable=True if session.json else None), _place(out) as sink:
+            expect(source.n_rows)
+            count, made = _applied(model, source, asked["target"] is not None, kept, sink, writers[suffix])
+    if out is not None:
+        session.result(
+            {"out": out, "rows": count, "columns": made}, f"Wrote {count:,} rows to {out}: {', '.join(made)}."
+        )
+
+
+def _writers() -> dict[str, Callable[[Any, Any], Any]]:
+    """How a table is written, by how a file's name ends."""
+    from pyarrow import csv, ipc, parquet
+
+    def csv_writer(sink: Any, schema: Any) -> Any:
+        """Arrow would put the header in quotes."""
+        header = io.StringIO()
+        text.writer(header, lineterminator="\n").writerow(schema.names)
+        sink.write(header.getvalue().encode())
+        return csv.CSVWriter(sink, schema, write_options=csv.WriteOptions(include_header=False))
+
+    return {".csv": csv_writer, ".parquet": parquet.ParquetWriter, ".arrow": ipc.new_file}
+
+
+def _applied(
+    model: Any, source: Any, with_response: bool, kept: Any, sink: Any, writer: Callable[..., Any]
+) -> tuple[int, list[str]]:
+    """Write a row of answers for each row, and say how many and which."""
+    import pyarrow as pa
+
+    from dpem.estimators.applied import applied
+    from dpem.sources import ArraySource
+    from dpem.sources.progress import advance
+
+    count, file, names = 0, None, []
+    try:
+        for chunk in source.chunks():
+            rows = _Rows(ArraySource(chunk.X), getattr(source, "text_levels", {}))
+            answers = pa.table(applied(model, rows, chunk.y if with_response else None))
+            columns = {name: kept[name].slice(count, len(answers)) for name in kept.column_names}
+            table = pa.table({**columns, **{name: answers[name] for name in answers.column_names}})
+            if file is None:
+                file, names = writer(sink, table.schema), table.column_names
+            file.write_table(table)
+            count += len(table)
+            advance(len(table))
+    finally:
+        if file is not None:
+            file.close()
+    return count, names
+
+
+class _Rows:
+    """A chunk of rows as a source that knows how texts were read."""
+
+    def __init__(self, source: Any, text_levels: Any) -> None:
+        self._source, self.text_levels = source, text_levels
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._source, name)
+
+
+def _check_scaler(model: Any, scaler: Any, path: str) -> None:
+    """Refuse rows in other units than those of the rows that the model was fitted to."""
+    from dpem.persistence import fingerprint
+
+    behind = getattr(model, "scaler_", None)
+    if behind is None and scaler is not None:
+        reason = "was fitted to columns as they are, or was saved without naming its scaler: leave --scaler out"
+    elif behind is not None and scaler is None:
+        reason = "was fitted to scaled columns: give the scaler that it was fitted with as --scaler"
+    elif scaler is not None and behind != fingerprint(scaler):
+        reason = "was fitted with another scaler than the one given as --scaler"
+    else:
+        return
+    raise Refused(Exit.DATA, f"{path!r} {reason}.")
+
+
+@contextmanager
+def _place(out: str | None) -> Iterator[Any]:
+    """Where predictions go: standard output, or a file beside its place that takes it at the end."""
+    if out is None:
+        yield sys.stdout.buffer
+        return
+    target = os.path.realpath(out)
+    draft = os.path.join(os.path.dirname(target), f".{uuid.uuid4().hex}.tmp")
+    try:
+        with open(draft, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(draft, target)
+    except OSError as error:
+        if error.filename not in (None, draft, target):
+            raise
+        raise Refused(Exit.OUTPUT, f"{out!r} cannot be written: {(error.strerror or 'it failed').lower()}.") from None
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(draft)

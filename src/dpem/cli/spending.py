@@ -7,6 +7,7 @@ the preview said. ∎
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ import click
 
 from dpem.cli.common import ENDED, Exit, Refused, Session, refusing
 from dpem.cli.ledger import where
-from dpem.privacy import BudgetExceeded, Charge, Ledger, LedgerError, Price, largest_price
+from dpem.privacy import BudgetExceeded, Charge, Ledger, LedgerError, Price, largest_price, together
 from dpem.privacy.budget import Total
 from dpem.privacy.ledger import LedgerCharge
 from dpem.sources import progress
@@ -25,12 +26,14 @@ from dpem.sources import progress
 class WatchedLedger(Ledger):
     """A ledger that tells the session what has been charged, should somebody interrupt it."""
 
-    def __init__(self, url: str, dataset: str, session: Session) -> None:
+    def __init__(self, url: str, dataset: str, session: Session, purpose: str) -> None:
         super().__init__(url, dataset)
-        self._session = session
+        self._session, self._purpose = session, purpose
 
     def debit(self, *charge: Any, **said: Any) -> LedgerCharge:
         self._session.charged = None
+        if self._purpose:
+            said["purpose"] = self._purpose
         try:
             made = super().debit(*charge, **said)
         except BudgetExceeded:
@@ -50,7 +53,7 @@ class Quote:
     left_after: float
 
 
-def ledger_of(url: str | None, dataset: str | None, session: Session) -> WatchedLedger | None:
+def ledger_of(url: str | None, dataset: str | None, session: Session, purpose: str = "") -> WatchedLedger | None:
     """The ledger to charge, checked: it can be read and the dataset is open. None if none was named."""
     if not url:
         if dataset is not None:
@@ -59,7 +62,7 @@ def ledger_of(url: str | None, dataset: str | None, session: Session) -> Watched
     if dataset is None:
         raise click.UsageError("A ledger needs --dataset: the name that dpem ledger open gave these rows.")
     with refusing(Exit.USAGE):
-        ledger = WatchedLedger(url, dataset, session)
+        ledger = WatchedLedger(url, dataset, session, purpose)
         ledger.state()
     return ledger
 
@@ -128,6 +131,16 @@ def left(session: Session, ledger: WatchedLedger | None, delta: float) -> float 
     except LedgerError as error:
         session.warn(str(error).rstrip("."))
         return None
+
+
+def with_scaler(estimator: Any, scaler: Any) -> str | None:
+    """What the model and the scaler it was fitted with promise together; ε is rounded up."""
+    if scaler is None:
+        return None
+    both = together([scaler.guarantee_, estimator.guarantee_])
+    promise = f"both together are ({math.ceil(1e4 * both.epsilon) / 1e4:g}, {both.delta:g})-differentially private"
+    alike = both.rows_per_person == 1 == estimator.guarantee_.rows_per_person
+    return promise if alike else f"{promise} for {both.unit}"
 
 
 def _charge(debit: Any) -> Charge:

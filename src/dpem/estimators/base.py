@@ -114,6 +114,18 @@ class PrivateEstimator(BaseEstimator):
         names = self._column_names(columns, d, target)
         return self._planned(rows, self._schema(names, tables.checked_levels(self._given("levels")), None, plan=True))
 
+    def _check_columns(self, source: Any) -> None:
+        """Refuse columns without bounds or levels, and a response without bounds."""
+        names = tuple(getattr(source, "feature_names", None) or (f"x{j}" for j in range(source.n_features)))
+        levels = tables.checked_levels(self._given("levels"))
+        self._limits(names, levels, getattr(source, "target_name", None))
+
+    def _foreseen(self, X: Any, y: Any = None) -> Plan:
+        """The plan of a fit to these rows, once everything that the fit would refuse has been. Nothing is asked."""
+        self._check_arguments()
+        table = tables.open_table(copy.copy(self), X, y, needs_y=self._needs_y, levels=self._given("levels"))
+        return self._planned(table.source.n_rows, self._schema(table.names, table.levels, table.y_name))
+
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit the model to the rows under differential privacy.
 
@@ -232,7 +244,9 @@ class PrivateEstimator(BaseEstimator):
         """The public bounds of every column without levels, and of the response."""
         if not hasattr(self, "bounds") and (lacking := [name for name in names if name not in levels]):
             raise ValueError(f"levels must name every column, but they lack {_listed(lacking)}.")
-        bounds = column_bounds(self._given("bounds"), names, levels)
+        given = self._given("bounds")
+        given = (-1.0, 1.0) if plan and given is None else given  # a plan is about unit coordinates, whatever they are
+        bounds = column_bounds(given, names, levels)
         if not self._needs_y or (plan and self._given("y_bounds") is None):
             return bounds, None
         return bounds, response_bounds(self._given("y_bounds"), self._given("bounds"), y_name)

@@ -148,7 +148,8 @@ def read(kind: type[E], content: Mapping[str, Any], guarantee: Guarantee) -> E:
 def errors_written(estimator: Any) -> dict[str, Any] | None:
     """Standard errors that were computed, so that they need not be again; None if they were not, or are not finite."""
     errors: Uncertainty | None = getattr(estimator, "_uncertainty_", None)
-    if errors is None or not all(np.isfinite(part).all() for part in (errors.estimate, errors.total)):
+    plainly = type(errors) is Uncertainty  # a model with errors of a kind of its own computes them again
+    if errors is None or not plainly or not all(np.isfinite(p).all() for p in (errors.estimate, errors.total)):
         return None
     found: dict[str, Any] = plain(errors)
     return found

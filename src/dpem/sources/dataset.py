@@ -280,6 +280,12 @@ def schema_of(path: Path) -> pa.Schema:
     return _dataset(path).schema
 
 
+def stored_columns(path: Path, names: Sequence[str]) -> pa.Table:
+    """Columns as they are stored, file by file in the order in which a source reads them."""
+    with telling(str(path)):
+        return pa.concat_tables([part.to_table(columns=list(names)) for part in _fragments(_dataset(path))])
+
+
 def _is_table(file: Path, folder: Path) -> bool:
     """Files that begin with a dot or an underscore are a writer's notes."""
     hidden = any(part.startswith((".", "_")) for part in file.relative_to(folder).parts)

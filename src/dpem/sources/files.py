@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from dpem.sources.base import CHUNK_ROWS
 from dpem.sources.batches import BatchSource
 from dpem.sources.columns import select
-from dpem.sources.dataset import FORMATS, DatasetSource, schema_of
+from dpem.sources.dataset import FORMATS, DatasetSource, schema_of, stored_columns
 
 #: Entries of a CSV file that stand for a missing number.
 MISSING = ("", "NA", "NaN", "nan", "null")
@@ -151,6 +151,28 @@ def columns_of(path: Path, sep: str | None = None) -> list[str]:
     if kind == ".npy":
         return [f"x{j}" for j in range(_load(path).shape[1])]
     return list(schema_of(path).names)
+
+
+def kept_columns(path: str | os.PathLike[str], names: Sequence[str], sep: str | None = None) -> pa.Table:
+    """Columns of a file as they are, in the order of its rows, to stand beside what a model says of them."""
+    where = Path(path)
+    if not names:
+        return pa.table({})
+    known = columns_of(where, sep)
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise ValueError(f"keep must name columns of {where}, which has no {unknown[0]!r}.")
+    kind = Path(where.name.lower().removesuffix(".gz")).suffix
+    if kind in TEXTS:
+        looks = Looks(TEXTS[kind] if sep is None else sep, ".")
+        try:
+            return _arrow(where, looks, list(names), dict.fromkeys(names, pa.string()))
+        except (pa.ArrowException, OSError) as error:
+            raise ValueError(_plainly(str(error), where, known)) from None
+    if kind == ".npy":
+        table = _load(where)
+        return pa.table({name: np.asarray(table[:, known.index(name)]) for name in names})
+    return stored_columns(where, names)
 
 
 def _csv(path: Path, looks: Looks, wanted: Mapping[str, Any]) -> pa.Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -62,6 +63,17 @@ class PrivateEM(BaseEstimator):
     _model_name: ClassVar[str]
     _needs_y: ClassVar[bool]
     _missing: ClassVar[bool] = False
+    #: How some arguments look as options of a command.
+    _options: ClassVar[dict[str, dict[str, Any]]] = {
+        "sparsity": {"metavar": "N|auto", "help": "Coefficients that may be non-zero; all if not given."},
+        "max_sparsity": {"help": "With --sparsity auto: the most there may be."},
+        "sigma": {"help": "Noise level, if publicly known; estimated and paid for if not."},
+        "signal": {"help": "Assumed length of the coefficients."},
+        "method": {"choices": ("tight", "paper"), "help": "Settings chosen by the plan, or the paper's."},
+        "n_iter": {"help": "Refining steps, or the paper's batches; the plan's if not given."},
+        "step_size": {"help": "The step η of an EM step; the plan's if not given."},
+        "clip": {"help": "The clip T of an entry; the plan's if not given."},
+    }
     _takes_scaler: ClassVar[bool] = True  # whether it may be fitted to what a scaler returned
 
     def __init__(
@@ -214,12 +226,35 @@ class PrivateEM(BaseEstimator):
         )
         return replace(made, price=price, assumed=assumed)
 
+    def _check_columns(self, source: Any) -> None:
+        """Refuse what does not go with so many rows and columns."""
+        arguments.rows_per_person(self.rows_per_person, source.n_rows)
+        arguments.sparsity(self.sparsity, self.max_sparsity, source.n_features)
+        self._start(source.n_features)
+
+    @property
+    def _spends_in_full(self) -> bool:
+        """Whether a fit costs all that its ε and δ buy; the paper's printed noise costs less."""
+        return bool(self.method != "paper")
+
+    def _foreseen(self, X: Any, y: Any = None) -> Plan:
+        """The plan of a fit to these rows, once everything that the fit would refuse has been. Nothing is asked."""
+        self._check_arguments()
+        source = source_of(copy.copy(self), X, y, needs_y=self._needs_y)
+        made = self.plan(source.n_rows, source.n_features)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the plan says the same
+            self._accept(made)
+        return made
+
     def _check_arguments(self) -> None:
         """Refuse what is wrong whatever the rows are."""
         arguments.privacy_parameters(self.epsilon, self.delta)
         arguments.one_of("method", self.method, ("tight", "paper"))
         checked_rows_per_person("rows_per_person", self.rows_per_person)
         checks.budget_of(self.budget, self.random_state)
+        arguments.positive("signal", self.signal)
+        arguments.optional_positive("sigma", self.sigma)
         if self.sigma is None and self.method == "paper":
             raise ValueError("method='paper' needs sigma=: the paper assumes that it is known.")
 

@@ -1,0 +1,101 @@
+"""``dpem init``: a settings file for a table, to be filled in from a codebook. No row is looked at."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from pathlib import Path
+
+import click
+
+from dpem.cli.common import Exit, Session, refusing
+from dpem.cli.options import PATH, force_option, json_option
+from dpem.cli.settings import NAME
+
+
+@click.command(short_help="Write dpem.toml for a table: columns, and bounds to fill in.")
+@click.argument("data", type=PATH)
+@click.option("--sep", metavar="CHAR", help="What stands between the entries of a .csv; guessed from its first line.")
+@click.option("--out", default=NAME, show_default=True, type=PATH, metavar="FILE", help="Where it is written.")
+@force_option
+@json_option
+@click.pass_obj
+def init(session: Session, data: str, sep: str | None, out: str, force: bool) -> None:
+    """Write a settings file with the columns of DATA, and places for what is publicly known of them.
+
+    \b
+    Example:
+      dpem init patients.csv
+      # fill in dpem.toml
+      dpem fit linear-regression --dry-run
+
+    Bounds and levels are for you to fill in, from a codebook or from what an instrument can show. They are never taken
+    from the rows: the least and the largest entry belong to two people.
+    """
+    from dpem._files import write_text
+    from dpem.cli import outputs
+
+    outputs.check([out], [data], force)
+    with refusing(Exit.DATA):
+        kinds, sep = _columns(Path(data), sep)
+    with refusing(Exit.OUTPUT):
+        write_text(out, _page(data, kinds, sep))
+    session.result(
+        {"out": out, "columns": list(kinds), "sep": sep},
+        f"Wrote {out} with {len(kinds)} columns. Fill in bounds, levels, epsilon and delta; every command reads it.",
+    )
+
+
+def _columns(path: Path, sep: str | None) -> tuple[dict[str, str], str | None]:
+    """The columns' names, and their types where a file declares them."""
+    from dpem.sources.dataset import schema_of
+    from dpem.sources.files import TEXTS, columns_of
+
+    if not path.exists():
+        raise FileNotFoundError(f"{str(path)!r} cannot be read: there is no such file or folder.")
+    ends = Path(path.name.lower().removesuffix(".gz")).suffix
+    if ends in TEXTS:
+        tried = [sep] if sep is not None else [None, ";", "\t", "|"]
+        found = []
+        for mark in tried:
+            with suppress(ValueError):
+                found.append((columns_of(path, mark), mark))
+        names, mark = max(found or [(columns_of(path, sep), sep)], key=lambda pair: len(pair[0]))
+        return dict.fromkeys(names, ""), mark
+    if ends == ".npy":
+        return dict.fromkeys(columns_of(path), "number"), None
+    schema = schema_of(path)
+    return {name: str(schema.field(name).type) for name in schema.names}, None
+
+
+def _page(data: str, kinds: dict[str, str], sep: str | None) -> str:
+    quoted = {name: json.dumps(name, ensure_ascii=False) for name in kinds}
+    texts = [name for name, kind in kinds.items() if "string" in kind]
+    numbers = [name for name in kinds if name not in texts]
+    lines = [
+        "# What is publicly known of this table. Every dpem command reads this file; options on the command line win.",
+        "# Fill it in from a codebook or from what an instrument can show, never from the rows themselves.",
+        "",
+        f"data = {json.dumps(data, ensure_ascii=False)}",
+        *([] if sep is None else [f"sep = {json.dumps(sep)}"]),
+        *(['decimal = ","    # remove this line if decimals follow a point'] if sep == ";" else []),
+        '# target = "…"              # the response, for models that have one',
+        f"# exclude = [{', '.join(quoted.values())}]",
+        "#                           # columns not to use: numbers of people, dates, names; delete those to keep",
+        "# epsilon = 1.0",
+        "# delta = 1e-6              # well below one over the number of rows",
+        "# rows_per_person = 1       # the most rows that one person has",
+        '# ledger = "sqlite:///budget.db"',
+        '# dataset = "…"             # its name in the ledger',
+        '# purpose = "…"             # what the fits are for; the ledger keeps it',
+        "",
+        "# Lowest and highest value that each number can take; what lies outside counts as the nearest bound.",
+        "[bounds]",
+        *(f"# {quoted[name]} = [0, 0]{f'    # {kinds[name]}' if kinds[name] else ''}" for name in numbers),
+        "",
+        "# What each column of texts or codes can hold; anything else counts as missing.",
+        "[levels]",
+        *(f'# {quoted[name]} = ["…", "…"]    # {kinds[name]}' for name in texts),
+        *([] if texts else ['# "region" = ["north", "south"]']),
+    ]
+    return "\n".join(lines) + "\n"

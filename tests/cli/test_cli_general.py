@@ -1,0 +1,150 @@
+"""A general model from a shell, on a table as people have them: an ID, texts, holes, semicolons, a settings file."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from running_dpem import LEDGER, dpem
+
+from dpem import Ledger
+from dpem.persistence import load_model
+
+N = 3000
+LEVELS = {"smoker": [0, 1], "region": ["north", "süd"], "tired": ["no", "yes"], "coughs": ["no", "yes"]}
+PRICE = ("--epsilon", "1", "--delta", "1e-6")
+FIT = ("fit", "latent-class", "people.csv", "--sep", ";", "--exclude", "id,when", "--levels", "levels.json", *PRICE)
+
+pytestmark = pytest.mark.usefixtures("people")
+
+
+@pytest.fixture
+def people(tmp_path: Path, monkeypatch):
+    """An otherwise empty folder with a table of answers, and a ledger."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DPEM_LEDGER", raising=False)
+    rng = np.random.default_rng(0)
+    ill = rng.random(N) < 0.4
+    yes = {name: np.where(rng.random(N) < np.where(ill, 0.9, 0.1), 1, 0) for name in LEVELS}
+    lines = ["id;when;smoker;region;tired;coughs"]
+    for i in range(N):
+        own = [str(LEVELS[name][yes[name][i]]) for name in LEVELS]
+        own[2] = "" if i % 9 == 0 else own[2]
+        lines.append(";".join([f"P{i:04d}", "2024-05-01", *own]))
+    Path("people.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    Path("levels.json").write_text(json.dumps(LEVELS), encoding="utf-8")
+    Ledger(LEDGER).open("people", 3.0, 1e-4)
+    return tmp_path
+
+
+def test_from_a_file_of_semicolons_to_answers_with_their_ids():
+    done = dpem(*FIT, "--ledger", LEDGER, "--dataset", "people", "--purpose", "table 3", "--report", "report.html")
+    assert done.code == 0, done.err
+    assert "Fitted latent-class." in done.out
+    assert "The model describes the rows better than" in done.out
+    assert Path("report.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    (debit,) = Ledger(LEDGER).history("people")
+    assert debit.purpose == "table 3"
+
+    predicted = dpem("predict", "model.json", "people.csv", "--sep", ";", "--keep", "id", "--out", "groups.csv")
+    assert predicted.code == 0, predicted.err
+    lines = Path("groups.csv").read_text(encoding="utf-8").splitlines()
+    assert lines[0] == "id,group,probability_0,probability_1"
+    assert len(lines) == N + 1
+    assert lines[5].startswith('"P0004"')
+    model = load_model("model.json")
+    assert model.levels_["region"].labels == ("north", "süd")
+
+
+def test_a_settings_file_makes_a_fit_one_short_line():
+    written = dpem("init", "people.csv")
+    assert written.code == 0, written.err
+    page = Path("dpem.toml").read_text(encoding="utf-8")
+    assert 'sep = ";"' in page
+    assert '# "region" = [0, 0]' in page
+    assert "P0001" not in page
+    assert "2024" not in page
+    assert dpem("init", "people.csv").code == 6
+    settings = {"data": "people.csv", "sep": ";", "exclude": ["id", "when"], "epsilon": 1.0, "delta": 1e-6,
+                "ledger": LEDGER, "dataset": "people"}  # fmt: skip
+    lines = [f"{key} = {json.dumps(value)}" for key, value in settings.items()]
+    levels = [f"{name} = {json.dumps(own, ensure_ascii=False)}" for name, own in LEVELS.items()]
+    Path("dpem.toml").write_text("\n".join([*lines, "[levels]", *levels]), encoding="utf-8")
+    dry = dpem("fit", "latent-class", "--dry-run", "--json").json
+    assert dry["data"] == {"path": "people.csv", "rows": N, "columns": 4}
+    assert dry["ledger"]["dataset"] == "people"
+    assert dpem("fit", "latent-class", "--epsilon", "0.5").code == 0
+    assert load_model("model.json").epsilon == 0.5
+    assert "people" in dpem("ledger", "show").out
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("epsilom = 1", "unknown key 'epsilom'"),
+        ("epsilon = ", "cannot be read as settings"),
+        ("levels = 3", "levels in 'dpem.toml' must be a table"),
+    ],
+)
+def test_wrong_settings(text, said):
+    Path("dpem.toml").write_text(text, encoding="utf-8")
+    done = dpem("fit", "latent-class", "people.csv", *PRICE)
+    assert done.code == 2
+    assert said in done.err
+
+
+@pytest.mark.parametrize("dry", [(), ("--dry-run",)])
+@pytest.mark.parametrize(
+    ("changes", "code", "said"),
+    [
+        (("--n-classes", "1"), 7, "--n-classes must be at least 2"),
+        (("--n-classes", "few"), 2, "'few' is not a whole number"),
+        (("--exclude", "id,nothing"), 3, "has no 'nothing'"),
+        (("--exclude", "id"), 2, "--levels must name every column, but they lack column 'when'"),
+        (("--sep", ","), 3, "give --sep"),
+        (("--levels", "no.json"), 3, "there is no such file"),
+        (("--rows-per-person", "0"), 2, "--rows-per-person must be a whole number of at least 1"),
+    ],
+)
+def test_a_dry_run_refuses_what_a_fit_refuses(changes, code, said, dry):
+    before = sorted(os.listdir())
+    if changes == ("--exclude", "id"):
+        Path("people.csv").write_text("id;when;smoker;region;tired;coughs\n1;2;0;north;no;no\n3;4;1;süd;no;no\n")
+    done = dpem(*FIT, *changes, *dry)
+    assert (done.code, done.out) == (code, ""), done.err
+    assert said in done.err
+    assert sorted(os.listdir()) == before
+
+
+def test_every_column_that_is_no_number_is_named_at_once():
+    done = dpem("fit", "symmetric-mixture", "people.csv", "--sep", ";", *PRICE, "--sigma", "1")
+    assert done.code == 3
+    assert "columns number 1, number 2, number 4, number 5, number 6" in done.err
+
+
+def test_quiet_and_verbose():
+    assert "rows; 4 columns are used" in dpem(*FIT).err
+    quiet = dpem("-q", *FIT, "--force")
+    assert "columns are used" not in quiet.err
+    assert "Fitted" in quiet.out
+    assert "Plan for latent-class" in dpem("-v", *FIT, "--force").err
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion(shell):
+    assert "_DPEM_COMPLETE" in dpem("completion", shell).out
+
+
+def test_what_a_shell_is_offered():
+    def offered(*words):
+        given = {"COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1), "_DPEM_COMPLETE": "bash_complete"}
+        run = subprocess.run(
+            [sys.executable, "-m", "dpem"], env={**os.environ, **given}, capture_output=True, text=True, check=False
+        )
+        return run.stdout.split()
+
+    assert "plain,latent-class" in offered("dpem", "fit", "la")
+    assert "file,peo" in offered("dpem", "predict", "peo")
