@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+import numpy as np
 from scipy.special import gammaincinv
 
-from dpem.planning import Outlook, Sizes
+from dpem.planning import Outlook, Prediction, Sizes
+from dpem.privacy import largest_price
+from dpem.questions.sketch import largest_slice
 
 #: The distance between centres, in spreads of a component, that a plan reckons with.
 SEPARATION = 4.0
@@ -54,6 +57,89 @@ def rules(sizes: Sizes, d: int, K: int) -> Rules:
     return Rules(shares, int(steps), float(growth), int(averaged), level)
 
 
-def foreseen(sizes: Sizes, d: int, K: int, kind: str) -> Outlook:
+class Start(NamedTuple):
+    """How far a start is from failing: 1 is even odds, 1.5 about one failure in ten, 2 hardly any.
+
+    ``directions`` is the variance of centres along a direction over what noise alone looks like, ``components`` the
+    strength of a component in the sketch over what can be told from noise.
+    """
+
+    directions: float
+    components: float
+
+    @property
+    def strength(self) -> float:
+        return min(self.directions, self.components)
+
+    @property
+    def failure(self) -> float:
+        return 1 / (1 + math.exp(min(4.4 * (self.strength - 1), 700.0)))
+
+
+def start_of(sizes: Sizes, d: int, K: int, separation: float = SEPARATION) -> Start:
+    """The start's strength for K round groups of equal size, every two of them ``separation`` spreads apart.
+
+    Between such centres the variance is separation²/2K along K − 1 directions. Both strengths are set against settings
+    that were simulated (studies/gaussian_mixture.py).
+    """
+    if math.isinf(sizes.rho) or K == 1:
+        return Start(math.inf, math.inf)
+    shares = rules(sizes, d, K).shares
+    part = (1 - 0.05 * sizes.check) / math.fsum(shares)
+    spikes = min(K - 1, d)
+    total = 1 + spikes * separation**2 / (2 * K * d)
+    between, within = separation**2 / (2 * K * total), 1 / total
+    n = sizes.n / sizes.rows_per_person
+    edge = 2 * math.sqrt(d) * d * 1.1 / (n * math.sqrt(2 * shares[2] * part * sizes.rho))
+    free = d <= max(K - 1, 2) + 1
+    base = 2 * math.pi / (8 * math.sqrt(within + between))
+    f = np.arange(1, int(np.clip(math.ceil(2 / (base * math.sqrt(within))), 4, 12)) + 1)
+    damping = np.exp(-0.5 * within * (base * f) ** 2)
+    amplitudes = f * damping + 0.02
+    share = math.sqrt(float(np.sum(damping**2 * amplitudes)) / largest_slice(amplitudes))
+    seen = share / K * n * math.sqrt(2 * shares[3] * part * sizes.rho)
+    dimensions = min(d, max(K - 1, 2) + 2)
+    return Start(math.inf if free else between / edge / 1.6, seen / (4 * max(dimensions - 2, 2)))
+
+
+def foreseen(sizes: Sizes, d: int, K: int, reckoned: bool) -> Outlook:
     """What a fit will be worth if there are K groups of equal size, four spreads apart."""
-    return Outlook()
+    if math.isinf(sizes.rho) or K == 1:
+        return Outlook()
+    start = start_of(sizes, d, K)
+    rule = rules(sizes, d, K)
+    C = math.sqrt(2 * float(gammaincinv(d / 2, rule.level)))
+    kept = rule.averaged / rule.steps * rule.shares[4]
+    error = 2.2 * C * K * sizes.rows_per_person / (sizes.n * math.sqrt(2 * kept * sizes.rho))
+    tilt = error * math.sqrt(0.5 + 2 * (d - 1) / SEPARATION**2)
+    most = 1 - 1 / K
+    moved = min(2.2 * (K - 1) * 0.8 * math.exp(-(SEPARATION**2) / 8) / math.sqrt(2 * math.pi) * tilt, most)
+    moved = (1 - start.failure) * moved + start.failure * 0.6 * most
+    smallest = min(1.5 / K / max(start.components, 1e-9), 1.0)
+    found = "" if smallest >= 1 else f" Groups of less than about {100 * smallest:.2g} % of the rows may be missed."
+    prediction = Prediction(
+        "share of rows in another group than without privacy",
+        moved,
+        0.4 * moved,
+        most if start.failure > 0.1 else min(2.5 * moved, most),
+        start.failure,
+        f"Centres will be off by about {error * math.sqrt(d):.2g} spreads of a group.{found}",
+        f"Assumed: {K} groups of equal size{' (their number is to be found)' if reckoned else ''}, "
+        f"centres {SEPARATION:g} spreads apart.",
+    )
+    if start.strength >= 1:
+        return Outlook(prediction, feasible=True)
+    rows = math.ceil(sizes.n * 1.5 / start.strength / 100) * 100
+    enough = f"about {rows:,} rows{_epsilon(sizes, start)} would do, or fewer components"
+    advice = f"the start will fail to tell {K} groups {SEPARATION:g} spreads apart; {enough}"
+    return Outlook(prediction, feasible=False, advice=advice)
+
+
+def _epsilon(sizes: Sizes, start: Start) -> str:
+    """The ε at which the start would hold, in words; nothing if none below 10 does."""
+    needed = sizes.rho * (1.5 / start.strength) ** 2
+    enough = (e for e in (0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0) if e > sizes.epsilon)
+    for epsilon in enough:
+        if largest_price(epsilon, sizes.delta, gaussian=True).rho >= needed:
+            return f" or epsilon={epsilon:g}"
+    return ""

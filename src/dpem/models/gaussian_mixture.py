@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,12 +22,14 @@ from dpem.questions.gaussians import Gaussians
 from dpem.questions.lifted import KINDS
 from dpem.questions.schema import Schema
 from dpem.steps.base import State, Step, prices
-from dpem.steps.check import CHECK_SHARE, Check
+from dpem.steps.check import CHECK_SHARE
+from dpem.steps.mixture_check import MixtureCheck
 from dpem.steps.mixture_em import EMStep
 from dpem.steps.mixture_start import MOST, FindCentres, FindShape, FindSpreads, StartFromSketch
 
 #: How many components are reckoned with, for prices and steps, where their number is to be found.
 RECKONED = 4
+INDEPENDENT = "independent"
 ADVICE = "Groups were not found: try fewer components, more rows or a larger epsilon, or publish one group."
 
 
@@ -77,7 +79,7 @@ class GaussianMixture(Model):
             averaged = rule.averaged if t == len(growing) - 1 else 1
             found.append(EMStep(rho[4 + t], 1.0, 1, 5000) if exact else EMStep(rho[4 + t], rule.level, averaged))
         if sizes.check:
-            found.append(Check(rho[-1], rival="one group", advice=ADVICE))
+            found.append(MixtureCheck(rho[-1], ADVICE))
         return tuple(found)
 
     def refining(self, sizes: Sizes) -> tuple[Step, ...]:
@@ -88,7 +90,7 @@ class GaussianMixture(Model):
         K = self.n_components or RECKONED
         if sizes.n < K:
             raise ValueError(f"n_components must be at most the number of rows, got {K} for {sizes.n} rows.")
-        return foreseen(sizes, self.schema.width, K, self.kind)
+        return foreseen(sizes, self.schema.width, K, reckoned=not self.n_components)
 
     def parameters(
         self, own: Gaussians, start: Gaussians, path: FloatArray, seen: FloatArray, converged: bool = True
@@ -105,7 +107,13 @@ class GaussianMixture(Model):
         return self.proportions if state.chosen is None else self.proportions[state.chosen]
 
     def log_density(self, xp: Any, theta: Parameters, x: Any, y: Any) -> Any:
-        return self.mixture_of(theta).log_density(xp, x)
+        own = self.mixture_of(theta)
+        return own.product_of_margins(xp, x) if theta.kind == INDEPENDENT else own.log_density(xp, x)
+
+    def rivals(self, theta: Parameters) -> list[tuple[str, Parameters]]:
+        """What has to be described worse for the mixture to be believed, by name."""
+        one = [("one group", self.simpler(theta))]
+        return one if theta.means.shape[1] == 1 else [*one, ("independent columns", replace(theta, kind=INDEPENDENT))]
 
     def simpler(self, theta: Parameters) -> Parameters:
         """One Gaussian, correlated, with the mean and the covariance of the whole mixture."""
@@ -167,7 +175,8 @@ class DPGaussianMixture(PrivateEstimator):
     n_components_ : int
         How many components there are.
     n_components_scores_ : array
-        With "auto": the score of 1, 2, … components, the least of which was taken.
+        With "auto": scores of one correlated Gaussian, of independent columns, and of 1, 2, … components; the least
+        decides, and the first two mean 1.
     converged_ : bool
         Without privacy: whether EM converged.
 

@@ -84,6 +84,19 @@ class Gaussians:
         top = xp.max(logs, axis=1)
         return top + xp.log(xp.sum(xp.exp(logs - top[:, None]), axis=1))
 
+    def product_of_margins(self, xp: Any, x: Any) -> Any:
+        """The log-density of each row if columns were independent, each with the mixture's own margin."""
+        seen = xp.isfinite(x)
+        variances = np.diagonal(self.covariances, axis1=1, axis2=2) if self.full else self.covariances
+        logs = []
+        for k, weight in enumerate(self.weights):
+            v2 = (x - like(xp, self.means[k], x)) ** 2 / like(xp, variances[k], x)
+            logs.append(math.log(weight) - 0.5 * v2 - like(xp, 0.5 * np.log(variances[k]) + 0.5 * LOG_2PI, x))
+        each = xp.stack(logs, axis=2)
+        top = xp.max(each, axis=2)
+        margin = top + xp.log(xp.sum(xp.exp(each - top[:, :, None]), axis=2))
+        return xp.sum(xp.where(seen, margin, xp.zeros_like(margin)), axis=1)
+
     def joint(self, xp: Any, x: Any) -> Any:
         """log(weight · density) of each row in each component (m × K)."""
         parts = [(weight, xp.stack([own.log_joint for own in seen], axis=1)) for weight, seen in self.groups(xp, x)]

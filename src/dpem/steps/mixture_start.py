@@ -18,6 +18,7 @@ from dpem.questions.sketch import Sketch
 from dpem.steps.base import State, Step
 from dpem.steps.families import Diagonal, Family, Shared, Spherical
 from dpem.steps.sketch_fit import Target, fitted
+from dpem.steps.sketch_rivals import score_of_independent, score_of_one, weight
 
 #: The most components that are tried where their number is to be found.
 MOST = 8
@@ -216,20 +217,21 @@ def _target(
 
 
 def chosen(target: Target) -> tuple[int, FloatArray, FloatArray]:
-    """The number of components with the best score, its point and the path of scores, best first to be seen least."""
+    """The number of components with the least score, its point and the path of scores.
+
+    Two scores stand before those of 1, 2, …: one correlated Gaussian, and independent columns. If either is the
+    least there is no sign of groups, and the number is 1.
+    """
     q = int(np.linalg.matrix_rank(target.places, tol=1e-9))
-    best: tuple[float, int, FloatArray] | None = None
-    path: list[float] = []
+    points: list[FloatArray] = []
+    path = [score_of_one(target, q), score_of_independent(target, q)]
     for K in range(1, MOST + 1):
-        _, point = fitted(target, K, restarts=4, exchanges=4)
-        score = target.misfit(point, K) + math.log(2 * len(target.values)) * K * (q + 1.5)
-        path.append(score)
-        if best is None or score < best[0]:
-            best = (score, K, point)
-        elif best[1] + 2 <= K:
+        points.append(fitted(target, K, restarts=3, exchanges=3)[1])
+        path.append(target.misfit(points[-1], K) + weight(target) * K * (q + 1.5))
+        if int(np.argmin(path[2:])) + 2 < K:
             break
-    assert best is not None
-    return best[1], best[2], np.array(path)
+    best = max(int(np.argmin(path)) - 2, 0)
+    return best + 1, points[best], np.array(path)
 
 
 def normal_points(m: int, d: int, first: int = 1) -> FloatArray:
