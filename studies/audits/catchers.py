@@ -17,17 +17,19 @@ from typing import Any
 
 import numpy as np
 
-from dpem import DPStandardScaler
+from dpem import Budget, DPStandardScaler
 from dpem.audit import fits
 from dpem.audit.mechanisms import Peeling, Selection, Values
-from dpem.audit.neighbours import Table, neighbours
+from dpem.audit.neighbours import Table, cancelling, neighbours
 from dpem.audit.noise_law import noise_faults
 from dpem.audit.replay import in_memory, replay
 from dpem.audit.subject import Subject, audit
 from dpem.audit.tape import record
 from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
-from dpem.paper.models import SymmetricMixture
+from dpem.paper.models import MissingRegression, SymmetricMixture
+from dpem.privacy import largest_price
 from dpem.query import Chunk
+from dpem.sources import BatchSource
 
 N, D = 300, 6
 #: Of a short black-box audit: enough to see half the noise in a mechanism, and worse in a fit.
@@ -45,6 +47,21 @@ class Case:
     table: Table
     missing: bool = False
     where: list[int] = field(default_factory=lambda: [N // 2])
+    hold: Callable[[Table], tuple[Any, ...]] = in_memory
+
+
+class Sorting:
+    """A loader that keeps rows sorted by a private column: a row that changes moves, and others with it."""
+
+    def __init__(self, rows: Any) -> None:
+        self._rows = rows[np.argsort(rows[:, 0], kind="stable")]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(np.array_split(self._rows, 7))
+
+
+def sorting(table: Table) -> tuple[Any, ...]:
+    return (BatchSource(Sorting(table.X)),)
 
 
 @cache
@@ -68,18 +85,62 @@ def cases() -> list[Case]:
         Case(DPMissingRegression(**PRICE, sigma=0.5, sparsity=3), holes, missing=True),
         Case(DPMissingRegression(**steep, sigma=0.5, sparsity=2), holes, missing=True),
         Case(DPStandardScaler(**PRICE, bounds=(-3, 3)), mixture),
+        Case(DPStandardScaler(**PRICE, bounds=(-3, 3)), single, hold=sorting),
+        Case(DPSymmetricMixture(**paper, sigma=1.0, sparsity=2), mixture, hold=sorting),
     ]
 
 
 def replaying() -> Iterator[str]:
     """Record and replay on every kind of neighbour, and one clipped sum over rows that are not numbers."""
     for case in cases():
-        yield from replay(case.estimator, case.table, missing=case.missing, where=case.where).faults
+        yield from replay(case.estimator, case.table, hold=case.hold, missing=case.missing, where=case.where).faults
+    yield from _cancelled()
     rows = next(case.table for case in cases())
     query = SymmetricMixture(1.0).on_support(BETA, np.arange(D), 1.0)
     for broken in neighbours(rows, BETA, broken=True):
         if not np.isfinite(query.sum(Chunk(broken.X, None))).all():
             yield f"a sum over rows is not finite ({broken.name})"
+
+
+def _cancelled() -> Iterator[str]:
+    """Contributions of rows that are built to cancel, beside what an observed row can contribute."""
+    query = MissingRegression(0.5).truncated(np.full(D, 1.6), 1.0)
+    X, y = cancelling(D, 5000, seed=0)
+    found = np.array([query.sum(Chunk(X[i : i + 1], y[i : i + 1])) for i in range(len(X))])
+    width = max(float(found.max()), 2.0) - min(float(found.min()), -2.0)
+    if width > query.bound.linf:
+        yield f"rows that cancel reach {width / query.bound.linf:.3g} of the bound of '{query.label}'"
+
+
+def books() -> Iterator[str]:
+    """What a keeper of budgets relies on: a forked copy is not spent, seeded noise is not charged, and a certificate
+    states the price that was charged.
+    """
+    budget = Budget(1.0, 1e-5)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            budget.debit(0.8, 1e-6, largest_price(0.8, 1e-6, gaussian=False))
+            os.write(writing, b"spent")
+        finally:
+            os._exit(0)
+    os.close(writing)
+    if os.read(reading, 5) == b"spent":
+        yield "a forked child spent a copy of the budget"
+    os.close(reading)
+    os.waitpid(child, 0)
+    case, money = cases()[2], Budget(1.0, 1e-3)
+    try:
+        type(case.estimator)(**{**case.estimator.get_params(), "random_state": 0, "budget": money}).fit(case.table.X)
+        yield "a seeded fit was charged like a private one"
+    except ValueError:
+        pass
+    missing, money = cases()[6], Budget(1.0, 1e-3)
+    fitted = type(missing.estimator)(**{**missing.estimator.get_params(), "clip": 9.0, "budget": money})
+    fitted.fit(missing.table.X, missing.table.y)
+    if fitted.guarantee_.price != money._charges[0].price:
+        yield "a guarantee states another price than was charged"
 
 
 def noise_law() -> Iterator[str]:
@@ -92,6 +153,8 @@ def noise_law() -> Iterator[str]:
 def refusal() -> Iterator[str]:
     """The library's own checks: a release that would cost more than its debit, an account that is exhausted."""
     for case in cases():
+        if case.hold is not in_memory:  # the sorted one is to be refused
+            continue
         outcome = record(case.estimator, *in_memory(case.table)).outcome
         if "refused" in outcome:
             yield outcome["refused"]
@@ -115,7 +178,12 @@ def black_box() -> Iterator[str]:
 
 Catcher = Callable[[], Iterator[str]]
 
-QUICK: dict[str, Catcher] = {"record and replay": replaying, "law of the noise": noise_law, "refusal": refusal}
+QUICK: dict[str, Catcher] = {
+    "record and replay": replaying,
+    "law of the noise": noise_law,
+    "refusal": refusal,
+    "books": books,
+}
 
 #: Tests of the parts; none of them knows of the planted bugs.
 TESTS = (
@@ -129,7 +197,7 @@ def failing_test(bug: str | None) -> str | None:
     """The first test of the parts that fails with the bug planted (or none), in a process of its own; None if all
     pass.
     """
-    root = Path(__file__).parents[1]
+    root = Path(__file__).parents[2]
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:xdist", "-p", "studies.audits.planting", *TESTS]
     environment = os.environ | {"DPEM_PLANTED": bug or "", "NUMBA_NUM_THREADS": "1"}
     done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
@@ -16,14 +17,16 @@ from unittest.mock import patch
 import numpy as np
 
 import dpem.paper.estimators.base as estimators
+from dpem.estimators import checks
 from dpem.paper.estimators.base import PrivateEM
 from dpem.paper.models import SymmetricRegression
 from dpem.paper.models.missing_regression import TruncatedScore
 from dpem.paper.tight import Refine, tight_em
-from dpem.privacy import Curator, PrivateNoise, SeededNoise, curator, gumbel, mechanisms
+from dpem.privacy import Curator, PrivateNoise, SeededNoise, budget, curator, gumbel, mechanisms
 from dpem.privacy.accounting import Price
 from dpem.query import Bound
 from dpem.questions.gradient import CoordinateQuery, SupportQuery
+from dpem.questions.scales import ColumnMoments
 from dpem.sources import ArraySource
 from dpem.sources.base import ChunkedSource
 from studies.paper.reproduce.printed import PrintedRegressionQuery
@@ -325,4 +328,68 @@ def _one_row_each() -> Iterator[None]:
         return right(self, query, norm) / self.rows_per_person
 
     with exchanged((Curator, "sensitivity", forgetful)):
+        yield
+
+
+@bug("batches of a table whose rows move")
+def _moving_batches() -> Iterator[None]:
+    with exchanged(*((where, "refuse_to_split", lambda source: None) for where in (curator, estimators))):
+        yield
+
+
+@bug("a bound that holds in exact arithmetic only")
+def _exact_arithmetic() -> Iterator[None]:
+    with exchanged((TruncatedScore, "_missing_interval", lambda self: (np.full_like(self.beta, -np.inf), np.inf))):
+        yield
+
+
+@bug("a warning that depends on a value")
+def _telling_warning() -> Iterator[None]:
+    right = ColumnMoments.sum
+
+    def telling(self, chunk):
+        if np.nanmax(np.abs(chunk.X)) > 1e100:
+            warnings.warn("overflow encountered in square", RuntimeWarning, stacklevel=2)
+        return right(self, chunk)
+
+    with exchanged((ColumnMoments, "sum", telling)):
+        yield
+
+
+@bug("a refusal that depends on a value")
+def _telling_refusal() -> Iterator[None]:
+    right = PrivateEM._fit
+
+    def refusing(self, X, y):
+        if np.isinf(np.asarray(X, dtype=float)).any():
+            raise ValueError("X contains infinity.")
+        return right(self, X, y)
+
+    with exchanged((PrivateEM, "_fit", refusing)):
+        yield
+
+
+@bug("a budget that forked children spend anew")
+def _forked_budget() -> Iterator[None]:
+    with exchanged((budget.os, "getpid", lambda: 1)):
+        yield
+
+
+@bug("a seeded fit in the books")
+def _seeded_in_the_books() -> Iterator[None]:
+    with exchanged((checks, "budget_of", lambda budget, random_state: budget)):
+        yield
+
+
+@bug("a certificate from what the answers cost")
+def _realised_price() -> Iterator[None]:
+    right = PrivateEM._fit
+
+    def realised(self, X, y):
+        fitted = right(self, X, y)
+        spent = curator.total_price(list(fitted.releases_))
+        fitted.guarantee_ = dataclasses.replace(fitted.guarantee_, price=spent)
+        return fitted
+
+    with exchanged((PrivateEM, "_fit", realised)):
         yield

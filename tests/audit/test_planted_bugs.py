@@ -18,12 +18,19 @@ CAUGHT_BY_LAW = {
     "noise reused",
     "seeded noise in a private fit",
 }
+CAUGHT_BY_BOOKS = {
+    "a budget that forked children spend anew",
+    "a seeded fit in the books",
+    "a certificate from what the answers cost",
+}
 CAUGHT_BY_REFUSAL = {"a wrong formula for the noise scale", "the plan spends ρ twice"}
 
 
 def catcher_of(bug: str) -> str:
     if bug in CAUGHT_BY_LAW:
         return "law of the noise"
+    if bug in CAUGHT_BY_BOOKS:
+        return "books"
     return "refusal" if bug in CAUGHT_BY_REFUSAL else "record and replay"
 
 
@@ -39,4 +46,4 @@ def test_a_planted_bug_is_caught(bug):
 
 
 def test_the_list_names_bugs_that_exist():
-    assert set(BUGS) >= CAUGHT_BY_LAW | CAUGHT_BY_REFUSAL
+    assert set(BUGS) >= CAUGHT_BY_LAW | CAUGHT_BY_REFUSAL | CAUGHT_BY_BOOKS

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
+from dpem.audit.neighbours import cancelling
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
 from dpem.paper.models.base import Clip
 from dpem.query import Chunk, Query
@@ -342,21 +343,6 @@ def test_printed_weight_of_the_regressions_doubles_the_sensitivity():
     assert corrected <= query.bound.linf * ROOM
     assert ours == pytest.approx(corrected, rel=1e-9)
     assert ours > 0.99 * query.bound.linf
-
-
-def cancelling(d, n, seed):
-    """Rows with one hole whose observed entries are huge and add up to zero, with a response as large as what rounding
-    leaves of them: the fitted value comes out on either side of it.
-    """
-    rng = np.random.default_rng(seed)
-    each, hole = np.arange(n), rng.integers(0, d, n)
-    last = (hole + rng.integers(1, d, n)) % d
-    big = 2.0 ** rng.integers(54, 60, n)
-    X = rng.integers(-(2**20), 2**20, size=(n, d)) * big[:, None] / 2**20
-    X[each, hole] = X[each, last] = 0.0
-    X[each, last] = -X.sum(axis=1)
-    X[each, hole] = NAN
-    return X, rng.standard_normal(n) * big * 2.0**-53 * 2.0 ** rng.integers(-2, 3, n)
 
 
 @pytest.mark.parametrize(("form", "sigma"), [("truncated", 0.5), ("truncated_exact", 1.0)])

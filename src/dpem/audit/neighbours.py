@@ -50,6 +50,7 @@ def contents(X: Rows, y: FloatArray | None, beta: FloatArray, row: int) -> Itera
     yield "far response", ordinary, 1e300
     yield "far response below", ordinary, -1e300
     yield "at the scale of the fit", 3.0 * signs, -3.0
+    yield "the largest numbers", np.full(d, float(np.finfo(dtype).max)), float(np.finfo(np.float64).max)
 
 
 def missing_contents(X: Rows, y: FloatArray | None, row: int) -> Iterator[tuple[str, Rows, float]]:
@@ -65,11 +66,27 @@ def missing_contents(X: Rows, y: FloatArray | None, row: int) -> Iterator[tuple[
 
 
 def broken_contents(X: Rows) -> Iterator[tuple[str, Rows, float]]:
-    """Rows that an estimator refuses; a query must stay within its bound on them all the same."""
+    """Rows that hold no numbers, or none that a float has."""
     d = X.shape[1]
     yield "not a number", np.full(d, np.nan), np.nan
     yield "infinite", np.full(d, np.inf), -np.inf
     yield "infinite with both signs", np.resize([np.inf, -np.inf], d), np.inf
+
+
+def cancelling(d: int, n: int, seed: int) -> tuple[Rows, FloatArray]:
+    """Rows with one hole whose observed entries are huge and add up to zero, with a response as large as what rounding
+    leaves of them: what is computed from their sum comes out on either side of it. They break a bound that rests on a
+    sign, or on a cancellation.
+    """
+    rng = np.random.default_rng(seed)
+    each, hole = np.arange(n), rng.integers(0, d, n)
+    last = (hole + rng.integers(1, d, n)) % d
+    big = 2.0 ** rng.integers(54, 60, n)
+    X = rng.integers(-(2**20), 2**20, size=(n, d)) * big[:, None] / 2**20
+    X[each, hole] = X[each, last] = 0.0
+    X[each, last] = -X.sum(axis=1)
+    X[each, hole] = np.nan
+    return X, rng.standard_normal(n) * big * 2.0**-53 * 2.0 ** rng.integers(-2, 3, n)
 
 
 def replaced(table: Table, name: str, rows: Rows, response: float, where: NDArray[np.intp]) -> Table:
@@ -94,7 +111,7 @@ def neighbours(
 
     >>> table = Table("as drawn", np.zeros((5, 2)), None)
     >>> sum(1 for _ in neighbours(table, np.array([1.0, 0.0])))
-    15
+    16
     """
     where = np.array([len(table.X) // 2]) if where is None else where
     kinds = list(contents(table.X, table.y, beta, int(where[0])))

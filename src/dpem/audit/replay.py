@@ -148,13 +148,13 @@ def replay(
     >>> model = DPSymmetricMixture(epsilon=1.0, delta=1e-4, sigma=1.0, start=[1.0, 0.0], n_iter=2)
     >>> verdict = replay(model, Table("as drawn", X, None))
     >>> verdict.faults, verdict.neighbours
-    ([], 60)
+    ([], 76)
     """
     hold = hold or in_memory
     verdict = Verdict()
     where = np.array([len(table.X) // 2]) if where is None else np.asarray(where)
     beta = _direction(estimator, table)
-    kinds = list(neighbours(table, beta, missing=missing, where=where))
+    kinds = list(neighbours(table, beta, missing=missing, broken=True, where=where))
     starts = [table] + [kind for kind in kinds if kind.name in ("outlier above", "along the fit", "against the fit")]
     for start in starts:
         first = record(estimator, *hold(start))
