@@ -142,7 +142,7 @@ def test_the_rows_of_one_person_are_replaced_together(method):
 
 
 @pytest.mark.parametrize("name", ["mixture, selected", "mixture of regressions, selected", "missing, selected"])
-def test_rows_that_an_estimator_would_refuse_stay_within_the_bounds(name):
+def test_rows_that_hold_no_numbers_stay_within_the_bounds(name):
     """Past the check for NaN and ±inf, at the curator: clipping alone must hold what the query promises."""
     estimator, kind = CASES[name]
     rows = table(kind)
@@ -164,12 +164,13 @@ def test_rows_that_an_estimator_would_refuse_stay_within_the_bounds(name):
         assert [f for f in compare(first, run(kind, first)).faults if "the first event" not in f] == [], kind.name
 
 
-def test_a_refused_neighbour_is_refused_before_anything_is_debited():
+def test_no_neighbour_is_refused():
+    """A refusal that depends on a row would tell of it."""
     estimator, kind = CASES["mixture, dense"]
     for broken in list(neighbours(table(kind), BETA, broken=True))[-3:]:
         tape = record(estimator, *in_memory(broken))
-        assert tape.events == []
-        assert tape.outcome["refused"].startswith("ValueError: ")
+        assert "refused" not in tape.outcome
+        assert np.isfinite(tape.model.coef_).all()
 
 
 def test_the_noise_of_fits_follows_its_law_and_is_never_used_twice():
