@@ -5,6 +5,7 @@ a second). This file checks what it cannot see: calls.
 """
 
 import ast
+import re
 import shutil
 import subprocess
 import sys
@@ -178,6 +179,38 @@ def test_planted_private_imports_are_found(text):
 def test_the_public_part_of_scikit_learn_passes():
     text = "from sklearn.base import BaseEstimator\nimport sklearn\nsklearn.__version__"
     assert private_sklearn(ast.parse(text)) == []
+
+
+#: What asks which model or step this is; only the rooms that hold them may.
+ASKS = re.compile(
+    r"isinstance\((?:step|model|estimator|[a-z_.]+\.model)\b, |type\((?:step|model|estimator)\) (?:is|==|in)\b"
+    r'|\b(?:model|name|kind)\w*\)? *(?:==|!=) *"[a-z]+-(?:mixture|regression|class)'
+)
+
+
+def asking(text: str) -> list[str]:
+    """Lines that compare a model's name or class, or a step's class."""
+    return [line.strip() for line in text.splitlines() if ASKS.search(line)]
+
+
+def test_no_other_room_asks_which_model_or_step_this_is():
+    others = {path for path in TREES if not path.startswith(("models/", "paper/", "steps/"))}
+    assert {path: found for path in sorted(others) if (found := asking((PACKAGE / path).read_text("utf-8")))} == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "if isinstance(step, Refine):",
+        "if isinstance(model, DPLatentClass):",
+        "ok = not isinstance(problem.model, SymmetricMixture)",
+        'if model == "latent-class":',
+        'x = 1 if plan.model_name != "linear-regression" else 0',
+        "if type(model) is DPMeans:",
+    ],
+)
+def test_planted_questions_are_found(text):
+    assert asking(text)
 
 
 def test_rooms_import_only_downwards():

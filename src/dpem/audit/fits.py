@@ -143,7 +143,7 @@ def case(
         "sigma": SIGMA,
         "sparsity": sparsity,
         "method": method,
-        "start": None if model == "missing-regression" and method == "tight" else start,
+        "start": None if MODELS[model]._missing and method == "tight" else start,
     }
     if method == "paper":  # one batch, so that the canary is in it and the model is what it released
         settings["n_iter"] = 1

@@ -214,7 +214,8 @@ def record(estimator: BaseEstimator, X: Any, y: Any = None, *, frozen: Tape | No
 
 def _room(model: Any) -> tuple[float, float]:
     """A total that one fit of the model always fits into, also if its arguments are about to be refused."""
-    epsilon = model.epsilon if isinstance(model.epsilon, float | int) and model.epsilon > 0 else 1.0
+    asked = model.epsilon
+    epsilon = asked if isinstance(asked, float | int) and asked > 0 else 1.0
     return float(epsilon), 0.999
 
 

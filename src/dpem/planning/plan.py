@@ -145,11 +145,11 @@ def _list(value: Any) -> list[Any]:
     return value
 
 
-def _written(step: Any, where: str) -> WrittenStep:
+def _written(told: Any, where: str) -> WrittenStep:
     own = ("kind", "rho", "passes", "says")
-    if not isinstance(step, dict) or not set(own) <= set(step):
+    if not isinstance(told, dict) or not set(own) <= set(told):
         raise ValueError(f"{where} must be an object with kind, rho, passes and says")
-    kind, says = (rebuild(str, step[name], f"{where}.{name}") for name in ("kind", "says"))
-    rest = {name: value for name, value in step.items() if name not in own}
-    rho, passes = rebuild(float, step["rho"], f"{where}.rho"), rebuild(int, step["passes"], f"{where}.passes")
+    kind, says = (rebuild(str, told[name], f"{where}.{name}") for name in ("kind", "says"))
+    rest = {name: value for name, value in told.items() if name not in own}
+    rho, passes = rebuild(float, told["rho"], f"{where}.rho"), rebuild(int, told["passes"], f"{where}.passes")
     return WrittenStep(rho, kind=kind, says=says, settings=rest, passes=passes)
