@@ -4,8 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DOCS := $(VENV)/.docs
+DEMO := $(VENV)/.demo
 
-.PHONY: demo test core accuracy table1 reproduce peers bench bench-parquet audit audit-dependencies docs clean
+.PHONY: demo planner test core accuracy table1 reproduce peers bench bench-parquet audit audit-dependencies docs clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -13,12 +14,20 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[test]'
 	touch $@
 
+$(DEMO): pyproject.toml
+	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --no-compile --editable '.[demo]'
+	touch $@
+
 $(DOCS): $(STAMP)
 	$(BIN)/python -m pip install --quiet --editable '.[docs]'
 	touch $@
 
-demo: $(STAMP)         ## fit the private mixture to the Breast Cancer Wisconsin data
-	$(BIN)/python -m studies.paper.demo
+demo: $(DEMO)          ## a private regression and groups on a table of real people, beside their non-private twins
+	$(BIN)/dpem demo
+
+planner: $(STAMP)      ## the planner's table of plans again, after a model's plans have changed
+	$(BIN)/python -m dpem.planner
 
 test: $(STAMP)         ## lint, types, rooms and every test
 	$(BIN)/ruff check .

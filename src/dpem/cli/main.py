@@ -17,11 +17,13 @@ from dpem.cli.common import ENDED, EXIT_CODES, Exit, Refused, Session, in_option
 COMMANDS = {
     "init": ("dpem.cli.init", "Write dpem.toml for a table: columns, and bounds to fill in."),
     "plan": ("dpem.cli.plan", "Choose settings and predict the error, without data."),
+    "planner": ("dpem.cli.planner", "Open the page that plans, in a browser."),
     "ledger": ("dpem.cli.ledger", "Budgets of datasets: open, show, history, export."),
     "fit": ("dpem.cli.fit", "Fit a model to rows, and pay for it."),
     "predict": ("dpem.cli.predict", "Apply a fitted model to new rows."),
     "report": ("dpem.cli.report", "Write the report of a fitted model."),
     "scale": ("dpem.cli.scale", "Measure centres and spreads of columns privately, for --scaler."),
+    "demo": ("dpem.cli.demo", "A private regression and groups on a table of real people."),
     "audit": ("dpem.cli.audit", "Check the claimed epsilon against what runs prove."),
     "completion": ("dpem.cli.completion", "Let a shell complete commands, options and file names."),
 }

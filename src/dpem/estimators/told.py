@@ -13,6 +13,7 @@ from scipy.special import ndtri
 
 from dpem.estimators.uncertainty import Uncertainty
 from dpem.query import FloatArray
+from dpem.questions.schema import Schema
 
 GIVEN = "given by the user"
 DEFAULT = "default"
@@ -91,6 +92,15 @@ class Profile:
     high: FloatArray
     bars: bool = False
     words: str = ""
+
+
+def of_lines(weights: FloatArray, slopes: FloatArray, schema: Schema) -> Profile:
+    """The groups of a mixture of regressions, by what half of a column's bounds changes along each line."""
+    effect = slopes * schema.half
+    reach = np.full(schema.width, float(np.abs(effect).max()) or 1.0)
+    groups = tuple(f"line {k + 1}" for k in range(len(weights)))
+    words = "The change of the response along each line, over half of a column’s bounds. In the middle it is 0."
+    return Profile(groups, weights, schema.names, effect, None, -reach, reach, words=words)
 
 
 @dataclass(frozen=True)

@@ -280,6 +280,10 @@ class DPLinearRegression(RegressorMixin, PrivateEstimator):
         values = np.array([self.intercept_, *self.coef_, self.sigma_])
         return Uncertainty.of(names, values, sampling, privacy, NOTE)
 
+    def _picture_scale(self) -> tuple[FloatArray, str]:
+        schema = self.schema_ if self.chosen_ is None else self.schema_.take(self.chosen_)
+        return np.concatenate([[1.0], schema.half, [1.0]]), "units of the response, over half of a column’s bounds"
+
     def predict(self, X: Any) -> NDArray[np.float64]:
         """The expected response of each row, in units; where a row has holes, given the entries it has.
 

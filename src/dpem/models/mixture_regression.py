@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpem import _validation as arguments
 from dpem.estimators.base import PrivateEstimator
+from dpem.estimators.told import Profile, of_lines
 from dpem.estimators.uncertainty import Uncertainty
 from dpem.models._mixture_regression_newton import Estimate
 from dpem.models._mixture_regression_outlook import outlook
@@ -309,6 +310,9 @@ class DPMixtureRegression(PrivateEstimator):
             "components_misfit_": theta.misfit,
             "suggested_components_": int(small[0]) + 1 if len(small) else len(theta.misfit),
         }
+
+    def _profile(self) -> Profile:
+        return of_lines(self.weights_, self.coef_, self.schema_)
 
     def _uncertainty(self) -> Uncertainty:
         """Newton's own errors: the sampling of n rows, and what the noise of all steps leaves."""

@@ -1,0 +1,208 @@
+"""The story in a minute: a private regression and private groups on a table of real people, each beside its twin.
+
+The table is of the RAND Health Insurance Experiment, which comes with statsmodels: 20,190 rows, a person and a year
+each. A person has at most five rows, and all of them are protected together.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dpem.estimators.base import FitWarning
+from dpem.privacy import Budget
+from dpem.registry import estimator
+from dpem.report import About, write_report
+
+#: What the regression and the groups cost, and the budget that both are charged to.
+EPSILON, GROUPS_EPSILON, DELTA = 1.0, 2.0, 1e-6
+TOTAL_EPSILON, TOTAL_DELTA = 3.0, 1e-5
+ROWS_PER_PERSON = 5
+
+
+class Column(NamedTuple):
+    """What is publicly known of a column, and why."""
+
+    name: str
+    low: float
+    high: float
+    reason: str
+
+
+#: Bounds are written here from what the columns mean; nobody looked at the rows for them.
+COLUMNS = (
+    Column("coinsurance", 0.0, 4.62, "ln(1 + per cent paid by the patient): 0 to ln 101"),
+    Column("deductible", 0.0, 1.0, "whether the plan has an individual deductible: 0 or 1"),
+    Column("limitation", 0.0, 1.0, "whether there is a physical limitation: 0 or 1"),
+    Column("diseases", 0.0, 60.0, "an index of chronic diseases: nobody has more than 60"),
+    Column("good", 0.0, 1.0, "self-rated health good, against excellent: 0 or 1"),
+    Column("fair or poor", 0.0, 1.0, "self-rated health fair or poor, against excellent: 0 or 1"),
+)
+RESPONSE = Column("visits", 0.0, 4.0, "ln(1 + visits to a doctor in the year): one a week is 3.97")
+LEVELS = {
+    "health": ["excellent", "good", "fair", "poor"],
+    "limitation": ["no", "yes"],
+    "diseases": ["up to 5", "up to 15", "more than 15"],
+    "visits": ["none", "1 to 3", "4 or more"],
+}
+
+
+def table() -> tuple[Any, Any, Any]:
+    """Columns, response and items, recoded by rules that do not depend on the rows."""
+    try:
+        import pandas
+        from statsmodels.datasets import randhie
+    except ImportError:
+        raise RuntimeError("the demo needs statsmodels and pandas: pip install 'dpem[demo]'.") from None
+    raw = randhie.load_pandas().data
+    poor = raw.hlthf + raw.hlthp
+    parts = (raw.lncoins, raw.idp, raw.physlm, raw.disea, raw.hlthg, poor)
+    X = pandas.DataFrame({column.name: part for column, part in zip(COLUMNS, parts, strict=True)})
+    health = np.select([raw.hlthg == 1, raw.hlthf == 1, raw.hlthp == 1], ["good", "fair", "poor"], "excellent")
+    items = pandas.DataFrame(
+        {
+            "health": health,
+            "limitation": np.where(raw.physlm > 0.5, "yes", "no"),
+            "diseases": np.select([raw.disea <= 5, raw.disea <= 15], LEVELS["diseases"][:2], LEVELS["diseases"][2]),
+            "visits": np.select([raw.mdvis == 0, raw.mdvis <= 3], LEVELS["visits"][:2], LEVELS["visits"][2]),
+        }
+    )
+    return X, np.log1p(raw.mdvis).rename("visits"), items
+
+
+def main(out: str | Path | None = None, say: Callable[[str], None] = print) -> dict[str, Any]:
+    """Tell the story; what was found is returned as plain data.
+
+    Parameters
+    ----------
+    out : path, optional
+        A folder for the two reports; a new one among the temporary files if not given.
+    say : function
+        Takes the lines that are printed.
+
+    Returns
+    -------
+    dict
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FitWarning)  # what the fit checks found is printed
+        return _story(out, say)
+
+
+def _story(out: str | Path | None, say: Callable[[str], None]) -> dict[str, Any]:
+    begun = time.monotonic()
+    X, y, items = table()
+    folder = Path(tempfile.mkdtemp(prefix="dpem-demo-") if out is None else out)
+    folder.mkdir(parents=True, exist_ok=True)
+    budget = Budget(TOTAL_EPSILON, TOTAL_DELTA, ROWS_PER_PERSON)
+    say(
+        f"The RAND Health Insurance Experiment: {len(X):,} rows, a person and a year each, at most "
+        f"{ROWS_PER_PERSON} rows a person.\nAll rows of a person are protected together; a budget of "
+        f"epsilon = {TOTAL_EPSILON:g}, delta = {TOTAL_DELTA:g} pays for everything below.\n\n"
+        "1. What is known before anybody looks: bounds, and why"
+    )
+    for column in (*COLUMNS, RESPONSE):
+        say(f"   {column.name:<13} {column.low:>4g} to {column.high:<5g} {column.reason}")
+    return {
+        "rows": len(X),
+        "regression": _regression(X, y, budget, folder, say),
+        "groups": _groups(items, budget, folder, say),
+        "spent": _paid(budget, say),
+        "reports": [str(folder / name) for name in ("regression.html", "groups.html")],
+        "seconds": _ended(begun, folder, say),
+    }
+
+
+def _regression(X: Any, y: Any, budget: Budget, folder: Path, say: Callable[[str], None]) -> dict[str, Any]:
+    kind = estimator("linear-regression")
+    bounds = {column.name: (column.low, column.high) for column in COLUMNS}
+    given = {"bounds": bounds, "y_bounds": (RESPONSE.low, RESPONSE.high), "delta": DELTA}
+    model = kind(epsilon=EPSILON, rows_per_person=ROWS_PER_PERSON, budget=budget, **given)
+    plan = model.plan(len(X), columns=list(X.columns))
+    say(f"\n2. The plan of a regression, before it is paid for\n{_indented(plan)}")
+    model.fit(X, y)
+    twin = kind(epsilon=math.inf, **given).fit(X, y)
+    private, exact = model.summary(), twin.summary()
+    say("\n3. What goes with visits to a doctor")
+    say(f"   {'':<13} {'private, with its 95 % interval':>34}   without privacy")
+    for name in private.index:
+        row = private.loc[name]
+        shown = f"{row.estimate:.3f}  ({row.lower:.3f} to {row.upper:.3f})"
+        say(f"   {name:<13} {shown:>34}   {exact.loc[name].estimate:15.3f}")
+    say(f"   Fit check: {model.fit_check_}")
+    write_report(model, folder / "regression.html", about=_about("what goes with visits to a doctor"))
+    return {
+        "private": private[["estimate", "lower", "upper"]].to_dict("index"),
+        "without_privacy": exact["estimate"].to_dict(),
+        "fit_check": str(model.fit_check_),
+        "guarantee": str(model.guarantee_),
+    }
+
+
+def _groups(items: Any, budget: Budget, folder: Path, say: Callable[[str], None]) -> dict[str, Any]:
+    kind = estimator("latent-class")
+    given = {"levels": LEVELS, "delta": DELTA}
+    model = kind(2, epsilon=GROUPS_EPSILON, rows_per_person=ROWS_PER_PERSON, budget=budget, **given).fit(items)
+    twin = kind(2, epsilon=math.inf, **given).fit(items)
+    order = _alike(model, twin)
+    say(f"\n4. Groups of people who answer alike\n   {'':<24}{'private':>20}   {'without privacy':>20}")
+    shares = [[100 * w for w in model.weights_], [100 * twin.weights_[k] for k in order]]
+    say(f"   {'share of the rows':<24}{_percents(shares[0]):>20}   {_percents(shares[1]):>20}")
+    for item, levels in LEVELS.items():
+        for j, level in enumerate(levels):
+            own, other = 100 * model.probabilities_[item][:, j], 100 * twin.probabilities_[item][order, j]
+            say(f"   {f'{item}: {level}':<24}{_percents(own):>20}   {_percents(other):>20}")
+    say(f"   Fit check: {model.fit_check_}")
+    write_report(model, folder / "groups.html", about=_about("groups of people who answer alike"))
+    return {
+        "private": {"shares": model.weights_.tolist(), **_plain(model.probabilities_, slice(None))},
+        "without_privacy": {"shares": twin.weights_[order].tolist(), **_plain(twin.probabilities_, order)},
+        "fit_check": str(model.fit_check_),
+        "guarantee": str(model.guarantee_),
+    }
+
+
+def _alike(model: Any, twin: Any) -> list[int]:
+    """The order of the twin's groups in which they are most like the model's: names of groups mean nothing."""
+    own, other = (np.hstack(list(one.probabilities_.values())) for one in (model, twin))
+    orders = itertools.permutations(range(len(other)))
+    return list(min(orders, key=lambda order: float(np.sum((own - other[list(order)]) ** 2))))
+
+
+def _paid(budget: Budget, say: Callable[[str], None]) -> float:
+    say(
+        f"\n5. What was paid\n   Fits at epsilon = {EPSILON:g} and {GROUPS_EPSILON:g} cost epsilon = "
+        f"{budget.spent_epsilon:.2f} together, of {TOTAL_EPSILON:g}.\n   The columns without privacy are here to compare; they protect nobody."
+    )
+    return float(budget.spent_epsilon)
+
+
+def _ended(begun: float, folder: Path, say: Callable[[str], None]) -> float:
+    seconds = time.monotonic() - begun
+    say(f"\n6. Reports to hand over, written in {seconds:.0f} seconds\n   {folder / 'regression.html'}")
+    say(f"   {folder / 'groups.html'}")
+    return seconds
+
+
+def _about(purpose: str) -> About:
+    return About("RAND Health Insurance Experiment", time.strftime("%Y-%m-%d"), purpose)
+
+
+def _plain(probabilities: dict[str, Any], order: Any) -> dict[str, Any]:
+    return {item: np.asarray(values)[order].tolist() for item, values in probabilities.items()}
+
+
+def _percents(shares: Any) -> str:
+    return "  ".join(f"{share:5.1f} %" for share in shares)
+
+
+def _indented(value: object) -> str:
+    return "\n".join(f"   {line}" for line in str(value).splitlines())

@@ -1,0 +1,170 @@
+"""What plans predict, on a grid of public numbers: made once, kept beside this file, shown by the page.
+
+A plan depends on ε and δ through its price ρ alone, so the grid is over rows, columns, ρ and the number of groups; the
+page reads ρ off (ε, δ) from a second table. ``python -m dpem.planner`` makes it again, and a test says when that
+is due.
+
+More rows or more ε never predict worse: where the plans of neighbouring points disagree with that by a hair, the
+better prediction is carried on.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dpem import registry
+from dpem.privacy import largest_price
+from dpem.query import FloatArray
+
+FILE = Path(__file__).with_name("grid.json")
+DELTA = 1e-6
+
+
+class Axes(NamedTuple):
+    """Where plans are made: public numbers, in increasing order."""
+
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+    epsilons: tuple[float, ...]
+    groups: tuple[int, ...]
+
+
+FINE = Axes(
+    (300, 1000, 3000, 10_000, 30_000, 100_000, 300_000, 1_000_000),
+    (2, 5, 10, 20, 50, 100),
+    (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0),
+    (2, 3, 5, 8),
+)
+#: For models whose plans are rehearsed, which takes seconds each.
+COARSE = Axes((3000, 30_000, 300_000), (2, 6, 20), (0.2, 0.5, 1.0, 2.0, 5.0), (2, 4))
+#: Seconds of one plan above which it is coarse.
+PATIENCE = 0.2
+
+#: Where ρ is tabled.
+EPSILON_TABLE = tuple(float(f"{value:.6g}") for value in np.geomspace(0.01, 30, 36))
+DELTA_TABLE = tuple(10.0**-k for k in range(12, 1, -1))
+
+_COMMON = ("epsilon", "delta", "bounds", "y_bounds", "levels", "rows_per_person", "budget", "check", "random_state")
+
+
+def counted(kind: type[Any]) -> str | None:
+    """The argument of an estimator that counts groups: the whole number among its own, if there is one."""
+    own = inspect.signature(kind.__init__).parameters.values()
+    whole = [p.name for p in own if p.name not in _COMMON and type(p.default) is int]
+    return whole[0] if whole else None
+
+
+def estimator(kind: type[Any], d: int, epsilon: float, groups: int | None) -> Any:
+    """An estimator for d columns of which only that they are bounded is known."""
+    takes = inspect.signature(kind.__init__).parameters
+    given: dict[str, Any] = {"epsilon": epsilon, "delta": DELTA}
+    if "bounds" in takes:
+        given["bounds"] = (-1.0, 1.0)
+    elif "levels" in takes:
+        given["levels"] = {f"x{j}": [0, 1] for j in range(d)}
+    if "y_bounds" in takes:
+        given["y_bounds"] = (-1.0, 1.0)
+    count = counted(kind)
+    return kind(**given, **({count: groups} if count else {}))
+
+
+def tabled(kind: type[Any], say: Callable[[str], None] = lambda text: None) -> dict[str, Any] | None:
+    """Predictions of a model on the grid, or None where it makes none.
+
+    ``values`` has, for each (groups, columns, rows, ε) in that order of nesting, median, low, high and failure; null
+    where the plan refuses.
+    """
+    count, axes = counted(kind), _axes(kind)
+    groups: Sequence[int | None] = axes.groups if count else (None,)
+    shape = (len(groups), len(axes.columns), len(axes.rows), len(axes.epsilons), 4)
+    values, told, gaussian = np.full(shape, np.nan), None, True
+    assumed = ["" for _ in groups]
+    for i, K in enumerate(groups):
+        for j, d in enumerate(axes.columns):
+            say(f"{kind.__name__}: {d} columns" + ("" if K is None else f", {K} groups"))
+            for k, n in enumerate(axes.rows):
+                for m, epsilon in enumerate(axes.epsilons):
+                    try:
+                        plan = estimator(kind, d, epsilon, K).plan(n, d)
+                    except ValueError:
+                        continue
+                    if plan.prediction is None:
+                        return None
+                    told, gaussian = plan.prediction, plan.price.gaussian
+                    values[i, j, k, m] = told.median, told.low, told.high, told.failure
+                    assumed[i] = told.assumed
+    if told is None:
+        return None
+    return {
+        "estimator": kind.__name__,
+        "quantity": told.quantity,
+        "assumed": assumed,
+        "count": count,
+        "rows": axes.rows,
+        "columns": axes.columns,
+        "groups": axes.groups if count else (),
+        "gaussian": gaussian,
+        "needs_y": bool(kind._needs_y),
+        "bounds": "bounds" in inspect.signature(kind.__init__).parameters,
+        "rho": [largest_price(epsilon, DELTA, gaussian=gaussian).rho for epsilon in axes.epsilons],
+        "values": plain(never_worse(values)),
+    }
+
+
+def _axes(kind: type[Any]) -> Axes:
+    """As many points as there is time for: a plan in the middle is timed, once what it compiles is compiled."""
+    for _ in range(2):
+        begun = time.process_time()
+        estimator(kind, 20, 1.0, 4).plan(100_000, 20)
+        took = time.process_time() - begun
+    return FINE if took < PATIENCE else COARSE
+
+
+def never_worse(values: FloatArray) -> FloatArray:
+    """The same with medians, ends and failures that do not grow with rows or ε, and a median between its ends."""
+    made = values.copy()
+    for axis in (2, 3):
+        made = np.where(np.isnan(made), np.nan, np.fmin.accumulate(made, axis=axis))
+    made[..., 1] = np.fmin(made[..., 1], made[..., 0])
+    made[..., 2] = np.fmax(made[..., 2], made[..., 0])
+    return made
+
+
+def plain(values: FloatArray) -> list[list[float] | None]:
+    """The nodes in order, each four numbers of four digits, or null."""
+    nodes = values.reshape(-1, 4)
+    return [None if math.isnan(node[0]) else [float(f"{part:.4g}") for part in node] for node in nodes]
+
+
+def prices() -> dict[str, list[list[float]]]:
+    """ρ of each (ε, δ), for Gaussian noise alone and for any."""
+    return {
+        name: [[float(f"{largest_price(e, d, gaussian=gaussian).rho:.6g}") for d in DELTA_TABLE] for e in EPSILON_TABLE]
+        for name, gaussian in (("gaussian", True), ("any", False))
+    }
+
+
+def made(names: Iterable[str], say: Callable[[str], None] = lambda text: None) -> dict[str, Any]:
+    """The whole grid, for these models."""
+    found = {name: tabled(registry.estimator(name), say) for name in names}
+    return {
+        "delta": DELTA,
+        "epsilon_table": EPSILON_TABLE,
+        "delta_table": DELTA_TABLE,
+        "prices": prices(),
+        "models": {name: own for name, own in found.items() if own is not None},
+    }
+
+
+def stored() -> dict[str, Any]:
+    """The grid that is kept."""
+    grid: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
+    return grid

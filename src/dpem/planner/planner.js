@@ -1,0 +1,223 @@
+"use strict";
+// The planner: interpolates a table of plans. No data, no request, nothing leaves the page.
+const grid = JSON.parse(document.getElementById("grid").textContent);
+const $ = (id) => document.getElementById(id);
+const FIELDS = ["n", "d", "epsilon", "delta", "groups", "fits"];
+const LOG = { n: true, d: true, epsilon: true, delta: true, groups: false, fits: false };
+// Predictions of 0 are drawn as the least that is not: logarithms have no 0.
+for (const own of Object.values(grid.models)) own.least = Math.min(...own.values.flatMap((v) => (v ? v.slice(0, 3) : [])).filter((v) => v > 0));
+const ODDS = [0.1, 0.5, 1, 2, 4, 8];
+
+// --- numbers ---------------------------------------------------------------------------------------------------------
+function shown(value, digits = 3) {
+  if (!Number.isFinite(value)) return "∞";
+  if (value === 0) return "0";
+  const size = Math.abs(value);
+  if (size >= 1e5 || size < 1e-3) {
+    const [head, tail] = value.toExponential(digits - 1).split("e");
+    const power = "10" + [...String(Number(tail))].map((c) => "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"["-0123456789".indexOf(c)]).join("");
+    const short = String(Number(head));
+    return short === "1" ? power : short + " × " + power;
+  }
+  return String(Number(value.toPrecision(digits)));
+}
+const whole = (value) => Math.round(value).toLocaleString("en-US");
+
+// Where a value lies among increasing nodes: the node below and the part of the way to the next, in logarithms.
+function place(nodes, value, log = true) {
+  const f = log ? Math.log : (v) => v;
+  const x = Math.min(Math.max(value, nodes[0]), nodes[nodes.length - 1]);
+  let i = 0;
+  while (i < nodes.length - 2 && x > nodes[i + 1]) i++;
+  if (nodes.length === 1) return [0, 0];
+  return [i, (f(x) - f(nodes[i])) / (f(nodes[i + 1]) - f(nodes[i]))];
+}
+
+// --- privacy ---------------------------------------------------------------------------------------------------------
+function rho(epsilon, delta, gaussian) {
+  const table = grid.prices[gaussian ? "gaussian" : "any"];
+  const [i, s] = place(grid.epsilon_table, epsilon);
+  const [j, t] = place(grid.delta_table, delta);
+  const at = (a, b) => Math.log(table[a][b]);
+  const low = at(i, j) * (1 - t) + at(i, j + 1) * t;
+  const high = at(i + 1, j) * (1 - t) + at(i + 1, j + 1) * t;
+  return Math.exp(low * (1 - s) + high * s);
+}
+function epsilonOf(price, delta, gaussian) {
+  let low = Math.log(grid.epsilon_table[0]), high = Math.log(grid.epsilon_table.at(-1));
+  for (let k = 0; k < 50; k++) {
+    const middle = (low + high) / 2;
+    if (rho(Math.exp(middle), delta, gaussian) > price) high = middle;
+    else low = middle;
+  }
+  return Math.exp(low);
+}
+const bestGuess = (epsilon, delta) => Math.min(1, (1 + delta * Math.exp(-epsilon)) / (1 + Math.exp(-epsilon)));
+// What each of several fits may ask, if their prices add up to what converts to the total: rounded down by 1 %.
+function eachOf(state, fits) {
+  if (fits === 1) return state.epsilon;
+  return 0.99 * epsilonOf(rho(state.epsilon, state.delta, false) / fits, state.delta, model(state).gaussian);
+}
+
+// --- predictions -----------------------------------------------------------------------------------------------------
+const model = (state) => grid.models[state.model];
+function predicted(state) {
+  const own = model(state), sizes = [own.columns.length, own.rows.length, own.rho.length];
+  const axes = [
+    own.groups.length ? place(own.groups, state.groups, false) : [0, 0],
+    place(own.columns, state.d),
+    place(own.rows, state.n),
+    place(own.rho, rho(state.epsilon, state.delta, own.gaussian)),
+  ];
+  const sum = [0, 0, 0, 0];
+  for (let corner = 0; corner < 16; corner++) {
+    let weight = 1, at = 0;
+    axes.forEach(([i, part], axis) => {
+      const up = (corner >> axis) & 1;
+      weight *= up ? part : 1 - part;
+      at = at * (axis ? sizes[axis - 1] : 1) + i + (part > 0 ? up : 0);
+    });
+    if (weight === 0) continue;
+    const node = own.values[at];
+    if (!node) return null;
+    for (let k = 0; k < 3; k++) sum[k] += weight * Math.log(Math.max(node[k], own.least));
+    sum[3] += weight * node[3];
+  }
+  return { median: Math.exp(sum[0]), low: Math.exp(sum[1]), high: Math.exp(sum[2]), failure: sum[3] };
+}
+// The least ε from which doubling it gains less than a quarter.
+function bend(state) {
+  for (let e = 0.05; e <= 5; e *= 1.05) {
+    const one = predicted({ ...state, epsilon: e }), two = predicted({ ...state, epsilon: 2 * e });
+    if (one && two && two.median > 0.75 * one.median) return e;
+  }
+  return null;
+}
+function remarks(state) {
+  const said = [];
+  if (state.delta >= 1 / state.n) said.push("δ is not below one over the number of rows: publishing a row outright would pass. Choose a smaller one.");
+  if (state.epsilon > 10) said.push("ε above 10 promises next to nothing.");
+  const own = model(state);
+  if (state.n < own.rows[0] || state.n > own.rows.at(-1) || state.d > own.columns.at(-1) || state.d < own.columns[0])
+    said.push("Rows or columns are beyond the table; its edge is shown. The command plans exactly.");
+  return said;
+}
+
+// --- the page --------------------------------------------------------------------------------------------------------
+function read() {
+  const state = { model: $("model").value };
+  for (const name of FIELDS) state[name] = Number($(name).value);
+  return state;
+}
+function limits(name) {
+  const field = $(name);
+  return [Number(field.min), Number(field.max)];
+}
+function toSlider(name) {
+  const [low, high] = limits(name), value = Math.min(Math.max(Number($(name).value), low), high);
+  const f = LOG[name] ? Math.log : (v) => v;
+  $(name + "-slider").value = String(Math.round((1000 * (f(value) - f(low))) / (f(high) - f(low))));
+}
+function fromSlider(name) {
+  const [low, high] = limits(name), part = Number($(name + "-slider").value) / 1000;
+  let value = LOG[name] ? low * (high / low) ** part : low + (high - low) * part;
+  value = name === "epsilon" || name === "delta" ? Number(value.toPrecision(2)) : LOG[name] ? Number(value.toPrecision(2)) : value;
+  $(name).value = String(name === "epsilon" || name === "delta" ? value : Math.max(low, Math.round(value)));
+}
+function chart(id, along, values, state, mark) {
+  const points = values.map((x) => [x, predicted({ ...state, [along]: x })]).filter(([, p]) => p);
+  const svg = $(id);
+  if (points.length < 2) { svg.innerHTML = ""; return; }
+  const W = 460, H = 250, L = 62, R = 12, T = 14, B = 40;
+  const f = Math.log, xs = [f(values[0]), f(values.at(-1))];
+  const low = f(Math.min(...points.map(([, p]) => p.low))), high = f(Math.max(...points.map(([, p]) => p.high)));
+  const x = (v) => L + ((f(v) - xs[0]) / (xs[1] - xs[0])) * (W - L - R);
+  const y = (v) => H - B - ((f(v) - low) / (high - low || 1)) * (H - T - B);
+  const path = (list) => list.map(([a, b], i) => (i ? "L" : "M") + x(a).toFixed(1) + " " + y(b).toFixed(1)).join("");
+  const band = path(points.map(([v, p]) => [v, p.high])) + path(points.map(([v, p]) => [v, p.low]).reverse()).replace("M", "L") + "Z";
+  const parts = [];
+  const decades = (a, b) => { const out = []; for (let k = Math.floor(a / Math.LN10); k <= Math.ceil(b / Math.LN10); k++) for (const m of b - a > 6 ? [1] : [1, 2, 5]) { const v = m * 10 ** k; if (f(v) >= a - 1e-9 && f(v) <= b + 1e-9) out.push(v); } return out; };
+  for (const v of decades(low, high)) parts.push(`<line class="grid" x1="${L}" x2="${W - R}" y1="${y(v)}" y2="${y(v)}"/><text class="quiet" x="${L - 6}" y="${y(v)}" text-anchor="end" dominant-baseline="central">${shown(v)}</text>`);
+  for (const v of decades(...xs)) parts.push(`<line class="grid" x1="${x(v)}" x2="${x(v)}" y1="${T}" y2="${H - B}"/><text class="quiet" x="${x(v)}" y="${H - B + 16}" text-anchor="middle">${along === "n" ? shown(v) : shown(v)}</text>`);
+  parts.push(`<path class="band" d="${band}"/><path class="curve" d="${path(points.map(([v, p]) => [v, p.median]))}"/>`);
+  if (mark) parts.push(`<line class="limit" x1="${x(mark)}" x2="${x(mark)}" y1="${T}" y2="${H - B}"/><text class="limit-label" x="${x(mark) + 5}" y="${T + 9}">bend, ε ≈ ${shown(mark, 2)}</text>`);
+  const here = predicted(state);
+  if (here && state[along] >= values[0] && state[along] <= values.at(-1)) parts.push(`<circle class="measure" cx="${x(state[along])}" cy="${y(here.median)}" r="5"/>`);
+  parts.push(`<text class="quiet" x="${(L + W - R) / 2}" y="${H - 6}" text-anchor="middle">${along === "n" ? "rows" : "ε"}</text>`);
+  svg.innerHTML = parts.join("");
+}
+function command(state) {
+  const own = model(state), count = own.count ? ` --${own.count.replaceAll("_", "-")} ${state.groups}` : "";
+  const known = own.bounds ? "" : " --levels levels.json";
+  return `dpem plan ${state.model} --n ${state.n} --d ${state.d} --epsilon ${state.epsilon} --delta ${state.delta}${count}${known}`;
+}
+function python(state) {
+  const own = model(state), count = own.count ? `${own.count}=${state.groups}, ` : "";
+  const known = own.bounds ? "bounds=bounds, " + (own.needs_y ? "y_bounds=y_bounds, " : "") : "levels=levels, ";
+  const fit = own.needs_y ? "X, y" : "X";
+  return `from dpem import ${own.estimator}\n\n# ${own.bounds ? "bounds" : "levels"}: what each column can hold, from a codebook, never from the rows\nmodel = ${own.estimator}(${count}${known}epsilon=${state.epsilon}, delta=${state.delta})\nprint(model.plan(n=${state.n}, d=${state.d}))\nmodel.fit(${fit})`;
+}
+function odds(state) {
+  const rows = [...new Set([...ODDS, state.epsilon])].sort((a, b) => a - b).map((e) => {
+    const miss = 1 - bestGuess(e, state.delta);
+    const guess = miss < 0.001 ? `all but 1 in ${shown(1 / miss, 2)}` : (100 - Math.floor(1000 * miss) / 10).toFixed(1) + " of 100";
+    return `<tr${e === state.epsilon ? ' class="here" aria-current="true"' : ""}><th scope="row">${shown(e)}</th><td data-label="more likely by at most">${shown(Math.exp(e))} times</td><td data-label="a guess is right in">${guess}</td></tr>`;
+  });
+  $("odds").innerHTML = rows.join("");
+}
+function split(state) {
+  const rows = [];
+  for (let m = 1; m <= state.fits; m++) {
+    const e = eachOf(state, m), p = predicted({ ...state, epsilon: e });
+    rows.push(`<tr${m === state.fits ? ' class="here"' : ""}><th scope="row">${m}</th><td data-label="ε of each">${shown(e)}</td><td data-label="predicted for each">${p ? `${shown(p.median)} (${shown(p.low)} to ${shown(p.high)})` : "not possible"}</td></tr>`);
+  }
+  $("split").innerHTML = rows.join("");
+}
+function draw() {
+  const begun = performance.now(), state = read(), own = model(state);
+  $("groups-row").hidden = !own.count;
+  const valid = FIELDS.every((name) => $(name).value !== "" && $(name).checkValidity());
+  $("wrong").textContent = valid ? "" : "A field holds no number within its limits.";
+  if (!valid) return;
+  const p = predicted(state);
+  $("quantity").textContent = own.quantity[0].toUpperCase() + own.quantity.slice(1);
+  const tiny = p && p.median <= 1.001 * own.least;
+  $("median").textContent = p ? (tiny ? "below " : "") + shown(p.median) : "not possible";
+  $("interval").textContent = p ? `nine fits of ten: ${shown(p.low)} to ${shown(p.high)}` : "too few rows for so many columns or groups";
+  const share = p && p.median <= 1;
+  $("words").textContent = share ? `That is about ${shown(100 * p.median, 2)} of 100, if the rows are as assumed.` : "";
+  $("failure").textContent = p && p.failure >= 0.005 ? `About ${Math.round(100 * p.failure)} of 100 such fits find no structure at all.` : "";
+  const nearest = own.groups.reduce((best, K, i) => (Math.abs(K - state.groups) < Math.abs(own.groups[best] - state.groups) ? i : best), 0);
+  $("assumed").textContent = own.assumed[nearest];
+  $("promise").textContent = `ε = ${shown(state.epsilon)}, δ = ${shown(state.delta)}, ${whole(state.n)} rows, ${whole(state.d)} columns`;
+  $("remarks").innerHTML = "";
+  for (const said of remarks(state)) { const item = document.createElement("li"); item.textContent = said; $("remarks").append(item); }
+  const steps = (a, b) => Array.from({ length: 41 }, (_, k) => a * (b / a) ** (k / 40));
+  chart("by-epsilon", "epsilon", steps(0.05, 10), state, bend(state));
+  chart("by-rows", "n", steps(own.rows[0], own.rows.at(-1)), state, null);
+  odds(state);
+  split(state);
+  $("command").textContent = command(state);
+  $("python").textContent = python(state);
+  document.body.dataset.milliseconds = String(performance.now() - begun);
+}
+async function copied(button) {
+  const text = $(button.dataset.copies).textContent;
+  try { await navigator.clipboard.writeText(text); }
+  catch {
+    const area = document.createElement("textarea");
+    area.value = text; document.body.append(area); area.select(); document.execCommand("copy"); area.remove();
+  }
+  const before = button.textContent;
+  button.textContent = "copied";
+  setTimeout(() => { button.textContent = before; }, 1200);
+}
+for (const name of FIELDS) {
+  $(name).addEventListener("input", () => { toSlider(name); draw(); });
+  $(name + "-slider").addEventListener("input", () => { fromSlider(name); draw(); });
+  toSlider(name);
+}
+$("model").addEventListener("change", draw);
+document.querySelectorAll("button[data-copies]").forEach((button) => button.addEventListener("click", () => copied(button)));
+$("print").addEventListener("click", () => window.print());
+draw();

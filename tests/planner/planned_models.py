@@ -1,0 +1,54 @@
+"""A model whose plans predict by a formula, so that what a page reads off its table can be checked exactly."""
+
+import math
+
+from small_models import DPMeans, Means
+
+from dpem.planner import grid
+from dpem.planning import Outlook, Prediction
+
+
+class Formula(Means):
+    def outlook(self, sizes, steps):
+        if self.schema.width > sizes.n / 10:
+            raise ValueError("n is too small.")
+        median = self.K * (1 / math.sqrt(sizes.n) + self.schema.width / (sizes.n * math.sqrt(2 * sizes.rho)))
+        return Outlook(Prediction("share of rows in another group", median, median / 2, 2 * median, 0.02, "", "As is."))
+
+
+class DPFormula(DPMeans):
+    def __init__(
+        self, n_groups=2, *, epsilon=None, delta=None, bounds=None, levels=None, rows_per_person=1, budget=None,
+        check=True, random_state=None,
+    ):  # fmt: skip
+        super().__init__(
+            epsilon=epsilon, delta=delta, bounds=bounds, levels=levels, rows_per_person=rows_per_person, budget=budget,
+            check=check, random_state=random_state,
+        )  # fmt: skip
+        self.n_groups = n_groups
+
+    def _model(self, schema):
+        made = Formula(schema)
+        object.__setattr__(made, "K", self.n_groups)
+        return made
+
+
+class DPWithoutGroups(DPFormula):
+    _needs_y = True
+
+    def __init__(
+        self, *, epsilon=None, delta=None, bounds=None, y_bounds=None, levels=None, rows_per_person=1, budget=None,
+        check=True, random_state=None,
+    ):  # fmt: skip
+        super().__init__(
+            1, epsilon=epsilon, delta=delta, bounds=bounds, levels=levels, rows_per_person=rows_per_person,
+            budget=budget, check=check, random_state=random_state,
+        )  # fmt: skip
+        self.y_bounds = y_bounds
+
+
+def made():
+    """A grid of both models."""
+    whole = grid.made([])
+    models = {"with-groups": grid.tabled(DPFormula), "without": grid.tabled(DPWithoutGroups)}
+    return {**whole, "models": models}
