@@ -1,6 +1,11 @@
 """Sphinx: ``make docs`` builds the site into ``build/site``; a warning is an error."""
 
+import sys
+from pathlib import Path
+
 from dpem._version import __version__
+
+sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 
 project = "dpem"
 author = "the dpem developers"
@@ -12,8 +17,10 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
+    "mathml",
 ]
-myst_enable_extensions = ["colon_fence", "deflist"]
+html_math_renderer = "mathml"
+myst_enable_extensions = ["attrs_block", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 source_suffix = {".md": "markdown"}
 exclude_patterns = ["build"]
@@ -24,7 +31,9 @@ napoleon_google_docstring = False
 
 html_theme = "furo"
 html_title = "dpem"
-html_static_path: list[str] = []
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_js_files = ["copy.js"]
 html_extra_path: list[str] = []
 pygments_style = "friendly"
 pygments_dark_style = "native"

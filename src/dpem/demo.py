@@ -180,7 +180,8 @@ def _alike(model: Any, twin: Any) -> list[int]:
 def _paid(budget: Budget, say: Callable[[str], None]) -> float:
     say(
         f"\n5. What was paid\n   Fits at epsilon = {EPSILON:g} and {GROUPS_EPSILON:g} cost epsilon = "
-        f"{budget.spent_epsilon:.2f} together, of {TOTAL_EPSILON:g}.\n   The columns without privacy are here to compare; they protect nobody."
+        f"{budget.spent_epsilon:.2f} together, of {TOTAL_EPSILON:g}.\n"
+        "   The columns without privacy are here to compare; they protect nobody."
     )
     return float(budget.spent_epsilon)
 

@@ -1,0 +1,56 @@
+"""The picture of the landing page: ``python -m studies.landing`` runs the demo's fits and draws them."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+
+from dpem import demo
+
+matplotlib.use("Agg")
+
+BLUE, BROWN = "#0b5cad", "#8a5000"
+
+
+def draw(told: dict[str, Any], path: str | Path) -> None:
+    """Coefficients and groups, private and without privacy."""
+    from matplotlib import pyplot
+
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
+    names = [column.name for column in demo.COLUMNS]
+    half = {name: 10.0 if name == "diseases" else 1.0 for name in names}
+    places = np.arange(len(names))[::-1]
+    private, exact = told["regression"]["private"], told["regression"]["without_privacy"]
+    value, low, high = (
+        np.array([private[name][key] * half[name] for name in names]) for key in ("estimate", "lower", "upper")
+    )
+    left.axvline(0, color="#525c68", linewidth=1)
+    left.errorbar(value, places, xerr=[value - low, high - value], fmt="o", color=BLUE, capsize=3, label="private")
+    left.plot([exact[name] * half[name] for name in names], places, "x", color="black", label="without privacy")
+    left.set_yticks(places, ["10 diseases" if name == "diseases" else name for name in names])
+    left.set_xlabel("change of ln(1 + visits to a doctor)")
+    left.set_title("Regression, with 95 % intervals")
+    left.legend(loc="upper right")
+    groups, twins = told["groups"]["private"], told["groups"]["without_privacy"]
+    labels = [(item, j) for item, levels in demo.LEVELS.items() for j in range(len(levels))]
+    rows = np.arange(len(labels))[::-1]
+    for k, colour in enumerate((BLUE, BROWN)):
+        share = f"{100 * groups['shares'][k]:.0f} % of the rows"
+        own = [groups[item][k][j] for item, j in labels]
+        right.barh(rows + 0.2 - 0.4 * k, own, height=0.38, color=colour, label=share)
+        right.plot([twins[item][k][j] for item, j in labels], rows + 0.2 - 0.4 * k, "x", color="black")
+    right.set_yticks(rows, [f"{item}: {demo.LEVELS[item][j]}" for item, j in labels])
+    right.set_xlabel("probability")
+    right.set_title("Two groups of people who answer alike")
+    right.legend(loc="lower right")
+    figure.savefig(path, dpi=110)
+    pyplot.close(figure)
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        draw(demo.main(folder), Path("docs") / "img" / "landing.png")

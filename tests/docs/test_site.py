@@ -1,0 +1,56 @@
+"""The site builds without a warning, needs no network, and its examples can be copied."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from browsing import browser
+
+ROOT = Path(__file__).parents[2]
+for needed in ("furo", "myst_parser", "latex2mathml"):
+    pytest.importorskip(needed)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", "-d", str(folder / "trees")]
+    done = subprocess.run([*command, ROOT / "docs", folder / "html"], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return folder / "html"
+
+
+def test_its_pages_are_there(site):
+    assert "Start in five minutes" in (site / "index.html").read_text(encoding="utf-8")
+    assert "plan.png" in (site / "choosing-epsilon.html").read_text(encoding="utf-8")
+    assert "0.1.0" in (site / "changes.html").read_text(encoding="utf-8")
+
+
+def test_nothing_is_loaded_from_elsewhere(site):
+    for page in site.glob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        loads = re.findall(r'<(?:script|img|iframe|link)[^>]*?(?:src|href)="(https?:[^"]*)"', text)
+        assert loads == [], page.name
+
+
+def test_formulas_are_mathml(site):
+    assert "<msup><mi>e</mi>" in (site / "index.html").read_text(encoding="utf-8")
+
+
+def test_an_example_is_copied_without_its_prompts(site):
+    with browser() as chromium:
+        chromium.size(1280, 900)
+        chromium.execute_cdp_cmd("Browser.grantPermissions", {"permissions": ["clipboardReadWrite"]})
+        chromium.get((site / "cli.html").as_uri())
+        buttons = chromium.find_elements("css selector", "button.copy")
+        blocks = chromium.find_elements("css selector", "div.highlight pre")
+        assert len(buttons) == len(blocks) > 3
+        first = next(i for i, block in enumerate(blocks) if block.text.startswith("$ "))
+        chromium.execute_script("arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", buttons[first])
+        buttons[first].click()
+        copied = chromium.execute_async_script("navigator.clipboard.readText().then(arguments[0], arguments[0])")
+        assert copied.startswith("dpem ")
+        assert "$" not in copied.split("\n")[0]
+        assert chromium.said() == []
