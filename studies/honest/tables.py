@@ -1,0 +1,223 @@
+"""Three tables: coverage of intervals, what the fit check says, predicted against realised.
+
+    python -m studies.honest [coverage] [checks] [predictions] [--fits 500] [--workers 2] [--out results/honest.csv]
+
+Seeds begin at 100,000: none of them was used while anything was tuned.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import math
+import time
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from itertools import permutations
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from studies.honest import worlds
+from studies.honest.worlds import World
+
+FIRST_SEED = 100_000
+
+
+class Row(NamedTuple):
+    """One line of the tables."""
+
+    table: str
+    model: str
+    setting: str
+    n: int
+    epsilon: float
+    fits: int
+    value: float
+    low: float
+    high: float
+    note: str = ""
+
+
+class Task(NamedTuple):
+    """A setting, named so that a process can make it again."""
+
+    table: str
+    world: str
+    arguments: tuple[tuple[str, Any], ...]
+    n: int
+    epsilon: float
+    fits: int
+
+
+def world_of(task: Task) -> World:
+    made: Callable[..., World] = getattr(worlds, task.world)
+    return made(**dict(task.arguments))
+
+
+# --- coverage ---------------------------------------------------------------------------------------------------------
+
+
+def coverage(task: Task) -> list[Row]:
+    """How often 95 % intervals hold the truth, over all parameters, and how wide they are over the least possible."""
+    world, hits, ratios = world_of(task), [], []
+    for i in range(task.fits):
+        model, _ = world.fit(task.n, task.epsilon, FIRST_SEED + i, check=False)
+        ends, truth = model.conf_int(), world.truth(model)
+        hits.append((ends[:, 0] <= truth) & (truth <= ends[:, 1]))
+        ratios.append(_width(model))
+    rate = np.array(hits, dtype=float)
+    mean, each = float(rate.mean()), rate.mean(axis=0)
+    error = float(rate.mean(axis=1).std() / math.sqrt(len(rate)))
+    note = f"single parameters {each.min():.3f} to {each.max():.3f}; privacy / sampling error {np.mean(ratios):.2f}"
+    return [_row(task, world, mean, mean - 1.96 * error, mean + 1.96 * error, note)]
+
+
+def _width(model: Any) -> float:
+    table = model._errors
+    return float(np.median(table.privacy / np.maximum(table.sampling, 1e-300)))
+
+
+# --- fit checks -------------------------------------------------------------------------------------------------------
+
+
+def checks(task: Task) -> list[Row]:
+    """How often the fit check says that the model is no better than its rival."""
+    world = world_of(task)
+    spoke = [not world.fit(task.n, task.epsilon, FIRST_SEED + i)[0].fit_check_.better for i in range(task.fits)]
+    rate = float(np.mean(spoke))
+    error = math.sqrt(max(rate * (1 - rate), 1 / task.fits) / task.fits)
+    setting = ", ".join(f"{name}={value}" for name, value in task.arguments) or "as assumed"
+    return [_row(task, world, rate, max(0.0, rate - 1.96 * error), min(1.0, rate + 1.96 * error), setting)]
+
+
+# --- predictions ------------------------------------------------------------------------------------------------------
+
+
+def predictions(task: Task) -> list[Row]:
+    """What the plan expects over what happened, for the quantity that the plan names."""
+    world = world_of(task)
+    probe = world.draw(16, np.random.default_rng(0))
+    told = world.estimator(epsilon=task.epsilon, delta=1e-6).plan(task.n, probe.X.shape[1]).prediction
+    if told is None:
+        return []
+    seen = np.array([_realised(world, task, FIRST_SEED + i) for i in range(task.fits)])
+    middle = float(np.median(seen))
+    inside = float(np.mean((told.low <= seen) & (seen <= told.high)))
+    note = f"{told.quantity}: predicted {told.median:.4g}, realised {middle:.4g}; {inside:.2f} within the interval"
+    return [_row(task, world, told.median / max(middle, 1e-12), told.low, told.high, note)]
+
+
+def _realised(world: World, task: Task, seed: int) -> float:
+    """R² lost to privacy, or the share of new rows put into another group than without it."""
+    private, _ = world.fit(task.n, task.epsilon, seed)
+    plain, _ = world.fit(task.n, math.inf, seed)
+    new = world.draw(4000, np.random.default_rng(seed + 10**6))
+    if world.model == "linear-regression":
+        total = float(np.mean((new.y - new.y.mean()) ** 2))
+        lost = [float(np.mean((new.y - model.predict(new.X)) ** 2)) for model in (private, plain)]
+        return (lost[0] - lost[1]) / total
+    chances = [m.predict_proba(new.X) if new.y is None else m.predict_proba(new.X, new.y) for m in (private, plain)]
+    first, second = (np.argmax(part, axis=1) for part in chances)
+    K = chances[0].shape[1]
+    agree = np.array([[np.sum((first == a) & (second == b)) for b in range(K)] for a in range(K)])
+    same = max(sum(agree[order[b], b] for b in range(K)) for order in permutations(range(K)))
+    return 1 - float(same) / len(first)
+
+
+# --- the settings -----------------------------------------------------------------------------------------------------
+
+KINDS: dict[str, Callable[[Task], list[Row]]] = {
+    "coverage": coverage,
+    "checks": checks,
+    "predictions": predictions,
+}
+
+
+def tasks(kinds: Sequence[str], fits: int) -> list[Task]:
+    """Every setting of the tables that are wanted."""
+    found: list[Task] = []
+
+    def add(table: str, world: str, n: int, epsilon: float, repeats: int, **arguments: Any) -> None:
+        if table in kinds:
+            found.append(Task(table, world, tuple(arguments.items()), n, epsilon, repeats))
+
+    for n in (2_000, 20_000):
+        for epsilon in (0.5, 1.0):
+            for rho in (0.0, 0.7):
+                add("coverage", "linear", n, epsilon, fits, rho=rho)
+                add("coverage", "mixture_regression", max(n, 5_000), epsilon, max(20, fits // 4), rho=rho)
+            add("coverage", "latent_class", max(n, 5_000), epsilon, max(20, fits // 4))
+            add("coverage", "gaussian_mixture", n, epsilon, max(10, fits // 10))
+    few = max(20, fits // 5)
+    for arguments in ({}, {"rho": 0.7}, {"errors": "skewed"}, {"errors": "heavy"}, {"shuffled": True}):
+        add("checks", "linear", 5_000, 1.0, few, **arguments)
+    add("checks", "linear", 5_000, 1.0, few, intercept=False)
+    for arguments in ({}, {"shuffled": True}, {"K": 4, "fitted": 2}, {"weights": (0.7, 0.2, 0.1)}):
+        add("checks", "gaussian_mixture", 5_000, 1.0, max(10, fits // 10), **arguments)
+    for arguments in ({}, {"shuffled": True}):
+        add("checks", "latent_class", 5_000, 1.0, few, **arguments)
+    for arguments in ({}, {"groups": False}):
+        add("checks", "mixture_regression", 5_000, 1.0, few, **arguments)
+    for n in (2_000, 5_000, 20_000, 100_000):
+        for epsilon in (0.3, 0.5, 1.0, 2.0):
+            add("predictions", "linear", n, epsilon, 20)
+            if n <= 20_000:
+                add("predictions", "linear", n, epsilon, 20, rho=0.7)
+                add("predictions", "gaussian_mixture", n, epsilon, 10)
+                add("predictions", "latent_class", n, epsilon, 10)
+                add("predictions", "mixture_regression", n, epsilon, 10)
+    return found
+
+
+def _row(task: Task, world: World, value: float, low: float, high: float, note: str) -> Row:
+    return Row(task.table, world.model, world.name, task.n, task.epsilon, task.fits, value, low, high, note)
+
+
+def perform(task: Task) -> list[Row]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return KINDS[task.table](task)
+
+
+def main(given: Iterable[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m studies.honest", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("kinds", nargs="*", metavar="TABLE", help=f"{', '.join(KINDS)}; all if none is named")
+    parser.add_argument("--fits", type=int, default=500, help="fits of a setting of the linear regression's coverage")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--model", default="", help="only this world: linear, gaussian_mixture, …")
+    parser.add_argument("--out", type=Path, default=Path("results/honest.csv"))
+    options = parser.parse_args(None if given is None else list(given))
+    unknown = [kind for kind in options.kinds if kind not in KINDS]
+    if unknown:
+        parser.error(f"{unknown[0]!r} is no table; there are {', '.join(KINDS)}.")
+    wanted = [t for t in tasks(options.kinds or list(KINDS), options.fits) if options.model in ("", t.world)]
+    rows: list[Row] = []
+    begun = time.monotonic()
+    with get_context("spawn").Pool(options.workers) as pool:
+        for part in pool.imap_unordered(perform, wanted):
+            rows += part
+            for row in part:
+                left = f"{row.table:<12} {row.model:<20} {row.setting:<28} n={row.n:<7} eps={row.epsilon:<4}"
+                print(f"{left} {row.value:.3f} [{row.low:.3f}, {row.high:.3f}]  {row.note}", flush=True)
+    _write(options.out, rows)
+    print(f"{len(rows)} settings in {time.monotonic() - begun:.0f} s; {options.out}")
+    return 0
+
+
+def _write(path: Path, rows: list[Row]) -> None:
+    """The table's file, with the lines of other tables or models that it already had."""
+    kept: list[list[str]] = []
+    if path.exists():
+        with path.open(encoding="utf-8") as file:
+            found = list(csv.reader(file))[1:]
+        fresh = {(row.table, row.model) for row in rows}
+        kept = [line for line in found if (line[0], line[1]) not in fresh]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    numbers = [[f"{value:.4g}" if isinstance(value, float) else str(value) for value in row] for row in rows]
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(Row._fields)
+        writer.writerows(sorted(kept + numbers))

@@ -1,0 +1,161 @@
+"""Invented tables with a known truth, one world for each general model: on its assumptions and off them.
+
+A world draws a table and knows the truth in the order of the estimator's own summary, groups put in the order that
+agrees best with what was fitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import permutations
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import dpem
+
+
+class Drawn(NamedTuple):
+    """A table, its response where there is one, and the group of each row where there are groups."""
+
+    X: Any
+    y: Any = None
+    group: Any = None
+
+
+@dataclass(frozen=True)
+class World:
+    """How rows are drawn, which estimator is fitted to them, and what its parameters really are."""
+
+    model: str
+    name: str
+    draw: Callable[[int, np.random.Generator], Drawn]
+    estimator: Callable[..., Any]
+    truth: Callable[[Any], np.ndarray]
+
+    def fit(self, n: int, epsilon: float, seed: int, **changes: Any) -> tuple[Any, Drawn]:
+        rows = self.draw(n, np.random.default_rng(seed))
+        model = self.estimator(epsilon=epsilon, delta=1e-6, random_state=seed, **changes)
+        return (model.fit(rows.X) if rows.y is None else model.fit(rows.X, rows.y)), rows
+
+
+def correlated(n: int, d: int, rho: float, rng: np.random.Generator) -> np.ndarray:
+    """Normal columns of spread 1 with correlation rho^|i − j|."""
+    x = rng.standard_normal((n, d))
+    for j in range(1, d):
+        x[:, j] = rho * x[:, j - 1] + np.sqrt(1 - rho**2) * x[:, j]
+    return x
+
+
+def best(groups: np.ndarray, fitted: np.ndarray) -> tuple[int, ...]:
+    """The order of the true groups (rows) that lies nearest to the fitted ones."""
+    orders = permutations(range(len(groups)))
+    return min(orders, key=lambda order: float(np.abs(groups[list(order)] - fitted).sum()))
+
+
+# --- linear regression ------------------------------------------------------------------------------------------------
+
+SLOPES, INTERCEPT, SIGMA = np.array([0.8, -0.5, 0.3, 0.0, 0.2]), 2.0, 1.0
+
+
+def linear(rho: float = 0.0, errors: str = "normal", shuffled: bool = False, intercept: bool = True) -> World:
+    """Five columns; ``errors`` are normal, "skewed" (exponential) or "heavy" (t with 3 degrees of freedom)."""
+
+    def draw(n: int, rng: np.random.Generator) -> Drawn:
+        x = correlated(n, len(SLOPES), rho, rng)
+        e = {
+            "normal": lambda: rng.standard_normal(n),
+            "skewed": lambda: rng.exponential(size=n) - 1,
+            "heavy": lambda: rng.standard_t(3, n) / np.sqrt(3),
+        }[errors]()
+        y = INTERCEPT + x @ SLOPES + SIGMA * e
+        return Drawn(x, rng.permutation(y) if shuffled else y)
+
+    def estimator(**given: Any) -> Any:
+        return dpem.DPLinearRegression(bounds=(-8, 8), y_bounds=(-15, 20), fit_intercept=intercept, **given)
+
+    known = np.array([INTERCEPT, *SLOPES, SIGMA])
+    kind = "independent" if rho == 0 else f"correlation {rho:g}"
+    name = kind if errors == "normal" else f"{kind}, {errors} errors"
+    return World("linear-regression", name, draw, estimator, lambda model: known)
+
+
+# --- Gaussian mixtures ------------------------------------------------------------------------------------------------
+
+
+def gaussian_mixture(
+    K: int = 3, d: int = 2, separation: float = 4.0, weights: Any = None, shuffled: bool = False, fitted: Any = None
+) -> World:
+    """K round groups on a circle, ``separation`` spreads apart; ``shuffled`` rows are of one group, as wide."""
+    shares = np.full(K, 1 / K) if weights is None else np.asarray(weights)
+    turn = 2 * np.pi * np.arange(K) / K
+    centres = np.zeros((K, d))
+    centres[:, :2] = separation / (2 * np.sin(np.pi / K)) * np.column_stack([np.cos(turn), np.sin(turn)])
+
+    def draw(n: int, rng: np.random.Generator) -> Drawn:
+        group = rng.choice(K, size=n, p=shares)
+        x = centres[group] + rng.standard_normal((n, d))
+        if shuffled:
+            x = x.std(axis=0) * rng.standard_normal((n, d))
+        return Drawn(x, group=group)
+
+    def estimator(**given: Any) -> Any:
+        return dpem.DPGaussianMixture(fitted or K, covariance_type="diag", bounds=(-12, 12), **given)
+
+    def truth(model: Any) -> np.ndarray:
+        order = list(best(centres, model.means_))
+        return np.concatenate([shares[order], centres[order].ravel(), np.ones(K * d)])
+
+    return World("gaussian-mixture", f"K = {K}, d = {d}, {separation:g} apart", draw, estimator, truth)
+
+
+# --- latent classes ---------------------------------------------------------------------------------------------------
+
+
+def latent_class(K: int = 3, items: int = 8, clear: float = 0.8, shuffled: bool = False) -> World:
+    """Yes/no items; each class says yes to its own with chance ``clear``, to the others' with 1 − ``clear``."""
+    shares = np.array([0.5, 0.3, 0.2]) if K == 3 else np.full(K, 1 / K)
+    yes = np.where(np.arange(items) % K == np.arange(K)[:, None], clear, 1 - clear)
+
+    def draw(n: int, rng: np.random.Generator) -> Drawn:
+        group = rng.choice(K, size=n, p=shares)
+        x = (rng.random((n, items)) < yes[group]).astype(float)
+        return Drawn(np.column_stack([rng.permutation(c) for c in x.T]) if shuffled else x, group=group)
+
+    def estimator(**given: Any) -> Any:
+        return dpem.DPLatentClass(K, levels={f"x{j}": [0, 1] for j in range(items)}, **given)
+
+    def truth(model: Any) -> np.ndarray:
+        fitted = np.array([p[:, 1] for p in model.probabilities_.values()]).T
+        order = list(best(yes, fitted))
+        both = np.stack([1 - yes[order], yes[order]], axis=2).reshape(K, -1)
+        return np.concatenate([shares[order], both.ravel()])
+
+    return World("latent-class", f"K = {K}, {items} items, {clear:g} clear", draw, estimator, truth)
+
+
+# --- mixtures of regressions ------------------------------------------------------------------------------------------
+
+
+def mixture_regression(rho: float = 0.0, apart: float = 3.0, groups: bool = True) -> World:
+    """Two lines over two columns, slopes ``apart`` residual spreads apart; or one line only."""
+    shares = np.array([0.6, 0.4])
+    lines = np.array([[0.0, 1.0, 0.5, 0.5], [1.0, 1.0 - apart, 0.5, 0.5]]) * [1, 0.5, 0.5, 1]
+
+    def draw(n: int, rng: np.random.Generator) -> Drawn:
+        x = correlated(n, 2, rho, rng)
+        group = rng.choice(2, size=n, p=shares) if groups else np.zeros(n, dtype=int)
+        own = lines[group]
+        return Drawn(x, own[:, 0] + np.sum(own[:, 1:3] * x, axis=1) + own[:, 3] * rng.standard_normal(n), group)
+
+    def estimator(**given: Any) -> Any:
+        return dpem.DPMixtureRegression(2, bounds=(-6, 6), y_bounds=(-12, 12), **given)
+
+    def truth(model: Any) -> np.ndarray:
+        fitted = np.column_stack([model.intercept_, model.coef_])
+        order = list(best(lines[:, :3], fitted))
+        return np.column_stack([shares[order], lines[order]]).ravel()
+
+    kind = "independent" if rho == 0 else f"correlation {rho:g}"
+    return World("mixture-regression", f"K = 2, d = 2, {kind}", draw, estimator, truth)
