@@ -20,8 +20,8 @@ from dpem.steps.base import State, Step
 
 #: What a clip is where nothing is noisy: nothing is clipped, and nothing overflows.
 WIDE = 1e6
-#: Cells along each direction and of the residual, by the number of directions.
-CELLS = {1: (14, 22), 2: (8, 16), 3: (5, 14)}
+#: Cells along each direction and of the residual, by the number of directions. Few: every cell has the same noise.
+CELLS = {1: (6, 12), 2: (4, 10), 3: (3, 10)}
 
 
 @dataclass(frozen=True)
@@ -188,8 +188,8 @@ class ImproveLines(Step):
     Scores are clipped at ``reach``·√(d + 1), squared residuals at ``cut``², both in a class's own spreads.
     """
 
-    reach: float = 1.0
-    cut: float = 2.2
+    reach: float = 1.2
+    cut: float = 2.5
     most_rounds: ClassVar[int] = 1000
 
     def describe(self) -> str:

