@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from dpem import Budget, DPStandardScaler, Ledger, LedgerError, read_table
+from dpem import Budget, BudgetExceeded, DPStandardScaler, Ledger, LedgerError, read_table
 from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression, Plan, plan
 from studies.audits import fuzz
 from studies.audits.fuzz_arguments import without_rehearsals
@@ -297,7 +297,7 @@ def test_every_byte_of_a_footer_may_be_wrong():
 
 def test_long_names_of_columns_are_not_repeated_whole(tmp_path):
     (tmp_path / "rows.csv").write_text(f"a,{'x' * 5000}\n1,2\n")
-    with pytest.raises(ValueError, match="no column") as caught:
+    with pytest.raises(ValueError, match="has no 'outcome'") as caught:
         read_table(tmp_path / "rows.csv", target="outcome")
     assert len(str(caught.value)) < 300
 
@@ -395,7 +395,7 @@ def fits(draw: st.DrawFn) -> tuple[Any, dict[str, Any], Any, Any]:
 class Drawn(Toy):
     """One drawn fit as a target of the judge."""
 
-    patience = 20.0
+    patience, refusals = 20.0, (ValueError, BudgetExceeded)
 
     def __init__(self, *drawn: Any) -> None:
         self._drawn = drawn
@@ -423,7 +423,7 @@ def test_a_refused_fit_that_had_paid_would_be_seen():
         def _noise(self, epsilon: float) -> Any:
             from dpem.privacy import Price
 
-            self.budget.debit(0.1, 1e-6, Price(0.001))
+            self.budget.debit(0.1, 1e-6, Price(0.0001))
             raise ValueError("refused.")
 
     with without_rehearsals(), pytest.raises(Broken, match="after it had charged"):
