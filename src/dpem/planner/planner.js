@@ -21,6 +21,8 @@ function shown(value, digits = 3) {
   }
   return String(Number(value.toPrecision(digits)));
 }
+// As a command or Python takes it: 1e-6, not 0.000001.
+const typed = (value) => (Math.abs(value) < 1e-3 ? value.toExponential() : String(value));
 const whole = (value) => Math.round(value).toLocaleString("en-US");
 
 // Where a value lies among increasing nodes: the node below and the part of the way to the next, in logarithms.
@@ -149,13 +151,13 @@ function chart(id, along, values, state, mark) {
 function command(state) {
   const own = model(state), count = own.count ? ` --${own.count.replaceAll("_", "-")} ${state.groups}` : "";
   const known = own.bounds ? "" : " --levels levels.json";
-  return `dpem plan ${state.model} --n ${state.n} --d ${state.d} --epsilon ${state.epsilon} --delta ${state.delta}${count}${known}`;
+  return `dpem plan ${state.model} --n ${state.n} --d ${state.d} --epsilon ${typed(state.epsilon)} --delta ${typed(state.delta)}${count}${known}`;
 }
 function python(state) {
   const own = model(state), count = own.count ? `${own.count}=${state.groups}, ` : "";
   const known = own.bounds ? "bounds=bounds, " + (own.needs_y ? "y_bounds=y_bounds, " : "") : "levels=levels, ";
   const fit = own.needs_y ? "X, y" : "X";
-  return `from dpem import ${own.estimator}\n\n# ${own.bounds ? "bounds" : "levels"}: what each column can hold, from a codebook, never from the rows\nmodel = ${own.estimator}(${count}${known}epsilon=${state.epsilon}, delta=${state.delta})\nprint(model.plan(n=${state.n}, d=${state.d}))\nmodel.fit(${fit})`;
+  return `from dpem import ${own.estimator}\n\n# ${own.bounds ? "bounds" : "levels"}: what each column can hold, from a codebook, never from the rows\nmodel = ${own.estimator}(${count}${known}epsilon=${typed(state.epsilon)}, delta=${typed(state.delta)})\nprint(model.plan(n=${state.n}, d=${state.d}))\nmodel.fit(${fit})`;
 }
 function odds(state) {
   const rows = [...new Set([...ODDS, state.epsilon])].sort((a, b) => a - b).map((e) => {
@@ -185,7 +187,7 @@ function draw() {
   $("median").textContent = p ? (tiny ? "below " : "") + shown(p.median) : "not possible";
   $("interval").textContent = p ? `nine fits of ten: ${shown(p.low)} to ${shown(p.high)}` : "too few rows for so many columns or groups";
   const share = p && p.median <= 1;
-  $("words").textContent = share ? `That is about ${shown(100 * p.median, 2)} of 100, if the rows are as assumed.` : "";
+  $("words").textContent = share ? `That is ${tiny ? "below" : "about"} ${shown(100 * p.median, 2)} %, if the rows are as assumed.` : "";
   $("failure").textContent = p && p.failure >= 0.005 ? `About ${Math.round(100 * p.failure)} of 100 such fits find no structure at all.` : "";
   const nearest = own.groups.reduce((best, K, i) => (Math.abs(K - state.groups) < Math.abs(own.groups[best] - state.groups) ? i : best), 0);
   $("assumed").textContent = own.assumed[nearest];

@@ -50,7 +50,7 @@ def opening(model: Any, told: Told, scaler: Any | None, about: facts.About) -> s
     tiles = [
         ("ε", number(epsilon, 5)),
         ("δ", number(joint.delta)),
-        ("protects", "one row" if joint.rows_per_person == 1 else f"a person’s {joint.rows_per_person:,} rows"),
+        ("protects", "one row" if joint.rows_per_person == 1 else "one person"),
         ("rows", f"{plan.n:,}"),
         ("columns", f"{plan.d:,}"),
     ]
