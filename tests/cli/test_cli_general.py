@@ -1,5 +1,7 @@
 """A general model from a shell, on a table as people have them: an ID, texts, holes, semicolons, a settings file."""
 
+import csv
+import getpass
 import json
 import os
 import subprocess
@@ -11,7 +13,7 @@ import pytest
 from running_dpem import LEDGER, dpem
 
 from dpem import Ledger
-from dpem.persistence import load_model
+from dpem.persistence import fingerprint, load_model
 
 N = 3000
 LEVELS = {"smoker": [0, 1], "region": ["north", "süd"], "tired": ["no", "yes"], "coughs": ["no", "yes"]}
@@ -148,3 +150,29 @@ def test_what_a_shell_is_offered():
 
     assert "plain,latent-class" in offered("dpem", "fit", "la")
     assert "file,peo" in offered("dpem", "predict", "peo")
+
+
+def test_the_ledger_as_an_officer_s_book():
+    paid = ("--ledger", LEDGER, "--dataset", "people")
+    assert dpem(*FIT, *paid, "--purpose", "=table <3>").code == 0
+    assert dpem(*FIT, *paid, "--epsilon", "9", "--purpose", "too much", "--out", "b.json").code == 4
+    assert dpem(*FIT, *paid, "--epsilon", "8", "--dry-run").code == 4
+    found = dpem("ledger", "history", *paid, "--json").json
+    (debit,), (refusal,) = found["debits"], found["refusals"]
+    assert debit["model"] == fingerprint(load_model("model.json"))
+    assert (refusal["epsilon"], refusal["reason"], refusal["purpose"]) == (9.0, "budget", "too much")
+
+    assert dpem("ledger", "export", *paid, "--out", "book.csv").code == 0
+    rows = list(csv.DictReader(Path("book.csv").read_text(encoding="utf-8").splitlines()))
+    assert [row["entry"] for row in rows] == ["charged", "refused"]
+    assert rows[0]["purpose"] == "'=table <3>"
+    assert rows[0]["who"] == getpass.getuser()
+    assert rows[0]["private"] == "True"
+
+    assert dpem("ledger", "export", "--ledger", LEDGER, "--out", "book.html").code == 0
+    page = Path("book.html").read_text(encoding="utf-8")
+    assert "=table &lt;3&gt;" in page
+    assert "refused: over the budget" in page
+    assert debit["model"].removeprefix("sha256:")[:16] in page
+    assert "http" not in page.replace("http-equiv", "")
+    assert dpem("ledger", "export", "--ledger", LEDGER, "--out", "book.txt").code == 2

@@ -99,7 +99,7 @@ class TestLedger:
         one = dpem("ledger", "show", *at, "--dataset", "trial", "--json").json["datasets"]
         assert [(state["name"], state["n_charges"]) for state in one] == [("trial", 1)]
         lines = dpem("ledger", "history", *at).out.splitlines()
-        assert "answered  DPSymmetricMixture.fit, n=600, d=3" in lines[1]
+        assert "DPSymmetricMixture.fit, n=600, d=3" in lines[1]
         (debit,) = dpem("ledger", "history", *at, "--dataset", "trial", "--json").json["debits"]
         assert (debit["epsilon"], debit["delta"], debit["outcome"]) == (1.0, 1e-4, "answered")
 

@@ -1,5 +1,6 @@
 """Fits against a ledger: each pays before it asks, through clones, pickles and worker processes."""
 
+import getpass
 import pickle
 import warnings
 
@@ -63,8 +64,8 @@ def test_the_debit_is_in_the_ledger_before_the_first_question(model, data, ledge
             assert [debit.outcome for debit in ledger.history()] == ["no answer"]
             raise ZeroDivisionError
 
-    for module in ("base", "scaler"):
-        monkeypatch.setattr(f"dpem.estimators.{module}.Curator", Refusing)
+    for module in ("paper.estimators.base", "estimators.scaler"):
+        monkeypatch.setattr(f"dpem.{module}.Curator", Refusing)
     with pytest.raises(ZeroDivisionError):
         clone(model).set_params(budget=ledger).fit(data[0])
     assert [debit.outcome for debit in ledger.history()] == ["failed"]  # and stays charged
@@ -138,3 +139,35 @@ def test_workers_cannot_overspend(data, tmp_path):
     assert [debit.outcome for debit in ledger.history()] == ["answered"] * 4
     with pytest.raises(BudgetExceeded):
         model.fit(data[0])
+
+
+@either
+def test_the_book_names_the_model_that_a_fit_became(model, data, ledger):
+    from dpem.persistence import fingerprint
+
+    fitted = clone(model).set_params(budget=ledger).fit(data[0])
+    (debit,) = ledger.history()
+    assert debit.model == fingerprint(fitted)
+    assert debit.private
+    assert debit.who == getpass.getuser()
+    assert debit.host
+
+
+def test_the_book_names_the_model_also_where_sigma_was_estimated(data, ledger):
+    from dpem.persistence import fingerprint
+
+    rows = np.tile(data[0], (20, 1))
+    fitted = DPSymmetricMixture(epsilon=4.0, delta=1e-4, sparsity=2, budget=ledger)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # there is no mixture in these rows
+        fitted.fit(rows)
+    assert ledger.history()[0].model == fingerprint(fitted)
+
+
+def test_a_refused_fit_is_written_down(data, ledger):
+    with pytest.raises(BudgetExceeded):
+        DPStandardScaler(epsilon=50.0, delta=1e-5, bounds=(-5, 5), budget=ledger).fit(data[0])
+    (refusal,) = ledger.refusals()
+    assert (refusal.epsilon, refusal.reason) == (50.0, "budget")
+    assert refusal.purpose.startswith("DPStandardScaler.fit")
+    assert ledger.history() == []

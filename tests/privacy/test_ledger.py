@@ -408,7 +408,7 @@ def test_a_ledger_of_another_version(path, version):
         ledger.datasets,
         lambda: ledger.open("others", 1.0, 1e-5),
     ):
-        with pytest.raises(LedgerError, match=f"format {version}, and this dpem knows format 2 only") as refusal:
+        with pytest.raises(LedgerError, match=f"format {version}, and this dpem knows format 3 only") as refusal:
             refused()
         one_sentence(refusal)
 

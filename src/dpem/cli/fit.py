@@ -44,8 +44,10 @@ SHOWN = 20
 
 EXAMPLES = """\b
 Examples:
-  dpem fit {name} {data}{target} --epsilon 1 --delta 1e-6{bounds} --dry-run
-  dpem fit {name} {data}{target} --epsilon 1 --delta 1e-6{bounds} \\
+  dpem fit {name} {data}{target}{bounds} \\
+      --epsilon 1 --delta 1e-6 --dry-run
+  dpem fit {name} {data}{target}{bounds} \\
+      --epsilon 1 --delta 1e-6 \\
       --ledger sqlite:///budget.db --dataset people --report report.html
 """
 
@@ -124,7 +126,7 @@ def run(session: Session, name: str, kind: type[Any], asked: dict[str, Any]) -> 
     ledger = spending.ledger_of(asked["url"], asked["dataset"], session, asked["purpose"])
     epsilon, delta = asked["epsilon"], asked["delta"]
     if getattr(estimator, "_spends_in_full", True):
-        spending.refuse_at_any_price(ledger, epsilon, delta, asked["rows_per_person"])
+        spending.refuse_at_any_price(ledger, epsilon, delta, asked["rows_per_person"], noting=not asked["dry_run"])
     scaler = inputs.scaler(asked.get("scaler"))
     if asked["columns"] is None and scaler is not None:
         asked["columns"] = inputs.columns_of(scaler)
@@ -133,7 +135,8 @@ def run(session: Session, name: str, kind: type[Any], asked: dict[str, Any]) -> 
         plan = _planned(session, estimator, source)
         quote = None
         if ledger is not None:
-            quote = spending.quoted(ledger, epsilon, delta, plan.price, plan.rows_per_person)
+            real = not asked["dry_run"]
+            quote = spending.quoted(ledger, epsilon, delta, plan.price, plan.rows_per_person, noting=real)
         facts = _facts(name, asked, plan, quote, source)
         if asked["dry_run"]:
             _show_dry_run(session, plan, facts, quote)

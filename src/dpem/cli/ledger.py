@@ -10,19 +10,21 @@ import click
 
 from dpem.cli.common import Exit, Session, aligned, refusing
 from dpem.cli.options import (
+    PATH,
     dataset_option,
     delta_option,
     epsilon_option,
+    force_option,
     json_option,
     ledger_option,
     rows_per_person_option,
 )
 
 if TYPE_CHECKING:
-    from dpem.privacy import Debit, Ledger
+    from dpem.privacy.ledger import Debit, Ledger
 
 
-@click.group(invoke_without_command=True, short_help="Budgets of datasets: open, show, history.")
+@click.group(invoke_without_command=True, short_help="Budgets of datasets: open, show, history, export.")
 @click.pass_context
 def ledger(context: click.Context) -> None:
     """Budgets of datasets, kept in a file or a database, that every fit is charged to before it reads a row.
@@ -32,6 +34,7 @@ def ledger(context: click.Context) -> None:
       dpem ledger open --ledger sqlite:///budget.db --dataset patients --epsilon 2 --delta 1e-4
       dpem ledger show --ledger sqlite:///budget.db
       dpem ledger history --ledger sqlite:///budget.db --dataset patients
+      dpem ledger export --ledger sqlite:///budget.db --out book.html
 
     --ledger can be left out where the environment variable DPEM_LEDGER holds the URL. Keep passwords out of it, in
     the database's password file.
@@ -42,7 +45,7 @@ def ledger(context: click.Context) -> None:
 
 def found(url: str | None, dataset: str | None = None) -> Ledger:
     """The ledger at the URL, or a refusal."""
-    from dpem.privacy import Ledger
+    from dpem.privacy.ledger import Ledger
 
     if not url:
         raise click.UsageError("Missing option '--ledger', and DPEM_LEDGER is not set.")
@@ -134,21 +137,59 @@ def history(session: Session, url: str | None, dataset: str | None) -> None:
       dpem ledger history --ledger sqlite:///budget.db --dataset patients
 
     The outcome is "answered", "failed", or "no answer" for a fit that has not said how it ended. All three were
-    charged.
+    charged. "model" begins the fingerprint of the model that a fit became, which its file and its report have too. Fits
+    that were refused are in the JSON, and in dpem ledger export.
     """
     book = found(url)
     with refusing(Exit.USAGE):
         names = [s.name for s in book.datasets()] if dataset is None else [dataset]
         debits = sorted((debit for name in names for debit in book.history(name)), key=lambda debit: debit.id)
-    header = ("dataset", "time", "epsilon", "delta", "outcome", "purpose", "plan")
+        refused = [refusal for name in names for refusal in book.refusals(name)]
+    header = ("dataset", "time", "epsilon", "delta", "outcome", "who", "purpose", "model")
     rows = [_line(debit) for debit in debits]
-    text = aligned(header, rows, left=(0, 1, 4, 5, 6)) if rows else "Nothing was charged yet."
-    session.result({"ledger": where(book), "debits": [_plain(debit) for debit in debits]}, text)
+    text = aligned(header, rows, left=(0, 1, 4, 5, 6, 7)) if rows else "Nothing was charged yet."
+    document = {"debits": [_plain(debit) for debit in debits], "refusals": [_plain(refusal) for refusal in refused]}
+    session.result({"ledger": where(book), **document}, text)
+
+
+@ledger.command()
+@ledger_option
+@dataset_option
+@click.option("--out", required=True, type=PATH, metavar="FILE", help="A .csv of every entry, or a .html page to read.")
+@force_option
+@json_option
+@click.pass_obj
+def export(session: Session, url: str | None, dataset: str | None, out: str, force: bool) -> None:
+    """Write the book to a file: every fit that was charged or refused, by whom and for what, and what is left.
+
+    \b
+    Examples:
+      dpem ledger export --ledger sqlite:///budget.db --out book.html
+      dpem ledger export --ledger sqlite:///budget.db --dataset patients --out patients.csv
+    """
+    from dpem._files import write_text
+    from dpem.cli import book as pages
+    from dpem.cli import outputs
+
+    if not out.lower().endswith((".csv", ".html")):
+        raise click.UsageError(f"--out must end in .csv or .html; got {out!r}.")
+    outputs.check([out], [], force)
+    kept = found(url)
+    with refusing(Exit.USAGE):
+        states = kept.datasets() if dataset is None else [kept.state(dataset)]
+        accounts = [pages.Account(state, kept.history(state.name), kept.refusals(state.name)) for state in states]
+    text = pages.as_csv(accounts) if out.lower().endswith(".csv") else pages.as_html(where(kept), accounts)
+    with refusing(Exit.OUTPUT):
+        write_text(out, text)
+    count = sum(len(account.debits) + len(account.refusals) for account in accounts)
+    entries = f"{count} {'entry' if count == 1 else 'entries'}"
+    session.result({"out": out, "entries": count}, f"Wrote {entries} of {len(accounts)} dataset(s) to {out}.")
 
 
 def _line(debit: Debit) -> tuple[str, ...]:
     privacy = (f"{debit.epsilon:g}", f"{debit.delta:g}")
-    return (debit.dataset, _day(debit.time), *privacy, debit.outcome, debit.purpose, debit.digest)
+    model = debit.model.removeprefix("sha256:")[:12]
+    return (debit.dataset, _day(debit.time), *privacy, debit.outcome, debit.who, debit.purpose, model)
 
 
 def _day(time: datetime) -> str:
@@ -156,4 +197,5 @@ def _day(time: datetime) -> str:
 
 
 def _plain(record: Any) -> dict[str, Any]:
+    """A record of the ledger for machines."""
     return {key: value.isoformat() if isinstance(value, datetime) else value for key, value in asdict(record).items()}

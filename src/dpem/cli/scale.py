@@ -83,7 +83,9 @@ def run(session: Session, asked: dict[str, Any]) -> None:
         outputs.check([asked["out"]], read, asked["force"])
     ledger = spending.ledger_of(asked["url"], asked["dataset"], session, asked["purpose"])
     price = largest_price(epsilon, delta, gaussian=True)
-    quote = None if ledger is None else spending.quoted(ledger, epsilon, delta, price, rows_per_person)
+    quote = None
+    if ledger is not None:
+        quote = spending.quoted(ledger, epsilon, delta, price, rows_per_person, noting=not asked["dry_run"])
     with inputs.table(session, asked) as source:
         bounds = _bounds(asked["bounds"], inputs.feature_names(source))
         scaler = DPStandardScaler(

@@ -28,12 +28,12 @@ class WatchedLedger(Ledger):
 
     def __init__(self, url: str, dataset: str, session: Session, purpose: str) -> None:
         super().__init__(url, dataset)
-        self._session, self._purpose = session, purpose
+        self._session, self.purpose = session, purpose
 
     def debit(self, *charge: Any, **said: Any) -> LedgerCharge:
         self._session.charged = None
-        if self._purpose:
-            said["purpose"] = self._purpose
+        if self.purpose:
+            said["purpose"] = self.purpose
         try:
             made = super().debit(*charge, **said)
         except BudgetExceeded:
@@ -67,22 +67,31 @@ def ledger_of(url: str | None, dataset: str | None, session: Session, purpose: s
     return ledger
 
 
-def refuse_at_any_price(ledger: WatchedLedger | None, epsilon: float, delta: float, rows_per_person: int) -> None:
+def refuse_at_any_price(
+    ledger: WatchedLedger | None, epsilon: float, delta: float, rows_per_person: int, *, noting: bool = False
+) -> None:
     """Raise BudgetExceeded if neither a sparse nor a dense fit would be accepted, before anything takes time."""
     if ledger is None:
         return
     try:
         quoted(ledger, epsilon, delta, largest_price(epsilon, delta, gaussian=True), rows_per_person)
     except BudgetExceeded:
-        quoted(ledger, epsilon, delta, largest_price(epsilon, delta, gaussian=False), rows_per_person)
+        quoted(ledger, epsilon, delta, largest_price(epsilon, delta, gaussian=False), rows_per_person, noting=noting)
 
 
-def quoted(ledger: WatchedLedger, epsilon: float, delta: float, price: Price, rows_per_person: int) -> Quote:
-    """What the fit would leave, or BudgetExceeded in the ledger's words."""
+def quoted(
+    ledger: WatchedLedger, epsilon: float, delta: float, price: Price, rows_per_person: int, *, noting: bool = False
+) -> Quote:
+    """What the fit would leave, or BudgetExceeded in the ledger's words; with ``noting``, the ledger keeps that too."""
     state, charges = ledger.state(), [_charge(debit) for debit in ledger.history()]
     total = Total(state.epsilon, state.delta, state.rows_per_person)
     new = Charge(epsilon, delta, price, rows_per_person=rows_per_person)
-    total.admit(charges, new, f"dataset {state.name!r} with")
+    try:
+        total.admit(charges, new, f"dataset {state.name!r} with")
+    except BudgetExceeded:
+        if noting:
+            ledger.note_refusal(new, purpose=ledger.purpose)
+        raise
     before, after = total.left(charges, delta), total.left([*charges, new], delta)
     return Quote(where(ledger), state.name, before, after)
 

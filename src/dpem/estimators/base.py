@@ -152,7 +152,7 @@ class PrivateEstimator(BaseEstimator):
             warnings.warn(remark, UserWarning, stacklevel=2)
         account = Account(plan.epsilon, plan.delta, gaussian=plan.price.gaussian, rho=plan.price.rho)
         model = self._model(schema)
-        with self._debited(plan):
+        with self._debited(plan) as charge:
             curator = self._curator(table.source, account, noise)
             expect(plan.n * plan.passes)
             state = run_steps(curator, model, plan.steps, model.start())
@@ -174,6 +174,7 @@ class PrivateEstimator(BaseEstimator):
             "y_name_": table.y_name,
         }
         self._take(probe, state, schema, told, plan, guarantee)
+        content.name_model(charge, self)
         if self.fit_check_ is not None and not self.fit_check_.better:
             warnings.warn(str(self.fit_check_), FitWarning, stacklevel=2)
         return self

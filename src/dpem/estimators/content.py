@@ -11,6 +11,7 @@ import inspect
 import math
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import array_api_compat.numpy as numpy_api
@@ -22,7 +23,7 @@ from dpem.estimators.bounds import Pair, checked_pair
 from dpem.estimators.tables import Levels, checked_levels
 from dpem.estimators.uncertainty import Uncertainty
 from dpem.planning import Plan
-from dpem.privacy import Guarantee
+from dpem.privacy import Charge, Guarantee
 from dpem.query import FloatArray
 from dpem.questions.schema import Schema
 from dpem.steps.base import State
@@ -48,6 +49,13 @@ def content_of(estimator: Any) -> dict[str, Any]:
     """What a file holds of a fitted estimator."""
     own = estimator._to_content()
     return {"estimator": type(estimator).__name__, **own, "guarantee": plain(estimator.guarantee_)}
+
+
+def name_model(charge: Any, estimator: Any) -> None:
+    """Tell the book which model a fit became; one that cannot be written to a file has no fingerprint."""
+    if isinstance(charge, Charge):
+        with suppress(ValueError):
+            charge.released(fingerprint(estimator))
 
 
 def features_written(estimator: Any) -> dict[str, Any]:

@@ -111,7 +111,7 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         account = Account(epsilon, delta, gaussian=True, rho=price.rho)
         settings = {"n": n, "d": d, "low": low.tolist(), "high": high.tolist(), "rho": price.rho}
         settings["rows_per_person"] = rows_per_person
-        with self._debited((epsilon, delta, price), settings):
+        with self._debited((epsilon, delta, price), settings) as charge:
             columns = column_scales(self._curator(source, account, noise), low, high, price.rho)
         self.mean_, self.scale_ = columns.centre, columns.spread
         self.releases_ = tuple(account.releases)
@@ -119,6 +119,7 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self.guarantee_ = Guarantee(
             epsilon, delta, price, "replace-one", rows_per_person, self.releases_, private, __version__
         )
+        content.name_model(charge, self)
         return self
 
     def _curator(self, source: Source, account: Account, noise: Noise) -> Curator:

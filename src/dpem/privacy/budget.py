@@ -103,6 +103,9 @@ class Charge:
         if outcome not in OUTCOMES:
             raise ValueError(f"outcome must be one of {', '.join(map(repr, OUTCOMES))}; got {shown(outcome)}.")
 
+    def released(self, fingerprint: str) -> None:
+        """Say which model the fit became, by its fingerprint."""
+
     def __enter__(self) -> Self:
         return self
 

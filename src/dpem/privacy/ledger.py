@@ -11,11 +11,14 @@ the confirmation is lost, the row may be there, and the fit does not go on. ∎
 
 from __future__ import annotations
 
+import getpass
 import hashlib
 import json
 import math
+import platform
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -25,8 +28,17 @@ from sqlalchemy.engine import Connection, Row
 
 from dpem._version import __version__
 from dpem.privacy.accounting import Price
-from dpem.privacy.budget import Charge, Total, checked_rows_per_person, shown
-from dpem.privacy.ledger_schema import LONGEST, LedgerError, Store, datasets, debits, outcomes
+from dpem.privacy.budget import BudgetExceeded, Charge, Total, checked_rows_per_person, shown
+from dpem.privacy.ledger_schema import (
+    LONGEST,
+    LedgerError,
+    Store,
+    datasets,
+    debits,
+    models,
+    outcomes,
+    refusals,
+)
 
 #: The outcome of a debit whose fit has not said how it ended.
 NO_ANSWER = "no answer"
@@ -34,7 +46,11 @@ NO_ANSWER = "no answer"
 
 @dataclass(frozen=True)
 class Debit:
-    """One row of a ledger. ``id`` orders debits; ``time`` is the clock of whoever debited, in UTC."""
+    """One row of a ledger. ``id`` orders debits; ``time`` is the clock of whoever debited, in UTC.
+
+    ``who`` and ``host`` are the user's and the machine's names as the system gave them, ``model`` the fingerprint of
+    the model that the fit became (empty if it became none, or none that can be saved).
+    """
 
     id: int
     dataset: str
@@ -45,9 +61,37 @@ class Debit:
     rows_per_person: int
     purpose: str
     digest: str
+    who: str
+    host: str
     version: str
     time: datetime
     outcome: str
+    model: str
+
+    @property
+    def private(self) -> bool:
+        """Whether the noise was private: a book takes no fit with seeded noise, so only an infinite ε is not."""
+        return math.isfinite(self.epsilon)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A fit that was not accepted, and why: ``"budget"``, or ``"rows per person"`` if it protects too few."""
+
+    id: int
+    dataset: str
+    epsilon: float
+    delta: float
+    rows_per_person: int
+    reason: str
+    purpose: str
+    who: str
+    host: str
+    time: datetime
+
+
+class LedgerWarning(RuntimeWarning):
+    """Something about a fit that was paid for could not be written down."""
 
 
 @dataclass(frozen=True)
@@ -75,13 +119,17 @@ class LedgerCharge(Charge):
         """Append how the fit ended. If that cannot be written the fit has still been paid for: a warning says so."""
         super().close(outcome)
         try:
-            self.ledger._append_outcome(self.id, outcome)
+            self.ledger._append(outcomes, debit=self.id, outcome=outcome)
         except LedgerError as error:
-            warnings.warn(
-                f'debit {self.id} stays charged and shows as "{NO_ANSWER}", since {error}',
-                RuntimeWarning,
-                stacklevel=3,
-            )
+            said = f'debit {self.id} stays charged and shows as "{NO_ANSWER}", since {error}'
+            warnings.warn(said, LedgerWarning, stacklevel=3)
+
+    def released(self, fingerprint: str) -> None:
+        """Append which model the fit became. If that cannot be written, a warning says so."""
+        try:
+            self.ledger._append(models, debit=self.id, fingerprint=_text("fingerprint", fingerprint))
+        except LedgerError as error:
+            warnings.warn(f"debit {self.id} does not name its model, since {error}", LedgerWarning, stacklevel=3)
 
 
 class Ledger:
@@ -104,11 +152,11 @@ class Ledger:
     --------
     >>> import tempfile
     >>> ledger = Ledger(f"sqlite:///{tempfile.mkdtemp()}/budget.db").open("patients", epsilon=1.0, delta=1e-5)
-    >>> with ledger.debit(0.4, 1e-6, Price(0.003), purpose="a fit"):
+    >>> with ledger.debit(0.9, 1e-6, Price(0.014), purpose="a fit"):
     ...     pass  # ask the data
     >>> [(debit.purpose, debit.outcome) for debit in ledger.history()]
     [('a fit', 'answered')]
-    >>> ledger.debit(0.9, 1e-6, Price(0.01))
+    >>> ledger.debit(0.9, 1e-6, Price(0.014))
     Traceback (most recent call last):
         ...
     dpem.privacy.budget.BudgetExceeded: this fit asks for epsilon=0.9, ... is left. Nothing was computed.
@@ -168,14 +216,47 @@ class Ledger:
         row = {"epsilon": charge.epsilon, "delta": charge.delta, "rho": price.rho, "gaussian": price.gaussian}
         row["rows_per_person"] = rows
         said = {"purpose": _text("purpose", purpose, empty=True), "digest": _text("digest", digest, empty=True)}
-        with self._store.writing(name) as connection:
-            total, _ = self._total(connection, name)
-            charges = self._charges(connection, name)
-            total.admit(charges, charge, f"dataset {name!r} with")
-            values = {"dataset": name, "number": len(charges) + 1, **row, **said}
-            append = sa.insert(debits).values(**values, version=__version__, time=_now()).returning(debits.c.id)
-            number = connection.execute(append).scalar_one()
+        try:
+            with self._store.writing(name) as connection:
+                total, _ = self._total(connection, name)
+                charges = self._charges(connection, name)
+                total.admit(charges, charge, f"dataset {name!r} with")
+                values = {"dataset": name, "number": len(charges) + 1, **row, **said, **_hands()}
+                append = sa.insert(debits).values(**values, version=__version__, time=_now()).returning(debits.c.id)
+                number = connection.execute(append).scalar_one()
+        except BudgetExceeded:
+            self.note_refusal(charge, purpose=purpose)
+            raise
         return LedgerCharge(charge.epsilon, charge.delta, price, number, self, rows_per_person=rows)
+
+    def note_refusal(self, charge: Charge, *, purpose: str = "") -> None:
+        """Write down that a fit was not accepted. Where that fails the fit is refused all the same."""
+        with suppress(LedgerError):
+            name = self._name(None)
+            with self._store.writing(name) as connection:
+                total, _ = self._total(connection, name)
+                few = charge.rows_per_person < total.rows_per_person
+                row = {
+                    "dataset": name,
+                    "epsilon": charge.epsilon,
+                    "delta": charge.delta,
+                    "rows_per_person": charge.rows_per_person,
+                    "reason": "rows per person" if few else "budget",
+                    "purpose": _text("purpose", purpose, empty=True),
+                }
+                connection.execute(sa.insert(refusals).values(**row, **_hands(), time=_now()))
+
+    def refusals(self, dataset: str | None = None) -> list[Refusal]:
+        """Every fit to a dataset that was not accepted, oldest first."""
+        name = self._name(dataset)
+        with self._store.reading() as connection:
+            self._total(connection, name)
+            chosen = sa.select(refusals).where(refusals.c.dataset == name).order_by(refusals.c.id)
+            rows = connection.execute(chosen).all()
+        try:
+            return [Refusal(**{**row._mapping, "time": datetime.fromisoformat(row.time)}) for row in rows]
+        except (TypeError, ValueError):
+            raise LedgerError(f"the refusals of dataset {name!r} are not as they were written.") from None
 
     def history(self, dataset: str | None = None) -> list[Debit]:
         """Every debit of a dataset, oldest first. An outcome is ``"answered"``, ``"failed"`` or ``"no answer"``."""
@@ -184,8 +265,9 @@ class Ledger:
             self._total(connection, name)
             self._charges(connection, name)
             rows = connection.execute(
-                sa.select(debits, outcomes.c.outcome)
+                sa.select(debits, outcomes.c.outcome, models.c.fingerprint)
                 .outerjoin(outcomes, outcomes.c.debit == debits.c.id)
+                .outerjoin(models, models.c.debit == debits.c.id)
                 .where(debits.c.dataset == name)
                 .order_by(debits.c.number)
             ).all()
@@ -220,12 +302,14 @@ class Ledger:
             raise ValueError(f"delta must lie strictly between 0 and 1, got {shown(delta)}.")
         return total.left(charges, total.delta if delta is None else delta)
 
-    def _append_outcome(self, number: int, outcome: str) -> None:
+    def _append(self, table: sa.Table, *, debit: int, **said: str) -> None:
+        """One row about a debit, once."""
         with self._store.writing(self._name(None)) as connection:
-            known = connection.execute(sa.select(outcomes.c.outcome).where(outcomes.c.debit == number)).scalar()
+            (what,) = said
+            known = connection.execute(sa.select(table.c[what]).where(table.c.debit == debit)).scalar()
             if known is not None:
-                raise ValueError(f"debit {number} was closed already, as {known!r}.")
-            connection.execute(sa.insert(outcomes).values(debit=number, outcome=outcome, time=_now()))
+                raise ValueError(f"debit {debit} was closed already, as {known!r}.")
+            connection.execute(sa.insert(table).values(debit=debit, **said, time=_now()))
 
     def _total(self, connection: Connection, name: str) -> tuple[Total, datetime]:
         row = connection.execute(sa.select(datasets).where(datasets.c.name == name)).one_or_none()
@@ -290,12 +374,23 @@ def _state(name: str, total: Total, opened: datetime, charges: Sequence[Charge])
 
 
 def _debit(row: Row[Any]) -> Debit:
-    fields = {name: value for name, value in row._mapping.items() if name != "number"}
+    fields = {name: value for name, value in row._mapping.items() if name not in ("number", "fingerprint")}
+    fields["model"] = row.fingerprint or ""
     try:
         fields |= {"time": datetime.fromisoformat(row.time), "outcome": row.outcome or NO_ANSWER}
     except (TypeError, ValueError):
         raise LedgerError(f"the time of debit {row.id} is not as it was written: restore a backup.") from None
     return Debit(**fields)
+
+
+def _hands() -> dict[str, str]:
+    """Who is at work, on which machine, as the system tells it."""
+    try:
+        who = getpass.getuser()
+    except (OSError, KeyError, ImportError):
+        who = ""
+    found = {"who": who, "host": platform.node()}
+    return {name: "".join(filter(str.isprintable, text)).strip()[:LONGEST] for name, text in found.items()}
 
 
 def _now() -> str:

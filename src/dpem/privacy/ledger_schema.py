@@ -1,4 +1,4 @@
-"""Where a ledger is kept: its URL, its four tables, and how a transaction begins in SQLite and in PostgreSQL.
+"""Where a ledger is kept: its URL, its tables, and how a transaction begins in SQLite and in PostgreSQL.
 
 *One writer at a time.* A debit reads what was charged and appends to it in one transaction that excludes every other
 writer of the dataset: in SQLite ``BEGIN IMMEDIATE`` locks the file, in PostgreSQL a transaction holds an advisory lock
@@ -11,7 +11,7 @@ file is a copy of the ledger. A commit is then the removal of the journal, so ``
 ``FULL`` the folder is not synced after it, and a power cut could bring the journal back and undo the debit. In
 PostgreSQL ``synchronous_commit`` is switched on whatever the server's default.
 
-*Append-only.* Triggers refuse UPDATE and DELETE on all four tables. They stop accidents, not the owner of the file.
+*Append-only.* Triggers refuse UPDATE and DELETE on all tables. They stop accidents, not the owner of the file.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 #: The format of the tables; a ledger of another format is refused.
-FORMAT = 2
+FORMAT = 3
 #: Seconds to wait for another process that is writing, and for a server that does not answer.
 PATIENCE = 30.0
 #: What PostgreSQL says when all its connections are taken; libpq passes on no code for it.
@@ -76,6 +76,8 @@ debits = sa.Table(
     sa.Column("rows_per_person", sa.Integer, nullable=False),
     sa.Column("purpose", sa.String(LONGEST), nullable=False),
     sa.Column("digest", sa.String(LONGEST), nullable=False),
+    sa.Column("who", sa.String(LONGEST), nullable=False),
+    sa.Column("host", sa.String(LONGEST), nullable=False),
     sa.Column("version", sa.String(100), nullable=False),
     sa.Column("time", sa.String(40), nullable=False),
     sa.UniqueConstraint("dataset", "number"),
@@ -90,6 +92,31 @@ outcomes = sa.Table(
     sa.Column("outcome", sa.String(20), nullable=False),
     sa.Column("time", sa.String(40), nullable=False),
     sa.CheckConstraint("outcome IN ('answered', 'failed')"),
+)
+
+
+models = sa.Table(
+    "dpem_models",
+    _tables,
+    sa.Column("debit", _id, sa.ForeignKey(debits.c.id), primary_key=True, autoincrement=False),
+    sa.Column("fingerprint", sa.String(100), nullable=False),
+    sa.Column("time", sa.String(40), nullable=False),
+)
+
+refusals = sa.Table(
+    "dpem_refusals",
+    _tables,
+    sa.Column("id", _id, sa.Identity(always=True), primary_key=True),
+    sa.Column("dataset", sa.ForeignKey(datasets.c.name), nullable=False),
+    sa.Column("epsilon", sa.Double, nullable=False),
+    sa.Column("delta", sa.Double, nullable=False),
+    sa.Column("rows_per_person", sa.Integer, nullable=False),
+    sa.Column("reason", sa.String(40), nullable=False),
+    sa.Column("purpose", sa.String(LONGEST), nullable=False),
+    sa.Column("who", sa.String(LONGEST), nullable=False),
+    sa.Column("host", sa.String(LONGEST), nullable=False),
+    sa.Column("time", sa.String(40), nullable=False),
+    sqlite_autoincrement=True,
 )
 
 

@@ -20,6 +20,7 @@ from dpem._markup import text
 from dpem._notebook import model_html
 from dpem._version import __version__
 from dpem.estimators import checks
+from dpem.estimators.content import name_model
 from dpem.estimators.rows import pieces_of, source_of
 from dpem.estimators.told import Told
 from dpem.paper.estimators import content
@@ -124,7 +125,7 @@ class PrivateEM(BaseEstimator):
         start = self._start(d)
         noise = self._noise(epsilon)
         account = Account(epsilon, delta, gaussian=price.gaussian, rho=price.rho)
-        with self._debited(n, d, price, fit_plan):
+        with self._debited(n, d, price, fit_plan) as charge:
             curator = self._curator(source, account, noise)
             if self.sigma is None:
                 rho = SIGMA_SHARE * price.rho
@@ -152,6 +153,7 @@ class PrivateEM(BaseEstimator):
             private=noise.private and math.isfinite(epsilon),
             version=__version__,
         )
+        name_model(charge, self)
         return self
 
     def _to_content(self) -> dict[str, Any]:
