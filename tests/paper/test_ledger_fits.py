@@ -80,8 +80,8 @@ def test_nothing_is_asked_if_the_ledger_refuses_or_fails(model, data, tmp_path, 
     def asked(*_):
         raise AssertionError("data were asked")
 
-    for module in ("base", "scaler"):
-        monkeypatch.setattr(f"dpem.estimators.{module}.Curator", asked)
+    for module in ("paper.estimators.base", "estimators.scaler"):
+        monkeypatch.setattr(f"dpem.{module}.Curator", asked)
     small = Ledger(f"sqlite:///{tmp_path}/budget.db").open("patients", epsilon=0.4, delta=1e-6)
     with pytest.raises(BudgetExceeded, match=r"dataset 'patients' with epsilon=0\.4, .* Nothing was computed"):
         model.set_params(budget=small).fit(data[0])
