@@ -6,12 +6,14 @@ started from any thread, several sums may run at once, and an error in one of th
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +25,8 @@ class _Allowed(threading.local):
 _allowed = _Allowed()
 _pool: ThreadPoolExecutor | None = None
 _opening = threading.Lock()
+_asked = 0
+_limit: Any = None
 
 
 def available() -> int:
@@ -33,10 +37,9 @@ def available() -> int:
 
 
 @contextmanager
-def at_most(threads: int | None) -> Iterator[None]:
-    """Sums asked for by this thread use at most so many: 1 is the calling thread alone, None changes nothing."""
-    before = _allowed.threads
-    _allowed.threads = before if threads is None else threads
+def at_most(threads: int) -> Iterator[None]:
+    """Sums asked for by this thread use so many threads at most; 1 is the calling thread alone."""
+    before, _allowed.threads = _allowed.threads, threads
     try:
         yield
     finally:
@@ -71,6 +74,33 @@ def side_by_side(work: Callable[[int], None], tasks: int) -> None:
                 helper.result()
 
 
+@contextmanager
+def single_blas() -> Iterator[None]:
+    """Matrix products of this process on one thread each: products of a few columns wait longer for a second than it
+    saves, and side by side they already are. Several threads may ask at once; the last to leave puts back what was.
+    """
+    global _asked, _limit
+    with _opening:
+        _asked += 1
+        if _asked == 1:
+            _limit = _controller().limit(limits=1, user_api="blas")
+    try:
+        yield
+    finally:
+        with _opening:
+            _asked -= 1
+            if _asked == 0 and _limit is not None:
+                _limit.restore_original_limits()
+                _limit = None
+
+
+@functools.cache
+def _controller() -> Any:
+    from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
+
+    return ThreadpoolController()
+
+
 def _threads() -> ThreadPoolExecutor:
     global _pool
     with _opening:
@@ -81,8 +111,8 @@ def _threads() -> ThreadPoolExecutor:
 
 def _forget() -> None:
     """A forked process has none of its parent's threads."""
-    global _pool, _opening
-    _pool, _opening = None, threading.Lock()
+    global _pool, _opening, _asked, _limit
+    _pool, _opening, _asked, _limit = None, threading.Lock(), 0, None
 
 
 if hasattr(os, "register_at_fork"):

@@ -91,8 +91,7 @@ class ArrayEngine:
         return np.asarray(_to_numpy(values), dtype=float)
 
     def columns(self, X: Any, support: IntArray, rows: slice = slice(None)) -> Any:
-        where = self.xp.asarray(np.asarray(support, dtype=np.int64), device=array_api_compat.device(X))
-        return self.xp.astype(self.xp.take(X[rows, :], where, axis=1), self.xp.float64)
+        return self.xp.astype(self.xp.take(X[rows, :], self._places(support, X), axis=1), self.xp.float64)
 
     @np.errstate(all="ignore")
     def mean_squares(self, X: Any) -> FloatArray:
@@ -119,26 +118,29 @@ class ArrayEngine:
 
     def _clamped_weights(self, query: CoordinateQuery, X: Any, y: Any) -> tuple[Any, Any]:
         """(a, c) in the rows' dtype, within their clip levels; c is None where nothing can be missing."""
-        a, c = self._weights(query, X, y)
+        a, c = self._weights(query, X, y, *self._support(query, X))
         a = self._clamped(a, -query.residual, query.residual, X)
         return a, None if query.bracket is None else self._clamped(c, -1.0, query.bracket, X)
 
-    def _weights(self, query: CoordinateQuery, X: Any, y: Any) -> tuple[Any, Any]:
-        """(a, c) in float64, as the model says and not clamped yet."""
+    def _support(self, query: CoordinateQuery, X: Any) -> tuple[Any, Any]:
+        """The columns where β is not zero, and β there, beside the rows."""
         support = np.flatnonzero(checked_beta(query, X.shape[1]))
-        beta = self._like(query.beta[support], X, self.xp.float64)
-        fitted, hidden = self._projections(X, support, beta, holes=query.bracket is not None)
+        return self._places(support, X), self._like(query.beta[support], X, self.xp.float64)
+
+    def _weights(self, query: CoordinateQuery, X: Any, y: Any, where: Any, beta: Any) -> tuple[Any, Any]:
+        """(a, c) in float64, as the model says and not clamped yet."""
+        fitted, hidden = self._projections(X, where, beta, holes=query.bracket is not None)
         a, c = query.weight(self.xp, fitted, hidden, None if y is None else self.xp.astype(y, self.xp.float64))
         for weights in (a,) if query.bracket is None else (a, c):
             if weights.shape != fitted.shape or weights.dtype != self.xp.float64:
                 raise ValueError("a model's weight must return one float64 number for each row.")
         return a, c
 
-    def _projections(self, X: Any, support: IntArray, beta: Any, *, holes: bool) -> tuple[Any, Any]:
-        """⟨β, z⊙x⟩ and ‖(1−z)⊙β‖² (None where nothing can be missing) of each row, from the columns of the support."""
+    def _projections(self, X: Any, where: Any, beta: Any, *, holes: bool) -> tuple[Any, Any]:
+        """⟨β, z⊙x⟩ and ‖(1−z)⊙β‖² (None where nothing can be missing) of each row, from the columns ``where``."""
         xp, fitted, hidden = self.xp, [], []
-        for rows in list(self._pieces(X, len(support))) or [slice(0, 0)]:
-            x = self.columns(X, support, rows)
+        for rows in list(self._pieces(X, where.shape[0])) or [slice(0, 0)]:
+            x = xp.astype(xp.take(X[rows, :], where, axis=1), xp.float64)
             if holes:
                 absent, zero = xp.isnan(x), xp.zeros_like(x)
                 hidden.append(xp.sum(xp.where(absent, (beta * beta)[None, :], zero), axis=1))
@@ -197,6 +199,9 @@ class ArrayEngine:
 
     def _like(self, values: NDArray[np.floating], X: Any, dtype: Any = None) -> Any:
         return self.xp.asarray(values, dtype=X.dtype if dtype is None else dtype, device=array_api_compat.device(X))
+
+    def _places(self, support: IntArray, X: Any) -> Any:
+        return self.xp.asarray(np.asarray(support, dtype=np.int64), device=array_api_compat.device(X))
 
     def _scalar(self, value: float | np.floating, X: Any) -> Any:
         return self.xp.asarray(float(value), dtype=X.dtype, device=array_api_compat.device(X))

@@ -21,7 +21,7 @@ from dpem.engines.base import float_below
 from dpem.query import BLOCK, Chunk, FloatArray
 
 if TYPE_CHECKING:
-    from dpem.questions.gradient import CoordinateQuery, IntArray
+    from dpem.questions.gradient import CoordinateQuery
     from dpem.questions.screening import ExceedanceQuery
 
 try:
@@ -53,6 +53,9 @@ class Tile(NamedTuple):
         columns = min(self.columns, max(16, triton.next_power_of_2(d)))
         return self._replace(columns=columns, rows=min(BLOCK, self.rows * self.columns // columns))
 
+
+#: Pieces whose weights are computed one ahead of their sums, and the numbers below which there is no second piece.
+PIECES, PIECE = 8, 2**27
 
 #: The fastest of ``python studies/benchmarks/gpu.py --tune``.
 TILE = Tile()
@@ -91,19 +94,36 @@ class FusedEngine(ArrayEngine):
         holes, dtype = query.bracket is not None, self.dtype(X)
         tops = (query.entry, query.residual, 0.0 if query.bracket is None else query.bracket)
         levels = _tensor([float(float_below(top, dtype)) for top in tops], X)  # sent first: a copy waits for the device
-        beta = self._like(query.beta, X) if holes else None
-        a, c = self._weights(query, X, chunk.y)
-        mode, c = (MISSING, c) if holes else (GRADIENT, None)
-        return self.host(_accumulate(mode, X, a, c, beta, levels, self.tile))
+        beta, support = self._like(query.beta, X) if holes else None, self._support(query, X)
+        sums: list[Any] = []
+        # Weights of a piece are computed beside the sum of the piece before: ten places of a row are read by waiting, a
+        # whole row by moving bytes.
+        with torch.cuda.device_of(X):
+            adding, weighing = torch.cuda.current_stream(), torch.cuda.Stream(priority=-1)
+            weighing.wait_stream(adding)
+            for rows in self._cuts(X):
+                with torch.cuda.stream(weighing):
+                    a, c = self._weights(query, X[rows], None if chunk.y is None else chunk.y[rows], *support)
+                adding.wait_stream(weighing)
+                for weights in (a, c) if holes else (a,):
+                    weights.record_stream(adding)
+                mode, c = (MISSING, c) if holes else (GRADIENT, None)
+                sums.append(_accumulate(mode, X[rows], a, c, beta, levels, self.tile))
+        return self.host(sum(sums[1:], start=sums[0]))
+
+    def _cuts(self, X: Any) -> list[slice]:
+        """Pieces of whole groups of blocks, not too short to fill the device."""
+        n, group = X.shape[0], self.tile.blocks * BLOCK
+        rows = max(PIECE // X.shape[1], -(-n // PIECES)) // group * group + group
+        return [slice(first, min(n, first + rows)) for first in range(0, n, rows)]
 
     def exceedance(self, query: ExceedanceQuery, chunk: Chunk) -> FloatArray:
         levels = _tensor(list(query.line), chunk.X)
         g = None if query.response is None else query.response(self.xp.astype(chunk.y, self.xp.float64))
         return self.host(_accumulate(EXCEEDANCE, chunk.X, g, None, None, levels, self.tile))
 
-    def _projections(self, X: Any, support: IntArray, beta: Any, *, holes: bool) -> tuple[Any, Any]:
-        n, s = X.shape[0], len(support)
-        where = torch.as_tensor(support, dtype=torch.int64, device=X.device)
+    def _projections(self, X: Any, where: Any, beta: Any, *, holes: bool) -> tuple[Any, Any]:
+        n, s = X.shape[0], where.shape[0]
         fitted = torch.empty(n, dtype=torch.float64, device=X.device)
         hidden = torch.empty_like(fitted) if holes else None
         padded = triton.next_power_of_2(max(1, s))  # so that a few supports' lengths share one compiled kernel

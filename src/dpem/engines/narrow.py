@@ -9,14 +9,17 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 import array_api_compat
-import array_api_compat.numpy as numpy_api
+import array_api_compat.numpy
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dpem._threads import at_most, side_by_side
+from dpem._threads import at_most, side_by_side, single_blas
 from dpem.engines.base import engine_of
 from dpem.query import Chunk, FloatArray
+
+#: numpy keeps columns together in what it computes from columns that are together; older ones lack some functions.
+numpy_api: Any = np if hasattr(np, "cumulative_sum") else array_api_compat.numpy
 
 #: Numbers read at a time: in memory what a core's cache holds, elsewhere enough to keep a device busy.
 PIECE, DEVICE_PIECE = 2**17, 2**24
@@ -51,13 +54,17 @@ def narrow_sum(question: Narrow, chunk: Chunk) -> FloatArray:
         y = None if chunk.y is None else xp.astype(chunk.y[rows], xp.float64)
         parts[task] = question.block(xp, engine.columns(chunk.X, question.reads, rows), y)
 
-    with at_most(None if on_host else 1):  # a device has threads of its own
-        side_by_side(add, len(parts))
+    if on_host:
+        with single_blas():
+            side_by_side(add, len(parts))
+    else:
+        with at_most(1):  # a device has threads of its own
+            side_by_side(add, len(parts))
     return np.asarray(engine.host(sum(parts[1:], start=parts[0])), dtype=float)
 
 
 def like(xp: Any, values: FloatArray, x: Any) -> Any:
     """Constants of a question as a float64 array beside the rows."""
-    if xp is numpy_api:
+    if isinstance(x, np.ndarray):
         return values
     return xp.asarray(np.ascontiguousarray(values), dtype=xp.float64, device=array_api_compat.device(x))

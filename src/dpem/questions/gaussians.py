@@ -64,13 +64,12 @@ class Gaussians:
         """
         seen = xp.isfinite(x)
         if not self.full:
-            yield xp.ones_like(x[:, 0]), [self._diagonal(xp, x, seen, k) for k in range(len(self.weights))]
+            mask = xp.astype(seen, xp.float64)
+            yield xp.ones_like(x[:, 0]), [self._diagonal(xp, x, mask, 1.0 - mask, k) for k in range(len(self.weights))]
             return
         whole = xp.all(seen, axis=1)
-        yield (
-            xp.astype(whole, xp.float64),
-            [self._whole(xp, zero_where_odd(xp, x), k) for k in range(len(self.weights))],
-        )
+        filled = zero_where_odd(xp, x)
+        yield xp.astype(whole, xp.float64), [self._whole(xp, filled, k) for k in range(len(self.weights))]
         rows = xp.nonzero(~whole)[0]
         if rows.shape[0]:
             part = xp.take(x, rows, axis=0)
@@ -109,13 +108,12 @@ class Gaussians:
         place = xp.where(place < 0, xp.zeros_like(place), place)
         return xp.where(whole[:, None] > 0.5, logs, xp.take(holes, place, axis=0))
 
-    def _diagonal(self, xp: Any, x: Any, seen: Any, k: int) -> Seen:
+    def _diagonal(self, xp: Any, x: Any, mask: Any, hole: Any, k: int) -> Seen:
         spread = self.roots[k]
         v = zero_where_odd(xp, (x - like(xp, self.means[k], x)) / like(xp, spread, x))
-        mask = xp.astype(seen, xp.float64)
         level = mask @ like(xp, np.log(spread) + 0.5 * LOG_2PI, x)
         log_joint = math.log(self.weights[k]) - 0.5 * xp.sum(v * v, axis=1) - level
-        return Seen(log_joint, v, 1.0 - mask)
+        return Seen(log_joint, v, hole)
 
     def _whole(self, xp: Any, x: Any, k: int) -> Seen:
         v = (x - like(xp, self.means[k], x)) @ like(xp, self.whiteners[k].T, x)
@@ -147,7 +145,7 @@ def responsibilities(xp: Any, seen: list[Seen]) -> Any:
     *Lemma.* Every entry is in [0, 1] and a row adds up to at most 1 + K·2⁻⁵². *Proof.* Entries are clipped after they
     are computed, one that is no number becomes 0, and the row is divided by its sum if that exceeds 1. ∎
     """
-    logs = xp.stack([own.log_joint for own in seen], axis=1)
+    logs = xp.matrix_transpose(xp.stack([own.log_joint for own in seen], axis=0))
     share = xp.exp(logs - xp.max(logs, axis=1, keepdims=True))
     share = xp.clip(zero_where_odd(xp, share / xp.sum(share, axis=1, keepdims=True)), 0.0, 1.0)
     whole = xp.sum(share, axis=1, keepdims=True)

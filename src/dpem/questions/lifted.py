@@ -74,35 +74,37 @@ class LiftedMoments(NarrowQuestion):
         """The sum over some rows: counts, then first moments, then second ones."""
         first, second = [], []
         for k, own in enumerate(seen):
-            r = share[:, k]
-            v, w = self._clipped(xp, own)
+            v, w, s2 = self._clipped(xp, own)
+            r, r2 = share[:, k] * xp.sqrt(s2), share[:, k] * s2
             first.append(r @ v)
             if self.kind == "diag":
-                second.append(r @ w)
+                second.append(r2 @ w)
             elif self.kind == "spherical":
-                second.append(xp.reshape(xp.sum(r * w), (1,)))
+                second.append(xp.reshape(xp.sum(r2 * w), (1,)))
             else:
-                matrix = xp.matrix_transpose(r[:, None] * v) @ v if w is None else xp.sum(r[:, None, None] * w, axis=0)
+                weighed = r2[:, None] * v if w is None else r2[:, None, None] * w
+                matrix = xp.matrix_transpose(weighed) @ v if w is None else xp.sum(weighed, axis=0)
                 second.append(packed(xp, matrix))
         if self.kind == "tied":
             second = [sum(second[1:], second[0])]
         return xp.concat([self.A * xp.sum(share, axis=0), *first, *(self.B * part for part in second)])
 
-    def _clipped(self, xp: Any, own: Seen) -> tuple[Any, Any]:
-        """v and w after the clip; w is None where it is vvᵀ."""
-        v = zero_where_odd(xp, own.v)
+    def _clipped(self, xp: Any, own: Seen) -> tuple[Any, Any, Any]:
+        """v, w (None where it is vvᵀ) and s², by which they are to be scaled: v by s, w by s²."""
+        v = zero_where_odd(xp, own.v) if self.mixture.full else own.v  # diagonal ones are zero there already
+        square = v * v
+        size = xp.sum(square, axis=1)
         if self.kind == "diag":
-            w = v * v + own.open
-            w, s2 = _scaled(xp, v, w, xp.sqrt(xp.sum(w * w, axis=1)), self.C, self.Q)
+            w = square + own.open
+            norm = xp.sqrt(xp.sum(w * w, axis=1))
         elif self.kind == "spherical":
-            w = xp.sum(v * v + own.open, axis=1)
-            w, s2 = _scaled(xp, v, w, w, self.C, self.Q)
+            w = norm = size + xp.sum(own.open, axis=1)
         elif own.open is None:
-            w, s2 = None, _scaled(xp, v, None, xp.sum(v * v, axis=1), self.C, self.Q)[1]
+            w, norm = None, size
         else:
             w = v[:, :, None] * v[:, None, :] + zero_where_odd(xp, own.open)
-            w, s2 = _scaled(xp, v, w, xp.sqrt(xp.sum(w * w, axis=(1, 2))), self.C, self.Q)
-        return v * xp.sqrt(s2)[:, None], w
+            norm = xp.sqrt(xp.sum(w * w, axis=(1, 2)))
+        return v, w, _factor(xp, size, norm, self.C, self.Q)
 
     def parts(self, mean: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Counts (K), first moments (K × d) and second moments of an answer: K × d, K × 1 or matrices (K or 1 of
@@ -119,13 +121,10 @@ class LiftedMoments(NarrowQuestion):
         return mean[:K] / self.A, first, second
 
 
-def _scaled(xp: Any, v: Any, w: Any, norm: Any, C: float, Q: float) -> tuple[Any, Any]:
-    """w and the factor s² ≤ 1 that brings ‖v‖ to at most C and w, of that norm, to at most Q."""
+def _factor(xp: Any, size: Any, norm: Any, C: float, Q: float) -> Any:
+    """s² ≤ 1 that brings ‖v‖² = ``size`` to at most C² and ‖w‖ = ``norm`` to at most Q; 0 if they are no numbers."""
     one = xp.ones_like(norm)
-    size = xp.sum(v * v, axis=1)
     s2 = xp.where(size > C * C, C * C / xp.where(size > C * C, size, one), one)
     more = xp.where(norm > Q, Q / xp.where(norm > Q, norm, one), one)
-    s2 = zero_where_odd(xp, xp.where(more < s2, more, s2))
-    if w is None:
-        return None, s2
-    return w * (s2 if w.ndim == 1 else s2[:, None] if w.ndim == 2 else s2[:, None, None]), s2
+    s2 = xp.where(more < s2, more, s2)
+    return xp.where(xp.isfinite(size + norm), s2, xp.zeros_like(s2))

@@ -54,7 +54,7 @@ class NarrowQuestion(ABC):
 
 def zero_where_odd(xp: Any, values: Any) -> Any:
     """``values`` with 0 in the place of what is not finite."""
-    return xp.where(xp.isfinite(values), values, xp.zeros_like(values))
+    return xp.where(xp.isfinite(values), values, 0.0)
 
 
 def into_ball(xp: Any, v: Any, radius: float) -> Any:
