@@ -16,8 +16,10 @@ import functools
 import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from dpem.engines.array_api import ArrayEngine
-from dpem.engines.base import float_below
+from dpem.engines.base import checked_beta, float_below
 from dpem.query import BLOCK, Chunk, FloatArray
 
 if TYPE_CHECKING:
@@ -53,9 +55,6 @@ class Tile(NamedTuple):
         columns = min(self.columns, max(16, triton.next_power_of_2(d)))
         return self._replace(columns=columns, rows=min(BLOCK, self.rows * self.columns // columns))
 
-
-#: Pieces whose weights are computed one ahead of their sums, and the numbers below which there is no second piece.
-PIECES, PIECE = 8, 2**27
 
 #: The fastest of ``python studies/benchmarks/gpu.py --tune``.
 TILE = Tile()
@@ -93,32 +92,20 @@ class FusedEngine(ArrayEngine):
         X: Any = chunk.X
         holes, dtype = query.bracket is not None, self.dtype(X)
         tops = (query.entry, query.residual, 0.0 if query.bracket is None else query.bracket)
-        levels = _tensor([float(float_below(top, dtype)) for top in tops], X)  # sent first: a copy waits for the device
-        beta, support = self._like(query.beta, X) if holes else None, self._support(query, X)
-        sums: list[Any] = []
-        # Weights of a piece are computed beside the sum of the piece before: ten places of a row are read by waiting, a
-        # whole row by moving bytes.
-        with torch.cuda.device_of(X):
-            adding, weighing = torch.cuda.current_stream(), torch.cuda.Stream(priority=-1)
-            weighing.wait_stream(adding)
-            for rows in self._cuts(X):
-                with torch.cuda.stream(weighing):
-                    a, c = self._weights(query, X[rows], None if chunk.y is None else chunk.y[rows], *support)
-                adding.wait_stream(weighing)
-                for weights in (a, c) if holes else (a,):
-                    weights.record_stream(adding)
-                mode, c = (MISSING, c) if holes else (GRADIENT, None)
-                sums.append(_accumulate(mode, X[rows], a, c, beta, levels, self.tile))
-        return self.host(sum(sums[1:], start=sums[0]))
-
-    def _cuts(self, X: Any) -> list[slice]:
-        """Pieces of whole groups of blocks, not too short to fill the device."""
-        n, group = X.shape[0], self.tile.blocks * BLOCK
-        rows = max(PIECE // X.shape[1], -(-n // PIECES)) // group * group + group
-        return [slice(first, min(n, first + rows)) for first in range(0, n, rows)]
+        support = np.flatnonzero(checked_beta(query, X.shape[1]))
+        parts = (
+            support,
+            query.beta[support],
+            [float(float_below(top, dtype)) for top in tops],
+            query.beta[: holes * X.shape[1]],
+        )
+        where, on_support, levels, beta = _sent(X, *parts)
+        a, c = self._weights(query, X, chunk.y, where, on_support)
+        mode, c = (MISSING, c) if holes else (GRADIENT, None)
+        return self.host(_accumulate(mode, X, a, c, beta, levels, self.tile))
 
     def exceedance(self, query: ExceedanceQuery, chunk: Chunk) -> FloatArray:
-        levels = _tensor(list(query.line), chunk.X)
+        (levels,) = _sent(chunk.X, query.line)
         g = None if query.response is None else query.response(self.xp.astype(chunk.y, self.xp.float64))
         return self.host(_accumulate(EXCEEDANCE, chunk.X, g, None, None, levels, self.tile))
 
@@ -128,16 +115,30 @@ class FusedEngine(ArrayEngine):
         hidden = torch.empty_like(fitted) if holes else None
         padded = triton.next_power_of_2(max(1, s))  # so that a few supports' lengths share one compiled kernel
         span = min(128, padded)
-        rows = 2048 // span
+        rows = 256 // span
         with torch.cuda.device_of(X):
             project_kernel[(triton.cdiv(n, rows),)](
-                X, X.stride(0), n, where, beta, s, fitted, hidden, HOLES=holes, ROWS=rows, SPAN=span, LENGTH=padded
+                X,
+                X.stride(0),
+                n,
+                where,
+                beta,
+                s,
+                fitted,
+                hidden,
+                HOLES=holes,
+                ROWS=rows,
+                SPAN=span,
+                LENGTH=padded,
+                num_warps=8,
             )
         return fitted, hidden
 
 
-def _tensor(values: list[float], X: Any) -> Any:
-    return torch.tensor(values, dtype=X.dtype, device=X.device)
+def _sent(X: Any, *parts: Any) -> Any:
+    """Numbers in float64 beside the rows, by one copy: each copy keeps the host busy while the device waits."""
+    flat = torch.from_numpy(np.concatenate([np.asarray(part, dtype=np.float64) for part in parts]))
+    return torch.split(flat.to(X.device), [len(part) for part in parts])
 
 
 def _accumulate(mode: int, X: Any, a: Any, c: Any, beta: Any, level: Any, tile: Tile) -> Any:
@@ -191,7 +192,7 @@ def project_kernel(  # type: ignore[no-untyped-def]
     for first in range(0, LENGTH, SPAN):
         k = first + tl.arange(0, SPAN)
         named = k < s
-        j = tl.load(where + k, mask=named, other=0)
+        j = tl.load(where + k, mask=named, other=0).to(tl.int64)
         b = tl.load(beta + k, mask=named, other=0.0)
         mask = inside[:, None] & named[None, :]
         x = tl.load(X + rows[:, None] * stride + j[None, :], mask=mask, other=0.0).to(tl.float64)
@@ -233,24 +234,25 @@ def accumulate_kernel(  # type: ignore[no-untyped-def]
 ):
     """Σ a_i·Π_T(x_ij) (``MODE`` 0), the same with c_i·β_j where x_ij is missing (1), Σ a_i·ramp(x_ij²) (2).
 
-    ``level`` holds T and the largest a and c, or the ramp's floor, start and slope, in the rows' dtype, to which a and
-    c are cast before they are clamped. Each comparison is written so that not-a-number takes the bounded branch.
+    ``level`` holds T and the largest a and c, numbers of the rows' dtype, to which a and c are cast before they are
+    clamped; or the ramp's floor, start and slope. Each comparison is written so that not-a-number takes the bounded
+    branch.
     """
     columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     inside = columns < d
     group = tl.program_id(1).to(tl.int64)
-    T = tl.load(level)
+    T = tl.load(level).to(X.dtype.element_ty)
     one = tl.full((), 1.0, X.dtype.element_ty)
     if MODE == 2:
-        start = tl.load(level + 1)
-        slope = tl.load(level + 2)
+        start = tl.load(level + 1).to(X.dtype.element_ty)
+        slope = tl.load(level + 2).to(X.dtype.element_ty)
         A = one
     else:
-        A = tl.load(level + 1)
+        A = tl.load(level + 1).to(X.dtype.element_ty)
     if MODE == 1:
-        b = tl.load(beta + columns, mask=inside, other=0.0)[None, :]
+        b = tl.load(beta + columns, mask=inside, other=0.0).to(X.dtype.element_ty)[None, :]
         low = -one
-        high = tl.load(level + 2)
+        high = tl.load(level + 2).to(X.dtype.element_ty)
     total = tl.zeros((COLUMNS,), tl.float64)
     for block in range(0, BLOCKS):
         part = tl.zeros((COLUMNS,), X.dtype.element_ty)
