@@ -24,6 +24,7 @@ from dpem.estimators.content import name_model
 from dpem.estimators.rows import pieces_of, source_of
 from dpem.estimators.told import Told
 from dpem.paper.estimators import content
+from dpem.paper.estimators._docs import filled
 from dpem.paper.estimators.told import told
 from dpem.paper.planning import Plan, paper_plan, plan, reference_plan
 from dpem.paper.planning.choose import MODELS
@@ -60,6 +61,10 @@ SIGMA_SHARE = 0.05
 
 class PrivateEM(BaseEstimator):
     """Shared by the three estimators; see their docstrings for the parameters."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.__doc__ = filled(cls.__doc__)
 
     _model_name: ClassVar[str]
     _needs_y: ClassVar[bool]
