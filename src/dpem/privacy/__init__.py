@@ -1,12 +1,21 @@
-"""The only room that draws noise or spends budget: curator, mechanisms, accounting, budget, ledger. No model here."""
+"""The only room that draws noise or spends budget: curator, mechanisms, accounting, budget, ledger. No model here.
 
-from dpem.privacy.accounting import Price, largest_price
-from dpem.privacy.budget import Budget, BudgetExceeded, Charge
-from dpem.privacy.curator import Account, Curator, Release, total_price
-from dpem.privacy.guarantee import Guarantee, together
-from dpem.privacy.ledger import DatasetState, Debit, Ledger, digest
-from dpem.privacy.ledger_schema import LedgerError
-from dpem.privacy.noise import Noise, PrivateNoise, SeededNoise
+Names are imported when they are first used, as in :mod:`dpem`: a look into a ledger loads no noise.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dpem.privacy.accounting import Price, largest_price
+    from dpem.privacy.budget import Budget, BudgetExceeded, Charge
+    from dpem.privacy.curator import Account, Curator, Release, total_price
+    from dpem.privacy.guarantee import Guarantee, together
+    from dpem.privacy.ledger import DatasetState, Debit, Ledger, digest
+    from dpem.privacy.ledger_schema import LedgerError
+    from dpem.privacy.noise import Noise, PrivateNoise, SeededNoise
 
 __all__ = [
     "Account",
@@ -29,3 +38,26 @@ __all__ = [
     "together",
     "total_price",
 ]
+
+_HOME = {
+    "accounting": ("Price", "largest_price"),
+    "budget": ("Budget", "BudgetExceeded", "Charge"),
+    "curator": ("Account", "Curator", "Release", "total_price"),
+    "guarantee": ("Guarantee", "together"),
+    "ledger": ("DatasetState", "Debit", "Ledger", "digest"),
+    "ledger_schema": ("LedgerError",),
+    "noise": ("Noise", "PrivateNoise", "SeededNoise"),
+}
+_MODULE = {name: module for module, names in _HOME.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE:
+        raise AttributeError(f"module 'dpem.privacy' has no attribute {name!r}")
+    value = getattr(import_module(f"dpem.privacy.{_MODULE[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

@@ -152,11 +152,11 @@ class Ledger:
     --------
     >>> import tempfile
     >>> ledger = Ledger(f"sqlite:///{tempfile.mkdtemp()}/budget.db").open("patients", epsilon=1.0, delta=1e-5)
-    >>> with ledger.debit(0.9, 1e-6, Price(0.014), purpose="a fit"):
+    >>> with ledger.debit(0.9, 1e-6, Price(0.019), purpose="a fit"):
     ...     pass  # ask the data
     >>> [(debit.purpose, debit.outcome) for debit in ledger.history()]
     [('a fit', 'answered')]
-    >>> ledger.debit(0.9, 1e-6, Price(0.014))
+    >>> ledger.debit(0.9, 1e-6, Price(0.019))
     Traceback (most recent call last):
         ...
     dpem.privacy.budget.BudgetExceeded: this fit asks for epsilon=0.9, ... is left. Nothing was computed.
