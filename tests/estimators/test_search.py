@@ -9,7 +9,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import GridSearchCV
 
-from dpem import Budget, BudgetExceeded, DPGridSearch
+from dpem import Budget, BudgetExceeded, DPGridSearch, save_model
 from dpem.audit.neighbours import Table, neighbours
 from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
 from dpem.privacy import largest_price, total_price
@@ -135,3 +135,10 @@ def test_a_search_over_a_source_and_a_seed():
     np.testing.assert_array_equal(first.best_estimator_.coef_, again.best_estimator_.coef_)
     assert first.guarantee_.private is False
     assert first.guarantee_.rows_per_person == first.candidates_[0].guarantee_.rows_per_person == 2
+
+
+def test_the_chosen_fit_is_not_saved_as_if_it_stood_alone(tmp_path):
+    search = DPGridSearch(MODELS["mixture"], GRID, **PRICE).fit(*table("mixture"))
+    with pytest.raises(ValueError, match="cannot be saved"):
+        save_model(search.best_estimator_, tmp_path / "model.json")
+    assert "at most e^2 times" in str(search.best_estimator_.guarantee_)

@@ -78,7 +78,8 @@ class DPGridSearch(MetaEstimatorMixin, BaseEstimator):
     Attributes
     ----------
     best_estimator_, best_params_, best_index_
-        The fit that was chosen. Its ``guarantee_`` is that of the whole search, since the choice looked at all of them.
+        The fit that was chosen. Its ``guarantee_`` is that of the whole search, since the choice looked at all of them
+        (and :func:`~dpem.save_model` refuses it: a file holds a fit that states its own ε).
     candidates_ : tuple of estimators
         Every fit, in the grid's order: all are paid for.
     releases_, guarantee_

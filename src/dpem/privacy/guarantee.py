@@ -47,8 +47,8 @@ class Guarantee:
         text = (
             f"({self.epsilon:g}, {self.delta:g})-differentially private: whatever is looked for in the fitted model, "
             f"the probability of finding it is at most e^{self.epsilon:g} times what it would be with {other} of the "
-            f"table, plus {self.delta:g} ({self.neighbours} neighbours; {answers}; dpem {self.version}). This covers "
-            f"the fit, not the choice of its settings."
+            f"table, plus {self.delta:g} ({self.neighbours} neighbours; {answers}; dpem {self.version}). It covers "
+            f"what these answers decided, not what other looks at the table did."
         )
         if not self.private:
             text = f"SIMULATION ONLY, NOT PRIVATE (seeded noise). With private noise it would be: {text}"
