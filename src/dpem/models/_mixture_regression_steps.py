@@ -157,7 +157,7 @@ class CountCells(Step):
             return Lines(present * weights / weights.sum(), own, notes["spread"] * fit.spreads)
 
         path = np.array([fits[k].misfit for k in sorted(fits)])
-        needed = (q + 3) * math.log(max(curator.n_rows, 2)) / 2
+        needed = (q + 3) * math.log(max(curator.n_rows, 2))
         found = {"starts": tuple(map(lines, starts)), "plain": lines(plain), "path": path, "needed": needed}
         return replace(state, notes={**notes, **found})
 
