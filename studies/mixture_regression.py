@@ -1,11 +1,12 @@
 """Mixtures of regressions under privacy: targets, a household survey, intervals, one-line data, the plan's word.
 
-    python studies/mixture_regression.py targets 10        # seeds 1000, 1001, …; appends to results
-    python studies/mixture_regression.py food 10
-    python studies/mixture_regression.py coverage 100
-    python studies/mixture_regression.py single 20
-    python studies/mixture_regression.py plan 5
-    python studies/mixture_regression.py tables            # what the page shows, from the results
+    python -m studies.mixture_regression targets 10        # seeds 1000, 1001, …; appends to results
+    python -m studies.mixture_regression food 10
+    python -m studies.mixture_regression coverage 100
+    python -m studies.mixture_regression single 20
+    python -m studies.mixture_regression plan 5
+    python -m studies.mixture_regression tables            # what the page shows, from the results
+    python -m studies.mixture_regression figure            # docs/img/mixture-regression.png
 
 Settings were tuned with seeds below 1000. Columns are correlated; of every four one is normal, one log-normal, one of
 two values, one flat. Bounds are wide: 5 to 15 spreads on the side without a tail, 25 to 40 on the other.
@@ -262,13 +263,17 @@ def plan(count):
             write("plan", name, seed, moved=moved, said=said.median, low=said.low, high=said.high, failure=said.failure)
 
 
-def tables():
+def read():
     with RESULTS.open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     found: dict[tuple[str, str], dict[str, list[float]]] = {}
     for row in rows:
         found.setdefault((row["study"], row["setting"]), {}).setdefault(row["name"], []).append(float(row["value"]))
-    for (study, setting), values in found.items():
+    return found
+
+
+def tables():
+    for (study, setting), values in read().items():
         count = len(next(iter(values.values())))
         told = "  ".join(
             f"{name} {np.median(v):.4g} [{min(v):.4g}, {max(v):.4g}; mean {np.mean(v):.4g}]"
@@ -277,10 +282,43 @@ def tables():
         print(f"{study}: {setting} ({count}): {told}")
 
 
+def figure():
+    """Left: the survey's two lines along expenditure, private and not. Right: what privacy costs, and one line."""
+    import matplotlib.pyplot as plt
+
+    X, y, bounds, y_bounds = survey()
+    model = fitted(X, y, 2, 1.0, bounds, y_bounds, FIRST_SEED)
+    best = best_em(X, y, 2, FIRST_SEED)
+    order = np.argsort(-best[3])
+    left, right = plt.subplots(1, 2, figsize=(10, 3.8))[1]
+    some = np.random.default_rng(0).choice(len(y), 3000, replace=False)
+    left.plot(X[some, 0], y[some], ".", color="0.75", markersize=2, zorder=0)
+    along = np.tile(X.mean(axis=0), (50, 1))
+    along[:, 0] = np.linspace(11.5, 15, 50)
+    for k, colour in enumerate(("tab:blue", "tab:orange")):
+        share = f"{100 * model.weights_[k]:.0f} % of households, sigma {model.sigma_[k]:.2f}"
+        left.plot(along[:, 0], along @ model.coef_[k] + model.intercept_[k], color=colour, lw=2, label=share)
+        own = order[k]
+        left.plot(along[:, 0], along @ best[0][own] + best[1][own], "--", color=colour, lw=1)
+    left.set(xlabel="log of total expenditure", ylabel="share spent on food", xlim=(11, 15.5), ylim=(0, 1))
+    left.legend(loc="upper right", fontsize=8, title="private, eps = 1 (dashed: EM)")
+    found = {setting: values for (study, setting), values in read().items() if study == "targets"}
+    for i, values in enumerate(found.values()):
+        right.plot(np.maximum(values["gap"], 1e-4), [i] * len(values["gap"]), "o", color="tab:blue", alpha=0.5)
+        right.plot(values["one_line"], [i] * len(values["one_line"]), "|", color="tab:red", ms=10)
+    right.set(xscale="log", xlabel="log-likelihood per new row below EM's", ylim=(len(found) - 0.5, -0.5))
+    right.set_yticks(range(len(found)), [setting.replace(", eps", ",\neps") for setting in found], fontsize=8)
+    right.plot([], [], "o", color="tab:blue", label="private, K lines")
+    right.plot([], [], "|", color="tab:red", ms=10, label="one line, not private")
+    right.legend(fontsize=8, loc="upper center")
+    plt.tight_layout()
+    plt.savefig(RESULTS.parent.parent / "docs" / "img" / "mixture-regression.png", dpi=130)
+
+
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    if sys.argv[1] == "tables":
-        tables()
+    if sys.argv[1] in ("tables", "figure"):
+        {"tables": tables, "figure": figure}[sys.argv[1]]()
     else:
         {"targets": targets, "food": food, "coverage": coverage, "single": single, "plan": plan}[sys.argv[1]](
             int(sys.argv[2])

@@ -200,21 +200,51 @@ def extreme_rows(d=3, seed=0, count=150):
     return rows[:, :d], rows[:, d]
 
 
-@pytest.mark.parametrize("name", questions())
-def test_no_pair_of_rows_goes_beyond_a_bound_and_some_come_near(name):
-    question = questions()[name]
+def furthest(question):
+    """The longest contribution of extreme rows, and the largest distance between two."""
     X, y = extreme_rows()
     with np.errstate(all="ignore"):
         each = np.array([question.block(xp, X[[i]], y[[i]]) for i in range(len(y))])
     assert np.isfinite(each).all()
-    size = np.linalg.norm(each, axis=1).max()
     gram = each @ each.T
     square = np.diag(gram)[:, None] + np.diag(gram)[None, :] - 2 * gram
-    apart = math.sqrt(square.max())
+    return np.linalg.norm(each, axis=1).max(), math.sqrt(square.max())
+
+
+@pytest.mark.parametrize("name", questions())
+def test_no_pair_of_rows_goes_beyond_a_bound_and_some_come_near(name):
+    question = questions()[name]
+    size, apart = furthest(question)
     assert size <= question.bound.size_l2
     assert apart <= question.bound.l2 * (1 + 1e-12)
     reached = {"sizes": 0.95, "moments": 0.9, "directions": 0.85, "cells": 0.999, "leads": 0.6}.get(name, 0.85)
     assert apart >= reached * question.bound.l2
+
+
+def test_planted_bugs_are_seen_by_the_same_rows(monkeypatch):
+    plain = LineScores.factors
+
+    def unclipped(self, xp, v, t):
+        share, _, square = plain(self, xp, v, t)
+        return share, np.nan_to_num(self.theta.residuals(xp, v, t)), square
+
+    def counted_twice(self, xp, v, t):
+        share, psi, square = plain(self, xp, v, t)
+        return np.minimum(2 * share, 1.0), psi, square
+
+    def low_lift(self):
+        return self.clip / 2, 2 * self.lift * self.clip / self.cut**2
+
+    question = questions()["scores"]
+    honest = question.bound.l2
+    for name, bug in (("factors", unclipped), ("factors", counted_twice), ("heights", property(low_lift))):
+        with monkeypatch.context() as planted:
+            planted.setattr(LineScores, name, bug)
+            assert furthest(question)[1] > question.bound.l2, bug
+    assert furthest(question)[1] <= honest
+    monkeypatch.setattr("dpem.questions.line_start.into_ball", lambda xp, v, radius: np.nan_to_num(v))
+    for name in ("moments", "directions"):
+        assert furthest(questions()[name])[1] > questions()[name].bound.l2, name
 
 
 def test_the_bound_of_the_scores_is_reached_by_a_climb():

@@ -41,16 +41,29 @@ class Lines:
     def log_density(self, xp: Any, v: Any, t: Any) -> Any:
         """Log-density of the response of every row, given its columns."""
         joint = self.log_joint(xp, self.residuals(xp, v, t))
-        top = xp.max(joint, axis=1)
-        return top + xp.log(xp.sum(xp.exp(joint - top[:, None]), axis=1)) - 0.5 * math.log(2 * math.pi)
+        top = _row_top(xp, joint)
+        return top + xp.log(_row_sum(xp, xp.exp(joint - top[:, None]))) - 0.5 * math.log(2 * math.pi)
 
     def shares(self, xp: Any, e: Any) -> Any:
         """How far each row belongs to each class: in [0, 1], with a sum of at most 1 but for rounding."""
         joint = self.log_joint(xp, e)
-        raw = xp.exp(joint - xp.max(joint, axis=1)[:, None])
-        share = xp.clip(zero_where_odd(xp, raw / xp.sum(raw, axis=1)[:, None]), 0.0, 1.0)
-        total = xp.sum(share, axis=1)
+        raw = xp.exp(joint - _row_top(xp, joint)[:, None])
+        share = xp.clip(zero_where_odd(xp, raw / _row_sum(xp, raw)[:, None]), 0.0, 1.0)
+        total = _row_sum(xp, share)
         return share / xp.where(total > 1.0, total, xp.ones_like(total))[:, None]
+
+
+def _row_sum(xp: Any, values: Any) -> Any:
+    """Sums over few columns, as a product: many times faster than a reduction of short rows."""
+    return xp.matmul(values, like(xp, np.ones(values.shape[1]), values))
+
+
+def _row_top(xp: Any, values: Any) -> Any:
+    """The largest of few columns; not a number where one is not."""
+    top = values[:, 0]
+    for k in range(1, values.shape[1]):
+        top = xp.maximum(top, values[:, k])
+    return top
 
 
 @dataclass(frozen=True)
@@ -125,9 +138,9 @@ class LineScores(NarrowQuestion):
         """Shares, clipped residuals and clipped squares less c²/2, each rows × classes."""
         e = self.theta.residuals(xp, v, t)
         share = self.theta.shares(xp, e)
-        reach = (self.clip / xp.sqrt(xp.sum(v * v, axis=1)))[:, None]
+        reach = (self.clip / xp.sqrt(_row_sum(xp, v * v)))[:, None]
         e = zero_where_odd(xp, e)
-        psi = xp.where(e > reach, reach, xp.where(e < -reach, -reach, e))
+        psi = xp.minimum(xp.maximum(e, -reach), reach)
         cut = xp.clip(e, -self.cut, self.cut)
         return share, psi, cut * cut - self.cut**2 / 2
 
