@@ -24,7 +24,7 @@ from dpem.sources import ArraySource
 from dpem.steps.base import State, Step, run_steps
 
 #: Fits that are made with noise and without, and the most rows of each (fewer where holes make every row a solve).
-NOISY, PLAIN, ROWS, FEW_ROWS = 60, 30, 5000, 800
+NOISY, PLAIN, ROWS, FEW_ROWS = 50, 25, 4000, 800
 
 Units = Callable[[Any, Schema], tuple[FloatArray, FloatArray]]
 

@@ -19,6 +19,8 @@ from dpem.steps.mixture_start import normal_points
 
 #: Variances below this, in unit coordinates, count as this.
 FLOOR = 1e-9
+#: By how much, on the log scale, variances may well have to change from one step to the next.
+APART = 0.3
 
 
 @dataclass(frozen=True)
@@ -133,10 +135,12 @@ def _unclipped(seen: float, C: float, d: int) -> float:
 
 
 def _drawn(ratio: FloatArray, error: FloatArray) -> FloatArray:
-    """Ratios drawn to their common mean, on the log scale, by as much of their scatter as is noise."""
+    """Ratios drawn to their common mean, on the log scale, by as much of their scatter as is noise; what is known to
+    within much less than :data:`APART` stays where it is.
+    """
     logs = np.log(ratio)
     mean = float(np.mean(logs))
-    scatter = max(float(np.var(logs)) - float(np.mean(error**2)), 0.0) + 1e-12
+    scatter = max(float(np.var(logs)) - float(np.mean(error**2)), 0.0) + APART**2
     return np.asarray(np.exp(mean + scatter / (scatter + error**2) * (logs - mean)))
 
 
