@@ -6,7 +6,12 @@ STAMP := $(VENV)/.installed
 DOCS := $(VENV)/.docs
 DEMO := $(VENV)/.demo
 
-.PHONY: demo planner test core accuracy table1 reproduce peers bench bench-parquet audit audit-dependencies docs clean
+
+.DEFAULT_GOAL := help
+.PHONY: help demo planner test core accuracy table1 reproduce peers bench bench-parquet audit audit-dependencies docs clean
+
+help:                  ## this list
+	@awk -F ':[^#]*## ' '/^[a-z0-9-]+:.*## / {printf "make %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -79,5 +84,5 @@ docs: $(DOCS)          ## the site, into build/site; warnings are errors
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/site
 	@echo "open build/site/index.html"
 
-clean:
+clean:                 ## remove the environment and everything that was built
 	rm -rf $(VENV) build dist src/*.egg-info

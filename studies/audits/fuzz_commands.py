@@ -76,7 +76,7 @@ _LINES: tuple[list[str], ...] = (
 _WORDS = (
     *("--epsilon", "--delta", "--sigma", "--signal", "--sparsity", "--max-sparsity", "--method", "--start", "--target"),
     *("--columns", "--out", "--report", "--ledger", "--dataset", "--scaler", "--dry-run", "--json", "--bounds", "--n"),
-    *("--d", "--missing", "--start-distance", "--sweep-epsilon", "--help", "--force", "--anyway", "history", "show"),
+    *("--d", "--sweep", "--csv", "--keep", "--exclude", "--levels", "--help", "--force", "--anyway", "history", "show"),
     *(
         "rows.csv",
         "rows.npy",

@@ -20,7 +20,7 @@ every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NUMBER = re.compile(r"-?\d[\d.,e+-]*")
 CITED_TEST = re.compile(r"(tests/[\w/]+\.py)((?:::\w+)*)")
-CITED_NAME = re.compile(r"`(dpem(?:\.\w+)+)")
+CITED_NAME = re.compile(r"`(dpem(?!\.toml)(?:\.\w+)+)")
 LINK = re.compile(r"\]\(([^)#:\s]+)[^):]*\)")
 
 

@@ -171,6 +171,7 @@ def refusing(code: Exit) -> Iterator[None]:
         raise Refused(code, in_options(str(error))) from None
 
 
+_WORD = re.compile("[A-Z][a-z]+")
 #: How messages of the library say what the command says otherwise.
 _IN_OPTIONS = (
     (r"Ledger\.open\(name, epsilon, delta\)", "dpem ledger open"),
@@ -185,9 +186,12 @@ def in_options(text: str) -> str:
 
     >>> in_options("columns must be a list; leave it out with exclude=.")
     '--columns must be a list; leave it out with --exclude.'
+    >>> in_options("One line may do (DPLinearRegression).")
+    'One line may do (linear-regression).'
     """
     for pattern, said in _IN_OPTIONS:
         text = re.sub(pattern, said, text)
+    text = re.sub(r"\bDP((?:[A-Z][a-z]+)+)\b", lambda found: "-".join(_WORD.findall(found[1])).lower(), text)
     context = click.get_current_context(silent=True)
     running = [] if context is None else [str(parameter.name) for parameter in context.command.params]
     names = "|".join(sorted({*_ALWAYS, *running}, key=len, reverse=True))

@@ -8,7 +8,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
+from click.core import ParameterSource
 
 from dpem._json import parse_json
 from dpem.cli.common import Exit, Refused, Session, refusing
@@ -28,7 +30,7 @@ def table(
     """
     path, scheduler = asked["data"], asked.get("scheduler")
     chosen: dict[str, Any] = {name: asked.get(name) for name in ("columns", "target")}
-    chosen["exclude"] = asked.get("exclude") or ()
+    chosen["exclude"] = () if _only_a_setting("exclude") and chosen["columns"] else asked.get("exclude") or ()
     with ExitStack() as open_until_the_end:
         if scheduler is not None:
             source = open_until_the_end.enter_context(_on_cluster(session, path, **chosen, address=scheduler))
@@ -38,6 +40,12 @@ def table(
             with session.waiting(f"reading {Path(path).name}"), refusing(Exit.DATA):
                 source = read_table(path, **chosen, levels=texts, **looks)
         yield source if scaler is None else _scaled(source, scaler)
+
+
+def _only_a_setting(name: str) -> bool:
+    """Whether an option comes from a settings file: the command line wins."""
+    context = click.get_current_context(silent=True)
+    return context is not None and context.get_parameter_source(name) is ParameterSource.DEFAULT_MAP
 
 
 def _scaled(source: Any, scaler: DPStandardScaler) -> Any:
