@@ -125,7 +125,7 @@ def test_a_fit_that_is_no_better_than_its_rival_says_so():
         ({"check": 1}, "check must be True or False"),
         ({"levels": {"dose": ["a", "a"]}}, "levels of 'dose' must be a list of at least two different levels"),
         ({"levels": {"hat": [0, 1]}}, "column 'hat' is not among them"),
-        ({"random_state": 0}, "cannot be charged to a budget="),
+        ({"random_state": 0}, "budget and random_state must not both be given"),
     ],
 )
 def test_refusals_spend_nothing(people, change, words):

@@ -299,10 +299,10 @@ def test_a_report_says_that_columns_were_scaled(pair, tmp_path):
     assert "The columns were scaled first" not in render(model)
     assert fingerprint(first) in render(loaded)
     whole = pipeline_guarantee(make_pipeline(first, model))
-    stated = f"with ε = {math.ceil(1e4 * whole.epsilon) / 1e4:g} and δ = "
+    stated = f"ε = {math.ceil(1e4 * whole.epsilon) / 1e4:g}, δ = "
     for page in (render(model, first), render(loaded, first)):
         assert "The columns were scaled first" in page
         assert stated in page
-        assert "for one row. Coefficients are in the scaled units" in page
+        assert "Coefficients are in the scaled units" in page
     with pytest.raises(ValueError, match="its file names another"):
         render(loaded, scaler().fit(X))

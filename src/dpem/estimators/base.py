@@ -31,10 +31,8 @@ from dpem.estimators.uncertainty import Uncertainty, frame
 from dpem.planning import Plan, Sizes
 from dpem.privacy import (
     Account,
-    Budget,
     Curator,
     Guarantee,
-    Ledger,
     Noise,
     Price,
     PrivateNoise,
@@ -228,11 +226,7 @@ class PrivateEstimator(BaseEstimator):
         arguments.privacy_parameters(self.epsilon, self.delta)
         checked_rows_per_person("rows_per_person", self.rows_per_person)
         arguments.boolean("check", self.check)
-        budget = self.budget
-        if budget is not None and not isinstance(budget, Budget | Ledger):
-            raise ValueError(f"budget must be a dpem.Budget, a dpem.Ledger or None, got {type(budget).__name__}.")
-        if budget is not None and self.random_state is not None:
-            raise ValueError("random_state makes a fit that is not private, so it cannot be charged to a budget=.")
+        checks.budget_of(self.budget, self.random_state)
 
     def _schema(
         self, names: Sequence[str], levels: dict[str, tables.Levels], y_name: str | None, *, plan: bool = False
