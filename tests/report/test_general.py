@@ -8,7 +8,7 @@ import pytest
 from small_models import BOUNDS, DPAnswers, DPGroups, DPMeans, people
 from test_report import Outline, words
 
-from dpem import DPGaussianMixture, DPLatentClass, DPStandardScaler
+from dpem import DPGaussianMixture, DPLatentClass, DPLinearRegression, DPMixtureRegression, DPStandardScaler
 from dpem._markup import number
 from dpem.estimators.told import GIVEN as GIVEN_BY_USER
 from dpem.estimators.told import Setting
@@ -135,3 +135,17 @@ def test_components_show_centres_and_spreads_in_units():
     assert np.allclose(np.sort(profile.centre[:, 0]), [30, 70], atol=5)
     assert np.allclose(profile.spread, 5.0, atol=3)
     assert (profile.low.tolist(), profile.high.tolist()) == ([0, 0], [100, 100])
+
+
+def test_slopes_share_one_scale_and_lines_are_groups():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"age": rng.uniform(20, 80, 8000), "dose": rng.uniform(0, 1, 8000)})
+    side = np.where(rng.random(8000) < 0.5, 1.0, -1.0)
+    known = {"epsilon": 2.0, "delta": 1e-6, "bounds": {"age": (0, 100), "dose": (0, 1)}, "y_bounds": (-100, 100)}
+    line = DPLinearRegression(**known).fit(X, 0.5 * X.age + 10 * X.dose + rng.normal(0, 3, 8000))
+    assert line._told().estimates.scale.tolist() == [1, 50, 0.5, 1]
+    assert "All lanes have one scale" in render(line)
+    lines = DPMixtureRegression(2, **known).fit(X, side * (0.8 * X.age + 5) + rng.normal(0, 3, 8000))
+    profile = lines._profile()
+    assert np.allclose(profile.centre, lines.coef_ * [50, 0.5])
+    assert render(lines).count('class="group"') == 2
