@@ -43,10 +43,10 @@ FINE = Axes(
     (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0),
     (2, 3, 5, 8),
 )
-#: For models whose plans are rehearsed, which takes seconds each.
-COARSE = Axes((3000, 30_000, 300_000), (2, 6, 20), (0.2, 0.5, 1.0, 2.0, 5.0), (2, 4))
-#: Seconds of one plan above which it is coarse.
-PATIENCE = 0.2
+#: For models whose plans take long.
+COARSE = Axes((1000, 10_000, 100_000, 1_000_000), (5, 10, 20), (0.1, 0.3, 1.0, 3.0, 10.0), (2, 4))
+#: Seconds that the plans of one model may take; beyond, its table is coarse.
+PATIENCE = 60.0
 
 #: Where ρ is tabled.
 EPSILON_TABLE = tuple(float(f"{value:.6g}") for value in np.geomspace(0.01, 30, 36))
@@ -125,7 +125,8 @@ def _axes(kind: type[Any]) -> Axes:
         begun = time.process_time()
         estimator(kind, 20, 1.0, 4).plan(100_000, 20)
         took = time.process_time() - begun
-    return FINE if took < PATIENCE else COARSE
+    plans = len(FINE.rows) * len(FINE.columns) * len(FINE.epsilons) * (len(FINE.groups) if counted(kind) else 1)
+    return FINE if took * plans < PATIENCE else COARSE
 
 
 def never_worse(values: FloatArray) -> FloatArray:
