@@ -31,7 +31,7 @@ SHARES = (0.3, 0.25, 0.15, 0.3)
 #: Rows that are drawn to see how much a step's sums say about the parameters.
 DRAWN = 16_384
 #: Rows that are drawn for a plan.
-PLANNED = 2048
+PLANNED = 4096
 #: Shares and probabilities are not below the first, or without noise below the second.
 SMALLEST, TINIEST = 1e-3, 1e-12
 
