@@ -20,6 +20,8 @@ from dpem.questions.answers import Items
 
 #: A start is safe where the classes' weakest direction stands this many times above the noise of the pairs.
 CLEAR = 1.5
+#: What the start knows counts this much less than if the rows were exactly as the model says.
+DOUBT = 2.0
 #: How many points the start is tried from, and from how many of the best it is improved.
 GUESSES, POLISHED = 200, 8
 #: How exactly shares add up to 1, and how far the last fit may leave the plane that was found.
@@ -145,6 +147,16 @@ class Misfit:
         ]
         return np.concatenate(parts if self.near is None else [*parts, (x - self.near) / PULL])
 
+    def doubted(self, x: FloatArray) -> tuple[Moments, Sketch]:
+        """The same evidence, with larger errors where x misses it by more than its errors: rows are not quite as the
+        model says.
+        """
+        r, m = len(self.moments.mean), self.moments
+        parts = np.split(self(x), [r, r + len(m.pairs), r + len(m.pairs) + 2 * len(self.sketch.mean)])[:3]
+        means, pairs, waves = (math.sqrt(max(1.0, float(np.mean(part**2)))) for part in parts)
+        errors = {"mean_error": means * m.mean_error, "pairs_error": pairs * m.pairs_error}
+        return m._replace(**errors), self.sketch._replace(error=waves * self.sketch.error)
+
     def derivative(self, x: FloatArray) -> FloatArray:
         w, mu = self.split(x)
         K, r = mu.shape
@@ -245,14 +257,20 @@ def start(items: Items, moments: Moments, sketch: Sketch, where: Plane, K: int) 
         for a in guesses[:POLISHED]
     ]
     best = base + lift @ min(fits, key=lambda fit: fit.cost).x
+    x = _free(Misfit(items, moments, sketch, near=best))
+    moments, sketch = misfit.doubted(x)
     free = Misfit(items, moments, sketch, near=best)
-    x = least_squares(free, best, jac=free.derivative, method="lm", max_nfev=40).x
-    J = free.derivative(x)
+    x = _free(free)
     w, mu = misfit.split(x)
     order = np.argsort(-w, kind="stable")
-    J = free.derivative(x)
+    J = free.derivative(x) / math.sqrt(DOUBT)
     J = np.hstack([J[:, :K][:, order], J[:, K:].reshape(len(J), K, -1)[:, order].reshape(len(J), -1)])
     return Fit(w[order], mu[order], J.T @ J, np.zeros((len(x), len(x))))
+
+
+def _free(misfit: Misfit) -> FloatArray:
+    """The best fit near the point that the misfit knows of."""
+    return np.asarray(least_squares(misfit, misfit.near, jac=misfit.derivative, method="lm", max_nfev=40).x)
 
 
 def _guess(point: FloatArray, K: int, spread: FloatArray) -> FloatArray:
@@ -281,22 +299,24 @@ def step(
     the mean of sums × scores. *Proof.* E r_k = E P(class k | row) = w_k, likewise with answers; and the derivative of a
     mean by the parameters of the law is the mean with the score. ∎ So what was seen is linear in the change x that is
     sought, with Gaussian noise, and precisions add up: each step is a Newton step where nothing was known before. The
-    mean over rows is taken over drawn ones. In items with holes only the
-    proportions of an answer's levels count: the chance of an answer may depend on the class.
+    mean over rows is taken over drawn ones. In items with holes only the proportions of an answer's levels count: the
+    chance of an answer may depend on the class. Where sums are further from what was known than noise explains, the
+    rows are not quite as the model says, and what was known counts for less.
     """
     K = len(fit.w)
     h, r = drawn
     scores = _scores(items, fit.w, p, drawn)
     slope = np.hstack([r, *(r[:, [k]] * h for k in range(K))]).T @ scores / len(h)
     gap = seen - np.concatenate([fit.w, (fit.w[:, None] * (items.of_level @ observed) * p).ravel()])
-    weighed = slope / noise**2
     holes = np.flatnonzero(observed < 1)
     if len(holes):
         free = np.vstack([np.zeros((K, K * len(holes))), _block(p[:, :, None] * items.of_level[:, holes])])
         free /= np.linalg.norm(free, axis=0)
-        weighed -= free @ (free.T @ weighed)
-    precision = fit.precision + slope.T @ weighed
-    change = np.linalg.solve(precision, weighed.T @ gap)
+        slope, gap = slope - free @ (free.T @ slope), gap - free @ (free.T @ gap)
+    expected = float(np.sum(slope * np.linalg.solve(fit.precision, slope.T).T))
+    surprise = max(1.0, (float(gap @ gap) - len(gap) * noise**2) / expected)
+    precision = fit.precision / surprise + slope.T @ slope / noise**2
+    change = np.linalg.solve(precision, slope.T @ gap / noise**2)
     change *= LONGEST / max(LONGEST, float(np.max(np.abs(change))))
     return Fit(fit.w + change[:K], fit.mu + change[K:].reshape(K, -1), precision, scores.T @ scores / len(h))
 

@@ -105,7 +105,7 @@ def _known(items: Items, w: FloatArray, p: FloatArray, n: int, noises: Noises) -
     sketch = fitting.Sketch(phases, nothing, fitting.with_sampling(noises.waves, 2 * n))
     x = np.concatenate([w, mu.ravel()])
     J = fitting.Misfit(items, moments, sketch, near=x).derivative(x)
-    return np.asarray(J.T @ J)
+    return np.asarray(J.T @ J) / fitting.DOUBT
 
 
 def _sums(w: FloatArray, p: FloatArray) -> FloatArray:

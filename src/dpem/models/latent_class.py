@@ -27,7 +27,7 @@ from dpem.steps.base import State, Step, prices
 from dpem.steps.check import CHECK_SHARE, Check
 
 #: Parts of ρ: moments, sketch, then the steps.
-SHARES = (0.3, 0.25, 0.15, 0.3)
+SHARES = (0.25, 0.25, 0.1, 0.15, 0.25)
 #: Rows that are drawn to see how much a step's sums say about the parameters.
 DRAWN = 16_384
 #: Rows that are drawn for a plan.
