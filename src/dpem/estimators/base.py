@@ -212,7 +212,11 @@ class PrivateEstimator(BaseEstimator):
         epsilon, delta = arguments.privacy_parameters(self.epsilon, self.delta)
         rows_per_person = arguments.rows_per_person(self.rows_per_person, n)
         model = self._model(schema)
-        price = Price(math.inf, True) if math.isinf(epsilon) else largest_price(epsilon, delta, gaussian=model.gaussian)
+        price = (
+            Price(math.inf, model.gaussian)
+            if math.isinf(epsilon)
+            else largest_price(epsilon, delta, gaussian=model.gaussian)
+        )
         sizes = Sizes(n, epsilon, delta, price.rho, rows_per_person, self.check)
         steps = model.steps(sizes)
         outlook = model.outlook(sizes, steps)

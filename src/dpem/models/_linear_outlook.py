@@ -14,12 +14,12 @@ from dpem.planning import Sizes
 from dpem.steps.base import prices
 from dpem.steps.check import CHECK_SHARE
 from dpem.steps.clips import Clips, choose_clips
-from dpem.steps.linear import NOT_NORMAL, SIZE_CLIP, SIZE_SHARE, SKEW, START_DOUBT
+from dpem.steps.linear import EXPLAINED, NOT_NORMAL, SIZE_CLIP, SIZE_SHARE, SKEW, START_DOUBT
 
 #: The part of the response's variance that columns are supposed to explain.
-ASSUMED = 0.4
+ASSUMED = EXPLAINED
 #: Parts of ρ that spreads, moments and information get where rows are few; where rows are many, less will do.
-MOST_SPREADS, MOST_MOMENTS, MOST_INFORMATION = 0.12, 0.20, 0.08
+MOST_SPREADS, MOST_MOMENTS, MOST_INFORMATION = 0.12, 0.20, 0.03
 LEAST_SPREADS, LESS = 0.05, (1.0, 0.6, 0.4)
 #: The part that the mean of the residuals gets, and how the steps along the score grow.
 LEVEL = 0.03
@@ -29,7 +29,15 @@ SHARE_NOISE = 0.02
 #: How much less sure moments are of correlated columns than of uncorrelated ones.
 CORRELATED = 20.0
 #: Rows are clipped at so many times their expected length where moments are asked.
-MOMENT_RADIUS = 0.95
+MOMENT_RADIUS = 0.9
+
+
+#: Parts of ρ where columns are chosen first: middle, choice, spreads, moments, information, steps, level.
+WIDE_SHARES = (0.03, 0.45, 0.08, 0.27, 0.02, 0.13, 0.02)
+#: Columns are chosen in so many rounds at most.
+ROUNDS = 5
+#: Choosing a column takes this many rows for each unit of 1/√(2ρ).
+ROWS_PER_COLUMN = 65
 
 
 class Division(NamedTuple):
@@ -63,6 +71,47 @@ def _division(sizes: Sizes, p: int, spreads: float, less: float) -> Division:
     return Division(first, second, third, tuple(prices(whole, GROWTH)), level, tuple(last), radius, clips)
 
 
+class WideDivision(NamedTuple):
+    """Prices where columns are chosen first: of the middle, of each round (its choice, spreads, moments and how many
+    columns), and of what follows on the chosen columns.
+    """
+
+    middle: float
+    rounds: tuple[tuple[float, float, float, int], ...]
+    narrow: Division
+
+
+def divide_wide(sizes: Sizes, sparsity: int) -> WideDivision:
+    """The division of the price where up to ``sparsity`` columns are chosen, fewer if the price is too small for them.
+
+    What a round measures is averaged with what earlier ones did, so its price is not lost.
+    """
+    rho = sizes.rho
+    most = math.inf if math.isinf(rho) else sizes.n * math.sqrt(2 * rho) / (ROWS_PER_COLUMN * sizes.rows_per_person)
+    k = max(1, min(sparsity, math.floor(min(most, sizes.n / 3))))
+    each = math.ceil(k / ROUNDS)
+    counts = [min(each, k - first) for first in range(0, k, each)]
+    check = (CHECK_SHARE / (1 - CHECK_SHARE),) if sizes.check else ()
+    middle, choice, spreads, moments, information, along, level, *last = prices(rho, (*WIDE_SHARES, *check))
+    so_far = [sum(counts[: i + 1]) for i in range(len(counts))]
+    parts = zip(prices(choice, counts), prices(spreads, counts), prices(moments, so_far), counts, strict=True)
+    clips = choose_clips(sizes.n, along, k, sizes.rows_per_person)
+    radius = math.inf if math.isinf(rho) else MOMENT_RADIUS * math.sqrt(k + 2)
+    steps = tuple(prices(along, GROWTH))
+    narrow = Division(spreads, moments, information, steps, level, tuple(last), radius, clips)
+    return WideDivision(middle, tuple(parts), narrow)
+
+
+def missed(sizes: Sizes, d: int, way: WideDivision) -> float:
+    """The chance that a column is missed that explains its equal part of what is supposed to be explained: that the
+    largest noise of d columns exceeds its score, of which both are known.
+    """
+    rho = math.fsum(part[0] for part in way.rounds)
+    k = sum(part[3] for part in way.rounds)
+    scale = sizes.rows_per_person * math.sqrt(k / (2 * rho)) / sizes.n
+    return 1 / (1 + math.exp(min(math.asin(math.sqrt(ASSUMED / k)) / math.pi / scale, 700.0)) / d)
+
+
 def variance(sizes: Sizes, p: int, way: Division, correlated: float = 1.0) -> float:
     """The variance of a coefficient that noise adds: the recursion of :meth:`dpem.steps.belief.Belief.told` for normal
     columns that are hardly correlated, where one variance stands for all coefficients.
@@ -73,7 +122,7 @@ def variance(sizes: Sizes, p: int, way: Division, correlated: float = 1.0) -> fl
 
     clips, square = way.clips, 1 - ASSUMED
     unit = correlated * noise(math.sqrt(2) * way.radius**2, way.moments) ** 2 / 2
-    found = _told(1 / p, 1.0, unit, p * unit) + START_DOUBT**2
+    found = _told(ASSUMED / p, 1.0, unit, p * unit) + START_DOUBT**2
     measured = noise(math.sqrt(2) * clips.leverage * clips.second, way.information) ** 2 / 2
     assumed = clips.eta**2 * (unit + NOT_NORMAL**2)
     unsure = 1 / (1 / measured + 1 / assumed)

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
+from sklearn.utils.validation import check_is_fitted
 
 from dpem import _validation as arguments
 from dpem.engines.narrow import like
 from dpem.estimators.base import PrivateEstimator
 from dpem.estimators.uncertainty import Uncertainty
-from dpem.models._linear_outlook import ASSUMED, divide, expected_loss
+from dpem.models._linear_outlook import ASSUMED, MOMENT_RADIUS, divide, divide_wide, expected_loss, missed
 from dpem.planning import Model, Outlook, Prediction, Sizes
 from dpem.query import FloatArray
 from dpem.questions.holes import expected
 from dpem.questions.linear import Frame
 from dpem.questions.schema import Schema
 from dpem.steps.base import State, Step
+from dpem.steps.choice import ChooseColumns, FindMiddle
 from dpem.steps.linear import (
     ROUNDING,
     CheckExplained,
@@ -35,8 +37,9 @@ from dpem.steps.linear import (
 
 @dataclass(frozen=True)
 class Parameters:
-    """A fitted regression in unit coordinates of the chosen columns; ``sampling`` and ``privacy`` are covariances of
-    (intercept, slopes), ``sigma_error`` the two standard errors of σ, ``r_squared`` the paid R² and its error.
+    """A fitted regression in unit coordinates, the ``chosen`` ones of ``width``. ``sampling`` and ``privacy`` are
+    covariances of (intercept, slopes), ``sigma_error`` the two standard errors of σ, ``r_squared`` the paid R² and its
+    error.
     """
 
     intercept: float
@@ -53,8 +56,10 @@ class Parameters:
     seen: FloatArray
     low_end: FloatArray
     high_end: FloatArray
-    share_noise: float
+    share_noise: FloatArray
     converged: bool
+    chosen: NDArray[np.intp]
+    width: int
 
 
 def in_unit_coordinates(frame: Frame) -> tuple[FloatArray, FloatArray]:
@@ -85,21 +90,10 @@ class LinearRegression(Model):
     def outlook(self, sizes: Sizes, steps: tuple[Step, ...]) -> Outlook:
         p = self.schema.width
         if sizes.n <= p:
-            raise ValueError(f"X must have more rows than coordinates ({p}), got {sizes.n}: leave columns out.")
+            raise ValueError(f"X must have more rows than coordinates ({p}), got {sizes.n}: give sparsity=.")
         if math.isinf(sizes.rho):
             return Outlook()
-        lost = expected_loss(sizes, p, divide(sizes, p))
-        told = Prediction(
-            quantity="R² lost to privacy",
-            median=lost[0],
-            low=lost[1],
-            high=lost[2],
-            meaning="R² of new rows is lower by so much than that of least squares.",
-            assumed=f"Supposed: uncorrelated normal columns that explain {100 * ASSUMED:.0f} % of the variance.",
-        )
-        feasible = lost[0] < ASSUMED / 2
-        advice = "" if feasible else "more rows, a larger epsilon or fewer columns would help"
-        return Outlook(told, feasible=feasible, advice=advice)
+        return _outlook(expected_loss(sizes, p, divide(sizes, p)))
 
     def finished(self, now: Progress, state: State, n: int) -> tuple[Parameters, Progress]:
         """The parameters that the last step leads to, and the progress with an intercept of 0 where that is known."""
@@ -141,8 +135,10 @@ class LinearRegression(Model):
             seen=now.spreads.seen[:-1],
             low_end=now.spreads.low_end[:-1],
             high_end=now.spreads.high_end[:-1],
-            share_noise=now.spreads.noise,
+            share_noise=now.spreads.noise[:-1],
             converged=now.converged,
+            chosen=np.arange(schema.width) if state.chosen is None else state.chosen,
+            width=self.schema.width,
         )
         return theta, replace(now, belief=belief)
 
@@ -168,6 +164,53 @@ class LinearRegression(Model):
         return x, theta.intercept + x @ theta.coef + theta.sigma * rng.standard_normal(n)
 
 
+@dataclass(frozen=True)
+class SparseLinearRegression(LinearRegression):
+    """The same on at most ``sparsity`` columns of many, chosen by thresholds: no scale of the others need be known."""
+
+    sparsity: int = 1
+    gaussian: ClassVar[bool] = False
+
+    def steps(self, sizes: Sizes) -> tuple[Step, ...]:
+        way = divide_wide(sizes, min(self.sparsity, self.schema.width))
+        steps: list[Step] = [FindMiddle(way.middle)]
+        columns = 0
+        for choice, spreads, moments, count in way.rounds:
+            columns += count
+            radius = math.inf if math.isinf(sizes.rho) else MOMENT_RADIUS * math.sqrt(columns + 2)
+            steps += [ChooseColumns(choice, count), FindSpreads(spreads), FindMoments(moments, radius)]
+        narrow = way.narrow
+        steps += [FindInformation(narrow.information, *narrow.clips)]
+        steps += [TakeStep(rho, narrow.clips.residual) for rho in narrow.steps]
+        return (*steps, FindLevel(narrow.level), *(CheckExplained(rho) for rho in narrow.check))
+
+    def outlook(self, sizes: Sizes, steps: tuple[Step, ...]) -> Outlook:
+        way = divide_wide(sizes, min(self.sparsity, self.schema.width))
+        k = sum(part[3] for part in way.rounds)
+        if math.isinf(sizes.rho):
+            return Outlook()
+        chance = missed(sizes, self.schema.width, way)
+        fewer = f"{k} of the {self.sparsity} columns can be chosen at this price." if k < self.sparsity else ""
+        told = _outlook(expected_loss(sizes, k, way.narrow), chance, fewer)
+        return told._replace(feasible=told.feasible and chance < 0.5)
+
+
+def _outlook(lost: tuple[float, float, float], failure: float = 0.0, more: str = "") -> Outlook:
+    """What is told beforehand of a loss of R²."""
+    told = Prediction(
+        quantity="R² lost to privacy",
+        median=lost[0],
+        low=lost[1],
+        high=lost[2],
+        failure=failure,
+        meaning=f"R² of new rows is lower by so much than that of least squares on the same columns. {more}".rstrip(),
+        assumed=f"Supposed: uncorrelated normal columns that explain {100 * ASSUMED:.0f} % of the variance.",
+    )
+    return Outlook(
+        told, feasible=lost[0] < ASSUMED / 2, advice="more rows, a larger epsilon or fewer columns would help"
+    )
+
+
 class DPLinearRegression(RegressorMixin, PrivateEstimator):
     """Linear regression with an intercept, correlated columns of any scale and holes, under differential privacy.
 
@@ -176,6 +219,8 @@ class DPLinearRegression(RegressorMixin, PrivateEstimator):
 
     Parameters
     ----------
+    sparsity : int, optional
+        How many columns to use at most: they are chosen under the same price. Without it all columns are used.
     fit_intercept : bool, default True
         Whether there is an intercept, in the table's units.
     epsilon, delta : float
@@ -200,13 +245,12 @@ class DPLinearRegression(RegressorMixin, PrivateEstimator):
     Attributes
     ----------
     coef_, intercept_, sigma_ : array, float, float
-        Slopes, intercept and standard deviation of the errors, in the table's units.
+        Slopes, intercept and standard deviation of the errors, in the table's units. ``coef_names_`` says what each
+        slope belongs to, a column or a level of one; those of columns that were not chosen are 0.
     standardized_coef_ : array
         Slopes per spread of the column, in spreads of the response.
-    coef_names_ : tuple of str
-        What each slope belongs to: a column, or a level of one.
-    mean_, covariance_ : array
-        Of the columns, as used for holes.
+    support_, mean_, covariance_ : array
+        Which slopes were fitted; mean and covariance of their columns, as used for holes.
     r_squared_ : float or None
         The private R² of the fit check.
     converged_ : bool
@@ -229,6 +273,7 @@ class DPLinearRegression(RegressorMixin, PrivateEstimator):
     def __init__(
         self,
         *,
+        sparsity: int | None = None,
         fit_intercept: bool = True,
         epsilon: float | None = None,
         delta: float | None = None,
@@ -240,6 +285,7 @@ class DPLinearRegression(RegressorMixin, PrivateEstimator):
         check: bool = True,
         random_state: Any = None,
     ) -> None:
+        self.sparsity = sparsity
         self.fit_intercept = fit_intercept
         self.epsilon = epsilon
         self.delta = delta
@@ -252,33 +298,49 @@ class DPLinearRegression(RegressorMixin, PrivateEstimator):
         self.random_state = random_state
 
     def _model(self, schema: Schema) -> LinearRegression:
-        return LinearRegression(schema, arguments.boolean("fit_intercept", self.fit_intercept))
+        fit_intercept = arguments.boolean("fit_intercept", self.fit_intercept)
+        if self.sparsity is None:
+            return LinearRegression(schema, fit_intercept)
+        return SparseLinearRegression(schema, fit_intercept, arguments.count("sparsity", self.sparsity))
 
     def _attributes(self, theta: Parameters, schema: Schema) -> dict[str, Any]:
-        coef = theta.coef * schema.y_half / schema.half
+        order = np.argsort(theta.chosen)
+        slopes = theta.coef * schema.y_half / schema.half
+        coef, standardized = np.zeros(theta.width), np.zeros(theta.width)
+        coef[theta.chosen] = slopes
+        standardized[theta.chosen] = theta.coef * np.sqrt(np.diag(theta.covariance)) / theta.y_spread
+        covariance = theta.covariance * np.outer(schema.half, schema.half)
         return {
             "coef_": coef,
-            "coef_names_": schema.names,
-            "intercept_": schema.y_middle + schema.y_half * theta.intercept - float(schema.middle @ coef),
+            "intercept_": schema.y_middle + schema.y_half * theta.intercept - float(schema.middle @ slopes),
             "sigma_": schema.y_half * theta.sigma,
-            "standardized_coef_": theta.coef * np.sqrt(np.diag(theta.covariance)) / theta.y_spread,
-            "mean_": schema.middle + schema.half * theta.mean,
-            "covariance_": theta.covariance * np.outer(schema.half, schema.half),
+            "standardized_coef_": standardized,
+            "support_": theta.chosen[order],
+            "mean_": (schema.middle + schema.half * theta.mean)[order],
+            "covariance_": covariance[np.ix_(order, order)],
             "r_squared_": theta.r_squared[0] if theta.r_squared else None,
             "converged_": theta.converged,
         }
 
+    @property
+    def coef_names_(self) -> tuple[str, ...]:
+        """What each of ``coef_`` belongs to: a column, or a level of one."""
+        check_is_fitted(self)
+        return tuple(self.schema_.names)
+
     def _uncertainty(self) -> Uncertainty:
-        theta, schema = self.theta_, self.schema_ if self.chosen_ is None else self.schema_.take(self.chosen_)
+        theta, schema = self.theta_, self.schema_.take(self.theta_.chosen)
+        order = np.concatenate([[0], 1 + np.argsort(theta.chosen)])
         units = np.diag(np.concatenate([[1.0], 1 / schema.half])) * schema.y_half
         units[0, 1:] = -schema.middle / schema.half * schema.y_half
         sampling, privacy = (
-            np.append(np.sqrt(np.maximum(np.diag(units @ part @ units.T), 0.0)), schema.y_half * of_sigma)
+            np.append(np.sqrt(np.maximum(np.diag(units @ part @ units.T), 0.0))[order], schema.y_half * of_sigma)
             for part, of_sigma in zip((theta.sampling, theta.privacy), theta.sigma_error, strict=True)
         )
-        names = ("intercept", *self.coef_names_, "sigma")
-        values = np.array([self.intercept_, *self.coef_, self.sigma_])
-        return Uncertainty.of(names, values, sampling, privacy, NOTE)
+        names = ("intercept", *(self.coef_names_[j] for j in self.support_), "sigma")
+        values = np.array([self.intercept_, *self.coef_[self.support_], self.sigma_])
+        note = NOTE if self.sparsity is None else f"{NOTE} They do not know that columns were chosen."
+        return Uncertainty.of(names, values, sampling, privacy, note)
 
     def _picture_scale(self) -> tuple[FloatArray, str]:
         schema = self.schema_ if self.chosen_ is None else self.schema_.take(self.chosen_)

@@ -179,13 +179,15 @@ class Curator:
         self, query: Query, k: int, rho: float, *, offset: FloatArray | float = 0.0, step: float = 1.0
     ) -> NDArray[np.intp]:
         """The k coordinates where ``|offset + step·mean|`` is largest, with Gumbel noise, at price ρ. ``offset`` and
-        ``step`` are public.
+        ``step`` are public. A query with a function ``folded`` is asked for the k largest of what that makes of the
+        mean, and its ℓ∞ bound is of that.
         """
         _check_price(rho)
         sensitivity = abs(step) * self.sensitivity(query, "linf")
         scale = 0.0 if math.isinf(rho) else mechanisms.top_k_scale(k, sensitivity, rho)
         self._debit(query, f"Gumbel top-{k}", Price(rho), sensitivity, scale)
-        v = offset + step * self._mean(query)
+        fold = getattr(query, "folded", np.asarray)
+        v = offset + step * fold(self._mean(query))
         magnitude = self.rows_per_person * _magnitude(query, offset, step)
         return mechanisms.noisy_top_k(self._noise, v, k, sensitivity, Price(rho), magnitude)
 

@@ -65,5 +65,6 @@ def filled_squares(xp: Any, z: Any, precision: FloatArray) -> tuple[Any, Any]:
 def expected(xp: Any, z: Any, precision: FloatArray, direction: FloatArray) -> tuple[Any, Any]:
     """:func:`filled` for rows in their order, with or without holes, batch by batch."""
     length = max(16, BATCH // max(1, z.shape[1]) ** 2)
-    parts = [filled(xp, z[i : i + length, :], precision, direction) for i in range(0, z.shape[0], length)]
+    n = z.shape[0]
+    parts = [filled(xp, z[i : min(i + length, n), :], precision, direction) for i in range(0, n, length)]
     return xp.concat([part[0] for part in parts], axis=0), xp.concat([part[1] for part in parts], axis=0)

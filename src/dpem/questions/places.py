@@ -23,6 +23,7 @@ class Places(NarrowQuestion):
     """
 
     with_response: bool = True
+    with_columns: bool = True
 
     @property
     def label(self) -> str:
@@ -30,11 +31,12 @@ class Places(NarrowQuestion):
 
     @property
     def bound(self) -> Bound:
-        k = self.schema.width + self.with_response
+        k = self.schema.width * self.with_columns + self.with_response
         return Bound(linf=1.0, l2=math.sqrt(2.0 * k), size_linf=1.0, size_l2=math.sqrt(k))
 
     def contributions(self, xp: Any, x: Any, y: Any) -> Any:
-        u = xp.concat([x, y[:, None]], axis=1) if self.with_response else x
+        asked = ([x] if self.with_columns else []) + ([y[:, None]] if self.with_response else [])
+        u = xp.concat(asked, axis=1)
         place = xp.clip(xp.floor((u + 1.0) * (BINS / 2)), 0.0, BINS - 1.0)
         place = xp.where(xp.isnan(u), xp.full_like(u, float(BINS)), place)
         counts = [xp.sum(xp.astype(place == float(b), xp.float64), axis=0) for b in range(BINS + 1)]

@@ -55,21 +55,27 @@ def positive(matrix: FloatArray, least: float) -> FloatArray:
     return np.asarray((vectors * np.maximum(values, least)) @ vectors.T)
 
 
-def shrunk(correlations: FloatArray, variances: FloatArray) -> FloatArray:
-    """Noisy correlations, each times t²/(t² + its noise variance), with t² their mean square beyond the noise.
+#: Correlations are supposed to have at least this mean square.
+LEAST_SIGNAL = 0.01
 
-    >>> shrunk(np.array([[1.0, 0.1], [0.1, 1.0]]), np.full((2, 2), 0.04)).round(2).tolist()
-    [[1.0, 0.0], [0.0, 1.0]]
+
+def shrunk(correlations: FloatArray, variances: FloatArray) -> tuple[FloatArray, FloatArray, float]:
+    """Noisy correlations, each times t²/(t² + its noise variance), with t² their mean square beyond the noise; how
+    unsure they still are; and about half the largest eigenvalue of the noise that is left in them.
+
+    >>> shrunk(np.array([[1.0, 0.1], [0.1, 1.0]]), np.full((2, 2), 0.04))[0].round(2).tolist()
+    [[1.0, 0.02], [0.02, 1.0]]
     """
-    above = np.triu_indices(len(correlations), 1)
-    c, u = correlations[above], variances[above]
-    if not len(c) or not u.any():
-        return correlations
+    p = len(correlations)
+    if p < 2 or not variances.any():
+        return correlations, variances, noise_edge(variances)
+    apart = ~np.eye(p, dtype=bool)
+    c, u = correlations[apart], variances[apart]
     weights = 1 / (u + 0.02) ** 2
-    signal = max(0.0, float(np.sum(weights * (c * c - u)) / np.sum(weights)))
-    out = np.eye(len(correlations))
-    out[above] = np.clip(c * signal / (signal + u), -1.0, 1.0)
-    return np.asarray(np.maximum(out, out.T) + np.minimum(out, out.T) - np.diag(np.diag(out)))
+    signal = max(LEAST_SIGNAL, float(np.sum(weights * (c * c - u)) / np.sum(weights)))
+    kept = signal / (signal + variances)
+    out = np.where(apart, np.clip(kept * correlations, -1.0, 1.0), correlations)
+    return out, np.where(apart, kept * variances, variances), noise_edge(np.where(apart, kept**2 * variances, 0.0))
 
 
 def combined(

@@ -26,8 +26,8 @@ from dpem.questions.linear import clipped_square
 SECOND = 1.3
 #: The squared bias, in units of σ², of coefficients for which everything is clipped.
 MISFIT = 0.001
-_RESIDUALS = np.arange(0.4, 4.05, 0.1)
-_LEVERAGES = (0.6, 0.8, 1.0, 1.2, 1.4, 1.6, 1.8, 2.0, 2.3, 2.6)
+_RESIDUALS = np.arange(0.9, 4.05, 0.1)
+_LEVERAGES = (0.8, 1.0, 1.2, 1.4, 1.6, 1.8, 2.0, 2.3, 2.6)
 _LEVELS = (np.arange(400) + 0.5) / 400
 
 

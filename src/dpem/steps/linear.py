@@ -27,7 +27,7 @@ from dpem.questions.linear import (
 from dpem.questions.narrow import unpacked
 from dpem.questions.places import BINS, Places
 from dpem.steps.base import State, Step
-from dpem.steps.belief import Belief, combined, noise_edge, positive, shrunk
+from dpem.steps.belief import Belief, combined, positive, shrunk
 from dpem.steps.check import judged
 from dpem.steps.clips import WIDE, Clips
 from dpem.steps.spreads import Spreads, spreads
@@ -37,9 +37,11 @@ SIZE_SHARE = 0.1
 #: Residuals are clipped at so many standard deviations where their size is asked; the second if nothing is promised.
 SIZE_CLIP, NO_CLIP = 3.0, 1e4
 #: How far the information of rows may be from that of normal ones, as a part of it.
-NOT_NORMAL = 0.08
+NOT_NORMAL = 0.05
 #: How far the centre of residuals may be from their mean if all are clipped, in standard deviations.
 SKEW = 0.1
+#: The part of the variance that columns are supposed to explain before anything is known.
+EXPLAINED = 0.4
 #: How far coefficients of clipped moments may be off, whatever the noise.
 START_DOUBT = 0.05
 #: Eigenvalues that are no more than rounding.
@@ -89,10 +91,14 @@ class FindSpreads(Step):
         return "centre, spread and holes of every column and of the response"
 
     def run(self, curator: Curator, model: Any, state: State) -> State:
-        question = Places(model.schema_of(state))
+        known: Spreads | None = state.notes.get("spreads")
+        schema = model.schema_of(state)
+        if known is not None:  # the response's is known, and that of columns that were chosen before
+            schema = schema.take(np.arange(len(known.centre) - 1, schema.width))
+        question = Places(schema, with_response=known is None)
         noise = curator.noise_scale(question, self.rho)
-        shares = curator.measure(question, self.rho).reshape(-1, BINS + 1)
-        return replace(state, notes={**state.notes, "spreads": spreads(shares, noise)})
+        found = spreads(curator.measure(question, self.rho).reshape(-1, BINS + 1), noise)
+        return replace(state, notes={**state.notes, "spreads": known.with_columns(found) if known else found})
 
 
 @dataclass(frozen=True)
@@ -112,23 +118,37 @@ class FindMoments(Step):
         noise = curator.noise_scale(question, self.rho)
         found = unpacked(curator.measure(question, self.rho), p + 2)
         kept = max(float(found[0, 0]), 0.3)
-        seen, unit = known.seen, noise**2 / 2 / kept**2
-        mean = found[0, 1:] / kept / seen / (1 + 2 * unit / seen**2)
-        square = 1 + (np.diag(found)[1:] / kept / seen - 1) / (1 + 4 * unit / seen**2)
-        least = np.minimum(0.25, 3 * np.sqrt(2 * unit) / seen) + ROUNDING
-        spread = np.sqrt(np.maximum(square - mean**2, least))
+        found, blur = found / kept, noise**2 / 2 / kept**2 * (1 + np.eye(p + 2))
+        if "moments" in state.notes:
+            found, blur = _averaged(found, blur, *state.notes["moments"])
+        notes = {**state.notes, "moments": (found, blur)}
+        seen, of_mean, of_square = known.seen, blur[0, 1:] / known.seen**2, np.diag(blur)[1:] / known.seen**2
+        mean = found[0, 1:] / seen / (1 + 2 * of_mean)
+        square = 1 + (np.diag(found)[1:] / seen - 1) / (1 + 2 * of_square)
+        spread = np.sqrt(np.maximum(square - mean**2, np.minimum(0.25, 3 * np.sqrt(of_square)) + ROUNDING))
         outer = np.outer(seen * spread, seen * spread)
-        matrix = found[1:, 1:] / kept / outer - np.outer(mean / spread, mean / spread)
+        matrix = found[1:, 1:] / outer - np.outer(mean / spread, mean / spread)
         np.fill_diagonal(matrix, 1.0)
-        variances = unit / outer**2
-        matrix = shrunk(matrix, variances)
+        variances = blur[1:, 1:] / (1 + np.eye(p + 1)) / outer**2
+        means = of_mean[:p] / spread[:p] ** 2
         centre, spread = known.centre + known.spread * mean, known.spread * spread
         converged = True
         if math.isinf(self.rho):
             centre, spread, matrix, converged = _maximum_likelihood(curator, schema, centre, spread, matrix)
-        means = unit / (seen * spread / known.spread)[:p] ** 2
         progress = _framed(known, centre, spread, matrix, variances, means)
-        return replace(state, notes={**state.notes, "linear": replace(progress, converged=converged)})
+        return replace(state, notes={**notes, "linear": replace(progress, converged=converged)})
+
+
+def _averaged(
+    found: FloatArray, blur: FloatArray, before: FloatArray, before_blur: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Moments averaged with those of fewer columns that were found before, by their noise."""
+    if not blur.any():
+        return found, blur
+    found, blur = found.copy(), blur.copy()
+    own = np.ix_(*2 * ([*range(len(before) - 1), len(found) - 1],))
+    found[own], blur[own] = combined(found[own], blur[own], before, before_blur)
+    return found, blur
 
 
 def _maximum_likelihood(
@@ -153,25 +173,26 @@ def _framed(
 ) -> Progress:
     """A frame from the correlations, and what they say of the coefficients: the first measurement."""
     p = len(centre) - 1
-    between, beside = matrix[:p, :p], matrix[:p, p]
+    between, of_between, edge = shrunk(matrix[:p, :p], variances[:p, :p])
+    beside = matrix[:p, p]
     values, vectors = np.linalg.eigh(between)
-    values = np.maximum(values, max(noise_edge(variances[:p, :p]), ROUNDING))
+    values = np.maximum(values, max(edge, ROUNDING))
     whiten = (vectors / np.sqrt(values)).T
     frame = Frame(centre, spread, (vectors * values) @ vectors.T, whiten)
     turned, eye = whiten**2, np.eye(p + 1)
     unsure = np.zeros((p + 1, p + 1))
-    unsure[1:, 1:] = turned @ (variances[:p, :p] * (1 + np.eye(p))) @ turned.T
+    unsure[1:, 1:] = turned @ (of_between * (1 + np.eye(p))) @ turned.T
     unsure[0, 1:] = unsure[1:, 0] = turned @ means
     slope = eye.copy()
     slope[1:, 1:] = whiten @ between @ whiten.T
-    prior = np.concatenate([[1.0], np.full(p, 1.0 / p)])
+    prior = np.concatenate([[1.0], np.full(p, EXPLAINED / p)])
     noise = np.diag(np.concatenate([[variances[p, p]], turned @ variances[:p, p]]))
     belief = Belief(np.zeros(p + 1), np.diag(prior))
     belief = belief.told(np.concatenate([[0.0], whiten @ beside]), slope, noise, unsure)
     explained = float(belief.mean[1:] @ slope[1:, 1:] @ belief.mean[1:])
     least = 0.05 if noise.any() else ROUNDING
     square = min(max(1 - explained + float(np.trace(belief.covariance)), least), 1.0)
-    present, present_variance = float(known.seen[p]), known.noise**2
+    present, present_variance = float(known.seen[p]), float(known.noise[p]) ** 2
     sizes = (square, (0.5 * square) ** 2, present, present_variance)
     return Progress(known, frame, belief, prior, *sizes, slope, unsure)
 
@@ -201,13 +222,21 @@ class FindInformation(Step):
         found = unpacked(curator.measure(question, self.rho), k)
         unsure, twice = np.zeros((k, k)), 1 + np.eye(k)
         if noise:
-            normal = self.eta * now.present * np.eye(k)
+            normal = self.eta * now.present * _seen_information(now)
             of_normal = self.eta**2 * (now.unsure + NOT_NORMAL**2 * twice)
             found, unsure = combined(found, noise**2 / 2 * twice, normal, of_normal)
         slope = positive(found, 1e-3 * self.eta * now.present if noise else 0.0)
         belief = now.belief.wider(START_DOUBT**2 * np.eye(k)) if noise else now.belief
         new = replace(now, slope=slope, unsure=unsure, belief=belief)
         return replace(state, notes={**state.notes, "linear": new})
+
+
+def _seen_information(now: Progress) -> FloatArray:
+    """The information of normal rows with holes as 0, as a part of that of whole rows."""
+    root = np.sqrt(now.spreads.seen[:-1])
+    part = np.eye(len(now.prior))
+    part[1:, 1:] = now.frame.whiten @ (now.frame.covariance * np.outer(root, root)) @ now.frame.whiten.T
+    return part
 
 
 def _at(model: Any, state: State, now: Progress) -> dict[str, Any]:

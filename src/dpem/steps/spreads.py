@@ -19,8 +19,8 @@ LEAST = 0.5 / BINS
 
 
 class Spreads(NamedTuple):
-    """Of each coordinate: its centre, spread, the share of rows that have it, and the shares at the ends of its bounds.
-    ``noise`` is the standard deviation of a share.
+    """Of each coordinate: its centre, spread, the share of rows that have it, the shares at the ends of its bounds, and
+    the standard deviation of the noise of a share. The response comes last.
     """
 
     centre: FloatArray
@@ -28,14 +28,19 @@ class Spreads(NamedTuple):
     seen: FloatArray
     low_end: FloatArray
     high_end: FloatArray
-    noise: float
+    noise: FloatArray
+
+    def with_columns(self, new: Spreads) -> Spreads:
+        """These with further coordinates put before the response."""
+        return Spreads(*(np.concatenate([old[:-1], more, old[-1:]]) for old, more in zip(self, new, strict=True)))
 
 
 def spreads(shares: FloatArray, noise: float) -> Spreads:
     """Spreads of coordinates of whose bins (and holes) these are the noisy shares, a row for each coordinate.
 
     Quantiles as far out as the noise allows, and beyond them bins that are clearly not empty: a column of zeros and a
-    few ones has its quantiles at 0.
+    few ones has its quantiles at 0. Where so few are ones that noise hides them, the spread is what they would make of
+    it: too small a spread would let them outweigh all other rows.
 
     >>> shares = np.zeros((1, BINS + 1)); shares[0, [0, BINS - 1]] = 0.9, 0.1
     >>> spreads(shares, 0.001).spread.round(1).tolist()
@@ -45,7 +50,7 @@ def spreads(shares: FloatArray, noise: float) -> Spreads:
     parts = [_one(own[:-1] / part, noise / part) for own, part in zip(shares, seen, strict=True)]
     centre, spread = (np.array(side) for side in zip(*parts, strict=True))
     ends = np.clip(shares[:, [0, BINS - 1]] / seen[:, None], 0.0, 1.0)
-    return Spreads(centre, spread, seen, ends[:, 0], ends[:, 1], noise)
+    return Spreads(centre, spread, seen, ends[:, 0], ends[:, 1], np.full(len(seen), noise))
 
 
 def _one(shares: FloatArray, noise: float) -> tuple[float, float]:
@@ -56,6 +61,8 @@ def _one(shares: FloatArray, noise: float) -> tuple[float, float]:
     centre, spread = (low + high) / 2, (high - low) / (2 * float(ndtri(1 - level)))
     far = ((low - 2 / BINS > _MIDDLES) | (high + 2 / BINS < _MIDDLES)) & (shares > 3.5 * noise)
     square = spread**2 + float(np.sum(shares[far] * (_MIDDLES[far] - centre) ** 2))
+    if spread <= 1 / BINS:  # one bin holds nearly all rows: as many as the noise hides may lie at the far end
+        square = max(square, noise * (1 + abs(centre)) ** 2)
     return centre, max(math.sqrt(square), LEAST)
 
 

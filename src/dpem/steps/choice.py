@@ -1,0 +1,56 @@
+"""Choosing columns of a wide table for a linear regression, with no scale of any column known."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dpem.privacy import Curator
+from dpem.questions.places import BINS, Places
+from dpem.questions.sides import Balance, Thresholds
+from dpem.steps.base import State, Step
+from dpem.steps.linear import Progress
+from dpem.steps.spreads import spreads
+
+#: Part of a choice's price that asks for the balance of signs.
+BALANCE_SHARE = 0.07
+
+
+@dataclass(frozen=True)
+class FindMiddle(Step):
+    """Where the response lies between its bounds."""
+
+    def describe(self) -> str:
+        return "middle of the response"
+
+    def run(self, curator: Curator, model: Any, state: State) -> State:
+        question = Places(model.schema.take(np.array([0])), with_columns=False)
+        noise = curator.noise_scale(question, self.rho)
+        shares = curator.measure(question, self.rho).reshape(1, BINS + 1)
+        return replace(state, notes={**state.notes, "spreads": spreads(shares, noise)})
+
+
+@dataclass(frozen=True)
+class ChooseColumns(Step):
+    """The columns that best tell rows above from rows below the middle, or what the columns chosen so far expect."""
+
+    columns: int = 1
+    passes = 2
+
+    def describe(self) -> str:
+        return f"choice of {self.columns} {'column' if self.columns == 1 else 'columns'}"
+
+    def run(self, curator: Curator, model: Any, state: State) -> State:
+        now: Progress | None = state.notes.get("linear")
+        fit = {} if now is None else {"chosen": state.chosen, "frame": now.frame, "theta": now.belief.mean}
+        where = {"schema": model.schema, "middle": float(state.notes["spreads"].centre[-1]), **fit}
+        share = 1.0 if math.isinf(self.rho) else BALANCE_SHARE
+        balance = float(np.clip(curator.measure(Balance(**where), share * self.rho)[0], -0.9, 0.9))
+        question = Thresholds(**where, balance=balance, without=state.chosen)
+        rho = self.rho if math.isinf(self.rho) else (1 - BALANCE_SHARE) * self.rho
+        found = curator.select(question, self.columns, rho)
+        before = np.empty(0, dtype=np.intp) if state.chosen is None else state.chosen
+        return replace(state, chosen=np.concatenate([before, found[~np.isin(found, before)]]))
