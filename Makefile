@@ -8,7 +8,7 @@ DEMO := $(VENV)/.demo
 
 
 .DEFAULT_GOAL := help
-.PHONY: help demo planner test core accuracy table1 reproduce peers bench bench-parquet audit audit-dependencies docs clean
+.PHONY: help demo planner test core accuracy table1 reproduce peers bench bench-growth bench-parquet audit audit-dependencies docs clean
 
 help:                  ## this list
 	@awk -F ':[^#]*## ' '/^[a-z0-9-]+:.*## / {printf "make %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,12 +57,12 @@ reproduce: $(STAMP)    ## every figure and table of the paper, 50 repetitions
 peers: $(STAMP)        ## diffprivlib and Opacus on the same data, in environments of their own
 	$(BIN)/python -m studies.paper.peers --reps 10 --out results/peers.csv
 
-bench: $(STAMP)        ## how cost grows, in ratios to the floor of the same run
-	$(BIN)/python studies/benchmarks/iteration.py
-	$(BIN)/python studies/benchmarks/growth.py --out results/bench.csv --plot results/bench.png
+bench: $(STAMP)        ## every figure that has a floor, in one table: wide, narrow, Dask, Parquet
+	$(BIN)/python studies/benchmarks/table.py --out results/bench.csv
+
+bench-growth: $(STAMP) ## how cost grows with rows, columns, sparsity, threads and stored entries
+	$(BIN)/python studies/benchmarks/growth.py --out results/growth.csv --plot results/growth.png
 	$(BIN)/python studies/benchmarks/csr.py
-	$(BIN)/python studies/benchmarks/dask_workers.py
-	$(BIN)/python studies/benchmarks/parquet.py
 
 bench-parquet: $(STAMP) ## a 10 GB Parquet table against Arrow alone (needs 10 GB of disk)
 	$(BIN)/python studies/benchmarks/parquet.py --gigabytes 10

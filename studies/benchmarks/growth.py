@@ -1,6 +1,6 @@
 """How cost grows with rows, columns, sparsity and threads, in ratios to the floor measured in the same run.
 
-    python studies/benchmarks/growth.py [--repeats 7] [--out results/bench.csv] [--plot results/bench.png]
+    python studies/benchmarks/growth.py [--repeats 7] [--out results/growth.csv] [--plot results/growth.png]
 
 One question is one EM gradient over all coordinates. Its floor is BLAS ``a @ X`` on the same array, with as many
 threads. Memory is the peak that a question adds to the process, beyond the array itself. Then a whole default fit
