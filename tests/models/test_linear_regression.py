@@ -315,6 +315,16 @@ def test_every_table_gets_an_answer_and_no_warning_of_numerics(name, epsilon):
     assert np.isfinite(model.predict(X)).all()
 
 
+def test_bounds_in_another_unit_are_told_of_because_a_share_is_paid_for():
+    X, y = rows(5000)
+    with pytest.warns(UserWarning, match="most rows lie at an end of the bounds of x1"):
+        DPLinearRegression(**GIVEN, random_state=0).fit(X + np.array([0, 100, 0]), y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", message="random_state makes")
+        DPLinearRegression(**GIVEN, random_state=0).fit(X, y)
+
+
 @pytest.mark.parametrize("kind", ["equal", "constant", "holes"])
 def test_what_cannot_be_told_has_a_wide_interval(kind):
     X, y = rows(5000)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -302,6 +303,20 @@ class DPLinearRegression(RegressorMixin, PrivateEstimator):
         if self.sparsity is None:
             return LinearRegression(schema, fit_intercept)
         return SparseLinearRegression(schema, fit_intercept, arguments.count("sparsity", self.sparsity))
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Fit the model to the rows under differential privacy; see :meth:`PrivateEstimator.fit`.
+
+        Warns of columns that lie at an end of their bounds, as far as the paid histograms tell.
+        """
+        super().fit(X, y)
+        theta, schema = self.theta_, self.schema_.take(self.theta_.chosen)
+        indicator = (schema.middle == 0.5) & (schema.half == 0.5)
+        end = np.where(theta.high_end > 0.5, theta.high_end, np.where(theta.low_end > 0.95, theta.low_end, 0.0))
+        odd = [schema.names[j] for j in np.flatnonzero((end > 0.5) & ~indicator)]
+        if odd:
+            warnings.warn(f"most rows lie at an end of the bounds of {', '.join(odd)}: in another unit?", stacklevel=2)
+        return self
 
     def _attributes(self, theta: Parameters, schema: Schema) -> dict[str, Any]:
         order = np.argsort(theta.chosen)
