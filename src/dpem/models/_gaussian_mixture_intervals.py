@@ -24,7 +24,7 @@ from dpem.sources import ArraySource
 from dpem.steps.base import State, Step, run_steps
 
 #: Fits that are made with noise and without, and the most rows of each (fewer where holes make every row a solve).
-NOISY, PLAIN, ROWS, FEW_ROWS = 50, 25, 4000, 800
+NOISY, PLAIN, ROWS, FEW_ROWS = 80, 40, 3000, 800
 
 Units = Callable[[Any, Schema], tuple[FloatArray, FloatArray]]
 
@@ -41,14 +41,16 @@ def uncertainty(model: Any, sizes: Sizes, theta: Any, schema: Schema, in_units: 
         start = Gaussians(theta.weights, theta.means, theta.covariances)
 
     def spread(repeats: int, asked: tuple[Step, ...]) -> FloatArray:
-        away = []
+        found = []
         for seed in range(repeats):
             rows, _ = own.draw(theta, drawn, generator(seed))
             begun = State(own.parameters(start, start, theta.path, theta.seen), notes={"start": start})
-            curator = StandIn(ArraySource(rows), sizes.n, seed, sizes.rows_per_person)
-            away.append(values(run_steps(curator, own, asked, begun).theta, schema, in_units) - estimate)
-        low, middle, high = np.quantile(np.array(away), [0.1587, 0.5, 0.8413], axis=0)
-        return np.asarray(np.hypot((high - low) / 2, middle))
+            curator = StandIn(ArraySource(rows), sizes.n, 10_000 + seed, sizes.rows_per_person)
+            found.append(values(run_steps(curator, own, asked, begun).theta, schema, in_units) - estimate)
+        away = np.array(found)
+        low, middle, high = np.quantile(away, [0.1587, 0.5, 0.8413], axis=0)
+        reach = 1.5 * (high - low)  # three standard deviations: a fit that went astray does not decide alone
+        return np.asarray(np.sqrt(np.mean(np.clip(away, middle - reach, middle + reach) ** 2, axis=0)))
 
     sampling = spread(PLAIN, tuple(replace(step, rho=math.inf) for step in steps))
     whole = sampling if math.isinf(sizes.rho) else np.maximum(spread(NOISY, steps), sampling)

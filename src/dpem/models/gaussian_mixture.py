@@ -251,6 +251,12 @@ class DPGaussianMixture(PrivateEstimator):
         """The most probable component of each row."""
         return np.argmax(self.predict_proba(X), axis=1)
 
+    def fit_predict(self, X: Any, y: Any = None) -> NDArray[np.intp]:
+        """Fit, and the most probable component of each row. The components are private, a list of labels is not: it is
+        for whoever may see the rows.
+        """
+        return self.fit(X).predict(X)
+
     def score_samples(self, X: Any) -> FloatArray:
         """The log-density of each row in the table's units, holes integrated out."""
         log_half = np.log(self._own_schema.half)
