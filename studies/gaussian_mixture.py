@@ -26,7 +26,10 @@ from sklearn.mixture import GaussianMixture
 from dpem import DPGaussianMixture
 
 FIRST_SEED, DELTA, WIDER = 1000, 1e-6, 1.75
-FIELDS = ("setting", "measure", "reference", "private", "worst", "target", "worst_target", "met", "note", "seconds")
+FIELDS = (
+    *("setting", "measure", "reference", "reference_worst", "private", "worst", "behind", "most_behind"),
+    *("target", "worst_target", "met", "note", "seconds"),
+)
 
 
 class Setting(NamedTuple):
@@ -36,8 +39,8 @@ class Setting(NamedTuple):
     separation: float
     epsilon: float
     kind: str
-    target: float
-    worst: float
+    target: float | None = None
+    worst: float = 0.0
     weights: tuple[float, ...] | None = None
 
     def __str__(self) -> str:
@@ -46,19 +49,20 @@ class Setting(NamedTuple):
         return f"{size}, separation {self.separation:g}, eps={self.epsilon:g}, {self.kind}"
 
 
-#: The targets are distances from what scikit-learn reaches on the same rows: -.01 where .95 of .96 is asked for.
+#: Targets are of the mean and of the worst run. They were set on other draws of the same settings, where scikit-learn
+#: reached .95, .77, .96, .92, .95, .93 and .93; the last four settings have none.
 SIMULATED = (
-    Setting(3, 2, 2000, 4, 1.0, "spherical", 0.00, -0.02),
-    Setting(5, 10, 10_000, 3, 0.5, "spherical", -0.01, -0.04),
-    Setting(8, 10, 10_000, 4, 0.5, "spherical", -0.01, -0.03),
-    Setting(5, 30, 10_000, 4, 0.5, "spherical", -0.01, -0.04),
-    Setting(4, 5, 10_000, 4, 1.0, "diag", -0.01, -0.10, (0.5, 0.3, 0.15, 0.05)),
-    Setting(5, 10, 2000, 4, 1.0, "spherical", -0.03, -0.18),
-    Setting(5, 10, 2000, 4, 0.5, "spherical", -0.18, -1.0),
-    Setting(5, 10, 10_000, 4, 1.0, "diag", -0.01, -0.04),
-    Setting(5, 10, 10_000, 4, 1.0, "tied", -0.01, -0.04),
-    Setting(5, 10, 10_000, 4, 1.0, "full", -0.03, -0.06),
-    Setting(2, 5, 10_000, 4, 1.0, "diag", -0.04, -0.08, (0.9, 0.1)),
+    Setting(3, 2, 2000, 4, 1.0, "spherical", 0.95, 0.93),
+    Setting(5, 10, 10_000, 3, 0.5, "spherical", 0.76, 0.73),
+    Setting(8, 10, 10_000, 4, 0.5, "spherical", 0.95, 0.93),
+    Setting(5, 30, 10_000, 4, 0.5, "spherical", 0.91, 0.88),
+    Setting(4, 5, 10_000, 4, 1.0, "diag", 0.94, 0.85, (0.5, 0.3, 0.15, 0.05)),
+    Setting(5, 10, 2000, 4, 1.0, "spherical", 0.90, 0.75),
+    Setting(5, 10, 2000, 4, 0.5, "spherical", 0.75, 0.0),
+    Setting(5, 10, 10_000, 4, 1.0, "diag"),
+    Setting(5, 10, 10_000, 4, 1.0, "tied"),
+    Setting(5, 10, 10_000, 4, 1.0, "full"),
+    Setting(2, 5, 10_000, 4, 1.0, "diag", weights=(0.9, 0.1)),
 )
 
 
@@ -103,15 +107,11 @@ def simulated(reps: int) -> Iterator[dict[str, Any]]:
                 )
             )
         table = np.array(found, dtype=float)
-        behind = table[:, 1] - table[:, 0]
         note = f"log-likelihood gap {table[:, 4].mean():.3f}"
         if setting.weights is not None:
             note += f"; smallest group found in {int(table[:, 3].sum())} of {reps}; "
             note += f"wrong rows beyond scikit-learn's: {100 * table[:, 2].mean():.2f} points"
-        met = behind.mean() >= setting.target - 0.005 and behind.min() >= setting.worst
-        yield row(
-            str(setting), "ARI", table[:, 0].mean(), table[:, 1], setting, met, note, (time.time() - began) / reps
-        )
+        yield beside(setting, table[:, 0], table[:, 1], note, (time.time() - began) / reps)
 
 
 def wrong(label: Any, found: Any) -> float:
@@ -122,21 +122,25 @@ def wrong(label: Any, found: Any) -> float:
     return 1 - float(counts[linear_sum_assignment(-counts)].sum()) / len(label)
 
 
-def row(
-    name: str, measure: str, reference: float, values: Any, aim: Any, met: bool, note: str, seconds: float
-) -> dict[str, Any]:
-    return {
-        "setting": name,
-        "measure": measure,
-        "reference": f"{reference:.3f}",
-        "private": f"{np.mean(values):.3f}",
-        "worst": f"{np.min(values):.3f}",
-        "target": f"{reference + aim.target:.3f}",
-        "worst_target": f"{aim.worst:+.2f} of scikit-learn's own run",
-        "met": "yes" if met else "no",
+def beside(setting: Setting, reference: Any, private: Any, note: str, seconds: float) -> dict[str, Any]:
+    """A line of the table: ARI beside scikit-learn's of the same rows, and the target where there is one."""
+    behind = reference - private
+    line = {
+        "setting": str(setting),
+        "measure": "ARI",
+        "reference": f"{reference.mean():.3f}",
+        "reference_worst": f"{reference.min():.3f}",
+        "private": f"{private.mean():.3f}",
+        "worst": f"{private.min():.3f}",
+        "behind": f"{behind.mean():.3f}",
+        "most_behind": f"{behind.max():.3f}",
         "note": note,
         "seconds": f"{seconds:.1f}",
     }
+    if setting.target is not None:
+        met = private.mean() >= setting.target and private.min() >= setting.worst
+        line |= {"target": setting.target, "worst_target": setting.worst, "met": "yes" if met else "no"}
+    return line
 
 
 def without_groups(reps: int) -> Iterator[dict[str, Any]]:
