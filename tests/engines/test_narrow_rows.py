@@ -1,0 +1,89 @@
+"""The narrow loop gives the same sums for every kind of rows, however they lie and however many threads add them."""
+
+from __future__ import annotations
+
+import array_api_strict
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from scipy import sparse
+from threadpoolctl import threadpool_info
+
+from dpem._threads import at_most, single_blas
+from dpem.engines import narrow
+from dpem.query import Chunk
+from dpem.questions.gaussians import Gaussians
+from dpem.questions.lifted import KINDS, LiftedMoments
+from dpem.questions.schema import Schema
+from dpem.sources.dask import DaskSource
+
+N, D, K = 5_000, 6, 3
+READ = np.array([5, 1, 2])
+
+
+def question(kind):
+    names = [f"x{j}" for j in range(D)]
+    schema = Schema.of(names, dict.fromkeys(names, (-3.0, 3.0)), {}).take(READ)
+    shape = np.tile(0.1 * np.eye(3), (K, 1, 1)) if kind in ("full", "tied") else np.full((K, 3), 0.1)
+    means = np.random.default_rng(1).uniform(-0.5, 0.5, (K, 3))
+    return LiftedMoments(schema, kind, Gaussians(np.full(K, 1 / K), means, shape), 2.0, 4.0)
+
+
+def rows():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((N, D))
+    X[rng.random(X.shape) < 0.1] = np.nan
+    X[7], X[8, 1] = np.inf, 1e300
+    return X
+
+
+KIND_OF_ROWS = {
+    "columns together": np.asfortranarray,
+    "a slice": lambda X: np.concatenate([X, X], axis=1)[:, :D],
+    "columns apart": lambda X: np.repeat(X, 2, axis=1)[:, ::2],
+    "sparse": sparse.csr_array,
+    "array API": array_api_strict.asarray,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("how", [*KIND_OF_ROWS, "Dask"])
+def test_sums_are_those_of_rows_in_memory(kind, how):
+    X, query = rows(), question(kind)
+    expected = query.sum(Chunk(X, None))
+    if how == "Dask":
+        with dask.config.set(scheduler="threads", num_workers=2):
+            found = DaskSource(da.from_array(X, chunks=(700, D))).total(query)
+    else:
+        found = query.sum(Chunk(KIND_OF_ROWS[how](X), None))
+    assert np.isfinite(expected).all()
+    np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-10)
+
+
+def test_the_sum_does_not_depend_on_the_number_of_threads(monkeypatch):
+    monkeypatch.setattr(narrow, "PIECE", 2**10)
+    X, query = rows(), question("full")
+    totals = []
+    for threads in (1, 2, 4):
+        with at_most(threads):
+            totals.append(query.sum(Chunk(X, None)).tobytes())
+    assert len(set(totals)) == 1
+
+
+def test_a_column_outside_the_table_is_refused():
+    """Compiled code does not look where a row ends."""
+    with pytest.raises(IndexError, match="of a table of 3"):
+        question("diag").sum(Chunk(np.ones((4, 3)), None))
+
+
+def test_matrix_products_get_their_threads_back():
+    def of_blas():
+        return [one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"]
+
+    before = of_blas()
+    with single_blas():
+        with single_blas():
+            assert set(of_blas()) <= {1}
+        assert set(of_blas()) <= {1}
+    assert of_blas() == before
