@@ -43,9 +43,10 @@ FINE = Axes(
     (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0),
     (2, 3, 5, 8),
 )
-#: For models whose plans take long.
+#: For models whose plans take long, and for those whose plans take longer.
+SMALL = Axes(FINE.rows, (5, 10, 20), FINE.epsilons, (2, 3, 4))
 COARSE = Axes((1000, 10_000, 100_000, 1_000_000), (5, 10, 20), (0.1, 0.3, 1.0, 3.0, 10.0), (2, 4))
-#: Seconds that the plans of one model may take; beyond, its table is coarse.
+#: Seconds that the plans of one model should take.
 PATIENCE = 60.0
 
 #: Where ρ is tabled.
@@ -125,8 +126,11 @@ def _axes(kind: type[Any]) -> Axes:
         begun = time.process_time()
         estimator(kind, 20, 1.0, 4).plan(100_000, 20)
         took = time.process_time() - begun
-    plans = len(FINE.rows) * len(FINE.columns) * len(FINE.epsilons) * (len(FINE.groups) if counted(kind) else 1)
-    return FINE if took * plans < PATIENCE else COARSE
+    for axes in (FINE, SMALL):
+        plans = len(axes.rows) * len(axes.columns) * len(axes.epsilons) * (len(axes.groups) if counted(kind) else 1)
+        if took * plans < PATIENCE:
+            return axes
+    return COARSE
 
 
 def never_worse(values: FloatArray) -> FloatArray:
