@@ -67,7 +67,8 @@ class TestTable:
             told = grid.estimator(kind, d, epsilon, K).plan(n, d).prediction
             shape = (len(own["groups"]) or 1, len(own["columns"]), len(own["rows"]), len(own["rho"]))
             node = own["values"][np.ravel_multi_index(places, shape)]
-            assert node[0] == pytest.approx(told.median, rel=0.05), name
+            least = 1e-3 if K else 0.0  # shares of rows are counted on some invented rows
+            assert node[0] == pytest.approx(told.median, rel=0.05, abs=least), name
             assert own["quantity"] == told.quantity
 
 
