@@ -17,6 +17,7 @@ from dpem import Budget, DPStandardScaler
 from dpem.display import CoefficientDisplay, MixtureDisplay, PlanDisplay, PriceDisplay
 from dpem.paper import DPMissingRegression
 
+PAPER = DPMissingRegression(epsilon=1.0, delta=1e-5, sigma=0.5)
 GIVEN = {"epsilon": 1.0, "delta": 1e-6, "bounds": BOUNDS}
 
 
@@ -91,7 +92,8 @@ def test_plans_over_epsilon_and_over_rows():
         (lambda: CoefficientDisplay.from_estimator(DPStandardScaler()), "got DPStandardScaler"),
         (lambda: MixtureDisplay.from_estimator(DPMeans(**GIVEN).fit(people(500))), "finds groups, got DPMeans"),
         (lambda: PriceDisplay.from_estimator(DPMeans(**{**GIVEN, "epsilon": math.inf}).fit(people(500))), "no price"),
-        (lambda: PlanDisplay.from_estimator(DPMissingRegression(), 100), "plan method, got DPMissingRegression"),
+        (lambda: PlanDisplay.from_estimator(DPStandardScaler(), 100), "plan method, got DPStandardScaler"),
+        (lambda: PlanDisplay.from_estimator(PAPER, 2000, 4, epsilon=[1.0]), "makes no prediction"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused_in_one_sentence(made, words):

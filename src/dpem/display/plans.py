@@ -72,9 +72,10 @@ class PlanDisplay:
             estimator.plan(int(value), d) if rows else clone(estimator).set_params(epsilon=value).plan(n, d)
             for value in points
         ]
-        told = [(x, plan.prediction) for x, plan in zip(points, plans, strict=True) if plan.prediction is not None]
+        found = [(x, getattr(plan, "prediction", None)) for x, plan in zip(points, plans, strict=True)]
+        told = [(x, prediction) for x, prediction in found if prediction is not None]
         if not told:
-            raise ValueError(f"{type(estimator).__name__} makes no prediction, so there is nothing to draw.")
+            raise ValueError(f"{type(estimator).__name__} makes no prediction of this kind: there is nothing to draw.")
         return cls(
             x=[x for x, _ in told],
             median=[p.median for _, p in told],
