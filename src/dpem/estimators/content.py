@@ -174,7 +174,7 @@ def errors_read(value: Any) -> Uncertainty:
 
 def _parameters_of(kind: type[Any]) -> type[Any]:
     """The record of parameters that a model's own module declares."""
-    found: type[Any] | None = getattr(sys.modules[kind.__module__], "Parameters", None)
+    found: type[Any] | None = getattr(sys.modules.get(kind.__module__), "Parameters", None)
     if found is None:
         raise ValueError(f"{kind.__name__} cannot be saved: its module declares no Parameters.")
     return found
