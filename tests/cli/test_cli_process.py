@@ -66,3 +66,17 @@ def test_nothing_is_shown_for_what_is_quick(monkeypatch, capsys):
     with common.Session().waiting("choosing settings"):
         pass
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("loaded", "absent"),
+    [
+        ("dpem.cli.main", ("numpy", "sqlalchemy", "tqdm")),
+        ("dpem.cli.fit", ("numpy", "sklearn", "numba", "pyarrow")),
+        ("dpem.privacy.ledger", ("numpy", "scipy", "opendp", "sklearn")),
+    ],
+)
+def test_what_answers_at_once_loads_little(loaded, absent):
+    text = f"import sys, {loaded}; print(*[name for name in {absent!r} if name in sys.modules])"
+    run = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == []

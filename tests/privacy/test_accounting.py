@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
-from dpem.privacy.accounting import Price, gaussian_delta, largest_price, total, zcdp_delta
+from dpem.privacy.accounting import Price, gaussian_delta, largest_price, log_normal, total, zcdp_delta
 
 #: Dense enough that the oracle's best order is within 1e-6 of the continuous minimum.
 ORDERS = 1 + np.exp(np.linspace(math.log(1e-4), math.log(1e9), 20_000))
@@ -238,3 +238,10 @@ def test_more_releases_never_cost_less(parts, epsilon):
 @pytest.mark.parametrize("epsilon", [1e-300, 1.0, 1e300])
 def test_prices_at_the_ends_of_the_floats_convert(rho, epsilon):
     assert 0 <= Price(rho).delta(epsilon) <= 1
+
+
+@given(st.floats(-1e6, 40.0))
+def test_the_logarithm_of_the_normal_distribution(x):
+    from scipy.special import log_ndtr
+
+    assert log_normal(x) == pytest.approx(float(log_ndtr(x)), rel=1e-12, abs=1e-300)

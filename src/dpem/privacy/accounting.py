@@ -14,12 +14,8 @@ when δ ≥ Φ(−ε/μ + μ/2) − e^ε·Φ(−ε/μ − μ/2) (Balle & Wang 20
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-
-import numpy as np
-from scipy.optimize import brentq, minimize_scalar
-from scipy.special import log_ndtr
 
 
 @dataclass(frozen=True)
@@ -55,7 +51,7 @@ class Price:
             high *= 2
         if self.delta(0.0) <= delta:
             return 0.0
-        return float(brentq(lambda e: self.delta(e) - delta, 0.0, high, xtol=1e-12 * high))
+        return _crossing(lambda e: self.delta(e) <= delta, 0.0, high, 1e-12 * high)
 
 
 def total(prices: Iterable[Price]) -> Price:
@@ -79,14 +75,9 @@ def zcdp_delta(rho: float, epsilon: float) -> float:
         return excess * (alpha * rho - epsilon) - log_excess - alpha * math.log1p(1 / excess)
 
     guess = math.log(max((epsilon - rho) / (2 * rho), 1e-6) + 1e-3)
-    with np.errstate(all="ignore"):  # any α is valid, so one at which the exponent overflows is only a poor one
-        best = minimize_scalar(
-            log_delta,
-            bounds=(min(guess - 8, -25.0), min(max(guess, -math.log(rho)) + 8, 700.0)),  # its exponential is a float
-            method="bounded",
-            options={"xatol": 1e-10},
-        )
-    return float(min(1.0, math.exp(min(0.0, best.fun))))
+    # Its exponential is a float at both ends. Any α is valid: one at which the exponent overflows is only a poor one.
+    best = _smallest(log_delta, min(guess - 8, -25.0), min(max(guess, -math.log(rho)) + 8, 700.0))
+    return min(1.0, math.exp(min(0.0, best)))
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
@@ -95,9 +86,9 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
         return 0.0
     if math.isinf(mu):
         return 1.0
-    first = log_ndtr(-epsilon / mu + mu / 2)
-    second = epsilon + log_ndtr(-epsilon / mu - mu / 2)
-    return float(np.exp(first) * -np.expm1(min(0.0, second - first)))
+    first = log_normal(-epsilon / mu + mu / 2)
+    second = epsilon + log_normal(-epsilon / mu - mu / 2)
+    return math.exp(first) * -math.expm1(min(0.0, second - first))
 
 
 def largest_price(epsilon: float, delta: float, *, gaussian: bool) -> Price:
@@ -109,14 +100,57 @@ def largest_price(epsilon: float, delta: float, *, gaussian: bool) -> Price:
     if math.isinf(epsilon):
         return Price(math.inf, gaussian)
 
-    def excess(log_rho: float) -> float:
-        return math.log(max(Price(math.exp(log_rho), gaussian).delta(epsilon), 1e-300)) - math.log(delta)
+    def above(log_rho: float) -> bool:
+        return Price(math.exp(log_rho), gaussian).delta(epsilon) > delta
 
     low, high = -60.0, math.log(1e4 + 10 * min(epsilon, 1e300))
-    if not excess(low) < 0 < excess(high):
+    if above(low) or not above(high):
         raise ValueError(f"epsilon={epsilon:g} with delta={delta:g} is too small to be bought: choose them larger.")
-    root = brentq(excess, low, high, xtol=1e-13)
-    price = Price(math.exp(root), gaussian)
+    price = Price(math.exp(_crossing(above, low, high, 1e-13)), gaussian)
     while price.delta(epsilon) > delta:  # land on the safe side of the root
         price = Price(price.rho * (1 - 1e-10), gaussian)
     return price
+
+
+def log_normal(x: float) -> float:
+    """log Φ(x), to the last digits in both tails: the look into a ledger need not load more than :mod:`math`.
+
+    >>> log_normal(0.0) == math.log(0.5), round(log_normal(-40.0), 6)
+    (True, -804.608442)
+    """
+    if x > 0:
+        return math.log1p(-math.erfc(x / math.sqrt(2)) / 2)
+    if x > -35:
+        return math.log(math.erfc(-x / math.sqrt(2)) / 2)
+    if math.isinf(x):
+        return -math.inf
+    z = 1 / (x * x)
+    tail = z * (-1 + z * (3 + z * (-15 + z * 105)))
+    return -(x * x) / 2 - math.log(-x) - math.log(2 * math.pi) / 2 + math.log1p(tail)
+
+
+def _crossing(beyond: Callable[[float], bool], low: float, high: float, width: float) -> float:
+    """Where a property that holds at ``high`` and not at ``low`` begins to hold, from above, by bisection."""
+    while high - low > width:
+        middle = (low + high) / 2
+        if not low < middle < high:
+            break
+        low, high = (low, middle) if beyond(middle) else (middle, high)
+    return high
+
+
+def _smallest(function: Callable[[float], float], low: float, high: float) -> float:
+    """The least value of a function with one valley, by golden sections; what is beyond floats lies on the right."""
+    ratio = (math.sqrt(5) - 1) / 2
+    left, right = high - ratio * (high - low), low + ratio * (high - low)
+    at_left, at_right = function(left), function(right)
+    while high - low > 1e-8:
+        if at_left <= at_right or math.isnan(at_right):
+            high, right, at_right = right, left, at_left
+            left = high - ratio * (high - low)
+            at_left = function(left)
+        else:
+            low, left, at_left = left, right, at_right
+            right = low + ratio * (high - low)
+            at_right = function(right)
+    return min(at_left, at_right)

@@ -66,7 +66,7 @@ def together(guarantees: Sequence[Guarantee]) -> Guarantee:
 
     >>> alone = Guarantee(0.5, 1e-5, Price(0.01), "replace-one", 1, (), True, "0")
     >>> round(together([alone, alone]).epsilon, 2)
-    0.78
+    0.76
     """
     if not guarantees:
         raise ValueError("there is no guarantee to state: nothing was released.")
