@@ -5,10 +5,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DOCS := $(VENV)/.docs
 DEMO := $(VENV)/.demo
-
+STUDIES := $(VENV)/.studies
 
 .DEFAULT_GOAL := help
-.PHONY: help demo planner test core accuracy table1 reproduce peers bench bench-growth bench-parquet audit audit-dependencies docs clean
+.PHONY: help demo planner test core accuracy table1 reproduce peers bench bench-growth bench-parquet regression groups lines classes honest audit audit-dependencies docs clean
 
 help:                  ## this list
 	@awk -F ':[^#]*## ' '/^[a-z0-9-]+:.*## / {printf "make %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,6 +26,10 @@ $(DEMO): pyproject.toml
 
 $(DOCS): $(STAMP)
 	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	touch $@
+
+$(STUDIES): $(STAMP)
+	$(BIN)/python -m pip install --quiet --editable '.[studies]'
 	touch $@
 
 demo: $(DEMO)          ## a private regression and groups on a table of real people, beside their non-private twins
@@ -66,6 +70,27 @@ bench-growth: $(STAMP) ## how cost grows with rows, columns, sparsity, threads a
 
 bench-parquet: $(STAMP) ## a 10 GB Parquet table against Arrow alone (needs 10 GB of disk)
 	$(BIN)/python studies/benchmarks/parquet.py --gigabytes 10
+
+regression: $(STUDIES) ## DPLinearRegression on real, wide and invented tables, against its targets
+	$(BIN)/python -m studies.linear_regression
+
+groups: $(STUDIES)     ## DPGaussianMixture beside scikit-learn, on invented and real tables
+	$(BIN)/python -m studies.gaussian_mixture --out results/gaussian_mixture.csv
+
+lines: $(STUDIES)      ## DPMixtureRegression beside non-private EM
+	rm -f results/mixture_regression.csv
+	$(BIN)/python -m studies.mixture_regression targets 10
+	$(BIN)/python -m studies.mixture_regression food 10
+	$(BIN)/python -m studies.mixture_regression single 20
+	$(BIN)/python -m studies.mixture_regression plan 4
+	$(BIN)/python -m studies.mixture_regression coverage 170
+	$(BIN)/python -m studies.mixture_regression tables
+
+classes: $(STUDIES)    ## DPLatentClass beside non-private EM
+	$(BIN)/python -m studies.latent_class --reps 10 --out results/latent_class.csv
+
+honest: $(STUDIES)     ## coverage of intervals, what fit checks say, predictions against what happened
+	$(BIN)/python -m studies.honest --out results/honest.csv
 
 audit: $(STAMP)        ## audits, planted bugs, faults and fuzzing, the long versions (under an hour on two cores)
 	-$(BIN)/python -m pip install --quiet 'atheris>=3.0'  # the fuzzer steers by coverage where it has this
