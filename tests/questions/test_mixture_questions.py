@@ -7,7 +7,7 @@ import array_api_strict
 import numpy as np
 import pytest
 
-from dpem.query import Chunk
+from dpem.query import Bound, Chunk
 from dpem.questions.gaussians import Gaussians
 from dpem.questions.lifted import KINDS, LiftedMoments
 from dpem.questions.location import Centres, SecondMoments, Spreads
@@ -162,3 +162,50 @@ def test_expected_moments_of_holes_are_those_of_rows_filled_at_random():
     one = question.sum(Chunk(row[None], None))
     many = question.sum(Chunk(drawn, None)) / len(drawn)
     assert np.allclose(one, many, atol=0.02)
+
+
+class NoClip(LiftedMoments):
+    def _clipped(self, xp, own):
+        v, w, s2 = super()._clipped(xp, own)
+        return v, w, xp.ones_like(s2)
+
+
+class TooNarrow(LiftedMoments):
+    @property
+    def bound(self):
+        return Bound(l2=0.9 * super().bound.l2, size_l2=super().bound.size_l2)
+
+
+class MeansForFree(SecondMoments):
+    @property
+    def bound(self):
+        return Bound(l2=math.sqrt(2) * self.radius**2, size_l2=super().bound.size_l2)
+
+
+class HalfASketch(Sketch):
+    @property
+    def bound(self):
+        return Bound(l2=math.sqrt(0.5) * super().bound.l2, size_l2=super().bound.size_l2)
+
+
+class HolesCountTwice(Spreads):
+    def contributions(self, xp, x, y):
+        return super().contributions(xp, xp.where(xp.isfinite(x), x, xp.zeros_like(x)), y) * 2
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        NoClip(SCHEMA, "full", mixture("full"), 1.3, 1.69),
+        NoClip(SCHEMA, "diag", mixture("diag"), 1.3, 1.0),
+        TooNarrow(SCHEMA, "full", mixture("full", 1), 1.3, 1.69),
+        MeansForFree(SCHEMA, CENTRE, SPREAD, 2.0, 1.0),
+        HalfASketch(SCHEMA, CENTRE, SPREAD, CORRELATION, np.eye(D)[:2], 0.7, np.array([0.5, 0.3, 0.2])),
+        HolesCountTwice(SCHEMA, CENTRE),
+    ],
+    ids=lambda own: type(own).__name__,
+)
+def test_a_planted_bug_is_seen_by_hostile_rows(planted):
+    parts = each(planted, hostile_rows(np.random.default_rng(0)))
+    gaps = np.sqrt(np.maximum(((parts[:, None] - parts[None]) ** 2).sum(-1), 0))
+    assert gaps.max() > planted.bound.l2 * (1 + 1e-6)
