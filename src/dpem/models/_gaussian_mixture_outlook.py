@@ -125,7 +125,7 @@ def foreseen(sizes: Sizes, d: int, K: int, reckoned: bool) -> Outlook:
         start.failure,
         f"Centres will be off by about {error * math.sqrt(d):.2g} spreads of a group.{found}",
         f"Assumed: {K} groups of equal size{' (their number is to be found)' if reckoned else ''}, "
-        f"centres {SEPARATION:g} spreads apart.",
+        f"every two centres {SEPARATION:g} spreads apart; what lies further apart is found with fewer rows.",
     )
     if start.strength >= 1:
         return Outlook(prediction, feasible=True)
