@@ -189,6 +189,7 @@ def main(given: Iterable[str] | None = None) -> int:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--model", default="", help="only this world: linear, gaussian_mixture, …")
     parser.add_argument("--out", type=Path, default=Path("results/honest.csv"))
+    parser.add_argument("--page", type=Path, help="a page to fill with the tables")
     options = parser.parse_args(None if given is None else list(given))
     unknown = [kind for kind in options.kinds if kind not in KINDS]
     if unknown:
@@ -203,8 +204,29 @@ def main(given: Iterable[str] | None = None) -> int:
                 left = f"{row.table:<12} {row.model:<20} {row.setting:<28} n={row.n:<7} eps={row.epsilon:<4}"
                 print(f"{left} {row.value:.3f} [{row.low:.3f}, {row.high:.3f}]  {row.note}", flush=True)
     _write(options.out, rows)
+    if options.page is not None:
+        options.page.write_text(filled(options.page.read_text(encoding="utf-8"), options.out), encoding="utf-8")
     print(f"{len(rows)} settings in {time.monotonic() - begun:.0f} s; {options.out}")
     return 0
+
+
+def filled(page: str, path: Path) -> str:
+    """The page with each table put between its marks, from the file of results."""
+    with path.open(encoding="utf-8") as file:
+        found = [Row(*line) for line in list(csv.reader(file))[1:]]
+    for table, value in (("coverage", "covered"), ("checks", "speaks in"), ("predictions", "predicted / realised")):
+        lines = [f"| model | setting | n | ε | fits | {value} | |", "|---|---|---|---|---|---|---|"]
+        for row in (row for row in found if row.table == table):
+            setting = row.note if table == "checks" else row.setting
+            note = "" if table == "checks" else row.note
+            number = f"{float(row.value):.2f}" if table == "predictions" else f"{100 * float(row.value):.1f} %"
+            lines.append(
+                f"| {row.model} | {setting} | {int(row.n):,} | {row.epsilon} | {row.fits} | {number} | {note} |"
+            )
+        marks = f"<!-- begin {table} -->", f"<!-- end {table} -->"
+        before, _, rest = page.partition(marks[0])
+        page = before + marks[0] + "\n\n" + "\n".join(lines) + "\n\n" + marks[1] + rest.partition(marks[1])[2]
+    return page
 
 
 def _write(path: Path, rows: list[Row]) -> None:

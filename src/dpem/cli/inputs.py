@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import gc
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -74,6 +75,7 @@ def _on_cluster(
         raise Refused(Exit.FAILED, "--scheduler needs Dask: pip install 'dpem[dask]'.") from None
     try:
         with session.waiting(f"connecting to {address}"):
+            gc.collect()  # a client that failed before, collected while this one starts, would wait for it for ever
             client = Client(address, timeout="10s")
     except (OSError, ValueError):
         raise Refused(Exit.DATA, f"the Dask scheduler at {address} cannot be reached.") from None
