@@ -117,7 +117,7 @@ def _realised(world: World, task: Task, seed: int) -> float:
     new = world.draw(4000, np.random.default_rng(seed + 10**6))
     if world.model == "linear-regression":
         total = float(np.mean((new.y - new.y.mean()) ** 2))
-        lost = [float(np.mean((new.y - model.predict(new.X)) ** 2)) for model in (private, plain)]
+        lost = [float(np.mean((new.mean - model.predict(new.X)) ** 2)) for model in (private, plain)]
         return (lost[0] - lost[1]) / total
     chances = [m.predict_proba(new.X) if new.y is None else m.predict_proba(new.X, new.y) for m in (private, plain)]
     first, second = (np.argmax(part, axis=1) for part in chances)

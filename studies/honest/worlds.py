@@ -17,11 +17,12 @@ import dpem
 
 
 class Drawn(NamedTuple):
-    """A table, its response where there is one, and the group of each row where there are groups."""
+    """A table, its response where there is one, the group of each row, and the mean of each response."""
 
     X: Any
     y: Any = None
     group: Any = None
+    mean: Any = None
 
 
 @dataclass(frozen=True)
@@ -69,8 +70,9 @@ def linear(rho: float = 0.0, errors: str = "normal", shuffled: bool = False, int
             "skewed": lambda: rng.exponential(size=n) - 1,
             "heavy": lambda: rng.standard_t(3, n) / np.sqrt(3),
         }[errors]()
-        y = INTERCEPT + x @ SLOPES + SIGMA * e
-        return Drawn(x, rng.permutation(y) if shuffled else y)
+        mean = INTERCEPT + x @ SLOPES
+        y = mean + SIGMA * e
+        return Drawn(x, rng.permutation(y) if shuffled else y, mean=mean)
 
     def estimator(**given: Any) -> Any:
         return dpem.DPLinearRegression(bounds=(-8, 8), y_bounds=(-15, 20), fit_intercept=intercept, **given)
