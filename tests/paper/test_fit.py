@@ -242,6 +242,7 @@ class TestReference:
 
     @pytest.mark.parametrize("model", MODELS)
     @pytest.mark.parametrize("sparsity", [3, None])
+    @pytest.mark.filterwarnings("ignore:epsilon=:UserWarning")
     def test_is_the_limit_of_private_fits(self, model, sparsity, tables):
         """What is left at a huge ε is the bias of the clips, below the sampling error of about 0.04 to 0.08."""
         X, y = tables[model]

@@ -13,7 +13,7 @@ from dpem import paper
 from dpem.paper import DPSymmetricMixture
 from dpem.paper.models import SymmetricMixture
 from dpem.paper.models.base import Clip
-from dpem.paper.planning import paper_plan, reference_plan
+from dpem.paper.planning import Plan, paper_plan, reference_plan
 from dpem.paper.planning.candidates import Knobs, Pipeline
 from dpem.paper.planning.detection import detectable, trim_threshold
 from dpem.paper.planning.simulate import Problem, Rehearsal, RehearsalCurator
@@ -145,8 +145,8 @@ def test_an_estimator_uses_the_plan_that_can_be_asked_for():
     setting = Setting("symmetric-mixture", n=400, d=10, s=3, epsilon=1.0)
     X, y = setting.draw(np.random.default_rng(0))
     fit = setting.estimator(random_state=0, delta=1 / 4000).fit(X, y)
-    assert fit.plan_ is small("symmetric-mixture", sparsity=3)
-    assert fit.plan_ is small("symmetric-mixture", sparsity=3, missing=0.5)  # nothing is missing in this model
+    assert fit.plan_ == small("symmetric-mixture", sparsity=3)
+    assert fit.plan_ == small("symmetric-mixture", sparsity=3, missing=0.5)  # nothing is missing in this model
 
 
 def test_pinned_settings_are_kept():
@@ -315,7 +315,7 @@ class TestSeveralRowsPerPerson:
         for plan in (paper, reference):
             assert plan.rows_per_person == 9
             assert "one person with up to 9 rows" in str(plan)
-            assert paper.Plan.from_dict(plan.to_dict()) == plan
+            assert Plan.from_dict(plan.to_dict()) == plan
 
 
 class TestMoreIsBetter:

@@ -18,7 +18,8 @@ from dpem.steps.scale import estimate_sigma
 ALL = (DPSymmetricMixture, DPSymmetricRegression, DPMissingRegression)
 #: One size for all fits that plan, so that few plans are made.
 N, D = 600, 12
-SMALL = {"epsilon": 4.0, "delta": 1e-4, "random_state": 0}
+PAID = {"epsilon": 4.0, "delta": 1e-4}
+SMALL = {**PAID, "random_state": 0}
 BETA = np.array([0.6, -0.6, 0.6] + [0.0] * (D - 3))
 
 
@@ -41,7 +42,7 @@ def fitted(budget):
     """σ unknown."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the seed
-        return DPSymmetricMixture(**SMALL, sparsity=3, sigma=None, budget=budget).fit(clouds())
+        return DPSymmetricMixture(**PAID, sparsity=3, sigma=None, budget=budget).fit(clouds())
 
 
 def auto(most=6, **changes):
@@ -161,7 +162,7 @@ class TestSigmaUnknown:
     @pytest.mark.parametrize("estimator", ALL)
     def test_the_paper_needs_it(self, estimator):
         budget = Budget(epsilon=100.0, delta=0.5)
-        model = estimator(**SMALL, sparsity=3, sigma=None, method="paper", start="equal", budget=budget)
+        model = estimator(**PAID, sparsity=3, sigma=None, method="paper", start="equal", budget=budget)
         with pytest.raises(ValueError, match="method='paper' needs sigma="):
             model.fit(clouds(), np.ones(N))
         assert budget.n_charges == 0
@@ -178,11 +179,11 @@ class TestSigmaUnknown:
 
         monkeypatch.setattr(ArraySource, "total", total)
         with pytest.raises(OSError, match="the disk is gone"):
-            DPSymmetricMixture(**SMALL, sparsity=3, sigma=None, budget=budget).fit(clouds())
+            DPSymmetricMixture(**PAID, sparsity=3, sigma=None, budget=budget).fit(clouds())
         assert budget.n_charges == 1
         poor = Budget(epsilon=3.9, delta=1e-4)
         with pytest.raises(BudgetExceeded):
-            DPSymmetricMixture(**SMALL, sparsity=3, sigma=None, budget=poor).fit(clouds())
+            DPSymmetricMixture(**PAID, sparsity=3, sigma=None, budget=poor).fit(clouds())
 
     def outcome(self, model, X, y=None):
         """Refused before any charge, or charged and fitted: never charged and refused."""
@@ -275,7 +276,7 @@ class TestSparsityUnknown:
     def test_refusals(self, estimator, sparsity, most, message, monkeypatch):
         monkeypatch.setattr(ArraySource, "total", lambda *_: pytest.fail("the data were asked"))
         budget = Budget(epsilon=100.0, delta=0.5)
-        model = estimator(**SMALL, sparsity=sparsity, max_sparsity=most, start="equal", budget=budget)
+        model = estimator(**PAID, sparsity=sparsity, max_sparsity=most, start="equal", budget=budget)
         with pytest.raises(ValueError, match=message) as refusal:
             model.fit(clouds(), np.ones(N))
         assert str(refusal.value).endswith(".")

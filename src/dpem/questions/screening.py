@@ -67,7 +67,7 @@ class ExceedanceQuery:
         It begins at 0, or at −1 where the sign of g(y) counts, and ends at 1.
         """
         floor, low, high = 0.0 if self.response is None else -1.0, self.low**2, self.high**2
-        return floor, low, (1.0 - floor) / (high - low)
+        return floor, low, (1.0 - floor) / max(high - low, 1e-300)
 
     def sum(self, chunk: Chunk) -> FloatArray:
         return engine_of(chunk.X).exceedance(self, chunk)

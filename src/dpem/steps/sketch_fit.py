@@ -92,7 +92,9 @@ class Target:
         return float(np.sum(np.abs((self.model(point, K) - self.values) / self.errors) ** 2))
 
     def descend(self, point: FloatArray, K: int, steps: int) -> tuple[float, FloatArray]:
-        found = minimize(self.loss, point, (K,), jac=True, method="L-BFGS-B", options={"maxiter": steps, "maxcor": 20})
+        with np.errstate(all="ignore"):  # a trial point that overflows is a poor one, and is left
+            options = {"maxiter": steps, "maxcor": 20}
+            found = minimize(self.loss, point, (K,), jac=True, method="L-BFGS-B", options=options)
         return float(found.fun), np.asarray(found.x)
 
 
