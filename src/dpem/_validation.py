@@ -11,6 +11,8 @@ from dpem.privacy.budget import checked_rows_per_person, is_number, shown
 #: Numbers in the units of the data lie between these: their squares and products are then ordinary floats, in float32
 #: too, and tables beyond have no business in such units.
 SMALLEST, LARGEST = 1e-12, 1e12
+#: Below this a float keeps too few digits for a probability.
+SMALLEST_DELTA = 1e-300
 #: No table has more rows or columns.
 MOST = 2**53
 
@@ -25,6 +27,8 @@ def privacy_parameters(epsilon: Any, delta: Any) -> tuple[float, float]:
         )
     if not is_number(delta) or not 0 < delta < 1:
         raise ValueError(f"delta must lie strictly between 0 and 1, got {shown(delta)}.")
+    if delta < SMALLEST_DELTA:
+        raise ValueError(f"delta must be at least {SMALLEST_DELTA:g}, got {shown(delta)}.")
     return float(epsilon), float(delta)
 
 

@@ -22,7 +22,7 @@ from typing import Self
 from studies.audits import faults_disk, faults_kills, faults_process, faults_race
 from studies.audits.faults_books import Findings
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 MODULES: dict[str, Callable[[list[str]], None]] = {
     "disk": faults_disk.main,
     "kills": faults_kills.main,

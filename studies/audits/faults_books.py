@@ -217,8 +217,9 @@ class Attempts:
             finally:
                 if ledger.noted:
                     self.told[ledger.noted] = "told"
-        if warned:
-            self.found.sentence(warned[0].message, 'stays charged and shows as "no answer"')
+        unclosed = [one.message for one in warned if "does not name its model" not in str(one.message)]
+        if unclosed:
+            self.found.sentence(unclosed[0], 'stays charged and shows as "no answer"')
             return "answered, not closed"
         self.told[ledger.noted] = "answered"
         return "answered"

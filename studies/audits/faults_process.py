@@ -56,7 +56,7 @@ def clock_set_back(url: str, debits: int, tick: Callable[[int], object]) -> Find
     """A clock that jumps by years in both directions, beside a dataset with an honest clock."""
     found, chance = Findings(), Random(0)
     jumping, honest = (Ledger(url).open(name, epsilon=50.0, delta=1e-3) for name in ("jumping", "honest"))
-    prices = [chance.uniform(1e-3, 1e-2) for _ in range(debits)]
+    prices = [chance.uniform(1e-3, 8e-3) for _ in range(debits)]
     said = []
     with mock.patch("dpem.privacy.ledger.datetime", Clock):
         for turn, rho in enumerate(prices):

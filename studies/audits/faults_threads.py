@@ -17,7 +17,7 @@ from pathlib import Path
 
 from studies.audits.faults_books import Findings
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 ROWS, COLUMNS, RUNS = 16, 10_000_000, 8
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 
