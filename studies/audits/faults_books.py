@@ -217,7 +217,11 @@ class Attempts:
             finally:
                 if ledger.noted:
                     self.told[ledger.noted] = "told"
-        unclosed = [one.message for one in warned if "does not name its model" not in str(one.message)]
+        unnamed, unclosed = [], []
+        for one in warned:
+            (unnamed if "does not name its model" in str(one.message) else unclosed).append(one.message)
+        for said in unnamed:
+            self.found.sentence(said, "does not name its model, since")
         if unclosed:
             self.found.sentence(unclosed[0], 'stays charged and shows as "no answer"')
             return "answered, not closed"
