@@ -209,3 +209,17 @@ def test_a_planted_bug_is_seen_by_hostile_rows(planted):
     parts = each(planted, hostile_rows(np.random.default_rng(0)))
     gaps = np.sqrt(np.maximum(((parts[:, None] - parts[None]) ** 2).sum(-1), 0))
     assert gaps.max() > planted.bound.l2 * (1 + 1e-6)
+
+
+def test_what_holes_leave_open_is_semidefinite_for_columns_that_nearly_coincide():
+    rng = np.random.default_rng(3)
+    least = []
+    for _ in range(40):
+        turn = np.linalg.qr(rng.standard_normal((4, 4)))[0]
+        covariance = turn @ np.diag(10.0 ** -np.array([0.0, 3.0, 7.0, 11.0])) @ turn.T
+        one = Gaussians(np.ones(1), np.zeros((1, 4)), (covariance + covariance.T)[None] / 2)
+        x = np.where(rng.random((20, 4)) < 0.5, np.nan, rng.uniform(-1, 1, (20, 4)))
+        for _, seen in one.groups(xp, x):
+            if seen[0].open is not None:
+                least.append(np.linalg.eigvalsh(seen[0].open).min())
+    assert min(least) > -1e-13

@@ -121,7 +121,12 @@ class Gaussians:
         return Seen(math.log(self.weights[k]) - 0.5 * xp.sum(v * v, axis=1) - level, v, None)
 
     def _holes(self, xp: Any, x: Any, mask: Any, k: int) -> Seen:
-        """With S the covariance on what is seen and the identity elsewhere: b = S⁻¹(x − μ) on what is seen."""
+        """With S the covariance on what is seen and the identity elsewhere: b = S⁻¹(x − μ) on what is seen.
+
+        *Lemma.* Whitened, the conditional covariance is an orthogonal projection P. *Proof.* With W = L⁻¹ the precision
+        is WᵀW and the conditional covariance of the holes is (W_hᵀW_h)⁻¹, so P = W_h(W_hᵀW_h)⁻¹W_hᵀ. ∎ PPᵀ is the same
+        matrix, and positive semidefinite however badly P itself was rounded.
+        """
         cov, whitener = like(xp, self.covariances[k], x), like(xp, self.whiteners[k], x)
         diff = mask * (x - like(xp, self.means[k], x))
         both = mask[:, :, None] * mask[:, None, :]
@@ -133,6 +138,7 @@ class Gaussians:
         mean = b @ cov
         left = cov - xp.matmul(xp.matrix_transpose(across), solved[:, :, 1:])
         left = xp.matmul(xp.matmul(whitener, left), xp.matrix_transpose(whitener))
+        left = xp.matmul(left, xp.matrix_transpose(left))  # a projection, so its own square: now nonnegative as computed
         logdet = xp.linalg.slogdet(S)[1]
         level = 0.5 * logdet + 0.5 * LOG_2PI * xp.sum(mask, axis=1)
         log_joint = math.log(self.weights[k]) - 0.5 * xp.sum(b * diff, axis=1) - level

@@ -102,7 +102,8 @@ class LiftedMoments(NarrowQuestion):
         elif own.open is None:
             w, norm = None, size
         else:
-            w = v[:, :, None] * v[:, None, :] + zero_where_odd(xp, own.open)
+            odd = ~xp.isfinite(xp.sum(own.open, axis=(1, 2)))  # all of it or none: a part would not be semidefinite
+            w = v[:, :, None] * v[:, None, :] + xp.where(odd[:, None, None], xp.zeros_like(own.open), own.open)
             norm = xp.sqrt(xp.sum(w * w, axis=(1, 2)))
         return v, w, _factor(xp, size, norm, self.C, self.Q)
 
