@@ -138,7 +138,7 @@ class Gaussians:
         mean = b @ cov
         left = cov - xp.matmul(xp.matrix_transpose(across), solved[:, :, 1:])
         left = xp.matmul(xp.matmul(whitener, left), xp.matrix_transpose(whitener))
-        left = xp.matmul(left, xp.matrix_transpose(left))  # a projection, so its own square: now nonnegative as computed
+        left = xp.matmul(left, xp.matrix_transpose(left))  # a projection is its own square
         logdet = xp.linalg.slogdet(S)[1]
         level = 0.5 * logdet + 0.5 * LOG_2PI * xp.sum(mask, axis=1)
         log_joint = math.log(self.weights[k]) - 0.5 * xp.sum(b * diff, axis=1) - level
