@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
 
 from dpem import _validation as arguments
 from dpem.estimators.base import PrivateEstimator
 from dpem.estimators.told import Profile
 from dpem.estimators.uncertainty import Uncertainty
+from dpem.models._gaussian_mixture_columns import CENTRES, CHOICE, MOST_COLUMNS, after_choice, missed, with_choice
 from dpem.models._gaussian_mixture_intervals import uncertainty
-from dpem.models._gaussian_mixture_outlook import foreseen, rules
+from dpem.models._gaussian_mixture_outlook import SEPARATION, foreseen, rules
 from dpem.planning import Model, Outlook, Sizes
 from dpem.privacy.budget import shown
 from dpem.query import FloatArray
@@ -23,6 +25,7 @@ from dpem.questions.lifted import KINDS
 from dpem.questions.schema import Schema
 from dpem.steps.base import State, Step, prices
 from dpem.steps.check import CHECK_SHARE
+from dpem.steps.group_columns import ChooseGroupColumns
 from dpem.steps.mixture_check import MixtureCheck
 from dpem.steps.mixture_em import EMStep
 from dpem.steps.mixture_start import MOST, FindCentres, FindShape, FindSpreads, StartFromSketch
@@ -62,7 +65,10 @@ class GaussianMixture(Model):
     proportions: FloatArray = field(repr=False)
 
     def steps(self, sizes: Sizes) -> tuple[Step, ...]:
-        rule = rules(sizes, self.schema.width, self.n_components or RECKONED)
+        return self._fit(sizes, self.schema.width)
+
+    def _fit(self, sizes: Sizes, width: int) -> tuple[Step, ...]:
+        rule = rules(sizes, width, self.n_components or RECKONED)
         exact = math.isinf(sizes.rho)
         growing = [1.0] if exact else [rule.growth**t for t in range(rule.steps)]
         shares = [*rule.shares[:4], *(rule.shares[4] * own / math.fsum(growing) for own in growing)]
@@ -129,6 +135,29 @@ class GaussianMixture(Model):
         return sample(self.mixture_of(theta), n, rng, theta.seen)[0], None
 
 
+@dataclass(frozen=True)
+class SparseGaussianMixture(GaussianMixture):
+    """The same on ``sparsity`` columns of many: those that go together most."""
+
+    sparsity: int = 2
+    gaussian: ClassVar[bool] = False
+
+    def steps(self, sizes: Sizes) -> tuple[Step, ...]:
+        return (
+            FindCentres(CENTRES * sizes.rho),
+            ChooseGroupColumns(CHOICE * sizes.rho, self.sparsity),
+            *self._fit(after_choice(sizes), self.sparsity),
+        )
+
+    def refining(self, sizes: Sizes) -> tuple[Step, ...]:
+        return self.steps(sizes)[6 : -1 if sizes.check else None]
+
+    def outlook(self, sizes: Sizes, steps: tuple[Step, ...]) -> Outlook:
+        narrow = replace(self, schema=self.schema.take(np.arange(self.sparsity)))
+        told = GaussianMixture.outlook(narrow, after_choice(sizes), steps)
+        return with_choice(told, missed(sizes, self.schema.width, self.sparsity, SEPARATION))
+
+
 def sample(
     mixture: Gaussians, n: int, rng: np.random.Generator, seen: FloatArray | None = None
 ) -> tuple[FloatArray, NDArray[np.intp]]:
@@ -155,6 +184,8 @@ class DPGaussianMixture(PrivateEstimator):
         The number of components; "auto" finds it (at most 8) from the sketch, at no further price.
     covariance_type : {"diag", "spherical", "tied", "full"}
         As in scikit-learn.
+    sparsity : int, optional
+        With many columns: how many to use, at least 2; those that go together most are chosen under the same price.
     epsilon, delta : float
         The whole fit is (epsilon, delta)-differentially private; epsilon = inf is the non-private reference.
     bounds : dict, pair of arrays, pair of numbers or path
@@ -171,7 +202,9 @@ class DPGaussianMixture(PrivateEstimator):
     Attributes
     ----------
     weights_, means_, covariances_, precisions_cholesky_ : array
-        As scikit-learn's, in the table's units.
+        As scikit-learn's, in the table's units; of the columns in use.
+    support_, support_names_ : array of int, tuple of str
+        The columns in use, by place and by name: all of them without ``sparsity``.
     n_components_ : int
         How many components there are.
     n_components_scores_ : array
@@ -196,6 +229,7 @@ class DPGaussianMixture(PrivateEstimator):
         n_components: int | str = 2,
         covariance_type: str = "diag",
         *,
+        sparsity: int | None = None,
         epsilon: float | None = None,
         delta: float | None = None,
         bounds: Any = None,
@@ -206,6 +240,7 @@ class DPGaussianMixture(PrivateEstimator):
     ) -> None:
         self.n_components = n_components
         self.covariance_type = covariance_type
+        self.sparsity = sparsity
         self.epsilon = epsilon
         self.delta = delta
         self.bounds = bounds
@@ -219,7 +254,17 @@ class DPGaussianMixture(PrivateEstimator):
         if self.covariance_type not in KINDS:
             given = shown(self.covariance_type)
             raise ValueError(f"covariance_type must be one of {', '.join(KINDS)}, got {given}.")
-        return GaussianMixture(schema, K, self.covariance_type, schema.half**-2.0)
+        whole = (schema, K, self.covariance_type, schema.half**-2.0)
+        if self.sparsity is None:
+            return GaussianMixture(*whole)
+        columns = arguments.count("sparsity", self.sparsity)
+        if columns < 2:
+            raise ValueError(f"sparsity must be at least 2, got {columns}: groups show in what columns say together.")
+        if columns >= schema.width:
+            return GaussianMixture(*whole)
+        if schema.width > MOST_COLUMNS:
+            raise ValueError(f"X must have at most {MOST_COLUMNS:,} columns to choose from, got {schema.width:,}.")
+        return SparseGaussianMixture(*whole, columns)
 
     def _attributes(self, theta: Parameters, schema: Schema) -> dict[str, Any]:
         means, whole = in_units(theta, schema)
@@ -271,6 +316,17 @@ class DPGaussianMixture(PrivateEstimator):
         rng = np.random.default_rng(random_state)
         u, label = sample(_mixture(self.theta_), arguments.count("n_samples", n_samples), rng)
         return self._own_schema.middle + self._own_schema.half * u, label
+
+    @property
+    def support_(self) -> NDArray[np.intp]:
+        """The places of the columns in use."""
+        check_is_fitted(self)
+        return np.arange(self.schema_.width) if self.chosen_ is None else self.chosen_
+
+    @property
+    def support_names_(self) -> tuple[str, ...]:
+        """The names of the columns in use."""
+        return tuple(self.schema_.names[j] for j in self.support_)
 
     @property
     def _own_schema(self) -> Schema:
