@@ -117,7 +117,10 @@ def test_existing_files_are_kept_unless_forced():
     with open("model.json", "w", encoding="utf-8") as file:
         file.write("precious")
     done = dpem(*MIXTURE, *PAID)
-    assert (done.code, done.err) == (6, "dpem: error: 'model.json' is there already; --force replaces it.\n")
+    assert (done.code, done.err) == (
+        6,
+        "dpem: error: 'model.json' is there already; --out names another, --force replaces it.\n",
+    )
     assert charged() == 0
     assert dpem(*MIXTURE, *PAID, "--force").code == 0
     load_model("model.json")

@@ -172,7 +172,7 @@ def test_the_ledger_as_an_officer_s_book():
     assert dpem("ledger", "export", "--ledger", LEDGER, "--out", "book.html").code == 0
     page = Path("book.html").read_text(encoding="utf-8")
     assert "=table &lt;3&gt;" in page
-    assert "refused: over the budget" in page
+    assert "Refused: over the budget" in page
     assert debit["model"].removeprefix("sha256:")[:16] in page
     assert "http" not in page.replace("http-equiv", "")
     assert dpem("ledger", "export", "--ledger", LEDGER, "--out", "book.txt").code == 2

@@ -39,11 +39,11 @@ def odd_files(folder):
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["fit", "symmetric-mixture"], Exit.USAGE, "Missing argument 'DATA'"),
+        (["fit", "symmetric-mixture"], Exit.USAGE, "DATA, --epsilon and --delta must be given"),
         (["fot"], Exit.USAGE, "No such command 'fot'"),
         (["fit", "gauss", "patients.csv", *PRICE], Exit.USAGE, "There is no model 'gauss'; known are"),
-        ([*MIXTURE, "--delta", "1e-4"], Exit.USAGE, "Missing option '--epsilon'"),
-        ([*MIXTURE, "--epsilon", "1"], Exit.USAGE, "Missing option '--delta'"),
+        ([*MIXTURE, "--delta", "1e-4"], Exit.USAGE, "--epsilon must be given, here or in dpem.toml"),
+        ([*MIXTURE, "--epsilon", "1"], Exit.USAGE, "--delta must be given, here or in dpem.toml"),
         ([*MIXTURE, *PRICE, "--epsilon", "-1"], Exit.USAGE, "--epsilon must be a positive number"),
         ([*MIXTURE, *PRICE, "--epsilon", "inf"], Exit.USAGE, "--epsilon must be finite"),
         ([*MIXTURE, *PRICE, "--epsilon", "nan"], Exit.USAGE, "--epsilon must be a positive number"),

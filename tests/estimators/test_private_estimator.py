@@ -124,7 +124,7 @@ def test_a_fit_that_is_no_better_than_its_rival_says_so():
         ({"epsilon": None}, "epsilon and delta must both be given"),
         ({"check": 1}, "check must be True or False"),
         ({"levels": {"dose": ["a", "a"]}}, "levels of 'dose' must be a list of at least two different levels"),
-        ({"levels": {"hat": [0, 1]}}, "column 'hat' is not among them"),
+        ({"levels": {"hat": [0, 1]}}, "X lacks column 'hat'"),
         ({"random_state": 0}, "budget and random_state must not both be given"),
     ],
 )
@@ -149,7 +149,7 @@ def test_texts_become_coordinates_and_unknown_ones_holes(people):
     people = people.assign(sex=np.where(np.arange(len(people)) % 2 == 0, "f", "x"))
     model = DPMeans(**{**GIVEN, "levels": {"sex": ["m", "f"]}}).fit(people)
     assert model.schema_.names == ("age", "dose", "sex=f")
-    with pytest.raises(ValueError, match="column 'sex' hold neither"):
+    with pytest.raises(ValueError, match="neither is in column 'sex'"):
         DPMeans(**GIVEN).fit(people)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import math
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -38,6 +39,7 @@ from dpem.cli.options import (
 
 if TYPE_CHECKING:
     from dpem.cli.spending import Quote
+    from dpem.privacy import Ledger
 
 #: How many parameters are shown; all of them are in the model's file.
 SHOWN = 20
@@ -118,6 +120,7 @@ def fit() -> None:
 def run(session: Session, name: str, kind: type[Any], asked: dict[str, Any]) -> None:
     """The whole command."""
     from dpem.cli import inputs, outputs, spending
+    from dpem.cli.columns import levels_of_used, settled
 
     estimator = _estimator(name, kind, asked)
     read = [path for path in (asked["data"], asked.get("start"), asked.get("scaler")) if isinstance(path, str)]
@@ -130,6 +133,9 @@ def run(session: Session, name: str, kind: type[Any], asked: dict[str, Any]) -> 
     scaler = inputs.scaler(asked.get("scaler"))
     if asked["columns"] is None and scaler is not None:
         asked["columns"] = inputs.columns_of(scaler)
+    if (used := settled(session, kind, asked)) is not None:
+        asked["columns"], asked["exclude"] = used, None
+    estimator.set_params(**levels_of_used(asked))
     with inputs.table(session, asked, scaler=scaler, levels=getattr(estimator, "levels", None)) as source:
         estimator.set_params(budget=ledger, **inputs.start(asked.get("start"), source))
         plan = _planned(session, estimator, source)
@@ -148,7 +154,7 @@ def run(session: Session, name: str, kind: type[Any], asked: dict[str, Any]) -> 
         with spending.paying(session):
             estimator.fit(source)
     left = spending.left(session, ledger, delta)
-    _write(asked, estimator, scaler, None if ledger is None else ledger.where, left)
+    _write(asked, estimator, scaler, ledger, left)
     _show(session, name, asked, estimator, facts, left, spending.with_scaler(estimator, scaler))
 
 
@@ -190,19 +196,21 @@ def _refuse_noise(plan: Any, anyway: bool) -> None:
         )
 
 
-def _write(asked: dict[str, Any], estimator: Any, scaler: Any, where: str | None, left: float | None) -> None:
+def _write(asked: dict[str, Any], estimator: Any, scaler: Any, ledger: Ledger | None, left: float | None) -> None:
     """The model, at all costs; then the report, which can be made again from the model."""
-    from dpem.cli import outputs
+    from dpem.cli import outputs, spending
+    from dpem.privacy import LedgerError
     from dpem.report import About, write_report
 
     outputs.save(estimator, asked["out"], scaler)
     if asked["report"] is None:
         return
-    remains = None if left is None else f"ε = {left:.3g} at δ = {asked['delta']:g}"
-    about = About(asked["dataset"], None, asked["purpose"] or None, where, remains)
+    day, purpose = f"{datetime.now(UTC):%Y-%m-%d}", asked["purpose"] or None
     try:
+        remains = None if ledger is None or left is None else spending.left_in_words(ledger)
+        about = About(asked["dataset"], day, purpose, None if ledger is None else ledger.where, remains)
         write_report(estimator, asked["report"], scaler, about)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, LedgerError) as error:
         raise Refused(Exit.OUTPUT, f"{str(error).rstrip('.')}; the model is in {asked['out']}.") from None
 
 

@@ -42,7 +42,7 @@ def init(session: Session, data: str, sep: str | None, out: str, force: bool) ->
         write_text(out, _page(data, kinds, sep))
     session.result(
         {"out": out, "columns": list(kinds), "sep": sep},
-        f"Wrote {out} with {len(kinds)} columns. Fill in bounds, levels, epsilon and delta; every command reads it.",
+        f"Wrote {out} with {len(kinds)} columns. Fill in epsilon, delta, bounds and levels; every command reads it.",
     )
 
 
@@ -72,6 +72,7 @@ def _page(data: str, kinds: dict[str, str], sep: str | None) -> str:
     quoted = {name: json.dumps(name, ensure_ascii=False) for name in kinds}
     texts = [name for name, kind in kinds.items() if "string" in kind]
     numbers = [name for name in kinds if name not in texts]
+    codes = list(kinds) if not any(kinds.values()) else texts
     lines = [
         "# What is publicly known of this table. Every dpem command reads this file; options on the command line win.",
         "# Fill it in from a codebook or from what an instrument can show, never from the rows themselves.",
@@ -79,15 +80,17 @@ def _page(data: str, kinds: dict[str, str], sep: str | None) -> str:
         f"data = {json.dumps(data, ensure_ascii=False)}",
         *([] if sep is None else [f"sep = {json.dumps(sep)}"]),
         *(['decimal = ","    # remove this line if decimals follow a point'] if sep == ";" else []),
-        '# target = "…"              # the response, for models that have one',
-        f"# exclude = [{', '.join(quoted.values())}]",
-        "#                           # columns not to use: numbers of people, dates, names; delete those to keep",
+        'ledger = "sqlite:///budget.db"',
+        f"dataset = {json.dumps(_stem(data), ensure_ascii=False)}    # its name in the ledger",
+        "",
+        '# target = "…"              # the response, for models that have one: give its bounds below too',
         "# epsilon = 1.0",
         "# delta = 1e-6              # well below one over the number of rows",
         "# rows_per_person = 1       # the most rows that one person has",
-        '# ledger = "sqlite:///budget.db"',
-        '# dataset = "…"             # its name in the ledger',
         '# purpose = "…"             # what the fits are for; the ledger keeps it',
+        "",
+        "# Remove the # before a column in one of the two lists below, and say what it can hold. Columns that keep it",
+        "# are not used: leave numbers of people, names, dates and remarks as they are.",
         "",
         "# Lowest and highest value that each number can take; what lies outside counts as the nearest bound.",
         "[bounds]",
@@ -95,7 +98,16 @@ def _page(data: str, kinds: dict[str, str], sep: str | None) -> str:
         "",
         "# What each column of texts or codes can hold; anything else counts as missing.",
         "[levels]",
-        *(f'# {quoted[name]} = ["…", "…"]    # {kinds[name]}' for name in texts),
-        *([] if texts else ['# "region" = ["north", "south"]']),
+        *(f'# {quoted[name]} = ["…", "…"]{f"    # {kinds[name]}" if kinds[name] else ""}' for name in codes),
+        "",
+        "# Then:  dpem ledger open --epsilon 3 --delta 1e-5       once: the most that all fits together may spend",
+        "#        dpem fit linear-regression --dry-run            what a fit would ask and spend, and what to expect",
+        "#        dpem fit linear-regression --report report.html",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _stem(data: str) -> str:
+    """The table's name without its folder and what follows the point, where a ledger takes it."""
+    name = Path(data).name.split(".")[0].strip()
+    return name if name and name.isprintable() and len(name) <= 80 else "table"

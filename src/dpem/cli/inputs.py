@@ -31,7 +31,7 @@ def table(
     """
     path, scheduler = asked["data"], asked.get("scheduler")
     chosen: dict[str, Any] = {name: asked.get(name) for name in ("columns", "target")}
-    chosen["exclude"] = () if _only_a_setting("exclude") and chosen["columns"] else asked.get("exclude") or ()
+    chosen["exclude"] = () if chosen["columns"] and is_a_setting("exclude") else asked.get("exclude") or ()
     with ExitStack() as open_until_the_end:
         if scheduler is not None:
             source = open_until_the_end.enter_context(_on_cluster(session, path, **chosen, address=scheduler))
@@ -43,7 +43,7 @@ def table(
         yield source if scaler is None else _scaled(source, scaler)
 
 
-def _only_a_setting(name: str) -> bool:
+def is_a_setting(name: str) -> bool:
     """Whether an option comes from a settings file: the command line wins."""
     context = click.get_current_context(silent=True)
     return context is not None and context.get_parameter_source(name) is ParameterSource.DEFAULT_MAP

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -156,34 +157,48 @@ def history(session: Session, url: str | None, dataset: str | None) -> None:
 @ledger_option
 @dataset_option
 @click.option("--out", required=True, type=PATH, metavar="FILE", help="A .csv of every entry, or a .html page to read.")
+@click.option(
+    "--models", type=PATH, metavar="FOLDER", help="Where model files and reports are; that of --out if not given."
+)
 @force_option
 @json_option
 @click.pass_obj
-def export(session: Session, url: str | None, dataset: str | None, out: str, force: bool) -> None:
-    """Write the book to a file: every fit that was charged or refused, by whom and for what, and what is left.
+def export(session: Session, url: str | None, dataset: str | None, out: str, models: str | None, force: bool) -> None:
+    """Write the book of one dataset or of all: every fit that was charged or refused, by whom and for what, and what is
+    left. On the page a fit whose file is in the folder of --models has its statement, its fit check and links; files
+    are told by their fingerprints, whatever they are called.
 
     \b
     Examples:
-      dpem ledger export --ledger sqlite:///budget.db --out book.html
-      dpem ledger export --ledger sqlite:///budget.db --dataset patients --out patients.csv
+      dpem ledger export --ledger sqlite:///budget.db --dataset patients --out patients.html
+      dpem ledger export --ledger sqlite:///budget.db --out book.csv
     """
     from dpem._files import write_text
-    from dpem.cli import book as pages
-    from dpem.cli import outputs
+    from dpem.cli import book, outputs
+    from dpem.report.book import Account, dataset_page
 
     if not out.lower().endswith((".csv", ".html")):
         raise click.UsageError(f"--out must end in .csv or .html; got {out!r}.")
+    folder = Path(out).parent if models is None else Path(models)
+    if models is not None and not folder.is_dir():
+        raise click.UsageError(f"--models must be a folder; got {models!r}.")
     outputs.check([out], [], force)
     kept = found(url)
     with refusing(Exit.USAGE):
         states = kept.datasets() if dataset is None else [kept.state(dataset)]
-        accounts = [pages.Account(state, kept.history(state.name), kept.refusals(state.name)) for state in states]
-    text = pages.as_csv(accounts) if out.lower().endswith(".csv") else pages.as_html(where(kept), accounts)
+        accounts = [Account(state, kept.history(state.name), kept.refusals(state.name)) for state in states]
+    if out.lower().endswith(".csv"):
+        known, text = {}, book.as_csv(accounts)
+    else:
+        known = book.published(folder, out, [debit.model for account in accounts for debit in account.debits])
+        text = dataset_page(where(kept), accounts, known)
     with refusing(Exit.OUTPUT):
         write_text(out, text)
     count = sum(len(account.debits) + len(account.refusals) for account in accounts)
     entries = f"{count} {'entry' if count == 1 else 'entries'}"
-    session.result({"out": out, "entries": count}, f"Wrote {entries} of {len(accounts)} dataset(s) to {out}.")
+    beside = f", with {len(known)} model{'' if len(known) == 1 else 's'}" if known else ""
+    said = f"Wrote {entries} of {len(accounts)} dataset(s){beside} to {out}."
+    session.result({"out": out, "entries": count, "models": len(known)}, said)
 
 
 def _line(debit: Debit) -> tuple[str, ...]:

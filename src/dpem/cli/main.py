@@ -59,6 +59,8 @@ class Root(click.Group):
             return status if isinstance(status, int) else 0
         except Refused as error:
             return session.fail(error.code, str(error))
+        except click.MissingParameter as error:
+            return session.fail(Exit.USAGE, _missing(error))
         except click.UsageError as error:
             command = error.ctx.command_path if error.ctx else "dpem"
             said = error.format_message().rstrip(".").split("\n")[0]
@@ -73,6 +75,21 @@ class Root(click.Group):
             return session.fail(Exit.FAILED, f"{said} {ENDED[session.charged]}")
         except Exception as error:
             return session.fail(*_failure(error))
+
+
+def _missing(error: click.MissingParameter) -> str:
+    """All that is missing at once, and where else it may stand."""
+    from dpem.cli.settings import KEYS, NAME
+
+    context = error.ctx or click.get_current_context()
+    known = {**(context.default_map or {}), **context.params}  # what the command line gives is processed first
+    command, required = context.command_path, [p for p in context.command.params if p.required]
+    lacking = [p for p in required if known.get(str(p.name)) is None]
+    names = [p.opts[0] if isinstance(p, click.Option) else p.make_metavar(context) for p in lacking]
+    settable = command.split()[1:2] in (["fit"], ["plan"]) and all(p.name in KEYS.values() for p in lacking)
+    where = f", here or in {NAME}" if settable else ""
+    what = f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0] if names else "an argument"
+    return f"{what} must be given{where} ({command} --help shows examples)."
 
 
 def _failure(error: Exception) -> tuple[Exit, str]:

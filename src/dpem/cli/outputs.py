@@ -26,9 +26,16 @@ def check(written: Sequence[str], read: Sequence[str], force: bool) -> None:
         raise click.UsageError("A file to be written must be another one than those that are read or written besides.")
     for path in written:
         if os.path.lexists(path) and not force:
-            raise Refused(Exit.OUTPUT, f"{path!r} is there already; --force replaces it.")
+            raise Refused(Exit.OUTPUT, f"{path!r} is there already; {_instead(path)}.")
         with refusing(Exit.OUTPUT):
             check_writable(path)
+
+
+def _instead(path: str) -> str:
+    """What to do about a file that is there: most commands have --out, and its default is met twice soon."""
+    context = click.get_current_context(silent=True)
+    given = {} if context is None else context.params
+    return "--out names another, --force replaces it" if given.get("out") == path else "--force replaces it"
 
 
 def save(model: Any, path: str, scaler: Any = None) -> None:

@@ -47,14 +47,14 @@ def report(
     outputs.check([out], [model, *([] if scaler is None else [scaler])], force)
     with refusing(Exit.DATA):
         fitted = load_model(model)
-        created = parse_json(read_text(model, LARGEST_FILE))["created"]
+        created = parse_json(read_text(model, LARGEST_FILE))["created"][:10]
     behind, left, where = inputs.scaler(scaler), None, None
     if url is not None and dataset is not None:
+        from dpem.cli.spending import left_in_words
         from dpem.privacy import Ledger
 
         ledger = Ledger(url)
-        state, where = ledger.state(dataset), ledger.where
-        left = f"ε = {state.left:.3g} of {state.epsilon:g} at δ = {state.delta:g}"
+        left, where = left_in_words(ledger, dataset), ledger.where
     with refusing(Exit.DATA):
         write_report(fitted, out, behind, About(dataset, created, purpose, where, left))
     session.result({"report": out}, f"Wrote {out}.")

@@ -15,6 +15,7 @@ from typing import Any
 
 import click
 
+from dpem._markup import number
 from dpem.cli.common import ENDED, Exit, Refused, Session, refusing
 from dpem.cli.ledger import where
 from dpem.privacy import BudgetExceeded, Charge, Ledger, LedgerError, Price, largest_price, together
@@ -114,7 +115,8 @@ def would(epsilon: float, delta: float, quote: Quote | None) -> str:
     if quote is None:
         return f"{spends}; no ledger was named. Nothing was spent."
     left = f"at least epsilon = {quote.left_before:.4g} is left, and {quote.left_after:.4g} would be"
-    return f"{spends} of {quote.dataset} in {quote.ledger}: at this delta {left}. Nothing was spent."
+    adding = "Fits add up by their prices, not by their epsilons."
+    return f"{spends} of {quote.dataset} in {quote.ledger}: at this delta {left}. {adding} Nothing was spent."
 
 
 @contextmanager
@@ -140,6 +142,12 @@ def left(session: Session, ledger: WatchedLedger | None, delta: float) -> float 
     except LedgerError as error:
         session.warn(str(error).rstrip("."))
         return None
+
+
+def left_in_words(ledger: Ledger, dataset: str | None = None) -> str:
+    """What is left of a dataset's total, for the first screen of a report."""
+    state = ledger.state(dataset)
+    return f"ε = {math.floor(1e3 * state.left) / 1e3:g} of {state.epsilon:g} at δ = {number(state.delta)}"
 
 
 def with_scaler(estimator: Any, scaler: Any) -> str | None:

@@ -35,7 +35,7 @@ def column_bounds(bounds: Any, names: Sequence[str], levels: Mapping[str, Any]) 
     given = read_bounds(bounds) if isinstance(bounds, str | os.PathLike) else bounds
     if not isinstance(given, Mapping):
         return _from_pair(given, names, needed)
-    found = {name: match for name in needed if (match := _matching(given, name)) is not None}
+    found = {name: match for name in needed if (match := matching(given, name)) is not None}
     absent = [name for name in needed if name not in found]
     if absent:
         raise ValueError(f"bounds must name every column, but they lack {_listed(absent)}.")
@@ -127,14 +127,14 @@ def _from_pair(given: Any, names: Sequence[str], needed: Sequence[str]) -> dict[
     return {name: checked_pair(f"bounds of {name!r}", pairs[name]) for name in needed}
 
 
-def _matching(given: Mapping[str, Any], name: str) -> Any:
+def matching(given: Mapping[str, Any], name: str) -> Any:
     """The entry of the column, by its name or by the first pattern that matches it."""
     if name in given:
         return given[name]
-    return next((pair for key, pair in given.items() if _is_pattern(key) and fnmatch.fnmatchcase(name, key)), None)
+    return next((pair for key, pair in given.items() if is_pattern(key) and fnmatch.fnmatchcase(name, key)), None)
 
 
-def _is_pattern(key: Any) -> bool:
+def is_pattern(key: Any) -> bool:
     return isinstance(key, str) and any(mark in key for mark in "*?[")
 
 

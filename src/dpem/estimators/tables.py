@@ -62,7 +62,7 @@ def open_table(estimator: BaseEstimator, X: Any, y: Any, *, needs_y: bool, level
     read_as = checked_levels(getattr(X, "text_levels", None) or None)
     unknown = [name for name in declared if name not in names]
     if unknown:
-        raise ValueError(f"levels must name columns of X, but {_listed(unknown)} is not among them.")
+        raise ValueError(f"levels must name columns of X, but X lacks {_listed(unknown)}.")
     texts = [name for name, own in declared.items() if own.texts and own != read_as.get(name)]
     if texts:
         raise ValueError(
@@ -121,7 +121,7 @@ def _frame(X: Any, declared: dict[str, Levels]) -> tuple[tuple[str, ...], FloatA
         raise ValueError("X must have columns with different names.")
     unknown = [name for name in declared if name not in names]
     if unknown:
-        raise ValueError(f"levels must name columns of X, but {_listed(unknown)} is not among them.")
+        raise ValueError(f"levels must name columns of X, but X lacks {_listed(unknown)}.")
     known = {**_categories(X, names), **declared}
     table = None if hasattr(X, "iloc") else pa.table(X)
     columns, refused = [], []
@@ -136,8 +136,8 @@ def _frame(X: Any, declared: dict[str, Levels]) -> tuple[tuple[str, ...], FloatA
             refused.append(name)
     if refused:
         raise ValueError(
-            f"X must hold numbers or declared levels, but {_listed(refused)} hold neither: give levels= for them, or "
-            "leave them out."
+            f"X must hold numbers or declared levels, and neither is in {_listed(refused)}: give levels=, or leave "
+            f"{'it' if len(refused) == 1 else 'them'} out."
         )
     matrix = np.column_stack(columns) if columns else np.empty((len(X), 0))
     return names, matrix, {name: own for name, own in known.items() if name in names}

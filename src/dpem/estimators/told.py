@@ -198,6 +198,7 @@ def _settings(model: Any) -> tuple[Setting, ...]:
     numeric = known.level < 0
     ends = zip(np.array(known.names)[numeric], known.middle[numeric], known.half[numeric], strict=True)
     found += [Setting(f"bounds of {name}", f"{m - h:g} to {m + h:g}", GIVEN) for name, m, h in ends]
+    found += [Setting(f"levels of {name}", ", ".join(own.labels), GIVEN) for name, own in model.levels_.items()]
     if model._needs_y:
         low, high = known.y_middle - known.y_half, known.y_middle + known.y_half
         found.append(Setting("bounds of the response", f"{low:g} to {high:g}", GIVEN))

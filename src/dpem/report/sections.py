@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 from dpem._markup import number, percent, section, table, text
@@ -95,7 +96,9 @@ def estimates(told: Told) -> str:
     found = told.estimates
     if found is None:
         return section("Estimates", "<p>No coefficient was larger than what noise alone explains.</p>")
-    chart = f"<figure>\n{estimate_chart(found)}\n<figcaption>{_caption(found)}</figcaption>\n</figure>"
+    apart = found.scale is None and told.profile is not None  # shares, centres, spreads: no picture holds them together
+    chart = "" if apart else f"<figure>\n{estimate_chart(found)}\n<figcaption>{_caption(found)}</figcaption>\n</figure>"
+    lead = f'<p class="note">{_caption(found, drawn=False)}</p>' if apart else ""
     known = not all(math.isnan(v) for v in found.sampling)
     head = (found.what, "estimate", "95 % interval", "standard error", *(("variance from privacy",) if known else ()))
     rows = []
@@ -105,13 +108,15 @@ def estimates(told: Told) -> str:
         cells = (text(name), number(float(found.value[j]), 5), ends, number(error) if error > 0 else "none")
         rows.append((*cells, percent((part / error) ** 2) if error > 0 else "–") if known else cells)
     made = table(f"Every {found.what}, in the table’s own units.", head, rows, range(1, len(head)))
-    if len(rows) > FOLDED:
+    if len(rows) > (DRAWN if apart else FOLDED):
         made = f"<details>\n<summary>All {len(rows):,} {found.what}s as a table</summary>\n{made}\n</details>"
-    return section("Estimates", chart, made)
+    return section("Estimates", chart, lead, made)
 
 
-def _caption(found: Estimates) -> str:
+def _caption(found: Estimates, *, drawn: bool = True) -> str:
     words = [_sentence(found.note or "Intervals hold sampling error and privacy noise together.")]
+    if not drawn:
+        return words[0]
     if found.scale is None:
         words.append("Each lane has a scale of its own; the line in its middle is 0.")
     elif found.scaled:
@@ -175,7 +180,7 @@ def promise(model: Any, scaler: Any | None) -> str:
     """The guarantee, in words and in symbols: one statement for all that was released."""
     guarantee = facts.promised(model, scaler)
     if math.isinf(guarantee.epsilon):
-        return section("The guarantee", f"<blockquote>{text(guarantee)}</blockquote>")
+        return section("The guarantee", f"<blockquote>{statement(guarantee)}</blockquote>")
     shown, delta = number(facts.rounded_up(guarantee.epsilon), 5), number(guarantee.delta, 4)
     unit = facts.unit_in_words(model.plan_.rows_per_person)
     factor = number(math.exp(min(guarantee.epsilon, 700.0)), 4)
@@ -193,8 +198,13 @@ def promise(model: Any, scaler: Any | None) -> str:
         f"<br>ε = {shown}, δ = {delta}</p>",
         f"<p>for all tables <i>D</i> and <i>D</i>′ of the same length that differ in {unit.differs} "
         f"({text(guarantee.neighbours)} neighbours) and all sets <i>S</i> of outcomes of the fit <i>M</i>.</p>",
-        f"<h3>The statement to publish</h3>\n<blockquote>{text(guarantee)}</blockquote>",
+        f"<h3>The statement to publish</h3>\n<blockquote>{statement(guarantee)}</blockquote>",
     )
+
+
+def statement(guarantee: Guarantee) -> str:
+    """The sentence to publish, letter for letter; a number is not broken at the end of a line."""
+    return re.sub(r"\b\d[\d.]*e-\d+", r'<span class="whole">\g<0></span>', text(guarantee))
 
 
 def _parts(model: Any, scaler: Any | None) -> str:

@@ -62,6 +62,8 @@ main { max-width: 56rem; margin: 0 auto; padding: 2rem 1.25rem 4rem; }
 h1 { font-size: 1.75rem; line-height: 1.25; margin: 0 0 .25rem; }
 h2 { font-size: 1.25rem; margin: 2.75rem 0 .75rem; padding-top: .75rem; border-top: 1px solid var(--rule); }
 h3 { font-size: 1rem; margin: 1.5rem 0 .5rem; }
+a { color: var(--accent); }
+.whole { white-space: nowrap; }
 p, ul, dl, figure { margin: 0 0 1rem; }
 figure { margin-inline: 0; }
 figcaption { margin-top: .5rem; }
@@ -128,6 +130,7 @@ footer { margin-top: 3rem; padding-top: .75rem; border-top: 1px solid var(--rule
 @media screen and (max-width: 34rem) {
   main { padding: 1.25rem .9rem 3rem; }
   h1 { font-size: 1.4rem; }
+  .formula { font-size: 1rem; padding-inline: .5rem; }
   .lane { grid-template-columns: 1fr auto; margin-bottom: .35rem; }
   .lane svg { grid-row: 2; grid-column: 1 / -1; }
   thead { position: absolute; clip-path: inset(50%); height: 1px; width: 1px; overflow: hidden; }
