@@ -63,6 +63,11 @@ def save_model(model: Any, path: str | os.PathLike[str], scaler: Any = None) -> 
     >>> bool((loaded.mean_ == scaler.mean_).all()), loaded.guarantee_ == scaler.guarantee_
     (True, True)
     """
+    if hasattr(model, "best_estimator_") or _chosen_by_search(model):
+        raise ValueError(
+            "what a search chose is not saved: a file states the epsilon of one fit, and the choice looked at several; "
+            "pickle keeps it, and write_report(search.best_estimator_, path) states the whole."
+        )
     if type(model).__name__ not in registry.classes() or not hasattr(model, "_to_content"):
         known = ", ".join(registry.classes())
         raise ValueError(f"a model must be one of {known}, got {type(model).__name__}.")
@@ -112,6 +117,12 @@ def load_model(path: str | os.PathLike[str]) -> Any:
         raise ValueError(f"{name!r} cannot be loaded: {str(error).rstrip('.')}.") from None
     except RecursionError:
         raise ValueError(f"{name!r} cannot be loaded: it is nested too deeply.") from None
+
+
+def _chosen_by_search(model: Any) -> bool:
+    """Whether the statement is about more than this fit: a search gives the fit that it chose its own."""
+    guarantee = getattr(model, "guarantee_", None)
+    return guarantee is not None and any("candidates" in release.question for release in guarantee.mechanisms)
 
 
 def _behind(model: Any, scaler: Any) -> str | None:

@@ -1,20 +1,23 @@
 """A search whose fits and choice are private together, and what scikit-learn's does instead."""
 
 import math
+import pickle
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import GridSearchCV
 
-from dpem import Budget, BudgetExceeded, DPGridSearch, save_model
+from dpem import Budget, BudgetExceeded, DPGaussianMixture, DPGridSearch, DPLatentClass, DPLinearRegression, save_model
 from dpem.audit.neighbours import Table, neighbours
 from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
 from dpem.privacy import largest_price, total_price
 from dpem.query import Chunk
 from dpem.questions.candidates import CandidateScores
+from dpem.report import render
 from dpem.sources import ArraySource
 
 N, D = 4000, 3
@@ -105,7 +108,7 @@ def test_one_outlier_decides_what_scikit_learn_chooses_and_not_what_we_do():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"estimator": Ridge()}, "estimator must be a private estimator with score_samples, got Ridge"),
+        ({"estimator": Ridge()}, "candidates are compared; got Ridge"),
         ({"estimator": DPSymmetricMixture(budget=Budget(1.0, 1e-5))}, "must not have a budget of its own"),
         ({"param_grid": {"epsilon": [1.0, 2.0]}}, "'epsilon' is the search's own"),
         ({"param_grid": {"alpha": [1.0, 2.0]}}, "'alpha' is no argument of the estimator"),
@@ -139,6 +142,62 @@ def test_a_search_over_a_source_and_a_seed():
 
 def test_the_chosen_fit_is_not_saved_as_if_it_stood_alone(tmp_path):
     search = DPGridSearch(MODELS["mixture"], GRID, **PRICE).fit(*table("mixture"))
-    with pytest.raises(ValueError, match="cannot be saved"):
-        save_model(search.best_estimator_, tmp_path / "model.json")
+    for unsaved in (search, search.best_estimator_):
+        with pytest.raises(ValueError, match="what a search chose is not saved"):
+            save_model(unsaved, tmp_path / "model.json")
+    assert not list(tmp_path.iterdir())
+    save_model(search.candidates_[0], tmp_path / "model.json")
     assert "at most e^2 times" in str(search.best_estimator_.guarantee_)
+
+
+def people(n=4000):
+    rng = np.random.default_rng(8)
+    ill = rng.random(n) < 0.5
+    answers = {f"q{j}": np.where(rng.random(n) < np.where(ill, 0.85, 0.15), "yes", "no") for j in range(5)}
+    place = {"a": rng.normal(np.where(ill, 3.0, -3.0)), "b": rng.normal(np.where(ill, -2.0, 2.0))}
+    answers["q0"][::7] = "never asked"  # no declared level: a hole
+    return pd.DataFrame({**answers, **place}), ill
+
+
+GENERAL = {
+    "groups": (DPGaussianMixture(bounds=(-10, 10)), {"n_components": [1, 2]}, ["a", "b"]),
+    "classes": (
+        DPLatentClass(levels={f"q{j}": ["no", "yes"] for j in range(5)}),
+        {"n_classes": [2, 3]},
+        [f"q{j}" for j in range(5)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GENERAL)
+def test_general_models_are_chosen_among_with_texts_and_names(name):
+    estimator, grid, columns = GENERAL[name]
+    rows, ill = people()
+    budget = Budget(4.0, 1e-5)
+    search = DPGridSearch(estimator, grid, epsilon=4.0, delta=1e-6, budget=budget).fit(rows[columns])
+    assert budget.n_charges == 1
+    assert list(search.feature_names_in_) == columns
+    groups = search.predict(rows[columns])
+    agree = np.mean((groups == groups[ill][0]) == ill) if len(np.unique(groups)) == 2 else 0.9
+    assert max(agree, 1 - agree) > 0.85
+    if name == "groups":
+        assert search.best_params_ == {"n_components": 2}
+    page = render(search.best_estimator_)
+    assert "ε = 4, δ = 10⁻⁶" in page
+    again = pickle.loads(pickle.dumps(search.set_params(budget=None)))
+    np.testing.assert_array_equal(again.predict(rows[columns]), groups)
+
+
+def test_what_a_search_over_general_models_refuses_costs_nothing():
+    rows, _ = people(200)
+    budget = Budget(4.0, 1e-5)
+    paid = {"epsilon": 1.0, "delta": 1e-6, "budget": budget}
+    for estimator, grid, said in (
+        (DPLinearRegression(bounds=(-10, 10), y_bounds=(-9, 9)), {"sparsity": [1]}, "got DPLinearRegression"),
+        (GENERAL["classes"][0], {"levels": [None]}, "'levels' is the search's own"),
+        (GENERAL["classes"][0], {"n_classes": [1, 2]}, "n_classes must be at least 2"),
+        (DPLatentClass(), {"n_classes": [2]}, "neither is in columns"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            DPGridSearch(estimator, grid, **paid).fit(rows.iloc[:, :5], rows["a"] if "sparsity" in grid else None)
+    assert budget.n_charges == 0

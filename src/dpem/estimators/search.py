@@ -21,7 +21,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpem import _validation as arguments
 from dpem._version import __version__
-from dpem.estimators import checks
+from dpem.estimators import checks, tables
+from dpem.estimators.base import FitWarning, PrivateEstimator
 from dpem.estimators.rows import source_of
 from dpem.privacy import (
     Account,
@@ -44,8 +45,8 @@ from dpem.sources import Source
 
 #: Part of the price that goes to the choice; the candidates share the rest equally.
 CHOICE_SHARE = 0.1
-#: What a search decides itself.
-_OWN = ("epsilon", "delta", "rows_per_person", "budget", "random_state")
+#: What a search decides itself; levels say what the rows are, for all candidates alike.
+_OWN = ("epsilon", "delta", "rows_per_person", "budget", "random_state", "levels")
 
 
 class DPGridSearch(MetaEstimatorMixin, BaseEstimator):
@@ -62,7 +63,7 @@ class DPGridSearch(MetaEstimatorMixin, BaseEstimator):
     Parameters
     ----------
     estimator : estimator
-        A private estimator with ``score_samples``, such as ``DPSymmetricMixture``, without a budget of its own.
+        A private estimator with ``score_samples``, such as ``DPGaussianMixture``, without a budget of its own.
     param_grid : dict or list of dicts
         Values to try for the estimator's arguments, as for scikit-learn's ``GridSearchCV``. Each point costs: k of them
         leave each a k-th of the price.
@@ -79,7 +80,8 @@ class DPGridSearch(MetaEstimatorMixin, BaseEstimator):
     ----------
     best_estimator_, best_params_, best_index_
         The fit that was chosen. Its ``guarantee_`` is that of the whole search, since the choice looked at all of them
-        (and :func:`~dpem.save_model` refuses it: a file holds a fit that states its own ε).
+        (and :func:`~dpem.save_model` refuses it: a file holds a fit that states its own ε; pickle keeps it, and
+        :func:`~dpem.write_report` states the whole).
     candidates_ : tuple of estimators
         Every fit, in the grid's order: all are paid for.
     releases_, guarantee_
@@ -126,7 +128,7 @@ class DPGridSearch(MetaEstimatorMixin, BaseEstimator):
         checks.budget_of(self.budget, self.random_state)
         points = self._points()
         price = largest_price(epsilon, delta, gaussian=False)
-        source = source_of(self, X, y, needs_y=get_tags(self.estimator).target_tags.required)
+        source = self._source(X, y)
         rows_per_person = arguments.rows_per_person(self.rows_per_person, source.n_rows)
         share = (1 - CHOICE_SHARE) * price.rho / len(points)
         candidates = [_priced(self._candidate(point, delta), share, X, y) for point in points]
@@ -149,6 +151,9 @@ class DPGridSearch(MetaEstimatorMixin, BaseEstimator):
         self.candidates_, self.best_index_, self.best_params_ = fits, chosen, points[chosen]
         self.best_estimator_ = copy.copy(fits[chosen])
         self.best_estimator_.guarantee_ = self.guarantee_
+        check = getattr(self.best_estimator_, "fit_check_", None)
+        if check is not None and not check.better:
+            warnings.warn(str(check), FitWarning, stacklevel=2)
         return self
 
     @available_if(lambda self: hasattr(self.estimator, "predict"))
@@ -157,11 +162,19 @@ class DPGridSearch(MetaEstimatorMixin, BaseEstimator):
         check_is_fitted(self)
         return self.best_estimator_.predict(X)
 
+    def _source(self, X: Any, y: Any) -> Source:
+        """The rows that the choice is about, in the numbers that the candidates see."""
+        needs_y = get_tags(self.estimator).target_tags.required
+        if tables.is_frame(X) and isinstance(self.estimator, PrivateEstimator):
+            return tables.open_table(self, X, y, needs_y=needs_y, levels=getattr(self.estimator, "levels", None)).source
+        return source_of(self, X, y, needs_y=needs_y)
+
     def _points(self) -> list[dict[str, Any]]:
         """The grid's points, or a refusal."""
         if not hasattr(self.estimator, "score_samples") or not hasattr(self.estimator, "epsilon"):
             raise ValueError(
-                f"estimator must be a private estimator with score_samples, got {type(self.estimator).__name__}."
+                "estimator must be a private estimator with score_samples, by which candidates are compared; "
+                f"got {type(self.estimator).__name__}."
             )
         if self.estimator.budget is not None:
             raise ValueError("estimator must not have a budget of its own: give it to the search, which pays for all.")
@@ -183,7 +196,9 @@ class DPGridSearch(MetaEstimatorMixin, BaseEstimator):
     def _fitted(self, place: int, candidate: Any, X: Any, y: Any) -> Any:
         seed = None if self.random_state is None else int(self.random_state) + 1 + place
         candidate.set_params(random_state=seed)
-        return candidate.fit(X) if y is None else candidate.fit(X, y)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FitWarning)  # what counts is the check of the fit that is chosen
+            return candidate.fit(X) if y is None else candidate.fit(X, y)
 
     def _curator(self, source: Source, account: Account, noise: Noise) -> Curator:
         """The door that the choice's question passes; an audit puts a recorder there."""
