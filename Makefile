@@ -58,7 +58,8 @@ reproduce: $(STAMP)    ## every figure and table of the paper, 50 repetitions
 	$(BIN)/python -m studies.paper.reproduce all --reps 50 --out results
 	$(BIN)/python -m studies.paper.reproduce.fill docs/reproduce.md docs/errata.md
 
-peers: $(STAMP)        ## diffprivlib and Opacus on the same data, in environments of their own
+peers: $(STUDIES)      ## what one would take otherwise, on the same tables, in environments of their own (hours)
+	$(BIN)/python -m studies.peers --reps 10 --out results/peers_real.csv
 	$(BIN)/python -m studies.paper.peers --reps 10 --out results/peers.csv
 
 bench: $(STAMP)        ## every figure that has a floor, in one table: wide, narrow, Dask, Parquet

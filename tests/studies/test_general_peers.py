@@ -1,0 +1,200 @@
+"""The comparison of the general models, without the peers: the baseline's privacy, scores, jobs and scripts."""
+
+import ast
+import json
+import math
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LinearRegression
+from sklearn.metrics import adjusted_rand_score
+from sklearn.mixture import GaussianMixture
+
+from dpem.privacy import Price
+from studies.paper.peers import runner
+from studies.peers import __main__ as peers
+from studies.peers import judge, moments, page, peer_synthetic
+from studies.peers.own import Outcome
+from studies.peers.tables import PRACTICE, PROBLEMS, Problem, drawn
+
+ROOT = Path(__file__).parents[2]
+JOB = {"model": "regression", "measure": "R²", "epsilon": 1.0, "delta": 1e-6}
+
+
+# ------------------------------------------------------------------------------------------------------- noisy moments
+
+
+def moved(one, other, radius):
+    """How far replacing the one row of a table by another moves the release."""
+    rows = [moments.packed(moments.contributions(r[None, :-1], r[None, -1], radius)) for r in (one, other)]
+    return np.linalg.norm(rows[0] - rows[1])
+
+
+@pytest.mark.parametrize("part", [0.03, 0.3, 1.0])
+def test_replacing_a_row_reaches_the_sensitivity_and_no_more(part):
+    d, rng = 4, np.random.default_rng(0)
+    radius = math.sqrt(1 + part * (d + 1))
+    bound, largest = moments.sensitivity(radius), 0.0
+    corners = rng.choice([-1.0, 1.0], size=(100, 2, d + 1))
+    hostile = [(one, other) for one, other in corners] + [(one, -one) for one, _ in corners]
+    hostile += [tuple(rng.choice([-1e308, 1e308, np.nan, np.inf, 1.0], size=(2, d + 1))) for _ in range(100)]
+    hostile += [tuple(rng.standard_normal((2, d + 1)) * 10 ** rng.uniform(-3, 3)) for _ in range(100)]
+    if part * (d + 1) > 1:  # a pair at right angles: 1 + (x, y)·(x', y') = 0
+        angle = -1 / (part * (d + 1))
+        far = math.sqrt(part * (d + 1)) * np.ones(d + 1) / math.sqrt(d + 1)
+        side = np.concatenate([[1.0], -np.ones(1), np.zeros(d - 1)]) / math.sqrt(2) * math.sqrt(part * (d + 1))
+        hostile.append((far, angle * far + math.sqrt(1 - angle**2) * side))
+    with np.errstate(all="ignore"):
+        for one, other in hostile:
+            largest = max(largest, moved(one, other, radius))
+    assert largest <= bound
+    if part > 0.2:
+        assert largest > 0.999 * bound
+
+
+def test_the_noise_costs_what_is_stated():
+    for epsilon in (0.5, 1.0):
+        radius = 2.0
+        rho = (moments.sensitivity(radius) / moments.deviation(radius, epsilon, 1e-6)) ** 2 / 2
+        assert Price(rho, gaussian=True).delta(epsilon) == pytest.approx(1e-6, rel=1e-3)
+        assert Price(rho, gaussian=True).delta(epsilon) <= 1e-6 * (1 + 1e-9)
+
+
+def test_the_noise_that_is_added_is_the_noise_that_is_stated(monkeypatch):
+    """With all rows at the middle of their bounds the release is noise; its spread is measured where it is unpacked."""
+    seen = []
+    unpacked = moments.unpacked
+    monkeypatch.setattr(moments, "unpacked", lambda entries, size: seen.append(entries) or unpacked(entries, size))
+    d, part = 40, 0.3
+    job = JOB | {"low": [-1.0] * d, "high": [1.0] * d, "y_bounds": [-1.0, 1.0]}
+    table = {"X": np.zeros((10, d)), "y": np.zeros(10)}
+    moments.fit(job, table, {"part": part, "ridge": 1.0, "repair": "edge"}, 1)
+    stated = moments.deviation(math.sqrt(1 + part * (d + 1)), 1.0, 1e-6)
+    assert np.std(seen[0][1:]) == pytest.approx(stated, rel=0.06)  # 902 entries
+
+
+def test_without_noise_the_moments_give_least_squares(monkeypatch):
+    monkeypatch.setattr(moments, "deviation", lambda *_: 0.0)
+    split = drawn(1)
+    table = {"X": split.X, "y": split.y}
+    found = moments.fit(JOB | split.facts, table, {"part": 1.0, "ridge": 1.0, "repair": "ridge"}, 0)
+    line = LinearRegression().fit(split.X, np.clip(split.y, -8, 10))
+    np.testing.assert_allclose(found["coef"], line.coef_, atol=1e-6)
+    assert found["intercept"] == pytest.approx(line.intercept_, abs=1e-6)
+
+
+# -------------------------------------------------------------------------------------------------------------- scores
+
+
+def test_scores_are_those_of_scikit_learn():
+    rng = np.random.default_rng(0)
+    X = np.concatenate([rng.standard_normal((200, 3)), 3 + 2 * rng.standard_normal((100, 3))])
+    model = GaussianMixture(2, covariance_type="diag", random_state=0).fit(X)
+    answer = {"means": model.means_, "variances": model.covariances_, "weights": model.weights_}
+    joint = judge.joint_groups(answer, X)
+    assert judge.likelihood(joint) == pytest.approx(model.score(X))
+    found = np.argmax(joint, axis=1)
+    np.testing.assert_array_equal(found, model.predict(X))
+    label = np.arange(300) >= 200
+    assert judge.adjusted_rand(label, found) == pytest.approx(adjusted_rand_score(label, found))
+    y = X @ [1.0, 2.0, 0.0] + 1
+    line = LinearRegression().fit(X[:50], y[:50] + rng.standard_normal(50))
+    linear = {"coef": line.coef_, "intercept": line.intercept_, "fill": np.zeros(3)}
+    assert judge.r_squared(linear, X, y) == pytest.approx(line.score(X, y))
+
+
+def test_coefficients_of_the_box_answer_in_units():
+    split = drawn(2)
+    job = JOB | split.facts
+    Z, t = judge.box(job, split.X, split.y)
+    assert np.abs(Z).max() <= 1
+    line = LinearRegression().fit(Z, t)
+    answer = judge.linear_answer(job, line.coef_, line.intercept_)
+    there = split.X @ answer["coef"] + answer["intercept"]
+    bottom, top = job["y_bounds"]
+    np.testing.assert_allclose((there - bottom) / (top - bottom) * 2 - 1, line.predict(Z), atol=1e-9)
+
+
+# ------------------------------------------------------------------------------------------------------------ the jobs
+
+
+def test_a_job_keeps_what_is_held_out_to_itself(tmp_path):
+    problem = Problem("small", "small", "regression", "R²", 1.0, lambda seed: drawn(seed, 200, 2))
+    job = json.loads(json.dumps(problem.job(2, tmp_path)))
+    assert [set(judge.load(t["path"])) for t in job["tables"]] == [{"X", "y"}] * 2
+    assert [set(judge.load(t["path"])) for t in job["practice"]] == [{"X", "y", "X_new", "y_new"}] * PRACTICE
+    assert {t["seed"] for t in job["practice"]}.isdisjoint(t["seed"] for t in job["tables"])
+    grid = [{"at": 0.0}, {"at": 1.0}]
+
+    def fit(job, table, settings, seed):
+        return {"coef": [settings["at"] * 0.5, -0.3 * settings["at"]], "intercept": settings["at"], "fill": [0, 0]}
+
+    found = judge.run(job, fit, grid, "none")
+    assert found["settings"] == {"at": 1.0}  # the true line is better than nothing
+    outcome = peers.judged(problem, job, found)
+    assert len(outcome.scores) == 2
+    assert min(outcome.scores) > 0
+
+
+def test_synthetic_rows_go_to_levels_and_back():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.uniform(0, 10, 500), np.zeros(500), rng.integers(0, 3, 500)])
+    X[:, 1] = X[:, 0] ** 2
+    rows = np.column_stack([X[:, :2], X[:, 2] == 1, X[:, 2] == 2])
+    rows[0, 0], rows[1, 2:] = np.nan, np.nan
+    job = {"dummies": [[2, 3]], "squares": {"1": 0}}
+    low, high = np.zeros(4), np.array([10.0, 100.0, 1.0, 1.0])
+    columns = peer_synthetic.domain(job, 4, 20, False)
+    codes = peer_synthetic.coded(job, rows, columns, low, high)
+    made = peer_synthetic.decoded(job, codes, columns, low, high, rng)
+    np.testing.assert_array_equal(made[:, 2:], rows[:, 2:])
+    assert np.nanmax(np.abs(made[:, 0] - rows[:, 0])) <= 0.5
+    np.testing.assert_array_equal(np.isnan(made[:, 0]), np.isnan(rows[:, 0]))
+    np.testing.assert_allclose(made[:, 1], made[:, 0] ** 2)
+
+
+# ------------------------------------------------------------------------------------------- scripts and environments
+
+
+@pytest.mark.parametrize("peer", peers.PEERS.values(), ids=peers.PEERS)
+def test_a_script_imports_nothing_of_dpem_and_every_pin_is_exact(peer):
+    tree = ast.parse((Path(peers.__file__).with_name(peer.script)).read_text(encoding="utf-8"))
+    modules = {
+        name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in ([a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""])
+    }
+    assert not any(name.split(".")[0] == "dpem" for name in modules)
+    first = {name.split(".")[0] for node in tree.body if isinstance(node, ast.ImportFrom) for name in [node.module]}
+    assert first <= {*sys.stdlib_module_names, "numpy", "studies"}
+    assert all("==" in pin for pin in peer.requirements)
+    assert all(len(commit) == 40 for _, commit in peer.sources)
+
+
+def test_sources_are_cloned_at_their_commit(tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setattr(runner, "_call", lambda command, what: calls.append(command))
+    peer = peers.PEERS["clustering"]
+    (tmp_path / peer.name).mkdir()
+    runner.environment(peer, tmp_path)
+    assert [c[:2] for c in calls[2:]] == [["git", "clone"], ["git", "-C"]] * 2
+    monkeypatch.setattr(runner, "_call", lambda *_: pytest.fail("nothing needs to be made"))
+    runner.environment(peer, tmp_path)
+
+
+def test_a_line_of_the_table_takes_the_place_of_an_older_one(tmp_path):
+    path, problem = tmp_path / "out.csv", PROBLEMS[0]
+    for scores in ([0.1, 0.2, 0.6], [0.3, 0.4, 0.5]):
+        page.merge(page.row(problem, "dpem", Outcome(scores, [1.0], "none", {})), path)
+    (row,) = page.read(path)
+    assert (row["middle"], row["worst"], row["reps"]) == ("0.4", "0.3", "3")
+
+
+@pytest.mark.parametrize("arguments", [["--only", "nothing"], ["--methods", "magic"]])
+def test_unknown_names_are_refused(arguments, capsys):
+    with pytest.raises(SystemExit):
+        peers.main(arguments)
+    assert "is not among" in capsys.readouterr().err
