@@ -1,4 +1,4 @@
-"""DPGaussianMixture's sparsity: columns that carry groups are found, at a bounded price, and everything shows them."""
+"""Columns that carry groups are found among many at a bounded price, and everything that is told names them."""
 
 import functools
 import itertools

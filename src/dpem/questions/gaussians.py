@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+from array_api_compat import device
 
 from dpem.query import FloatArray
 from dpem.questions.narrow import like, zero_where_odd
@@ -23,13 +24,16 @@ LOG_2PI = math.log(2 * math.pi)
 class Seen(NamedTuple):
     """Some rows as one component sees them.
 
-    ``log_joint`` is log(weight · density of what is seen); ``v`` are whitened conditional means L⁻¹(E[x | seen] − μ);
-    ``open`` is what holes add to E[vvᵀ | seen]: its diagonal (m × d) where covariances are diagonal, the whole matrix
-    (m × d × d) where they are full, None where no row has a hole.
+    ``log_joint`` is log(weight · density of what is seen); ``v`` are whitened conditional means L⁻¹(E[x | seen] − μ),
+    ``square`` their squares by entry and ``size`` by row; ``open`` is what holes add to E[vvᵀ | seen]: its diagonal
+    (m × d) where covariances are diagonal, the whole matrix (m × d × d) where they are full, None where no row has a
+    hole.
     """
 
     log_joint: Any
     v: Any
+    square: Any
+    size: Any
     open: Any
 
 
@@ -52,7 +56,7 @@ class Gaussians:
 
     @cached_property
     def whiteners(self) -> FloatArray:
-        return np.asarray(np.linalg.inv(self.roots), dtype=float)
+        return np.nan_to_num(np.linalg.inv(self.roots))
 
     def groups(self, xp: Any, x: Any) -> Iterator[tuple[Any, list[Seen]]]:
         """The rows in one or two parts: of each the weight of its rows (1, or 0 for a row that the other part has) and
@@ -63,19 +67,20 @@ class Gaussians:
         are; a row with holes is handled by solves of its own. ∎
         """
         seen = xp.isfinite(x)
+        filled = xp.where(seen, x, xp.zeros_like(x))
+        components = range(len(self.weights))
         if not self.full:
-            mask = xp.astype(seen, xp.float64)
-            yield xp.ones_like(x[:, 0]), [self._diagonal(xp, x, mask, 1.0 - mask, k) for k in range(len(self.weights))]
+            mask = None if xp.all(seen) else xp.astype(seen, xp.float64)
+            yield xp.ones_like(x[:, 0]), [self._diagonal(xp, filled, mask, k) for k in components]
             return
         whole = xp.all(seen, axis=1)
-        filled = zero_where_odd(xp, x)
-        yield xp.astype(whole, xp.float64), [self._whole(xp, filled, k) for k in range(len(self.weights))]
+        yield xp.astype(whole, xp.float64), [self._whole(xp, filled, k) for k in components]
         rows = xp.nonzero(~whole)[0]
         if rows.shape[0]:
-            part = xp.take(x, rows, axis=0)
-            mask = xp.astype(xp.isfinite(part), xp.float64)
-            part = zero_where_odd(xp, part)
-            yield xp.ones_like(part[:, 0]), [self._holes(xp, part, mask, k) for k in range(len(self.weights))]
+            part = xp.take(filled, rows, axis=0)
+            mask = xp.astype(xp.take(seen, rows, axis=0), xp.float64)
+            patterns, place = _patterns(xp, mask)
+            yield xp.ones_like(part[:, 0]), [self._holes(xp, part, mask, patterns, place, k) for k in components]
 
     def log_density(self, xp: Any, x: Any) -> Any:
         """The log-density of each row, holes integrated out."""
@@ -108,20 +113,35 @@ class Gaussians:
         place = xp.where(place < 0, xp.zeros_like(place), place)
         return xp.where(whole[:, None] > 0.5, logs, xp.take(holes, place, axis=0))
 
-    def _diagonal(self, xp: Any, x: Any, mask: Any, hole: Any, k: int) -> Seen:
-        spread = self.roots[k]
-        v = zero_where_odd(xp, (x - like(xp, self.means[k], x)) / like(xp, spread, x))
-        level = mask @ like(xp, np.log(spread) + 0.5 * LOG_2PI, x)
-        log_joint = math.log(self.weights[k]) - 0.5 * xp.sum(v * v, axis=1) - level
-        return Seen(log_joint, v, hole)
+    @cached_property
+    def _inverse(self) -> tuple[FloatArray, FloatArray]:
+        """1/spread and mean/spread, finite whatever the spreads are: rows in [−1, 1] then have finite v."""
+        inverse = np.clip(np.nan_to_num(1 / self.roots), 0.0, 1e6)
+        return inverse, np.nan_to_num(self.means * inverse)
+
+    def _diagonal(self, xp: Any, x: Any, mask: Any, k: int) -> Seen:
+        """``x`` with holes as 0; ``mask`` is None where there are none."""
+        inverse, shift = self._inverse
+        v = x * like(xp, inverse[k], x)
+        v -= like(xp, shift[k], x)
+        level = np.log(self.roots[k]) + 0.5 * LOG_2PI
+        if mask is not None:
+            v *= mask
+        square = v * v
+        size = square @ like(xp, np.ones(x.shape[1]), x)
+        height = float(level.sum()) if mask is None else mask @ like(xp, level, x)
+        log_joint = math.log(self.weights[k]) - 0.5 * size - height
+        return Seen(log_joint, v, square, size, None if mask is None else 1.0 - mask)
 
     def _whole(self, xp: Any, x: Any, k: int) -> Seen:
         v = (x - like(xp, self.means[k], x)) @ like(xp, self.whiteners[k].T, x)
+        size = (v * v) @ like(xp, np.ones(x.shape[1]), x)
         level = float(np.sum(np.log(np.diag(self.roots[k])))) + 0.5 * LOG_2PI * x.shape[1]
-        return Seen(math.log(self.weights[k]) - 0.5 * xp.sum(v * v, axis=1) - level, v, None)
+        return Seen(math.log(self.weights[k]) - 0.5 * size - level, v, None, size, None)
 
-    def _holes(self, xp: Any, x: Any, mask: Any, k: int) -> Seen:
-        """With S the covariance on what is seen and the identity elsewhere: b = S⁻¹(x − μ) on what is seen.
+    def _holes(self, xp: Any, x: Any, mask: Any, patterns: Any, place: Any, k: int) -> Seen:
+        """With S the covariance on what is seen and the identity elsewhere: b = S⁻¹(x − μ) on what is seen. What a row
+        does not decide is solved once for each pattern of holes.
 
         *Lemma.* Whitened, the conditional covariance is an orthogonal projection P. *Proof.* With W = L⁻¹ the precision
         is WᵀW and the conditional covariance of the holes is (W_hᵀW_h)⁻¹, so P = W_h(W_hᵀW_h)⁻¹W_hᵀ. ∎ PPᵀ is the same
@@ -129,30 +149,41 @@ class Gaussians:
         """
         cov, whitener = like(xp, self.covariances[k], x), like(xp, self.whiteners[k], x)
         diff = mask * (x - like(xp, self.means[k], x))
-        both = mask[:, :, None] * mask[:, None, :]
+        both = patterns[:, :, None] * patterns[:, None, :]
         eye = like(xp, np.eye(x.shape[1]), x)
-        S = both * cov + (1.0 - mask)[:, :, None] * eye
-        across = mask[:, :, None] * cov  # rows of the covariance that are seen
-        solved = xp.linalg.solve(S, xp.concat([diff[:, :, None], across], axis=2))
-        b = solved[:, :, 0]
-        mean = b @ cov
-        left = cov - xp.matmul(xp.matrix_transpose(across), solved[:, :, 1:])
+        S = both * cov + (1.0 - patterns)[:, :, None] * eye
+        across = patterns[:, :, None] * cov  # rows of the covariance that are seen
+        solved = xp.linalg.solve(S, xp.concat([xp.broadcast_to(eye, S.shape), across], axis=2))
+        d = x.shape[1]
+        b = xp.matmul(xp.take(solved[:, :, :d], place, axis=0), diff[:, :, None])[:, :, 0]
+        left = cov - xp.matmul(xp.matrix_transpose(across), solved[:, :, d:])
         left = xp.matmul(xp.matmul(whitener, left), xp.matrix_transpose(whitener))
         left = xp.matmul(left, xp.matrix_transpose(left))  # a projection is its own square
-        logdet = xp.linalg.slogdet(S)[1]
+        logdet = xp.take(xp.linalg.slogdet(S)[1], place, axis=0)
         level = 0.5 * logdet + 0.5 * LOG_2PI * xp.sum(mask, axis=1)
         log_joint = math.log(self.weights[k]) - 0.5 * xp.sum(b * diff, axis=1) - level
-        return Seen(log_joint, mean @ xp.matrix_transpose(whitener), left)
+        v = zero_where_odd(xp, b @ cov @ xp.matrix_transpose(whitener))
+        return Seen(log_joint, v, None, xp.sum(v * v, axis=1), xp.take(left, place, axis=0))
+
+
+def _patterns(xp: Any, mask: Any) -> tuple[Any, Any]:
+    """Which columns are seen: each pattern once, and the place of each row's own. Beyond 52 columns patterns have no
+    number in float64, and every row has one of its own.
+    """
+    if mask.shape[1] > 52:
+        return mask, xp.arange(mask.shape[0], device=device(mask))
+    found = xp.unique_all(mask @ like(xp, 2.0 ** np.arange(mask.shape[1]), mask))
+    return xp.take(mask, found.indices, axis=0), xp.reshape(found.inverse_indices, (-1,))
 
 
 def responsibilities(xp: Any, seen: list[Seen]) -> Any:
-    """The share of each component in each row (m × K), in [0, 1] and adding up to 1 or, if odd, less.
+    """The share of each component in each row (K × m), in [0, 1] and adding up to 1 or, if odd, less.
 
-    *Lemma.* Every entry is in [0, 1] and a row adds up to at most 1 + K·2⁻⁵². *Proof.* Entries are clipped after they
-    are computed, one that is no number becomes 0, and the row is divided by its sum if that exceeds 1. ∎
+    *Lemma.* Every entry is in [0, 1] and a row's add up to at most 1 + K·2⁻⁵². *Proof.* An entry that is not at most 1,
+    as none that is no number is, becomes 0, and quotients of exponentials are not negative. Their computed sum is at
+    least 1 − (K − 1)·2⁻⁵³ times the exact one, and each quotient is rounded by 2⁻⁵³ of itself. ∎
     """
-    logs = xp.matrix_transpose(xp.stack([own.log_joint for own in seen], axis=0))
-    share = xp.exp(logs - xp.max(logs, axis=1, keepdims=True))
-    share = xp.clip(zero_where_odd(xp, share / xp.sum(share, axis=1, keepdims=True)), 0.0, 1.0)
-    whole = xp.sum(share, axis=1, keepdims=True)
-    return share / xp.where(whole > 1.0, whole, xp.ones_like(whole))
+    logs = xp.stack([own.log_joint for own in seen], axis=0)
+    share = xp.exp(logs - xp.max(logs, axis=0))
+    share = share / xp.sum(share, axis=0)
+    return xp.where(share <= 1.0, share, xp.zeros_like(share))

@@ -10,7 +10,7 @@ import numpy as np
 
 from dpem.query import Bound, FloatArray
 from dpem.questions.gaussians import Gaussians, Seen, responsibilities
-from dpem.questions.narrow import NarrowQuestion, packed, rounded, unpacked, zero_where_odd
+from dpem.questions.narrow import NarrowQuestion, like, packed, rounded, unpacked
 
 KINDS = ("spherical", "diag", "tied", "full")
 
@@ -65,7 +65,7 @@ class LiftedMoments(NarrowQuestion):
     def contributions(self, xp: Any, x: Any, y: Any) -> Any:
         total: Any = None
         for weight, seen in self.mixture.groups(xp, x):
-            share = responsibilities(xp, seen) * weight[:, None]
+            share = responsibilities(xp, seen) * weight
             part = self._sum(xp, share, seen)
             total = part if total is None else total + part
         return total
@@ -75,7 +75,7 @@ class LiftedMoments(NarrowQuestion):
         first, second = [], []
         for k, own in enumerate(seen):
             v, w, s2 = self._clipped(xp, own)
-            r, r2 = share[:, k] * xp.sqrt(s2), share[:, k] * s2
+            r, r2 = share[k, :] * xp.sqrt(s2), share[k, :] * s2
             first.append(r @ v)
             if self.kind == "diag":
                 second.append(r2 @ w)
@@ -87,18 +87,16 @@ class LiftedMoments(NarrowQuestion):
                 second.append(packed(xp, matrix))
         if self.kind == "tied":
             second = [sum(second[1:], second[0])]
-        return xp.concat([self.A * xp.sum(share, axis=0), *first, *(self.B * part for part in second)])
+        return xp.concat([self.A * xp.sum(share, axis=1), *first, *(self.B * part for part in second)])
 
     def _clipped(self, xp: Any, own: Seen) -> tuple[Any, Any, Any]:
         """v, w (None where it is vvᵀ) and s², by which they are to be scaled: v by s, w by s²."""
-        v = zero_where_odd(xp, own.v) if self.mixture.full else own.v  # diagonal ones are zero there already
-        square = v * v
-        size = xp.sum(square, axis=1)
+        v, size = own.v, own.size
         if self.kind == "diag":
-            w = square + own.open
-            norm = xp.sqrt(xp.sum(w * w, axis=1))
+            w = own.square if own.open is None else own.square + own.open
+            norm = xp.sqrt((w * w) @ like(xp, np.ones(self.schema.width), w))
         elif self.kind == "spherical":
-            w = norm = size + xp.sum(own.open, axis=1)
+            w = norm = size if own.open is None else size + xp.sum(own.open, axis=1)
         elif own.open is None:
             w, norm = None, size
         else:
@@ -124,8 +122,6 @@ class LiftedMoments(NarrowQuestion):
 
 def _factor(xp: Any, size: Any, norm: Any, C: float, Q: float) -> Any:
     """s² ≤ 1 that brings ‖v‖² = ``size`` to at most C² and ‖w‖ = ``norm`` to at most Q; 0 if they are no numbers."""
-    one = xp.ones_like(norm)
-    s2 = xp.where(size > C * C, C * C / xp.where(size > C * C, size, one), one)
-    more = xp.where(norm > Q, Q / xp.where(norm > Q, norm, one), one)
-    s2 = xp.where(more < s2, more, s2)
-    return xp.where(xp.isfinite(size + norm), s2, xp.zeros_like(s2))
+    beyond = xp.maximum(size / (C * C), norm / Q)
+    s2 = 1.0 / xp.maximum(beyond, xp.ones_like(beyond))
+    return xp.where(xp.isfinite(beyond), s2, xp.zeros_like(s2))
