@@ -28,6 +28,7 @@ exclude_patterns = ["build"]
 autodoc_typehints = "description"
 autodoc_member_order = "bysource"
 napoleon_google_docstring = False
+napoleon_use_ivar = True
 
 html_theme = "furo"
 html_title = "dpem"

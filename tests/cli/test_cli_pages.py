@@ -57,5 +57,6 @@ def test_the_command_on_the_page_plans_what_the_table_says(folder, name):
     done = dpem("plan", name, *size, *count, *known, "--json")
     assert done.code == 0, done.out
     told = done.json["prediction"]
-    node = own["values"][len(own["rho"]) * len(own["rows"]) + len(own["rho"]) + 2]
+    before = own["effect"]["others"].index(own["effect"]["usual"]) * (len(own["groups"]) or 1) * len(own["columns"])
+    node = own["values"][len(own["rho"]) * len(own["rows"]) * (before + 1) + len(own["rho"]) + 2]
     assert told["median"] == pytest.approx(node[0], rel=0.05, abs=1e-3)

@@ -84,7 +84,7 @@ def test_shell_blocks_run(name, tmp_path):
     text = (ROOT / name).read_text(encoding="utf-8")
     blocks = [block for block in SHELL.findall(text) if re.search(r"^dpem ", block, re.MULTILINE)]
     assert blocks
-    if maker := next((block for block in PYTHON.findall(text) if "savetxt" in block), None):
+    if maker := next((block for block in PYTHON.findall(text) if re.search("savetxt|to_csv", block)), None):
         subprocess.run([sys.executable, "-c", maker], cwd=tmp_path, check=True, timeout=60)
     path = os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]])
     for block in blocks:

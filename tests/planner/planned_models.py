@@ -5,7 +5,7 @@ import math
 from small_models import DPMeans, Means
 
 from dpem.planner import grid
-from dpem.planning import Outlook, Prediction
+from dpem.planning import Effect, Outlook, Prediction
 
 
 class Formula(Means):
@@ -47,8 +47,28 @@ class DPWithoutGroups(DPFormula):
         self.y_bounds = y_bounds
 
 
+class Sized(Formula):
+    effect = Effect("distance of the groups", 2.0, (1.0, 2.0, 4.0))
+
+    def outlook(self, sizes, steps):
+        apart = sizes.effect or self.effect.usual
+        median = self.K / (apart * math.sqrt(sizes.n * sizes.rho))
+        told = Prediction(
+            "share of rows in another group", median, median / 2, 2 * median, 0.0, "", f"{apart:g} apart."
+        )
+        return Outlook(told)
+
+
+class DPSized(DPFormula):
+    def _model(self, schema):
+        made = Sized(schema)
+        object.__setattr__(made, "K", self.n_groups)
+        return made
+
+
 def made():
-    """A grid of both models."""
+    """A grid of three models."""
     whole = grid.made([])
     models = {"with-groups": grid.tabled(DPFormula), "without": grid.tabled(DPWithoutGroups)}
+    models["sized"] = grid.tabled(DPSized)
     return {**whole, "models": models}

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 from browsing import CUT, browser
-from planned_models import DPFormula, DPWithoutGroups, made
+from planned_models import DPFormula, DPSized, DPWithoutGroups, made
 
 from dpem import Budget, registry
 from dpem.planner import grid, page
@@ -60,12 +60,14 @@ class TestTable:
                 assert grid.estimator(kind, 5, 1.0, 2).plan(30_000, 5).prediction is None, name
                 continue
             own = kept[name]
-            places = [len(own[axis]) // 2 for axis in ("groups", "columns", "rows", "rho")]
-            n, d = own["rows"][places[2]], own["columns"][places[1]]
-            K = own["groups"][places[0]] if own["groups"] else None
-            epsilon = Price(own["rho"][places[3]], own["gaussian"]).epsilon(grid.DELTA)
+            usual = own["effect"]["others"].index(own["effect"]["usual"])
+            places = [usual, *(len(own[axis]) // 2 for axis in ("groups", "columns", "rows", "rho"))]
+            n, d = own["rows"][places[3]], own["columns"][places[2]]
+            K = own["groups"][places[1]] if own["groups"] else None
+            epsilon = Price(own["rho"][places[4]], own["gaussian"]).epsilon(grid.DELTA)
             told = grid.estimator(kind, d, epsilon, K).plan(n, d).prediction
-            shape = (len(own["groups"]) or 1, len(own["columns"]), len(own["rows"]), len(own["rho"]))
+            effects = len(own["effect"]["others"])
+            shape = (effects, len(own["groups"]) or 1, len(own["columns"]), len(own["rows"]), len(own["rho"]))
             node = own["values"][np.ravel_multi_index(places, shape)]
             least = 1e-3 if K else 0.0  # shares of rows are counted on some invented rows
             assert node[0] == pytest.approx(told.median, rel=0.05, abs=least), name
@@ -80,7 +82,7 @@ class TestText:
         assert not re.search(r"\son[a-z]+=", text)
 
     def test_wrong_starts_are_refused(self, table):
-        with pytest.raises(ValueError, match="model must be one of with-groups, without; got 'hat'"):
+        with pytest.raises(ValueError, match="model must be one of with-groups, without, sized; got 'hat'"):
             page(grid=table, start={"model": "hat"})
         with pytest.raises(ValueError, match="a model that makes predictions"):
             page(grid={**table, "models": {}})
@@ -110,6 +112,11 @@ def put(browser, name, value):
     browser.execute_script(script + "f.dispatchEvent(new Event('input', {bubbles: true}))", name, str(value))
 
 
+def choose(browser, name):
+    script = "const f = document.getElementById('model'); f.value = arguments[0];"
+    browser.execute_script(script + "f.dispatchEvent(new Event('change', {bubbles: true}))", name)
+
+
 class TestBrowser:
     def test_it_opens_without_a_word_on_the_console(self, shown, tmp_path):
         shown.picture(tmp_path / "planner-desk.png")
@@ -126,6 +133,44 @@ class TestBrowser:
         told = DPFormula(K, epsilon=epsilon, delta=delta, bounds=(-1, 1)).plan(n, d).prediction
         assert seen["median"] == pytest.approx(told.median, rel=0.08)
         assert seen["low"] <= seen["median"] <= seen["high"]
+
+    def test_stronger_effects_are_a_slider_of_the_models_that_suppose_some(self, shown):
+        seen = "!document.getElementById('effect-row').hidden"
+        assert not js(shown, seen)
+        choose(shown, "sized")
+        assert js(shown, seen)
+        assert js(shown, "document.querySelector('label[for=effect]').textContent") == "distance of the groups"
+        assert js(shown, "Number(document.getElementById('effect').value)") == 2
+        assert "--effect" not in js(shown, "document.getElementById('command').textContent")
+        for value in (1.0, 3.0, 4.0):
+            put(shown, "effect", value)
+            told = DPSized(3, epsilon=1.0, delta=1e-6, bounds=(-1, 1)).plan(20_000, 10, effect=value).prediction
+            assert js(shown, "predicted(read()).median") == pytest.approx(told.median, rel=0.1)
+            assert js(shown, "document.getElementById('assumed').textContent") == told.assumed
+            assert f"--effect {value:g}" in js(shown, "document.getElementById('command').textContent")
+            assert f"effect={value:g})" in js(shown, "document.getElementById('python').textContent")
+        put(shown, "effect-slider", 0)
+        assert js(shown, "read().effect") == 1
+        choose(shown, "with-groups")
+        assert not js(shown, seen)
+        assert js(shown, "document.getElementById('wrong').textContent") == ""
+
+    @pytest.mark.parametrize(
+        ("median", "said"),
+        [
+            (0.031, "Of 100 people about 3 are put into another group than without privacy."),
+            (0.01, "Of 100 people about 1 is put into another group than without privacy."),
+            (0.0042, "Of 1,000 people about 4 are put into another group than without privacy."),
+            (0.00001, "Of 10,000 people less than one is put into another group than without privacy."),
+        ],
+    )
+    def test_a_share_is_told_in_people(self, shown, median, said):
+        assert js(shown, f"inWords(model(read()), read(), {{median: {median}}})") == said
+
+    def test_a_loss_of_what_is_explained_is_told_as_such(self, shown):
+        own = "{quantity: 'R² lost to privacy', effect: {}}"
+        said = js(shown, f"inWords({own}, {{effect: 0.4}}, {{median: 0.012}})")
+        assert said == "Columns that explain 40 % of the variance without privacy explain about 38.8 % with it."
 
     @pytest.mark.parametrize(("epsilon", "delta"), [(0.03, 1e-9), (1.0, 1e-6), (3.3, 3e-7), (19.0, 1e-3)])
     def test_prices_are_those_of_the_accountant(self, shown, epsilon, delta):

@@ -27,6 +27,9 @@ n_option = click.option("--n", type=Count(), required=True, metavar="N", help="R
 d_option = click.option("--d", type=Count(), metavar="N", help="Columns, without the response.")
 columns_option = click.option("--columns", type=Names(), help="Their names, where bounds or levels are by name.")
 epsilon_option = click.option("--epsilon", type=float, help="Privacy loss of one person, such as 1.")
+effect_option = click.option(
+    "--effect", type=float, help="How strong effects are supposed to be, in the measure that the plan names."
+)
 sweep_option = click.option(
     "--sweep", multiple=True, metavar="NAME=V1,V2,...", help="One line for each value, such as epsilon=0.1,0.3,1."
 )
@@ -48,6 +51,7 @@ def build(name: str, kind: type[Any]) -> click.Command:
         *parameters_of(*(option for key, option in bound_options.items() if key in known)),
         *parameters_of(*([target_option] if kind._needs_y else [])),
         *model_options(kind, planning=True),
+        *parameters_of(*([effect_option] if "effect" in inspect.signature(kind.plan).parameters else [])),
         *parameters_of(sweep_option, csv_option, json_option),
     ]
     text = f"""What a fit of {name} will ask, at what price, and what to expect of it. Nothing is read or spent.
@@ -102,7 +106,8 @@ def _plan(kind: type[Any], asked: dict[str, Any]) -> Any:
         if "levels" in arguments:
             arguments["levels"] = inputs.levels(arguments["levels"])
         estimator = kind(**arguments)
-        return estimator.plan(asked["n"], asked["d"], columns=asked["columns"], target=asked.get("target"))
+        more = {"effect": asked["effect"]} if "effect" in asked else {}
+        return estimator.plan(asked["n"], asked["d"], columns=asked["columns"], target=asked.get("target"), **more)
 
 
 def _sweep(text: str, asked: dict[str, Any]) -> tuple[str, list[Any]]:

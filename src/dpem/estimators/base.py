@@ -89,7 +89,13 @@ class PrivateEstimator(BaseEstimator):
     # --- planning and fitting --------------------------------------------------------------------------------------
 
     def plan(
-        self, n: int, d: int | None = None, *, columns: Sequence[str] | None = None, target: str | None = None
+        self,
+        n: int,
+        d: int | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        target: str | None = None,
+        effect: float | None = None,
     ) -> Plan:
         """What a fit to n rows will ask, at what price, and what to expect of it. Nothing is read or spent.
 
@@ -103,6 +109,9 @@ class PrivateEstimator(BaseEstimator):
             Their names.
         target : str, optional
             The response's name, where bounds are given by name and hold its own.
+        effect : float, optional
+            How strong the effects are supposed to be, in the measure that the plan names: it changes what is expected,
+            not what is asked.
 
         Returns
         -------
@@ -110,7 +119,8 @@ class PrivateEstimator(BaseEstimator):
         """
         rows = arguments.count("n", n)
         names = self._column_names(columns, d, target)
-        return self._planned(rows, self._schema(names, tables.checked_levels(self._given("levels")), None, plan=True))
+        schema = self._schema(names, tables.checked_levels(self._given("levels")), None, plan=True)
+        return self._planned(rows, schema, effect)
 
     def _check_columns(self, source: Any) -> None:
         """Refuse columns without bounds or levels, and a response without bounds."""
@@ -207,7 +217,7 @@ class PrivateEstimator(BaseEstimator):
         own = {name: value for name, value in vars(probe).items() if name.startswith("_") and name != "_uncertainty_"}
         self.__dict__ = kept | own | fitted
 
-    def _planned(self, n: int, schema: Schema) -> Plan:
+    def _planned(self, n: int, schema: Schema, effect: float | None = None) -> Plan:
         """The one way to a plan: sizes, steps, price and outlook from public numbers."""
         epsilon, delta = arguments.privacy_parameters(self.epsilon, self.delta)
         rows_per_person = arguments.rows_per_person(self.rows_per_person, n)
@@ -219,7 +229,7 @@ class PrivateEstimator(BaseEstimator):
         )
         sizes = Sizes(n, epsilon, delta, price.rho, rows_per_person, self.check)
         steps = model.steps(sizes)
-        outlook = model.outlook(sizes, steps)
+        outlook = model.outlook(sizes._replace(effect=checks.effect_of(effect, model.effect)), steps)
         remarks = (*checks.remarks_on(epsilon, delta, n), *outlook.remarks)
         d = len(np.unique(schema.column))
         whole = (n, d, epsilon, delta, rows_per_person, steps, price, outlook.prediction, remarks)

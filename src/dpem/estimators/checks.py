@@ -17,7 +17,9 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d, validate_data
 
 from dpem import _validation as arguments
+from dpem.planning import Effect
 from dpem.privacy import Budget, Ledger
+from dpem.privacy.budget import is_number, shown
 from dpem.query import FloatArray
 
 
@@ -36,6 +38,18 @@ def all_at_once(fit: Callable[..., Any]) -> Callable[..., Any]:
         return self
 
     return whole
+
+
+def effect_of(value: Any, known: Effect | None) -> float | None:
+    """How strong effects are supposed to be, within what the model's outlook can tell; None for the usual."""
+    if value is None:
+        return None
+    if known is None:
+        raise ValueError("effect must be None: what this model's plan supposes has no strength to choose.")
+    low, high = known.others[0], known.others[-1]
+    if not is_number(value) or not low <= value <= high:
+        raise ValueError(f"effect must be a number from {low:g} to {high:g} ({known.words}), got {shown(value)}.")
+    return float(value)
 
 
 def _is_fitted(name: str) -> bool:

@@ -8,12 +8,13 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import gammaincinv
 
-from dpem.planning import Outlook, Prediction, Sizes
+from dpem.planning import Effect, Outlook, Prediction, Sizes
 from dpem.privacy import largest_price
 from dpem.questions.sketch import largest_slice
 
 #: The distance between centres, in spreads of a component, that a plan reckons with.
 SEPARATION = 4.0
+EFFECT = Effect("distance between the centres of two groups, in their spreads", SEPARATION, (2.0, 3.0, 4.0, 6.0))
 
 
 class Rules(NamedTuple):
@@ -103,17 +104,18 @@ def start_of(sizes: Sizes, d: int, K: int, separation: float = SEPARATION) -> St
 
 
 def foreseen(sizes: Sizes, d: int, K: int, reckoned: bool) -> Outlook:
-    """What a fit will be worth if there are K groups of equal size, four spreads apart."""
+    """What a fit will be worth if there are K groups of equal size, four spreads apart or as far as is supposed."""
     if math.isinf(sizes.rho) or K == 1:
         return Outlook()
-    start = start_of(sizes, d, K)
+    apart = sizes.effect or SEPARATION
+    start = start_of(sizes, d, K, apart)
     rule = rules(sizes, d, K)
     C = math.sqrt(2 * float(gammaincinv(d / 2, rule.level)))
     kept = rule.averaged / rule.steps * rule.shares[4]
     error = 2.2 * C * K * sizes.rows_per_person / (sizes.n * math.sqrt(2 * kept * sizes.rho))
-    tilt = error * math.sqrt(0.5 + 2 * (d - 1) / SEPARATION**2)
+    tilt = error * math.sqrt(0.5 + 2 * (d - 1) / apart**2)
     most = 1 - 1 / K
-    moved = min(2.2 * (K - 1) * 0.8 * math.exp(-(SEPARATION**2) / 8) / math.sqrt(2 * math.pi) * tilt, most)
+    moved = min(2.2 * (K - 1) * 0.8 * math.exp(-(apart**2) / 8) / math.sqrt(2 * math.pi) * tilt, most)
     moved = (1 - start.failure) * moved + start.failure * 0.6 * most
     smallest = min(1.5 / K / max(start.components, 1e-9), 1.0)
     found = "" if smallest >= 1 else f" Groups of less than about {100 * smallest:.2g} % of the rows may be missed."
@@ -125,13 +127,13 @@ def foreseen(sizes: Sizes, d: int, K: int, reckoned: bool) -> Outlook:
         start.failure,
         f"Centres will be off by about {error * math.sqrt(d):.2g} spreads of a group.{found}",
         f"Assumed: {K} groups of equal size{' (their number is to be found)' if reckoned else ''}, "
-        f"every two centres {SEPARATION:g} spreads apart; what lies further apart is found with fewer rows.",
+        f"every two centres {apart:g} spreads apart; what lies further apart is found with fewer rows.",
     )
     if start.strength >= 1:
         return Outlook(prediction, feasible=True)
     rows = math.ceil(sizes.n * 1.5 / start.strength / 100) * 100
     enough = f"about {rows:,} rows{_epsilon(sizes, start)} would do, or fewer components"
-    advice = f"the start will fail to tell {K} groups {SEPARATION:g} spreads apart; {enough}"
+    advice = f"the start will fail to tell {K} groups {apart:g} spreads apart; {enough}"
     return Outlook(prediction, feasible=False, advice=advice)
 
 

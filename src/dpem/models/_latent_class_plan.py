@@ -10,13 +10,14 @@ import numpy as np
 
 from dpem.models import _latent_class_fit as fitting
 from dpem.models._latent_class_fit import CLEAR
-from dpem.planning import Outlook, Prediction
+from dpem.planning import Effect, Outlook, Prediction
 from dpem.planning.rehearsal import normal
 from dpem.query import FloatArray
 from dpem.questions.answers import Items, chances
 
 #: What is assumed of an item in a class: one answer has this chance, the others share the rest.
 TYPICAL = 0.8
+EFFECT = Effect("chance of the answer that is typical of a class", TYPICAL, (0.65, 0.8, 0.9), percent=True)
 #: Below this many times the noise's edge the directions of the classes are lost in it.
 HOPELESS = 0.5
 #: How many noisy fits are imagined.
@@ -43,22 +44,22 @@ def most_classes(items: Items) -> int:
     return patterns // (1 + sum(items.levels) - len(items.levels))
 
 
-def assumed(items: Items, K: int) -> tuple[FloatArray, FloatArray]:
+def assumed(items: Items, K: int, typical: float = TYPICAL) -> tuple[FloatArray, FloatArray]:
     """Nearly equal shares, and classes that each have a typical answer to every item: the same ones in every plan."""
     p = np.zeros((K, items.first[-1]))
     places, jitter, w = normal(0, (K, len(items.levels))), normal(1, (K, len(items.levels))), normal(2, (K,))
     for j, L in enumerate(items.levels):
         rank = np.argsort(np.argsort(places[:, j]))  # every level is typical of as many classes as any other
-        chance = np.clip(TYPICAL + 0.05 * jitter[:, j], TYPICAL - 0.1, TYPICAL + 0.1)
+        chance = np.clip(typical + 0.05 * jitter[:, j], typical - 0.1, min(typical + 0.1, 0.98))
         p[:, items.first[j] : items.first[j] + L] = ((1 - chance) / (L - 1))[:, None]
         p[np.arange(K), items.first[j] + rank % L] = chance
     w = np.exp(0.2 * w)
     return w / w.sum(), p
 
 
-def outlook(items: Items, K: int, n: int, noises: Noises, drawn: Any) -> Outlook:
+def outlook(items: Items, K: int, n: int, noises: Noises, drawn: Any, typical: float = TYPICAL) -> Outlook:
     """The prediction for classes as assumed. ``drawn(w, p)`` draws rows of such classes, with their chances."""
-    w, p = assumed(items, K)
+    w, p = assumed(items, K, typical)
     mu = p @ items.effects
     h, r = drawn(w, p)
     fit = fitting.Fit(
@@ -80,7 +81,7 @@ def outlook(items: Items, K: int, n: int, noises: Noises, drawn: Any) -> Outlook
         failure,
         f"Classes with less than about {100 * smallest:.2g} % of the rows will not be found.",
         f"Assumed: {K} classes of nearly equal size, each with an answer to every item that has a chance of "
-        f"about {100 * TYPICAL:.0f} %.",
+        f"about {100 * typical:.0f} %.",
     )
     if clearance >= CLEAR:
         return Outlook(prediction)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from scipy.special import gammaincinv
 
-from dpem.planning import Sizes
+from dpem.planning import Effect, Sizes
 from dpem.steps.base import prices
 from dpem.steps.check import CHECK_SHARE
 from dpem.steps.clips import Clips, choose_clips
@@ -18,6 +18,9 @@ from dpem.steps.linear import EXPLAINED, NOT_NORMAL, SIZE_CLIP, SIZE_SHARE, SKEW
 
 #: The part of the response's variance that columns are supposed to explain.
 ASSUMED = EXPLAINED
+EFFECT = Effect(
+    "part of the response's variance that columns explain", ASSUMED, (0.1, 0.2, 0.4, 0.6, 0.8), percent=True
+)
 #: Parts of ρ that spreads, moments and information get where rows are few; where rows are many, less will do.
 MOST_SPREADS, MOST_MOMENTS, MOST_INFORMATION = 0.12, 0.20, 0.03
 LEAST_SPREADS, LESS = 0.05, (1.0, 0.6, 0.4)
@@ -109,10 +112,10 @@ def missed(sizes: Sizes, d: int, way: WideDivision) -> float:
     rho = math.fsum(part[0] for part in way.rounds)
     k = sum(part[3] for part in way.rounds)
     scale = sizes.rows_per_person * math.sqrt(k / (2 * rho)) / sizes.n
-    return 1 / (1 + math.exp(min(math.asin(math.sqrt(ASSUMED / k)) / math.pi / scale, 700.0)) / d)
+    return 1 / (1 + math.exp(min(math.asin(math.sqrt((sizes.effect or ASSUMED) / k)) / math.pi / scale, 700.0)) / d)
 
 
-def variance(sizes: Sizes, p: int, way: Division, correlated: float = 1.0) -> float:
+def variance(sizes: Sizes, p: int, way: Division, correlated: float = 1.0, explained: float = ASSUMED) -> float:
     """The variance of a coefficient that noise adds: the recursion of :meth:`dpem.steps.belief.Belief.told` for normal
     columns that are hardly correlated, where one variance stands for all coefficients.
     """
@@ -120,7 +123,7 @@ def variance(sizes: Sizes, p: int, way: Division, correlated: float = 1.0) -> fl
     def noise(size: float, rho: float) -> float:
         return sizes.rows_per_person * size / (sizes.n * math.sqrt(2 * rho))
 
-    clips, square = way.clips, 1 - ASSUMED
+    clips, square = way.clips, 1 - explained
     unit = correlated * noise(math.sqrt(2) * way.radius**2, way.moments) ** 2 / 2
     found = _told(ASSUMED / p, 1.0, unit, p * unit) + START_DOUBT**2
     measured = noise(math.sqrt(2) * clips.leverage * clips.second, way.information) ** 2 / 2
@@ -142,7 +145,8 @@ def expected_loss(sizes: Sizes, p: int, way: Division) -> tuple[float, float, fl
     """The part of the response's variance that is lost, as a median and the 5 % and 95 % quantiles: what noise adds to
     each coefficient, and what clipping adds to its sampling error.
     """
-    square, found = 1 - ASSUMED, variance(sizes, p, way)
+    explained = sizes.effect or ASSUMED
+    square, found = 1 - explained, variance(sizes, p, way, explained=explained)
     centre = found + SKEW**2 * (1 - way.clips.kappa) * square
     level = square * (sizes.rows_per_person * 2 * SIZE_CLIP / sizes.n) ** 2 / (2 * way.level)
     whole = p * found + centre * level / (centre + level) + (p + 1) * square * (way.clips.sampling - 1) / sizes.n

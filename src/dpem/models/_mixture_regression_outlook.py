@@ -12,7 +12,7 @@ from scipy.special import ndtr
 from dpem.models import _mixture_regression_newton as newton
 from dpem.models._mixture_regression_cells import edges
 from dpem.models._mixture_regression_steps import CELLS, CountCells, FindDirections, ImproveLines, radius_of_directions
-from dpem.planning import Outlook, Sizes
+from dpem.planning import Effect, Outlook, Sizes
 from dpem.planning.plan import Prediction
 from dpem.query import FloatArray
 from dpem.questions.line_frame import Frame
@@ -22,6 +22,7 @@ from dpem.steps.base import Step
 
 #: How far apart the slopes of two classes are assumed to lie, in residual spreads for one spread of the columns.
 APART = 2.5
+EFFECT = Effect("distance between the slopes of two classes, in residual spreads", APART, (1.5, 2.5, 4.0))
 #: What the start needs, found by trying (tables of 1,000 to 50,000 rows, 3 to 10 columns): directions of so many times
 #: the noise's edge, a squared trace in the cells of so many times the parameters. Below the first strength the start
 #: is a gamble, below the second it is noise.
@@ -29,16 +30,16 @@ EDGE, TRACE = 2.2, 4.8
 RISKY, HOPELESS = 1.0, 0.5
 
 
-def assumed(K: int, p: int) -> Lines:
+def assumed(K: int, p: int, apart: float = APART) -> Lines:
     """K equal classes at equal distances, as far as there are columns for it."""
     corners = np.eye(K) - 1 / K
     q = min(K - 1, p - 1)
     place = np.linalg.svd(corners)[2][:q] @ corners
-    place *= APART / max(float(np.linalg.norm(place[:, 0] - place[:, 1])), 1e-9)
+    place *= apart / max(float(np.linalg.norm(place[:, 0] - place[:, 1])), 1e-9)
     lines = np.zeros((K, p))
     lines[:, 1 : 1 + q] = place.T
     if q < K - 1:
-        lines[:, 0] = APART * (np.arange(K) - (K - 1) / 2)
+        lines[:, 0] = apart * (np.arange(K) - (K - 1) / 2)
     return Lines(np.full(K, 1 / K), lines, np.ones(K))
 
 
@@ -119,7 +120,8 @@ def outlook(model: Any, sizes: Sizes, steps: tuple[Step, ...]) -> Outlook:
         raise ValueError(f"{K} lines of {d} columns have {needed} parameters; n must be at least that, got {sizes.n}.")
     if math.isinf(sizes.rho):
         return Outlook()
-    theta = assumed(K, d + 1)
+    apart = sizes.effect or APART
+    theta = assumed(K, d + 1, apart)
     power = strength(model, sizes, steps, theta)
     share = moved_share(theta, lines_after(model, sizes, steps, theta).error)
     low, median, high = (float(part) for part in np.quantile(share, [0.05, 0.5, 0.95]))
@@ -130,7 +132,7 @@ def outlook(model: Any, sizes: Sizes, steps: tuple[Step, ...]) -> Outlook:
         high,
         failure=failing(power),
         meaning=f"Of 1,000 rows, privacy puts about {1000 * median:.0f} into another class.",
-        assumed=f"Assumed: {K} equal classes whose slopes lie {APART} residual spreads apart.",
+        assumed=f"Assumed: {K} equal classes whose slopes lie {apart:g} residual spreads apart.",
     )
     more = f"about {math.ceil(sizes.n * RISKY / power):,} rows or epsilon={sizes.epsilon * RISKY / power:.2g} would do"
     if power < HOPELESS:

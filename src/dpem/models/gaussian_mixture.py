@@ -16,7 +16,7 @@ from dpem.estimators.told import Profile
 from dpem.estimators.uncertainty import Uncertainty
 from dpem.models._gaussian_mixture_columns import CENTRES, CHOICE, MOST_COLUMNS, after_choice, missed, with_choice
 from dpem.models._gaussian_mixture_intervals import uncertainty
-from dpem.models._gaussian_mixture_outlook import SEPARATION, foreseen, rules
+from dpem.models._gaussian_mixture_outlook import EFFECT, SEPARATION, foreseen, rules
 from dpem.planning import Model, Outlook, Sizes
 from dpem.privacy.budget import shown
 from dpem.query import FloatArray
@@ -63,6 +63,7 @@ class GaussianMixture(Model):
     n_components: int
     kind: str
     proportions: FloatArray = field(repr=False)
+    effect = EFFECT
 
     def steps(self, sizes: Sizes) -> tuple[Step, ...]:
         return self._fit(sizes, self.schema.width)

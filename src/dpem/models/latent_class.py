@@ -139,6 +139,7 @@ class LatentClass(Model):
 
     n_classes: int
     items: Items
+    effect = planning.EFFECT
 
     def steps(self, sizes: Sizes) -> tuple[Step, ...]:
         check, rest = prices(sizes.rho, (CHECK_SHARE, 1 - CHECK_SHARE)) if sizes.check else (0.0, sizes.rho)
@@ -181,7 +182,7 @@ class LatentClass(Model):
         pairs, waves = (noise(question.bound, step.rho) for question, step in zip(asked, steps[:2], strict=True))
         each = tuple(noise(sums, step.rho) for step in steps if isinstance(step, AskClasses))
         noises = planning.Noises(pairs, waves, each)
-        return planning.outlook(self.items, K, n, noises, drawn)
+        return planning.outlook(self.items, K, n, noises, drawn, sizes.effect or planning.TYPICAL)
 
     def log_density(self, xp: Any, theta: Parameters, x: Any, y: Any) -> Any:
         joint = log_joint(xp, answers(xp, x, self.items), theta.weights, theta.probabilities)

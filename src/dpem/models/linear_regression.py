@@ -16,7 +16,7 @@ from dpem import _validation as arguments
 from dpem.engines.narrow import like
 from dpem.estimators.base import PrivateEstimator
 from dpem.estimators.uncertainty import Uncertainty
-from dpem.models._linear_outlook import ASSUMED, MOMENT_RADIUS, divide, divide_wide, expected_loss, missed
+from dpem.models._linear_outlook import ASSUMED, EFFECT, MOMENT_RADIUS, divide, divide_wide, expected_loss, missed
 from dpem.planning import Model, Outlook, Prediction, Sizes
 from dpem.query import FloatArray
 from dpem.questions.holes import expected
@@ -76,6 +76,7 @@ class LinearRegression(Model):
     """y = intercept + slopes·x + N(0, σ²), and x ~ N(mean, covariance) where it has holes."""
 
     fit_intercept: bool = True
+    effect = EFFECT
 
     def steps(self, sizes: Sizes) -> tuple[Step, ...]:
         way = divide(sizes, self.schema.width)
@@ -94,7 +95,7 @@ class LinearRegression(Model):
             raise ValueError(f"X must have more rows than coordinates ({p}), got {sizes.n}: give sparsity=.")
         if math.isinf(sizes.rho):
             return Outlook()
-        return _outlook(expected_loss(sizes, p, divide(sizes, p)))
+        return _outlook(expected_loss(sizes, p, divide(sizes, p)), sizes.effect or ASSUMED)
 
     def finished(self, now: Progress, state: State, n: int) -> tuple[Parameters, Progress]:
         """The parameters that the last step leads to, and the progress with an intercept of 0 where that is known."""
@@ -192,11 +193,11 @@ class SparseLinearRegression(LinearRegression):
             return Outlook()
         chance = missed(sizes, self.schema.width, way)
         fewer = f"{k} of the {self.sparsity} columns can be chosen at this price." if k < self.sparsity else ""
-        told = _outlook(expected_loss(sizes, k, way.narrow), chance, fewer)
+        told = _outlook(expected_loss(sizes, k, way.narrow), sizes.effect or ASSUMED, chance, fewer)
         return told._replace(feasible=told.feasible and chance < 0.5)
 
 
-def _outlook(lost: tuple[float, float, float], failure: float = 0.0, more: str = "") -> Outlook:
+def _outlook(lost: tuple[float, float, float], explained: float, failure: float = 0.0, more: str = "") -> Outlook:
     """What is told beforehand of a loss of R²."""
     told = Prediction(
         quantity="R² lost to privacy",
@@ -205,10 +206,10 @@ def _outlook(lost: tuple[float, float, float], failure: float = 0.0, more: str =
         high=lost[2],
         failure=failure,
         meaning=f"R² of new rows is lower by so much than that of least squares on the same columns. {more}".rstrip(),
-        assumed=f"Supposed: uncorrelated normal columns that explain {100 * ASSUMED:.0f} % of the variance.",
+        assumed=f"Supposed: uncorrelated normal columns that explain {100 * explained:.0f} % of the variance.",
     )
     return Outlook(
-        told, feasible=lost[0] < ASSUMED / 2, advice="more rows, a larger epsilon or fewer columns would help"
+        told, feasible=lost[0] < explained / 2, advice="more rows, a larger epsilon or fewer columns would help"
     )
 
 

@@ -16,7 +16,7 @@ from dpem.estimators.base import PrivateEstimator
 from dpem.estimators.told import Profile, of_lines
 from dpem.estimators.uncertainty import Uncertainty
 from dpem.models._mixture_regression_newton import Estimate
-from dpem.models._mixture_regression_outlook import outlook
+from dpem.models._mixture_regression_outlook import EFFECT, outlook
 from dpem.models._mixture_regression_steps import (
     CELLS,
     ChooseStart,
@@ -92,6 +92,7 @@ class MixtureRegression(Model):
 
     classes: int = 2
     origin: tuple[float, ...] | None = None
+    effect = EFFECT
 
     def steps(self, sizes: Sizes) -> tuple[Step, ...]:
         q = min(self.schema.width, self.classes, max(CELLS))

@@ -1,8 +1,8 @@
 """What plans predict, on a grid of public numbers: made once, kept beside this file, shown by the page.
 
-A plan depends on ε and δ through its price ρ alone, so the grid is over rows, columns, ρ and the number of groups; the
-page reads ρ off (ε, δ) from a second table. ``python -m dpem.planner`` makes it again, and a test says when that
-is due.
+A plan depends on ε and δ through its price ρ alone, so the grid is over rows, columns, ρ, the number of groups and the
+strength of effects that is supposed; the page reads ρ off (ε, δ) from a second table. ``python -m dpem.planner`` makes
+it again, and a test says when that is due.
 
 More rows or more ε never predict worse: where the plans of neighbouring points disagree with that by a hair, the
 better prediction is carried on.
@@ -21,6 +21,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dpem import registry
+from dpem.estimators import tables
+from dpem.planning import Effect
 from dpem.privacy import largest_price
 from dpem.query import FloatArray
 
@@ -77,31 +79,41 @@ def estimator(kind: type[Any], d: int, epsilon: float, groups: int | None) -> An
     return kind(**given, **({count: groups} if count else {}))
 
 
+def supposed(kind: type[Any]) -> Effect | None:
+    """The strength of effects that the model's plans suppose, where it can be chosen."""
+    one = estimator(kind, 5, 1.0, 2)
+    names = [f"x{j}" for j in range(5)]
+    schema = one._schema(names, tables.checked_levels(getattr(one, "levels", None)), None, plan=True)
+    known: Effect | None = one._model(schema).effect
+    return known
+
+
 def tabled(kind: type[Any], say: Callable[[str], None] = lambda text: None) -> dict[str, Any] | None:
     """Predictions of a model on the grid, or None where it makes none.
 
-    ``values`` has, for each (groups, columns, rows, ε) in that order of nesting, median, low, high and failure; null
-    where the plan refuses.
+    ``values`` has, for each (effect, groups, columns, rows, ε) in that order of nesting, median, low, high and failure;
+    null where the plan refuses. ``assumed`` has the words for each number of groups, "{effect}" standing for its size.
     """
-    count, axes = counted(kind), _axes(kind)
+    count, effect = counted(kind), supposed(kind)
+    effects: Sequence[float | None] = (None,) if effect is None else effect.others
+    axes = _axes(kind, len(effects))
     groups: Sequence[int | None] = axes.groups if count else (None,)
-    shape = (len(groups), len(axes.columns), len(axes.rows), len(axes.epsilons), 4)
-    values, told, gaussian = np.full(shape, np.nan), None, True
+    every = (effects, groups, axes.columns, axes.rows, axes.epsilons)
+    values, told, gaussian = np.full((*map(len, every), 4), np.nan), None, True
     assumed = ["" for _ in groups]
-    for i, K in enumerate(groups):
-        for j, d in enumerate(axes.columns):
-            say(f"{kind.__name__}: {d} columns" + ("" if K is None else f", {K} groups"))
-            for k, n in enumerate(axes.rows):
-                for m, epsilon in enumerate(axes.epsilons):
-                    try:
-                        plan = estimator(kind, d, epsilon, K).plan(n, d)
-                    except ValueError:
-                        continue
-                    if plan.prediction is None:
-                        return None
-                    told, gaussian = plan.prediction, plan.price.gaussian
-                    values[i, j, k, m] = told.median, told.low, told.high, told.failure
-                    assumed[i] = told.assumed
+    for place in np.ndindex(*map(len, every)):
+        strength, K, d, n, epsilon = (axis[i] for axis, i in zip(every, place, strict=True))
+        if place[3:] == (0, 0):
+            say(f"{kind.__name__}: effect {strength}, {K} groups, {d} columns")
+        try:
+            plan = estimator(kind, d, epsilon, K).plan(n, d, effect=strength)
+        except ValueError:
+            continue
+        if plan.prediction is None:
+            return None
+        told, gaussian = plan.prediction, plan.price.gaussian
+        values[place] = told.median, told.low, told.high, told.failure
+        assumed[place[1]] = _worded(told.assumed, effect, strength)
     if told is None:
         return None
     return {
@@ -112,6 +124,7 @@ def tabled(kind: type[Any], say: Callable[[str], None] = lambda text: None) -> d
         "rows": axes.rows,
         "columns": axes.columns,
         "groups": axes.groups if count else (),
+        "effect": None if effect is None else effect._asdict(),
         "gaussian": gaussian,
         "needs_y": bool(kind._needs_y),
         "bounds": "bounds" in inspect.signature(kind.__init__).parameters,
@@ -120,7 +133,15 @@ def tabled(kind: type[Any], say: Callable[[str], None] = lambda text: None) -> d
     }
 
 
-def _axes(kind: type[Any]) -> Axes:
+def _worded(words: str, effect: Effect | None, strength: float | None) -> str:
+    """The words with "{effect}" in the place of the strength: numbers before it may be the same."""
+    if effect is None or strength is None:
+        return words
+    before, size, after = words.rpartition(f"{100 * strength:.0f}" if effect.percent else f"{strength:g}")
+    return f"{before}{{effect}}{after}" if size else words
+
+
+def _axes(kind: type[Any], effects: int) -> Axes:
     """As many points as there is time for: a plan in the middle is timed, once what it compiles is compiled."""
     for _ in range(2):
         begun = time.process_time()
@@ -128,6 +149,7 @@ def _axes(kind: type[Any]) -> Axes:
         took = time.process_time() - begun
     for axes in (FINE, SMALL):
         plans = len(axes.rows) * len(axes.columns) * len(axes.epsilons) * (len(axes.groups) if counted(kind) else 1)
+        plans *= effects
         if took * plans < PATIENCE:
             return axes
     return COARSE
@@ -136,7 +158,7 @@ def _axes(kind: type[Any]) -> Axes:
 def never_worse(values: FloatArray) -> FloatArray:
     """The same with medians, ends and failures that do not grow with rows or ε, and a median between its ends."""
     made = values.copy()
-    for axis in (2, 3):
+    for axis in (-3, -2):
         made = np.where(np.isnan(made), np.nan, np.fmin.accumulate(made, axis=axis))
     made[..., 1] = np.fmin(made[..., 1], made[..., 0])
     made[..., 2] = np.fmax(made[..., 2], made[..., 0])

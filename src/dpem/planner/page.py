@@ -56,7 +56,8 @@ def page(*, grid: dict[str, Any] | None = None, start: dict[str, Any] | None = N
     grid : dict, optional
         The table of plans; the one that comes with the package if not given.
     start : dict, optional
-        What the fields hold at first: ``model``, ``n``, ``d``, ``epsilon``, ``delta``, ``groups``, ``fits``.
+        What the fields hold at first: ``model``, ``n``, ``d``, ``epsilon``, ``delta``, ``groups``, ``effect``,
+        ``fits``.
 
     Returns
     -------
@@ -73,7 +74,7 @@ def page(*, grid: dict[str, Any] | None = None, start: dict[str, Any] | None = N
     if not shown["models"]:
         raise ValueError("grid must hold a model that makes predictions.")
     known = {"model": next(iter(shown["models"])), "n": 20_000, "d": 10, "epsilon": 1, "delta": 1e-6, "groups": 3}
-    first = {**known, "fits": 3, **(start or {})}
+    first = {**known, "fits": 3, "effect": "", **(start or {})}
     if first["model"] not in shown["models"]:
         raise ValueError(f"model must be one of {', '.join(shown['models'])}; got {first['model']!r}.")
     script = _SCRIPT.read_text(encoding="utf-8")
@@ -93,6 +94,7 @@ def page(*, grid: dict[str, Any] | None = None, start: dict[str, Any] | None = N
         ("epsilon", "ε, the privacy loss of one person", 0.05, 20, "any"),
         ("delta", "δ, well below one over the rows", 1e-12, 1e-2, "any"),
         ("groups", "groups", 2, 8, 1),
+        ("effect", "how strong the effects are", 0, 100, "any"),
     ]
     controls = "\n".join(_control(*field, first[field[0]]) for field in fields)
     fits = _control("fits", "fits that share ε and δ", 1, 10, 1, first["fits"])
@@ -137,14 +139,15 @@ _BODY = """<header><h1>Plan a private fit</h1>
 <p class="note" id="promise"></p>
 </div>
 <p class="note"><span id="assumed"></span> Predictions are read off a table of plans; the command below plans
-exactly. If what is assumed is wrong, so is the prediction, and the guarantee still holds.</p>
+exactly. If what is assumed is wrong, so is the prediction, and the guarantee still holds. The paper's models are not
+here: each of their plans rehearses fits on invented rows, for seconds; <code>dpem plan symmetric-mixture</code> and its
+like make one.</p>
 <section><h2>Against ε and against rows</h2>
 <div class="charts">
 <svg id="by-epsilon" viewBox="0 0 460 250" role="img" aria-label="The prediction against ε."></svg>
 <svg id="by-rows" viewBox="0 0 460 250" role="img" aria-label="The prediction against the number of rows."></svg>
 </div>
-<p class="note">The line is the median, the band holds nine fits of ten. From the bend on, doubling ε gains less than a
-quarter.</p></section>
+<p class="note">The line is the median, the band holds nine fits of ten. <span id="bend"></span></p></section>
 <section><h2>What ε means</h2>
 <div class="wide"><table><caption>Someone who knows every row but one, and has two candidates for it.</caption>
 <thead><tr><th scope="col">ε</th><th scope="col">more likely by at most</th>

@@ -2,8 +2,9 @@
 // The planner: interpolates a table of plans. No data, no request, nothing leaves the page.
 const grid = JSON.parse(document.getElementById("grid").textContent);
 const $ = (id) => document.getElementById(id);
-const FIELDS = ["n", "d", "epsilon", "delta", "groups", "fits"];
-const LOG = { n: true, d: true, epsilon: true, delta: true, groups: false, fits: false };
+const FIELDS = ["n", "d", "epsilon", "delta", "groups", "effect", "fits"];
+const LOG = { n: true, d: true, epsilon: true, delta: true, groups: false, effect: false, fits: false };
+const FINE = { epsilon: 2, delta: 2, effect: 2 }; // digits of what a slider gives; the others are whole
 // Predictions of 0 are drawn as the least that is not: logarithms have no 0.
 for (const own of Object.values(grid.models)) own.least = Math.min(...own.values.flatMap((v) => (v ? v.slice(0, 3) : [])).filter((v) => v > 0));
 const ODDS = [0.1, 0.5, 1, 2, 4, 8];
@@ -64,15 +65,17 @@ function eachOf(state, fits) {
 // --- predictions -----------------------------------------------------------------------------------------------------
 const model = (state) => grid.models[state.model];
 function predicted(state) {
-  const own = model(state), sizes = [own.columns.length, own.rows.length, own.rho.length];
+  const own = model(state);
+  const sizes = [own.groups.length || 1, own.columns.length, own.rows.length, own.rho.length];
   const axes = [
+    own.effect ? place(own.effect.others, state.effect, false) : [0, 0],
     own.groups.length ? place(own.groups, state.groups, false) : [0, 0],
     place(own.columns, state.d),
     place(own.rows, state.n),
     place(own.rho, rho(state.epsilon, state.delta, own.gaussian)),
   ];
   const sum = [0, 0, 0, 0];
-  for (let corner = 0; corner < 16; corner++) {
+  for (let corner = 0; corner < 32; corner++) {
     let weight = 1, at = 0;
     axes.forEach(([i, part], axis) => {
       const up = (corner >> axis) & 1;
@@ -123,8 +126,8 @@ function toSlider(name) {
 function fromSlider(name) {
   const [low, high] = limits(name), part = Number($(name + "-slider").value) / 1000;
   let value = LOG[name] ? low * (high / low) ** part : low + (high - low) * part;
-  value = name === "epsilon" || name === "delta" ? Number(value.toPrecision(2)) : LOG[name] ? Number(value.toPrecision(2)) : value;
-  $(name).value = String(name === "epsilon" || name === "delta" ? value : Math.max(low, Math.round(value)));
+  if (LOG[name] || FINE[name]) value = Number(value.toPrecision(FINE[name] || 2));
+  $(name).value = String(FINE[name] ? Math.min(Math.max(value, low), high) : Math.max(low, Math.round(value)));
 }
 function chart(id, along, values, state, mark) {
   const points = values.map((x) => [x, predicted({ ...state, [along]: x })]).filter(([, p]) => p);
@@ -140,7 +143,7 @@ function chart(id, along, values, state, mark) {
   const parts = [];
   const decades = (a, b) => { const out = []; for (let k = Math.floor(a / Math.LN10); k <= Math.ceil(b / Math.LN10); k++) for (const m of b - a > 6 ? [1] : [1, 2, 5]) { const v = m * 10 ** k; if (f(v) >= a - 1e-9 && f(v) <= b + 1e-9) out.push(v); } return out; };
   for (const v of decades(low, high)) parts.push(`<line class="grid" x1="${L}" x2="${W - R}" y1="${y(v)}" y2="${y(v)}"/><text class="quiet" x="${L - 6}" y="${y(v)}" text-anchor="end" dominant-baseline="central">${shown(v)}</text>`);
-  for (const v of decades(...xs)) parts.push(`<line class="grid" x1="${x(v)}" x2="${x(v)}" y1="${T}" y2="${H - B}"/><text class="quiet" x="${x(v)}" y="${H - B + 16}" text-anchor="middle">${along === "n" ? shown(v) : shown(v)}</text>`);
+  for (const v of decades(...xs)) parts.push(`<line class="grid" x1="${x(v)}" x2="${x(v)}" y1="${T}" y2="${H - B}"/><text class="quiet" x="${x(v)}" y="${H - B + 16}" text-anchor="middle">${along === "n" && v < 1e6 ? whole(v) : shown(v)}</text>`);
   parts.push(`<path class="band" d="${band}"/><path class="curve" d="${path(points.map(([v, p]) => [v, p.median]))}"/>`);
   if (mark) parts.push(`<line class="limit" x1="${x(mark)}" x2="${x(mark)}" y1="${T}" y2="${H - B}"/><text class="limit-label" x="${x(mark) + 5}" y="${T + 9}">bend, ε ≈ ${shown(mark, 2)}</text>`);
   const here = predicted(state);
@@ -151,13 +154,38 @@ function chart(id, along, values, state, mark) {
 function command(state) {
   const own = model(state), count = own.count ? ` --${own.count.replaceAll("_", "-")} ${state.groups}` : "";
   const known = own.bounds ? "" : " --levels levels.json";
-  return `dpem plan ${state.model} --n ${state.n} --d ${state.d} --epsilon ${typed(state.epsilon)} --delta ${typed(state.delta)}${count}${known}`;
+  return `dpem plan ${state.model} --n ${state.n} --d ${state.d} --epsilon ${typed(state.epsilon)} --delta ${typed(state.delta)}${count}${unusual(state) ? ` --effect ${state.effect}` : ""}${known}`;
 }
 function python(state) {
   const own = model(state), count = own.count ? `${own.count}=${state.groups}, ` : "";
   const known = own.bounds ? "bounds=bounds, " + (own.needs_y ? "y_bounds=y_bounds, " : "") : "levels=levels, ";
   const fit = own.needs_y ? "X, y" : "X";
-  return `from dpem import ${own.estimator}\n\n# ${own.bounds ? "bounds" : "levels"}: what each column can hold, from a codebook, never from the rows\nmodel = ${own.estimator}(${count}${known}epsilon=${typed(state.epsilon)}, delta=${typed(state.delta)})\nprint(model.plan(n=${state.n}, d=${state.d}))\nmodel.fit(${fit})`;
+  return `from dpem import ${own.estimator}\n\n# ${own.bounds ? "bounds" : "levels"}: what each column can hold, from a codebook, never from the rows\nmodel = ${own.estimator}(${count}${known}epsilon=${typed(state.epsilon)}, delta=${typed(state.delta)})\nprint(model.plan(n=${state.n}, d=${state.d}${unusual(state) ? `, effect=${state.effect}` : ""}))\nmodel.fit(${fit})`;
+}
+const unusual = (state) => model(state).effect && state.effect !== model(state).effect.usual;
+// A strength that the model's plans can tell: the field takes the model's limits, and its usual one on a change of model.
+function effectField(fresh) {
+  const known = model(read()).effect;
+  $("effect-row").hidden = !known;
+  if (!known) { $("effect").min = "0"; $("effect").max = "1"; $("effect").value = "0"; return; }
+  $("effect").min = String(known.others[0]);
+  $("effect").max = String(known.others.at(-1));
+  document.querySelector("label[for=effect]").textContent = known.words;
+  if (fresh || $("effect").value === "") $("effect").value = String(known.usual);
+  toSlider("effect");
+}
+// What a prediction means for people, or for what a model explains.
+function inWords(own, state, p) {
+  if (own.quantity.startsWith("share of rows")) {
+    const of = p.median >= 0.01 ? 100 : p.median >= 0.001 ? 1000 : 10000;
+    const many = p.median * of < 0.5 ? "less than one is" : `about ${Math.max(1, Math.round(p.median * of))} ${Math.round(p.median * of) > 1 ? "are" : "is"}`;
+    return `Of ${whole(of)} people ${many} put into another group than without privacy.`;
+  }
+  if (own.quantity.startsWith("R²") && own.effect) {
+    const whole = 100 * state.effect, rest = Math.max(0, whole - 100 * p.median);
+    return `Columns that explain ${shown(whole)} % of the variance without privacy explain about ${whole - rest < 0.05 ? "as much" : rest.toFixed(1) + " %"} with it.`;
+  }
+  return p.median <= 1 ? `That is about ${shown(100 * p.median, 2)} %.` : "";
 }
 function odds(state) {
   const rows = [...new Set([...ODDS, state.epsilon])].sort((a, b) => a - b).map((e) => {
@@ -186,16 +214,18 @@ function draw() {
   const tiny = p && p.median <= 1.001 * own.least;
   $("median").textContent = p ? (tiny ? "below " : "") + shown(p.median) : "not possible";
   $("interval").textContent = p ? `nine fits of ten: ${shown(p.low)} to ${shown(p.high)}` : "too few rows for so many columns or groups";
-  const share = p && p.median <= 1;
-  $("words").textContent = share ? `That is ${tiny ? "below" : "about"} ${shown(100 * p.median, 2)} %, if the rows are as assumed.` : "";
+  $("words").textContent = p ? inWords(own, state, p) : "";
   $("failure").textContent = p && p.failure >= 0.005 ? `About ${Math.round(100 * p.failure)} of 100 such fits find no structure at all.` : "";
   const nearest = own.groups.reduce((best, K, i) => (Math.abs(K - state.groups) < Math.abs(own.groups[best] - state.groups) ? i : best), 0);
-  $("assumed").textContent = own.assumed[nearest];
+  const strength = own.effect ? shown((own.effect.percent ? 100 : 1) * state.effect) : "";
+  $("assumed").textContent = own.assumed[nearest].replace("{effect}", strength);
   $("promise").textContent = `ε = ${shown(state.epsilon)}, δ = ${shown(state.delta)}, ${whole(state.n)} rows, ${whole(state.d)} columns`;
   $("remarks").innerHTML = "";
   for (const said of remarks(state)) { const item = document.createElement("li"); item.textContent = said; $("remarks").append(item); }
   const steps = (a, b) => Array.from({ length: 41 }, (_, k) => a * (b / a) ** (k / 40));
-  chart("by-epsilon", "epsilon", steps(0.05, 10), state, bend(state));
+  const bent = bend(state);
+  $("bend").textContent = bent ? "From the bend on, doubling ε gains less than a quarter." : "";
+  chart("by-epsilon", "epsilon", steps(0.05, 10), state, bent);
   chart("by-rows", "n", steps(own.rows[0], own.rows.at(-1)), state, null);
   odds(state);
   split(state);
@@ -219,7 +249,8 @@ for (const name of FIELDS) {
   $(name + "-slider").addEventListener("input", () => { fromSlider(name); draw(); });
   toSlider(name);
 }
-$("model").addEventListener("change", draw);
+$("model").addEventListener("change", () => { effectField(true); draw(); });
+effectField(false);
 document.querySelectorAll("button[data-copies]").forEach((button) => button.addEventListener("click", () => copied(button)));
 $("print").addEventListener("click", () => window.print());
 draw();

@@ -14,8 +14,19 @@ from dpem.questions.schema import Schema
 from dpem.steps.base import State, Step
 
 
+class Effect(NamedTuple):
+    """How strong the effects are that an outlook supposes: in words, the usual value, and others that are worth seeing,
+    in increasing order. ``percent``: the words of an outlook tell it as a percentage.
+    """
+
+    words: str
+    usual: float
+    others: tuple[float, ...]
+    percent: bool = False
+
+
 class Sizes(NamedTuple):
-    """Public numbers that a plan is made from."""
+    """Public numbers that a plan is made from. ``effect`` is for outlooks only: a fit does not depend on it."""
 
     n: int
     epsilon: float
@@ -23,6 +34,7 @@ class Sizes(NamedTuple):
     rho: float
     rows_per_person: int = 1
     check: bool = True
+    effect: float | None = None
 
 
 class Outlook(NamedTuple):
@@ -43,6 +55,7 @@ class Model(ABC):
 
     schema: Schema
     gaussian: ClassVar[bool] = True  # whether its steps ask for Gaussian noise alone
+    effect: ClassVar[Effect | None] = None  # what its outlook supposes, where that can be chosen
 
     @abstractmethod
     def steps(self, sizes: Sizes) -> tuple[Step, ...]:

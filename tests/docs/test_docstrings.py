@@ -1,0 +1,36 @@
+"""Every public estimator tells what each of its arguments is, and shows itself at work."""
+
+import inspect
+import re
+
+import pytest
+
+import dpem
+import dpem.paper
+from dpem.cli.models import parameter_help
+
+ESTIMATORS = [
+    *(getattr(dpem, name) for name in dir(dpem) if name.startswith("DP")),
+    *(getattr(dpem.paper, name) for name in dpem.paper.__all__ if name.startswith("DP")),
+]
+every_estimator = pytest.mark.parametrize("kind", ESTIMATORS, ids=lambda kind: kind.__name__)
+
+
+@every_estimator
+def test_each_argument_is_described(kind):
+    said = parameter_help(kind)
+    assert [name for name in inspect.signature(kind).parameters if not said.get(name)] == []
+
+
+@every_estimator
+def test_there_are_attributes_and_an_example(kind):
+    text = inspect.cleandoc(kind.__doc__)
+    for heading in ("Parameters", "Attributes", "Examples"):
+        assert re.search(rf"^{heading}\n-+$", text, re.MULTILINE), heading
+    assert ">>> " in text
+
+
+@every_estimator
+def test_each_method_is_described(kind):
+    own = inspect.getmembers(kind, inspect.isfunction)
+    assert [name for name, f in own if not name.startswith("_") and "dpem" in f.__module__ and not f.__doc__] == []
