@@ -124,3 +124,11 @@ def test_what_is_missing_is_named_at_once():
     assert "--epsilon and --delta must be given, here or in dpem.toml" in done.err
     assert "--delta must be given, here" in dpem("fit", "linear-regression", "--epsilon", "1").err
     assert "--n must be given (" in dpem("plan", "linear-regression", "--d", "3", "--delta", "1e-6").err
+
+
+def test_a_number_of_columns_that_is_given_wins_over_the_settings():
+    assert dpem("init", "patienten.csv").code == 0
+    filled_in()
+    plan = ("plan", "linear-regression", "--n", "1e4", "--json")
+    assert dpem(*plan).json["d"] == 4
+    assert dpem(*plan, "--d", "30").json["d"] == 30

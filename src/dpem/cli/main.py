@@ -127,11 +127,12 @@ def cli(context: click.Context, quiet: bool, verbose: bool, config: str | None) 
 
     \b
     A first session:
-      dpem init patients.csv                 # then fill in dpem.toml: bounds, epsilon, delta
-      dpem plan linear-regression --n 8000 --d 6 --epsilon 1 --delta 1e-6
-      dpem ledger open --ledger sqlite:///budget.db --dataset patients --epsilon 2 --delta 1e-4
-      dpem fit linear-regression patients.csv --target cost --dry-run
-      dpem fit linear-regression patients.csv --target cost --report report.html
+      dpem planner                                     # what to expect at which epsilon, in a browser
+      dpem init patients.csv                           # then fill in dpem.toml, which every command reads
+      dpem ledger open --epsilon 2 --delta 1e-4        # once: what all fits together may spend
+      dpem fit linear-regression --dry-run             # what a fit would ask and spend; spends nothing
+      dpem fit linear-regression --report report.html
+      dpem ledger export --out patients.html           # one page over all fits of the dataset
       dpem predict model.json new.csv --keep id --out predictions.csv
 
     Each command has --help with examples. --json gives one JSON object, for success and for failure.

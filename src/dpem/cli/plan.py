@@ -103,6 +103,10 @@ def _plan(kind: type[Any], asked: dict[str, Any]) -> Any:
         if asked["epsilon"] == float("inf"):
             raise Refused(Exit.USAGE, "--epsilon must be finite: the command plans private fits only.")
         arguments = given_to(kind, asked)
+        if asked["d"] is not None and "bounds" in arguments:  # a number that is given wins over a settings file's names
+            arguments |= {
+                name: None for name in ("bounds", "levels") if name in arguments and inputs.is_a_setting(name)
+            }
         if "levels" in arguments:
             arguments["levels"] = inputs.levels(arguments["levels"])
         estimator = kind(**arguments)
