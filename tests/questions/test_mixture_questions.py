@@ -223,3 +223,17 @@ def test_what_holes_leave_open_is_semidefinite_for_columns_that_nearly_coincide(
             if seen[0].open is not None:
                 least.append(np.linalg.eigvalsh(seen[0].open).min())
     assert min(least) > -1e-13
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_what_is_computed_of_a_row_depends_on_no_other_row(full):
+    rng = np.random.default_rng(4)
+    K, d = 3, 11
+    variances = rng.uniform(1e-4, 1e-1, (K, d))
+    shapes = np.array([np.diag(v) + 0.5 * np.sqrt(np.outer(v, v)) for v in variances]) if full else variances
+    own = Gaussians(np.full(K, 1 / K), rng.uniform(-0.5, 0.5, (K, d)), shapes)
+    x = np.where(rng.random((301, d)) < 0.1, np.nan, rng.uniform(-1, 1, (301, d)))
+    for first in (x, np.where(np.isnan(x), 0.25, x)):
+        other = first.copy()
+        other[-1, 0] = np.nan  # the last row changes, and no other row's density may, not by a bit
+        np.testing.assert_array_equal(own.joint(xp, first)[:-1], own.joint(xp, other)[:-1])

@@ -56,15 +56,15 @@ class Gaussians:
 
     @cached_property
     def whiteners(self) -> FloatArray:
-        return np.nan_to_num(np.linalg.inv(self.roots))
+        return np.clip(np.nan_to_num(np.linalg.inv(self.roots)), -1e9, 1e9)  # rows in [−1, 1] then have finite v
 
     def groups(self, xp: Any, x: Any) -> Iterator[tuple[Any, list[Seen]]]:
         """The rows in one or two parts: of each the weight of its rows (1, or 0 for a row that the other part has) and
         what every component sees.
 
-        *Lemma.* What is computed of a row depends on that row alone, to the last bit but for the rounding of matrix
-        products. *Proof.* Rows without holes are handled in an array whose shape is that of x, whatever holes there
-        are; a row with holes is handled by solves of its own. ∎
+        *Lemma.* What is computed of a row depends, to the last bit, on that row and its place alone. *Proof.* Rows
+        without holes are handled in an array whose shape is that of x, whatever holes there are, and a mask of ones
+        changes no bit; a row with holes is handled by the matrices of its own pattern, in products of its own. ∎
         """
         seen = xp.isfinite(x)
         filled = xp.where(seen, x, xp.zeros_like(x))
@@ -129,9 +129,10 @@ class Gaussians:
             v *= mask
         square = v * v
         size = square @ like(xp, np.ones(x.shape[1]), x)
-        height = float(level.sum()) if mask is None else mask @ like(xp, level, x)
-        log_joint = math.log(self.weights[k]) - 0.5 * size - height
-        return Seen(log_joint, v, square, size, None if mask is None else 1.0 - mask)
+        log_joint = math.log(self.weights[k]) - 0.5 * size - float(level.sum())
+        if mask is None:
+            return Seen(log_joint, v, square, size, None)
+        return Seen(log_joint + (1.0 - mask) @ like(xp, level, x), v, square, size, 1.0 - mask)
 
     def _whole(self, xp: Any, x: Any, k: int) -> Seen:
         v = (x - like(xp, self.means[k], x)) @ like(xp, self.whiteners[k].T, x)
@@ -155,14 +156,16 @@ class Gaussians:
         across = patterns[:, :, None] * cov  # rows of the covariance that are seen
         solved = xp.linalg.solve(S, xp.concat([xp.broadcast_to(eye, S.shape), across], axis=2))
         d = x.shape[1]
-        b = xp.matmul(xp.take(solved[:, :, :d], place, axis=0), diff[:, :, None])[:, :, 0]
+        inverse, across_inverse = solved[:, :, :d], xp.matmul(xp.matmul(whitener, cov), solved[:, :, :d])
+        column = diff[:, :, None]
+        b = xp.matmul(xp.take(inverse, place, axis=0), column)[:, :, 0]
+        v = zero_where_odd(xp, xp.matmul(xp.take(across_inverse, place, axis=0), column)[:, :, 0])
         left = cov - xp.matmul(xp.matrix_transpose(across), solved[:, :, d:])
         left = xp.matmul(xp.matmul(whitener, left), xp.matrix_transpose(whitener))
         left = xp.matmul(left, xp.matrix_transpose(left))  # a projection is its own square
         logdet = xp.take(xp.linalg.slogdet(S)[1], place, axis=0)
         level = 0.5 * logdet + 0.5 * LOG_2PI * xp.sum(mask, axis=1)
         log_joint = math.log(self.weights[k]) - 0.5 * xp.sum(b * diff, axis=1) - level
-        v = zero_where_odd(xp, b @ cov @ xp.matrix_transpose(whitener))
         return Seen(log_joint, v, None, xp.sum(v * v, axis=1), xp.take(left, place, axis=0))
 
 
