@@ -40,6 +40,18 @@ def number(value: float, digits: int = 3) -> str:
     return "−" + shown[1:] if shown.startswith("-") else shown
 
 
+def measured(value: float, error: float) -> str:
+    """A number as precisely as it is known: to two digits of its standard error.
+
+    >>> measured(0.0055214, 0.0209), measured(-60.118, 0.191), measured(1234.6, 52.0), measured(2.0, 0.0)
+    ('0.006', '−60.12', '1,235', '2')
+    """
+    if not 1e-4 <= error < 1e5 or not abs(value) < 1e7:
+        return number(value, 4)
+    shown = f"{value:,.{max(0, 1 - math.floor(math.log10(error)))}f}"
+    return "−" + shown[1:] if shown.startswith("-") and shown.strip("-0.,") else shown.removeprefix("-")
+
+
 def percent(share: float) -> str:
     """A share for people.
 

@@ -10,7 +10,7 @@ from small_models import BOUNDS, DPAnswers, DPGroups, DPMeans, people
 from test_report import Outline, words
 
 from dpem import DPGaussianMixture, DPLatentClass, DPLinearRegression, DPMixtureRegression, DPStandardScaler
-from dpem._markup import number
+from dpem._markup import measured, number
 from dpem.estimators.told import GIVEN as GIVEN_BY_USER
 from dpem.estimators.told import Setting
 from dpem.paper import DPSymmetricMixture
@@ -46,8 +46,9 @@ def test_the_first_screen_has_the_statement_the_check_and_the_occasion(model):
 def test_every_estimate_with_its_interval_in_units(model):
     shown = words(render(model))
     for row in model.summary().itertuples():
-        assert number(row.estimate, 5) in shown
-        assert f"{number(row.lower, 4)} to {number(row.upper, 4)}" in shown
+        value, low, high = (measured(part, row.standard_error) for part in (row.estimate, row.lower, row.upper))
+        assert value in shown
+        assert f"{low} to {high}" in shown
 
 
 def test_what_was_asked_and_predicted(model):

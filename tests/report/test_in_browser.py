@@ -4,8 +4,11 @@ import pytest
 from browsing import CUT, browser
 from small_models import BOUNDS, DPAnswers, DPGroups, people
 
+from dpem import Ledger
 from dpem.paper import DPMissingRegression
+from dpem.privacy import largest_price
 from dpem.report import About, render
+from dpem.report.book import Account, Published, dataset_page
 
 pytestmark = pytest.mark.usefixtures("chromium")
 
@@ -51,3 +54,27 @@ def test_the_first_screen_holds_statement_check_and_occasion(chromium, tmp_path)
     bottom = "return document.querySelector('{}').getBoundingClientRect().bottom"
     for part in (".verdict", ".figures", ".check", ".about"):
         assert chromium.execute_script(bottom.format(part)) < 800
+
+
+def test_the_page_of_a_dataset_at_any_width(chromium, tmp_path):
+    """What one person spent fills its part of the bar; every fit has its check and its links; nothing is cut."""
+    ledger = Ledger(f"sqlite:///{tmp_path}/budget.db").open("people", 3.0, 1e-5)
+    model = DPGroups(epsilon=1.0, delta=1e-6, bounds=BOUNDS, budget=ledger).fit(people())
+    (debit,) = ledger.history()
+    account = Account(ledger.state(), [debit], [])
+    page = dataset_page("sqlite:///budget.db", [account], {"": Published(model, "./a.json", "./a%20b.html")})
+    path = tmp_path / "book.html"
+    path.write_text(page, encoding="utf-8")
+    for width in (360, 800, 1280):
+        chromium.size(width, 800)
+        chromium.get(path.as_uri())
+        chromium.execute_script("document.querySelectorAll('details').forEach(d => d.open = true)")
+        assert chromium.execute_script(CUT) == [], width
+        part = "const bar = document.querySelector('.budget'); return bar.firstChild.offsetWidth / bar.offsetWidth"
+        whole = largest_price(3.0, 1e-5, gaussian=False).rho
+        assert chromium.execute_script(part) == pytest.approx(debit.rho / whole, abs=0.02)
+    assert [link.get_attribute("href").rpartition("/")[2] for link in chromium.find_elements("css selector", "a")] == [
+        "a%20b.html",
+        "a.json",
+    ]
+    assert chromium.said() == []

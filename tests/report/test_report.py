@@ -14,7 +14,7 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 from dpem import DPStandardScaler
-from dpem._markup import number, percent, table, text
+from dpem._markup import measured, number, percent, table, text
 from dpem.estimators import told
 from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression, Plan
 from dpem.paper.estimators.told import coefficient_noise, settings
@@ -118,7 +118,8 @@ class TestContent:
 
     def test_every_coefficient(self, model, page):
         for value in model.coef_[model.support_]:
-            assert number(float(value), 5) in words(page)
+            noise = coefficient_noise(model)
+            assert (number(float(value), 5) if noise is None else measured(float(value), noise)) in words(page)
 
     def test_the_prediction(self, model, page):
         plan = model.plan_

@@ -12,7 +12,7 @@ from itertools import takewhile
 
 import numpy as np
 
-from dpem._markup import number, percent, text
+from dpem._markup import measured, number, percent, text
 from dpem.estimators.told import Estimates, Profile
 from dpem.report.facts import Question
 
@@ -57,7 +57,8 @@ def estimate_chart(estimates: Estimates) -> str:
     certain = (estimates.error[:count] > 0).tolist()
     words = f"{count} {estimates.what}s with their intervals. The table below has every number."
     shown = [
-        _interval(v, a, b) if known else number(v) for v, a, b, known in zip(values, low, high, certain, strict=True)
+        _interval(v, a, b, error) if error > 0 else number(v)
+        for v, a, b, error in zip(values, low, high, estimates.error[:count].tolist(), strict=True)
     ]
     names = shortened(estimates.names[:count])
     if estimates.scale is None:
@@ -138,8 +139,9 @@ def ticks(low: float, high: float) -> list[float]:
     return [float(f"{place * step:.6g}") for place in places]
 
 
-def _interval(value: float, low: float, high: float) -> str:
-    return f"{number(value)} <small>({number(low)} to {number(high)})</small>"
+def _interval(value: float, low: float, high: float, error: float) -> str:
+    shown, bottom, top = (measured(part, error) for part in (value, low, high))
+    return f"{shown} <small>({bottom} to {top})</small>"
 
 
 def _place(low: float, high: float) -> Callable[[float], str]:

@@ -6,7 +6,7 @@ import math
 import re
 from typing import Any
 
-from dpem._markup import number, percent, section, table, text
+from dpem._markup import measured, number, percent, section, table, text
 from dpem.estimators.told import Estimates, Profile, Told
 from dpem.privacy import Guarantee
 from dpem.report import facts
@@ -104,8 +104,10 @@ def estimates(told: Told) -> str:
     rows = []
     for j, name in enumerate(found.names):
         error, part = float(found.error[j]), float(found.privacy[j])
-        ends = f"{number(float(found.low[j]), 4)} to {number(float(found.high[j]), 4)}" if error > 0 else "none"
-        cells = (text(name), number(float(found.value[j]), 5), ends, number(error) if error > 0 else "none")
+        value, low, high = (measured(float(part[j]), error) for part in (found.value, found.low, found.high))
+        ends = f"{low} to {high}"
+        exact = number(float(found.value[j]), 5)
+        cells = (text(name), value, ends, number(error, 2)) if error > 0 else (text(name), exact, "none", "none")
         rows.append((*cells, percent((part / error) ** 2) if error > 0 else "–") if known else cells)
     made = table(f"Every {found.what}, in the table’s own units.", head, rows, range(1, len(head)))
     if len(rows) > (DRAWN if apart else FOLDED):
@@ -155,6 +157,8 @@ def _lane_words(profile: Profile) -> str:
         what = "A bar is the probability, from 0 to 100 %"
     else:
         what = "A dot is the centre, the bar one standard deviation around, over the public bounds of the column"
+    if profile.spread is None and not profile.bars:
+        what = "A dot is this group’s"
     words = f"{what}; grey marks are the other groups."
     return words + (f" The {COLUMNS} columns that differ most." if len(profile.columns) > COLUMNS else "")
 
