@@ -4,8 +4,8 @@
 
 Of d = 200 columns s carry groups: centres are drawn from N(0, I) in these and scaled until the nearest two are
 4 spreads apart; all columns have spread 1 within a group. Half of the others are exponential. ε is 1, δ is 1e-6,
-bounds are 1.75 times as wide as the rows' range. Seeds begin at 1000: what was tuned was tuned on others. The reference is
-scikit-learn's EM on the right columns.
+bounds are 1.75 times as wide as the rows' range. Seeds begin at 1000: what was tuned was tuned on others. The
+reference is scikit-learn's EM on the right columns.
 """
 
 from __future__ import annotations

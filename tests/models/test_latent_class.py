@@ -377,7 +377,7 @@ def test_more_classes_than_answers_can_tell_are_refused(levels, K):
 def test_the_summary_names_shares_and_probabilities():
     model = DPLatentClass(**given(random_state=0)).fit(codes(classes(17), 4000, 18))
     table = model.summary()
-    assert list(table.index[:4]) == ["share of class 1", "share of class 2", "share of class 3", "class 1: x0=0"]
+    assert list(table.index[:4]) == ["class 1: share", "class 2: share", "class 3: share", "class 1: x0=0"]
     assert len(table) == K * (1 + sum(LEVELS))
     assert (table.lower >= 0).all()
     assert (table.upper <= 1).all()

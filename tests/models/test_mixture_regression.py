@@ -330,7 +330,7 @@ def test_two_lines_are_found_in_units(fitted):
 def test_intervals_hold_the_truth_and_say_what_is_noise(fitted):
     model = fitted[0]
     table = model.summary()
-    assert list(table.index[:6]) == [f"line 1: {name}" for name in ("weight", "intercept", "x0", "x1", "x2", "sigma")]
+    assert list(table.index[:6]) == [f"line 1: {name}" for name in ("share", "intercept", "x0", "x1", "x2", "sigma")]
     truth = np.column_stack([[0.6, 0.4], INTERCEPT, COEF, SIGMA]).ravel()
     assert np.mean((table.lower < truth) & (truth < table.upper)) >= 0.75
     assert (table.privacy > 0).all()

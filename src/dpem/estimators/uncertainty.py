@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,8 @@ class Uncertainty:
     """Estimates in the table's units, by name, and how far they may be off.
 
     ``sampling`` is the standard error that the same estimate would have without privacy, ``privacy`` what the noise
-    adds, ``total`` both. ``note`` says how they were found.
+    adds, ``total`` both. ``note`` says how they were found. ``lowest`` and ``highest`` are what a parameter can be at
+    all, where it has limits: intervals end there.
     """
 
     names: tuple[str, ...]
@@ -27,19 +29,35 @@ class Uncertainty:
     privacy: FloatArray
     total: FloatArray
     note: str = ""
+    lowest: FloatArray | float = -math.inf
+    highest: FloatArray | float = math.inf
 
     @classmethod
     def of(
-        cls, names: Sequence[str], estimate: FloatArray, sampling: FloatArray, privacy: FloatArray, note: str = ""
+        cls,
+        names: Sequence[str],
+        estimate: FloatArray,
+        sampling: FloatArray,
+        privacy: FloatArray,
+        note: str = "",
+        *,
+        lowest: FloatArray | float = -math.inf,
+        highest: FloatArray | float = math.inf,
     ) -> Uncertainty:
         """The record where the two errors are independent: their squares add."""
         whole = np.hypot(sampling, privacy)
-        return cls(tuple(names), np.asarray(estimate, dtype=float), sampling, privacy, whole, note)
+        return cls(tuple(names), np.asarray(estimate, dtype=float), sampling, privacy, whole, note, lowest, highest)
 
     def intervals(self, level: float) -> FloatArray:
-        """Lower and upper end of each parameter's interval at that level."""
-        z = float(ndtri(0.5 + is_fraction("level", level) / 2))
-        return np.column_stack([self.estimate - z * self.total, self.estimate + z * self.total])
+        """Lower and upper end of each parameter's interval at that level, within what it can be.
+
+        >>> one = np.ones(1)
+        >>> Uncertainty.of(["share"], 0.1 * one, 0.1 * one, 0 * one, lowest=0.0, highest=1.0).intervals(0.95).round(2)
+        array([[0. , 0.3]])
+        """
+        reach = float(ndtri(0.5 + is_fraction("level", level) / 2)) * self.total
+        low, high = np.maximum(self.estimate - reach, self.lowest), np.minimum(self.estimate + reach, self.highest)
+        return np.column_stack([low, high])
 
     def rows(self, level: float = 0.95) -> list[dict[str, Any]]:
         """One record a parameter, as :meth:`summary` shows it.

@@ -56,7 +56,9 @@ def uncertainty(model: Any, sizes: Sizes, theta: Any, schema: Schema, in_units: 
     whole = sampling if math.isinf(sizes.rho) else np.maximum(spread(NOISY, steps), sampling)
     privacy = np.sqrt(whole**2 - sampling**2)
     note = "parametric bootstrap of the EM steps from the fit's own start"
-    return Uncertainty.of(names(theta, schema), estimate, sampling * math.sqrt(drawn / sizes.n), privacy, note)
+    sampling = sampling * math.sqrt(drawn / sizes.n)
+    low, high = limits(theta, schema)
+    return Uncertainty.of(names(theta, schema), estimate, sampling, privacy, note, lowest=low, highest=high)
 
 
 def values(theta: Any, schema: Schema, in_units: Units) -> FloatArray:
@@ -73,14 +75,32 @@ def values(theta: Any, schema: Schema, in_units: Units) -> FloatArray:
 
 
 def names(theta: Any, schema: Schema) -> list[str]:
-    """What each number is called: components are counted from 0, as predictions are."""
-    groups, columns = range(len(theta.weights)), schema.names
-    found = [f"weight[{k}]" for k in groups] + [f"mean[{k}, {name}]" for k in groups for name in columns]
+    """What each number is called: groups are counted from 1, the largest first."""
+    groups, columns = [f"group {k + 1}" for k in range(len(theta.weights))], schema.names
+    found = [f"{group}: share" for group in groups]
+    found += [f"{group}: mean of {name}" for group in groups for name in columns]
     if theta.kind == "spherical":
-        return found + [f"variance[{k}]" for k in groups]
+        return found + [f"{group}: variance" for group in groups]
     if theta.kind == "diag":
-        return found + [f"variance[{k}, {name}]" for k in groups for name in columns]
-    pairs = [f"{a}, {b}" for i, a in enumerate(columns) for b in columns[i:]]
+        return found + [f"{group}: variance of {name}" for group in groups for name in columns]
+    pairs = [
+        f"variance of {a}" if a == b else f"covariance of {a} and {b}"
+        for i, a in enumerate(columns)
+        for b in columns[i:]
+    ]
     if theta.kind == "tied":
-        return found + [f"covariance[{pair}]" for pair in pairs]
-    return found + [f"covariance[{k}, {pair}]" for k in groups for pair in pairs]
+        return found + pairs
+    return found + [f"{group}: {pair}" for group in groups for pair in pairs]
+
+
+def limits(theta: Any, schema: Schema) -> tuple[FloatArray, FloatArray]:
+    """What each number can be at all: shares from 0 to 1, variances from 0."""
+    K, d = len(theta.weights), schema.width
+    if theta.covariances.ndim == 2:
+        variance = np.ones(K if theta.kind == "spherical" else K * d, dtype=bool)
+    else:
+        row, column = np.triu_indices(d)
+        variance = np.tile(row == column, 1 if theta.kind == "tied" else K)
+    share = np.concatenate([np.ones(K, dtype=bool), np.zeros(K * d + len(variance), dtype=bool)])
+    positive = np.concatenate([share[: K + K * d], variance])
+    return np.where(positive, 0.0, -np.inf), np.where(share, 1.0, np.inf)

@@ -53,6 +53,12 @@ class Parameters:
     seen: FloatArray
     converged: bool = True
 
+    def largest_first(self) -> Parameters:
+        """The same components, by their weights."""
+        order = np.argsort(-self.weights, kind="stable")
+        names = ("weights", "means", "covariances", "start_weights", "start_means", "start_covariances")
+        return replace(self, **{name: getattr(self, name)[order] for name in names})
+
 
 @dataclass(frozen=True)
 class GaussianMixture(Model):
@@ -203,7 +209,8 @@ class DPGaussianMixture(PrivateEstimator):
     Attributes
     ----------
     weights_, means_, covariances_, precisions_cholesky_ : array
-        As scikit-learn's, in the table's units; of the columns in use.
+        As scikit-learn's, in the table's units, of the columns in use; the largest component first. What is told calls
+        it group 1; it is the label 0 of :meth:`predict`.
     support_, support_names_ : array of int, tuple of str
         The columns in use, by place and by name: all of them without ``sparsity``.
     n_components_ : int
@@ -266,6 +273,9 @@ class DPGaussianMixture(PrivateEstimator):
         if schema.width > MOST_COLUMNS:
             raise ValueError(f"X must have at most {MOST_COLUMNS:,} columns to choose from, got {schema.width:,}.")
         return SparseGaussianMixture(*whole, columns)
+
+    def _take(self, probe: Any, state: State, *known: Any) -> None:
+        super()._take(probe, replace(state, theta=state.theta.largest_first()), *known)
 
     def _attributes(self, theta: Parameters, schema: Schema) -> dict[str, Any]:
         means, whole = in_units(theta, schema)
@@ -336,7 +346,7 @@ class DPGaussianMixture(PrivateEstimator):
     def _profile(self) -> Profile:
         schema, (means, covariances) = self._own_schema, in_units(self.theta_, self._own_schema)
         variances = covariances if covariances.ndim == 2 else np.diagonal(covariances, axis1=1, axis2=2)
-        groups = tuple(f"component {k}" for k in range(len(means)))
+        groups = tuple(f"group {k + 1}" for k in range(len(means)))
         ends = schema.middle - schema.half, schema.middle + schema.half
         return Profile(groups, self.theta_.weights, schema.names, means, np.sqrt(variances), *ends)
 

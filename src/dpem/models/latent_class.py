@@ -51,6 +51,17 @@ class Parameters:
     weights_errors: FloatArray
     probabilities_errors: FloatArray
 
+    def largest_first(self) -> Parameters:
+        """The same classes, by their shares."""
+        order = np.argsort(-self.weights, kind="stable")
+        return replace(
+            self,
+            weights=self.weights[order],
+            probabilities=self.probabilities[order],
+            weights_errors=self.weights_errors[:, order],
+            probabilities_errors=self.probabilities_errors[:, order],
+        )
+
 
 @dataclass(frozen=True)
 class AskMoments(Step):
@@ -203,13 +214,6 @@ class LatentClass(Model):
         return x, None
 
 
-class Shares(Uncertainty):
-    """Uncertainty of numbers that lie between 0 and 1."""
-
-    def intervals(self, level: float) -> FloatArray:
-        return np.clip(super().intervals(level), 0.0, 1.0)
-
-
 class DPLatentClass(PrivateEstimator):
     """Latent class analysis under differential privacy: groups of people who answer categorical items alike.
 
@@ -238,7 +242,7 @@ class DPLatentClass(PrivateEstimator):
     Attributes
     ----------
     weights_ : array of shape (n_classes,)
-        The share of each class, about the largest first.
+        The share of each class, the largest first; class 1 is the label 0 of :meth:`predict`.
     probabilities_ : dict of arrays of shape (n_classes, levels)
         For each item, how likely each level is in each class.
     fit_check_, plan_, guarantee_, releases_ :
@@ -294,6 +298,9 @@ class DPLatentClass(PrivateEstimator):
             raise ValueError(f"n_classes must be at most {most} with so few answers, got {self.n_classes}.")
         return LatentClass(schema, int(self.n_classes), items)
 
+    def _take(self, probe: Any, state: State, *known: Any) -> None:
+        super()._take(probe, replace(state, theta=state.theta.largest_first()), *known)
+
     def _attributes(self, theta: Parameters, schema: Schema) -> dict[str, Any]:
         by_item = {}
         for column in np.unique(schema.column):
@@ -303,7 +310,7 @@ class DPLatentClass(PrivateEstimator):
 
     def _uncertainty(self) -> Uncertainty:
         theta, K = self.theta_, len(self.theta_.weights)
-        names = [f"share of class {k + 1}" for k in range(K)]
+        names = [f"class {k + 1}: share" for k in range(K)]
         names += [f"class {k + 1}: {name}" for k in range(K) for name in self.schema_.names]
         estimate, sampling, privacy = (
             np.concatenate([w, p.ravel()])
@@ -311,7 +318,8 @@ class DPLatentClass(PrivateEstimator):
                 (theta.weights, *theta.weights_errors), (theta.probabilities, *theta.probabilities_errors), strict=True
             )
         )
-        return Shares.of(names, estimate, sampling, privacy, "precision of all releases, added up step by step")
+        note = "precision of all releases, added up step by step"
+        return Uncertainty.of(names, estimate, sampling, privacy, note, lowest=0.0, highest=1.0)
 
     def _picture_scale(self) -> tuple[FloatArray, str]:
         return np.ones(len(self._errors.names)), "shares and probabilities"
@@ -320,7 +328,7 @@ class DPLatentClass(PrivateEstimator):
         theta, names = self.theta_, self.schema_.names
         groups = tuple(f"class {k + 1}" for k in range(len(theta.weights)))
         ends = np.zeros(len(names)), np.ones(len(names))
-        words = "How likely each answer is in each class. Which class is called 1 means nothing."
+        words = "How likely each answer is in each class; the largest class is called 1."
         return Profile(groups, theta.weights, names, theta.probabilities, None, *ends, True, words)
 
     def predict_proba(self, X: Any) -> FloatArray:

@@ -238,7 +238,7 @@ class DPMixtureRegression(PrivateEstimator):
     Attributes
     ----------
     weights_ : array of shape (n_components,)
-        Shares of the classes, the largest first.
+        Shares of the lines, the largest first; line 1 is the label 0 of :meth:`predict_component`.
     coef_ : array of shape (n_components, n_coordinates)
         Slopes of each class's line.
     intercept_ : array of shape (n_components,)
@@ -326,12 +326,15 @@ class DPMixtureRegression(PrivateEstimator):
         units = np.kron(np.eye(K), block)
         estimate = np.column_stack([self.weights_, self.intercept_, self.coef_, self.sigma_]).ravel()
         parts = [np.sqrt(np.maximum(np.diag(units @ cov @ units.T), 0.0)) for cov in (theta.sampling, theta.privacy)]
-        names = ("weight", "intercept", *schema.names, "sigma")
+        names = ("share", "intercept", *schema.names, "sigma")
         labels = [f"line {k + 1}: {name}" for k in range(K) for name in names]
         kept = np.array([self.fit_intercept or name != "intercept" for _ in range(K) for name in names])
         labels = [label for label, stays in zip(labels, kept, strict=True) if stays]
         note = "Newton's covariance at the fitted lines, columns taken as normal; noise of all steps propagated."
-        return Uncertainty.of(labels, estimate[kept], parts[0][kept], parts[1][kept], note)
+        lowest, highest = np.full((K, len(names)), -np.inf), np.full((K, len(names)), np.inf)
+        lowest[:, [0, -1]], highest[:, 0] = 0.0, 1.0
+        ends = {"lowest": lowest.ravel()[kept], "highest": highest.ravel()[kept]}
+        return Uncertainty.of(labels, estimate[kept], parts[0][kept], parts[1][kept], note, **ends)
 
     def predict(self, X: Any) -> FloatArray:
         """The expected response of each row: the lines, weighted by their shares.
