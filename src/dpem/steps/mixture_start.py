@@ -24,6 +24,8 @@ from dpem.steps.sketch_rivals import score_of_independent, score_of_one, weight
 MOST = 8
 #: Directions beyond the K − 1 between K centres: a weak one may hide behind the noise.
 _EXTRA = 2
+#: The largest variance of a component, in columns of unit variance, that few columns are searched with.
+ROOM = 0.3
 #: The highest frequency of the sketch, over the spread of a component.
 _REACH = 2.0
 
@@ -148,6 +150,8 @@ class StartFromSketch(Step):
 
     def run(self, curator: Curator, model: Any, state: State) -> State:
         centre, spread, shape = (state.notes[name] for name in ("centre", "spread", "shape"))
+        free = int(np.count_nonzero(shape.between)) or len(centre)
+        shape = _open(shape, self.n_components or MOST)
         question = _question(model.schema_of(state), centre, spread, shape, self.n_components or MOST)
         answer = curator.measure(question, self.rho)
         noise = curator.noise_scale(question, self.rho)
@@ -156,7 +160,7 @@ class StartFromSketch(Step):
             K, path = self.n_components, np.zeros(0)
             _, point = fitted(target, K)
         else:
-            K, point, path = chosen(target)
+            K, point, path = chosen(target, free)
         logits, means, free = target.split(point, K)
         share = np.exp(logits - logits.max())
         share = np.maximum(share / share.sum(), 0.01)
@@ -173,12 +177,26 @@ class StartFromSketch(Step):
         )
 
 
+def _few(d: int, K: int) -> bool:
+    """Whether there are too few columns to leave any direction out."""
+    return d <= max(K - 1, 2) + 1
+
+
+def _open(shape: Shape, K: int) -> Shape:
+    """With few columns second moments do not say where centres lie (those of a regular figure leave no trace), so they
+    may lie anywhere that the columns' unit variance has room for.
+    """
+    if not _few(len(shape.between), K):
+        return shape
+    within = min(max(shape.within, 0.05), ROOM)
+    return shape._replace(between=np.maximum(shape.between, 1 - within), within=within)
+
+
 def _question(schema: Any, centre: FloatArray, spread: FloatArray, shape: Shape, K: int) -> Sketch:
     """Lines along the directions between centres, frequencies up to what a component's spread damps away."""
     d = len(centre)
-    if d <= max(K - 1, 2) + 1:  # too few columns to leave any out
-        weights, within, largest, q = np.ones(d), min(max(shape.within, 0.05), 0.3), 1.0, d
-        largest = max(largest, shape.within + float(shape.between[0]))
+    if _few(d, K):
+        weights, within, largest, q = np.ones(d), shape.within, shape.within + float(shape.between[0]), d
     else:
         weights, within, q = np.sqrt(shape.between), shape.within, min(d, max(K - 1, 2) + _EXTRA)
         weights = weights if weights.max() > 0 else np.ones(d)
@@ -199,8 +217,7 @@ def _target(
     frequencies = (f[:, None, None] * question.base * question.lines[None]).reshape(-1, len(question.centre))
     errors = np.sqrt(noise**2 / question.amplitudes + 0.5 / n)
     errors = np.repeat(errors, len(question.lines))
-    q = int(np.count_nonzero(shape.between)) or len(shape.between)
-    within = shape.within if len(shape.between) > q else min(max(shape.within, 0.05), 0.3)
+    within = shape.within
     level = math.log(within)
     family: Family
     if model.kind == "spherical":
@@ -216,13 +233,12 @@ def _target(
     return Target(question.read(answer).ravel(), frequencies, errors, family, precision, places, within)
 
 
-def chosen(target: Target) -> tuple[int, FloatArray, FloatArray]:
-    """The number of components with the least score, its point and the path of scores.
+def chosen(target: Target, q: int) -> tuple[int, FloatArray, FloatArray]:
+    """The number of components with the least score, its point and the path of scores; ``q`` directions count.
 
     Two scores stand before those of 1, 2, …: one correlated Gaussian, and independent columns. If either is the
     least there is no sign of groups, and the number is 1.
     """
-    q = int(np.linalg.matrix_rank(target.places, tol=1e-9))
     points: list[FloatArray] = []
     path = [score_of_one(target, q), score_of_independent(target, q)]
     for K in range(1, MOST + 1):
