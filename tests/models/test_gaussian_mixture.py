@@ -305,3 +305,42 @@ def test_the_product_of_margins_is_the_density_of_shuffled_columns():
     each = np.exp(-0.5 * (rows[:, None] - own.means) ** 2 / own.covariances) / np.sqrt(2 * np.pi * own.covariances)
     margins = np.log(np.einsum("k,nkj->nj", own.weights, each))
     assert np.allclose(own.product_of_margins(xp, rows), np.nansum(margins, axis=1))
+
+
+@SIMULATED
+@pytest.mark.parametrize("seed", [5, 17])
+def test_centres_of_a_regular_figure_are_found_though_second_moments_are_round(seed):
+    rng = np.random.default_rng(seed)
+    turn = 2 * np.pi * np.arange(3) / 3
+    centres = 2.31 * np.column_stack([np.cos(turn), np.sin(turn)])
+    label = rng.integers(3, size=2000)
+    X = centres[label] + rng.standard_normal((2000, 2))
+    model = DPGaussianMixture(3, **GIVEN, bounds=(-12, 12), random_state=seed, check=False).fit(X)
+    assert adjusted_rand_score(label, model.predict(X)) > 0.8
+
+
+@SIMULATED
+@pytest.mark.filterwarnings("ignore:The model describes", "ignore:expect little more")
+def test_groups_are_told_from_1_the_largest_first_within_what_they_can_be():
+    X, _ = three_groups(400)
+    model = DPGaussianMixture(3, **GIVEN, bounds=BOUNDS, random_state=7).fit(X)
+    assert (np.diff(model.weights_) <= 0).all()
+    table = model.summary(level=0.999)
+    assert list(table.index[:4]) == ["group 1: share", "group 2: share", "group 3: share", "group 1: mean of x0"]
+    assert table.index[-1] == "group 3: variance of x2"
+    bare = table.estimate - 3.29 * table.standard_error
+    assert (bare.iloc[12:] < 0).any()  # so the next lines could fail
+    assert (table.lower.drop(table.index[3:12]) >= 0).all()
+    assert (table.upper.iloc[:3] <= 1).all()
+    assert model._profile().groups == ("group 1", "group 2", "group 3")
+
+
+@SIMULATED
+def test_full_covariances_have_limits_on_their_diagonals_only():
+    X, _ = three_groups(3000)
+    for kind, count in (("full", 18), ("tied", 6)):
+        model = DPGaussianMixture(3, kind, **GIVEN, bounds=BOUNDS, random_state=7, check=False).fit(X)
+        low = model._errors.lowest[12:]
+        assert len(low) == count
+        told = [name.rpartition(": ")[2].startswith("variance") for name in model._errors.names[12:]]
+        assert np.array_equal(low == 0, told)

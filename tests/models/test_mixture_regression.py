@@ -474,3 +474,11 @@ def test_a_fit_replayed_on_neighbours_differs_only_as_promised(monkeypatch):
         verdict.merge(compare(first, record(estimator, *kind[1:], frozen=first)), kind.name)
     assert verdict.faults == []
     assert max(verdict.used.values()) > 0.45
+
+
+def test_intervals_end_where_a_share_or_a_spread_does():
+    from dpem.models._mixture_regression_newton import limits
+
+    ends = limits(2, 4, np.array([True, False, True, True] * 2))
+    assert ends["lowest"].tolist() == [0, -np.inf, 0] * 2
+    assert ends["highest"].tolist() == [1, np.inf, np.inf] * 2

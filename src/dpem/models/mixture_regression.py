@@ -15,7 +15,7 @@ from dpem import _validation as arguments
 from dpem.estimators.base import PrivateEstimator
 from dpem.estimators.told import Profile, of_lines
 from dpem.estimators.uncertainty import Uncertainty
-from dpem.models._mixture_regression_newton import Estimate
+from dpem.models._mixture_regression_newton import Estimate, limits
 from dpem.models._mixture_regression_outlook import EFFECT, outlook
 from dpem.models._mixture_regression_steps import (
     CELLS,
@@ -317,9 +317,7 @@ class DPMixtureRegression(PrivateEstimator):
 
     def _uncertainty(self) -> Uncertainty:
         """Newton's own errors: the sampling of n rows, and what the noise of all steps leaves."""
-        theta: Parameters = self.theta_
-        schema = self.schema_
-        K = len(theta.weights)
+        theta, schema, K = self.theta_, self.schema_, len(self.theta_.weights)
         scale = schema.y_half / schema.half
         block = np.diag([1.0, schema.y_half, *scale, schema.y_half])
         block[1, 2:-1] = -scale * schema.middle
@@ -331,9 +329,7 @@ class DPMixtureRegression(PrivateEstimator):
         kept = np.array([self.fit_intercept or name != "intercept" for _ in range(K) for name in names])
         labels = [label for label, stays in zip(labels, kept, strict=True) if stays]
         note = "Newton's covariance at the fitted lines, columns taken as normal; noise of all steps propagated."
-        lowest, highest = np.full((K, len(names)), -np.inf), np.full((K, len(names)), np.inf)
-        lowest[:, [0, -1]], highest[:, 0] = 0.0, 1.0
-        ends = {"lowest": lowest.ravel()[kept], "highest": highest.ravel()[kept]}
+        ends = limits(K, len(names), kept)
         return Uncertainty.of(labels, estimate[kept], parts[0][kept], parts[1][kept], note, **ends)
 
     def predict(self, X: Any) -> FloatArray:
@@ -368,7 +364,7 @@ class DPMixtureRegression(PrivateEstimator):
         return np.asarray(self._each(self._own.shares, X, y))
 
     def predict_component(self, X: Any, y: Any) -> NDArray[np.intp]:
-        """The likeliest class of each row, given its response; see :meth:`predict_proba`."""
+        """The likeliest line of each row, given its response; see :meth:`predict_proba`."""
         return np.asarray(np.argmax(self.predict_proba(X, y), axis=1))
 
     def score_samples(self, X: Any, y: Any) -> FloatArray:

@@ -150,7 +150,7 @@ class StartFromSketch(Step):
 
     def run(self, curator: Curator, model: Any, state: State) -> State:
         centre, spread, shape = (state.notes[name] for name in ("centre", "spread", "shape"))
-        free = int(np.count_nonzero(shape.between)) or len(centre)
+        counted = int(np.count_nonzero(shape.between)) or len(centre)
         shape = _open(shape, self.n_components or MOST)
         question = _question(model.schema_of(state), centre, spread, shape, self.n_components or MOST)
         answer = curator.measure(question, self.rho)
@@ -160,7 +160,7 @@ class StartFromSketch(Step):
             K, path = self.n_components, np.zeros(0)
             _, point = fitted(target, K)
         else:
-            K, point, path = chosen(target, free)
+            K, point, path = chosen(target, counted)
         logits, means, free = target.split(point, K)
         share = np.exp(logits - logits.max())
         share = np.maximum(share / share.sum(), 0.01)
