@@ -1,9 +1,13 @@
-"""The CSV, one line for each problem and method, and what the documentation shows of it."""
+"""The CSV, one line for each problem and method, and what the documentation shows of it.
+
+python -m studies.peers.page        # the tables of docs/peers.md, and docs/img/peers.png
+"""
 
 from __future__ import annotations
 
 import csv
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -51,3 +55,126 @@ def merge(new: dict[str, str], path: Path) -> None:
         writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
         writer.writeheader()
         writer.writerows(sorted(rows.values(), key=lambda r: order.index(r["problem"])))
+
+
+# --- what the page shows ---------------------------------------------------------------------------------------------
+
+ROOT = Path(__file__).parents[2]
+#: Scores below this are not worth a number on a page; the CSV has them.
+HOPELESS = -1.0
+#: Methods in the order of the page, and the problems of its two tables with their short names.
+ORDER = (
+    *("dpem", "DP-SGD", "noisy moments (AdaSSP)", "diffprivlib LinearRegression", "OpenDP LinearRegression"),
+    *("diffprivlib KMeans", "Google's clustering", "DPM"),
+    *("AIM, then scikit-learn", "MST, then scikit-learn", "AIM, then GaussianMixture", "MST, then GaussianMixture"),
+    *("MST, then StepMix", "StepMix, not private", "not private"),
+)
+REGRESSION = {
+    "wages-1": "CPS1988, ε = 1",
+    "wages-0.5": "ε = 0.5",
+    "pressure-1": "blood pressure, ε = 1",
+    "pressure-0.5": "ε = 0.5",
+    "drawn-1": "simulated, ε = 1",
+    "questions-1": "290 columns, ε = 1",
+    "education-1": "one column, ε = 1",
+}
+GROUPS = {
+    "groups-3": "3 groups",
+    "groups-5": "5 groups, d = 10",
+    "groups-4": "4 unequal groups",
+    "diamonds": "diamonds",
+    "movies": "movies",
+    "classes-4": "4 classes",
+    "classes-3": "3 classes",
+    "lines-10": "2 lines, d = 10",
+    "lines-5": "2 lines, d = 5",
+}
+
+
+def scores(rows: list[dict[str, str]]) -> dict[tuple[str, str], Any]:
+    """Scores by problem and method. A log-likelihood becomes the share that is kept of the non-private model's lead
+    over one group or one line, on the same rows.
+    """
+    found = {(r["problem"], r["method"]): np.array(r["scores"].split(), dtype=float) for r in rows}
+    kept = {}
+    for (problem, method), values in found.items():
+        simple, free = found.get((problem, "one group or line, not private")), found.get((problem, "not private"))
+        if simple is not None and free is not None:
+            m = len(values)
+            values = (values - simple[:m]) / (free[:m] - simple[:m])
+        kept[problem, method] = values
+    return kept
+
+
+def matrix(rows: list[dict[str, str]], problems: dict[str, str]) -> str:
+    """Median (worst) of the tables, a line per method, a column per problem; fewer tables than dpem had are named."""
+    found = scores(rows)
+    lines = ["| | " + " | ".join(problems.values()) + " |", "|---" * (len(problems) + 1) + "|"]
+    for method in ORDER:
+        cells = [_cell(found.get((key, method)), found.get((key, "dpem"))) for key in problems]
+        if any(cell != "–" for cell in cells):
+            lines.append(f"| {method} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _cell(values: Any, longest: Any) -> str:
+    if values is None:
+        return "–"
+    if len(values) == 1:
+        return _number(values[0])
+    fewer = "" if longest is None or len(values) == len(longest) else f"; {len(values)} tables"
+    return f"{_number(np.median(values))} ({_number(values.min())}{fewer})"
+
+
+def _number(value: float) -> str:
+    return f"{value:.3f}".replace("-", "−") if value >= HOPELESS else "< −1"
+
+
+def picture(rows: list[dict[str, str]], path: Path) -> None:
+    """Each method's median as a share of the non-private model's, a line per problem; at the left edge: nothing."""
+    import matplotlib.pyplot as plt
+
+    found = scores(rows)
+    looks = {
+        "dpem": ("o", "tab:blue", 9),
+        "DP-SGD": ("s", "tab:orange", 6),
+        "noisy moments (AdaSSP)": ("^", "tab:green", 6),
+        "AIM, then": ("D", "tab:purple", 5),
+        "MST, then": ("d", "tab:pink", 6),
+        "diffprivlib": ("x", "tab:red", 6),
+        "OpenDP": ("P", "tab:brown", 6),
+        "Google's clustering": ("v", "tab:cyan", 6),
+        "DPM": ("<", "tab:olive", 6),
+    }
+    figure, parts = plt.subplots(1, 2, figsize=(10.5, 4.4), sharex=True)
+    for part, problems, title in ((parts[0], REGRESSION, "regression"), (parts[1], GROUPS, "groups, classes, lines")):
+        for i, key in enumerate(problems):
+            part.axhline(i, color="0.92", zorder=0)
+            for method in reversed(ORDER):
+                look = next((value for start, value in looks.items() if method.startswith(start)), None)
+                if look is None or (key, method) not in found:
+                    continue
+                share = np.median(found[key, method]) / np.median(found[key, "not private"])
+                part.plot(max(share, -0.03), i, look[0], color=look[1], ms=look[2], clip_on=False)
+        labels = list(problems.values())
+        labels = [
+            f"{labels[i - 1].split(',')[0]}, {own}" if own.startswith("ε") else own for i, own in enumerate(labels)
+        ]
+        part.set_yticks(range(len(labels)), labels, fontsize=8)
+        part.set(
+            ylim=(len(labels) - 0.5, -0.5), xlim=(-0.05, 1.05), title=title, xlabel="share of the non-private score"
+        )
+        part.axvline(1, color="0.6", lw=0.8)
+    handles = [
+        plt.Line2D([], [], marker=m, color=c, ls="", ms=s, label=start.replace(", then", " synthetic rows"))
+        for start, (m, c, s) in looks.items()
+    ]
+    figure.legend(handles=handles, loc="lower center", ncol=5, fontsize=8, frameon=False)
+    figure.tight_layout(rect=(0, 0.11, 1, 1))
+    figure.savefig(path, dpi=110)
+
+
+if __name__ == "__main__":
+    table = read(ROOT / "results" / "peers_real.csv")
+    print(matrix(table, REGRESSION), matrix(table, GROUPS), sep="\n\n")
+    picture(table, ROOT / "docs" / "img" / "peers.png")

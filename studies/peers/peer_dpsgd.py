@@ -21,7 +21,7 @@ import numpy as np
 from studies.peers import judge
 
 #: Share of a Gaussian price that buys means and spreads, and how many settings are tried.
-SCALING, TRIED = 0.15, 24
+SCALING, TRIED = 0.15, 16
 
 
 @cache
@@ -181,9 +181,8 @@ def grid(job: judge.Job) -> list[judge.Settings]:
 def methods(job: judge.Job) -> dict[str, Any]:
     if job["model"] == "classes":
         return {}
-    wide = len(job["tables"][0]["facts"]["low"]) > 100
     chosen = [{name: value for name, value in own.items() if name != "schedule"} for own in grid(job)]
-    found = judge.run(job, fit, chosen, "(ε, δ), add or remove one", practice=2 if wide else 3)
+    found = judge.run(job, fit, chosen, "(ε, δ), add or remove one", practice=2)
     return {"DP-SGD": found}
 
 

@@ -28,36 +28,54 @@ JOB = {"model": "regression", "measure": "R²", "epsilon": 1.0, "delta": 1e-6}
 
 def moved(one, other, radius):
     """How far replacing the one row of a table by another moves the release."""
-    rows = [moments.packed(moments.contributions(r[None, :-1], r[None, -1], radius)) for r in (one, other)]
+    rows = [moments.packed(moments.contributions(r[None], radius)) for r in (one, other)]
     return np.linalg.norm(rows[0] - rows[1])
 
 
-@pytest.mark.parametrize("part", [0.03, 0.3, 1.0])
+def hostile_pairs(entries, rng):
+    corners = rng.choice([-1.0, 1.0], size=(100, 2, entries))
+    pairs = [(one, other) for one, other in corners] + [(one, -one) for one, _ in corners]
+    pairs += [tuple(rng.choice([-1e308, 1e308, np.nan, np.inf, 1.0], size=(2, entries))) for _ in range(100)]
+    return pairs + [tuple(rng.standard_normal((2, entries)) * 10 ** rng.uniform(-3, 3)) for _ in range(100)]
+
+
+@pytest.mark.parametrize("part", [0.03, 0.3, 1.0, 2.0])
 def test_replacing_a_row_reaches_the_sensitivity_and_no_more(part):
-    d, rng = 4, np.random.default_rng(0)
-    radius = math.sqrt(1 + part * (d + 1))
-    bound, largest = moments.sensitivity(radius), 0.0
-    corners = rng.choice([-1.0, 1.0], size=(100, 2, d + 1))
-    hostile = [(one, other) for one, other in corners] + [(one, -one) for one, _ in corners]
-    hostile += [tuple(rng.choice([-1e308, 1e308, np.nan, np.inf, 1.0], size=(2, d + 1))) for _ in range(100)]
-    hostile += [tuple(rng.standard_normal((2, d + 1)) * 10 ** rng.uniform(-3, 3)) for _ in range(100)]
-    if part * (d + 1) > 1:  # a pair at right angles: 1 + (x, y)·(x', y') = 0
-        angle = -1 / (part * (d + 1))
-        far = math.sqrt(part * (d + 1)) * np.ones(d + 1) / math.sqrt(d + 1)
-        side = np.concatenate([[1.0], -np.ones(1), np.zeros(d - 1)]) / math.sqrt(2) * math.sqrt(part * (d + 1))
-        hostile.append((far, angle * far + math.sqrt(1 - angle**2) * side))
+    D = 5
+    radius = math.sqrt(1 + part * D)
+    pairs = hostile_pairs(D, np.random.default_rng(0))
+    if part * D > 1:  # a pair at right angles: 1 + (x, y)·(x', y') = 0
+        angle = -1 / (part * D)
+        far = math.sqrt(part) * np.ones(D)
+        side = math.sqrt(part * D / 2) * np.array([1.0, -1.0, *[0.0] * (D - 2)])
+        pairs.append((far, angle * far + math.sqrt(1 - angle**2) * side))
     with np.errstate(all="ignore"):
-        for one, other in hostile:
-            largest = max(largest, moved(one, other, radius))
-    assert largest <= bound
-    if part > 0.2:
-        assert largest > 0.999 * bound
+        largest = max(moved(one, other, radius) for one, other in pairs)
+    assert largest <= moments.sensitivity(radius)
+    if part * D > 1:
+        assert largest > 0.999 * moments.sensitivity(radius)
 
 
-def test_the_noise_costs_what_is_stated():
+def test_short_rows_are_not_cut():
+    rows = np.random.default_rng(0).standard_normal((20, 3))
+    np.testing.assert_allclose(moments.contributions(rows, 100.0)[:, 1:], rows, rtol=1e-9)
+    long = moments.contributions(1e6 * rows, 2.0)
+    np.testing.assert_allclose(np.linalg.norm(long, axis=1), 2.0, rtol=1e-9)
+
+
+def test_replacing_a_row_moves_sums_as_stated():
+    rng = np.random.default_rng(0)
+    pairs = [*hostile_pairs(4, rng), *rng.uniform(-1, 1, size=(500, 2, 4))]
+    largest = max(np.linalg.norm(moments.sums(one[None]) - moments.sums(other[None])) for one, other in pairs)
+    assert largest == pytest.approx(moments.sums_sensitivity(4))
+    assert largest <= moments.sums_sensitivity(4)
+
+
+@pytest.mark.parametrize("standardise", [False, True])
+def test_the_noise_costs_what_is_stated(standardise):
     for epsilon in (0.5, 1.0):
-        radius = 2.0
-        rho = (moments.sensitivity(radius) / moments.deviation(radius, epsilon, 1e-6)) ** 2 / 2
+        noise, of_sums = moments.deviations(2.0, 7, epsilon, 1e-6, standardise)
+        rho = (moments.sensitivity(2.0) / noise) ** 2 / 2 + (moments.sums_sensitivity(7) / of_sums) ** 2 / 2
         assert Price(rho, gaussian=True).delta(epsilon) == pytest.approx(1e-6, rel=1e-3)
         assert Price(rho, gaussian=True).delta(epsilon) <= 1e-6 * (1 + 1e-9)
 
@@ -70,16 +88,18 @@ def test_the_noise_that_is_added_is_the_noise_that_is_stated(monkeypatch):
     d, part = 40, 0.3
     job = JOB | {"low": [-1.0] * d, "high": [1.0] * d, "y_bounds": [-1.0, 1.0]}
     table = {"X": np.zeros((10, d)), "y": np.zeros(10)}
-    moments.fit(job, table, {"part": part, "ridge": 1.0, "repair": "edge"}, 1)
-    stated = moments.deviation(math.sqrt(1 + part * (d + 1)), 1.0, 1e-6)
+    moments.fit(job, table, {"standardise": False, "part": part, "ridge": 1.0, "repair": "edge"}, 1)
+    stated = moments.deviations(math.sqrt(1 + part * (d + 1)), d + 1, 1.0, 1e-6, False)[0]
     assert np.std(seen[0][1:]) == pytest.approx(stated, rel=0.06)  # 902 entries
 
 
-def test_without_noise_the_moments_give_least_squares(monkeypatch):
-    monkeypatch.setattr(moments, "deviation", lambda *_: 0.0)
+@pytest.mark.parametrize("standardise", [False, True])
+def test_without_noise_the_moments_give_least_squares(monkeypatch, standardise):
+    monkeypatch.setattr(moments, "deviations", lambda *_: (0.0, 0.0))
     split = drawn(1)
     table = {"X": split.X, "y": split.y}
-    found = moments.fit(JOB | split.facts, table, {"part": 1.0, "ridge": 1.0, "repair": "ridge"}, 0)
+    settings = {"standardise": standardise, "part": 50.0, "ridge": 1.0, "repair": "ridge"}
+    found = moments.fit(JOB | split.facts, table, settings, 0)
     line = LinearRegression().fit(split.X, np.clip(split.y, -8, 10))
     np.testing.assert_allclose(found["coef"], line.coef_, atol=1e-6)
     assert found["intercept"] == pytest.approx(line.intercept_, abs=1e-6)
