@@ -161,13 +161,13 @@ def methods(job: judge.Job) -> dict[str, Any]:
             "StepMix, not private": judge.run(job, not_private, [{}], "none"),
         }
     then = "scikit-learn" if job["model"] == "regression" else "GaussianMixture"
-    wide = d > 100
+    wide, reps = d > 100, 1 if d > 100 else FEW if d > 2 else None
     sizes = (16,) if wide else (8, 16, 32)
-    mst = judge.run(job, fit, [{"by": "MST", "bins": bins} for bins in sizes], stated, 1 if wide else FEW, 1)
+    mst = judge.run(job, fit, [{"by": "MST", "bins": bins} for bins in sizes], stated, reps, 1)
     found = {f"MST, then {then}": mst}
     if d < 12:
         aim = [{"by": "AIM", "bins": mst["settings"]["bins"], "rounds": rounds} for rounds in (2 * (d + 1), None)]
-        found[f"AIM, then {then}"] = judge.run(job, fit, aim, stated, FEW, 1)
+        found[f"AIM, then {then}"] = judge.run(job, fit, aim, stated, reps, 1)
     return found
 
 
