@@ -49,22 +49,17 @@ class DenseEngine:
 
             def add(rows: slice, out: FloatArray) -> None:
                 x = X[rows]
-                fitted = np.empty(len(x))
-                if q.bracket is not None:
-                    hidden = np.empty(len(x))
-                    if through:
-                        kernels.project_holes_through(x, q.beta, fitted, hidden)
-                    else:
-                        kernels.project_holes(x, where, q.beta[where], fitted, hidden)
-                    a, c = weights_of(q, fitted, hidden, None if y is None else y[rows])
-                    kernels.accumulate_holes(x, a, c, beta, A, low, high, T, out)
-                    return
-                if through:
+                fitted, hidden = np.empty(len(x)), None if q.bracket is None else np.empty(len(x))
+                if hidden is not None and through:
+                    kernels.project_holes_through(x, q.beta, fitted, hidden)
+                elif hidden is not None:
+                    kernels.project_holes(x, where, q.beta[where], fitted, hidden)
+                elif through:
                     kernels.project_through(x, q.beta, fitted)
                 else:
                     kernels.project(x, where, q.beta[where], fitted)
-                a, _ = weights_of(q, fitted, None, None if y is None else y[rows])
-                kernels.accumulate(x, a, A, T, out)
+                a, c = weights_of(q, fitted, hidden, None if y is None else y[rows])
+                kernels.accumulate(x, a, A, T, c, low, high, where, beta[where], out)
 
             return _by_tasks(X, d, add)
 
@@ -86,10 +81,7 @@ class DenseEngine:
             out = np.zeros(d)
 
             def add(j: slice) -> None:
-                if q.bracket is None:
-                    kernels.accumulate_columns(XT[j], a, T, out[j])
-                else:
-                    kernels.accumulate_holes_columns(XT[j], a, c, beta[j], T, out[j])
+                kernels.accumulate_columns(XT[j], a, T, c, beta[j], out[j])
 
             _by_columns(d, add)
             return out

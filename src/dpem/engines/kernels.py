@@ -7,7 +7,8 @@ rows.
 
 The clipping is done here and nowhere else, after the weight is known, so that the bound holds whatever a record
 contains: a weight is cast to the rows' dtype and *then* clamped to [−A, A], A a number of that dtype, and counts as
-zero if it is not a number; an entry is compared so that what is not a number becomes T. So each term is at most A·T.
+zero if it is not a number; an entry is compared so that what is not a number becomes T (or 0, where it is missing and
+has a term of its own). So each term is at most A·T.
 
 All is in one file, so that compiled code is kept between processes and never outlives a change of what it was compiled
 from. No loop starts threads: see :mod:`dpem._threads`.
@@ -16,9 +17,13 @@ from. No loop starts threads: see :mod:`dpem._threads`.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
-from numba import njit
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
 
 from dpem.query import BLOCK
 
@@ -27,6 +32,9 @@ TASK = 16 * BLOCK
 
 #: Bytes of a row beyond which its sum no longer stays in a core's nearest cache while one row is added.
 LONG = 12_000
+
+#: Rows of which a projection asks for entries before it needs them.
+AHEAD = 32
 
 #: Sums of one row may be reordered (they are slack-bounded either way), NaN keeps its meaning.
 _reordered = njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
@@ -56,10 +64,11 @@ def clamped(values, low, high, out):  # type: ignore[no-untyped-def]
 
 
 @_inlined
-def clip(x, T):  # type: ignore[no-untyped-def]
-    """x moved into [−T, T], written so that not-a-number becomes T, and stays bounded."""
-    x = x if x < T else T
-    return x if x > -T else -T
+def clip(x, T, odd):  # type: ignore[no-untyped-def]
+    """x moved into [−T, T]; not-a-number becomes ``odd``, which is T, or 0 where a missing entry adds nothing here."""
+    inside = x if x < T else T
+    inside = inside if inside > -T else -T
+    return inside if x == x else odd
 
 
 @_inlined
@@ -70,15 +79,34 @@ def ramp(x, floor, slope, start, one):  # type: ignore[no-untyped-def]
     return h if h > floor else floor
 
 
+@intrinsic
+def ask_for(typing: Any, X: Any, i: Any, j: Any) -> Any:
+    """Tell the processor that X[i, j] will be read soon: entries far apart then arrive side by side."""
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kind = signature.args[0]
+        array = context.make_array(kind)(context, builder, args[0])
+        entry = cgutils.get_item_pointer(context, builder, kind, array, [args[1], args[2]], wraparound=False)
+        byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
+        hint = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
+        prefetch = cgutils.get_or_insert_function(builder.module, hint, "llvm.prefetch.p0i8")
+        builder.call(prefetch, [builder.bitcast(entry, byte), flag(0), flag(2), flag(1)])  # to read, into L2, data
+        return context.get_dummy_value()
+
+    return types.none(X, i, j), build
+
+
 # --- Rows together: a row of X may be longer than the d numbers that belong to it -------------------------------------
 
 
 @_reordered
 def project(X, where, beta, fitted):  # type: ignore[no-untyped-def]
     """⟨β, x⟩ of each row in float64, from the columns ``where``: for few columns of a long row."""
-    for i in range(fitted.shape[0]):
-        row = X[i]
-        total = 0.0
+    n = fitted.shape[0]
+    for i in range(n):
+        for k in range(where.shape[0]):
+            ask_for(X, min(i + AHEAD, n - 1), where[k])
+        row, total = X[i], 0.0
         for k in range(where.shape[0]):
             total += beta[k] * np.float64(row[where[k]])
         fitted[i] = total
@@ -98,9 +126,11 @@ def project_through(X, beta, fitted):  # type: ignore[no-untyped-def]
 @_reordered
 def project_holes(X, where, beta, fitted, hidden):  # type: ignore[no-untyped-def]
     """⟨β, z⊙x⟩ and ‖(1−z)⊙β‖² of each row in float64, from the columns ``where``."""
-    for i in range(fitted.shape[0]):
-        row = X[i]
-        total, absent = 0.0, 0.0
+    n = fitted.shape[0]
+    for i in range(n):
+        for k in range(where.shape[0]):
+            ask_for(X, min(i + AHEAD, n - 1), where[k])
+        row, total, absent = X[i], 0.0, 0.0
         for k in range(where.shape[0]):
             x, b = np.float64(row[where[k]]), beta[k]
             missing = x != x
@@ -124,51 +154,49 @@ def project_holes_through(X, beta, fitted, hidden):  # type: ignore[no-untyped-d
 
 
 @_compiled
-def accumulate(X, a, A, T, out):  # type: ignore[no-untyped-def]
-    """Add Σ clamp(a_i, ±A)·Π_T(x_i) to ``out``: BLOCK rows in their dtype, blocks in float64."""
-    n, d = a.shape[0], out.shape[0]
-    block, w = np.zeros(d, dtype=X.dtype), np.empty(n, dtype=X.dtype)
+def accumulate(X, a, A, T, c, low, high, where, beta, out):  # type: ignore[no-untyped-def]
+    """Add Σ clamp(a_i, ±A)·Π_T(x_i) to ``out``: BLOCK rows in their dtype, blocks in float64.
+
+    If there is a c, a missing entry (NaN) adds clamp(c_i, low, high)·β_j instead, which is 0 but in the columns
+    ``where``, whose β is given.
+    """
+    n, d, holes, kind = a.shape[0], out.shape[0], c.shape[0] == a.shape[0], X.dtype.type
+    block, odd = np.zeros(d, dtype=X.dtype), kind(0) if holes else T
+    w, v = np.empty(n, dtype=X.dtype), np.empty(c.shape[0], dtype=X.dtype)
     clamped(a, -A, A, w)
+    clamped(c, low, high, v)
     for first in range(0, n, BLOCK):
         i, last = first, min(n, first + BLOCK)
         block[:] = 0
         if d * X.itemsize > LONG:  # eight rows for one reading of the sum
             while i + 8 <= last:
-                r0, r1, r2, r3 = X[i], X[i + 1], X[i + 2], X[i + 3]
-                r4, r5, r6, r7 = X[i + 4], X[i + 5], X[i + 6], X[i + 7]
-                a0, a1, a2, a3 = w[i], w[i + 1], w[i + 2], w[i + 3]
-                a4, a5, a6, a7 = w[i + 4], w[i + 5], w[i + 6], w[i + 7]
-                for j in range(d):
-                    low = (a0 * clip(r0[j], T) + a1 * clip(r1[j], T)) + (a2 * clip(r2[j], T) + a3 * clip(r3[j], T))
-                    high = (a4 * clip(r4[j], T) + a5 * clip(r5[j], T)) + (a6 * clip(r6[j], T) + a7 * clip(r7[j], T))
-                    block[j] += low + high
+                add_eight(X[i : i + 8], w[i : i + 8], T, odd, block)
                 i += 8
         while i < last:
             row, a_i = X[i], w[i]
             for j in range(d):
-                block[j] += a_i * clip(row[j], T)
+                block[j] += a_i * clip(row[j], T, odd)
             i += 1
+        if holes:
+            for i in range(first, last):
+                for k in range(where.shape[0]):
+                    if X[i, where[k]] != X[i, where[k]]:
+                        block[where[k]] += v[i] * beta[k]
         for j in range(d):
             out[j] += block[j]
 
 
 @_compiled
-def accumulate_holes(X, a, c, beta, A, low, high, T, out):  # type: ignore[no-untyped-def]
-    """As :func:`accumulate` where an entry is there; clamp(c_i, low, high)·β_j where it is missing (NaN)."""
-    n, d = a.shape[0], out.shape[0]
-    block = np.zeros(d, dtype=X.dtype)
-    w, v = np.empty(n, dtype=X.dtype), np.empty(n, dtype=X.dtype)
-    clamped(a, -A, A, w)
-    clamped(c, low, high, v)
-    for first in range(0, n, BLOCK):
-        block[:] = 0
-        for i in range(first, min(n, first + BLOCK)):
-            row, a_i, c_i = X[i], w[i], v[i]
-            for j in range(d):
-                x = row[j]
-                block[j] += c_i * beta[j] if x != x else a_i * clip(x, T)
-        for j in range(d):
-            out[j] += block[j]
+def add_eight(X, w, T, odd, block):  # type: ignore[no-untyped-def]
+    """Add Σ w_i·Π_T(x_i) of eight rows to ``block``."""
+    r0, r1, r2, r3, r4, r5, r6, r7 = X[0], X[1], X[2], X[3], X[4], X[5], X[6], X[7]
+    a0, a1, a2, a3, a4, a5, a6, a7 = w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7]
+    for j in range(block.shape[0]):
+        low = a0 * clip(r0[j], T, odd) + a1 * clip(r1[j], T, odd)
+        low += a2 * clip(r2[j], T, odd) + a3 * clip(r3[j], T, odd)
+        high = a4 * clip(r4[j], T, odd) + a5 * clip(r5[j], T, odd)
+        high += a6 * clip(r6[j], T, odd) + a7 * clip(r7[j], T, odd)
+        block[j] += low + high
 
 
 @_compiled
@@ -235,24 +263,25 @@ def project_columns(XT, where, beta, first, fitted, hidden):  # type: ignore[no-
 
 
 @_reordered
-def dots(x0, x1, x2, x3, a, T):  # type: ignore[no-untyped-def]
+def dots(x0, x1, x2, x3, a, T, odd):  # type: ignore[no-untyped-def]
     """Σ a_i·Π_T(x_i) of four columns in their dtype: four for one reading of the weights."""
     zero = a.dtype.type(0)
     t0, t1, t2, t3 = zero, zero, zero, zero
     for i in range(a.shape[0]):
-        t0 += a[i] * clip(x0[i], T)
-        t1 += a[i] * clip(x1[i], T)
-        t2 += a[i] * clip(x2[i], T)
-        t3 += a[i] * clip(x3[i], T)
+        t0 += a[i] * clip(x0[i], T, odd)
+        t1 += a[i] * clip(x1[i], T, odd)
+        t2 += a[i] * clip(x2[i], T, odd)
+        t3 += a[i] * clip(x3[i], T, odd)
     return t0, t1, t2, t3
 
 
 @_reordered
-def dot_holes(x, a, c, b, T):  # type: ignore[no-untyped-def]
-    """Σ a_i·Π_T(x_i) over entries that are there plus Σ c_i·b over missing ones."""
-    total = a.dtype.type(0)
+def dot_missing(x, c, b):  # type: ignore[no-untyped-def]
+    """Σ c_i·b over missing entries."""
+    zero = c.dtype.type(0)
+    total = zero
     for i in range(x.shape[0]):
-        total += c[i] * b if x[i] != x[i] else a[i] * clip(x[i], T)
+        total += c[i] * b if x[i] != x[i] else zero
     return total
 
 
@@ -270,28 +299,19 @@ def dots_ramp(x0, x1, x2, x3, g, floor, slope, start, one):  # type: ignore[no-u
 
 
 @_compiled
-def accumulate_columns(XT, a, T, out):  # type: ignore[no-untyped-def]
-    """The sums of :func:`accumulate`; the weights are clamped already."""
-    n, d, sums = a.shape[0], out.shape[0], np.zeros(4)
+def accumulate_columns(XT, a, T, c, beta, out):  # type: ignore[no-untyped-def]
+    """The sums of :func:`accumulate`; the weights are clamped already, and β is that of all these columns."""
+    n, d, part, holes = a.shape[0], out.shape[0], np.zeros(4, dtype=a.dtype), c.shape[0] == a.shape[0]
+    odd = a.dtype.type(0) if holes else T
     for j in range(0, d, 4):
         x0, x1, x2, x3 = XT[j], XT[min(j + 1, d - 1)], XT[min(j + 2, d - 1)], XT[min(j + 3, d - 1)]
-        sums[:] = 0.0
         for f in range(0, n, BLOCK):
             e = min(n, f + BLOCK)
-            t0, t1, t2, t3 = dots(x0[f:e], x1[f:e], x2[f:e], x3[f:e], a[f:e], T)
-            sums[0], sums[1], sums[2], sums[3] = sums[0] + t0, sums[1] + t1, sums[2] + t2, sums[3] + t3
-        for k in range(min(4, d - j)):
-            out[j + k] = sums[k]
-
-
-@_compiled
-def accumulate_holes_columns(XT, a, c, beta, T, out):  # type: ignore[no-untyped-def]
-    """The sums of :func:`accumulate_holes`; the weights are clamped already."""
-    n = a.shape[0]
-    for j in range(out.shape[0]):
-        for f in range(0, n, BLOCK):
-            e = min(n, f + BLOCK)
-            out[j] += dot_holes(XT[j, f:e], a[f:e], c[f:e], beta[j], T)
+            part[0], part[1], part[2], part[3] = dots(x0[f:e], x1[f:e], x2[f:e], x3[f:e], a[f:e], T, odd)
+            for k in range(min(4, d - j)):
+                if holes and beta[j + k] != 0:
+                    part[k] += dot_missing(XT[j + k, f:e], c[f:e], beta[j + k])
+                out[j + k] += part[k]
 
 
 @_compiled
@@ -352,7 +372,7 @@ def accumulate_sparse(data, indices, indptr, first, right, a, c, beta, holes, A,
             a_i, c_i = clamp(a[i], -A, A), clamp(c[i], low, high)
             for e in range(indptr[first + i], indptr[first + i + 1]):
                 x, j = np.float64(data[e]), indices[e]
-                out[j] += c_i * beta[j] if holes and x != x else a_i * clip(x, T)
+                out[j] += c_i * beta[j] if holes and x != x else a_i * clip(x, T, T)
 
 
 @_compiled
