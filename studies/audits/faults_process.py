@@ -58,7 +58,7 @@ def clock_set_back(url: str, debits: int, tick: Callable[[int], object]) -> Find
     jumping, honest = (Ledger(url).open(name, epsilon=50.0, delta=1e-3) for name in ("jumping", "honest"))
     prices = [chance.uniform(1e-3, 8e-3) for _ in range(debits)]
     said = []
-    with mock.patch("dpem.privacy.ledger.datetime", Clock):
+    with mock.patch("dpem.privacy.ledger_entries.datetime", Clock):
         for turn, rho in enumerate(prices):
             Clock.says = datetime(2030, 1, 1, tzinfo=UTC) + chance.randint(-500, 500) * MONTHS
             said.append(Clock.says)

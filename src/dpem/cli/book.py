@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from dpem._files import read_text
 from dpem.persistence import LARGEST_FILE, fingerprint, load_model
-from dpem.privacy.ledger import Debit
+from dpem.privacy.ledger_entries import Debit
 from dpem.report.book import Account, Published
 
 

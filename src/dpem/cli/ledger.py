@@ -22,7 +22,8 @@ from dpem.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from dpem.privacy.ledger import Debit, Ledger
+    from dpem.privacy.ledger import Ledger
+    from dpem.privacy.ledger_entries import Debit
 
 
 @click.group(invoke_without_command=True, short_help="Budgets of datasets: open, show, history, export.")

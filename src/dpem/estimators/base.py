@@ -1,4 +1,4 @@
-"""What the estimators of the general models share: arguments, plan, debit, fit, fitted attributes, intervals.
+"""What the estimators of the general models share: arguments, plan, debit, fit, fitted attributes.
 
 The order of a fit matters and is written once, in :meth:`PrivateEstimator.fit`: everything that can be refused is
 refused before the debit, nothing is asked before it, and the fitted attributes change all at once or not at all.
@@ -10,24 +10,18 @@ import copy
 import math
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, Self
 
-import array_api_compat.numpy as numpy_api
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
-from sklearn.utils.validation import check_is_fitted
 
 from dpem import _validation as arguments
-from dpem._markup import text
-from dpem._notebook import model_html
 from dpem._version import __version__
 from dpem.estimators import checks, content, tables
 from dpem.estimators.bounds import Pair, _listed, column_bounds, response_bounds
-from dpem.estimators.told import Profile, Told, of_general
-from dpem.estimators.uncertainty import Uncertainty, frame
+from dpem.estimators.fitted import FittedModel
 from dpem.planning import Plan, Sizes
 from dpem.privacy import (
     Account,
@@ -41,22 +35,21 @@ from dpem.privacy import (
     largest_price,
 )
 from dpem.privacy.budget import checked_rows_per_person
-from dpem.query import FloatArray
 from dpem.questions.schema import Schema
 from dpem.sources import Source
 from dpem.sources.progress import expect
 from dpem.steps.base import State, run_steps
-from dpem.steps.check import FitCheck
 
 
 class FitWarning(UserWarning):
     """The fit check, which was paid for, says that the model describes the rows no better than a simpler one."""
 
 
-class PrivateEstimator(BaseEstimator):
+class PrivateEstimator(FittedModel):
     """Shared by the estimators of the general models; their docstrings list the parameters.
 
-    A subclass has a constructor, ``_model``, ``_attributes`` and methods that apply the model. Constructor arguments
+    A subclass has a constructor, ``_model``, ``_attributes`` and methods that apply the model
+    (:class:`~dpem.estimators.fitted.FittedModel` helps them). Constructor arguments
     ``epsilon, delta, rows_per_person, budget, check, random_state`` are read here, and of ``bounds, y_bounds, levels``
     those that the subclass has.
     """
@@ -73,18 +66,6 @@ class PrivateEstimator(BaseEstimator):
     @abstractmethod
     def _attributes(self, theta: Any, schema: Schema) -> dict[str, Any]:
         """Fitted attributes in the table's units, by name, from the released parameters alone."""
-
-    def _uncertainty(self) -> Uncertainty:
-        """Estimates and their standard errors, from what was released; computed once, when it is first asked for."""
-        raise NotImplementedError
-
-    def _profile(self) -> Profile | None:
-        """What is typical of each group, for models that find groups."""
-        return None
-
-    def _picture_scale(self) -> tuple[FloatArray, str] | None:
-        """What brings the parameters of :meth:`summary` to one unit for a picture, and that unit in words."""
-        return None
 
     # --- planning and fitting --------------------------------------------------------------------------------------
 
@@ -333,83 +314,6 @@ class PrivateEstimator(BaseEstimator):
             digest=digest(plan.to_dict()),
             rows_per_person=plan.rows_per_person,
         )
-
-    # --- in a file -------------------------------------------------------------------------------------------------
-
-    def _to_content(self) -> dict[str, Any]:
-        """What a file holds of this fitted model."""
-        return content.written(self)
-
-    @classmethod
-    def _from_content(cls, found: Mapping[str, Any], guarantee: Guarantee) -> Self:
-        """The fitted model that a file describes."""
-        return content.read(cls, found, guarantee)
-
-    # --- after the fit ---------------------------------------------------------------------------------------------
-
-    def _each(self, function: Callable[..., Any], X: Any, y: Any = None) -> Any:
-        """``function(xp, theta, x, y)`` of new rows in unit coordinates, piece by piece, stacked."""
-        check_is_fitted(self)
-        return np.concatenate([np.asarray(function(numpy_api, self.theta_, *piece)) for piece in self._units(X, y)])
-
-    def _units(self, X: Any, y: Any) -> Iterator[tuple[FloatArray, FloatArray | None]]:
-        schema = self.schema_ if self.chosen_ is None else self.schema_.take(self.chosen_)
-        rows = tables.pieces(self, X, self.levels_)
-        pairs = ((piece, None) for piece in rows) if y is None else checks.beside(rows, y)
-        with np.errstate(all="ignore"):
-            for piece, part in pairs:
-                x = schema.coordinates(numpy_api, np.asarray(piece[:, schema.reads], dtype=float))
-                yield x, None if part is None else schema.response(numpy_api, part)
-
-    @property
-    def _errors(self) -> Uncertainty:
-        check_is_fitted(self)
-        if not hasattr(self, "_uncertainty_"):
-            self._uncertainty_ = self._uncertainty()
-        return self._uncertainty_
-
-    @property
-    def standard_errors_(self) -> FloatArray:
-        """Standard error of each parameter, in the order of :meth:`summary`: sampling and privacy noise together."""
-        return self._errors.total
-
-    def conf_int(self, level: float = 0.95) -> FloatArray:
-        """Lower and upper end of an interval for each parameter, in the order of :meth:`summary`.
-
-        Parameters
-        ----------
-        level : float
-            How often such intervals hold the truth, if the rows follow the model.
-
-        Returns
-        -------
-        array of shape (parameters, 2)
-        """
-        return self._errors.intervals(level)
-
-    def summary(self, level: float = 0.95) -> Any:
-        """A DataFrame with a row for each parameter: estimate, standard error, how much of it is sampling and how much
-        privacy, the interval, and the size that would be detected. The fit check is in its ``attrs``.
-        """
-        table = frame(self._errors.rows(level))
-        table.attrs["fit_check"] = None if self.fit_check_ is None else str(self.fit_check_)
-        return table
-
-    def _told(self) -> Told:
-        """What reports and pictures show of the fit."""
-        check_is_fitted(self)
-        return of_general(self)
-
-    def _repr_html_(self) -> str:
-        return model_html(self) if self.__sklearn_is_fitted__() else f"<pre>{text(self)}</pre>"
-
-    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
-        text = super().__repr__(N_CHAR_MAX)
-        check: FitCheck | None = getattr(self, "fit_check_", None)
-        return text if check is None else f"{text}\n{check}"
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "theta_")
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from dpem.privacy.budget import Budget, BudgetExceeded, Charge
     from dpem.privacy.curator import Account, Curator, Release, total_price
     from dpem.privacy.guarantee import Guarantee, together
-    from dpem.privacy.ledger import DatasetState, Debit, Ledger, digest
+    from dpem.privacy.ledger import Ledger
+    from dpem.privacy.ledger_entries import DatasetState, Debit, digest
     from dpem.privacy.ledger_schema import LedgerError
     from dpem.privacy.noise import Noise, PrivateNoise, SeededNoise
 
@@ -44,7 +45,8 @@ _HOME = {
     "budget": ("Budget", "BudgetExceeded", "Charge"),
     "curator": ("Account", "Curator", "Release", "total_price"),
     "guarantee": ("Guarantee", "together"),
-    "ledger": ("DatasetState", "Debit", "Ledger", "digest"),
+    "ledger": ("Ledger",),
+    "ledger_entries": ("DatasetState", "Debit", "digest"),
     "ledger_schema": ("LedgerError",),
     "noise": ("Noise", "PrivateNoise", "SeededNoise"),
 }

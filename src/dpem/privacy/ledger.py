@@ -11,26 +11,31 @@ the confirmation is lost, the row may be there, and the fit does not go on. ∎
 
 from __future__ import annotations
 
-import getpass
-import hashlib
-import json
 import math
-import platform
 import warnings
-from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection, Row
+from sqlalchemy.engine import Connection
 
 from dpem._version import __version__
 from dpem.privacy.accounting import Price
 from dpem.privacy.budget import BudgetExceeded, Charge, Total, checked_rows_per_person, shown
+from dpem.privacy.ledger_entries import (
+    NO_ANSWER,
+    DatasetState,
+    Debit,
+    Refusal,
+    checked_text,
+    debit_of,
+    hands,
+    now,
+    state_of,
+)
 from dpem.privacy.ledger_schema import (
-    LONGEST,
     LedgerError,
     Store,
     datasets,
@@ -40,72 +45,9 @@ from dpem.privacy.ledger_schema import (
     refusals,
 )
 
-#: The outcome of a debit whose fit has not said how it ended.
-NO_ANSWER = "no answer"
-
-
-@dataclass(frozen=True)
-class Debit:
-    """One row of a ledger. ``id`` orders debits; ``time`` is the clock of whoever debited, in UTC.
-
-    ``who`` and ``host`` are the user's and the machine's names as the system gave them, ``model`` the fingerprint of
-    the model that the fit became (empty if it became none, or none that can be saved).
-    """
-
-    id: int
-    dataset: str
-    epsilon: float
-    delta: float
-    rho: float
-    gaussian: bool
-    rows_per_person: int
-    purpose: str
-    digest: str
-    who: str
-    host: str
-    version: str
-    time: datetime
-    outcome: str
-    model: str
-
-    @property
-    def private(self) -> bool:
-        """Whether the noise was private: a book takes no fit with seeded noise, so only an infinite ε is not."""
-        return math.isfinite(self.epsilon)
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """A fit that was not accepted, and why: ``"budget"``, or ``"rows per person"`` if it protects too few."""
-
-    id: int
-    dataset: str
-    epsilon: float
-    delta: float
-    rows_per_person: int
-    reason: str
-    purpose: str
-    who: str
-    host: str
-    time: datetime
-
 
 class LedgerWarning(RuntimeWarning):
     """Something about a fit that was paid for could not be written down."""
-
-
-@dataclass(frozen=True)
-class DatasetState:
-    """A dataset's total and what has become of it; ``left`` is :meth:`Ledger.left` at the total's δ."""
-
-    name: str
-    epsilon: float
-    delta: float
-    rows_per_person: int
-    spent_epsilon: float
-    left: float
-    n_charges: int
-    opened: datetime
 
 
 @dataclass(frozen=True)
@@ -127,7 +69,7 @@ class LedgerCharge(Charge):
     def released(self, fingerprint: str) -> None:
         """Append which model the fit became. If that cannot be written, a warning says so."""
         try:
-            self.ledger._append(models, debit=self.id, fingerprint=_text("fingerprint", fingerprint))
+            self.ledger._append(models, debit=self.id, fingerprint=checked_text("fingerprint", fingerprint))
         except LedgerError as error:
             warnings.warn(f"debit {self.id} does not name its model, since {error}", LedgerWarning, stacklevel=3)
 
@@ -165,7 +107,7 @@ class Ledger:
     def __init__(self, url: str, dataset: str | None = None) -> None:
         self._store = Store(url)
         #: The dataset this ledger is bound to, or None.
-        self.name = None if dataset is None else _text("dataset", dataset)
+        self.name = None if dataset is None else checked_text("dataset", dataset)
 
     @property
     def where(self) -> str:
@@ -182,7 +124,7 @@ class Ledger:
         ``rows_per_person`` is the most rows of the dataset that one person has. The total is about all of them
         together, and a fit that protects fewer is refused. A ledger that is not there yet is created.
         """
-        name, total = _text("dataset", dataset), Total.checked("dataset", epsilon, delta, rows_per_person)
+        name, total = checked_text("dataset", dataset), Total.checked("dataset", epsilon, delta, rows_per_person)
         if math.isinf(total.epsilon):
             raise ValueError("epsilon of a dataset must be finite, got inf.")
         with self._store.making() as connection:
@@ -193,7 +135,7 @@ class Ledger:
                     "a total is set once."
                 )
             row = {"name": name, **asdict(total)}
-            connection.execute(sa.insert(datasets).values(**row, version=__version__, time=_now()))
+            connection.execute(sa.insert(datasets).values(**row, version=__version__, time=now()))
         return self.dataset(name)
 
     def debit(
@@ -215,14 +157,17 @@ class Ledger:
         charge = Charge(float(epsilon), float(delta), price, rows_per_person=rows)
         row = {"epsilon": charge.epsilon, "delta": charge.delta, "rho": price.rho, "gaussian": price.gaussian}
         row["rows_per_person"] = rows
-        said = {"purpose": _text("purpose", purpose, empty=True), "digest": _text("digest", digest, empty=True)}
+        said = {
+            "purpose": checked_text("purpose", purpose, empty=True),
+            "digest": checked_text("digest", digest, empty=True),
+        }
         try:
             with self._store.writing(name) as connection:
                 total, _ = self._total(connection, name)
                 charges = self._charges(connection, name)
                 total.admit(charges, charge, f"dataset {name!r} with")
-                values = {"dataset": name, "number": len(charges) + 1, **row, **said, **_hands()}
-                append = sa.insert(debits).values(**values, version=__version__, time=_now()).returning(debits.c.id)
+                values = {"dataset": name, "number": len(charges) + 1, **row, **said, **hands()}
+                append = sa.insert(debits).values(**values, version=__version__, time=now()).returning(debits.c.id)
                 number = connection.execute(append).scalar_one()
         except BudgetExceeded:
             self.note_refusal(charge, purpose=purpose)
@@ -242,9 +187,9 @@ class Ledger:
                     "delta": charge.delta,
                     "rows_per_person": charge.rows_per_person,
                     "reason": "rows per person" if few else "budget",
-                    "purpose": _text("purpose", purpose, empty=True),
+                    "purpose": checked_text("purpose", purpose, empty=True),
                 }
-                connection.execute(sa.insert(refusals).values(**row, **_hands(), time=_now()))
+                connection.execute(sa.insert(refusals).values(**row, **hands(), time=now()))
 
     def refusals(self, dataset: str | None = None) -> list[Refusal]:
         """Every fit to a dataset that was not accepted, oldest first."""
@@ -271,14 +216,14 @@ class Ledger:
                 .where(debits.c.dataset == name)
                 .order_by(debits.c.number)
             ).all()
-        return [_debit(row) for row in rows]
+        return [debit_of(row) for row in rows]
 
     def datasets(self) -> list[DatasetState]:
         """Every dataset, by name."""
         with self._store.reading() as connection:
             names = connection.execute(sa.select(datasets.c.name).order_by(datasets.c.name)).scalars().all()
             found = [(name, *self._total(connection, name), self._charges(connection, name)) for name in names]
-        return [_state(*one) for one in found]
+        return [state_of(*one) for one in found]
 
     def state(self, dataset: str | None = None) -> DatasetState:
         """One dataset: its total, what is spent and what is left."""
@@ -286,7 +231,7 @@ class Ledger:
         with self._store.reading() as connection:
             total, opened = self._total(connection, name)
             charges = self._charges(connection, name)
-        return _state(name, total, opened, charges)
+        return state_of(name, total, opened, charges)
 
     def left(self, dataset: str | None = None, delta: float | None = None) -> float:
         """The largest ε that a further fit of ``method="tight"`` at ``delta`` could ask for and be accepted.
@@ -309,7 +254,7 @@ class Ledger:
             known = connection.execute(sa.select(table.c[what]).where(table.c.debit == debit)).scalar()
             if known is not None:
                 raise ValueError(f"debit {debit} was closed already, as {known!r}.")
-            connection.execute(sa.insert(table).values(debit=debit, **said, time=_now()))
+            connection.execute(sa.insert(table).values(debit=debit, **said, time=now()))
 
     def _total(self, connection: Connection, name: str) -> tuple[Total, datetime]:
         row = connection.execute(sa.select(datasets).where(datasets.c.name == name)).one_or_none()
@@ -338,7 +283,7 @@ class Ledger:
         return charges
 
     def _name(self, dataset: str | None) -> str:
-        name = self.name if dataset is None else _text("dataset", dataset)
+        name = self.name if dataset is None else checked_text("dataset", dataset)
         if name is None:
             raise ValueError('this ledger is bound to no dataset: name one, as in Ledger(url, "patients").')
         return name
@@ -354,55 +299,3 @@ class Ledger:
 
     def __reduce__(self) -> tuple[type[Ledger], tuple[str, str | None]]:
         return Ledger, (self._store.url_with_password, self.name)
-
-
-def digest(document: Mapping[str, Any]) -> str:
-    """A short fingerprint of plain numbers and strings, such as ``Plan.to_dict()``: 16 hexadecimal digits of SHA-256.
-
-    >>> digest({"b": 1, "a": "x"}) == digest({"a": "x", "b": 1})
-    True
-    """
-    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _state(name: str, total: Total, opened: datetime, charges: Sequence[Charge]) -> DatasetState:
-    spent, left = total.spent(charges), total.left(charges, total.delta)
-    return DatasetState(
-        name, total.epsilon, total.delta, total.rows_per_person, spent, left, n_charges=len(charges), opened=opened
-    )
-
-
-def _debit(row: Row[Any]) -> Debit:
-    fields = {name: value for name, value in row._mapping.items() if name not in ("number", "fingerprint")}
-    fields["model"] = row.fingerprint or ""
-    try:
-        fields |= {"time": datetime.fromisoformat(row.time), "outcome": row.outcome or NO_ANSWER}
-    except (TypeError, ValueError):
-        raise LedgerError(f"the time of debit {row.id} is not as it was written: restore a backup.") from None
-    return Debit(**fields)
-
-
-def _hands() -> dict[str, str]:
-    """Who is at work, on which machine, as the system tells it."""
-    try:
-        who = getpass.getuser()
-    except (OSError, KeyError, ImportError):
-        who = ""
-    found = {"who": who, "host": platform.node()}
-    return {name: "".join(filter(str.isprintable, text)).strip()[:LONGEST] for name, text in found.items()}
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="microseconds")
-
-
-def _text(argument: str, value: object, *, empty: bool = False) -> str:
-    """A name or a remark that any database stores and any screen shows."""
-    if not isinstance(value, str):
-        raise ValueError(f"{argument} must be a string, got {type(value).__name__}.")
-    if not value.isprintable() or len(value) > LONGEST or value != value.strip() or not (value or empty):
-        raise ValueError(
-            f"{argument} must be up to {LONGEST} printable characters without spaces around them, got {value[:40]!a}."
-        )
-    return value

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from dpem._markup import number, percent, table, text
 from dpem.privacy.accounting import largest_price
-from dpem.privacy.ledger import DatasetState, Debit, Refusal
+from dpem.privacy.ledger_entries import DatasetState, Debit, Refusal
 from dpem.report.facts import rounded_up
 from dpem.report.sections import fit_check, statement
 from dpem.report.style import STYLE
