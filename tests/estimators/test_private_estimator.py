@@ -2,77 +2,15 @@
 
 import math
 import warnings
-from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from small_models import DPMeans
 
 from dpem import Budget
-from dpem.estimators.base import FitWarning, PrivateEstimator
-from dpem.estimators.uncertainty import Uncertainty
-from dpem.planning import Model, Plan
-from dpem.query import Bound
-from dpem.questions.narrow import NarrowQuestion, into_ball, rounded, zero_where_odd
-from dpem.steps.base import Step, prices
-from dpem.steps.check import Check
-
-
-@dataclass(frozen=True)
-class MeanQuestion(NarrowQuestion):
-    label: str = "mean"
-
-    @property
-    def bound(self):
-        return rounded(Bound.symmetric(l2=self.schema.width**0.5), self.schema.width)
-
-    def contributions(self, xp, x, y):
-        return xp.sum(into_ball(xp, zero_where_odd(xp, x), self.schema.width**0.5), axis=0)
-
-
-@dataclass(frozen=True)
-class Ask(Step):
-    def describe(self):
-        return "mean of every column"
-
-    def run(self, curator, model, state):
-        return replace(state, theta=curator.measure(MeanQuestion(model.schema), self.rho))
-
-
-class Means(Model):
-    def steps(self, sizes):
-        ask, check = prices(sizes.rho, (0.9, 0.1))
-        return (Ask(ask), Check(check, rival="a mean of zero"))
-
-    def log_density(self, xp, theta, x, y):
-        return -8.0 * xp.sum(zero_where_odd(xp, (x - theta) ** 2), axis=1)
-
-    def simpler(self, theta):
-        return 0 * theta
-
-    def draw(self, theta, n, rng):
-        return theta + 0.25 * rng.standard_normal((n, len(theta))), None
-
-
-class DPMeans(PrivateEstimator):
-    def __init__(
-        self, *, epsilon=None, delta=None, bounds=None, levels=None, rows_per_person=1, budget=None, check=True,
-        random_state=None,
-    ):  # fmt: skip
-        self.epsilon, self.delta, self.bounds, self.levels = epsilon, delta, bounds, levels
-        self.rows_per_person, self.budget, self.check, self.random_state = rows_per_person, budget, check, random_state
-
-    def _model(self, schema):
-        return Means(schema)
-
-    def _attributes(self, theta, schema) -> dict[str, Any]:
-        return {"means_": schema.middle + schema.half * theta}
-
-    def _uncertainty(self):
-        noise = self.schema_.half * self.releases_[0].scale
-        return Uncertainty.of(self.schema_.names, self.means_, 0 * noise, noise)
-
+from dpem.estimators.base import FitWarning
+from dpem.planning import Plan
 
 GIVEN = {"epsilon": 1.0, "delta": 1e-6, "bounds": {"age": (0, 100), "dose": (0, 4)}}
 

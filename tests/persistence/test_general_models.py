@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import small_models
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -16,14 +17,9 @@ from test_persistence import VALUES, forge, paths, put, refusal
 
 from dpem import load_model, registry, save_model
 from dpem._json import plain, rebuild
-from dpem.estimators.base import PrivateEstimator
-from dpem.estimators.uncertainty import Uncertainty
 from dpem.persistence import fingerprint
-from dpem.planning import Model
-from dpem.query import Bound, FloatArray
-from dpem.questions.narrow import NarrowQuestion, into_ball, rounded, zero_where_odd
-from dpem.steps.base import Step, prices
-from dpem.steps.check import Check
+from dpem.query import FloatArray
+from dpem.questions.narrow import zero_where_odd
 
 
 @dataclass(frozen=True)
@@ -35,46 +31,33 @@ class Parameters:
 
 
 @dataclass(frozen=True)
-class MeanQuestion(NarrowQuestion):
-    label: str = "mean"
-
-    @property
-    def bound(self):
-        return rounded(Bound.symmetric(l2=self.schema.width**0.5), self.schema.width)
-
-    def contributions(self, xp, x, y):
-        return xp.sum(into_ball(xp, zero_where_odd(xp, x), self.schema.width**0.5), axis=0)
-
-
-@dataclass(frozen=True)
-class Ask(Step):
+class Ask(small_models.Ask):
     passes = 3
 
-    def describe(self):
-        return "mean of every column"
-
     def run(self, curator, model, state):
-        question = MeanQuestion(model.schema)
+        question = small_models.MeanQuestion(model.schema)
         mean, noise = curator.measure(question, self.rho), curator.noise_scale(question, self.rho)
         return replace(state, theta=Parameters(mean, noise, np.arange(2), (mean[:, None], np.empty((0, 3)))))
 
 
-class Means(Model):
+class Means(small_models.Means):
+    """The same with a record of parameters, as every model has that is written to a file."""
+
     def steps(self, sizes):
-        ask, check = prices(sizes.rho, (0.9, 0.1))
-        return (Ask(ask), Check(check, rival="a mean of zero"))
+        ask, check = super().steps(sizes)
+        return (Ask(ask.rho), check)
 
     def log_density(self, xp, theta, x, y):
-        return -8.0 * xp.sum(zero_where_odd(xp, (x - theta.mean) ** 2), axis=1)
+        return super().log_density(xp, theta.mean, x, y)
 
     def simpler(self, theta):
         return replace(theta, mean=0 * theta.mean)
 
     def draw(self, theta, n, rng):
-        return theta.mean + 0.25 * rng.standard_normal((n, len(theta.mean))), None
+        return super().draw(theta.mean, n, rng)
 
 
-class DPMeans(PrivateEstimator):
+class DPMeans(small_models.DPMeans):
     _every_level = True
 
     def __init__(
@@ -88,11 +71,7 @@ class DPMeans(PrivateEstimator):
         return Means(schema)
 
     def _attributes(self, theta, schema) -> dict[str, Any]:
-        return {"means_": schema.middle + schema.half * theta.mean}
-
-    def _uncertainty(self):
-        noise = self.schema_.half * self.theta_.noise
-        return Uncertainty.of(self.schema_.names, self.means_, 0 * noise, noise)
+        return super()._attributes(theta.mean, schema)
 
     def distances(self, X):
         return self._each(lambda xp, theta, x, y: xp.sum(zero_where_odd(xp, (x - theta.mean) ** 2), axis=1), X)

@@ -167,7 +167,8 @@ def errors_read(value: Any) -> Uncertainty:
     """The standard errors of a file."""
     errors = rebuild(Uncertainty, value, "uncertainty", {})
     parts = (errors.estimate, errors.sampling, errors.privacy, errors.total)
-    if not all(part.shape == (len(errors.names),) for part in parts) or any((part < 0).any() for part in parts[1:]):
+    every = (*parts, errors.lowest, errors.highest)
+    if not all(part.shape == (len(errors.names),) for part in every) or any((part < 0).any() for part in parts[1:]):
         raise ValueError("uncertainty must hold a number for each of its names, and errors that are not negative")
     return errors
 

@@ -20,7 +20,7 @@ class Uncertainty:
 
     ``sampling`` is the standard error that the same estimate would have without privacy, ``privacy`` what the noise
     adds, ``total`` both. ``note`` says how they were found. ``lowest`` and ``highest`` are what a parameter can be at
-    all, where it has limits: intervals end there.
+    all: intervals end there. Where there is no limit they are the largest floats, since files hold no infinity.
     """
 
     names: tuple[str, ...]
@@ -28,9 +28,9 @@ class Uncertainty:
     sampling: FloatArray
     privacy: FloatArray
     total: FloatArray
-    note: str = ""
-    lowest: FloatArray | float = -math.inf
-    highest: FloatArray | float = math.inf
+    note: str
+    lowest: FloatArray
+    highest: FloatArray
 
     @classmethod
     def of(
@@ -45,8 +45,9 @@ class Uncertainty:
         highest: FloatArray | float = math.inf,
     ) -> Uncertainty:
         """The record where the two errors are independent: their squares add."""
-        whole = np.hypot(sampling, privacy)
-        return cls(tuple(names), np.asarray(estimate, dtype=float), sampling, privacy, whole, note, lowest, highest)
+        found, whole = np.asarray(estimate, dtype=float), np.hypot(sampling, privacy)
+        ends = (np.nan_to_num(np.broadcast_to(np.asarray(end, dtype=float), found.shape)) for end in (lowest, highest))
+        return cls(tuple(names), found, sampling, privacy, whole, note, *ends)
 
     def intervals(self, level: float) -> FloatArray:
         """Lower and upper end of each parameter's interval at that level, within what it can be.
