@@ -95,13 +95,42 @@ def questions(beta: np.ndarray) -> dict[str, Query]:
     }
 
 
-def five_groups(support: np.ndarray, d: int) -> Query:
+def five_groups(support: np.ndarray, d: int, kind: str = "diag") -> Query:
     """An EM step of a mixture of five Gaussians on some columns, by the narrow loop."""
     rng, k = np.random.default_rng(0), len(support)
     names = [f"x{j}" for j in range(d)]
     schema = Schema.of(names, dict.fromkeys(names, (-3.0, 3.0)), {}).take(support)
-    mixture = Gaussians(np.full(5, 0.2), rng.uniform(-0.5, 0.5, (5, k)), np.full((5, k), 0.05))
-    return LiftedMoments(schema, "diag", mixture, 4.0, 7.0)
+    spread = np.full((5, k), 0.05) if kind == "diag" else np.tile(0.05 * np.eye(k), (5, 1, 1))
+    mixture = Gaussians(np.full(5, 0.2), rng.uniform(-0.5, 0.5, (5, k)), spread)
+    return LiftedMoments(schema, kind, mixture, 4.0, 7.0 if kind == "diag" else 16.0)
+
+
+def narrow(n: int, copy: float, repeats: int, some: int) -> list[dict[str, Any]]:
+    """Questions about all of ten columns that lie together: their share of the copy bandwidth of what they read, and
+    the largest difference from the same sum on the processor, as a part of the largest total.
+    """
+    torch.manual_seed(1)
+    X, beta, every = 0.5 * torch.randn((n, 10), device="cuda"), np.full(10, 10**-0.5), np.arange(10)
+    asked = {
+        "gaussian mixture, ten columns": SymmetricMixture(SIGMA).on_support(beta, every, 1.0),
+        "gaussian mixture, moments of ten columns": SymmetricMixture(SIGMA).moments(every, 1.0, 1.0),
+        "five groups, diag, ten columns": five_groups(every, 10),
+        "five groups, full, ten columns": five_groups(every, 10, "full"),
+    }
+    found = []
+    for name, query in asked.items():
+        clock = on_the_clock(lambda: DeviceSource(X).total(query), repeats)  # noqa: B023
+        device = on_the_device(lambda: DeviceSource(X).total(query), repeats)  # noqa: B023
+        here, there = DeviceSource(X[:some]).total(query), DeviceSource(X[:some].cpu()).total(query)
+        gap = float(np.max(np.abs(here - there)) / np.max(np.abs(there)))
+        share = X.nbytes / clock / copy
+        found.append({"question": name, "rows": n, "ms": clock * 1e3, "ratio to copy": share, "difference": gap})
+        print(
+            f"{name:<42} {n:>11,} rows {clock * 1e3:9.2f} ms ({device * 1e3:.2f} on the device)  {share:6.1%} of copy; "
+            f"difference from the CPU {gap:.1e}",
+            flush=True,
+        )
+    return found
 
 
 def plain(query: Query, X: Any, y: Any) -> np.ndarray:
@@ -223,6 +252,10 @@ def main() -> None:
         figures["agreement"].append({"question": name, "difference": gap, "within": within, "bound held": held})
         print(f"{name:<40} difference {gap:.1e}, {'within' if within else 'NOT WITHIN'} its bound; ", end="")
         print("hostile rows within the bound" if held else "HOSTILE ROWS BEYOND THE BOUND")
+
+    print("\nten columns that lie together")
+    figures["narrow"] = [line for n in (2_000_000, 16_000_000) for line in narrow(n, copy, repeats, m)]
+    write(figures, options.out)
 
     if options.tune:
         print("\nother cuts of the fused kernel")

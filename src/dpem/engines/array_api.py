@@ -130,7 +130,9 @@ class ArrayEngine:
     def _weights(self, query: CoordinateQuery, X: Any, y: Any, where: Any, beta: Any) -> tuple[Any, Any]:
         """(a, c) in float64, as the model says and not clamped yet."""
         fitted, hidden = self._projections(X, where, beta, holes=query.bracket is not None)
-        a, c = query.weight(self.xp, fitted, hidden, None if y is None else self.xp.astype(y, self.xp.float64))
+        a, c = query.weight(
+            self.xp, fitted, hidden, None if y is None else self.xp.astype(y, self.xp.float64, copy=False)
+        )
         for weights in (a,) if query.bracket is None else (a, c):
             if weights.shape != fitted.shape or weights.dtype != self.xp.float64:
                 raise ValueError("a model's weight must return one float64 number for each row.")
@@ -151,7 +153,7 @@ class ArrayEngine:
     def _screen(self, query: ExceedanceQuery, chunk: Chunk) -> Any:
         """g(y) of each row, in the rows' dtype and in [−1, 1]."""
         assert query.response is not None
-        g = query.response(self.xp.astype(chunk.y, self.xp.float64))
+        g = query.response(self.xp.astype(chunk.y, self.xp.float64, copy=False))
         return self._clamped(g, -1.0, 1.0, chunk.X)
 
     def _clamped(self, values: Any, low: float, high: float, X: Any) -> Any:

@@ -106,7 +106,7 @@ class FusedEngine(ArrayEngine):
 
     def exceedance(self, query: ExceedanceQuery, chunk: Chunk) -> FloatArray:
         (levels,) = _sent(chunk.X, query.line)
-        g = None if query.response is None else query.response(self.xp.astype(chunk.y, self.xp.float64))
+        g = None if query.response is None else query.response(self.xp.astype(chunk.y, self.xp.float64, copy=False))
         return self.host(_accumulate(EXCEEDANCE, chunk.X, g, None, None, levels, self.tile))
 
     def _projections(self, X: Any, where: Any, beta: Any, *, holes: bool) -> tuple[Any, Any]:

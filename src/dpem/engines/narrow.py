@@ -22,7 +22,7 @@ from dpem.query import Chunk, FloatArray
 numpy_api: Any = np if hasattr(np, "cumulative_sum") else array_api_compat.numpy
 
 #: Numbers read at a time: in memory what a core's cache holds, elsewhere enough to keep a device busy.
-PIECE, DEVICE_PIECE = 2**17, 2**24
+PIECE, DEVICE_PIECE = 2**17, 2**25
 
 
 class Narrow(Protocol):
@@ -51,7 +51,7 @@ def narrow_sum(question: Narrow, chunk: Chunk) -> FloatArray:
 
     def add(task: int) -> None:
         rows = slice(task * length, min(n, (task + 1) * length))
-        y = None if chunk.y is None else xp.astype(chunk.y[rows], xp.float64)
+        y = None if chunk.y is None else xp.astype(chunk.y[rows], xp.float64, copy=False)
         parts[task] = question.block(xp, engine.columns(chunk.X, question.reads, rows), y)
 
     if on_host:

@@ -1,10 +1,25 @@
-"""Where rows live and how a query is summed over them."""
+"""Where rows live and how a query is summed over them. What reads files is imported when it is first used."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from dpem.sources.array import ArraySource
 from dpem.sources.base import ChunkedSource, Source
-from dpem.sources.batches import BatchSource
-from dpem.sources.dataset import DatasetSource
-from dpem.sources.files import read_table
 from dpem.sources.progress import progress
 
+if TYPE_CHECKING:
+    from dpem.sources.batches import BatchSource
+    from dpem.sources.dataset import DatasetSource
+    from dpem.sources.files import read_table
+
 __all__ = ["ArraySource", "BatchSource", "ChunkedSource", "DatasetSource", "Source", "progress", "read_table"]
+
+_LATER = {"BatchSource": "batches", "DatasetSource": "dataset", "read_table": "files"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_LATER[name]}"), name)

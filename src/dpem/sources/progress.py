@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from tqdm import tqdm
-
 _bar: ContextVar[Any] = ContextVar("dpem_progress", default=None)
 
 #: Seconds of work before a bar appears.
@@ -23,6 +21,8 @@ def progress(*, disable: bool | None = None) -> Iterator[None]:
     >>> with progress():
     ...     pass
     """
+    from tqdm import tqdm  # here, so that what shows no bar does not load it
+
     hidden = not sys.stderr.isatty() if disable is None else disable
     with tqdm(total=0, unit=" rows", unit_scale=True, delay=PATIENCE, disable=hidden, leave=False) as bar:
         token = _bar.set(bar)
