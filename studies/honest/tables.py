@@ -150,7 +150,7 @@ def tasks(kinds: Sequence[str], fits: int) -> list[Task]:
                 add("coverage", "linear", n, epsilon, fits, rho=rho)
                 add("coverage", "mixture_regression", max(n, 5_000), epsilon, max(20, fits // 4), rho=rho)
             add("coverage", "latent_class", max(n, 5_000), epsilon, max(20, fits // 4))
-            add("coverage", "gaussian_mixture", n, epsilon, max(10, fits // 10))
+            add("coverage", "gaussian_mixture", n, epsilon, max(10, fits // 5))
     few = max(20, fits // 5)
     for arguments in ({}, {"rho": 0.7}, {"errors": "skewed"}, {"errors": "heavy"}, {"shuffled": True}):
         add("checks", "linear", 5_000, 1.0, few, **arguments)

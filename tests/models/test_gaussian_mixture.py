@@ -17,6 +17,7 @@ from dpem import Budget, DPGaussianMixture
 from dpem.audit.neighbours import Table
 from dpem.audit.replay import replay
 from dpem.estimators.base import FitWarning
+from dpem.models._gaussian_mixture_intervals import kinds, names
 from dpem.models.gaussian_mixture import GaussianMixture
 from dpem.privacy import Account, Curator, SeededNoise
 from dpem.questions.gaussians import Gaussians
@@ -340,7 +341,7 @@ def test_full_covariances_have_limits_on_their_diagonals_only():
     X, _ = three_groups(3000)
     for kind, count in (("full", 18), ("tied", 6)):
         model = DPGaussianMixture(3, kind, **GIVEN, bounds=BOUNDS, random_state=7, check=False).fit(X)
-        low = model._errors.lowest[12:]
-        assert len(low) == count
-        told = [name.rpartition(": ")[2].startswith("variance") for name in model._errors.names[12:]]
-        assert np.array_equal(low == 0, told)
+        theta, schema = model.theta_, model.schema_
+        told = [name.rpartition(": ")[2].startswith("variance") for name in names(theta, schema)[12:]]
+        assert [kind == "positive" for kind in kinds(theta, schema)[12:]] == told
+        assert len(told) == count

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from dpem._json import checksum, plain, rebuild, record
 from dpem.estimators.bounds import Pair, checked_pair
 from dpem.estimators.tables import Levels, checked_levels
-from dpem.estimators.uncertainty import Uncertainty
+from dpem.estimators.uncertainty import KINDS, Uncertainty
 from dpem.planning import Plan
 from dpem.privacy import Charge, Guarantee
 from dpem.query import FloatArray
@@ -167,9 +167,10 @@ def errors_read(value: Any) -> Uncertainty:
     """The standard errors of a file."""
     errors = rebuild(Uncertainty, value, "uncertainty", {})
     parts = (errors.estimate, errors.sampling, errors.privacy, errors.total)
-    every = (*parts, errors.lowest, errors.highest)
-    if not all(part.shape == (len(errors.names),) for part in every) or any((part < 0).any() for part in parts[1:]):
+    if not all(part.shape == (len(errors.names),) for part in parts) or any((part < 0).any() for part in parts[1:]):
         raise ValueError("uncertainty must hold a number for each of its names, and errors that are not negative")
+    if len(errors.kinds) not in (0, len(errors.names)) or any(kind not in KINDS for kind in errors.kinds):
+        raise ValueError("uncertainty.kinds must be empty, or have a known word for each name")
     return errors
 
 

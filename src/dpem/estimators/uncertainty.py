@@ -19,8 +19,9 @@ class Uncertainty:
     """Estimates in the table's units, by name, and how far they may be off.
 
     ``sampling`` is the standard error that the same estimate would have without privacy, ``privacy`` what the noise
-    adds, ``total`` both. ``note`` says how they were found. ``lowest`` and ``highest`` are what a parameter can be at
-    all: intervals end there. Where there is no limit they are the largest floats, since files hold no infinity.
+    adds, ``total`` both. ``note`` says how they were found. ``kinds`` has a word of :data:`KINDS` for each parameter,
+    or none at all: the interval of a "share" ends at 0 and 1, that of what is "positive", such as a variance, is of the
+    logarithm, as its error grows with its size.
     """
 
     names: tuple[str, ...]
@@ -28,9 +29,8 @@ class Uncertainty:
     sampling: FloatArray
     privacy: FloatArray
     total: FloatArray
-    note: str
-    lowest: FloatArray
-    highest: FloatArray
+    note: str = ""
+    kinds: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -40,25 +40,30 @@ class Uncertainty:
         sampling: FloatArray,
         privacy: FloatArray,
         note: str = "",
-        *,
-        lowest: FloatArray | float = -math.inf,
-        highest: FloatArray | float = math.inf,
+        kinds: Sequence[str] = (),
     ) -> Uncertainty:
         """The record where the two errors are independent: their squares add."""
-        found, whole = np.asarray(estimate, dtype=float), np.hypot(sampling, privacy)
-        ends = (np.nan_to_num(np.broadcast_to(np.asarray(end, dtype=float), found.shape)) for end in (lowest, highest))
-        return cls(tuple(names), found, sampling, privacy, whole, note, *ends)
+        whole = np.hypot(sampling, privacy)
+        return cls(tuple(names), np.asarray(estimate, dtype=float), sampling, privacy, whole, note, tuple(kinds))
 
     def intervals(self, level: float) -> FloatArray:
         """Lower and upper end of each parameter's interval at that level, within what it can be.
 
-        >>> one = np.ones(1)
-        >>> Uncertainty.of(["share"], 0.1 * one, 0.1 * one, 0 * one, lowest=0.0, highest=1.0).intervals(0.95).round(2)
-        array([[0. , 0.3]])
+        >>> two, errors = np.array([0.1, 4.0]), np.array([0.1, 1.0])
+        >>> Uncertainty.of(["a", "b"], two, errors, 0 * errors, "", ["share", "positive"]).intervals(0.95).round(2)
+        array([[0.  , 0.3 ],
+               [2.45, 6.53]])
         """
         reach = float(ndtri(0.5 + is_fraction("level", level) / 2)) * self.total
-        low, high = np.maximum(self.estimate - reach, self.lowest), np.minimum(self.estimate + reach, self.highest)
-        return np.column_stack([low, high])
+        ends = np.column_stack([self.estimate - reach, self.estimate + reach])
+        for j, kind in enumerate(self.kinds):
+            if kind == "share":
+                ends[j] = np.clip(ends[j], 0.0, 1.0)
+            elif kind == "positive" and self.estimate[j] > 0:
+                ratio = reach[j] / self.estimate[j]
+                most = min(math.exp(min(ratio, 9.0)), 1 + 5 * ratio)  # an error that exceeds the estimate says little
+                ends[j] = self.estimate[j] * math.exp(-ratio), self.estimate[j] * most
+        return ends
 
     def rows(self, level: float = 0.95) -> list[dict[str, Any]]:
         """One record a parameter, as :meth:`summary` shows it.
@@ -81,6 +86,8 @@ class Uncertainty:
         ]
 
 
+#: What a parameter may be: any number, a part of a whole, or a positive number.
+KINDS = ("", "share", "positive")
 #: Standard errors between 0 and an effect that a test at 5 % finds four times of five.
 DETECTABLE = float(-ndtri(0.025) + ndtri(0.8))
 

@@ -1,8 +1,8 @@
 """Standard errors of a fitted Gaussian mixture: a parametric bootstrap of the fit's own EM steps.
 
 Rows are drawn from the fitted mixture, with its holes, and the EM steps are run on them from the very start that the
-fit had, with the noise that it had. How far the answers are from the mixture that rows were drawn from, shift and
-scatter together, is the standard error; so a start that the steps have not quite left behind widens it.
+fit had, with its noise and without. The scatter of the latter is sampling; what the noise changes, the same rows
+compared, is privacy, and so is how far the steps have not left the start behind.
 """
 
 from __future__ import annotations
@@ -23,8 +23,11 @@ from dpem.questions.schema import Schema
 from dpem.sources import ArraySource
 from dpem.steps.base import State, Step, run_steps
 
-#: Fits that are made with noise and without, and the most rows of each (fewer where holes make every row a solve).
-NOISY, PLAIN, ROWS, FEW_ROWS = 80, 40, 3000, 800
+#: Fits that are made with noise and as many without, and the most rows of each (fewer where holes make them dear).
+REPEATS, ROWS, FEW_ROWS = 60, 3000, 1500
+
+#: What noise does to a mixture that noise has drawn together is a little less than to the true one: set by simulation.
+DRAWN = 1.1
 
 Units = Callable[[Any, Schema], tuple[FloatArray, FloatArray]]
 
@@ -40,25 +43,32 @@ def uncertainty(model: Any, sizes: Sizes, theta: Any, schema: Schema, in_units: 
         steps = tuple(replace(step, most=50) for step in steps)
         start = Gaussians(theta.weights, theta.means, theta.covariances)
 
-    def spread(repeats: int, asked: tuple[Step, ...]) -> FloatArray:
+    def away(asked: tuple[Step, ...]) -> FloatArray:
         found = []
-        for seed in range(repeats):
+        for seed in range(REPEATS):
             rows, _ = own.draw(theta, drawn, generator(seed))
             begun = State(own.parameters(start, start, theta.path, theta.seen), notes={"start": start})
             curator = StandIn(ArraySource(rows), sizes.n, 10_000 + seed, sizes.rows_per_person)
             found.append(values(run_steps(curator, own, asked, begun).theta, schema, in_units) - estimate)
-        away = np.array(found)
-        low, middle, high = np.quantile(away, [0.1587, 0.5, 0.8413], axis=0)
-        reach = 1.5 * (high - low)  # three standard deviations: a fit that went astray does not decide alone
-        return np.asarray(np.sqrt(np.mean(np.clip(away, middle - reach, middle + reach) ** 2, axis=0)))
+        return np.array(found)
 
-    sampling = spread(PLAIN, tuple(replace(step, rho=math.inf) for step in steps))
-    whole = sampling if math.isinf(sizes.rho) else np.maximum(spread(NOISY, steps), sampling)
-    privacy = np.sqrt(whole**2 - sampling**2)
+    plain = away(tuple(replace(step, rho=math.inf) for step in steps))
+    middle = np.median(plain, axis=0)
+    sampling = _size(plain - middle) * math.sqrt(drawn / sizes.n)
+    if math.isinf(sizes.rho):
+        privacy = np.zeros_like(sampling)
+    else:
+        left = np.maximum(middle**2 - 1.57 / REPEATS * _size(plain - middle) ** 2, 0.0)  # less a median's own error
+        privacy = DRAWN * np.sqrt(_size(away(steps) - plain) ** 2 + left)
     note = "parametric bootstrap of the EM steps from the fit's own start"
-    sampling = sampling * math.sqrt(drawn / sizes.n)
-    low, high = limits(theta, schema)
-    return Uncertainty.of(names(theta, schema), estimate, sampling, privacy, note, lowest=low, highest=high)
+    return Uncertainty.of(names(theta, schema), estimate, sampling, privacy, note, kinds(theta, schema))
+
+
+def _size(away: FloatArray) -> FloatArray:
+    """The root mean square, of what lies within three spreads of the middle: a fit that went astray does not decide."""
+    low, middle, high = np.quantile(away, [0.1587, 0.5, 0.8413], axis=0)
+    reach = 1.5 * (high - low)
+    return np.asarray(np.sqrt(np.mean(np.clip(away, middle - reach, middle + reach) ** 2, axis=0)))
 
 
 def values(theta: Any, schema: Schema, in_units: Units) -> FloatArray:
@@ -93,14 +103,11 @@ def names(theta: Any, schema: Schema) -> list[str]:
     return found + [f"{group}: {pair}" for group in groups for pair in pairs]
 
 
-def limits(theta: Any, schema: Schema) -> tuple[FloatArray, FloatArray]:
-    """What each number can be at all: shares from 0 to 1, variances from 0."""
+def kinds(theta: Any, schema: Schema) -> list[str]:
+    """What each number can be: shares are parts of a whole, variances positive."""
     K, d = len(theta.weights), schema.width
+    found = ["share"] * K + [""] * (K * d)
     if theta.covariances.ndim == 2:
-        variance = np.ones(K if theta.kind == "spherical" else K * d, dtype=bool)
-    else:
-        row, column = np.triu_indices(d)
-        variance = np.tile(row == column, 1 if theta.kind == "tied" else K)
-    share = np.concatenate([np.ones(K, dtype=bool), np.zeros(K * d + len(variance), dtype=bool)])
-    positive = np.concatenate([share[: K + K * d], variance])
-    return np.where(positive, 0.0, -np.inf), np.where(share, 1.0, np.inf)
+        return found + ["positive"] * (K if theta.kind == "spherical" else K * d)
+    pairs = ["positive" if i == j else "" for i, j in zip(*np.triu_indices(d), strict=True)]
+    return found + pairs * (1 if theta.kind == "tied" else K)

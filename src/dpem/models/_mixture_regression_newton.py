@@ -15,7 +15,6 @@ from typing import Any
 
 import array_api_compat.numpy as numpy_api
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from dpem.query import FloatArray
@@ -191,10 +190,3 @@ def free_directions(theta: Lines, fixed: FloatArray | None) -> FloatArray:
 
 def converged(step: FloatArray) -> bool:
     return bool(math.sqrt(float(np.sum(step**2))) < 1e-9)
-
-
-def limits(K: int, width: int, kept: NDArray[np.bool_]) -> dict[str, FloatArray]:
-    """What the parameters of K lines can be at all: of each ``width``, a share first and a spread last."""
-    low, high = np.full((K, width), -np.inf), np.full((K, width), np.inf)
-    low[:, [0, -1]], high[:, 0] = 0.0, 1.0
-    return {"lowest": low.ravel()[kept], "highest": high.ravel()[kept]}

@@ -319,7 +319,7 @@ class DPLatentClass(PrivateEstimator):
             )
         )
         note = "precision of all releases, added up step by step"
-        return Uncertainty.of(names, estimate, sampling, privacy, note, lowest=0.0, highest=1.0)
+        return Uncertainty.of(names, estimate, sampling, privacy, note, ["share"] * len(names))
 
     def _picture_scale(self) -> tuple[FloatArray, str]:
         return np.ones(len(self._errors.names)), "shares and probabilities"

@@ -15,7 +15,7 @@ from dpem import _validation as arguments
 from dpem.estimators.base import PrivateEstimator
 from dpem.estimators.told import Profile, of_lines
 from dpem.estimators.uncertainty import Uncertainty
-from dpem.models._mixture_regression_newton import Estimate, limits
+from dpem.models._mixture_regression_newton import Estimate
 from dpem.models._mixture_regression_outlook import EFFECT, outlook
 from dpem.models._mixture_regression_steps import (
     CELLS,
@@ -329,8 +329,8 @@ class DPMixtureRegression(PrivateEstimator):
         kept = np.array([self.fit_intercept or name != "intercept" for _ in range(K) for name in names])
         labels = [label for label, stays in zip(labels, kept, strict=True) if stays]
         note = "Newton's covariance at the fitted lines, columns taken as normal; noise of all steps propagated."
-        ends = limits(K, len(names), kept)
-        return Uncertainty.of(labels, estimate[kept], parts[0][kept], parts[1][kept], note, **ends)
+        kinds = np.array(["share", *[""] * (len(names) - 2), "positive"] * K)[kept].tolist()
+        return Uncertainty.of(labels, estimate[kept], parts[0][kept], parts[1][kept], note, kinds)
 
     def predict(self, X: Any) -> FloatArray:
         """The expected response of each row: the lines, weighted by their shares.
