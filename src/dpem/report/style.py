@@ -112,7 +112,7 @@ svg .zero { stroke: var(--muted); stroke-width: 1.5; }
 svg .bar { stroke: var(--measure); stroke-width: 2; }
 svg .limit { stroke: var(--threshold); stroke-width: 1.5; stroke-dasharray: 5 4; }
 svg .other { stroke: var(--muted); stroke-width: 1.5; }
-.lane { display: grid; grid-template-columns: minmax(7rem, 15rem) 1fr minmax(9rem, 13rem); gap: 0 .9rem;
+.lane { display: grid; grid-template-columns: minmax(7rem, 14rem) 1fr minmax(9rem, 15.5rem); gap: 0 .9rem;
   align-items: center; font-size: .88rem; }
 .lane .name { overflow-wrap: anywhere; }
 .lane .value { text-align: right; font-variant-numeric: tabular-nums; }
