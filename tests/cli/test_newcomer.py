@@ -132,3 +132,14 @@ def test_a_number_of_columns_that_is_given_wins_over_the_settings():
     plan = ("plan", "linear-regression", "--n", "1e4", "--json")
     assert dpem(*plan).json["d"] == 4
     assert dpem(*plan, "--d", "30").json["d"] == 30
+
+
+def test_a_first_line_that_is_a_record_is_not_repeated():
+    Path("dpem.toml").write_text(
+        'data = "people.csv"\nepsilon = 1.0\ndelta = 1e-6\n[levels]\nsecrets = ["no", "yes"]\n', encoding="utf-8"
+    )
+    Path("people.csv").write_text("Anna,secret,no\nBert,nothing,yes\n", encoding="utf-8")
+    done = dpem("fit", "latent-class", "--dry-run")
+    assert done.code == 2
+    assert "has no such column." in done.err
+    assert not any(cell in done.err.replace("'secrets'", "") for cell in ("Anna", "secret", "nothing"))

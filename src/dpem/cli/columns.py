@@ -58,9 +58,14 @@ def _names(own: Mapping[str, Any], name: str) -> bool:
 
 
 def _refuse_unknown(tables: Mapping[str, Mapping[str, Any]], known: Sequence[str], data: str) -> None:
+    """Refuse names that the table has not. Of its first line, which may be a record, a message repeats nothing, unless
+    other names were found there: then it is a header, and names are public.
+    """
     from dpem.estimators.bounds import is_pattern
 
+    header = any(name in known for own in tables.values() for name in own)
     for what, own in tables.items():
         for name in own:
             if name not in known and not is_pattern(name):
-                raise Refused(Exit.USAGE, f"{what} name {name!r}, but {data} has no such column{nearest(name, known)}.")
+                hint = nearest(name, known) if header else ""
+                raise Refused(Exit.USAGE, f"{what} name {name!r}, but {data} has no such column{hint}.")
