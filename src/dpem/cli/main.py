@@ -127,12 +127,12 @@ def cli(context: click.Context, quiet: bool, verbose: bool, config: str | None) 
 
     \b
     A first session:
-      dpem planner                                     # what to expect at which epsilon, in a browser
-      dpem init patients.csv                           # then fill in dpem.toml, which every command reads
-      dpem ledger open --epsilon 2 --delta 1e-4        # once: what all fits together may spend
-      dpem fit linear-regression --dry-run             # what a fit would ask and spend; spends nothing
+      dpem planner                                     # what to expect, in a browser
+      dpem init patients.csv                           # then fill in dpem.toml: all read it
+      dpem ledger open --epsilon 2 --delta 1e-4        # once: what all fits may spend
+      dpem fit linear-regression --dry-run             # what a fit would ask and spend
       dpem fit linear-regression --report report.html
-      dpem ledger export --out patients.html           # one page over all fits of the dataset
+      dpem ledger export --out patients.html           # one page over all fits
       dpem predict model.json new.csv --keep id --out predictions.csv
 
     Each command has --help with examples. --json gives one JSON object, for success and for failure.
