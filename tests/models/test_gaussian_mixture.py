@@ -345,3 +345,16 @@ def test_full_covariances_have_limits_on_their_diagonals_only():
         told = [name.rpartition(": ")[2].startswith("variance") for name in names(theta, schema)[12:]]
         assert [kind == "positive" for kind in kinds(theta, schema)[12:]] == told
         assert len(told) == count
+
+
+@SIMULATED
+@pytest.mark.filterwarnings("ignore:The model describes")
+def test_heaps_of_equal_values_are_told_and_groups_are_not():
+    X, _ = three_groups(4000)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "some groups are heaps")
+        DPGaussianMixture(3, **GIVEN, bounds=BOUNDS, random_state=1).fit(X)
+    years = np.column_stack([np.random.default_rng(0).choice([12.0, 16.0], size=6000), np.repeat(X[:3000, 0], 2)])
+    years[:, 1] += 4 * (years[:, 0] > 14)
+    with pytest.warns(UserWarning, match="some groups are heaps of equal values in x0"):
+        DPGaussianMixture(2, **GIVEN, bounds=([0, -8], [25, 14]), random_state=1).fit(years)

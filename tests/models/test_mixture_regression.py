@@ -488,3 +488,11 @@ def test_intervals_end_where_a_share_or_a_spread_does():
     assert model.weights_[1] < bare[1, 0]  # so the next line could fail
     assert (ends[:, [0, 3], 0] >= 0).all()
     assert (ends[:, 0, 1] <= 1).all()
+
+
+def test_a_heap_of_equal_responses_is_told():
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1, 1, (20_000, 1))
+    y = np.where(rng.random(20_000) < 0.4, 3.0, x[:, 0] + rng.standard_normal(20_000))
+    with pytest.warns(UserWarning, match="line 2 may be a heap of equal responses"):
+        DPMixtureRegression(epsilon=1.0, delta=1e-6, bounds=(-1, 1), y_bounds=(-6, 6), random_state=0).fit(x, y)

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import least_squares
 from scipy.special import ndtri
 
 from dpem.query import FloatArray
@@ -253,14 +252,13 @@ def start(items: Items, moments: Moments, sketch: Sketch, where: Plane, K: int) 
     guesses = [_guess(point, K, where.spread) for point in even_points(GUESSES, K * (1 + q))]
     guesses.sort(key=lambda a: float(np.sum(low(a) ** 2)))
     fits = [
-        least_squares(low, a, jac=lambda a: misfit.derivative(base + lift @ a) @ lift, method="lm", max_nfev=60)
-        for a in guesses[:POLISHED]
+        descended(low, lambda a: misfit.derivative(base + lift @ a) @ lift, a, 60) for a in guesses[:POLISHED]
     ]
-    best = base + lift @ min(fits, key=lambda fit: fit.cost).x
-    x = _free(Misfit(items, moments, sketch, near=best))
+    best = base + lift @ min(fits, key=lambda a: float(np.sum(low(a) ** 2)))
+    x = _free(Misfit(items, moments, sketch, near=best), best)
     moments, sketch = misfit.doubted(x)
     free = Misfit(items, moments, sketch, near=best)
-    x = _free(free)
+    x = _free(free, best)
     w, mu = misfit.split(x)
     order = np.argsort(-w, kind="stable")
     J = free.derivative(x) / math.sqrt(DOUBT)
@@ -268,9 +266,37 @@ def start(items: Items, moments: Moments, sketch: Sketch, where: Plane, K: int) 
     return Fit(w[order], mu[order], J.T @ J, np.zeros((len(x), len(x))))
 
 
-def _free(misfit: Misfit) -> FloatArray:
-    """The best fit near the point that the misfit knows of."""
-    return np.asarray(least_squares(misfit, misfit.near, jac=misfit.derivative, method="lm", max_nfev=40).x)
+def _free(misfit: Misfit, near: FloatArray) -> FloatArray:
+    """The best fit near a point."""
+    return descended(misfit, misfit.derivative, near, 40)
+
+
+def descended(
+    misfit: Callable[[FloatArray], FloatArray], slope: Callable[[FloatArray], FloatArray], x: FloatArray, rounds: int
+) -> FloatArray:
+    """Least squares by Levenberg and Marquardt on normal equations: residuals are many, parameters few.
+
+    >>> descended(lambda x: x**2 - 2, lambda x: np.diag(2 * x), np.ones(1), 30).round(6)
+    array([1.414214])
+    """
+    now, damping = misfit(x), 1e-3
+    for _ in range(rounds):
+        J = slope(x)
+        square, down = J.T @ J, -J.T @ now
+        before = float(now @ now)
+        for _ in range(12):
+            weight = damping * (np.diag(square) + 1e-12)
+            new = x + np.linalg.solve(square + np.diag(weight), down)
+            then = misfit(new)
+            if float(then @ then) < before:
+                break
+            damping *= 4
+        else:
+            return x
+        x, now, damping = new, then, damping / 6
+        if before - float(now @ now) < 1e-9 * before:
+            break
+    return x
 
 
 def _guess(point: FloatArray, K: int, spread: FloatArray) -> FloatArray:

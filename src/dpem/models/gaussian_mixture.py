@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from dpem import _validation as arguments
-from dpem.estimators.base import PrivateEstimator
 from dpem.estimators.told import Profile
 from dpem.estimators.uncertainty import Uncertainty
 from dpem.models._gaussian_mixture_columns import CENTRES, CHOICE, MOST_COLUMNS, after_choice, missed, with_choice
 from dpem.models._gaussian_mixture_intervals import uncertainty
 from dpem.models._gaussian_mixture_outlook import EFFECT, SEPARATION, foreseen, rules
+from dpem.models._heaps import HEAP, WarnsOfHeaps
 from dpem.planning import Model, Outlook, Sizes
 from dpem.privacy.budget import shown
 from dpem.query import FloatArray
@@ -178,7 +178,7 @@ def sample(
     return rows, label
 
 
-class DPGaussianMixture(PrivateEstimator):
+class DPGaussianMixture(WarnsOfHeaps):
     """A mixture of K Gaussians, fitted by EM under differential privacy.
 
     Public bounds of every column and (ε, δ) are all that is needed. Columns are centred and scaled privately, a sketch
@@ -349,6 +349,18 @@ class DPGaussianMixture(PrivateEstimator):
         groups = tuple(f"group {k + 1}" for k in range(len(means)))
         ends = schema.middle - schema.half, schema.middle + schema.half
         return Profile(groups, self.theta_.weights, schema.names, means, np.sqrt(variances), *ends)
+
+    def _doubts(self) -> list[str]:
+        own, found = _mixture(self.theta_), []
+        within = np.diagonal(own.covariances, axis1=1, axis2=2) if own.full else own.covariances
+        whole = own.weights @ (within + (own.means - own.weights @ own.means) ** 2)
+        narrow = np.flatnonzero(np.min(within, axis=0) < HEAP**2 * whole)
+        if len(narrow):
+            heaps = ", ".join(self.support_names_[j] for j in narrow)
+            found.append(f"some groups are heaps of equal values in {heaps}: such columns are counts or levels.")
+        if self.n_components == "auto" and self.n_components_ == MOST:
+            found.append(f"{MOST} groups were found, the most that are tried: columns may be skewed, or in heaps.")
+        return found
 
     def _uncertainty(self) -> Uncertainty:
         model = self._model(self.schema_)

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from dpem import _validation as arguments
-from dpem.estimators.base import PrivateEstimator
 from dpem.estimators.told import Profile, of_lines
 from dpem.estimators.uncertainty import Uncertainty
+from dpem.models._heaps import HEAP, WarnsOfHeaps
 from dpem.models._mixture_regression_newton import Estimate
 from dpem.models._mixture_regression_outlook import EFFECT, outlook
 from dpem.models._mixture_regression_steps import (
@@ -204,7 +204,7 @@ class MixtureRegression(Model):
 ADVICE = "One line may do (DPLinearRegression), or the lines lie too close together for this many rows at this epsilon."
 
 
-class DPMixtureRegression(PrivateEstimator):
+class DPMixtureRegression(WarnsOfHeaps):
     """K regression lines with weights, intercepts and residual spreads of their own, under differential privacy.
 
     Every row belongs to one of K classes that nobody sees (latent class regression): y = intercept_k + coef_k·x +
@@ -312,6 +312,10 @@ class DPMixtureRegression(PrivateEstimator):
             "suggested_components_": int(small[0]) + 1 if len(small) else len(theta.misfit),
         }
 
+    def _doubts(self) -> list[str]:
+        heaps = [f"line {k + 1}" for k in np.flatnonzero(self.sigma_ < HEAP * self.sigma_.max())]
+        return [f"{', '.join(heaps)} may be a heap of equal responses: hardly any spread is left."] if heaps else []
+
     def _profile(self) -> Profile:
         return of_lines(self.weights_, self.coef_, self.schema_)
 
@@ -368,14 +372,7 @@ class DPMixtureRegression(PrivateEstimator):
         return np.asarray(np.argmax(self.predict_proba(X, y), axis=1))
 
     def score_samples(self, X: Any, y: Any) -> FloatArray:
-        """Log-density of each response given its row, in the table's units.
-
-        Parameters
-        ----------
-        X : array, DataFrame, source
-            Rows.
-        y : array
-            Their responses.
+        """Log-density of each response given its row, in the table's units; for ``X, y`` see :meth:`predict_proba`.
 
         Returns
         -------
