@@ -251,9 +251,7 @@ def start(items: Items, moments: Moments, sketch: Sketch, where: Plane, K: int) 
 
     guesses = [_guess(point, K, where.spread) for point in even_points(GUESSES, K * (1 + q))]
     guesses.sort(key=lambda a: float(np.sum(low(a) ** 2)))
-    fits = [
-        descended(low, lambda a: misfit.derivative(base + lift @ a) @ lift, a, 60) for a in guesses[:POLISHED]
-    ]
+    fits = [descended(low, lambda a: misfit.derivative(base + lift @ a) @ lift, a, 60) for a in guesses[:POLISHED]]
     best = base + lift @ min(fits, key=lambda a: float(np.sum(low(a) ** 2)))
     x = _free(Misfit(items, moments, sketch, near=best), best)
     moments, sketch = misfit.doubted(x)
