@@ -66,7 +66,7 @@ def save_model(model: Any, path: str | os.PathLike[str], scaler: Any = None) -> 
     if hasattr(model, "best_estimator_") or _chosen_by_search(model):
         raise ValueError(
             "what a search chose is not saved: a file states the epsilon of one fit, and the choice looked at several; "
-            "pickle keeps it, and write_report(search.best_estimator_, path) states the whole."
+            "write_report(search.best_estimator_, path) states the whole, and joblib keeps it."
         )
     if type(model).__name__ not in registry.classes() or not hasattr(model, "_to_content"):
         known = ", ".join(registry.classes())

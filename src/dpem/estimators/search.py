@@ -80,7 +80,7 @@ class DPGridSearch(MetaEstimatorMixin, BaseEstimator):
     ----------
     best_estimator_, best_params_, best_index_
         The fit that was chosen. Its ``guarantee_`` is that of the whole search, since the choice looked at all of them
-        (and :func:`~dpem.save_model` refuses it: a file holds a fit that states its own ε; pickle keeps it, and
+        (and :func:`~dpem.save_model` refuses it: a file holds a fit that states its own ε; joblib keeps it, and
         :func:`~dpem.write_report` states the whole).
     candidates_ : tuple of estimators
         Every fit, in the grid's order: all are paid for.
