@@ -392,7 +392,6 @@ def test_a_fit_replayed_on_neighbours_differs_only_as_promised(monkeypatch):
     monkeypatch.setattr(fitting, "GUESSES", 4)
     monkeypatch.setattr(fitting, "POLISHED", 1)
     monkeypatch.setattr(subject, "DRAWN", 500)
-    monkeypatch.setattr(subject, "PLANNED", 50)
     X = codes(classes(19, levels=(2, 3, 2), observed=0.9), 300, 20, (2, 3, 2)).astype(np.float32)
     estimator = DPLatentClass(**given((2, 3, 2), n_classes=2, epsilon=1.0, delta=1e-4))
     verdict = replay(estimator, Table("as drawn", X, None), missing=True)

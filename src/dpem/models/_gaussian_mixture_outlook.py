@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import gammaincinv
 
+from dpem.models._gaussian_mixture_foresight import SEPARATION, expected_share, width
 from dpem.planning import Effect, Outlook, Prediction, Sizes
+from dpem.planning.shares import with_failures
 from dpem.privacy import largest_price
 from dpem.questions.sketch import largest_slice
 
-#: The distance between centres, in spreads of a component, that a plan reckons with.
-SEPARATION = 4.0
 EFFECT = Effect("distance between the centres of two groups, in their spreads", SEPARATION, (2.0, 3.0, 4.0, 6.0))
+#: How shares of rows scatter over fits, on the log scale, and the part of most that a failed start moves.
+SCATTER, FAILED = 0.4, 0.6
 
 
 class Rules(NamedTuple):
@@ -103,31 +105,26 @@ def start_of(sizes: Sizes, d: int, K: int, separation: float = SEPARATION) -> St
     return Start(math.inf if free else between / edge / 1.6, seen / (4 * max(dimensions - 2, 2)))
 
 
-def foreseen(sizes: Sizes, d: int, K: int, reckoned: bool) -> Outlook:
-    """What a fit will be worth if there are K groups of equal size, four spreads apart or as far as is supposed."""
+def foreseen(model: Any, sizes: Sizes, K: int, reckoned: bool) -> Outlook:
+    """What a fit will be worth if there are K round groups of equal size, neighbours four spreads apart or as far as is
+    supposed.
+    """
     if math.isinf(sizes.rho) or K == 1:
         return Outlook()
-    apart = sizes.effect or SEPARATION
+    d, apart = model.schema.width, sizes.effect or SEPARATION
     start = start_of(sizes, d, K, apart)
-    rule = rules(sizes, d, K)
-    C = math.sqrt(2 * float(gammaincinv(d / 2, rule.level)))
-    kept = rule.averaged / rule.steps * rule.shares[4]
-    error = 2.2 * C * K * sizes.rows_per_person / (sizes.n * math.sqrt(2 * kept * sizes.rho))
-    tilt = error * math.sqrt(0.5 + 2 * (d - 1) / apart**2)
     most = 1 - 1 / K
-    moved = min(2.2 * (K - 1) * 0.8 * math.exp(-(apart**2) / 8) / math.sqrt(2 * math.pi) * tilt, most)
-    moved = (1 - start.failure) * moved + start.failure * 0.6 * most
+    share = with_failures(min(expected_share(model, sizes, K), most), SCATTER, start.failure, FAILED * most)
     smallest = min(1.5 / K / max(start.components, 1e-9), 1.0)
     found = "" if smallest >= 1 else f" Groups of less than about {100 * smallest:.2g} % of the rows may be missed."
     prediction = Prediction(
         "share of rows in another group than without privacy",
-        moved,
-        0.4 * moved,
-        most if start.failure > 0.1 else min(2.5 * moved, most),
+        *share,
         start.failure,
-        f"Centres will be off by about {error * math.sqrt(d):.2g} spreads of a group.{found}",
-        f"Assumed: {K} groups of equal size{' (their number is to be found)' if reckoned else ''}, "
-        f"every two centres {apart:g} spreads apart; what lies further apart is found with fewer rows.",
+        f"Of 1,000 rows, privacy puts about {1000 * share[0]:.3g} into another group.{found}",
+        f"Assumed: {K} round groups of equal size{' (their number is to be found)' if reckoned else ''}, bounds "
+        f"{width(K, d, apart):.3g} spreads from the middle, neighbouring centres {apart:g} spreads apart; what lies "
+        "further apart is found with fewer rows.",
     )
     if start.strength >= 1:
         return Outlook(prediction, feasible=True)

@@ -1,4 +1,4 @@
-"""How the price of a linear regression is divided, and what to expect of it: the variance of its steps, on normal rows.
+"""How the price of a linear regression is divided: by the variance of its steps, on normal rows.
 
 Everything here depends on public numbers alone: rows, columns, price.
 """
@@ -8,13 +8,11 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from scipy.special import gammaincinv
-
 from dpem.planning import Effect, Sizes
 from dpem.steps.base import prices
 from dpem.steps.check import CHECK_SHARE
 from dpem.steps.clips import Clips, choose_clips
-from dpem.steps.linear import EXPLAINED, NOT_NORMAL, SIZE_CLIP, SIZE_SHARE, SKEW, START_DOUBT
+from dpem.steps.linear import EXPLAINED, NOT_NORMAL, SIZE_SHARE, START_DOUBT
 
 #: The part of the response's variance that columns are supposed to explain.
 ASSUMED = EXPLAINED
@@ -139,16 +137,3 @@ def variance(sizes: Sizes, p: int, way: Division, correlated: float = 1.0, expla
 def _told(before: float, slope: float, noise: float, unsure: float) -> float:
     """One variance after a measurement of that slope, noise, and error of the slope."""
     return before - (slope * before) ** 2 / (slope**2 * before + noise + unsure * before)
-
-
-def expected_loss(sizes: Sizes, p: int, way: Division) -> tuple[float, float, float]:
-    """The part of the response's variance that is lost, as a median and the 5 % and 95 % quantiles: what noise adds to
-    each coefficient, and what clipping adds to its sampling error.
-    """
-    explained = sizes.effect or ASSUMED
-    square, found = 1 - explained, variance(sizes, p, way, explained=explained)
-    centre = found + SKEW**2 * (1 - way.clips.kappa) * square
-    level = square * (sizes.rows_per_person * 2 * SIZE_CLIP / sizes.n) ** 2 / (2 * way.level)
-    whole = p * found + centre * level / (centre + level) + (p + 1) * square * (way.clips.sampling - 1) / sizes.n
-    middle, low, high = (2 * float(gammaincinv((p + 1) / 2, part)) * whole / (p + 1) for part in (0.5, 0.05, 0.95))
-    return middle, low, high

@@ -134,15 +134,9 @@ def improved(
     parameters are both taken along them, so the step solves the likelihood equations of the lines that are allowed.
     """
     K, p = now.theta.shape
-    full = jacobian(question)[0]
-    J = free.T @ full @ free
-    used = J + caution * (free.T @ known_classes(question) @ free - J)
     P = free.T @ now.error @ free
-    S = used @ P @ used.T
-    S = S + np.diag(noise**2 + 1e-12 * np.diag(S))
-    gain = np.linalg.solve(S, used @ P).T
+    gain, left = weighed(P, *slopes_of(question, free, caution), noise)
     step = free @ (gain @ (free.T @ (answer - question.expected())))
-    left = np.eye(len(P)) - gain @ J
     P = left @ P @ left.T + noise**2 * gain @ gain.T
     step = within_reach(step, K, p)
     theta = moved(now.theta, step)
@@ -150,6 +144,22 @@ def improved(
     bend = np.column_stack([parts[:, 0] ** 2, *[np.mean(parts[:, 1:-1] ** 2, axis=1)] * p, parts[:, -1] ** 2])
     error = free @ P @ free.T + np.diag(CURVED**2 * bend.ravel())
     return Estimate(theta, (error + error.T) / 2), step
+
+
+def slopes_of(question: LineScores, free: FloatArray, caution: float = CAUTION) -> tuple[FloatArray, FloatArray]:
+    """J along what may change, and the more cautious one that a step is made with."""
+    J = free.T @ jacobian(question)[0] @ free
+    return J, J + caution * (free.T @ known_classes(question) @ free - J)
+
+
+def weighed(P: FloatArray, J: FloatArray, used: FloatArray, noise: float) -> tuple[FloatArray, FloatArray]:
+    """What an answer's distance from what was expected is multiplied by, where lines are thought to be off by errors of
+    covariance P; and what of an error it leaves.
+    """
+    S = used @ P @ used.T
+    S = S + np.diag(noise**2 + 1e-12 * np.diag(S))
+    gain = np.linalg.solve(S, used @ P).T
+    return np.asarray(gain), np.eye(len(P)) - gain @ J
 
 
 def within_reach(step: FloatArray, K: int, p: int) -> FloatArray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import array_api_compat.numpy as numpy_api
@@ -11,9 +12,18 @@ from scipy.special import ndtr
 
 from dpem.models import _mixture_regression_newton as newton
 from dpem.models._mixture_regression_cells import edges
-from dpem.models._mixture_regression_steps import CELLS, CountCells, FindDirections, ImproveLines, radius_of_directions
+from dpem.models._mixture_regression_steps import (
+    CELLS,
+    WIDE,
+    CountCells,
+    FindDirections,
+    ImproveLines,
+    radius_of_directions,
+)
 from dpem.planning import Effect, Outlook, Sizes
 from dpem.planning.plan import Prediction
+from dpem.planning.rehearsal import normal
+from dpem.planning.shares import moved, watched, with_failures
 from dpem.query import FloatArray
 from dpem.questions.line_frame import Frame
 from dpem.questions.line_scores import Lines, LineScores
@@ -23,6 +33,12 @@ from dpem.steps.base import Step
 #: How far apart the slopes of two classes are assumed to lie, in residual spreads for one spread of the columns.
 APART = 2.5
 EFFECT = Effect("distance between the slopes of two classes, in residual spreads", APART, (1.5, 2.5, 4.0))
+#: Rows that are invented to see how many change class.
+WATCHED = 8_000
+#: How shares of rows scatter over fits, on the log scale, and the part of most that a failed start moves.
+SCATTER, FAILED = 0.4, 0.6
+#: By how much a start that is just clear enough adds to what the steps' noise moves.
+START = 0.4
 #: What the start needs, found by trying (tables of 1,000 to 50,000 rows, 3 to 10 columns): directions of so many times
 #: the noise's edge, a squared trace in the cells of so many times the parameters. Below the first strength the start
 #: is a gamble, below the second it is noise.
@@ -43,31 +59,40 @@ def assumed(K: int, p: int, apart: float = APART) -> Lines:
     return Lines(np.full(K, 1 / K), lines, np.ones(K))
 
 
-def lines_after(model: Any, sizes: Sizes, steps: tuple[Step, ...], theta: Lines) -> newton.Estimate:
-    """How far off the lines are after the score steps, if nothing but their noise were wrong."""
+def error_after(model: Any, sizes: Sizes, steps: tuple[Step, ...], theta: Lines) -> FloatArray:
+    """The covariance of the error after the score steps if they begin at the truth: gains are those of the steps, which
+    think that a start is far off. What clipping adds to the sampling error is added.
+    """
     p = theta.shape[1]
     frame = Frame(np.zeros(p - 1), np.eye(p - 1), 0.0, 1.0)
-    now = newton.Estimate.of_start(theta)
-    for step in steps:
-        if isinstance(step, ImproveLines) and math.isfinite(step.rho):
-            question = LineScores(model.schema, frame, theta, step.reach * math.sqrt(p), step.cut)
-            noise = sizes.rows_per_person * question.bound.l2 / (sizes.n * math.sqrt(2 * step.rho))
-            free = np.eye(len(now.error))
-            now = newton.improved(now, question, question.expected(), noise, free)[0]
-    return now
+    scores = [step for step in steps if isinstance(step, ImproveLines)]
+    question = LineScores(model.schema, frame, theta, scores[0].reach * math.sqrt(p), scores[0].cut)
+    thought = newton.Estimate.of_start(theta).error
+    error, free = np.zeros_like(thought), np.eye(len(thought))
+    slopes = newton.slopes_of(question, free)
+    for step in scores:
+        noise = sizes.rows_per_person * question.bound.l2 / (sizes.n * math.sqrt(2 * step.rho))
+        gain, left = newton.weighed(thought, *slopes, noise)
+        thought, error = (left @ own @ left.T + noise**2 * gain @ gain.T for own in (thought, error))
+    clipped = newton.sampling_error(question, free, sizes.n)
+    wide = newton.sampling_error(replace(question, clip=WIDE, cut=1e3), free, sizes.n)
+    return np.asarray(error + clipped - wide)
 
 
-def moved_share(theta: Lines, error: FloatArray, repeats: int = 40) -> FloatArray:
+def moved_share(theta: Lines, error: FloatArray, repeats: int = 80) -> FloatArray:
     """Share of rows whose likeliest class changes when the lines are off by errors of that covariance."""
-    v, t, weight = newton.invented_rows(theta, 400)
+    v, t, _ = newton.invented_rows(theta, WATCHED // (2 * len(theta.masses)))
     values, vectors = np.linalg.eigh(error)
     root = vectors * np.sqrt(np.maximum(values, 0.0))
-    own = np.argmax(theta.shares(numpy_api, theta.residuals(numpy_api, v, t)), axis=1)
-    out = []
-    for z in newton.normal_points(max(repeats, len(error)), len(error))[:repeats]:
-        other = newton.moved(theta, newton.within_reach(root @ z, *theta.shape))
-        out.append(weight[np.argmax(other.shares(numpy_api, other.residuals(numpy_api, v, t)), axis=1) != own].sum())
-    return np.array(out)
+
+    def log_weights(own: Lines) -> FloatArray:
+        return np.log(np.maximum(own.shares(numpy_api, own.residuals(numpy_api, v, t)), 1e-300))
+
+    before = log_weights(theta)
+    rows, weight = watched(before)
+    before, v, t = before[rows], v[rows], t[rows]
+    steps = (newton.within_reach(root @ z, *theta.shape) for z in normal(0, (repeats, len(error))))
+    return np.array([moved(before, log_weights(newton.moved(theta, step)), weight) for step in steps])
 
 
 def strength(model: Any, sizes: Sizes, steps: tuple[Step, ...], theta: Lines) -> float:
@@ -123,8 +148,10 @@ def outlook(model: Any, sizes: Sizes, steps: tuple[Step, ...]) -> Outlook:
     apart = sizes.effect or APART
     theta = assumed(K, d + 1, apart)
     power = strength(model, sizes, steps, theta)
-    share = moved_share(theta, lines_after(model, sizes, steps, theta).error)
-    low, median, high = (float(part) for part in np.quantile(share, [0.05, 0.5, 0.95]))
+    shares = moved_share(theta, error_after(model, sizes, steps, theta))
+    most = FAILED * (1 - 1 / K)
+    typical = min(float(np.median(shares)) * min(1 + START / power**4, 3.0), most)
+    median, low, high = with_failures(typical, SCATTER, failing(power), most)
     said = Prediction(
         "share of rows put into another class than without privacy",
         median,

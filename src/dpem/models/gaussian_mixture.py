@@ -14,8 +14,9 @@ from dpem import _validation as arguments
 from dpem.estimators.told import Profile
 from dpem.estimators.uncertainty import Uncertainty
 from dpem.models._gaussian_mixture_columns import CENTRES, CHOICE, MOST_COLUMNS, after_choice, missed, with_choice
+from dpem.models._gaussian_mixture_foresight import SEPARATION
 from dpem.models._gaussian_mixture_intervals import uncertainty
-from dpem.models._gaussian_mixture_outlook import EFFECT, SEPARATION, foreseen, rules
+from dpem.models._gaussian_mixture_outlook import EFFECT, foreseen, rules
 from dpem.models._heaps import HEAP, WarnsOfHeaps
 from dpem.planning import Model, Outlook, Sizes
 from dpem.privacy.budget import shown
@@ -103,7 +104,7 @@ class GaussianMixture(Model):
         K = self.n_components or RECKONED
         if sizes.n < K:
             raise ValueError(f"n_components must be at most the number of rows, got {K} for {sizes.n} rows.")
-        return foreseen(sizes, self.schema.width, K, reckoned=not self.n_components)
+        return foreseen(self, sizes, K, reckoned=not self.n_components)
 
     def parameters(
         self, own: Gaussians, start: Gaussians, path: FloatArray, seen: FloatArray, converged: bool = True
@@ -160,9 +161,10 @@ class SparseGaussianMixture(GaussianMixture):
         return self.steps(sizes)[6 : -1 if sizes.check else None]
 
     def outlook(self, sizes: Sizes, steps: tuple[Step, ...]) -> Outlook:
-        narrow = replace(self, schema=self.schema.take(np.arange(self.sparsity)))
-        told = GaussianMixture.outlook(narrow, after_choice(sizes), steps)
-        return with_choice(told, missed(sizes, self.schema.width, self.sparsity, SEPARATION))
+        some = np.arange(self.sparsity)
+        narrow = GaussianMixture(self.schema.take(some), self.n_components, self.kind, self.proportions[some])
+        told = narrow.outlook(after_choice(sizes), steps)
+        return with_choice(told, missed(sizes, self.schema.width, self.sparsity, sizes.effect or SEPARATION))
 
 
 def sample(

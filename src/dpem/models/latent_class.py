@@ -30,8 +30,6 @@ from dpem.steps.check import CHECK_SHARE, Check
 SHARES = (0.25, 0.25, 0.1, 0.15, 0.25)
 #: Rows that are drawn to see how much a step's sums say about the parameters.
 DRAWN = 16_384
-#: Rows that are drawn for a plan.
-PLANNED = 4096
 #: Shares and probabilities are not below the first, or without noise below the second.
 SMALLEST, TINIEST = 1e-3, 1e-12
 
@@ -183,9 +181,10 @@ class LatentClass(Model):
         def noise(bound: Bound, rho: float) -> float:
             return 0.0 if math.isinf(rho) else sizes.rows_per_person * bound.l2 / (n * math.sqrt(2 * rho))
 
-        def drawn(w: FloatArray, p: FloatArray) -> fitting.Drawn:
+        def drawn(items: Items, w: FloatArray, p: FloatArray, rows: int) -> fitting.Drawn:
             none = np.zeros((2, K)), np.zeros((2, *p.shape))
-            return self.drawn(Parameters(w, p, np.ones(len(self.items.levels)), w @ p, *none), PLANNED)
+            theta = Parameters(w, p, np.ones(len(items.levels)), w @ p, *none)
+            return replace(self, items=items).drawn(theta, rows)
 
         phases = np.zeros((self.schema.width, len(fitting.directions(min(K - 1, self.items.effects.shape[1])))))
         asked = PairMoments(self.schema, self.items), Waves(self.schema, self.items, phases)

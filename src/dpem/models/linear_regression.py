@@ -16,8 +16,9 @@ from dpem import _validation as arguments
 from dpem.engines.narrow import like
 from dpem.estimators.base import PrivateEstimator
 from dpem.estimators.uncertainty import Uncertainty
-from dpem.models._linear_outlook import ASSUMED, EFFECT, MOMENT_RADIUS, divide, divide_wide, expected_loss, missed
-from dpem.planning import Model, Outlook, Prediction, Sizes
+from dpem.models._linear_foresight import expected_loss, outlook_of
+from dpem.models._linear_outlook import EFFECT, MOMENT_RADIUS, divide, divide_wide, missed, variance
+from dpem.planning import Model, Outlook, Sizes
 from dpem.query import FloatArray
 from dpem.questions.holes import expected
 from dpem.questions.linear import Frame
@@ -34,6 +35,9 @@ from dpem.steps.linear import (
     Progress,
     TakeStep,
 )
+
+#: Up to so many columns a plan rehearses one by one.
+MOST_REHEARSED = 100
 
 
 @dataclass(frozen=True)
@@ -95,7 +99,16 @@ class LinearRegression(Model):
             raise ValueError(f"X must have more rows than coordinates ({p}), got {sizes.n}: give sparsity=.")
         if math.isinf(sizes.rho):
             return Outlook()
-        return _outlook(expected_loss(sizes, p, divide(sizes, p)), sizes.effect or ASSUMED)
+        few = min(p, MOST_REHEARSED)
+        lost = expected_loss(self._rehearsed_on(few), sizes, few)
+        if p > few:  # more columns than that are not rehearsed one by one: in proportion to the variance of the steps
+            more = p * variance(sizes, p, divide(sizes, p)) / (few * variance(sizes, few, divide(sizes, few)))
+            lost = (more * lost[0], more * lost[1], more * lost[2])
+        return outlook_of(lost, sizes)
+
+    def _rehearsed_on(self, columns: int) -> LinearRegression:
+        """The same regression on so many invented columns."""
+        return replace(self, schema=self.schema.take(np.arange(columns)).unit(), fit_intercept=True)
 
     def finished(self, now: Progress, state: State, n: int) -> tuple[Parameters, Progress]:
         """The parameters that the last step leads to, and the progress with an intercept of 0 where that is known."""
@@ -193,24 +206,8 @@ class SparseLinearRegression(LinearRegression):
             return Outlook()
         chance = missed(sizes, self.schema.width, way)
         fewer = f"{k} of the {self.sparsity} columns can be chosen at this price." if k < self.sparsity else ""
-        told = _outlook(expected_loss(sizes, k, way.narrow), sizes.effect or ASSUMED, chance, fewer)
+        told = outlook_of(expected_loss(self._rehearsed_on(k), sizes, k, (self.sparsity,)), sizes, chance, fewer)
         return told._replace(feasible=told.feasible and chance < 0.5)
-
-
-def _outlook(lost: tuple[float, float, float], explained: float, failure: float = 0.0, more: str = "") -> Outlook:
-    """What is told beforehand of a loss of R²."""
-    told = Prediction(
-        quantity="R² lost to privacy",
-        median=lost[0],
-        low=lost[1],
-        high=lost[2],
-        failure=failure,
-        meaning=f"R² of new rows is lower by so much than that of least squares on the same columns. {more}".rstrip(),
-        assumed=f"Supposed: uncorrelated normal columns that explain {100 * explained:.0f} % of the variance.",
-    )
-    return Outlook(
-        told, feasible=lost[0] < explained / 2, advice="more rows, a larger epsilon or fewer columns would help"
-    )
 
 
 class DPLinearRegression(RegressorMixin, PrivateEstimator):

@@ -1,0 +1,110 @@
+"""What to expect of a linear regression before it is paid for: its own steps, rehearsed on invented rows.
+
+Rows are typical ones: uncorrelated normal columns that explain a known part of the response. For each row its mirror
+images are there too, (x, e) with (x, −e), (−x, e) and (−x, −e), so least squares and its clipped kin find the truth
+exactly and what a rehearsal is off by is privacy's doing alone, however few rows are rehearsed on. What clipping adds
+to the sampling error is known and added.
+
+Let a be least squares on n rows and b the private fit. R² of new rows falls by (E|b − β|² − E|a − β|²)/var y, and since
+no unbiased estimate has less variance than a, a − β and b − a are uncorrelated (Hausman 1978) and this is
+E|b − a|²/var y: how far private predictions lie from those of least squares. That is what is told.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import digamma, gammaincinv
+
+from dpem.planning import Outlook, Prediction, Sizes
+from dpem.planning.foresight import foreseen
+from dpem.planning.rehearsal import StandIn, normal
+from dpem.query import FloatArray
+from dpem.sources import ArraySource
+from dpem.steps.base import run_steps
+from dpem.steps.clips import Clips
+from dpem.steps.linear import EXPLAINED, CheckExplained, FindInformation
+
+#: The part of the response's variance that columns are supposed to explain, and how many spreads from the middle
+#: bounds are supposed to lie.
+ASSUMED, BOUNDS = EXPLAINED, 6.0
+#: Rehearsals of one corner: so many coefficients and steps in all, and so many fits at least and at most.
+WORK, FEWEST, MOST = 1600, 2, 40
+#: Rows of each.
+ROWS = 512
+#: Losses scatter more than a chi square, by this factor on the log scale: spreads and moments are chance, too.
+WIDER = 1.15
+
+
+class Typical(NamedTuple):
+    """Rows in unit coordinates, their responses, and the slopes they come from."""
+
+    x: FloatArray
+    y: FloatArray
+    slopes: FloatArray
+
+
+def typical(p: int, rows: int, seed: int, explained: float = ASSUMED) -> Typical:
+    """Mirrored rows: columns of mean 0 and variance 1, exactly uncorrelated with each other and with the errors."""
+    count = max(rows // 4, 2 * (p + 2))
+    made = normal(seed, (count, p + 1))
+    x, e = np.split(np.linalg.qr(made)[0] * math.sqrt(count), [p], axis=1)
+    x, e = np.vstack([x, x, -x, -x]), np.concatenate([e, -e, e, -e])[:, 0]
+    slopes = np.full(p, math.sqrt(explained / p))
+    return Typical(x / BOUNDS, (x @ slopes + math.sqrt(1 - explained) * e) / BOUNDS, slopes)
+
+
+def expected_loss(model: Any, sizes: Sizes, p: int, key: tuple[int, ...] = ()) -> tuple[float, float, float]:
+    """The part of the response's variance that is lost: its median, and the ends between which nine fits of ten lie.
+
+    ``model`` is the regression on p unit coordinates. A loss is about a chi square of p + 1 degrees: rehearsals give
+    its size, by the mean of logarithms, and that law its quantiles (a little further out: :data:`WIDER`).
+    """
+    explained = sizes.effect or ASSUMED
+    rows = typical(p, ROWS, 0, explained)
+
+    def rehearse(there: Sizes, seed: int) -> FloatArray:
+        steps = tuple(step for step in model.steps(there) if not isinstance(step, CheckExplained))
+        repeats = min(max(FEWEST, round(WORK / (p + 1) / len(steps))), MOST)
+        losses = [_loss(model, steps, there, rows, seed + i) for i in range(repeats)]
+        return np.array([math.exp(float(np.mean(np.log(losses))))])
+
+    half = (p + 1) / 2
+    size = float(foreseen(("linear", p, *key), sizes, rehearse)[0]) / (2 * math.exp(float(digamma(half))))
+    median, low, high = (2 * float(gammaincinv(half, part)) * size for part in (0.5, 0.05, 0.95))
+    low, high = median * (low / median) ** WIDER, median * (high / median) ** WIDER
+    clipped = (p + 1) * (1 - explained) * (_clips(model.steps(sizes)).sampling - 1) / sizes.n
+    return median + clipped, low + clipped, high + clipped
+
+
+def _loss(model: Any, steps: Any, sizes: Sizes, rows: Typical, seed: int) -> float:
+    curator = StandIn(ArraySource(rows.x, rows.y), sizes.n, seed, sizes.rows_per_person)
+    state = run_steps(curator, model, steps, model.start())
+    slopes = np.zeros(len(rows.slopes))
+    slopes[slice(None) if state.chosen is None else state.chosen] = state.theta.coef
+    return float((BOUNDS * state.theta.intercept) ** 2 + np.sum((slopes - rows.slopes) ** 2))
+
+
+def _clips(steps: Any) -> Clips:
+    own = next(step for step in steps if isinstance(step, FindInformation))
+    return Clips(own.residual, own.leverage, own.second, own.kappa, own.eta, own.square)
+
+
+def outlook_of(lost: tuple[float, float, float], sizes: Sizes, failure: float = 0.0, more: str = "") -> Outlook:
+    """What is told beforehand of a loss of R²."""
+    explained = sizes.effect or ASSUMED
+    told = Prediction(
+        quantity="R² lost to privacy",
+        median=lost[0],
+        low=lost[1],
+        high=lost[2],
+        failure=failure,
+        meaning=f"R² of new rows is lower by so much than that of least squares on the same columns. {more}".rstrip(),
+        assumed=f"Supposed: bounds {BOUNDS:g} spreads from the middle, normal errors, and uncorrelated normal columns "
+        f"that explain {100 * explained:.0f} % of the variance.",
+    )
+    return Outlook(
+        told, feasible=lost[0] < explained / 2, advice="more rows, a larger epsilon or fewer columns would help"
+    )

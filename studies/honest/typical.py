@@ -1,0 +1,79 @@
+"""Rows that are exactly what a plan supposes, one world for each general model."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+import dpem
+from dpem.models import _gaussian_mixture_foresight as groups
+from dpem.models import _latent_class_plan as classes
+from dpem.models import _mixture_regression_outlook as lines
+from dpem.models._linear_foresight import ASSUMED, BOUNDS
+from dpem.questions.answers import Items
+from studies.honest.worlds import Drawn, World
+
+
+def typical_linear(columns: int = 5, check: bool = True) -> World:
+    """Uncorrelated normal columns that explain what is supposed, slopes of either sign."""
+    slopes = math.sqrt(ASSUMED / columns) * (-1.0) ** np.arange(columns)
+
+    def draw(n: int, rng: np.random.Generator) -> Drawn:
+        x = rng.standard_normal((n, columns))
+        mean = x @ slopes
+        return Drawn(x, mean + math.sqrt(1 - ASSUMED) * rng.standard_normal(n), mean=mean)
+
+    def estimator(**given: Any) -> Any:
+        given.setdefault("check", check)
+        return dpem.DPLinearRegression(bounds=(-BOUNDS, BOUNDS), y_bounds=(-BOUNDS, BOUNDS), **given)
+
+    name = f"{columns} columns"
+    return World("linear-regression", name, draw, estimator, lambda model: np.array([0.0, *slopes, 1 - ASSUMED]))
+
+
+def typical_mixture(K: int = 3, d: int = 2, kind: str = "diag") -> World:
+    """Round groups of equal size, neighbours as far apart as is supposed."""
+    middle, ends = groups.centres(K, d), groups.width(K, d)
+
+    def draw(n: int, rng: np.random.Generator) -> Drawn:
+        group = rng.integers(K, size=n)
+        return Drawn(middle[group] + rng.standard_normal((n, d)), group=group)
+
+    def estimator(**given: Any) -> Any:
+        return dpem.DPGaussianMixture(K, covariance_type=kind, bounds=(-ends, ends), **given)
+
+    return World("gaussian-mixture", f"K = {K}, d = {d}", draw, estimator, lambda model: middle.ravel())
+
+
+def typical_classes(K: int = 3, items: int = 8, levels: int = 2) -> World:
+    """Classes of nearly equal size, each with a typical answer to every item, as is supposed."""
+    known = Items((levels,) * items)
+    shares, chances = classes.assumed(known, K)
+    upto = np.cumsum(chances.reshape(K, items, levels), axis=2)
+
+    def draw(n: int, rng: np.random.Generator) -> Drawn:
+        group = rng.choice(K, size=n, p=shares)
+        answer = np.sum(rng.random((n, items, 1)) > upto[group][:, :, :-1], axis=2)
+        return Drawn(answer.astype(float), group=group)
+
+    def estimator(**given: Any) -> Any:
+        return dpem.DPLatentClass(K, levels={f"x{j}": list(range(levels)) for j in range(items)}, **given)
+
+    return World("latent-class", f"K = {K}, {items} items", draw, estimator, lambda model: chances.ravel())
+
+
+def typical_lines(K: int = 2, d: int = 2) -> World:
+    """Equal classes whose slopes lie as far apart as is supposed, over uncorrelated normal columns."""
+    own = lines.assumed(K, d + 1)
+
+    def draw(n: int, rng: np.random.Generator) -> Drawn:
+        x, group = rng.standard_normal((n, d)), rng.integers(K, size=n)
+        line = own.lines[group]
+        return Drawn(x, line[:, 0] + np.sum(line[:, 1:] * x, axis=1) + rng.standard_normal(n), group)
+
+    def estimator(**given: Any) -> Any:
+        return dpem.DPMixtureRegression(K, bounds=(-6, 6), y_bounds=(-10, 10), **given)
+
+    return World("mixture-regression", f"K = {K}, d = {d}", draw, estimator, lambda model: own.lines.ravel())

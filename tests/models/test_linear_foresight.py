@@ -1,0 +1,65 @@
+"""What plans of linear regressions say beforehand."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from dpem import DPLinearRegression
+from dpem.models._linear_foresight import ASSUMED, BOUNDS, typical
+from dpem.planning.foresight import corners
+
+
+def told(n, epsilon, d=3, **more):
+    given = {"epsilon": epsilon, "delta": 1e-6, "bounds": (-1, 1), "y_bounds": (-1, 1), **more}
+    return DPLinearRegression(**given).plan(n, d).prediction
+
+
+def test_least_squares_on_typical_rows_finds_the_truth_exactly():
+    rows = typical(4, 64, 0)
+    design = np.column_stack([np.ones(len(rows.y)), rows.x])
+    found = np.linalg.lstsq(design, rows.y, rcond=None)[0]
+    assert found == pytest.approx([0.0, *rows.slopes], abs=1e-12)
+    assert 1 - np.mean((rows.y - design @ found) ** 2) / np.mean(rows.y**2) == pytest.approx(ASSUMED)
+
+
+@pytest.mark.parametrize("n", [1000, 4096, 50_001])
+def test_more_epsilon_never_predicts_worse(n):
+    medians = [told(n, epsilon).median for epsilon in np.geomspace(0.2, 5, 12)]
+    assert all(a > b for a, b in itertools.pairwise(medians))
+
+
+def test_more_rows_never_predict_worse():
+    medians = [told(round(n), 0.7).median for n in np.geomspace(800, 100_000, 15)]
+    assert all(a > b for a, b in itertools.pairwise(medians))
+
+
+def test_the_median_lies_within_the_interval():
+    for n, epsilon in ((500, 0.1), (3000, 1.0), (10**6, 10.0)):
+        p = told(n, epsilon)
+        assert 0 < p.low < p.median < p.high
+
+
+def test_corners_hold_the_point():
+    for n, rho in ((1, 1e-9), (777, 0.03), (10**9, 5.0)):
+        found = list(corners(n, rho))
+        assert sum(c.part for c in found) == pytest.approx(1)
+        assert sum(c.part * c.i for c in found) == pytest.approx(np.log2(n))
+        assert sum(c.part * c.j for c in found) == pytest.approx(np.log2(rho) / 2)
+
+
+def test_predictions_come_true():
+    """The median of 40 fits to rows as supposed lies near the plan's, as a median of 40 is known to within a fourth."""
+    rng = np.random.default_rng(1)
+    slopes = np.full(3, np.sqrt(ASSUMED / 3))
+    lost = []
+    for seed in range(40):
+        x = rng.standard_normal((3000, 3))
+        y = x @ slopes + np.sqrt(1 - ASSUMED) * rng.standard_normal(3000)
+        ends = (-BOUNDS, BOUNDS)
+        own = DPLinearRegression(epsilon=1.0, delta=1e-6, bounds=ends, y_bounds=ends, random_state=seed).fit(x, y)
+        plain = np.linalg.lstsq(np.column_stack([np.ones(3000), x]), y, rcond=None)[0]
+        lost.append((own.intercept_ - plain[0]) ** 2 + np.sum((own.coef_ - plain[1:]) ** 2))
+    p = told(3000, 1.0)
+    assert 0.65 < p.median / np.median(lost) < 1.5
+    assert np.mean([p.low < own < p.high for own in lost]) > 0.75
