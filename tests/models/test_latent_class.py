@@ -16,7 +16,6 @@ from dpem import Budget, load_model, read_table, save_model
 from dpem.audit.replay import Table, replay
 from dpem.estimators.base import FitWarning
 from dpem.models import _latent_class_fit as fitting
-from dpem.models import _latent_class_plan as planning
 from dpem.models import latent_class as subject
 from dpem.models.latent_class import DPLatentClass
 from dpem.query import Chunk
@@ -34,7 +33,6 @@ def short(monkeypatch):
     monkeypatch.setattr(fitting, "GUESSES", 40)
     monkeypatch.setattr(fitting, "POLISHED", 3)
     monkeypatch.setattr(subject, "DRAWN", 4096)
-    monkeypatch.setattr(planning, "IMAGINED", 10)
 
 
 def schema(levels=LEVELS):
@@ -349,7 +347,7 @@ def test_a_plan_says_what_to_expect_and_gets_better_with_rows_and_epsilon():
     seen = {key: plan.prediction.median for key, plan in made.items()}
     assert seen[3000, 0.5] > seen[3000, 1.0] > seen[30_000, 1.0]
     assert seen[3000, 0.5] > seen[30_000, 0.5] >= seen[30_000, 1.0]
-    assert "share of rows in another class" in str(made[3000, 1.0])
+    assert "error that privacy adds to the probabilities" in str(made[3000, 1.0])
     assert "% of the rows will not be found" in str(made[3000, 1.0])
     assert made[30_000, 1.0].feasible
     assert not made[30_000, 1.0].remarks
