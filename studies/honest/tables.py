@@ -13,14 +13,14 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from itertools import permutations
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from studies.honest import worlds
+from studies.honest import typical, worlds
+from studies.honest.predictions import outcome
 from studies.honest.worlds import World
 
 FIRST_SEED = 100_000
@@ -53,7 +53,7 @@ class Task(NamedTuple):
 
 
 def world_of(task: Task) -> World:
-    made: Callable[..., World] = getattr(worlds, task.world)
+    made: Callable[..., World] = getattr(typical if task.world.startswith("typical") else worlds, task.world)
     return made(**dict(task.arguments))
 
 
@@ -99,32 +99,10 @@ def checks(task: Task) -> list[Row]:
 def predictions(task: Task) -> list[Row]:
     """What the plan expects over what happened, for the quantity that the plan names."""
     world = world_of(task)
-    probe = world.draw(16, np.random.default_rng(0))
-    told = world.estimator(epsilon=task.epsilon, delta=1e-6).plan(task.n, probe.X.shape[1]).prediction
-    if told is None:
-        return []
-    seen = np.array([_realised(world, task, FIRST_SEED + i) for i in range(task.fits)])
-    middle = float(np.median(seen))
-    inside = float(np.mean((told.low <= seen) & (seen <= told.high)))
-    note = f"{told.quantity}: predicted {told.median:.4g}, realised {middle:.4g}; {inside:.2f} within the interval"
-    return [_row(task, world, told.median / max(middle, 1e-12), told.low, told.high, note)]
-
-
-def _realised(world: World, task: Task, seed: int) -> float:
-    """R² lost to privacy, or the share of new rows put into another group than without it."""
-    private, _ = world.fit(task.n, task.epsilon, seed)
-    plain, _ = world.fit(task.n, math.inf, seed)
-    new = world.draw(4000, np.random.default_rng(seed + 10**6))
-    if world.model == "linear-regression":
-        total = float(np.mean((new.y - new.y.mean()) ** 2))
-        lost = [float(np.mean((new.mean - model.predict(new.X)) ** 2)) for model in (private, plain)]
-        return (lost[0] - lost[1]) / total
-    chances = [m.predict_proba(new.X) if new.y is None else m.predict_proba(new.X, new.y) for m in (private, plain)]
-    first, second = (np.argmax(part, axis=1) for part in chances)
-    K = chances[0].shape[1]
-    agree = np.array([[np.sum((first == a) & (second == b)) for b in range(K)] for a in range(K)])
-    same = max(sum(agree[order[b], b] for b in range(K)) for order in permutations(range(K)))
-    return 1 - float(same) / len(first)
+    found = outcome(world, task.n, task.epsilon, task.fits, FIRST_SEED)
+    assert found is not None, f"{world.model} makes no prediction"
+    kind = "as supposed" if task.world.startswith("typical") else "not as supposed"
+    return [_row(task, world, found.ratio, found.low, found.high, f"{kind}; {found.note()}")]
 
 
 # --- the settings -----------------------------------------------------------------------------------------------------
@@ -134,6 +112,38 @@ KINDS: dict[str, Callable[[Task], list[Row]]] = {
     "checks": checks,
     "predictions": predictions,
 }
+
+
+def _predicted() -> Iterable[tuple[str, str, int, float, int, dict[str, Any]]]:
+    """Settings of the predictions, as plans suppose them and otherwise, and how many fits each."""
+    kind = "predictions"
+    for n, repeats in ((2_000, 160), (5_000, 120), (20_000, 60)):
+        for epsilon in (0.3, 1.0, 2.0):
+            yield kind, "typical_linear", n, epsilon, repeats, {}
+    for columns, n, epsilon in ((2, 2_000, 1.0), (10, 5_000, 1.0), (20, 2_000, 2.0), (20, 10_000, 0.5)):
+        yield kind, "typical_linear", n, epsilon, 60, {"columns": columns}
+    for K, d, n, epsilon in ((2, 2, 2_000, 1.0), (3, 2, 2_000, 1.0), (3, 3, 5_000, 0.5), (3, 2, 20_000, 1.0)):
+        yield kind, "typical_mixture", n, epsilon, 30, {"K": K, "d": d}
+    for K, d, n, epsilon in ((4, 5, 5_000, 1.0), (5, 5, 10_000, 0.5), (5, 10, 10_000, 1.0), (3, 5, 2_000, 2.0)):
+        yield kind, "typical_mixture", n, epsilon, 24, {"K": K, "d": d}
+    for K, items, n, epsilon in ((2, 6, 1_000, 1.0), (2, 8, 5_000, 0.3), (3, 8, 5_000, 0.5), (3, 8, 5_000, 1.0)):
+        yield kind, "typical_classes", n, epsilon, 30, {"K": K, "items": items}
+    for K, items, n, epsilon in ((3, 8, 20_000, 1.0), (4, 8, 5_000, 1.0), (4, 12, 20_000, 0.5), (5, 12, 20_000, 1.0)):
+        yield kind, "typical_classes", n, epsilon, 20, {"K": K, "items": items}
+    for K, d, n, epsilon in ((2, 2, 5_000, 1.0), (2, 2, 10_000, 0.5), (2, 5, 10_000, 1.0), (2, 5, 20_000, 0.5)):
+        yield kind, "typical_lines", n, epsilon, 24, {"K": K, "d": d}
+    for K, d, n, epsilon in ((2, 3, 5_000, 2.0), (2, 10, 20_000, 1.0), (3, 3, 20_000, 1.0), (3, 3, 20_000, 2.0)):
+        yield kind, "typical_lines", n, epsilon, 20, {"K": K, "d": d}
+    for arguments in ({}, {"rho": 0.7}, {"errors": "skewed"}, {"errors": "heavy"}):
+        yield kind, "linear", 5_000, 1.0, 60, arguments
+    yield kind, "linear", 2_000, 0.3, 60, {"rho": 0.7}
+    yield kind, "gaussian_mixture", 5_000, 1.0, 20, {"weights": (0.7, 0.2, 0.1)}
+    yield kind, "gaussian_mixture", 5_000, 1.0, 20, {"separation": 3.0}
+    yield kind, "latent_class", 5_000, 1.0, 20, {}
+    yield kind, "mixture_regression", 5_000, 1.0, 20, {"rho": 0.7}
+
+
+PREDICTED = tuple(_predicted())
 
 
 def tasks(kinds: Sequence[str], fits: int) -> list[Task]:
@@ -161,14 +171,8 @@ def tasks(kinds: Sequence[str], fits: int) -> list[Task]:
         add("checks", "latent_class", 5_000, 1.0, few, **arguments)
     for arguments in ({}, {"groups": False}):
         add("checks", "mixture_regression", 5_000, 1.0, few, **arguments)
-    for n in (2_000, 5_000, 20_000, 100_000):
-        for epsilon in (0.3, 0.5, 1.0, 2.0):
-            add("predictions", "linear", n, epsilon, 20)
-            if n <= 20_000:
-                add("predictions", "linear", n, epsilon, 20, rho=0.7)
-                add("predictions", "gaussian_mixture", n, epsilon, 10)
-                add("predictions", "latent_class", n, epsilon, 10)
-                add("predictions", "mixture_regression", n, epsilon, 10)
+    for table, world, n, epsilon, repeats, arguments in PREDICTED:
+        add(table, world, n, epsilon, max(4, round(repeats * fits / 500)), **arguments)
     return found
 
 

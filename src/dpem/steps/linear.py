@@ -44,6 +44,8 @@ SKEW = 0.1
 EXPLAINED = 0.4
 #: How far coefficients of clipped moments may be off, whatever the noise.
 START_DOUBT = 0.05
+#: How far the private R² may be off because squares are clipped, whatever the noise, if errors are normal.
+R2_DOUBT = 0.01
 #: Eigenvalues that are no more than rounding.
 ROUNDING = 1e-10
 #: EM steps of the reference fit at most, and when it stands still.
@@ -338,7 +340,8 @@ class CheckExplained(Step):
         spread = math.sqrt(min(max(second * most - first**2, 0.0), most**2))
         error = math.hypot(noise, spread / math.sqrt(curator.n_rows)) / now.present
         whole = max(gain, 0.0) + now.square
-        part, part_error = gain / whole, error * now.square / whole**2
+        unsure = math.sqrt(now.square_variance + 2 * now.square**2 / (curator.n_rows * now.present))
+        part, part_error = gain / whole, math.hypot(error * now.square, gain * unsure, R2_DOUBT * whole**2) / whole**2
         lead = -math.log(max(1 - part, 1e-6)) / 2
         check = judged(lead, part_error / max(2 * (1 - part), 2e-6), "the mean alone", ADVICE)
         told = f"it explains {100 * part:.1f} % of the variance, give or take {100 * part_error:.1f}"
