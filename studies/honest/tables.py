@@ -1,6 +1,7 @@
 """Three tables: coverage of intervals, what the fit check says, predicted against realised.
 
-    python -m studies.honest [coverage] [checks] [predictions] [--fits 500] [--workers 2] [--out results/honest.csv]
+    python -m studies.honest [coverage] [checks] [predictions] [--fits 500] [--quick] [--model linear]
+        [--workers 2] [--out results/honest.csv] [--page docs/honest.md]
 
 Seeds begin at 100,000: none of them was used while anything was tuned.
 """
@@ -20,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from studies.honest import typical, worlds
+from studies.honest.pictures import drawn
 from studies.honest.predictions import outcome
 from studies.honest.worlds import World
 
@@ -114,6 +116,29 @@ KINDS: dict[str, Callable[[Task], list[Row]]] = {
 }
 
 
+#: Settings of the fit checks, at ε = 1: those in which the model is right come first.
+CHECKED: tuple[tuple[str, int, int, dict[str, Any]], ...] = (
+    ("linear", 5_000, 100, {}),
+    ("linear", 5_000, 100, {"rho": 0.7}),
+    ("linear", 5_000, 60, {"errors": "skewed"}),
+    ("linear", 5_000, 60, {"errors": "heavy"}),
+    ("linear", 5_000, 60, {"intercept": False}),
+    ("linear", 5_000, 100, {"shuffled": True}),
+    ("gaussian_mixture", 5_000, 40, {}),
+    ("gaussian_mixture", 5_000, 30, {"weights": (0.7, 0.2, 0.1)}),
+    ("gaussian_mixture", 5_000, 30, {"K": 4, "fitted": 2}),
+    ("gaussian_mixture", 5_000, 30, {"K": 3, "fitted": 5}),
+    ("gaussian_mixture", 5_000, 40, {"shuffled": True}),
+    ("latent_class", 5_000, 50, {}),
+    ("latent_class", 5_000, 30, {"fitted": 2}),
+    ("latent_class", 5_000, 50, {"shuffled": True}),
+    ("mixture_regression", 5_000, 40, {}),
+    ("mixture_regression", 5_000, 30, {"errors": "skewed"}),
+    ("mixture_regression", 5_000, 30, {"errors": "heavy"}),
+    ("mixture_regression", 5_000, 40, {"groups": False}),
+)
+
+
 def _predicted() -> Iterable[tuple[str, str, int, float, int, dict[str, Any]]]:
     """Settings of the predictions, as plans suppose them and otherwise, and how many fits each."""
     kind = "predictions"
@@ -161,16 +186,8 @@ def tasks(kinds: Sequence[str], fits: int) -> list[Task]:
                 add("coverage", "mixture_regression", max(n, 5_000), epsilon, max(20, fits // 4), rho=rho)
             add("coverage", "latent_class", max(n, 5_000), epsilon, max(20, fits // 4))
             add("coverage", "gaussian_mixture", n, epsilon, max(10, fits // 5))
-    few = max(20, fits // 5)
-    for arguments in ({}, {"rho": 0.7}, {"errors": "skewed"}, {"errors": "heavy"}, {"shuffled": True}):
-        add("checks", "linear", 5_000, 1.0, few, **arguments)
-    add("checks", "linear", 5_000, 1.0, few, intercept=False)
-    for arguments in ({}, {"shuffled": True}, {"K": 4, "fitted": 2}, {"weights": (0.7, 0.2, 0.1)}):
-        add("checks", "gaussian_mixture", 5_000, 1.0, max(10, fits // 10), **arguments)
-    for arguments in ({}, {"shuffled": True}):
-        add("checks", "latent_class", 5_000, 1.0, few, **arguments)
-    for arguments in ({}, {"groups": False}):
-        add("checks", "mixture_regression", 5_000, 1.0, few, **arguments)
+    for world, n, repeats, arguments in CHECKED:
+        add("checks", world, n, 1.0, max(10, round(repeats * fits / 500)), **arguments)
     for table, world, n, epsilon, repeats, arguments in PREDICTED:
         add(table, world, n, epsilon, max(4, round(repeats * fits / 500)), **arguments)
     return found
@@ -193,12 +210,14 @@ def main(given: Iterable[str] | None = None) -> int:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--model", default="", help="only this world: linear, gaussian_mixture, …")
     parser.add_argument("--out", type=Path, default=Path("results/honest.csv"))
-    parser.add_argument("--page", type=Path, help="a page to fill with the tables")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the fits: a look, not a figure")
+    parser.add_argument("--page", type=Path, help="a page to fill with the tables, its pictures into img beside it")
     options = parser.parse_args(None if given is None else list(given))
     unknown = [kind for kind in options.kinds if kind not in KINDS]
     if unknown:
         parser.error(f"{unknown[0]!r} is no table; there are {', '.join(KINDS)}.")
-    wanted = [t for t in tasks(options.kinds or list(KINDS), options.fits) if options.model in ("", t.world)]
+    fits = max(10, options.fits // 10) if options.quick else options.fits
+    wanted = [t for t in tasks(options.kinds or list(KINDS), fits) if options.model in ("", t.world)]
     rows: list[Row] = []
     begun = time.monotonic()
     with get_context("spawn").Pool(options.workers) as pool:
@@ -207,9 +226,10 @@ def main(given: Iterable[str] | None = None) -> int:
             for row in part:
                 left = f"{row.table:<12} {row.model:<20} {row.setting:<28} n={row.n:<7} eps={row.epsilon:<4}"
                 print(f"{left} {row.value:.3f} [{row.low:.3f}, {row.high:.3f}]  {row.note}", flush=True)
-    _write(options.out, rows)
+            _write(options.out, rows)  # so far: a long run may be cut short
     if options.page is not None:
         options.page.write_text(filled(options.page.read_text(encoding="utf-8"), options.out), encoding="utf-8")
+        drawn(options.out, options.page.parent / "img")
     print(f"{len(rows)} settings in {time.monotonic() - begun:.0f} s; {options.out}")
     return 0
 
@@ -234,13 +254,13 @@ def filled(page: str, path: Path) -> str:
 
 
 def _write(path: Path, rows: list[Row]) -> None:
-    """The table's file, with the lines of other tables or models that it already had."""
+    """The table's file, with the lines of other settings that it already had."""
     kept: list[list[str]] = []
     if path.exists():
         with path.open(encoding="utf-8") as file:
             found = list(csv.reader(file))[1:]
-        fresh = {(row.table, row.model) for row in rows}
-        kept = [line for line in found if (line[0], line[1]) not in fresh]
+        fresh = {(row.table, row.model, row.setting, str(row.n), f"{row.epsilon:.4g}", row.note[:20]) for row in rows}
+        kept = [line for line in found if (*line[:5], line[-1][:20]) not in fresh]
     path.parent.mkdir(parents=True, exist_ok=True)
     numbers = [[f"{value:.4g}" if isinstance(value, float) else str(value) for value in row] for row in rows]
     with path.open("w", encoding="utf-8", newline="") as file:

@@ -60,16 +60,19 @@ def best(groups: np.ndarray, fitted: np.ndarray) -> tuple[int, ...]:
 SLOPES, INTERCEPT, SIGMA = np.array([0.8, -0.5, 0.3, 0.0, 0.2]), 2.0, 1.0
 
 
+def residuals(kind: str, n: int, rng: np.random.Generator) -> np.ndarray:
+    """Errors of mean 0 and variance 1: "normal", "skewed" (exponential) or "heavy" (t with 3 degrees of freedom)."""
+    if kind == "skewed":
+        return rng.exponential(size=n) - 1
+    return rng.standard_normal(n) if kind == "normal" else rng.standard_t(3, n) / np.sqrt(3)
+
+
 def linear(rho: float = 0.0, errors: str = "normal", shuffled: bool = False, intercept: bool = True) -> World:
     """Five columns; ``errors`` are normal, "skewed" (exponential) or "heavy" (t with 3 degrees of freedom)."""
 
     def draw(n: int, rng: np.random.Generator) -> Drawn:
         x = correlated(n, len(SLOPES), rho, rng)
-        e = {
-            "normal": lambda: rng.standard_normal(n),
-            "skewed": lambda: rng.exponential(size=n) - 1,
-            "heavy": lambda: rng.standard_t(3, n) / np.sqrt(3),
-        }[errors]()
+        e = residuals(errors, n, rng)
         mean = INTERCEPT + x @ SLOPES
         y = mean + SIGMA * e
         return Drawn(x, rng.permutation(y) if shuffled else y, mean=mean)
@@ -115,7 +118,9 @@ def gaussian_mixture(
 # --- latent classes ---------------------------------------------------------------------------------------------------
 
 
-def latent_class(K: int = 3, items: int = 8, clear: float = 0.8, shuffled: bool = False) -> World:
+def latent_class(
+    K: int = 3, items: int = 8, clear: float = 0.8, shuffled: bool = False, fitted: int | None = None
+) -> World:
     """Yes/no items; each class says yes to its own with chance ``clear``, to the others' with 1 − ``clear``."""
     shares = np.array([0.5, 0.3, 0.2]) if K == 3 else np.full(K, 1 / K)
     yes = np.where(np.arange(items) % K == np.arange(K)[:, None], clear, 1 - clear)
@@ -126,7 +131,7 @@ def latent_class(K: int = 3, items: int = 8, clear: float = 0.8, shuffled: bool 
         return Drawn(np.column_stack([rng.permutation(c) for c in x.T]) if shuffled else x, group=group)
 
     def estimator(**given: Any) -> Any:
-        return dpem.DPLatentClass(K, levels={f"x{j}": [0, 1] for j in range(items)}, **given)
+        return dpem.DPLatentClass(fitted or K, levels={f"x{j}": [0, 1] for j in range(items)}, **given)
 
     def truth(model: Any) -> np.ndarray:
         fitted = np.array([p[:, 1] for p in model.probabilities_.values()]).T
@@ -140,8 +145,8 @@ def latent_class(K: int = 3, items: int = 8, clear: float = 0.8, shuffled: bool 
 # --- mixtures of regressions ------------------------------------------------------------------------------------------
 
 
-def mixture_regression(rho: float = 0.0, apart: float = 3.0, groups: bool = True) -> World:
-    """Two lines over two columns, slopes ``apart`` residual spreads apart; or one line only."""
+def mixture_regression(rho: float = 0.0, apart: float = 3.0, groups: bool = True, errors: str = "normal") -> World:
+    """Two lines over two columns, slopes ``apart`` residual spreads apart; or one line only. ``errors`` as above."""
     shares = np.array([0.6, 0.4])
     lines = np.array([[0.0, 1.0, 0.5, 0.5], [1.0, 1.0 - apart, 0.5, 0.5]]) * [1, 0.5, 0.5, 1]
 
@@ -149,7 +154,7 @@ def mixture_regression(rho: float = 0.0, apart: float = 3.0, groups: bool = True
         x = correlated(n, 2, rho, rng)
         group = rng.choice(2, size=n, p=shares) if groups else np.zeros(n, dtype=int)
         own = lines[group]
-        return Drawn(x, own[:, 0] + np.sum(own[:, 1:3] * x, axis=1) + own[:, 3] * rng.standard_normal(n), group)
+        return Drawn(x, own[:, 0] + np.sum(own[:, 1:3] * x, axis=1) + own[:, 3] * residuals(errors, n, rng), group)
 
     def estimator(**given: Any) -> Any:
         return dpem.DPMixtureRegression(2, bounds=(-6, 6), y_bounds=(-12, 12), **given)

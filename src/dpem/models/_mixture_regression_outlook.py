@@ -37,8 +37,8 @@ EFFECT = Effect("distance between the slopes of two classes, in residual spreads
 WATCHED = 8_000
 #: How shares of rows scatter over fits, on the log scale, and the part of most that a failed start moves.
 SCATTER, FAILED = 0.4, 0.6
-#: The median of what fits move over the mean of what the steps' noise would, and by how much a start that is just clear enough adds to it:
-#: both set against simulated fits of other seeds than those of the tables.
+#: The median of what fits move over the mean of what the steps' noise would, and by how much a start that is just clear
+#: enough adds to it: both set against simulated fits of other seeds than those of the tables.
 KEPT, START = 0.86, 0.4
 #: What the start needs, found by trying (tables of 1,000 to 50,000 rows, 3 to 10 columns): directions of so many times
 #: the noise's edge, a squared trace in the cells of so many times the parameters. Below the first strength the start

@@ -143,9 +143,9 @@ def _worded(words: str, effect: Effect | None, strength: float | None) -> str:
 
 def _axes(kind: type[Any], effects: int) -> Axes:
     """As many points as there is time for: a plan in the middle is timed, once what it compiles is compiled."""
-    for _ in range(2):
+    for n in (30_000, 100_000):  # another one, for plans remember what they rehearsed
         begun = time.process_time()
-        estimator(kind, 20, 1.0, 4).plan(100_000, 20)
+        estimator(kind, 20, 1.0, 4).plan(n, 20)
         took = time.process_time() - begun
     for axes in (FINE, SMALL):
         plans = len(axes.rows) * len(axes.columns) * len(axes.epsilons) * (len(axes.groups) if counted(kind) else 1)
