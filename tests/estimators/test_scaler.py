@@ -402,3 +402,17 @@ class TestTogether:
     def test_nothing_is_refused(self):
         with pytest.raises(ValueError, match="no guarantee to state"):
             together([])
+
+
+def test_a_spread_that_is_only_noise_is_marked_and_others_have_errors():
+    """The second column is constant: what is told of its spread is noise. The others' errors cover what happened."""
+    rng = np.random.default_rng(0)
+    away, wide = [], []
+    for seed in range(40):
+        X = np.column_stack([rng.normal(5, 10, 4000), np.full(4000, 3.0)])
+        own = DPStandardScaler(epsilon=1.0, delta=1e-6, bounds=(-60, 60), random_state=seed).fit(X)
+        assert own.only_noise_.tolist() == [False, True]
+        away.append((own.mean_[0] - 5) / own.mean_error_[0])
+        wide.append((own.scale_[0] - 10) / own.scale_error_[0])
+    assert 0.6 < np.sqrt(np.mean(np.square(away))) < 1.5
+    assert 0.6 < np.sqrt(np.mean(np.square(wide))) < 1.5

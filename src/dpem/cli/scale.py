@@ -134,7 +134,12 @@ def _show(session: Session, asked: dict[str, Any], scaler: Any, facts: dict[str,
     names = inputs.columns_of(scaler) or [str(j) for j in range(len(scaler.mean_))]
     found = list(zip(names, scaler.mean_, scaler.scale_, strict=True))
     out = asked["out"]
-    lines = [aligned(("column", "centre", "spread"), [(n, f"{m:.4g}", f"{s:.4g}") for n, m, s in found[:SHOWN]])]
+    errors = list(zip(scaler.mean_error_, scaler.scale_error_, scaler.only_noise_, strict=True))
+    shown = [
+        (name, f"{m:.4g} ± {a:.2g}", f"at most {s:.4g} (noise)" if floor else f"{s:.4g} ± {b:.2g}")
+        for (name, m, s), (a, b, floor) in zip(found[:SHOWN], errors, strict=False)
+    ]
+    lines = [aligned(("column", "centre", "spread"), shown)]
     if len(found) > SHOWN:
         lines.append(f"and {len(found) - SHOWN} more in {out}")
     lines += ["", wrapped(str(scaler.guarantee_)), "", f"Wrote {out}: give it to fit and predict as --scaler {out}."]
@@ -143,6 +148,7 @@ def _show(session: Session, asked: dict[str, Any], scaler: Any, facts: dict[str,
     document = {
         **facts,
         "fitted": {name: [float(m), float(s)] for name, m, s in found},
+        "only_noise": [name for (name, _, _), (_, _, floor) in zip(found, errors, strict=True) if floor],
         "guarantee": str(scaler.guarantee_),
         "left": left,
         "out": out,

@@ -62,6 +62,8 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     ----------
     mean_, scale_ : arrays
         Released centre and standard deviation of each column.
+    mean_error_, scale_error_, only_noise_ : arrays
+        Their standard errors, and which spreads are no more than noise makes of a constant column.
     releases_, guarantee_
         What was asked and its price; the statement.
 
@@ -165,6 +167,33 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         if not (np.isfinite(middle).all() and np.isfinite(half).all() and (half > 0).all()):
             raise ValueError("bounds must have a middle and a width that are ordinary floating-point numbers.")
         return low, high
+
+    @property
+    def mean_error_(self) -> FloatArray:
+        """Standard errors of the released centres, in units: by noise and by sampling, if no entry is missing."""
+        noise, n, half = self._noise()
+        return np.asarray(half * np.hypot(noise, self.scale_ / half / math.sqrt(n)))
+
+    @property
+    def scale_error_(self) -> FloatArray:
+        """Standard errors of the released spreads, in units, likewise; of one that is only noise, all of it."""
+        noise, n, half = self._noise()
+        low, high = self._bounds(len(self.mean_))
+        middle, size = np.abs(self.mean_ - (low + high) / 2) / half, self.scale_ / half
+        blur = noise * np.hypot(1 / 1.5, 2 * middle) / (2 * size)
+        return np.where(self.only_noise_, self.scale_, half * np.hypot(blur, size / math.sqrt(2 * n)))
+
+    @property
+    def only_noise_(self) -> NDArray[np.bool_]:
+        """Which spreads are no more than noise makes of a constant column, three standard deviations of it."""
+        noise, _, half = self._noise()
+        return np.asarray(self.scale_ <= half * math.sqrt(max(2 * noise, 1e-12)) * (1 + 1e-6))
+
+    def _noise(self) -> tuple[float, int, FloatArray]:
+        """The noise of a released moment, the number of rows, and half the width of the bounds."""
+        check_is_fitted(self)
+        release, (low, high) = self.releases_[-1], self._bounds(len(self.mean_))
+        return release.scale, release.n_rows, (high - low) / 2
 
     def _to_content(self) -> dict[str, Any]:
         """What a file holds of this fitted scaler."""
