@@ -111,6 +111,39 @@ def test_the_bounds_are_reached(kind):
     assert gap >= (0.85 if kind == "PairMoments" else 0.999) * question.bound.l2
 
 
+def furthest(question, rows):
+    sums = np.array([question.sum(Chunk(row[None], None)) for row in rows])
+    return max(np.linalg.norm(a - b) for a in sums for b in sums)
+
+
+def test_planted_bugs_are_seen_by_rows_of_answers(monkeypatch):
+    """Levels counted twice, chances that do not add up to 1, bounds that forget a part: each exceeds what is stated."""
+    J, twin = 4, (0.0, 0.0, 1.0)
+    names = [f"x{j}" for j in range(J)]
+    known = Schema.of(names, {}, dict.fromkeys(names, twin), every_level=True)
+    items, rows = Items((3,) * J), np.array(list(itertools.product([0.0, 1.0], repeat=J)))
+    even = np.full((2, 3 * J), 1 / 3)
+    by_class = answers.ClassSums(known, items, np.array([0.999, 0.001]), even)
+    assert furthest(by_class, rows) <= by_class.bound.l2
+
+    def counted_twice(xp, x, items):
+        return xp.astype(x > 0, xp.float64)
+
+    def apart(xp, h, weights, probabilities):
+        return xp.ones((h.shape[0], len(weights)))
+
+    for name, bug in (("answers", counted_twice), ("chances", apart)):
+        with monkeypatch.context() as planted:
+            planted.setattr(answers, name, bug)
+            assert furthest(by_class, rows) > by_class.bound.l2, name
+    alone = Items((2,) * J)
+    for question, forgotten in (
+        (answers.PairMoments(schema((2,) * J), alone), math.sqrt(2 * J)),  # the products
+        (answers.ClassSums(schema((2,) * J), alone, np.full(2, 0.5), np.full((2, 2 * J), 0.5)), 1.0),  # the answers
+    ):
+        assert forgotten < furthest(question, rows) <= question.bound.l2
+
+
 def test_levels_that_are_one_number_count_once():
     known = Schema.of(["a"], {}, {"a": (0.0, 0.0, 1.0)}, every_level=True)
     h = answers.answers(xp, known.coordinates(xp, np.array([[0.0], [1.0], [2.0]])), Items((3,)))
