@@ -12,7 +12,8 @@ from dpem.planning import Effect, Sizes
 from dpem.steps.base import prices
 from dpem.steps.check import CHECK_SHARE
 from dpem.steps.clips import Clips, choose_clips
-from dpem.steps.linear import EXPLAINED, NOT_NORMAL, SIZE_SHARE, START_DOUBT
+from dpem.steps.gathered import START_DOUBT
+from dpem.steps.linear import EXPLAINED, NOT_NORMAL, SIZE_SHARE
 
 #: The part of the response's variance that columns are supposed to explain.
 ASSUMED = EXPLAINED
@@ -20,11 +21,11 @@ EFFECT = Effect(
     "part of the response's variance that columns explain", ASSUMED, (0.1, 0.2, 0.4, 0.6, 0.8), percent=True
 )
 #: Parts of ρ that spreads, moments and information get where rows are few; where rows are many, less will do.
-MOST_SPREADS, MOST_MOMENTS, MOST_INFORMATION = 0.12, 0.20, 0.03
+MOST_SPREADS, MOST_MOMENTS, MOST_INFORMATION = 0.12, 0.20, 0.05
 LEAST_SPREADS, LESS = 0.05, (1.0, 0.6, 0.4)
 #: The part that the mean of the residuals gets, and how the steps along the score grow.
 LEVEL = 0.03
-GROWTH = (1.0, 1.6, 2.6, 4.0)
+GROWTH = (0.6, 1.0, 1.6, 2.6, 4.0)
 #: The noise of a share that histograms are to have.
 SHARE_NOISE = 0.02
 #: How much less sure moments are of correlated columns than of uncorrelated ones.

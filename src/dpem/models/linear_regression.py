@@ -25,6 +25,7 @@ from dpem.questions.linear import Frame
 from dpem.questions.schema import Schema
 from dpem.steps.base import State, Step
 from dpem.steps.choice import ChooseColumns, FindMiddle
+from dpem.steps.clips import level_clip
 from dpem.steps.linear import (
     ROUNDING,
     CheckExplained,
@@ -89,7 +90,7 @@ class LinearRegression(Model):
             FindMoments(way.moments, way.radius),
             FindInformation(way.information, *way.clips),
             *(TakeStep(rho, way.clips.residual) for rho in way.steps),
-            FindLevel(way.level),
+            FindLevel(way.level, level_clip(sizes.n, way.level, sizes.rows_per_person)),
             *(CheckExplained(rho) for rho in way.check),
         )
 
@@ -197,7 +198,8 @@ class SparseLinearRegression(LinearRegression):
         narrow = way.narrow
         steps += [FindInformation(narrow.information, *narrow.clips)]
         steps += [TakeStep(rho, narrow.clips.residual) for rho in narrow.steps]
-        return (*steps, FindLevel(narrow.level), *(CheckExplained(rho) for rho in narrow.check))
+        steps += [FindLevel(narrow.level, level_clip(sizes.n, narrow.level, sizes.rows_per_person))]
+        return (*steps, *(CheckExplained(rho) for rho in narrow.check))
 
     def outlook(self, sizes: Sizes, steps: tuple[Step, ...]) -> Outlook:
         way = divide_wide(sizes, min(self.sparsity, self.schema.width))

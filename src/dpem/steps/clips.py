@@ -26,8 +26,8 @@ from dpem.questions.linear import clipped_square
 SECOND = 1.3
 #: The squared bias, in units of σ², of coefficients for which everything is clipped.
 MISFIT = 0.001
-_RESIDUALS = np.arange(0.9, 4.05, 0.1)
-_LEVERAGES = (0.8, 1.0, 1.2, 1.4, 1.6, 1.8, 2.0, 2.3, 2.6)
+_RESIDUALS = np.arange(0.6, 4.05, 0.1)
+_LEVERAGES = (0.6, 0.7, 0.8, 0.9, 1.0, 1.2, 1.4, 1.6, 1.8, 2.0, 2.3, 2.6)
 _LEVELS = (np.arange(400) + 0.5) / 400
 
 
@@ -77,3 +77,20 @@ def choose_clips(n: int, rho: float, p: int, rows_per_person: int = 1) -> Clips:
                 best, least = clips, clips.sampling + noise + misfit
     assert best is not None
     return best
+
+
+#: Where the size of residuals is asked last, its noise is to be such a part of it; and how far clips may then be.
+SIZE_NOISE, NEAREST, FARTHEST = 0.03, 3.0, 8.0
+
+
+def level_clip(n: int, rho: float, rows_per_person: int = 1) -> float:
+    """Where to clip residuals, in standard deviations, when their mean and mean square are asked at the end: the tails
+    are in σ as far as the noise allows.
+
+    >>> level_clip(2000, 0.001), round(level_clip(20_000, 0.001), 1), level_clip(10**6, 0.001)
+    (3.0, 4.4, 8.0)
+    """
+    if math.isinf(rho):
+        return NEAREST
+    noise = rows_per_person * math.sqrt(2.0) / (n * math.sqrt(2 * rho))
+    return min(max(math.sqrt(SIZE_NOISE / noise), NEAREST), FARTHEST)

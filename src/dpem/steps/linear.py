@@ -30,6 +30,7 @@ from dpem.steps.base import State, Step
 from dpem.steps.belief import Belief, combined, positive, shrunk
 from dpem.steps.check import judged
 from dpem.steps.clips import WIDE, Clips
+from dpem.steps.gathered import Asked, Start, blurred, gathered
 from dpem.steps.spreads import Spreads, spreads
 
 #: Part of a step's price that asks how large residuals are.
@@ -37,15 +38,16 @@ SIZE_SHARE = 0.1
 #: Residuals are clipped at so many standard deviations where their size is asked; the second if nothing is promised.
 SIZE_CLIP, NO_CLIP = 3.0, 1e4
 #: How far the information of rows may be from that of normal ones, as a part of it.
-NOT_NORMAL = 0.05
+NOT_NORMAL = 0.07
 #: How far the centre of residuals may be from their mean if all are clipped, in standard deviations.
 SKEW = 0.1
 #: The part of the variance that columns are supposed to explain before anything is known.
 EXPLAINED = 0.4
-#: How far coefficients of clipped moments may be off, whatever the noise.
-START_DOUBT = 0.05
 #: How far the private R² may be off because squares are clipped, whatever the noise, if errors are normal.
 R2_DOUBT = 0.01
+#: The sum of the variances that standardised coefficients are given before anything is known. They cannot sum to more
+#: than about 1, but few may hold all of it.
+PRIOR = 2.0
 #: Eigenvalues that are no more than rounding.
 ROUNDING = 1e-10
 #: EM steps of the reference fit at most, and when it stands still.
@@ -59,6 +61,7 @@ class Progress:
     ``prior`` are the variances before any answer, ``square`` and ``square_variance`` the residual variance and how
     unsure it is (the response's own variance is 1), ``present`` the share of rows that have a response,
     ``slope`` the information of a row and ``unsure`` the variances of its entries; ``clips`` is how rows are clipped.
+    ``start`` and ``asked`` are the answers so far; ``levels`` are coefficients, the mean residual there, and its error.
     """
 
     spreads: Spreads
@@ -71,6 +74,9 @@ class Progress:
     present_variance: float
     slope: FloatArray
     unsure: FloatArray
+    start: Start
+    asked: tuple[Asked, ...] = ()
+    levels: tuple[tuple[FloatArray, float, float], ...] = ()
     clips: Clips = WIDE
     converged: bool = True
 
@@ -137,6 +143,10 @@ class FindMoments(Step):
         converged = True
         if math.isinf(self.rho):
             centre, spread, matrix, converged = _maximum_likelihood(curator, schema, centre, spread, matrix)
+        else:  # what is hardly ever seen is taken as uncorrelated, lest it blur the others
+            for j in np.flatnonzero(known.rare[:p]):
+                matrix[j, :p] = matrix[:p, j] = variances[j, :p] = variances[:p, j] = means[j] = centre[j] = 0.0
+                matrix[j, j], spread[j] = 1.0, 0.5
         progress = _framed(known, centre, spread, matrix, variances, means)
         return replace(state, notes={**notes, "linear": replace(progress, converged=converged)})
 
@@ -183,20 +193,21 @@ def _framed(
     frame = Frame(centre, spread, (vectors * values) @ vectors.T, whiten)
     turned, eye = whiten**2, np.eye(p + 1)
     unsure = np.zeros((p + 1, p + 1))
-    unsure[1:, 1:] = turned @ (of_between * (1 + np.eye(p))) @ turned.T
+    unsure[1:, 1:] = turned @ (of_between * (1 + np.eye(p))) @ turned.T * (1 + np.eye(p))
     unsure[0, 1:] = unsure[1:, 0] = turned @ means
     slope = eye.copy()
     slope[1:, 1:] = whiten @ between @ whiten.T
-    prior = np.concatenate([[1.0], np.full(p, EXPLAINED / p)])
+    prior = np.concatenate([[1.0], np.full(p, PRIOR / p)])
     noise = np.diag(np.concatenate([[variances[p, p]], turned @ variances[:p, p]]))
     belief = Belief(np.zeros(p + 1), np.diag(prior))
-    belief = belief.told(np.concatenate([[0.0], whiten @ beside]), slope, noise, unsure)
+    start = Start(np.concatenate([[0.0], whiten @ beside]), slope, noise, unsure)
+    belief = gathered(belief, prior, start, (), slope, unsure, 1.0) if noise.any() else belief.told(*start)
     explained = float(belief.mean[1:] @ slope[1:, 1:] @ belief.mean[1:])
     least = 0.05 if noise.any() else ROUNDING
     square = min(max(1 - explained + float(np.trace(belief.covariance)), least), 1.0)
     present, present_variance = float(known.seen[p]), float(known.noise[p]) ** 2
     sizes = (square, (0.5 * square) ** 2, present, present_variance)
-    return Progress(known, frame, belief, prior, *sizes, slope, unsure)
+    return Progress(known, frame, belief, prior, *sizes, slope, unsure, start)
 
 
 @dataclass(frozen=True)
@@ -225,11 +236,15 @@ class FindInformation(Step):
         unsure, twice = np.zeros((k, k)), 1 + np.eye(k)
         if noise:
             normal = self.eta * now.present * _seen_information(now)
-            of_normal = self.eta**2 * (now.unsure + NOT_NORMAL**2 * twice)
+            beyond = ((found - normal) ** 2 - self.eta**2 * now.unsure) / twice - noise**2 / 2
+            apart = max((NOT_NORMAL * self.eta) ** 2, float(np.mean(beyond[np.triu_indices(k)])))
+            of_normal = self.eta**2 * now.unsure + apart * twice
             found, unsure = combined(found, noise**2 / 2 * twice, normal, of_normal)
+            for j in np.flatnonzero(now.spreads.rare[:-1]):  # where no row has an entry, none tells of its slope
+                i = 1 + int(np.argmax(np.abs(now.frame.whiten[:, j])))
+                found[i], found[:, i], unsure[i], unsure[:, i] = 0.0, 0.0, 0.0, 0.0
         slope = positive(found, 1e-3 * self.eta * now.present if noise else 0.0)
-        belief = now.belief.wider(START_DOUBT**2 * np.eye(k)) if noise else now.belief
-        new = replace(now, slope=slope, unsure=unsure, belief=belief)
+        new = replace(now, slope=slope, unsure=unsure)
         return replace(state, notes={**state.notes, "linear": new})
 
 
@@ -260,27 +275,28 @@ class TakeStep(Step):
     def run(self, curator: Curator, model: Any, state: State) -> State:
         now: Progress = state.notes["linear"]
         size, step = SIZE_SHARE * self.rho, (1 - SIZE_SHARE) * self.rho
-        now, _, _ = sized(curator, Residuals(**_at(model, state, now), clip=_clip(size)), size, now)
+        now = sized(curator, Residuals(**_at(model, state, now), clip=SIZE_CLIP), size, now)
         question = Score(**_at(model, state, now), clip=now.clips.residual)
         noise = now.sigma * curator.noise_scale(question, step)
         score = now.sigma * curator.measure(question, step)
-        kappa = now.clips.kappa
-        belief = now.belief.told(score, kappa * now.slope, noise**2 * np.eye(len(score)), kappa**2 * now.unsure)
-        doubt = (0.1 * now.square) ** 2 if noise else 0.0
-        new = replace(now, belief=belief, square_variance=now.square_variance + doubt)
+        if not noise:
+            zero = np.zeros_like(now.slope)
+            new = replace(now, belief=now.belief.told(score, now.slope, zero, zero))
+            return replace(state, notes={**state.notes, "linear": new})
+        asked = (*now.asked, Asked(now.belief.mean, score, noise, now.clips.residual * now.sigma))
+        belief = gathered(now.belief, now.prior, now.start, asked, now.slope, now.unsure, now.square)
+        doubt = (0.1 * now.square) ** 2
+        new = replace(now, belief=belief, asked=asked, square_variance=now.square_variance + doubt)
         return replace(state, notes={**state.notes, "linear": new})
 
 
-def _clip(rho: float) -> float:
-    return NO_CLIP if math.isinf(rho) else SIZE_CLIP
-
-
-def sized(curator: Curator, question: Residuals, rho: float, now: Progress) -> tuple[Progress, float, float]:
-    """The progress with what the residuals' mean square tells; their mean, and its standard error."""
+def sized(curator: Curator, question: Residuals, rho: float, now: Progress) -> Progress:
+    """The progress with what the residuals' mean square tells, and with their mean."""
+    question = replace(question, clip=NO_CLIP) if math.isinf(rho) else question
     noise = curator.noise_scale(question, rho)
     rows, first, second = (float(part) for part in curator.measure(question, rho))
     if not noise:  # maximum likelihood of the moments is known already, and holes make the mean square another thing
-        return replace(now, present=max(rows, 0.02), present_variance=0.0, square_variance=0.0), 0.0, 0.0
+        return replace(now, present=max(rows, 0.02), present_variance=0.0, square_variance=0.0)
     weight = now.present_variance / (now.present_variance + noise**2)
     present = min(max(now.present + weight * (rows - now.present), 0.02), 1.0)
     c, total = question.clip, question.sigma**2
@@ -289,32 +305,40 @@ def sized(curator: Curator, question: Residuals, rho: float, now: Progress) -> t
     beyond = (second / math.sqrt(2.0) / present * c * c - clipped_square(c * c)) * total / rate
     blur = (noise / math.sqrt(2.0) / present * c * c * total / rate) ** 2
     gain = now.square_variance / (now.square_variance + blur)
-    square = min(max(now.square + gain * beyond, 0.02 * now.square, ROUNDING**2), 1.5)
-    new = replace(
+    square = min(max(now.square + gain * beyond, 0.02 * now.square, ROUNDING**2), 4.0)
+    unit = c * question.sigma / present
+    return replace(
         now,
         square=square,
         square_variance=(1 - gain) * now.square_variance,
         present=present,
         present_variance=(1 - weight) * now.present_variance,
+        levels=(*now.levels, (question.theta, unit * first, unit * noise)),
     )
-    return new, first / present * c * question.sigma, noise / present * c * question.sigma
 
 
 @dataclass(frozen=True)
 class FindLevel(Step):
     """The mean of the residuals, hardly clipped: the intercept, also where errors are skewed; and their size."""
 
+    clip: float = SIZE_CLIP
+
     def describe(self) -> str:
-        return "mean and size of the residuals"
+        return f"mean and size of the residuals, clipped at {self.clip:.3g} standard deviations"
 
     def run(self, curator: Curator, model: Any, state: State) -> State:
         now: Progress = state.notes["linear"]
-        question = Residuals(**_at(model, state, now), clip=_clip(self.rho))
-        now, mean, error = sized(curator, question, self.rho, now)
-        if error:
-            skewed = SKEW**2 * (1 - now.clips.kappa) * now.square
-            belief = now.belief.wider(np.diag(skewed * np.eye(1, len(now.prior))[0]))
-            now = replace(now, belief=belief.told_one(mean, now.slope[0] / now.slope[0, 0], error**2))
+        now = sized(curator, Residuals(**_at(model, state, now), clip=self.clip), self.rho, now)
+        row = now.slope[0] / max(now.slope[0, 0], 0.01)
+        if now.levels:
+            theta, common = now.belief.mean, now.spreads.seen[:-1][~now.spreads.rare[:-1]]
+            holes = 1 - float(np.mean(common)) if len(common) else 0.0
+            doubt = holes**2 * blurred(now.start.unsure, np.outer(theta, theta))  # what unsure fillings do
+            doubt[0, 0] += SKEW**2 * (1 - now.clips.kappa) * now.square
+            now = replace(now, belief=now.belief.wider(doubt))
+        for at, mean, error in now.levels:
+            answer = mean - float(row @ (now.belief.mean - at))
+            now = replace(now, belief=now.belief.told_one(answer, row, error**2))
         theta, now = model.finished(now, state, curator.n_rows)
         return replace(state, theta=theta, notes={**state.notes, "linear": now})
 

@@ -6,6 +6,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
 from scipy.special import ndtri
 
@@ -16,6 +17,8 @@ _EDGES = np.arange(BINS + 1) / (BINS / 2) - 1
 _MIDDLES = (_EDGES[1:] + _EDGES[:-1]) / 2
 #: The least spread that is told, half a bin: bounds wider than some sixty spreads are too wide to be told.
 LEAST = 0.5 / BINS
+#: A coordinate that so few rows have, or no more than noise, is taken as one that no row has.
+RARE = 0.05
 
 
 class Spreads(NamedTuple):
@@ -29,6 +32,11 @@ class Spreads(NamedTuple):
     low_end: FloatArray
     high_end: FloatArray
     noise: FloatArray
+
+    @property
+    def rare(self) -> NDArray[np.bool_]:
+        """Which coordinates are seen too rarely to tell anything of them."""
+        return np.asarray(self.seen < np.maximum(RARE, 3 * self.noise))
 
     def with_columns(self, new: Spreads) -> Spreads:
         """These with further coordinates put before the response."""

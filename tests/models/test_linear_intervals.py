@@ -1,0 +1,93 @@
+"""How sure a linear regression is of its coefficients: answers that share an error, tails, holes, wide tables."""
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+
+from dpem.models.linear_regression import DPLinearRegression
+from dpem.steps.belief import Belief
+from dpem.steps.gathered import Asked, Start, blurred, gathered
+
+
+def fitted(X, y, **settings):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return DPLinearRegression(**{"epsilon": 1.0, "delta": 1e-6, "random_state": 0, **settings}).fit(X, y)
+
+
+def symmetric(rng, k, size):
+    noise = size * rng.standard_normal((k, k))
+    return np.triu(noise) + np.triu(noise, 1).T
+
+
+def answers(rng, known=True, k=6, error=0.08, noise=0.03, steps=5):
+    """A truth, and the belief after scores that are all multiplied by the same information, which is in error."""
+    truth = rng.standard_normal(k) / math.sqrt(k)
+    prior, unsure, S = np.full(k, 0.5), np.full((k, k), error**2), np.eye(k)
+    real = S + symmetric(rng, k, error)
+    start = Start(np.zeros(k), S, 1e6 * np.eye(k), np.zeros((k, k)))
+    belief, asked = Belief(np.zeros(k), np.diag(prior)), ()
+    for _ in range(steps):
+        score = real @ (truth - belief.mean) + noise * rng.standard_normal(k)
+        asked = (*asked, Asked(belief.mean, score, noise, math.inf))
+        belief = gathered(belief, prior, start, asked, S, unsure if known else 1e-9 * unsure, 1.0)
+    return truth, belief
+
+
+def surprise(truth, belief):
+    off = truth - belief.mean
+    return float(off @ np.linalg.solve(belief.covariance, off)) / len(off)
+
+
+def test_what_an_error_of_the_information_does_to_all_answers_is_told():
+    """The squared error is about 1 in units of what was told; it is more where the information is taken as exact."""
+    rng = np.random.default_rng(0)
+    told = np.mean([surprise(*answers(rng)) for _ in range(150)])
+    untold = np.mean([surprise(*answers(rng, known=False)) for _ in range(150)])
+    assert 0.6 < told < 1.4
+    assert untold > 2
+
+
+def test_the_covariance_of_a_symmetric_error_times_a_vector():
+    rng = np.random.default_rng(1)
+    d, unsure = np.array([1.0, -0.5, 0.2]), np.array([[0.04, 0.01, 0.02], [0.01, 0.09, 0.01], [0.02, 0.01, 0.01]])
+    drawn = np.array([(symmetric(rng, 3, 1.0) * np.sqrt(unsure)) @ d for _ in range(40_000)])
+    np.testing.assert_allclose(np.cov(drawn.T), blurred(unsure, np.outer(d, d)), atol=0.004)
+
+
+def test_large_coefficients_are_not_drawn_to_zero():
+    """Correlated columns, few rows, small ε: the errors of a large slope are not of one sign."""
+    off = []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        X = rng.standard_normal((2000, 4))
+        X[:, 1] = 0.7 * X[:, 0] + math.sqrt(0.51) * X[:, 1]
+        y = 1 + X @ np.array([0.9, -0.6, 0.0, 0.0]) + rng.standard_normal(2000)
+        model = fitted(X, y, epsilon=0.7, bounds=(-6, 6), y_bounds=(-9, 9), check=False, random_state=seed)
+        off.append((model.coef_[0] - 0.9) / model.standard_errors_[1])
+    assert abs(np.mean(off)) < 0.6
+    assert np.mean(np.abs(off) < 1.96) > 0.85
+
+
+@pytest.mark.parametrize("tails", ["t", "exponential"])
+def test_sigma_has_the_tails_in_it_where_rows_are_many(tails):
+    rng = np.random.default_rng(2)
+    n = 60_000
+    X = rng.standard_normal((n, 2))
+    e = rng.standard_t(4, n) / math.sqrt(2) if tails == "t" else rng.exponential(size=n) - 1
+    model = fitted(X, 1 + X @ np.array([0.5, -0.5]) + e, bounds=(-6, 6), y_bounds=(-20, 20))
+    assert model.sigma_ == pytest.approx(np.std(e), rel=0.06)
+    assert model.intercept_ == pytest.approx(1.0, abs=0.03)
+
+
+def test_a_column_of_holes_leaves_the_others_their_intervals():
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((5000, 3))
+    y = 1 + X @ np.array([0.8, -0.5, 0.0]) + rng.standard_normal(5000)
+    before = fitted(X, y, bounds=(-6, 6), y_bounds=(-9, 9)).standard_errors_
+    more = np.column_stack([X, np.full(5000, np.nan)])
+    after = fitted(more, y, bounds=(-6, 6), y_bounds=(-9, 9))
+    assert (after.standard_errors_[:4] < 1.6 * before[:4]).all()
+    assert np.abs(after.coef_[:3] - np.array([0.8, -0.5, 0.0])).max() < 0.15
