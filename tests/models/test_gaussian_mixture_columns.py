@@ -10,11 +10,13 @@ import array_api_strict
 import numpy as np
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 from sklearn.metrics import adjusted_rand_score
 
 from dpem import Budget, DPGaussianMixture, load_model, save_model
 from dpem.audit.neighbours import Table
 from dpem.audit.replay import replay
+from dpem.cli import cli
 from dpem.privacy import Account, Curator, SeededNoise
 from dpem.query import Chunk
 from dpem.questions.pairs import PairedSides
@@ -164,3 +166,10 @@ def test_a_fit_replayed_on_neighbours_differs_only_as_promised(monkeypatch):
     verdict = replay(estimator, Table("as drawn", X, None), missing=True)
     assert verdict.faults == []
     assert verdict.used["sides of all pairs of 6 columns"] > 0.3
+
+
+def test_the_command_plans_a_choice_of_columns():
+    given = ["--n", "10000", "--d", "200", "--epsilon", "1", "--delta", "1e-6"]
+    result = CliRunner().invoke(cli, ["plan", "gaussian-mixture", *given, "--sparsity", "5"])
+    assert result.exit_code == 0, result.output
+    assert "choice of 5 columns that go together" in result.output
