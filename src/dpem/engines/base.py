@@ -92,10 +92,11 @@ def weights_of(
     They are what the model says, and not clamped yet; c has no numbers where nothing can be missing.
     """
     a, c = query.weight(numpy_api, fitted, hidden, y)
-    return _one_each(a, fitted), _one_each(c, fitted) if query.bracket is not None else np.empty(0)
+    return one_each(a, fitted), one_each(c, fitted) if query.bracket is not None else np.empty(0)
 
 
-def _one_each(values: Any, fitted: FloatArray) -> FloatArray:
+def one_each(values: Any, fitted: FloatArray) -> FloatArray:
+    """A model's weights as one float64 number for each row."""
     weights = np.ascontiguousarray(values, dtype=np.float64)
     if weights.shape != fitted.shape:
         raise ValueError(f"a model's weight must return one number for each row, got shape {weights.shape}.")

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+import array_api_compat.numpy as numpy_api
 import numpy as np
 from numpy.typing import NDArray
 
 from dpem._threads import side_by_side
 from dpem.engines import kernels
-from dpem.engines.base import checked_beta, float_below, weights_of
+from dpem.engines.base import checked_beta, float_below, one_each, weights_of
 from dpem.query import BLOCK, Chunk, FloatArray
 
 if TYPE_CHECKING:
-    from dpem.questions.gradient import CoordinateQuery, IntArray
+    from dpem.questions.gradient import CoordinateQuery, IntArray, SupportQuery
     from dpem.questions.screening import ExceedanceQuery
 
 Rows = NDArray[np.floating]
@@ -46,6 +47,7 @@ class DenseEngine:
 
         def by_rows(X: Rows, y: FloatArray | None) -> FloatArray:
             through = len(where) * APART > d * X.itemsize
+            accumulate = kernels.accumulate_long if d * X.itemsize > kernels.LONG else kernels.accumulate
 
             def add(rows: slice, out: FloatArray) -> None:
                 x = X[rows]
@@ -59,7 +61,7 @@ class DenseEngine:
                 else:
                     kernels.project(x, where, q.beta[where], fitted)
                 a, c = weights_of(q, fitted, hidden, None if y is None else y[rows])
-                kernels.accumulate(x, a, A, T, c, low, high, where, beta[where], out)
+                accumulate(x, a, A, T, c, low, high, where, beta[where], out)
 
             return _by_tasks(X, d, add)
 
@@ -145,6 +147,20 @@ class DenseEngine:
 
 
 ENGINE = DenseEngine()
+
+
+def support_sum(query: SupportQuery, x: FloatArray, y: FloatArray | None) -> FloatArray:
+    """A question on a support, of rows that hold its columns: the array API's formula in compiled loops."""
+    XT, beta = np.ascontiguousarray(x.T), query.beta[query.support]
+    if query.centre.shape != beta.shape or XT.shape[0] != len(beta):  # compiled code does not look
+        raise ValueError(f"centre must hold one number for each of the {len(beta)} columns of the support.")
+    fitted, hidden = np.empty(len(x)), np.empty(len(x) if query.holes else 0)
+    kernels.project_columns(XT, np.arange(len(beta)), beta, 0, fitted, hidden)
+    a, c = query.weight(numpy_api, fitted, hidden if query.holes else None, y)
+    out, none = np.zeros(len(beta)), np.empty(0)
+    c = one_each(c, fitted) if query.holes else none
+    kernels.add_in_ball(XT, one_each(a, fitted), c, beta, query.centre, query.radius, query.holes, out)
+    return out
 
 
 def _summed(

@@ -166,17 +166,12 @@ def accumulate(X, a, A, T, c, low, high, where, beta, out):  # type: ignore[no-u
     clamped(a, -A, A, w)
     clamped(c, low, high, v)
     for first in range(0, n, BLOCK):
-        i, last = first, min(n, first + BLOCK)
+        last = min(n, first + BLOCK)
         block[:] = 0
-        if d * X.itemsize > LONG:  # eight rows for one reading of the sum
-            while i + 8 <= last:
-                add_eight(X[i : i + 8], w[i : i + 8], T, odd, block)
-                i += 8
-        while i < last:
+        for i in range(first, last):
             row, a_i = X[i], w[i]
             for j in range(d):
                 block[j] += a_i * clip(row[j], T, odd)
-            i += 1
         if holes:
             for i in range(first, last):
                 for k in range(where.shape[0]):
@@ -187,16 +182,34 @@ def accumulate(X, a, A, T, c, low, high, where, beta, out):  # type: ignore[no-u
 
 
 @_compiled
-def add_eight(X, w, T, odd, block):  # type: ignore[no-untyped-def]
-    """Add Σ w_i·Π_T(x_i) of eight rows to ``block``."""
-    r0, r1, r2, r3, r4, r5, r6, r7 = X[0], X[1], X[2], X[3], X[4], X[5], X[6], X[7]
-    a0, a1, a2, a3, a4, a5, a6, a7 = w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7]
-    for j in range(block.shape[0]):
-        low = a0 * clip(r0[j], T, odd) + a1 * clip(r1[j], T, odd)
-        low += a2 * clip(r2[j], T, odd) + a3 * clip(r3[j], T, odd)
-        high = a4 * clip(r4[j], T, odd) + a5 * clip(r5[j], T, odd)
-        high += a6 * clip(r6[j], T, odd) + a7 * clip(r7[j], T, odd)
-        block[j] += low + high
+def accumulate_long(X, a, A, T, c, low, high, where, beta, out):  # type: ignore[no-untyped-def]
+    """The same for rows beyond ``LONG`` bytes: eight of them for one reading of the sum."""
+    n, d, holes, kind = a.shape[0], out.shape[0], c.shape[0] == a.shape[0], X.dtype.type
+    block, odd = np.zeros(d, dtype=X.dtype), kind(0) if holes else T
+    w, v = np.zeros(-(-n // 8) * 8, dtype=X.dtype), np.empty(c.shape[0], dtype=X.dtype)
+    clamped(a, -A, A, w[:n])
+    clamped(c, low, high, v)
+    for first in range(0, n, BLOCK):
+        last = min(n, first + BLOCK)
+        block[:] = 0
+        for i in range(first, last, 8):  # rows beyond the last one are the last one, with weight 0
+            r0, r1, r2, r3 = X[i], X[min(i + 1, n - 1)], X[min(i + 2, n - 1)], X[min(i + 3, n - 1)]
+            r4, r5 = X[min(i + 4, n - 1)], X[min(i + 5, n - 1)]
+            r6, r7 = X[min(i + 6, n - 1)], X[min(i + 7, n - 1)]
+            a0, a1, a2, a3, a4, a5, a6, a7 = w[i], w[i + 1], w[i + 2], w[i + 3], w[i + 4], w[i + 5], w[i + 6], w[i + 7]
+            for j in range(d):
+                less = a0 * clip(r0[j], T, odd) + a1 * clip(r1[j], T, odd)
+                less += a2 * clip(r2[j], T, odd) + a3 * clip(r3[j], T, odd)
+                more = a4 * clip(r4[j], T, odd) + a5 * clip(r5[j], T, odd)
+                more += a6 * clip(r6[j], T, odd) + a7 * clip(r7[j], T, odd)
+                block[j] += less + more
+        if holes:
+            for i in range(first, last):
+                for k in range(where.shape[0]):
+                    if X[i, where[k]] != X[i, where[k]]:
+                        block[where[k]] += v[i] * beta[k]
+        for j in range(d):
+            out[j] += block[j]
 
 
 @_compiled
@@ -327,6 +340,32 @@ def accumulate_ramp_columns(XT, g, floor, slope, start, out):  # type: ignore[no
             sums[0], sums[1], sums[2], sums[3] = sums[0] + t0, sums[1] + t1, sums[2] + t2, sums[3] + t3
         for k in range(min(4, d - j)):
             out[j + k] = sums[k]
+
+
+@_reordered
+def add_in_ball(XT, a, c, beta, centre, radius, holes, out):  # type: ignore[no-untyped-def]
+    """Add to ``out`` each row's contribution u = a_i·x_i − centre (c_i·β_j in the place of a missing x_ij where there
+    are ``holes``), scaled into the ball of that radius; one that is not finite, or overflows, adds nothing. In float64.
+    """
+    s, n = XT.shape
+    factor, u = np.empty(BLOCK), np.empty((s, BLOCK))
+    for first in range(0, n, BLOCK):
+        m = min(n - first, BLOCK)
+        factor[:] = 0.0
+        for k in range(s):
+            x, mine, b, middle = XT[k, first : first + m], u[k], beta[k], centre[k]
+            for i in range(m):
+                there = a[first + i] * x[i]
+                mine[i] = (c[first + i] * b if holes and x[i] != x[i] else there) - middle
+                factor[i] += mine[i] * mine[i]
+        for i in range(m):
+            norm = math.sqrt(factor[i])
+            factor[i] = (radius / norm if norm > radius else 1.0) if norm < math.inf else 0.0
+        for k in range(s):
+            total = 0.0
+            for i in range(m):
+                total += factor[i] * u[k, i] if factor[i] > 0.0 else 0.0
+            out[k] += total
 
 
 # --- Sparse rows: data, indices and indptr of a CSR matrix; an entry that is not stored is 0 -------------------------

@@ -16,16 +16,20 @@ import math
 from typing import Any, Protocol
 
 import numpy as np
-import opendp.prelude as dp
 from numpy.typing import NDArray
+from opendp import measurements
+from opendp.domains import atom_domain, vector_domain  # opendp.prelude would load scikit-learn and more
+from opendp.measures import zero_concentrated_divergence
+from opendp.metrics import l1_distance, l2_distance, linf_distance
+from opendp.mod import enable_features
 
 from dpem.privacy import gumbel
 from dpem.query import FloatArray
 
-dp.enable_features("contrib")
+enable_features("contrib")
 
-_VECTOR = dp.vector_domain(dp.atom_domain(T=float, nan=False))
-_L1, _L2, _LINF = dp.l1_distance(T=float), dp.l2_distance(T=float), dp.linf_distance(T=float)
+_VECTOR = vector_domain(atom_domain(T=float, nan=False))
+_L1, _L2, _LINF = l1_distance(T=float), l2_distance(T=float), linf_distance(T=float)
 
 
 class Noise(Protocol):
@@ -53,10 +57,10 @@ class PrivateNoise:
     private = True
 
     def top_k(self, scores: FloatArray, k: int, sensitivity: float, rho: float) -> NDArray[np.intp]:
-        mechanism = dp.m.make_noisy_top_k(
+        mechanism = measurements.make_noisy_top_k(
             _VECTOR,
             _LINF,
-            dp.zero_concentrated_divergence(),
+            zero_concentrated_divergence(),
             k=k,
             scale=1.0,
         )
@@ -64,15 +68,15 @@ class PrivateNoise:
         return gumbel.top_k(scores, k)
 
     def gaussian(self, values: FloatArray, scale: float, sensitivity: float, rho: float) -> FloatArray:
-        mechanism = dp.m.make_gaussian(_VECTOR, _L2, scale=scale)
+        mechanism = measurements.make_gaussian(_VECTOR, _L2, scale=scale)
         _check(mechanism, sensitivity, rho)
         return np.asarray(mechanism(np.ascontiguousarray(values)), dtype=float)
 
     def laplace(self, values: FloatArray, scale: float, grid: float | None = None) -> FloatArray:
         domain, k = _VECTOR, None
         if grid is not None:
-            domain, k = dp.vector_domain(dp.atom_domain(T=float, nan=False), size=len(values)), round(math.log2(grid))
-        mechanism = dp.m.make_laplace(domain, _L1, scale=scale, k=k)
+            domain, k = vector_domain(atom_domain(T=float, nan=False), size=len(values)), round(math.log2(grid))
+        mechanism = measurements.make_laplace(domain, _L1, scale=scale, k=k)
         return np.asarray(mechanism(np.ascontiguousarray(values)), dtype=float)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpem.engines import engine_of
+from dpem.engines.dense import support_sum
 from dpem.engines.narrow import like, narrow_sum
 from dpem.query import Bound, Chunk, FloatArray
 from dpem.questions.narrow import into_ball
@@ -84,6 +85,8 @@ class SupportQuery:
         return narrow_sum(self, chunk)
 
     def block(self, xp: Any, x: Any, y: Any) -> Any:
+        if isinstance(x, np.ndarray):
+            return support_sum(self, x, y)
         beta, centre = like(xp, self.beta[self.support], x), like(xp, self.centre, x)
         if self.holes:
             missing = xp.isnan(x)
@@ -99,4 +102,4 @@ class SupportQuery:
 
 def rounded_up(terms: int) -> float:
     """How much longer a vector of that many entries may be than the radius it was scaled to, in float64."""
-    return 1.0 + (terms + 8) * float(np.finfo(np.float64).eps)
+    return 1.0 + (terms + 8) * 2.0**-52

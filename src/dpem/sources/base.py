@@ -10,6 +10,7 @@ refused; totals over all rows are the same in any order but for rounding, for wh
 from __future__ import annotations
 
 import math
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol, Self
@@ -21,6 +22,10 @@ from dpem.sources.progress import advance
 
 #: Rows per chunk. With BLOCK it fixes how a sum is rounded, hence the slack.
 CHUNK_ROWS = 65_536
+
+#: Unit roundoff and largest number of what rows may be held in.
+ROUNDOFF = {np.dtype(kind): float(np.finfo(kind).eps) / 2 for kind in (np.float32, np.float64)}
+LARGEST = {np.dtype(kind): float(np.finfo(kind).max) for kind in (np.float32, np.float64)}
 
 
 class Source(Protocol):
@@ -142,12 +147,13 @@ def slack(query: Query, n_rows: int, dtype: np.dtype, chunk_rows: int = CHUNK_RO
     and any cut, one of them replaced, beyond what exact totals differ by. In float64 that is little; in float32 it
     would be 10⁻⁵·n contributions, so sources whose rows may move are read in float64.
     """
-    w = np.finfo(np.float64).eps / 2
-    size = min(query.bound.size_linf, query.bound.size_l2)
-    held = not query.blocked or BLOCK * size <= float(np.finfo(dtype).max) / 4
-    if not held or not n_rows * size <= float(np.finfo(np.float64).max) / 4:
+    w = ROUNDOFF[np.dtype(np.float64)]
+    bound = query.bound
+    size = min(bound.size_linf, bound.size_l2)
+    held = not query.blocked or BLOCK * size <= LARGEST[np.dtype(dtype)] / 4
+    if not held or not n_rows * size <= sys.float_info.max / 4:
         return math.inf  # the sum could overflow, and one row would then outweigh any noise
-    u = np.finfo(dtype).eps / 2 if query.blocked else w
+    u = ROUNDOFF[np.dtype(dtype)] if query.blocked else w
     rows = min(n_rows, chunk_rows)
     block = min(rows, BLOCK) if query.blocked else rows
     if moved:
