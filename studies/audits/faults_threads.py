@@ -45,11 +45,12 @@ def main() -> None:
     from dpem.engines import kernels
 
     X = np.lib.stride_tricks.as_strided(np.ones((1, COLUMNS)), (2 * ROWS, COLUMNS), (0, 8))
-    weights = np.ones(ROWS)
+    weights, none, nowhere = np.ones(ROWS), np.empty(0), np.empty(0, dtype=np.intp)
 
     def ask(columns: int, out: np.ndarray) -> None:
         def add(task: int) -> None:
-            kernels.accumulate(X[task * ROWS : (task + 1) * ROWS, :columns], weights, 1.0, 1.0, out[task])
+            rows = X[task * ROWS : (task + 1) * ROWS, :columns]
+            kernels.accumulate(rows, weights, 1.0, 1.0, none, 0.0, 0.0, nowhere, none, out[task])
 
         with at_most(2):
             side_by_side(add, len(out))

@@ -1,16 +1,20 @@
 """Every figure that has a floor, in one run and one table: what was measured, the floor of the same run, the goal.
 
-    python studies/benchmarks/table.py [--repeats 9] [--only wide narrow dask parquet] [--out results/bench.csv]
+    python studies/benchmarks/table.py [--repeats 9] [--only wide narrow parquet csv plan start dask] [--out FILE.csv]
 
-A figure and its floor take turns, so that a slow spell of the machine hits both; the table gives the ratio of the best
-times and, beside it, of the medians. On a busy machine neither is worth much: the table says how busy it was.
+A figure and its floor take turns in an order drawn anew, so that a slow spell of the machine hits both. The first ratio
+is of the best times by the clock. It is worth nothing on a busy machine (the table says how busy it was), so beside it
+stands the ratio of the best processor times, of all threads together: that is what the clock shows on one idle core.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import math
 import os
+import subprocess
+import sys
 import tempfile
 import time
 import warnings
@@ -29,34 +33,38 @@ from dpem.questions.schema import Schema
 from dpem.sources import ArraySource
 
 Work = Callable[[], object]
+Times = list[tuple[float, float]]
 
 
 class Line(NamedTuple):
-    """``ratio`` (of best times) and ``median`` are times over the floor's, or speeds where more is better."""
+    """``ratio`` (of best times by the clock) and ``busy`` (of best processor times) are times over the floor's, or
+    speeds where more is better; a line without a floor has seconds of either kind.
+    """
 
     figure: str
     floor: str
     seconds: float
     ratio: float
-    median: float
+    busy: float
     goal: str
 
     @classmethod
-    def of(cls, figure: str, floor: str, own: list[float], under: list[float], goal: str, *, speed: bool) -> Line:
-        ratio, median = min(own) / min(under), float(np.median(own) / np.median(under))
-        return cls(figure, floor, min(own), *((1 / ratio, 1 / median) if speed else (ratio, median)), goal)
+    def of(cls, figure: str, floor: str, own: Times, under: Times, goal: str, *, speed: bool = False) -> Line:
+        ratios = np.min(own, axis=0) / np.min(under, axis=0)
+        return cls(figure, floor, min(own)[0], *(1 / ratios if speed else ratios), goal)
 
 
-def in_turns(work: dict[str, Work], repeats: int) -> dict[str, list[float]]:
-    """Seconds of each piece of work, in turns; a pause lets the threads of the one before come to rest."""
-    taken: dict[str, list[float]] = {name: [] for name in work}
+def in_turns(work: dict[str, Work], repeats: int) -> dict[str, Times]:
+    """Seconds by the clock and of all threads of each piece of work, in turns, in an order drawn anew for each."""
+    taken: dict[str, Times] = {name: [] for name in work}
+    rng = np.random.default_rng(0)
     for turn in range(repeats + 1):
-        for name, run in work.items():
-            time.sleep(0.3)
-            start = time.perf_counter()
-            run()
+        for name in rng.permutation(list(work)):
+            time.sleep(0.2)  # lets the threads of the one before come to rest
+            start, busy = time.perf_counter(), time.process_time()
+            work[name]()
             if turn:  # the first compiles and warms
-                taken[name].append(time.perf_counter() - start)
+                taken[name].append((time.perf_counter() - start, time.process_time() - busy))
     return taken
 
 
@@ -82,7 +90,7 @@ def wide(repeats: int) -> Iterator[Line]:
         goal = "<= 1.0" if (n, d) == (200_000, 1000) else "<= 1.15" if d > 20 else ""
         where = f"{n:,} x {d:,} {dtype}, {'columns' if order == 'F' else 'rows'} together"
         for name in asked:
-            yield Line.of(f"wide: {name}, {where}", "a @ X", taken[name], taken["floor"], goal, speed=False)
+            yield Line.of(f"wide: {name}, {where}", "a @ X", taken[name], taken["floor"], goal)
 
 
 def narrow(repeats: int) -> Iterator[Line]:
@@ -107,7 +115,7 @@ def narrow(repeats: int) -> Iterator[Line]:
 
         taken = in_turns({"floor": iteration, "own": lambda query=query: source.total(query)}, repeats)  # type: ignore[misc]
         figure, floor = f"narrow: {kind}, K = 5, 10 columns, 200,000 rows", "one EM iteration of scikit-learn"
-        yield Line.of(figure, floor, taken["own"], taken["floor"], "<= 1.0", speed=False)
+        yield Line.of(figure, floor, taken["own"], taken["floor"], "<= 1.0")
 
 
 def dask(repeats: int) -> Iterator[Line]:
@@ -129,7 +137,8 @@ def dask(repeats: int) -> Iterator[Line]:
                 "two": lambda: asked(second, tables[1], query),  # noqa: B023
             }
             taken = in_turns(work, repeats)
-        yield Line.of(f"Dask: {figure}", "one thread", taken["two"], taken["one"], ">= 1.7", speed=True)
+        line = Line.of(f"Dask: {figure}", "one thread", taken["two"], taken["one"], ">= 1.7", speed=True)
+        yield line._replace(busy=math.nan)  # the workers are other processes
 
 
 def parquet(repeats: int) -> Iterator[Line]:
@@ -159,10 +168,95 @@ def parquet(repeats: int) -> Iterator[Line]:
     )
     for s in (10, 100, 500):
         figure, goal = f"Parquet: a question that reads {s} of 1,000 columns", f"about {s / 1000:g}"
-        yield Line.of(figure, "all columns", taken[f"{s} columns"], taken["1000 columns"], goal, speed=False)
+        yield Line.of(figure, "all columns", taken[f"{s} columns"], taken["1000 columns"], goal)
 
 
-PARTS = {"wide": wide, "narrow": narrow, "dask": dask, "parquet": parquet}
+def text(repeats: int) -> Iterator[Line]:
+    """A whole fit of a CSV file against Arrow reading it."""
+    import pyarrow as pa
+    import pyarrow.csv
+
+    from dpem.models.linear_regression import DPLinearRegression
+    from dpem.sources import read_table
+
+    n, d = 1_000_000, 20
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((n, d))
+    columns = {f"x{j}": X[:, j] for j in range(d)}
+    columns["y"] = X @ np.r_[0.5, 0.3, np.zeros(d - 2)] + 0.5 * rng.standard_normal(n)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "table.csv"
+        pa.csv.write_csv(pa.table(columns), path)
+        model = DPLinearRegression(
+            epsilon=1.0, delta=1e-7, bounds={f"x{j}": (-4.0, 4.0) for j in range(d)}, y_bounds=(-5.0, 5.0)
+        )
+        work: dict[str, Work] = {
+            "arrow": lambda: pa.csv.read_csv(path),
+            "open": lambda: read_table(path, target="y"),
+            "fit": lambda: model.fit(read_table(path, target="y")),
+        }
+        taken = in_turns(work, min(repeats, 3))
+    for name, figure in (("open", "opened"), ("fit", "linear regression, whole fit")):
+        yield Line.of(f"CSV: 1,000,000 x 20, {figure}", "Arrow reading it", taken[name], taken["arrow"], "<= 1.5")
+
+
+def plans(repeats: int) -> Iterator[Line]:
+    """Plans of the paper's models where one was made before; the sizes change, so that none is remembered."""
+    from dpem import plan
+
+    for name in ("symmetric-mixture", "symmetric-regression", "missing-regression"):
+        seconds: Times = []
+        for turn in range(min(repeats, 4) + 1):
+            start, busy = time.perf_counter(), time.process_time()
+            plan(name, n=20_000 + turn, d=200, epsilon=1.0, delta=1e-6, sparsity=5, sigma=0.5)
+            seconds.append((time.perf_counter() - start, time.process_time() - busy))
+        clock, own = np.min(seconds[1:], axis=0)
+        yield Line(f"plan: {name}, warm", "seconds", clock, clock, own, "<= 1")
+
+
+def starts(repeats: int) -> Iterator[Line]:
+    """Commands in processes of their own: seconds, and the largest resident memory in MiB."""
+    with tempfile.TemporaryDirectory() as folder:
+        book = ["--ledger", f"sqlite:///{folder}/book.db"]
+        _spent(["ledger", "open", *book, "--dataset", "people", "--epsilon", "1", "--delta", "1e-6"], {})
+        sizes = ["--n", "4000", "--d", "1000", "--epsilon", "0.5", "--delta", "1e-4", "--sparsity", "10"]
+        mixture = ["plan", "symmetric-mixture", *sizes]
+        asked = {
+            "dpem --help": (["--help"], "<= 0.4", {}),
+            "dpem ledger show": (["ledger", "show", *book], "<= 0.4", {}),
+            "dpem plan symmetric-mixture": (mixture, "<= 2", {}),
+            "dpem plan symmetric-mixture, nothing compiled yet": (mixture, "<= 2", {"NUMBA_CACHE_DIR": folder}),
+        }
+        for figure, (arguments, goal, more) in asked.items():
+            taken = [_spent(arguments, more) for _ in range(1 if more else min(repeats, 4))]
+            clock, busy, mebibytes = np.min(taken, axis=0)
+            yield Line(f"start: {figure}", "seconds", clock, clock, busy, goal)
+            if goal == "<= 0.4":
+                yield Line(f"start: {figure}, memory", "MiB", mebibytes, mebibytes, math.nan, "<= 90")
+
+
+#: Runs the command, then tells the processor seconds and the largest resident memory (kiB) of its own process.
+TOLD = """
+import atexit, os, runpy, sys
+def tell():
+    peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1]
+    print(sum(os.times()[:2]), peak, file=sys.stderr)
+atexit.register(tell)
+sys.argv[0] = "dpem"
+runpy.run_module("dpem", run_name="__main__")
+"""
+
+
+def _spent(command: list[str], more: dict[str, str]) -> tuple[float, float, float]:
+    """Seconds by the clock, processor seconds and largest resident memory in MiB of a command."""
+    start = time.perf_counter()
+    run = [sys.executable, "-c", TOLD, *command]
+    child = subprocess.run(run, capture_output=True, text=True, check=True, env={**os.environ, **more})
+    busy, peak = child.stderr.split()[-2:]
+    return time.perf_counter() - start, float(busy), int(peak) / 1024
+
+
+PARTS = {"wide": wide, "narrow": narrow, "parquet": parquet, "csv": text, "plan": plans, "start": starts, "dask": dask}
 
 
 def main() -> None:
@@ -172,18 +266,19 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="a CSV file for the table")
     options = parser.parse_args()
     busy = os.getloadavg()[0]
-    print(f"{available()} cores, {busy:.1f} processes were busy before the run; best of {options.repeats} (median)")
+    print(
+        f"{available()} threads, {busy:.1f} processes were busy before the run; best of {options.repeats} by the clock "
+        "(by processor time)"
+    )
     lines = []
     for part in options.only:
         for line in PARTS[part](options.repeats):
             lines.append(line)
-            print(
-                f"{line.figure:<72} {line.ratio:6.2f} ({line.median:5.2f})  {line.goal:<8} of {line.floor}", flush=True
-            )
+            print(f"{line.figure:<72} {line.ratio:6.2f} ({line.busy:5.2f})  {line.goal:<8} of {line.floor}", flush=True)
     if options.out is not None:
         with open(options.out, "w", newline="") as file:
             writer = csv.writer(file)
-            writer.writerow([*Line._fields, "cores", "busy before"])
+            writer.writerow([*Line._fields, "threads", "busy before"])
             writer.writerows([*line, available(), round(busy, 1)] for line in lines)
 
 

@@ -205,7 +205,10 @@ class _File:
         rows = max(1, min(CHUNK_ROWS, BATCH_BYTES // self._selection.row_bytes))
         names = list(self._selection.names)
         with telling(self.name):
-            scanner = self.fragment.scanner(columns=names, batch_size=rows, batch_readahead=1, fragment_readahead=1)
+            in_memory = getattr(self.fragment, "path", None) is None  # then there is nothing to decode
+            scanner = self.fragment.scanner(
+                columns=names, batch_size=rows, batch_readahead=1, fragment_readahead=1, use_threads=not in_memory
+            )
             for batch in scanner.to_batches():
                 chunk = rows_of(batch, self._selection, every.within(begin))
                 begin += batch.num_rows

@@ -213,7 +213,7 @@ def _csv(path: Path, looks: Looks, wanted: Mapping[str, Any]) -> pa.Table:
         raise ValueError(_not_numbers(odd, path, names, named))
     if table.num_rows == 0:
         raise ValueError(f"{path} has a header but no rows.")
-    return table
+    return table.combine_chunks()  # Arrow reads a few thousand rows at a time; a pass should have longer chunks
 
 
 def _arrow(path: Path, looks: Looks, names: list[str], kinds: Mapping[str, pa.DataType]) -> pa.Table:

@@ -26,8 +26,8 @@ from dpem.sources.columns import Selection
 SMALL = 64 << 20
 #: Bytes of rows held at once.
 LARGEST = 384 << 20
-#: Bytes of decoded columns in a group.
-GROUP = 24 << 20
+#: Bytes of decoded columns in a group: beyond that, copying them and finding memory for them takes longer.
+GROUP = 8 << 20
 
 
 class Every(NamedTuple):
