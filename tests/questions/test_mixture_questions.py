@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpem.query import Bound, Chunk
-from dpem.questions.gaussians import Gaussians
+from dpem.questions.gaussians import Gaussians, _patterns
 from dpem.questions.lifted import KINDS, LiftedMoments
 from dpem.questions.location import Centres, SecondMoments, Spreads
 from dpem.questions.schema import Schema
@@ -237,3 +237,11 @@ def test_what_is_computed_of_a_row_depends_on_no_other_row(full):
         other = first.copy()
         other[-1, 0] = np.nan  # the last row changes, and no other row's density may, not by a bit
         np.testing.assert_array_equal(own.joint(xp, first)[:-1], own.joint(xp, other)[:-1])
+
+
+@pytest.mark.parametrize("d", [2, 52, 53])
+def test_patterns_of_holes_lead_back_to_the_rows(d):
+    mask = (np.random.default_rng(0).random((40, d)) < 0.5).astype(float)
+    patterns, place = _patterns(xp, np.vstack([mask, mask]))
+    assert np.array_equal(patterns[place], np.vstack([mask, mask]))
+    assert len(patterns) == (80 if d > 52 else len(np.unique(mask, axis=0)))

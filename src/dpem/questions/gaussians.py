@@ -175,8 +175,9 @@ def _patterns(xp: Any, mask: Any) -> tuple[Any, Any]:
     """
     if mask.shape[1] > 52:
         return mask, xp.arange(mask.shape[0], device=device(mask))
-    found = xp.unique_all(mask @ like(xp, 2.0 ** np.arange(mask.shape[1]), mask))
-    return xp.take(mask, found.indices, axis=0), xp.reshape(found.inverse_indices, (-1,))
+    place = like(xp, 2.0 ** np.arange(mask.shape[1]), mask)
+    found = xp.unique_inverse(mask @ place)  # PyTorch knows no unique_all: patterns are read off their numbers
+    return xp.remainder(xp.floor(found.values[:, None] / place), 2.0), xp.reshape(found.inverse_indices, (-1,))
 
 
 def responsibilities(xp: Any, seen: list[Seen]) -> Any:
