@@ -458,3 +458,20 @@ def test_a_choice_replayed_on_neighbours_differs_only_as_promised():
     verdict = replay(estimator, Table("as drawn", X, y), missing=True)
     assert verdict.faults == []
     assert max(verdict.used.values()) > 0.45
+
+
+def test_a_rare_level_is_neither_made_up_nor_told_too_surely():
+    bounds = {"age": (18.0, 100.0), "level": (0.0, 1.0)}
+    off, held = [], []
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        X = np.column_stack([rng.uniform(20, 80, 6000), rng.random(6000) < 0.01])
+        y = 90 + 0.5 * X[:, 0] - X[:, 1] + rng.normal(0, 12, 6000)
+        model = DPLinearRegression(epsilon=1.0, delta=1e-6, bounds=bounds, y_bounds=(60, 260), random_state=seed)
+        model.fit(pd.DataFrame(X, columns=list(bounds)), y)
+        low, high = model.conf_int()[2]
+        off.append(abs(model.coef_[1] + 1))
+        held.append(low <= -1 <= high)
+    assert np.median(off) < 15
+    assert max(off) < 40
+    assert sum(held) >= 5

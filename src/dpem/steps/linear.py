@@ -105,7 +105,8 @@ class FindSpreads(Step):
             schema = schema.take(np.arange(len(known.centre) - 1, schema.width))
         question = Places(schema, with_response=known is None)
         noise = curator.noise_scale(question, self.rho)
-        found = spreads(curator.measure(question, self.rho).reshape(-1, BINS + 1), noise)
+        zero_or_one = np.pad((schema.middle == 0.5) & (schema.half == 0.5), (0, int(known is None)))
+        found = spreads(curator.measure(question, self.rho).reshape(-1, BINS + 1), noise, zero_or_one)
         return replace(state, notes={**state.notes, "spreads": known.with_columns(found) if known else found})
 
 
@@ -189,8 +190,12 @@ def _framed(
     beside = matrix[:p, p]
     values, vectors = np.linalg.eigh(between)
     values = np.maximum(values, max(edge, ROUNDING))
+    covariance = (vectors * values) @ vectors.T
+    if variances.any():  # the few rows at the far end of a lopsided column shall not be clipped
+        wider = np.maximum(known.least[:p] / spread[:p], 1.0) ** 2 - 1
+        values, vectors = np.linalg.eigh(covariance + np.diag(wider))
     whiten = (vectors / np.sqrt(values)).T
-    frame = Frame(centre, spread, (vectors * values) @ vectors.T, whiten)
+    frame = Frame(centre, spread, covariance, whiten)
     turned, eye = whiten**2, np.eye(p + 1)
     unsure = np.zeros((p + 1, p + 1))
     unsure[1:, 1:] = turned @ (of_between * (1 + np.eye(p))) @ turned.T * (1 + np.eye(p))
@@ -235,10 +240,11 @@ class FindInformation(Step):
         found = unpacked(curator.measure(question, self.rho), k)
         unsure, twice = np.zeros((k, k)), 1 + np.eye(k)
         if noise:
-            normal = self.eta * now.present * _seen_information(now)
+            seen = _seen_information(now)
+            normal, size = self.eta * now.present * seen, np.minimum(np.diag(seen), 1.0)
             beyond = ((found - normal) ** 2 - self.eta**2 * now.unsure) / twice - noise**2 / 2
             apart = max((NOT_NORMAL * self.eta) ** 2, float(np.mean(beyond[np.triu_indices(k)])))
-            of_normal = self.eta**2 * now.unsure + apart * twice
+            of_normal = self.eta**2 * now.unsure + apart * twice * np.sqrt(np.outer(size, size))
             found, unsure = combined(found, noise**2 / 2 * twice, normal, of_normal)
             for j in np.flatnonzero(now.spreads.rare[:-1]):  # where no row has an entry, none tells of its slope
                 i = 1 + int(np.argmax(np.abs(now.frame.whiten[:, j])))

@@ -19,11 +19,17 @@ _MIDDLES = (_EDGES[1:] + _EDGES[:-1]) / 2
 LEAST = 0.5 / BINS
 #: A coordinate that so few rows have, or no more than noise, is taken as one that no row has.
 RARE = 0.05
+#: A column of which so many rows lie at one end of the bounds is lopsided, as that of a rare level is.
+LOPSIDED = 0.75
+#: A lopsided column has its far rows no more than so many spreads away: farther ones would be clipped, and with them all
+#: that tells of its slope.
+REACH = 3.3
 
 
 class Spreads(NamedTuple):
-    """Of each coordinate: its centre, spread, the share of rows that have it, the shares at the ends of its bounds, and
-    the standard deviation of the noise of a share. The response comes last.
+    """Of each coordinate: its centre, spread, the share of rows that have it, the shares at the ends of its bounds, the
+    standard deviation of the noise of a share, and the spread below which its far rows would be clipped (0 where they
+    are not far). The response comes last.
     """
 
     centre: FloatArray
@@ -32,6 +38,7 @@ class Spreads(NamedTuple):
     low_end: FloatArray
     high_end: FloatArray
     noise: FloatArray
+    least: FloatArray
 
     @property
     def rare(self) -> NDArray[np.bool_]:
@@ -43,12 +50,13 @@ class Spreads(NamedTuple):
         return Spreads(*(np.concatenate([old[:-1], more, old[-1:]]) for old, more in zip(self, new, strict=True)))
 
 
-def spreads(shares: FloatArray, noise: float) -> Spreads:
+def spreads(shares: FloatArray, noise: float, indicator: NDArray[np.bool_] | None = None) -> Spreads:
     """Spreads of coordinates of whose bins (and holes) these are the noisy shares, a row for each coordinate.
 
     Quantiles as far out as the noise allows, and beyond them bins that are clearly not empty: a column of zeros and a
     few ones has its quantiles at 0. Where so few are ones that noise hides them, the spread is what they would make of
-    it: too small a spread would let them outweigh all other rows.
+    it: too small a spread would let them outweigh all other rows. ``indicator`` tells which columns are publicly
+    known to hold zeros and ones, as those of levels do.
 
     >>> shares = np.zeros((1, BINS + 1)); shares[0, [0, BINS - 1]] = 0.9, 0.1
     >>> spreads(shares, 0.001).spread.round(1).tolist()
@@ -58,7 +66,13 @@ def spreads(shares: FloatArray, noise: float) -> Spreads:
     parts = [_one(own[:-1] / part, noise / part) for own, part in zip(shares, seen, strict=True)]
     centre, spread = (np.array(side) for side in zip(*parts, strict=True))
     ends = np.clip(shares[:, [0, BINS - 1]] / seen[:, None], 0.0, 1.0)
-    return Spreads(centre, spread, seen, ends[:, 0], ends[:, 1], np.full(len(seen), noise))
+    hidden = 3.5 * noise / seen
+    others, far = 1 - np.max(ends, axis=1), np.min(ends, axis=1)
+    two = (far > hidden) & (far > 0.5 * others)
+    if indicator is not None:
+        two |= indicator & (others - far < 1.5 * hidden)  # nothing shows between the ends
+    least = np.where(two & (others < 1 - LOPSIDED), (1 + np.abs(centre)) / REACH, 0.0)
+    return Spreads(centre, np.maximum(spread, least), seen, ends[:, 0], ends[:, 1], np.full(len(seen), noise), least)
 
 
 def _one(shares: FloatArray, noise: float) -> tuple[float, float]:
