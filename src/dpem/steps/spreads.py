@@ -21,8 +21,8 @@ LEAST = 0.5 / BINS
 RARE = 0.05
 #: A column of which so many rows lie at one end of the bounds is lopsided, as that of a rare level is.
 LOPSIDED = 0.75
-#: A lopsided column has its far rows no more than so many spreads away: farther ones would be clipped, and with them all
-#: that tells of its slope.
+#: A lopsided column has its far rows no more than so many spreads away: farther ones would be clipped, and with them
+#: all that tells of its slope.
 REACH = 3.3
 
 
