@@ -91,3 +91,15 @@ def test_a_column_of_holes_leaves_the_others_their_intervals():
     after = fitted(more, y, bounds=(-6, 6), y_bounds=(-9, 9))
     assert (after.standard_errors_[:4] < 1.6 * before[:4]).all()
     assert np.abs(after.coef_[:3] - np.array([0.8, -0.5, 0.0])).max() < 0.15
+
+
+def test_errors_far_from_normal_are_told_of_because_it_is_paid_for():
+    rng, n = np.random.default_rng(4), 20_000
+    X = rng.standard_normal((n, 2))
+    costs = np.exp(1.2 * rng.standard_normal(n) + 0.3 * X[:, 0])
+    settings = {"epsilon": 1.0, "delta": 1e-6, "bounds": (-6, 6), "random_state": 0, "check": False}
+    with pytest.warns(UserWarning, match="Errors are far from normal"):
+        model = DPLinearRegression(**settings, y_bounds=(0, 100)).fit(X, costs)
+    assert "slopes and sigma describe most rows" in model._errors.note
+    plain = [fitted(X, X[:, 0] + rng.standard_normal(n), bounds=(-6, 6), y_bounds=(-9, 9)) for _ in range(3)]
+    assert not any("far from normal" in each._errors.note for each in plain)

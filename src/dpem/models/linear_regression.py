@@ -18,6 +18,7 @@ from dpem.estimators.base import PrivateEstimator
 from dpem.estimators.uncertainty import Uncertainty
 from dpem.models._linear_foresight import expected_loss, outlook_of
 from dpem.models._linear_outlook import EFFECT, MOMENT_RADIUS, divide, divide_wide, missed, variance
+from dpem.models._linear_words import NOTE, far_from_normal
 from dpem.planning import Model, Outlook, Sizes
 from dpem.query import FloatArray
 from dpem.questions.holes import expected
@@ -45,7 +46,7 @@ MOST_REHEARSED = 100
 class Parameters:
     """A fitted regression in unit coordinates, the ``chosen`` ones of ``width``. ``sampling`` and ``privacy`` are
     covariances of (intercept, slopes), ``sigma_error`` the two standard errors of σ, ``r_squared`` the paid R² and its
-    error.
+    error, ``shape`` skew and tails of the errors as far as paid answers tell, each with its error.
     """
 
     intercept: float
@@ -59,6 +60,7 @@ class Parameters:
     privacy: FloatArray
     sigma_error: tuple[float, ...]
     r_squared: tuple[float, ...]
+    shape: tuple[float, ...]
     seen: FloatArray
     low_end: FloatArray
     high_end: FloatArray
@@ -148,6 +150,7 @@ class LinearRegression(Model):
             privacy=A @ belief.covariance @ A.T,
             sigma_error=(sigma / math.sqrt(2 * n * now.present), unsure if private else 0.0),
             r_squared=(),
+            shape=now.shape,
             seen=now.spreads.seen[:-1],
             low_end=now.spreads.low_end[:-1],
             high_end=now.spreads.high_end[:-1],
@@ -307,7 +310,7 @@ class DPLinearRegression(RegressorMixin, PrivateEstimator):
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit the model to the rows under differential privacy; see :meth:`PrivateEstimator.fit`.
 
-        Warns of columns that lie at an end of their bounds, as far as the paid histograms tell.
+        Warns of columns that lie at an end of their bounds, and of errors far from normal, as far as paid answers tell.
         """
         super().fit(X, y)
         theta, schema = self.theta_, self.schema_.take(self.theta_.chosen)
@@ -316,6 +319,8 @@ class DPLinearRegression(RegressorMixin, PrivateEstimator):
         odd = [schema.names[j] for j in np.flatnonzero((end > 0.5) & ~indicator)]
         if odd:
             warnings.warn(f"most rows lie at an end of the bounds of {', '.join(odd)}: in another unit?", stacklevel=2)
+        if told := far_from_normal(theta.shape):
+            warnings.warn(told, stacklevel=2)
         return self
 
     def _attributes(self, theta: Parameters, schema: Schema) -> dict[str, Any]:
@@ -355,6 +360,7 @@ class DPLinearRegression(RegressorMixin, PrivateEstimator):
         names = ("intercept", *(self.coef_names_[j] for j in self.support_), "sigma")
         values = np.array([self.intercept_, *self.coef_[self.support_], self.sigma_])
         note = NOTE if self.sparsity is None else f"{NOTE} They do not know that columns were chosen."
+        note = f"{note} {far_from_normal(theta.shape)}".rstrip()
         return Uncertainty.of(names, values, sampling, privacy, note)
 
     def _picture_scale(self) -> tuple[FloatArray, str]:
@@ -378,9 +384,3 @@ class DPLinearRegression(RegressorMixin, PrivateEstimator):
             return LinearRegression(self.schema_).predicted(xp, theta, x)[0]
 
         return np.asarray(self.schema_.y_middle + self.schema_.y_half * self._each(mean, X))
-
-
-NOTE = (
-    "Analytic: the sampling error of clipped least squares and the noise of every step, carried through the steps. "
-    "They hold if the rows follow the model."
-)

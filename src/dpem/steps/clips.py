@@ -26,8 +26,8 @@ from dpem.questions.linear import clipped_square
 SECOND = 1.3
 #: The squared bias, in units of σ², of coefficients for which everything is clipped.
 MISFIT = 0.001
-_RESIDUALS = np.arange(0.6, 4.05, 0.1)
-_LEVERAGES = (0.6, 0.7, 0.8, 0.9, 1.0, 1.2, 1.4, 1.6, 1.8, 2.0, 2.3, 2.6)
+_RESIDUALS = np.append(np.arange(0.6, 4.05, 0.1), [4.5, 5.0, 6.0, 8.0])
+_LEVERAGES = (0.6, 0.7, 0.8, 0.9, 1.0, 1.2, 1.4, 1.6, 1.8, 2.0, 2.3, 2.6, 3.2, 4.0)
 _LEVELS = (np.arange(400) + 0.5) / 400
 
 

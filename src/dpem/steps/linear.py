@@ -61,7 +61,8 @@ class Progress:
     ``prior`` are the variances before any answer, ``square`` and ``square_variance`` the residual variance and how
     unsure it is (the response's own variance is 1), ``present`` the share of rows that have a response,
     ``slope`` the information of a row and ``unsure`` the variances of its entries; ``clips`` is how rows are clipped.
-    ``start`` and ``asked`` are the answers so far; ``levels`` are coefficients, the mean residual there, and its error.
+    ``start`` and ``asked`` are the answers so far; ``levels`` are coefficients, the mean residual there, and its error;
+    ``size`` is the last answer about the residual variance, and its variance; ``shape`` see :func:`_shape`.
     """
 
     spreads: Spreads
@@ -77,6 +78,8 @@ class Progress:
     start: Start
     asked: tuple[Asked, ...] = ()
     levels: tuple[tuple[FloatArray, float, float], ...] = ()
+    size: tuple[float, float] = (1.0, 0.0)
+    shape: tuple[float, ...] = ()
     clips: Clips = WIDE
     converged: bool = True
 
@@ -320,7 +323,20 @@ def sized(curator: Curator, question: Residuals, rho: float, now: Progress) -> P
         present=present,
         present_variance=(1 - weight) * now.present_variance,
         levels=(*now.levels, (question.theta, unit * first, unit * noise)),
+        size=(now.square + beyond, blur),
     )
+
+
+def _shape(now: Progress, before: tuple[float, float], row: FloatArray) -> tuple[float, ...]:
+    """Whether errors are normal, as far as paid answers tell: how far the residuals' mean is from where the clipped
+    score has it, in standard deviations, and by which part their variance is more with the last, wider clip than
+    ``before``; each with its error.
+    """
+    off = np.array([mean - float(row @ (now.belief.mean - at)) for at, mean, _ in now.levels])
+    sure = np.array([error**-2.0 for *_, error in now.levels])
+    unsure = math.sqrt(1 / float(np.sum(sure)) + float(row @ now.belief.covariance @ row))
+    more, error = now.size[0] / max(before[0], 0.02) - 1, math.hypot(math.sqrt(now.size[1]), math.sqrt(before[1]))
+    return float(sure @ off / np.sum(sure)) / now.sigma, unsure / now.sigma, more, error / max(before[0], 0.02)
 
 
 @dataclass(frozen=True)
@@ -334,9 +350,11 @@ class FindLevel(Step):
 
     def run(self, curator: Curator, model: Any, state: State) -> State:
         now: Progress = state.notes["linear"]
+        before = now.size
         now = sized(curator, Residuals(**_at(model, state, now), clip=self.clip), self.rho, now)
         row = now.slope[0] / max(now.slope[0, 0], 0.01)
         if now.levels:
+            now = replace(now, shape=_shape(now, before, row))
             theta, common = now.belief.mean, now.spreads.seen[:-1][~now.spreads.rare[:-1]]
             holes = 1 - float(np.mean(common)) if len(common) else 0.0
             doubt = holes**2 * blurred(now.start.unsure, np.outer(theta, theta))  # what unsure fillings do
