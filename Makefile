@@ -91,7 +91,7 @@ classes: $(STUDIES)    ## DPLatentClass beside non-private EM
 	$(BIN)/python -m studies.latent_class --reps 10 --out results/latent_class.csv
 
 honest: $(STUDIES)     ## coverage of intervals, what fit checks say, predictions against what happened
-	$(BIN)/python -m studies.honest --out results/honest.csv
+	$(BIN)/python -m studies.honest --out results/honest.csv --page docs/honest.md
 
 audit: $(STAMP)        ## audits, planted bugs, faults and fuzzing, the long versions (under an hour on two cores)
 	-$(BIN)/python -m pip install --quiet 'atheris>=3.0'  # the fuzzer steers by coverage where it has this

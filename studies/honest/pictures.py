@@ -56,7 +56,7 @@ GREY, THIN = 'stroke="#888"', 'stroke="#ccc" stroke-dasharray="4 4"'
 
 def predictions(rows: list[dict[str, str]]) -> list[str]:
     """Realised against predicted, both logarithmic; filled where rows are as supposed."""
-    low, high = -6.0, 0.0
+    low, high = -5.0, 0.0
 
     def place(value: float) -> float:
         return INNER * (min(max(math.log10(max(value, 1e-12)), low), high) - low) / (high - low)
@@ -68,8 +68,8 @@ def predictions(rows: list[dict[str, str]]) -> list[str]:
         marks.append(line(x1, y1, x2, y2, style))
     for power in range(int(low), int(high) + 1):
         at = place(10.0**power)
-        marks.append(text(LEFT + at, TOP + INNER + 18, f"10^{power}" if power else "1", 'text-anchor="middle"'))
-        marks.append(text(LEFT - 6, TOP + INNER - at + 4, f"10^{power}" if power else "1", 'text-anchor="end"'))
+        marks.append(text(LEFT + at, TOP + INNER + 18, f"{10.0**power:.{-power}f}", 'text-anchor="middle"'))
+        marks.append(text(LEFT - 6, TOP + INNER - at + 4, f"{10.0**power:.{-power}f}", 'text-anchor="end"'))
     marks.append(text(LEFT + INNER / 2, TOP + INNER + 40, "predicted", 'text-anchor="middle"'))
     marks.append(text(LEFT, TOP - 6, "realised (median of fits)"))
     for row in (row for row in rows if row["table"] == "predictions"):
