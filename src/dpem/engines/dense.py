@@ -51,16 +51,13 @@ class DenseEngine:
 
             def add(rows: slice, out: FloatArray) -> None:
                 x = X[rows]
-                fitted, hidden = np.empty(len(x)), None if q.bracket is None else np.empty(len(x))
-                if hidden is not None and through:
-                    kernels.project_holes_through(x, q.beta, fitted, hidden)
-                elif hidden is not None:
-                    kernels.project_holes(x, where, q.beta[where], fitted, hidden)
-                elif through:
-                    kernels.project_through(x, q.beta, fitted)
+                fitted, hidden = np.empty(len(x)), np.empty(0 if q.bracket is None else len(x))
+                if through:
+                    kernels.project_through(x, q.beta, fitted, hidden)
                 else:
-                    kernels.project(x, where, q.beta[where], fitted)
-                a, c = weights_of(q, fitted, hidden, None if y is None else y[rows])
+                    kernels.project(x, where, q.beta[where], fitted, hidden)
+                seen = None if q.bracket is None else hidden
+                a, c = weights_of(q, fitted, seen, None if y is None else y[rows])
                 accumulate(x, a, A, T, c, low, high, where, beta[where], out)
 
             return _by_tasks(X, d, add)

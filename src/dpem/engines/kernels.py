@@ -100,57 +100,42 @@ def ask_for(typing: Any, X: Any, i: Any, j: Any) -> Any:
 
 
 @_reordered
-def project(X, where, beta, fitted):  # type: ignore[no-untyped-def]
-    """⟨β, x⟩ of each row in float64, from the columns ``where``: for few columns of a long row."""
-    n = fitted.shape[0]
-    for i in range(n):
-        for k in range(where.shape[0]):
-            ask_for(X, min(i + AHEAD, n - 1), where[k])
-        row, total = X[i], 0.0
-        for k in range(where.shape[0]):
-            total += beta[k] * np.float64(row[where[k]])
-        fitted[i] = total
+def project(X, where, beta, fitted, hidden):  # type: ignore[no-untyped-def]
+    """⟨β, x⟩ of each row in float64, from the columns ``where``: for few columns of a long row.
 
-
-@_reordered
-def project_through(X, beta, fitted):  # type: ignore[no-untyped-def]
-    """The same from a reading of the whole row, which brings it into cache; columns where β is 0 count for nothing."""
-    for i in range(fitted.shape[0]):
-        row = X[i]
-        total = 0.0
-        for j in range(beta.shape[0]):
-            total += beta[j] * np.float64(row[j]) if beta[j] != 0.0 else 0.0
-        fitted[i] = total
-
-
-@_reordered
-def project_holes(X, where, beta, fitted, hidden):  # type: ignore[no-untyped-def]
-    """⟨β, z⊙x⟩ and ‖(1−z)⊙β‖² of each row in float64, from the columns ``where``."""
-    n = fitted.shape[0]
+    With ``hidden``, one number for each row too, entries may be missing: ⟨β, z⊙x⟩ and ‖(1−z)⊙β‖².
+    """
+    n, holes = fitted.shape[0], hidden.shape[0] == fitted.shape[0]
     for i in range(n):
         for k in range(where.shape[0]):
             ask_for(X, min(i + AHEAD, n - 1), where[k])
         row, total, absent = X[i], 0.0, 0.0
         for k in range(where.shape[0]):
             x, b = np.float64(row[where[k]]), beta[k]
-            missing = x != x
+            missing = holes and x != x
             total += 0.0 if missing else b * x
             absent += b * b if missing else 0.0
-        fitted[i], hidden[i] = total, absent
+        fitted[i] = total
+        if holes:
+            hidden[i] = absent
 
 
 @_reordered
-def project_holes_through(X, beta, fitted, hidden):  # type: ignore[no-untyped-def]
-    """The same from a reading of the whole row."""
+def project_through(X, beta, fitted, hidden):  # type: ignore[no-untyped-def]
+    """The same from a reading of the whole row, which brings it into cache; columns where β is 0 count for nothing."""
+    holes = hidden.shape[0] == fitted.shape[0]
     for i in range(fitted.shape[0]):
-        row = X[i]
-        total, absent = 0.0, 0.0
-        for j in range(beta.shape[0]):
-            x, b = np.float64(row[j]), beta[j]
-            missing = x != x
-            total += 0.0 if missing or b == 0.0 else b * x
-            absent += b * b if missing else 0.0
-        fitted[i], hidden[i] = total, absent
+        row, total, absent = X[i], 0.0, 0.0
+        if holes:
+            for j in range(beta.shape[0]):
+                x, b = np.float64(row[j]), beta[j]
+                total += 0.0 if x != x or b == 0.0 else b * x
+                absent += b * b if x != x else 0.0
+            hidden[i] = absent
+        else:
+            for j in range(beta.shape[0]):
+                total += beta[j] * np.float64(row[j]) if beta[j] != 0.0 else 0.0
+        fitted[i] = total
 
 
 @_compiled
@@ -258,7 +243,7 @@ def anomalies(X, d, found):  # type: ignore[no-untyped-def]
 
 @_reordered
 def project_columns(XT, where, beta, first, fitted, hidden):  # type: ignore[no-untyped-def]
-    """As :func:`project`, for the rows from ``first`` on; with ``hidden`` as :func:`project_holes`."""
+    """As :func:`project`, for the rows from ``first`` on; with or without ``hidden``."""
     n = fitted.shape[0]
     holes = hidden.shape[0] == n
     fitted[:] = 0.0
@@ -390,7 +375,7 @@ def sound(data, indices, indptr, first, d, found):  # type: ignore[no-untyped-de
 
 @_reordered
 def project_sparse(data, indices, indptr, first, right, beta, holes, fitted, hidden):  # type: ignore[no-untyped-def]
-    """As :func:`project_holes`, over stored entries: the others add nothing to ⟨β, z⊙x⟩ and are not missing."""
+    """As :func:`project`, over stored entries: the others add nothing to ⟨β, z⊙x⟩ and are not missing."""
     for i in range(fitted.shape[0]):
         total, absent = 0.0, 0.0
         if right[i]:
