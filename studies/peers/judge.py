@@ -127,12 +127,21 @@ def score(job: Job, answer: Answer, table: dict[str, Any]) -> float:
 
 
 def run(
-    job: Job, fit: Fit, grid: Iterable[Settings], guarantee: str, reps: int | None = None, practice: int | None = None
+    job: Job,
+    fit: Fit,
+    grid: Iterable[Settings],
+    guarantee: str,
+    reps: int | None = None,
+    practice: int | None = None,
+    draws: int = 1,
 ) -> dict[str, Any]:
-    """The settings with the best median score over practice tables, then an answer for every table."""
+    """The settings with the best median score over practice tables, then an answer for every table.
+
+    Each practice table is fitted ``draws`` times with other noise: with few scores the winner of a grid is luck.
+    """
     candidates = list(grid)
     started = time.process_time()
-    best = candidates[0] if len(candidates) == 1 else _best(job, fit, candidates, practice)
+    best = candidates[0] if len(candidates) == 1 else _best(job, fit, candidates, practice, draws)
     tuning = time.process_time() - started
     answers, seconds = [], []
     for given in job["tables"][:reps]:
@@ -149,11 +158,15 @@ def run(
     }
 
 
-def _best(job: Job, fit: Fit, candidates: list[Settings], practice: int | None) -> Settings:
+def _best(job: Job, fit: Fit, candidates: list[Settings], practice: int | None, draws: int) -> Settings:
     tables = [(job | given["facts"], load(given["path"]), given["seed"]) for given in job["practice"][:practice]]
 
     def middling(settings: Settings) -> float:
-        scores = [score(own, fit(own, table, settings, seed), table) for own, table, seed in tables]
+        scores = [
+            score(own, fit(own, table, settings, seed + 100 * draw), table)
+            for own, table, seed in tables
+            for draw in range(draws)
+        ]
         return float(np.median(np.nan_to_num(scores, nan=WORST, posinf=WORST, neginf=WORST)))
 
     return max(candidates, key=middling)

@@ -29,7 +29,7 @@ GRID = tuple(
     {"standardise": standardise, "part": part, "ridge": ridge, "repair": repair}
     for standardise, parts in ((False, (0.01, 0.03, 0.1, 0.3, 1.0)), (True, (0.3, 0.6, 1.0, 2.0)))
     for part in parts
-    for ridge in (0.0, 0.3, 1.0, 2.0)
+    for ridge in (0.0, 0.3, 1.0, 2.0, 4.0)
     for repair in ("ridge", "edge")
 )
 

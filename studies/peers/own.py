@@ -114,4 +114,5 @@ def run(problem: Problem, name: str, reps: int) -> Outcome:
 
 def run_moments(job: judge.Job) -> dict[str, Any]:
     """The baseline of noisy moments, with its settings chosen as the peers' are."""
-    return judge.run(job, moments.fit, moments.GRID, "(ε, δ), replace one")
+    wide = len(job["tables"][0]["facts"]["low"]) > 100
+    return judge.run(job, moments.fit, moments.GRID, "(ε, δ), replace one", draws=1 if wide else 8)

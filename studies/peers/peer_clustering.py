@@ -50,7 +50,7 @@ def methods(job: judge.Job) -> dict[str, Any]:
     if job["model"] != "groups" or job["measure"] != "ARI":
         return {}
     sys.path[:0] = [str(SOURCE / "differential-privacy" / "learning"), str(SOURCE / "dp-mondrian-clustering")]
-    parts = [{"part": part} for part in (0.3, 0.45, 0.6, 0.8, 1.0)]
+    parts = [{"part": part} for part in (0.15, 0.22, 0.3, 0.45, 0.7)]
     sizes = [{"size": size, **part} for size in (10.0, 100.0) for part in parts]
     return {
         "Google's clustering": judge.run(job, google, parts, "(ε, δ), add or remove one", practice=3),

@@ -60,11 +60,11 @@ def methods(job: judge.Job) -> dict[str, Any]:
         kinds = ("a column",) if wide else ("its own", "a column")
         widths = (0.3,) if wide else (0.1, 0.2, 0.4, 0.7, 1.0)
         grid = [{"width": width, "intercept": kind} for width in widths for kind in kinds]
-        found = judge.run(job, linear_regression, grid, stated, reps=3 if wide else None)
+        found = judge.run(job, linear_regression, grid, stated, reps=3 if wide else None, draws=1 if wide else 8)
         return {"diffprivlib LinearRegression": found}
     if job["model"] == "groups" and job["measure"] == "ARI":
         grid = [{"width": width} for width in (0.3, 0.45, 0.6, 0.8, 1.0)]
-        return {"diffprivlib KMeans": judge.run(job, kmeans, grid, stated)}
+        return {"diffprivlib KMeans": judge.run(job, kmeans, grid, stated, draws=4)}
     return {}
 
 
