@@ -218,3 +218,16 @@ def test_unknown_names_are_refused(arguments, capsys):
     with pytest.raises(SystemExit):
         peers.main(arguments)
     assert "is not among" in capsys.readouterr().err
+
+
+def test_the_page_shows_what_was_measured():
+    rows = page.read(ROOT / "results" / "peers_real.csv")
+    shown = (ROOT / "docs" / "peers.md").read_text(encoding="utf-8")
+    assert page.matrix(rows, page.REGRESSION) in shown
+    assert page.matrix(rows, page.GROUPS) in shown
+    assert {row["problem"] for row in rows} == {problem.key for problem in PROBLEMS} == {*page.REGRESSION, *page.GROUPS}
+    for row in rows:
+        scores = np.array(row["scores"].split(), dtype=float)
+        assert float(row["middle"]) == pytest.approx(np.median(scores), rel=1e-3)
+        assert float(row["worst"]) == pytest.approx(scores.min(), rel=1e-3)
+        assert int(row["reps"]) == len(scores)
