@@ -60,7 +60,7 @@ def table(s: Setting, seed: int) -> tuple[Any, Any, Any, Any]:
 
 
 def repetition(s: Setting, seed: int, stepmix: str | None) -> dict[str, float]:
-    """One table: agreement with the true classes, distance to the non-private fit, coverage, and what was predicted."""
+    """One table: agreement with the true classes, distance to the non-private fit, and coverage."""
     from scipy.optimize import linear_sum_assignment
     from sklearn.metrics import adjusted_rand_score
 
@@ -93,7 +93,6 @@ def repetition(s: Setting, seed: int, stepmix: str | None) -> dict[str, float]:
         "cover shares": float(inside[: s.K].mean()),
         "cover probabilities": float(inside[s.K :].mean()),
         "other class": float(np.mean(own[private.predict(X)] != free.predict(X))),
-        "predicted": private.plan_.prediction.median,
     }
     if stepmix is not None and s.holes == 0:
         found["ARI StepMix"] = adjusted_rand_score(z, elsewhere(stepmix, X, s.K, seed))
@@ -136,7 +135,7 @@ def line(s: Setting, runs: list[dict[str, float]]) -> dict[str, Any]:
     if not s.shuffled:
         row["worst"] = round(min(run["ARI private"] for run in runs), 3)
         row["largest loss"] = round(max(run["ARI non-private"] - run["ARI private"] for run in runs), 3)
-    for name in ("probabilities off", "cover shares", "cover probabilities", "predicted", "other class"):
+    for name in ("probabilities off", "cover shares", "cover probabilities", "other class"):
         row[name] = mean(runs, name, 4)
     row["check speaks for classes"] = mean(runs, "check speaks for classes")
     return row
