@@ -64,22 +64,38 @@ def world_of(task: Task) -> World:
 
 def coverage(task: Task) -> list[Row]:
     """How often 95 % intervals hold the truth, over all parameters, and how wide they are over the least possible."""
-    world, hits, ratios = world_of(task), [], []
+    world, hits, ratios, widths = world_of(task), [], [], []
     for i in range(task.fits):
-        model, _ = world.fit(task.n, task.epsilon, FIRST_SEED + i, check=False)
+        model, rows = world.fit(task.n, task.epsilon, FIRST_SEED + i, check=False)
         ends, truth = model.conf_int(), world.truth(model)
         hits.append((ends[:, 0] <= truth) & (truth <= ends[:, 1]))
         ratios.append(_width(model))
+        if task.world == "linear" and not np.isnan(rows.X).any():
+            widths.append(_over_best(model, rows.X, truth[-1]))
     rate = np.array(hits, dtype=float)
     mean, each = float(rate.mean()), rate.mean(axis=0)
     error = float(rate.mean(axis=1).std() / math.sqrt(len(rate)))
     note = f"single parameters {each.min():.3f} to {each.max():.3f}; privacy / sampling error {np.mean(ratios):.2f}"
+    note += f"; width over best {np.median(widths):.2f}" if widths else ""
     return [_row(task, world, mean, mean - 1.96 * error, mean + 1.96 * error, note)]
 
 
 def _width(model: Any) -> float:
     table = model._errors
     return float(np.median(table.privacy / np.maximum(table.sampling, 1e-300)))
+
+
+def _over_best(model: Any, X: np.ndarray, sigma: float) -> float:
+    """The median slope's standard error over the best possible: that of least squares on these rows, with the noise of
+    one score at the truth that costs what all scores of the fit did, and nothing else.
+    """
+    steps = [step.to_dict() for step in model.plan_.steps]
+    clips = next(step for step in steps if step["kind"] == "FindInformation")
+    rho = 0.9 * math.fsum(step["rho"] for step in steps if step["kind"] == "TakeStep")
+    kept = clips["kappa"] * clips["eta"]
+    noise = 2 * clips["residual"] * clips["leverage"] / (len(X) * math.sqrt(2 * rho) * kept)
+    inverse = np.diag(np.linalg.inv(np.cov(X.T)))
+    return float(np.median(model._errors.total[1:-1] / (sigma * np.sqrt(inverse * (1 / len(X) + noise**2)))))
 
 
 # --- fit checks -------------------------------------------------------------------------------------------------------
@@ -184,6 +200,10 @@ def tasks(kinds: Sequence[str], fits: int) -> list[Task]:
             for rho in (0.0, 0.7):
                 add("coverage", "linear", n, epsilon, fits, rho=rho)
                 add("coverage", "mixture_regression", max(n, 5_000), epsilon, max(20, fits // 4), rho=rho)
+            add("coverage", "selected", max(n, 5_000), epsilon, max(20, fits // 5))
+            if epsilon == 1.0:
+                for arguments in ({"columns": "skewed"}, {"columns": "binary"}, {"holes": 0.05}, {"holes": 0.3}):
+                    add("coverage", "linear", n, epsilon, max(20, fits // 4), rho=0.3, **arguments)
             add("coverage", "latent_class", max(n, 5_000), epsilon, max(20, fits // 4))
             add("coverage", "gaussian_mixture", n, epsilon, max(10, fits // 5))
     for world, n, repeats, arguments in CHECKED:

@@ -67,14 +67,33 @@ def residuals(kind: str, n: int, rng: np.random.Generator) -> np.ndarray:
     return rng.standard_normal(n) if kind == "normal" else rng.standard_t(3, n) / np.sqrt(3)
 
 
-def linear(rho: float = 0.0, errors: str = "normal", shuffled: bool = False, intercept: bool = True) -> World:
-    """Five columns; ``errors`` are normal, "skewed" (exponential) or "heavy" (t with 3 degrees of freedom)."""
+def linear(
+    rho: float = 0.0,
+    errors: str = "normal",
+    shuffled: bool = False,
+    intercept: bool = True,
+    columns: str = "normal",
+    holes: float = 0.0,
+) -> World:
+    """Five columns, "normal", "skewed" (lognormal) or "binary" (every other one); ``errors`` are normal, "skewed"
+    (exponential) or "heavy" (t with 3 degrees of freedom).
+    """
 
     def draw(n: int, rng: np.random.Generator) -> Drawn:
         x = correlated(n, len(SLOPES), rho, rng)
-        e = residuals(errors, n, rng)
+        if columns == "skewed":
+            x = np.exp(0.6 * x) - 1
+        elif columns == "binary":
+            x[:, ::2] = x[:, ::2] > 0.8
+        e = {
+            "normal": lambda: rng.standard_normal(n),
+            "skewed": lambda: rng.exponential(size=n) - 1,
+            "heavy": lambda: rng.standard_t(3, n) / np.sqrt(3),
+        }[errors]()
         mean = INTERCEPT + x @ SLOPES
         y = mean + SIGMA * e
+        if holes:
+            x = np.where(rng.random(x.shape) < holes, np.nan, x)
         return Drawn(x, rng.permutation(y) if shuffled else y, mean=mean)
 
     def estimator(**given: Any) -> Any:
@@ -82,8 +101,32 @@ def linear(rho: float = 0.0, errors: str = "normal", shuffled: bool = False, int
 
     known = np.array([INTERCEPT, *SLOPES, SIGMA])
     kind = "independent" if rho == 0 else f"correlation {rho:g}"
-    name = kind if errors == "normal" else f"{kind}, {errors} errors"
-    return World("linear-regression", name, draw, estimator, lambda model: known)
+    more = [f"{errors} errors"] if errors != "normal" else []
+    more += [f"{columns} columns"] if columns != "normal" else []
+    more += [f"{100 * holes:g} % holes"] if holes else []
+    return World("linear-regression", ", ".join([kind, *more]), draw, estimator, lambda model: known)
+
+
+def selected(d: int = 60) -> World:
+    """Columns chosen first: three of ``d`` independent ones count, the last hardly; a column's truth is its own slope,
+    0 for one that was chosen wrongly.
+    """
+    slopes = np.zeros(d)
+    slopes[[3, d // 2, d - 4]] = 0.8, -0.5, 0.15
+
+    def draw(n: int, rng: np.random.Generator) -> Drawn:
+        x = rng.standard_normal((n, d))
+        mean = INTERCEPT + x @ slopes
+        return Drawn(x, mean + SIGMA * rng.standard_normal(n), mean=mean)
+
+    def estimator(**given: Any) -> Any:
+        return dpem.DPLinearRegression(bounds=(-8, 8), y_bounds=(-15, 20), sparsity=3, **given)
+
+    def truth(model: Any) -> np.ndarray:
+        missed = np.delete(slopes, model.support_)
+        return np.array([INTERCEPT, *slopes[model.support_], np.sqrt(SIGMA**2 + np.sum(missed**2))])
+
+    return World("linear-regression", f"after selection, 3 of {d}", draw, estimator, truth)
 
 
 # --- Gaussian mixtures ------------------------------------------------------------------------------------------------

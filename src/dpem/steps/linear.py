@@ -358,6 +358,8 @@ class FindLevel(Step):
             theta, common = now.belief.mean, now.spreads.seen[:-1][~now.spreads.rare[:-1]]
             holes = 1 - float(np.mean(common)) if len(common) else 0.0
             doubt = holes**2 * blurred(now.start.unsure, np.outer(theta, theta))  # what unsure fillings do
+            drawn = now.belief.covariance @ (theta / now.prior)  # how far the prior draws the mean towards 0
+            doubt = doubt + np.outer(drawn, drawn)
             doubt[0, 0] += SKEW**2 * (1 - now.clips.kappa) * now.square
             now = replace(now, belief=now.belief.wider(doubt))
         for at, mean, error in now.levels:
