@@ -28,7 +28,6 @@ from dpem.steps.base import State, Step
 from dpem.steps.choice import ChooseColumns, FindMiddle
 from dpem.steps.clips import level_clip
 from dpem.steps.linear import (
-    ROUNDING,
     CheckExplained,
     FindInformation,
     FindLevel,
@@ -37,6 +36,7 @@ from dpem.steps.linear import (
     Progress,
     TakeStep,
 )
+from dpem.steps.reference import ROUNDING
 
 #: Up to so many columns a plan rehearses one by one.
 MOST_REHEARSED = 100

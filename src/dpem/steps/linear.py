@@ -16,7 +16,6 @@ from dpem.privacy import Curator
 from dpem.query import FloatArray
 from dpem.questions.linear import (
     Explained,
-    FilledMoments,
     Frame,
     Information,
     JointMoments,
@@ -31,6 +30,7 @@ from dpem.steps.belief import Belief, combined, positive, shrunk
 from dpem.steps.check import judged
 from dpem.steps.clips import WIDE, Clips
 from dpem.steps.gathered import Asked, Start, blurred, gathered
+from dpem.steps.reference import ROUNDING, maximum_likelihood
 from dpem.steps.spreads import Spreads, spreads
 
 #: Part of a step's price that asks how large residuals are.
@@ -48,10 +48,6 @@ R2_DOUBT = 0.01
 #: The sum of the variances that standardised coefficients are given before anything is known. They cannot sum to more
 #: than about 1, but few may hold all of it.
 PRIOR = 2.0
-#: Eigenvalues that are no more than rounding.
-ROUNDING = 1e-10
-#: EM steps of the reference fit at most, and when it stands still.
-MOST_STEPS, STILL = 5000, 1e-12
 
 
 @dataclass(frozen=True)
@@ -146,7 +142,7 @@ class FindMoments(Step):
         centre, spread = known.centre + known.spread * mean, known.spread * spread
         converged = True
         if math.isinf(self.rho):
-            centre, spread, matrix, converged = _maximum_likelihood(curator, schema, centre, spread, matrix)
+            centre, spread, matrix, converged = maximum_likelihood(curator, schema, centre, spread, matrix)
         else:  # what is hardly ever seen is taken as uncorrelated, lest it blur the others
             for j in np.flatnonzero(known.rare[:p]):
                 matrix[j, :p] = matrix[:p, j] = variances[j, :p] = variances[:p, j] = means[j] = centre[j] = 0.0
@@ -165,23 +161,6 @@ def _averaged(
     own = np.ix_(*2 * ([*range(len(before) - 1), len(found) - 1],))
     found[own], blur[own] = combined(found[own], blur[own], before, before_blur)
     return found, blur
-
-
-def _maximum_likelihood(
-    curator: Curator, schema: Any, centre: FloatArray, spread: FloatArray, matrix: FloatArray
-) -> tuple[FloatArray, FloatArray, FloatArray, bool]:
-    """EM of the joint normal law of columns and response until it stands still: the reference, nothing is paid."""
-    matrix, converged = positive(matrix, ROUNDING), False
-    for _ in range(MOST_STEPS):
-        found = unpacked(curator.measure(FilledMoments(schema, centre, spread, matrix), math.inf), len(centre) + 1)
-        mean = found[0, 1:]
-        fresh = positive(found[1:, 1:] - np.outer(mean, mean), ROUNDING)
-        move = max(float(np.max(np.abs(mean))), float(np.max(np.abs(fresh - matrix))))
-        centre, matrix = centre + spread * mean, fresh
-        if converged := move < STILL:
-            break
-    scale = np.sqrt(np.diag(matrix))
-    return centre, spread * scale, matrix / np.outer(scale, scale), converged
 
 
 def _framed(
