@@ -1,4 +1,6 @@
-"""One EM iteration against BLAS ``a @ X`` on the same array, as a ratio measured in one run.
+"""One EM iteration against BLAS ``a @ X`` on the same array, as a ratio of processor seconds measured in one run.
+
+With one thread (``OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1``) that is the speed of one core, on a busy machine too.
 
 python studies/benchmarks/iteration.py [--rows 200000] [--columns 1000] [--repeats 15]
 """
@@ -17,7 +19,7 @@ from dpem.sources import ArraySource
 
 
 def alternating(work: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """Best time of each piece of work, taken in turns so that a slow spell of the machine hits all of them.
+    """Least processor time of each piece of work, in turns so that a slow spell of the machine hits all of them.
 
     A pause before each: the threads of a BLAS call keep spinning for a while after it, on the cores the next needs.
     """
@@ -25,9 +27,9 @@ def alternating(work: dict[str, Callable[[], object]], repeats: int) -> dict[str
     for _ in range(repeats):
         for name, run in work.items():
             time.sleep(0.15)
-            start = time.perf_counter()
+            start = time.process_time()
             run()
-            best[name] = min(best[name], time.perf_counter() - start)
+            best[name] = min(best[name], time.process_time() - start)
     return best
 
 

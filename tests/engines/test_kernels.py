@@ -12,7 +12,7 @@ import pytest
 from scipy import sparse
 
 from dpem._threads import at_most, side_by_side
-from dpem.engines import engine_of, float_below, kernels
+from dpem.engines import dense, engine_of, float_below, kernels
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
 from dpem.paper.models.base import Clip
 from dpem.query import BLOCK, Chunk
@@ -139,6 +139,35 @@ def assert_is_the_sum(name, total, X, y):
 def test_sum_is_numpys_whatever_the_length(name, n, dtype):
     X, y = draw(name, n, dtype)
     assert_is_the_sum(name, QUERIES[name][0].sum(Chunk(X, y)), X, y)
+
+
+WIDE = [name for name in QUERIES if name.endswith("gradient")]
+
+
+@pytest.mark.parametrize("name", WIDE)
+@pytest.mark.parametrize("n", [1, 7, 8, BLOCK + 9, kernels.TASK + 37])
+@DTYPES
+def test_loops_of_long_rows_make_the_same_sums(name, n, dtype, monkeypatch):
+    """Eight rows at a time, and a projection that asks ahead for the few columns it reads."""
+    monkeypatch.setattr(kernels, "LONG", 0)
+    monkeypatch.setattr(dense, "APART", 0)
+    X, y = draw(name, n, dtype)
+    assert_is_the_sum(name, QUERIES[name][0].sum(Chunk(X, y)), X, y)
+
+
+@pytest.mark.parametrize("name", WIDE)
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e300])
+@DTYPES
+def test_hostile_long_rows_stay_within_the_bound(name, bad, dtype, monkeypatch):
+    monkeypatch.setattr(kernels, "LONG", 0)
+    monkeypatch.setattr(dense, "APART", 0)
+    query = QUERIES[name][0]
+    with np.errstate(over="ignore"):
+        X = np.full((1, len(BETA)), bad).astype(dtype)
+    X[0, ::2] = 0.5
+    for response in (0.5, 1e300, np.nan):
+        total = query.sum(Chunk(X, None if name.startswith("gmm") else np.array([response])))
+        assert np.max(np.abs(total)) <= query.bound.size_linf
 
 
 @pytest.mark.parametrize("name", QUERIES)
