@@ -37,21 +37,20 @@ Times = list[tuple[float, float]]
 
 
 class Line(NamedTuple):
-    """``ratio`` (of best times by the clock) and ``busy`` (of best processor times) are times over the floor's, or
-    speeds where more is better; a line without a floor has seconds of either kind.
+    """``clock`` and ``processor`` are ratios of best times, or of speeds where more is better, of the figure and its
+    floor; of a line without a floor they are seconds.
     """
 
     figure: str
     floor: str
-    seconds: float
-    ratio: float
-    busy: float
+    clock: float
+    processor: float
     goal: str
 
     @classmethod
     def of(cls, figure: str, floor: str, own: Times, under: Times, goal: str, *, speed: bool = False) -> Line:
         ratios = np.min(own, axis=0) / np.min(under, axis=0)
-        return cls(figure, floor, min(own)[0], *(1 / ratios if speed else ratios), goal)
+        return cls(figure, floor, *(1 / ratios if speed else ratios), goal)
 
 
 def in_turns(work: dict[str, Work], repeats: int) -> dict[str, Times]:
@@ -138,7 +137,7 @@ def dask(repeats: int) -> Iterator[Line]:
             }
             taken = in_turns(work, repeats)
         line = Line.of(f"Dask: {figure}", "one thread", taken["two"], taken["one"], ">= 1.7", speed=True)
-        yield line._replace(busy=math.nan)  # the workers are other processes
+        yield line._replace(processor=math.nan)  # the workers are other processes
 
 
 def parquet(repeats: int) -> Iterator[Line]:
@@ -211,7 +210,7 @@ def plans(repeats: int) -> Iterator[Line]:
             plan(name, n=20_000 + turn, d=200, epsilon=1.0, delta=1e-6, sparsity=5, sigma=0.5)
             seconds.append((time.perf_counter() - start, time.process_time() - busy))
         clock, own = np.min(seconds[1:], axis=0)
-        yield Line(f"plan: {name}, warm", "seconds", clock, clock, own, "<= 1")
+        yield Line(f"plan: {name}, warm", "seconds", clock, own, "<= 1")
 
 
 def starts(repeats: int) -> Iterator[Line]:
@@ -230,9 +229,9 @@ def starts(repeats: int) -> Iterator[Line]:
         for figure, (arguments, goal, more) in asked.items():
             taken = [_spent(arguments, more) for _ in range(1 if more else min(repeats, 4))]
             clock, busy, mebibytes = np.min(taken, axis=0)
-            yield Line(f"start: {figure}", "seconds", clock, clock, busy, goal)
+            yield Line(f"start: {figure}", "seconds", clock, busy, goal)
             if goal == "<= 0.4":
-                yield Line(f"start: {figure}, memory", "MiB", mebibytes, mebibytes, math.nan, "<= 90")
+                yield Line(f"start: {figure}, memory", "MiB", mebibytes, math.nan, "<= 90")
 
 
 #: Runs the command, then tells the processor seconds and the largest resident memory (kiB) of its own process.
@@ -265,21 +264,20 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=sorted(PARTS), default=list(PARTS))
     parser.add_argument("--out", type=Path, help="a CSV file for the table")
     options = parser.parse_args()
-    busy = os.getloadavg()[0]
+    busy = round(os.getloadavg()[0], 1)
     print(
         f"{available()} threads, {busy:.1f} processes were busy before the run; best of {options.repeats} by the clock "
         "(by processor time)"
     )
-    lines = []
-    for part in options.only:
-        for line in PARTS[part](options.repeats):
-            lines.append(line)
-            print(f"{line.figure:<72} {line.ratio:6.2f} ({line.busy:5.2f})  {line.goal:<8} of {line.floor}", flush=True)
-    if options.out is not None:
-        with open(options.out, "w", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow([*Line._fields, "threads", "busy before"])
-            writer.writerows([*line, available(), round(busy, 1)] for line in lines)
+    with open(options.out or os.devnull, "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow([*Line._fields, "threads", "busy before"])
+        for part in options.only:
+            for line in PARTS[part](options.repeats):
+                writer.writerow([*line[:2], f"{line.clock:.3f}", f"{line.processor:.3f}", line.goal, available(), busy])
+                file.flush()
+                shown = f"{line.figure:<72} {line.clock:6.2f} ({line.processor:5.2f})"
+                print(f"{shown}  {line.goal:<8} of {line.floor}", flush=True)
 
 
 if __name__ == "__main__":
