@@ -136,7 +136,7 @@ def picture(rows: list[dict[str, str]], path: Path) -> None:
 
     found = scores(rows)
     looks = {
-        "dpem": ("o", "tab:blue", 9),
+        "dpem": ("o", "tab:blue", 11),
         "DP-SGD": ("s", "tab:orange", 6),
         "noisy moments (AdaSSP)": ("^", "tab:green", 6),
         "AIM, then": ("D", "tab:purple", 5),
@@ -150,7 +150,7 @@ def picture(rows: list[dict[str, str]], path: Path) -> None:
     for part, problems, title in ((parts[0], REGRESSION, "regression"), (parts[1], GROUPS, "groups, classes, lines")):
         for i, key in enumerate(problems):
             part.axhline(i, color="0.92", zorder=0)
-            for method in reversed(ORDER):
+            for method in ORDER:  # dpem lies below the others
                 look = next((value for start, value in looks.items() if method.startswith(start)), None)
                 if look is None or (key, method) not in found:
                     continue
