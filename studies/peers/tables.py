@@ -6,6 +6,7 @@ out, seed 1000 and above give that one, so that what varies is the noise; practi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -135,8 +136,12 @@ def encoded(X: pd.DataFrame, settings: dict[str, Any]) -> tuple[Any, dict[str, A
 
 
 def drawn(seed: int, n: int = 5000, d: int = 10) -> Split:
-    """The correlated table of the coverage study, with ten columns."""
-    X, y, _ = linear_regression.drawn(seed, n + 5000, d, True)
+    """Neighbouring columns correlate by 0.7; two in five have no slope; half of y's variance or more is noise."""
+    rng = np.random.default_rng([seed, n + 5000, d])
+    X = rng.standard_normal((n + 5000, d))
+    for j in range(1, d):
+        X[:, j] = 0.7 * X[:, j - 1] + math.sqrt(0.51) * X[:, j]
+    y = 1 + X @ np.resize([0.5, -0.3, 0.0, 0.2, 0.0], d) + rng.standard_normal(len(X))
     settings = {"bounds": (np.full(d, -6.0), np.full(d, 8.0)), "y_bounds": (-8.0, 10.0)}
     facts = {"low": [-6.0] * d, "high": [8.0] * d, "y_bounds": [-8.0, 10.0], "dummies": [], "squares": {}}
     return Split(X[:n], y[:n], X[n:], y[n:], facts, settings, (X[:n], X[n:]))
