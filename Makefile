@@ -74,6 +74,7 @@ bench-parquet: $(STAMP) ## a 10 GB Parquet table against Arrow alone (needs 10 G
 
 regression: $(STUDIES) ## DPLinearRegression on real, wide and invented tables, against its targets
 	$(BIN)/python -m studies.linear_regression
+	$(BIN)/python -m studies.linear_regression_picture
 
 groups: $(STUDIES)     ## DPGaussianMixture beside scikit-learn, on invented and real tables
 	$(BIN)/python -m studies.gaussian_mixture --out results/gaussian_mixture.csv
