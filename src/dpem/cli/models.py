@@ -112,10 +112,14 @@ def _alternatives(hint: Any) -> tuple[Any, ...]:
 
 
 def _hints(kind: type[Any]) -> dict[str, Any]:
-    try:
-        return typing.get_type_hints(kind.__init__)
-    except (NameError, TypeError):  # an annotation that is known to type checkers only
-        return {}
+    found: dict[str, Any] = {}
+    for name, annotation in kind.__init__.__annotations__.items():
+        one = types.SimpleNamespace(__annotations__={name: annotation})
+        try:
+            found |= typing.get_type_hints(one, kind.__init__.__globals__)
+        except (NameError, TypeError):  # an annotation that is known to type checkers only
+            continue
+    return found
 
 
 def parameter_help(kind: type[Any]) -> dict[str, str]:

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +18,12 @@ from sklearn.utils.validation import check_array, check_consistent_length, colum
 
 from dpem import _validation as arguments
 from dpem.planning import Effect
-from dpem.privacy import Budget, Ledger
+from dpem.privacy import Budget
 from dpem.privacy.budget import is_number, shown
 from dpem.query import FloatArray
+
+if TYPE_CHECKING:
+    from dpem.privacy import Ledger
 
 
 def all_at_once(fit: Callable[..., Any]) -> Callable[..., Any]:
@@ -78,8 +81,11 @@ def start_vector(start: Any, d: int, signal: float, *, zero_allowed: bool) -> Fl
 
 def budget_of(budget: Any, random_state: Any) -> Budget | Ledger | None:
     """What a fit is charged to. Seeded noise is never charged: a book would show it as a private fit."""
-    if budget is not None and not isinstance(budget, Budget | Ledger):
-        raise ValueError(f"budget must be a dpem.Budget, a dpem.Ledger or None, got {type(budget).__name__}.")
+    if budget is not None and not isinstance(budget, Budget):
+        from dpem.privacy import Ledger  # who has one has loaded what it needs
+
+        if not isinstance(budget, Ledger):
+            raise ValueError(f"budget must be a dpem.Budget, a dpem.Ledger or None, got {type(budget).__name__}.")
     if budget is not None and random_state is not None:
         raise ValueError(
             "budget and random_state must not both be given: seeded noise is not private, and a budget counts private "

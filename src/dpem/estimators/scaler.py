@@ -6,12 +6,11 @@ import math
 import warnings
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
-from sklearn.pipeline import Pipeline
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
@@ -25,7 +24,6 @@ from dpem.privacy import (
     Budget,
     Curator,
     Guarantee,
-    Ledger,
     Noise,
     Price,
     PrivateNoise,
@@ -38,6 +36,11 @@ from dpem.privacy.budget import checked_rows_per_person
 from dpem.query import FloatArray
 from dpem.sources import Source
 from dpem.steps.scale import column_scales
+
+if TYPE_CHECKING:
+    from sklearn.pipeline import Pipeline
+
+    from dpem.privacy import Ledger
 
 
 class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):

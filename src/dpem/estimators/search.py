@@ -11,7 +11,7 @@ import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
 from sklearn.model_selection import ParameterGrid
@@ -30,7 +30,6 @@ from dpem.privacy import (
     Charge,
     Curator,
     Guarantee,
-    Ledger,
     Noise,
     Price,
     PrivateNoise,
@@ -42,6 +41,9 @@ from dpem.privacy import (
 from dpem.privacy.budget import checked_rows_per_person
 from dpem.questions.candidates import CandidateScores
 from dpem.sources import Source
+
+if TYPE_CHECKING:
+    from dpem.privacy import Ledger
 
 #: Part of the price that goes to the choice; the candidates share the rest equally.
 CHOICE_SHARE = 0.1

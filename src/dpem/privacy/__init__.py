@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dpem.privacy.accounting import Price, largest_price
-    from dpem.privacy.budget import Budget, BudgetExceeded, Charge
+    from dpem.privacy.budget import Budget, BudgetExceeded, Charge, digest
     from dpem.privacy.curator import Account, Curator, Release, total_price
     from dpem.privacy.guarantee import Guarantee, together
     from dpem.privacy.ledger import Ledger
-    from dpem.privacy.ledger_entries import DatasetState, Debit, digest
+    from dpem.privacy.ledger_entries import DatasetState, Debit
     from dpem.privacy.ledger_schema import LedgerError
     from dpem.privacy.noise import Noise, PrivateNoise, SeededNoise
 
@@ -42,11 +42,11 @@ __all__ = [
 
 _HOME = {
     "accounting": ("Price", "largest_price"),
-    "budget": ("Budget", "BudgetExceeded", "Charge"),
+    "budget": ("Budget", "BudgetExceeded", "Charge", "digest"),
     "curator": ("Account", "Curator", "Release", "total_price"),
     "guarantee": ("Guarantee", "together"),
     "ledger": ("Ledger",),
-    "ledger_entries": ("DatasetState", "Debit", "digest"),
+    "ledger_entries": ("DatasetState", "Debit"),
     "ledger_schema": ("LedgerError",),
     "noise": ("Noise", "PrivateNoise", "SeededNoise"),
 }

@@ -19,10 +19,12 @@ back.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral, Real
 from types import TracebackType
@@ -277,3 +279,13 @@ class Budget:
             "a Budget lives in one process and cannot be pickled into another, where it would be counted twice; "
             "use threads (n_jobs with backend='threading') or a ledger, which several processes can share."
         )
+
+
+def digest(document: Mapping[str, Any]) -> str:
+    """A short fingerprint of plain numbers and strings, such as ``Plan.to_dict()``: 16 hexadecimal digits of SHA-256.
+
+    >>> digest({"b": 1, "a": "x"}) == digest({"a": "x", "b": 1})
+    True
+    """
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

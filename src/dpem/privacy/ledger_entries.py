@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import getpass
-import hashlib
-import json
 import math
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -79,16 +77,6 @@ class DatasetState:
     left: float
     n_charges: int
     opened: datetime
-
-
-def digest(document: Mapping[str, Any]) -> str:
-    """A short fingerprint of plain numbers and strings, such as ``Plan.to_dict()``: 16 hexadecimal digits of SHA-256.
-
-    >>> digest({"b": 1, "a": "x"}) == digest({"a": "x", "b": 1})
-    True
-    """
-    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def state_of(name: str, total: Total, opened: datetime, charges: Sequence[Charge]) -> DatasetState:

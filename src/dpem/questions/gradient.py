@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpem.engines import engine_of
-from dpem.engines.dense import support_sum
 from dpem.engines.narrow import like, narrow_sum
 from dpem.query import Bound, Chunk, FloatArray
 from dpem.questions.narrow import into_ball
@@ -86,6 +85,8 @@ class SupportQuery:
 
     def block(self, xp: Any, x: Any, y: Any) -> Any:
         if isinstance(x, np.ndarray):
+            from dpem.engines.dense import support_sum  # a plan asks this of nobody's rows, and needs no compiler
+
             return support_sum(self, x, y)
         beta, centre = like(xp, self.beta[self.support], x), like(xp, self.centre, x)
         if self.holes:

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,6 @@ from dpem.privacy import (
     Budget,
     Curator,
     Guarantee,
-    Ledger,
     Noise,
     Price,
     PrivateNoise,
@@ -49,6 +48,9 @@ from dpem.sources import Source
 from dpem.sources.base import refuse_to_split
 from dpem.sources.progress import expect
 from dpem.steps.scale import estimate_sigma, rows_for_sigma
+
+if TYPE_CHECKING:
+    from dpem.privacy import Ledger
 
 #: How far from the truth a given start is assumed to be when settings are chosen, as a part of the signal.
 START_DISTANCE = 0.5

@@ -12,7 +12,7 @@ import numpy as np
 
 from dpem import _validation as arguments
 from dpem._json import rebuild, without_infinity
-from dpem._threads import at_most, single_blas
+from dpem._threads import single_blas
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
 from dpem.paper.planning.candidates import Pipeline
 from dpem.paper.planning.detection import detectable, trim_threshold
@@ -23,7 +23,6 @@ from dpem.paper.reference import ReferenceEM
 from dpem.paper.tight import Step, Trim
 from dpem.privacy import Price, largest_price
 from dpem.privacy.budget import unit
-from dpem.sources.progress import quiet
 
 MODELS: dict[str, Callable[[float], Model]] = {
     "symmetric-mixture": SymmetricMixture,
@@ -228,7 +227,7 @@ def _chosen(
         raise ValueError(f"spent must be below the price that epsilon and delta buy (rho = {price.rho:.3g}).")
     pipeline = Pipeline(problem, private_start, sparse, fixed)
     draft = Plan(model, "tight", n, d, epsilon, delta, sparsity, sigma, signal, missing, (), price, rows_per_person)
-    with at_most(1), single_blas(), quiet():  # rehearsals are too short to be worth a second thread
+    with single_blas(), np.errstate(all="ignore"):  # rehearsals are too short to be worth a second thread
         stand_in = _narrowed(pipeline)
         knobs = choose(stand_in, rho)
         errors = estimate(stand_in, knobs, rho)

@@ -24,6 +24,8 @@ MARGIN = 0.8
 WEIGHT_OF_TWISTS = 0.6
 #: The knobs that decide whether selections succeed.
 SELECTING = ("share_select", "share_screen", "select_step", "entry", "residual")
+#: Errors that differ by less than this part are a tie: all selections succeed with either, and the knobs stay.
+TIE = 1e-9
 #: Fixed, so that the same question gives the same plan.
 SEED = 20_240_501
 
@@ -63,12 +65,14 @@ class Judge:
         self.best = math.fsum(weights)
 
     def improves(self, knobs: Knobs) -> bool:
-        """Whether these knobs beat the best so far, in which case they become it. Stops early when they cannot."""
+        """Whether these knobs beat the best so far by more than rounding, in which case they become it. Stops early
+        when they cannot.
+        """
         steps = self._pipeline.steps(knobs, self._rho)
-        total = 0.0
+        total, enough = 0.0, self.best * (1 - TIE)
         for rehearsal, weight in self._tables:
             total += weight * rehearsal.error(steps)
-            if total >= self.best:
+            if total >= enough:
                 return False
         self.best = total
         return True

@@ -18,12 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
+from dpem.paper.planning.invented import InventedRows, SameNoise
 from dpem.paper.state import State
 from dpem.paper.tight import Step
-from dpem.privacy import Account, Curator, SeededNoise, mechanisms
+from dpem.privacy import Account, Curator, mechanisms
 from dpem.privacy.accounting import Price
 from dpem.query import FloatArray, Query
-from dpem.sources import ArraySource
 
 Model = SymmetricMixture | SymmetricRegression | MissingRegression
 
@@ -77,6 +77,7 @@ class Rehearsal:
         self.problem = problem
         self._seed = seed
         self._states: dict[tuple[Step, ...], State] = {}
+        self._curators: dict[int, RehearsalCurator] = {}
         rng = np.random.default_rng(seed)
         width = problem.s + problem.built
         self.beta = np.zeros(width)
@@ -93,7 +94,7 @@ class Rehearsal:
             else:
                 y = model.sample(self.beta, X, rng)
                 X[rng.random(X.shape) < problem.missing] = np.nan
-        self._source = ArraySource(X, y)
+        self._source = InventedRows(X, y)
         self.start = None
         if problem.start_distance is not None:
             direction = np.zeros(width)
@@ -115,26 +116,40 @@ class Rehearsal:
             return State(beta, np.arange(len(beta)))
         if steps not in self._states:
             before = self._after(steps[:-1])
-            curator = RehearsalCurator(self._source, self.problem, self._seed + 3 * len(steps))
+            if len(steps) not in self._curators:
+                self._curators[len(steps)] = RehearsalCurator(self._source, self.problem, self._seed + 3 * len(steps))
+            curator = self._curators[len(steps)]
             self._states[steps] = steps[-1](curator, self.problem.model, before)  # type: ignore[arg-type]
         return self._states[steps]
 
 
 class RehearsalCurator(Curator):
-    """A curator of invented rows that stands for a table of n rows and d columns: noise as for the real one."""
+    """A curator of invented rows that stands for a table of n rows and d columns: noise as for the real one, the same
+    whenever it is asked. The rows are nobody's, so it keeps no account and leaves out what guards a real sum.
+    """
 
-    def __init__(self, source: ArraySource, problem: Problem, seed: int) -> None:
-        noise = SeededNoise(seed + 1)
+    _noise: SameNoise
+
+    def __init__(self, source: InventedRows, problem: Problem, seed: int) -> None:
+        noise = SameNoise(seed + 1)
         super().__init__(source, Account(math.inf, 0.5), noise, rows_per_person=problem.rows_per_person)
         self._problem = problem
-        self._rng = np.random.default_rng(seed + 2)
+        self._unbuilt = SameNoise(seed + 2)
 
     @property
     def n_rows(self) -> int:
         return self._problem.n
 
+    def sensitivity(self, query: Query, norm: str) -> float:
+        bound = query.bound
+        return self.rows_per_person * ((bound.linf if norm == "linf" else bound.l2) / self._problem.n)
+
     def _mean(self, query: Query) -> FloatArray:
         return self._source.total(query) / self._problem.rows
+
+    def measure(self, query: Query, rho: float) -> FloatArray:
+        price = Price(rho, gaussian=True)
+        return mechanisms.gaussian(self._noise, self._mean(query), self.sensitivity(query, "l2"), price)
 
     def select(
         self, query: Query, k: int, rho: float, *, offset: FloatArray | float = 0.0, step: float = 1.0
@@ -145,10 +160,11 @@ class RehearsalCurator(Curator):
         shown = self._problem.s + self._problem.built
         if self._problem.d > shown:
             spread = empty.std(ddof=1) * math.sqrt(self._problem.rows / self._problem.n)
-            drawn = empty.mean() + spread * self._rng.standard_normal(self._problem.d - shown)
+            drawn = empty.mean() + spread * self._unbuilt.normal(self._problem.d - shown)
             v = np.concatenate([v, np.abs(step * drawn)])
         sensitivity = abs(step) * self.sensitivity(query, "linf")
         chosen = mechanisms.noisy_top_k(self._noise, v, k, sensitivity, Price(rho), 0.0)
         real = chosen[chosen < shown]
-        spare = np.setdiff1d(np.arange(self._problem.s, shown), real)
-        return np.concatenate([real, spare[: k - len(real)]])
+        free = np.ones(shown, dtype=bool)
+        free[: self._problem.s] = free[real] = False
+        return np.concatenate([real, np.flatnonzero(free)[: k - len(real)]])

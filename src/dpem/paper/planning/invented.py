@@ -1,0 +1,149 @@
+"""Invented rows of a rehearsal, and sums over them in a few matrix products.
+
+A search asks thousands of questions of a few short tables. Their rows are nobody's, so what guards a real sum (entries
+that are no numbers, blocks, slack) can be left out, and what a table has answered once it remembers. The sums are those
+of :mod:`dpem.engines` but for rounding; nothing is compiled for them.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpem.engines.narrow import numpy_api
+from dpem.privacy import SeededNoise
+from dpem.query import FloatArray, Query
+from dpem.questions.gradient import CoordinateQuery, SupportQuery
+from dpem.questions.screening import ExceedanceQuery, MomentQuery
+from dpem.sources import ArraySource
+
+
+class InventedRows(ArraySource):
+    """A short table with its columns together, and 0 in the place of holes."""
+
+    def __init__(self, X: FloatArray, y: FloatArray | None = None) -> None:
+        super().__init__(X, y)
+        columns = np.ascontiguousarray(X.T)
+        missing = np.isnan(columns)
+        self._holes = missing.astype(float) if missing.any() else None
+        self._columns = np.where(missing, 0.0, columns) if self._holes is not None else columns
+        self._answers: dict[Any, FloatArray] = {}
+        self._clipped: tuple[float, FloatArray] = (np.inf, self._columns)
+        self._taken: tuple[bytes, _Part] = (b"", _Part(self._columns[:0], None))
+
+    def total(self, query: Query) -> FloatArray:
+        if isinstance(query, SupportQuery):
+            return self._support(query)
+        if isinstance(query, CoordinateQuery):
+            return self._coordinate(query)
+        key: Any = query
+        if isinstance(query, MomentQuery):
+            key = (query.support.tobytes(), query.radius, query.response)
+        if key not in self._answers:
+            self._answers[key] = self._asked_once(query)
+        return self._answers[key]
+
+    def _asked_once(self, query: Query) -> FloatArray:
+        """Questions before there is any β: plans that differ in prices alone ask them again and again."""
+        if isinstance(query, MomentQuery):
+            return np.asarray(query.block(numpy_api, self._columns[query.support].T, self._y))
+        assert isinstance(query, ExceedanceQuery)
+        floor, start, slope = query.line
+        ramps = np.clip(floor + slope * (self._columns**2 - start), floor, 1.0)
+        return ramps.sum(axis=1) if query.response is None else np.asarray(ramps @ query.response(self._y))
+
+    def _coordinate(self, query: CoordinateQuery) -> FloatArray:
+        """Σ clamp(a_i, ±residual)·Π_T(x_i), and clamp(c_i, −1, bracket)·β_j where there is a hole."""
+        used = np.flatnonzero(query.beta)
+        a, c, _ = self._part(used).weights(query, query.beta[used], self._y)
+        if self._clipped[0] != query.entry:
+            self._clipped = query.entry, np.clip(self._columns, -query.entry, query.entry)
+        total = self._clipped[1] @ np.clip(a, -query.residual, query.residual)
+        if self._holes is not None and len(used):
+            total += query.beta * (self._holes @ np.clip(c, -1.0, query.bracket))
+        return np.asarray(total)
+
+    def _support(self, query: SupportQuery) -> FloatArray:
+        """Σ f_i·u_i with u_i = a_i·x_i − centre (c_i·β_j where there is a hole), f_i = min(1, radius/‖u_i‖).
+
+        ‖u‖² is put together from products that need no copy of the rows: a²‖x‖² − 2a⟨x, centre⟩ + ‖centre‖², and with
+        h the holes of a row c²⟨h, β²⟩ − 2c⟨h, β⊙centre⟩ more.
+        """
+        part, beta, centre = self._part(query.support), query.beta[query.support], query.centre
+        a, c, hidden = part.weights(query, beta, self._y)
+        square = a * a
+        square *= part.squares
+        if central := bool(centre.any()):
+            square += centre @ centre - 2.0 * a * (centre @ part.x)
+        if part.holes is not None:
+            square += c * c * hidden
+            if central:
+                square -= 2.0 * c * ((beta * centre) @ part.holes)
+        np.maximum(square, query.radius**2, out=square)
+        factor = query.radius / np.sqrt(square, out=square)
+        total = part.x @ (factor * a)
+        if central:
+            total -= centre * factor.sum()
+        if part.holes is not None:
+            total += beta * (part.holes @ (factor * c))
+        return np.asarray(total)
+
+    def _part(self, columns: NDArray[np.intp]) -> _Part:
+        """Some columns; those asked for last are kept, as a fit stays on one support."""
+        key = columns.tobytes()
+        if self._taken[0] != key:
+            holes = None if self._holes is None else self._holes[columns]
+            self._taken = key, _Part(self._columns[columns], holes)
+        return self._taken[1]
+
+
+class _Part:
+    """Some columns of a table, one below the other."""
+
+    def __init__(self, x: FloatArray, holes: FloatArray | None) -> None:
+        self.x, self.holes = x, holes
+
+    @cached_property
+    def squares(self) -> FloatArray:
+        """‖x_i‖² of each row."""
+        return np.asarray(np.einsum("ki,ki->i", self.x, self.x))
+
+    def weights(
+        self, query: CoordinateQuery | SupportQuery, beta: FloatArray, y: NDArray[np.floating] | None
+    ) -> tuple[Any, Any, FloatArray | None]:
+        """The model's (a, c) of each row, and ‖h⊙β‖² where it knows holes h."""
+        hidden = None
+        if query.bracket is not None if isinstance(query, CoordinateQuery) else query.holes:
+            hidden = np.zeros(self.x.shape[1]) if self.holes is None else (beta * beta) @ self.holes
+        return *query.weight(numpy_api, beta @ self.x, hidden, y), hidden
+
+
+class SameNoise(SeededNoise):
+    """What :class:`~dpem.privacy.SeededNoise` draws first, drawn once for each length and used again: candidate plans
+    are compared under the same noise.
+    """
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self._seed = seed
+        self._drawn: dict[tuple[str, int], FloatArray] = {}
+
+    def top_k(self, scores: FloatArray, k: int, sensitivity: float, rho: float) -> NDArray[np.intp]:
+        noisy = -(scores + self._first("gumbel", len(scores)))
+        best = np.argpartition(noisy, k - 1)[:k]
+        return best[np.argsort(noisy[best], kind="stable")]
+
+    def gaussian(self, values: FloatArray, scale: float, sensitivity: float, rho: float) -> FloatArray:
+        return np.asarray(values + scale * self.normal(len(values)))
+
+    def normal(self, size: int) -> FloatArray:
+        """Standard normal numbers."""
+        return self._first("standard_normal", size)
+
+    def _first(self, law: str, size: int) -> FloatArray:
+        if (law, size) not in self._drawn:
+            self._drawn[law, size] = getattr(np.random.default_rng(self._seed), law)(size=size)
+        return self._drawn[law, size]
