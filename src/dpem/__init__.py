@@ -5,9 +5,9 @@ Names are imported when they are first used: the command line answers ``--help``
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from dpem._extras import load
 from dpem._version import __version__
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def __getattr__(name: str) -> Any:
     module = _MODULE.get(name) or (_general().get(name) if name.startswith("DP") else None)
     if module is None:
         raise AttributeError(f"module 'dpem' has no attribute {name!r}")
-    value = getattr(import_module(module), name)
+    value = load(module, name)
     globals()[name] = value
     return value
 

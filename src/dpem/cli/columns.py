@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from dpem.cli.common import Exit, Refused, Session, refusing
-from dpem.cli.inputs import is_a_setting, nearest
+from dpem.cli.inputs import nearest
+from dpem.cli.settings import is_a_setting
 
 
 def settled(session: Session, kind: type[Any], asked: Mapping[str, Any]) -> list[str] | None:

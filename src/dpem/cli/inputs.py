@@ -9,12 +9,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
-from click.core import ParameterSource
 
 from dpem._json import parse_json
 from dpem.cli.common import Exit, Refused, Session, refusing
+from dpem.cli.settings import is_a_setting
 from dpem.estimators import DPStandardScaler
 from dpem.persistence import load_model
 from dpem.query import FloatArray
@@ -41,12 +40,6 @@ def table(
             with session.waiting(f"reading {Path(path).name}"), refusing(Exit.DATA):
                 source = read_table(path, **chosen, levels=texts, **looks)
         yield source if scaler is None else _scaled(source, scaler)
-
-
-def is_a_setting(name: str) -> bool:
-    """Whether an option comes from a settings file: the command line wins."""
-    context = click.get_current_context(silent=True)
-    return context is not None and context.get_parameter_source(name) is ParameterSource.DEFAULT_MAP
 
 
 def _scaled(source: Any, scaler: DPStandardScaler) -> Any:

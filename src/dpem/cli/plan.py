@@ -22,6 +22,7 @@ from dpem.cli.options import (
     rows_per_person_option,
     target_option,
 )
+from dpem.cli.settings import is_a_setting
 
 n_option = click.option("--n", type=Count(), required=True, metavar="N", help="Rows, such as 8000 or 1e6.")
 d_option = click.option("--d", type=Count(), metavar="N", help="Columns, without the response.")
@@ -97,17 +98,15 @@ def run(session: Session, kind: type[Any], asked: dict[str, Any]) -> None:
 
 
 def _plan(kind: type[Any], asked: dict[str, Any]) -> Any:
-    from dpem.cli import inputs
-
     with refusing(Exit.USAGE):
         if asked["epsilon"] == float("inf"):
             raise Refused(Exit.USAGE, "--epsilon must be finite: the command plans private fits only.")
         arguments = given_to(kind, asked)
         if asked["d"] is not None and "bounds" in arguments:  # a number that is given wins over a settings file's names
-            arguments |= {
-                name: None for name in ("bounds", "levels") if name in arguments and inputs.is_a_setting(name)
-            }
-        if "levels" in arguments:
+            arguments |= {name: None for name in ("bounds", "levels") if name in arguments and is_a_setting(name)}
+        if isinstance(arguments.get("levels"), str):
+            from dpem.cli import inputs
+
             arguments["levels"] = inputs.levels(arguments["levels"])
         estimator = kind(**arguments)
         more = {"effect": asked["effect"]} if "effect" in asked else {}

@@ -6,6 +6,9 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import click
+from click.core import ParameterSource
+
 from dpem import registry
 from dpem.cli.common import Exit, Refused
 
@@ -17,6 +20,12 @@ KEYS = {
     "ledger": "url",
 }
 LEDGERS = ("open", "show", "history", "export")
+
+
+def is_a_setting(name: str) -> bool:
+    """Whether an option comes from a settings file: the command line wins."""
+    context = click.get_current_context(silent=True)
+    return context is not None and context.get_parameter_source(name) is ParameterSource.DEFAULT_MAP
 
 
 def defaults(path: str | None, command: str) -> dict[str, Any]:

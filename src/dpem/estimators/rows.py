@@ -20,6 +20,7 @@ from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
+from dpem._extras import needed_by
 from dpem.engines import engine_of
 from dpem.estimators import checks
 from dpem.query import FloatArray
@@ -44,7 +45,8 @@ def source_of(
     """The rows to fit to. Arrays and DataFrames pass scikit-learn's validation; the others what they need of it."""
     _refuse_paths(X)
     if is_dask(X):
-        from dpem.sources.dask import DaskSource
+        with needed_by("a Dask collection"):
+            from dpem.sources.dask import DaskSource
 
         source: Source = DaskSource(X, _given(y) if needs_y else None)
         _remember(estimator, source)

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
+from dpem._extras import needed_by
 from dpem.estimators.bounds import _listed
 from dpem.estimators.rows import is_dask, is_source, pieces_of, source_of
 from dpem.privacy.budget import shown
@@ -123,7 +123,7 @@ def _frame(X: Any, declared: dict[str, Levels]) -> tuple[tuple[str, ...], FloatA
     if unknown:
         raise ValueError(f"levels must name columns of X, but X lacks {_listed(unknown)}.")
     known = {**_categories(X, names), **declared}
-    table = None if hasattr(X, "iloc") else pa.table(X)
+    table = None if hasattr(X, "iloc") else _arrow(X)
     columns, refused = [], []
     for j, name in enumerate(names):
         column = X.iloc[:, j] if table is None else table.column(j).to_pandas()
@@ -141,6 +141,13 @@ def _frame(X: Any, declared: dict[str, Levels]) -> tuple[tuple[str, ...], FloatA
         )
     matrix = np.column_stack(columns) if columns else np.empty((len(X), 0))
     return names, matrix, {name: own for name, own in known.items() if name in names}
+
+
+def _arrow(X: Any) -> Any:
+    """The Arrow table that a DataFrame of another library than pandas hands over."""
+    with needed_by("a DataFrame of this kind"):
+        import pyarrow as pa
+    return pa.table(X)
 
 
 def _categories(X: Any, names: Sequence[str]) -> dict[str, Levels]:

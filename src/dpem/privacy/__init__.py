@@ -5,8 +5,9 @@ Names are imported when they are first used, as in :mod:`dpem`: a look into a le
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from dpem._extras import load
 
 if TYPE_CHECKING:
     from dpem.privacy.accounting import Price, largest_price
@@ -56,7 +57,7 @@ _MODULE = {name: module for module, names in _HOME.items() for name in names}
 def __getattr__(name: str) -> Any:
     if name not in _MODULE:
         raise AttributeError(f"module 'dpem.privacy' has no attribute {name!r}")
-    value = getattr(import_module(f"dpem.privacy.{_MODULE[name]}"), name)
+    value = load(f"dpem.privacy.{_MODULE[name]}", name)
     globals()[name] = value
     return value
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from dpem._extras import load
 from dpem.sources.array import ArraySource
 from dpem.sources.base import ChunkedSource, Source
 from dpem.sources.progress import progress
@@ -22,4 +22,4 @@ _LATER = {"BatchSource": "batches", "DatasetSource": "dataset", "read_table": "f
 def __getattr__(name: str) -> Any:
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_LATER[name]}"), name)
+    return load(f"{__name__}.{_LATER[name]}", name)

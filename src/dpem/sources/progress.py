@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+from dpem._extras import needed_by
+
 _bar: ContextVar[Any] = ContextVar("dpem_progress", default=None)
 
 #: Seconds of work before a bar appears.
@@ -21,7 +23,8 @@ def progress(*, disable: bool | None = None) -> Iterator[None]:
     >>> with progress():
     ...     pass
     """
-    from tqdm import tqdm  # here, so that what shows no bar does not load it
+    with needed_by("progress"):
+        from tqdm import tqdm  # here, so that what shows no bar does not load it
 
     hidden = not sys.stderr.isatty() if disable is None else disable
     with tqdm(total=0, unit=" rows", unit_scale=True, delay=PATIENCE, disable=hidden, leave=False) as bar:
@@ -30,16 +33,6 @@ def progress(*, disable: bool | None = None) -> Iterator[None]:
             yield
         finally:
             _bar.reset(token)
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Rows read inside are not shown: a planner's invented ones."""
-    token = _bar.set(None)
-    try:
-        yield
-    finally:
-        _bar.reset(token)
 
 
 def expect(rows: int) -> None:
