@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dpem._threads import keep_memory
 from dpem.engines.narrow import numpy_api
 from dpem.planning.model import Model
 from dpem.privacy import Account, Curator, Price, SeededNoise
@@ -46,6 +47,7 @@ class StandIn(Curator):
     """
 
     def __init__(self, source: ArraySource, n: int, seed: int, rows_per_person: int = 1) -> None:
+        keep_memory()
         noise = SeededNoise(seed)
         super().__init__(source, Account(math.inf, 0.5), noise, rows_per_person=rows_per_person)
         self._n, self._rows = n, source

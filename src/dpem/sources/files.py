@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
-import pyarrow.dataset as ds
 from numpy.typing import NDArray
 
 from dpem.sources.base import CHUNK_ROWS
 from dpem.sources.batches import BatchSource
 from dpem.sources.columns import select
 from dpem.sources.dataset import FORMATS, DatasetSource, schema_of, stored_columns
+from dpem.sources.held import TableSource
 
 #: Entries of a CSV file that stand for a missing number.
 MISSING = ("", "NA", "NaN", "nan", "null")
@@ -40,7 +40,7 @@ def read_table(
     levels: Mapping[str, Sequence[Any]] | None = None,
     sep: str | None = None,
     decimal: str = ".",
-) -> DatasetSource | BatchSource:
+) -> DatasetSource | BatchSource | TableSource:
     """The rows of a file or folder, to be given to ``fit``.
 
     - ``.parquet`` and ``.arrow``, ``.feather``, ``.ipc`` files, or a folder of them: read in stretches, of any size;
@@ -88,7 +88,7 @@ def read_table(
     chosen: dict[str, Any] = {"columns": columns, "target": target, "exclude": exclude, "levels": texts}
     if kind in TEXTS and where.is_file():
         looks = Looks(TEXTS[kind] if sep is None else sep, decimal)
-        return DatasetSource(ds.dataset(_csv(where, looks, chosen)), **{**chosen, "exclude": ()})
+        return _csv(where, looks, chosen)
     return DatasetSource(where, **chosen)
 
 
@@ -175,8 +175,8 @@ def kept_columns(path: str | os.PathLike[str], names: Sequence[str], sep: str | 
     return stored_columns(where, names)
 
 
-def _csv(path: Path, looks: Looks, wanted: Mapping[str, Any]) -> pa.Table:
-    """The wanted columns as float64, those with levels as texts. Arrow's own messages quote entries and rows; these do
+def _csv(path: Path, looks: Looks, wanted: Mapping[str, Any]) -> TableSource:
+    """The wanted columns as float64, texts of those with levels as their places. Arrow's own messages quote entries and rows; these do
     not, and of the first line, which may be a record, they repeat only what the caller named.
     """
     for name, value in looks._asdict().items():
@@ -213,7 +213,7 @@ def _csv(path: Path, looks: Looks, wanted: Mapping[str, Any]) -> pa.Table:
         raise ValueError(_not_numbers(odd, path, names, named))
     if table.num_rows == 0:
         raise ValueError(f"{path} has a header but no rows.")
-    return table.combine_chunks()  # Arrow reads a few thousand rows at a time; a pass should have longer chunks
+    return TableSource(table, chosen)
 
 
 def _arrow(path: Path, looks: Looks, names: list[str], kinds: Mapping[str, pa.DataType]) -> pa.Table:
