@@ -87,6 +87,11 @@ def test_what_is_missing_is_said_in_one_sentence(asked, sentence):
     assert failed.stderr.strip().splitlines()[-1] == f"ModuleNotFoundError: {sentence}"
 
 
+def test_the_command_says_so_too():
+    failed = core("import runpy; runpy.run_module('dpem', run_name='__main__')", check=False)
+    assert (failed.returncode, failed.stderr) == (1, "dpem: the command needs click: pip install 'dpem[cli]'.\n")
+
+
 def test_other_failures_stay_what_they_are():
     with pytest.raises(ModuleNotFoundError, match="No module named 'numpy_2'"), needed_by("the command"):
         raise ModuleNotFoundError("No module named 'numpy_2'", name="numpy_2")

@@ -123,7 +123,7 @@ class DenseEngine:
         x = _contiguous(X[rows])
         if x is None:
             if X.dtype == float and X.strides[0] == X.itemsize and np.array_equal(support, np.arange(X.shape[1])):
-                return X[rows]  # as it is: a question never writes into rows
+                return np.asarray(X[rows], dtype=float)  # as it is: a question never writes into rows
             return np.asarray(X.T[support, rows], dtype=float, order="C").T
         out = np.empty((len(support), len(x)))
         kernels.gather(x, _inside(support, X.shape[1]), out)

@@ -176,8 +176,8 @@ def kept_columns(path: str | os.PathLike[str], names: Sequence[str], sep: str | 
 
 
 def _csv(path: Path, looks: Looks, wanted: Mapping[str, Any]) -> TableSource:
-    """The wanted columns as float64, texts of those with levels as their places. Arrow's own messages quote entries and rows; these do
-    not, and of the first line, which may be a record, they repeat only what the caller named.
+    """The wanted columns as float64, texts as their places among levels. Arrow's own messages quote entries and rows;
+    these do not, and of the first line, which may be a record, they repeat only what the caller named.
     """
     for name, value in looks._asdict().items():
         if not isinstance(value, str) or len(value) != 1 or value in '"\r\n' or value.isalnum():
