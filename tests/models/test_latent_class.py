@@ -335,9 +335,44 @@ def test_independent_answers_are_no_classes():
     assert not model.fit_check_.better
 
 
+@pytest.mark.parametrize("number", [2, 3])
+def test_the_number_of_classes_is_found(number):
+    theta, levels = classes(31, (2,) * 8, number), (2,) * 8
+    model = DPLatentClass(**given(levels, n_classes="auto", random_state=0)).fit(codes(theta, 9000, 32, levels))
+    assert model.n_classes_ == number == len(model.weights_) == 1 + int(np.argmin(model.n_classes_scores_))
+    assert np.abs(np.sort(model.weights_) - np.sort(theta.weights)).max() < 0.1
+    assert model.fit_check_.better
+
+
+def test_one_class_is_found_where_answers_are_independent():
+    rng = np.random.default_rng(33)
+    X = (rng.random((5000, 8)) < rng.uniform(0.2, 0.8, 8)).astype(float)
+    with pytest.warns(FitWarning, match="no better than independent answers"):
+        model = DPLatentClass(**given((2,) * 8, n_classes="auto", random_state=0)).fit(X)
+    assert model.n_classes_ == 1
+    assert np.allclose(model.weights_, 1)
+    assert set(model.predict(X)) == {0}
+    assert np.isfinite(model.conf_int()).all()
+    assert np.mean(np.diff(model.conf_int()[1:], axis=1)) < 0.2  # a share of answers is known without classes
+
+
+def test_finding_the_number_costs_nothing_more_and_is_saved(tmp_path):
+    fixed, found = DPLatentClass(**given()), DPLatentClass(**given(n_classes="auto", random_state=0))
+    here, there = (model.plan(9000) for model in (fixed, found))
+    assert [step.rho for step in here.steps] == [step.rho for step in there.steps]
+    assert "their number is to be found" in str(there)
+    found.fit(codes(classes(31), 9000, 32))
+    save_model(found, tmp_path / "model.json")
+    again = load_model(tmp_path / "model.json")
+    assert again.n_classes_ == found.n_classes_
+    assert np.array_equal(again.n_classes_scores_, found.n_classes_scores_)
+    assert len(found.releases_) == len(here.steps)
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
+        ({"n_classes": "many"}, "n_classes must be a positive whole number"),
         ({"n_classes": 1}, "n_classes must be at least 2"),
         ({"n_classes": 2.5}, "n_classes must be a positive whole number"),
         ({"n_classes": 11}, "n_classes must be at most 10 with so few answers, got 11"),
@@ -419,12 +454,13 @@ def test_the_summary_names_shares_and_probabilities():
 # --- privacy -------------------------------------------------------------------------------------------------------
 
 
-def test_a_fit_replayed_on_neighbours_differs_only_as_promised(monkeypatch):
+@pytest.mark.parametrize("number", [2, "auto"])
+def test_a_fit_replayed_on_neighbours_differs_only_as_promised(monkeypatch, number):
     monkeypatch.setattr(fitting, "GUESSES", 4)
     monkeypatch.setattr(fitting, "POLISHED", 1)
     monkeypatch.setattr(subject, "DRAWN", 500)
     X = codes(classes(19, levels=(2, 3, 2), observed=0.9), 300, 20, (2, 3, 2)).astype(np.float32)
-    estimator = DPLatentClass(**given((2, 3, 2), n_classes=2, epsilon=1.0, delta=1e-4))
+    estimator = DPLatentClass(**given((2, 3, 2), n_classes=number, epsilon=1.0, delta=1e-4))
     verdict = replay(estimator, Table("as drawn", X, None), missing=True)
     assert verdict.faults == []
     assert max(verdict.used.values()) > 0.45, verdict.used

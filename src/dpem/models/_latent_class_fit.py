@@ -198,7 +198,9 @@ def noise_edge(r: int, error: float) -> float:
 
 
 def weakest(w: FloatArray, mu: FloatArray) -> float:
-    """How much the classes differ in the weakest of the directions that they span: an eigenvalue."""
+    """How much the classes differ in the weakest of the directions that they span: an eigenvalue. One has none."""
+    if len(w) == 1:
+        return math.inf
     spread = mu - w @ mu / w.sum()
     values = np.linalg.svd(spread * np.sqrt(np.clip(w, 0.0, None))[:, None], compute_uv=False)
     return float(max(values[len(w) - 2], 1e-3) ** 2) if len(values) >= len(w) - 1 else 1e-6

@@ -63,8 +63,12 @@ def assumed(items: Items, K: int, typical: float = TYPICAL) -> tuple[FloatArray,
     return w / w.sum(), p
 
 
-def outlook(items: Items, K: int, n: int, noises: Noises, drawn: Drawing, typical: float = TYPICAL) -> Outlook:
-    """The prediction for classes as assumed. ``drawn`` draws rows of such classes, with their chances."""
+def outlook(
+    items: Items, K: int, n: int, noises: Noises, drawn: Drawing, typical: float = TYPICAL, reckoned: bool = False
+) -> Outlook:
+    """The prediction for classes as assumed. ``drawn`` draws rows of such classes, with their chances; ``reckoned``:
+    their number is to be found.
+    """
     some = _some(items, K)
     w, p = assumed(some, K, typical)
     mu = p @ some.effects
@@ -81,8 +85,8 @@ def outlook(items: Items, K: int, n: int, noises: Noises, drawn: Drawing, typica
         failure,
         "So far, as a root mean square, the answers' probabilities will lie from those without privacy. "
         f"Classes with less than about {100 * smallest:.2g} % of the rows will not be found.",
-        f"Assumed: {K} classes of nearly equal size, each with an answer to every item that has a chance of "
-        f"about {100 * typical:.0f} %.",
+        f"Assumed: {K} classes{' (their number is to be found)' if reckoned else ''} of nearly equal size, each with "
+        f"an answer to every item that has a chance of about {100 * typical:.0f} %.",
     )
     if clearance >= CLEAR:
         return Outlook(prediction)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import array_api_compat.numpy as numpy_api
@@ -16,6 +16,7 @@ from dpem.estimators.base import PrivateEstimator
 from dpem.estimators.told import Profile
 from dpem.estimators.uncertainty import Uncertainty
 from dpem.models import _latent_class_fit as fitting
+from dpem.models import _latent_class_number as number
 from dpem.models import _latent_class_plan as planning
 from dpem.planning import Model, Outlook, Sizes
 from dpem.planning.rehearsal import generator
@@ -39,7 +40,8 @@ class Parameters:
     """Shares of the classes, a probability for each class and level, and what else was released.
 
     ``observed`` is the share of rows that answer each item, ``overall`` the probabilities without classes; the errors
-    are standard errors of weights and probabilities, by sampling (first) and by the noise.
+    are standard errors of weights and probabilities, by sampling (first) and by the noise; ``path`` has the scores of
+    1, 2, … classes where their number was found.
     """
 
     weights: FloatArray
@@ -48,6 +50,7 @@ class Parameters:
     overall: FloatArray
     weights_errors: FloatArray
     probabilities_errors: FloatArray
+    path: FloatArray = field(default_factory=lambda: np.zeros(0))
 
     def largest_first(self) -> Parameters:
         """The same classes, by their shares."""
@@ -92,16 +95,19 @@ class AskWaves(Step):
         return "start: waves along the directions in which items go together"
 
     def run(self, curator: Curator, model: Any, state: State) -> State:
-        items, moments = model.items, state.notes["moments"]
-        where = fitting.plane(items, moments, min(model.n_classes - 1, len(moments.mean)))
+        items, moments, K = model.items, state.notes["moments"], model.n_classes
+        q = min(K - 1, len(moments.mean)) if K else number.directions_seen(items, moments, model.most - 1)
+        where = fitting.plane(items, moments, q)
         phases = fitting.phases(items, moments, where)
         question = Waves(model.schema, items, phases)
         noise = curator.noise_scale(question, self.rho)
         cos, sin, cos2, sin2 = np.split(curator.measure(question, self.rho), 4)
         seen = np.concatenate([cos + 1j * sin, cos2 + 1j * sin2])
         sketch = fitting.Sketch(phases, seen, fitting.with_sampling(noise, 2 * curator.n_rows))
-        found = fitting.start(items, moments, sketch, where, model.n_classes)
-        return model.taken(state, found, curator.n_rows, SMALLEST)
+        if K:
+            return model.taken(state, fitting.start(items, moments, sketch, where, K), curator.n_rows, SMALLEST)
+        found, path = number.chosen(items, moments, sketch, where, model.most)
+        return model.taken(replace(state, notes={**state.notes, "path": path}), found, curator.n_rows, SMALLEST)
 
 
 @dataclass(frozen=True)
@@ -130,7 +136,7 @@ class Converge(Step):
         return f"EM without noise, up to {self.rounds} rounds"
 
     def run(self, curator: Curator, model: Any, state: State) -> State:
-        theta, items, K = state.theta, model.items, model.n_classes
+        theta, items, K = state.theta, model.items, len(state.theta.weights)
 
         def update(x: FloatArray) -> FloatArray:
             w, p = np.maximum(x[:K], TINIEST), np.maximum(x[K:].reshape(K, -1), TINIEST)
@@ -144,7 +150,7 @@ class Converge(Step):
 
 @dataclass(frozen=True)
 class LatentClass(Model):
-    """K classes; in each the items are answered independently."""
+    """K classes; in each the items are answered independently. ``n_classes`` 0: their number is found too."""
 
     n_classes: int
     items: Items
@@ -158,6 +164,11 @@ class LatentClass(Model):
         advice = "Fewer classes, more rows or a larger epsilon may show them; perhaps there are none."
         return (*steps, Check(check, rival="independent answers (one class)", advice=advice)) if sizes.check else steps
 
+    @property
+    def most(self) -> int:
+        """How many classes are tried where their number is to be found."""
+        return min(number.MOST, planning.most_classes(self.items))
+
     def taken(self, state: State, fit: fitting.Fit, n: int, least: float) -> State:
         """The state with these classes, made shares and probabilities of at least that."""
         w = np.clip(fit.w, least, 1.0)
@@ -165,7 +176,8 @@ class LatentClass(Model):
         moments: fitting.Moments = state.notes["moments"]
         edge = fitting.noise_edge(len(moments.mean), float(np.mean(moments.pairs_error)))
         seen = moments.observed, state.notes["overall"]
-        theta = Parameters(w / w.sum(), p, *seen, *fit.errors(self.items, n, edge))
+        path = state.notes.get("path", np.zeros(0))
+        theta = Parameters(w / w.sum(), p, *seen, *fit.errors(self.items, n, edge), path)
         return replace(state, theta=theta, notes={**state.notes, "fit": fit})
 
     def drawn(self, theta: Parameters, rows: int) -> fitting.Drawn:
@@ -174,7 +186,7 @@ class LatentClass(Model):
         return fitting.Drawn(h, chances(numpy_api, h, theta.weights, theta.probabilities))
 
     def outlook(self, sizes: Sizes, steps: tuple[Step, ...]) -> Outlook:
-        K, n = self.n_classes, sizes.n
+        K, n = self.n_classes or min(number.RECKONED, self.most), sizes.n
         if n < K:
             raise ValueError(f"n_classes must be at most the number of rows ({n}), got {K}.")
 
@@ -192,7 +204,7 @@ class LatentClass(Model):
         pairs, waves = (noise(question.bound, step.rho) for question, step in zip(asked, steps[:2], strict=True))
         each = tuple(noise(sums, step.rho) for step in steps if isinstance(step, AskClasses))
         noises = planning.Noises(pairs, waves, each)
-        return planning.outlook(self.items, K, n, noises, drawn, sizes.effect or planning.TYPICAL)
+        return planning.outlook(self.items, K, n, noises, drawn, sizes.effect or planning.TYPICAL, self.n_classes == 0)
 
     def log_density(self, xp: Any, theta: Parameters, x: Any, y: Any) -> Any:
         joint = log_joint(xp, answers(xp, x, self.items), theta.weights, theta.probabilities)
@@ -222,8 +234,8 @@ class DPLatentClass(PrivateEstimator):
 
     Parameters
     ----------
-    n_classes : int
-        How many classes, at least 2.
+    n_classes : int or "auto"
+        How many classes, at least 2; "auto" finds the number (at most 6) from what the start asks, at no further price.
     epsilon, delta : float
         The privacy guarantee of the fit; ``epsilon=inf`` is the non-private reference.
     levels : dict
@@ -240,6 +252,10 @@ class DPLatentClass(PrivateEstimator):
 
     Attributes
     ----------
+    n_classes_ : int
+        How many classes there are.
+    n_classes_scores_ : array
+        With "auto": the scores of 1, 2, … classes; the least decides, and 1 means that there is no sign of classes.
     weights_ : array of shape (n_classes,)
         The share of each class, the largest first; class 1 is the label 0 of :meth:`predict`.
     probabilities_ : dict of arrays of shape (n_classes, levels)
@@ -265,7 +281,7 @@ class DPLatentClass(PrivateEstimator):
 
     def __init__(
         self,
-        n_classes: int = 2,
+        n_classes: int | str = 2,
         *,
         epsilon: float | None = None,
         delta: float | None = None,
@@ -285,7 +301,8 @@ class DPLatentClass(PrivateEstimator):
         self.random_state = random_state
 
     def _model(self, schema: Schema) -> LatentClass:
-        if arguments.count("n_classes", self.n_classes) < 2:
+        K = 0 if self.n_classes == "auto" else arguments.count("n_classes", self.n_classes)
+        if K == 1:
             raise ValueError("n_classes must be at least 2: one class is what the fit check compares with.")
         items = Items(tuple(int(count) for count in np.unique(schema.column, return_counts=True)[1]))
         most = planning.most_classes(items)
@@ -293,9 +310,9 @@ class DPLatentClass(PrivateEstimator):
             raise ValueError(
                 "X must have at least 3 columns: classes show in how answers to several items go together."
             )
-        if self.n_classes > most:
-            raise ValueError(f"n_classes must be at most {most} with so few answers, got {self.n_classes}.")
-        return LatentClass(schema, int(self.n_classes), items)
+        if most < K:
+            raise ValueError(f"n_classes must be at most {most} with so few answers, got {K}.")
+        return LatentClass(schema, K, items)
 
     def _take(self, probe: Any, state: State, *known: Any) -> None:
         super()._take(probe, replace(state, theta=state.theta.largest_first()), *known)
@@ -305,7 +322,8 @@ class DPLatentClass(PrivateEstimator):
         for column in np.unique(schema.column):
             own = np.flatnonzero(schema.column == column)
             by_item[schema.names[own[0]].rpartition("=")[0]] = theta.probabilities[:, own]
-        return {"weights_": theta.weights, "probabilities_": by_item}
+        number_of = {"n_classes_": len(theta.weights), "n_classes_scores_": theta.path}
+        return {"weights_": theta.weights, "probabilities_": by_item, **number_of}
 
     def _uncertainty(self) -> Uncertainty:
         theta, K = self.theta_, len(self.theta_.weights)

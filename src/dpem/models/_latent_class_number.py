@@ -1,0 +1,47 @@
+"""How many latent classes there are, from what was released for the start: no row is seen here, and nothing is paid.
+
+K classes differ along at most K − 1 directions, so the pairs of answers say how many directions to look along: those
+that stand above the noise. The waves along them then decide: a number of classes scores its misfit to pairs and waves,
+in units of their noise, plus log(values released) for every parameter; the least score is taken. One class means
+independent answers.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from dpem.models import _latent_class_fit as fitting
+from dpem.query import FloatArray
+from dpem.questions.answers import Items
+
+#: The most classes that are tried, and with how many of them a plan reckons while their number is not known.
+MOST, RECKONED = 6, 3
+
+
+def directions_seen(items: Items, moments: fitting.Moments, most: int) -> int:
+    """How many directions in which classes may differ stand above the noise of the pairs, at least 1."""
+    edge = fitting.noise_edge(len(moments.mean), float(np.mean(moments.pairs_error)))
+    q = 1
+    while q < min(most, len(moments.mean)) and fitting.plane(items, moments, q + 1).spread[-1] ** 2 > edge:
+        q += 1
+    return q
+
+
+def chosen(
+    items: Items, moments: fitting.Moments, sketch: fitting.Sketch, where: fitting.Plane, most: int
+) -> tuple[fitting.Fit, FloatArray]:
+    """The classes of the number with the least score, and the scores of 1, 2, … classes. Along q directions there may
+    be q + 1 classes, or one more.
+    """
+    misfit = fitting.Misfit(items, moments, sketch)
+    values = len(moments.mean) + len(moments.pairs) + 2 * len(sketch.mean)
+    fits: list[fitting.Fit] = []
+    path: list[float] = []
+    for K in range(1, min(most, len(where.spread) + 2) + 1):
+        along = fitting.Plane(where.axes[:, : K - 1], where.spread[: K - 1])
+        fits.append(fitting.start(items, moments, sketch, along, K))
+        missed = misfit(np.concatenate([fits[-1].w, fits[-1].mu.ravel()]))
+        path.append(float(missed @ missed) + math.log(values) * K * (1 + len(moments.mean)))
+    return fits[int(np.argmin(path))], np.array(path)
