@@ -37,6 +37,7 @@ class Outcome(NamedTuple):
     inside: float
     failed: float
     spoke: float
+    feasible: bool
 
     @property
     def ratio(self) -> float:
@@ -53,7 +54,8 @@ class Outcome(NamedTuple):
 def outcome(world: World, n: int, epsilon: float, fits: int, first_seed: int) -> Outcome | None:
     """The plan for that many rows, beside that many fits."""
     columns = world.draw(16, np.random.default_rng(0)).X.shape[1]
-    told = world.estimator(epsilon=epsilon, delta=1e-6).plan(n, columns).prediction
+    plan = world.estimator(epsilon=epsilon, delta=1e-6).plan(n, columns)
+    told = plan.prediction
     if told is None:
         return None
     seen, failed, spoke = [], [], []
@@ -66,7 +68,9 @@ def outcome(world: World, n: int, epsilon: float, fits: int, first_seed: int) ->
     found = np.array(seen)
     inside = float(np.mean((told.low <= found) & (found <= told.high)))
     told_as = (told.quantity, told.median, told.low, told.high, told.failure)
-    return Outcome(*told_as, float(np.median(found)), inside, float(np.mean(failed)), float(np.mean(spoke)))
+    return Outcome(
+        *told_as, float(np.median(found)), inside, float(np.mean(failed)), float(np.mean(spoke)), plan.feasible
+    )
 
 
 def _distance(world: World, private: Any, rows: Drawn, seed: int) -> tuple[float, bool]:
@@ -81,7 +85,7 @@ def _distance(world: World, private: Any, rows: Drawn, seed: int) -> tuple[float
         return float(np.mean(away**2) / np.nanvar(new.y)), False
     moved, K = moved_share(private, plain, new)
     found = probabilities_apart(private, plain) if world.model == "latent-class" else moved
-    return found, moved > 0.6 / K
+    return found, moved > min(0.6, 0.3 * (K - 1)) / K
 
 
 def moved_share(private: Any, plain: Any, new: Drawn) -> tuple[float, int]:

@@ -133,29 +133,42 @@ def selected(d: int = 60) -> World:
 
 
 def gaussian_mixture(
-    K: int = 3, d: int = 2, separation: float = 4.0, weights: Any = None, shuffled: bool = False, fitted: Any = None
+    K: int = 3,
+    d: int = 2,
+    separation: float = 4.0,
+    weights: Any = None,
+    shuffled: bool = False,
+    fitted: Any = None,
+    kind: str = "diag",
+    rho: float = 0.0,
 ) -> World:
-    """K round groups on a circle, ``separation`` spreads apart; ``shuffled`` rows are of one group, as wide."""
+    """K groups on a circle, ``separation`` spreads apart, of correlation rho^|i − j|; ``shuffled`` rows are of one
+    group, as wide. Where shares differ the largest fitted group is the largest true one.
+    """
     shares = np.full(K, 1 / K) if weights is None else np.asarray(weights)
     turn = 2 * np.pi * np.arange(K) / K
     centres = np.zeros((K, d))
     centres[:, :2] = separation / (2 * np.sin(np.pi / K)) * np.column_stack([np.cos(turn), np.sin(turn)])
+    shape = rho ** np.abs(np.arange(d)[:, None] - np.arange(d))
 
     def draw(n: int, rng: np.random.Generator) -> Drawn:
         group = rng.choice(K, size=n, p=shares)
-        x = centres[group] + rng.standard_normal((n, d))
+        x = centres[group] + correlated(n, d, rho, rng)
         if shuffled:
             x = x.std(axis=0) * rng.standard_normal((n, d))
         return Drawn(x, group=group)
 
     def estimator(**given: Any) -> Any:
-        return dpem.DPGaussianMixture(fitted or K, covariance_type="diag", bounds=(-12, 12), **given)
+        return dpem.DPGaussianMixture(fitted or K, covariance_type=kind, bounds=(-12, 12), **given)
 
     def truth(model: Any) -> np.ndarray:
         order = list(best(centres, model.means_))
-        return np.concatenate([shares[order], centres[order].ravel(), np.ones(K * d)])
+        own = shape[np.triu_indices(d)] if kind == "full" else np.ones(d)
+        return np.concatenate([shares[order], centres[order].ravel(), np.tile(own, K)])
 
-    return World("gaussian-mixture", f"K = {K}, d = {d}, {separation:g} apart", draw, estimator, truth)
+    more = "" if weights is None else f", shares {' '.join(f'{share:g}' for share in shares)}"
+    more += f", {kind}, correlation {rho:g}" if kind != "diag" else ""
+    return World("gaussian-mixture", f"K = {K}, d = {d}, {separation:g} apart{more}", draw, estimator, truth)
 
 
 # --- latent classes ---------------------------------------------------------------------------------------------------

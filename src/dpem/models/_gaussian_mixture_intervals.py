@@ -27,7 +27,7 @@ from dpem.steps.base import State, Step, run_steps
 REPEATS, ROWS, FEW_ROWS = 60, 3000, 1500
 
 #: What noise does to a mixture that noise has drawn together is a little less than to the true one: set by simulation.
-DRAWN = 1.1
+DRAWN = 1.15
 
 Units = Callable[[Any, Schema], tuple[FloatArray, FloatArray]]
 

@@ -19,8 +19,9 @@ from dpem.questions.answers import Items
 
 #: A start is safe where the classes' weakest direction stands this many times above the noise of the pairs.
 CLEAR = 1.5
-#: What the start knows counts this much less than if the rows were exactly as the model says.
-DOUBT = 2.0
+#: What the start knows counts this much less than if the rows were exactly as the model says; where they are, errors
+#: are smaller than what follows, by the second (by simulation).
+DOUBT, STATED = 2.0, 0.84
 #: How many points the start is tried from, and from how many of the best it is improved.
 GUESSES, POLISHED = 200, 8
 #: How exactly shares add up to 1, and how far the last fit may leave the plane that was found.
@@ -218,8 +219,8 @@ class Fit(NamedTuple):
 
     def errors(self, items: Items, n: int, edge: float) -> tuple[FloatArray, FloatArray]:
         """Standard errors of shares and of probabilities, each by sampling (first) and by the noise. The latter is that
-        of a linear fit × (1 + (CLEAR/c)²), where the weakest direction in which the classes differ stands c times above
-        the noise's ``edge``: with little clearance what was released is far from linear in what is sought.
+        of a linear fit × STATED·(1 + (CLEAR/c)²), where the weakest direction in which the classes differ stands c
+        times above the noise's ``edge``: with little clearance releases are far from linear in what is sought.
         """
         K = len(self.w)
         whole = np.zeros_like(self.information)
@@ -230,7 +231,7 @@ class Fit(NamedTuple):
             blocks = [covariance[at : at + len(items.back), at : at + len(items.back)] for at in self._places()]
             levels = [np.einsum("sl,st,tl->l", items.back, block, items.back) for block in blocks]
             found.append((np.diag(covariance)[:K], np.array(levels)))
-        factor = np.array([1.0, 1 + (CLEAR * edge / weakest(self.w, self.mu)) ** 2])
+        factor = np.array([1.0, STATED * (1 + (CLEAR * edge / weakest(self.w, self.mu)) ** 2)])
         w, p = (np.sqrt(np.clip(np.stack(parts), 0.0, None)) for parts in zip(*found, strict=True))
         return np.minimum(w * factor[:, None], 1.0), np.minimum(p * factor[:, None, None], 1.0)
 

@@ -40,11 +40,13 @@ SCATTER, FAILED = 0.4, 0.6
 #: The median of what fits move over the mean of what the steps' noise would, and by how much a start that is just clear
 #: enough adds to it: both set against simulated fits of other seeds than those of the tables.
 KEPT, START = 0.86, 0.4
-#: What the start needs, found by trying (tables of 1,000 to 50,000 rows, 3 to 10 columns): directions of so many times
-#: the noise's edge, a squared trace in the cells of so many times the parameters. Below the first strength the start
-#: is a gamble, below the second it is noise.
-EDGE, TRACE = 2.2, 4.8
-RISKY, HOPELESS = 1.0, 0.5
+#: What the start needs, found by trying (16 settings of 1,500 to 20,000 rows, 2 to 20 columns, 24 or 30 fits each, of
+#: other seeds than those of the tables): directions of so many times half the noise's edge, a squared trace in the
+#: cells of so many times the parameters; the strength at which every other start fails, and how fast that changes.
+EDGE, TRACE = 1.4, 4.8
+EVEN, STEEP = 0.72, 6
+#: A start that fails more often than the first is called infeasible, more often than the second a risk.
+HOPELESS, RISKY = 1 / 3, 0.1
 
 
 def assumed(K: int, p: int, apart: float = APART) -> Lines:
@@ -99,18 +101,18 @@ def moved_share(theta: Lines, error: FloatArray, repeats: int = 80) -> FloatArra
 def strength(model: Any, sizes: Sizes, steps: tuple[Step, ...], theta: Lines) -> float:
     """How clearly such lines stand out of the noise in what the start is made of, 1 being about the least that does.
 
-    The weaker of two: the weakest of the K − 1 directions along which they spread residuals, over the edge of the
-    noise, and their trace in the cells, over what chance leaves there.
+    That is their trace in the cells, over what chance leaves there, as far as the directions blur it: the weakest of
+    the K − 1 directions along which they spread residuals, over the edge of the noise. Inverses add.
     """
     v, t, weight = newton.invented_rows(theta, 1000)
     r = t / math.sqrt(float(weight @ t**2))
-    found = [math.inf]
+    found = []
     for step in steps:
         if isinstance(step, FindDirections) and math.isfinite(step.rho):
             found.append(_of_directions(v, r, weight, theta, sizes, step))
         if isinstance(step, CountCells) and math.isfinite(step.rho):
             found.append(_of_cells(v, r, weight, theta, sizes, step))
-    return min(found)
+    return 1 / math.fsum(1 / own for own in found) if found else math.inf
 
 
 def _of_directions(
@@ -122,7 +124,7 @@ def _of_directions(
     signal = np.linalg.svd(M[1:, 1:] - M[0, 0] * np.eye(d))[1]
     size = (MOST_SQUARE - USUAL_SQUARE) * radius_of_directions(d, step.reach) ** 2
     noise = sizes.rows_per_person * size / (sizes.n * math.sqrt(2 * step.rho))  # √2·size, over √2 off the diagonal
-    return float(signal[min(len(theta.masses) - 1, d) - 1]) / (EDGE * 2 * math.sqrt(d) * noise)
+    return max(float(signal[min(len(theta.masses) - 1, d) - 1]), 1e-12) / (EDGE * math.sqrt(d) * noise)
 
 
 def _of_cells(v: FloatArray, r: FloatArray, weight: FloatArray, theta: Lines, sizes: Sizes, step: CountCells) -> float:
@@ -162,16 +164,30 @@ def outlook(model: Any, sizes: Sizes, steps: tuple[Step, ...]) -> Outlook:
         meaning=f"Of 1,000 rows, privacy puts about {1000 * median:.0f} into another class.",
         assumed=f"Assumed: {K} equal classes whose slopes lie {apart:g} residual spreads apart.",
     )
-    more = f"about {math.ceil(sizes.n * RISKY / power):,} rows or epsilon={sizes.epsilon * RISKY / power:.2g} would do"
-    if power < HOPELESS:
-        weak = f"the start is {power:.2f} as clear as it must be to find the lines; {more}"
-        return Outlook(said, (), False, weak)
-    if power < RISKY:
-        words = f"The start may miss lines: it is {power:.2f} as clear as it should be; {more}."
-        return Outlook(said, (words,))
+    chance = failing(power)
+    factor = EVEN * (1 / RISKY - 1) ** (1 / STEEP) / power
+    more = f"about {_rounded(sizes.n * factor):,} rows or epsilon={sizes.epsilon * factor:.2g} would do"
+    if chance > HOPELESS:
+        return Outlook(said, (), False, f"the start misses lines in about {100 * chance:.0f} fits of 100; {more}")
+    if chance > RISKY:
+        return Outlook(said, (f"The start misses lines in about {100 * chance:.0f} fits of 100; {more}.",))
     return Outlook(said)
 
 
 def failing(power: float) -> float:
-    """Chance that the start misses lines of that strength."""
-    return 1 / (1 + (power / 0.8) ** 8) if math.isfinite(power) else 0.0
+    """Chance that the start misses lines of that strength.
+
+    >>> round(failing(EVEN), 2), round(failing(1.1), 2), failing(math.inf)
+    (0.5, 0.07, 0.0)
+    """
+    return 1 / (1 + (power / EVEN) ** STEEP) if math.isfinite(power) else 0.0
+
+
+def _rounded(rows: float) -> int:
+    """Two leading digits, upwards.
+
+    >>> _rounded(12_345)
+    13000
+    """
+    size = 10 ** max(0, math.floor(math.log10(max(rows, 1))) - 1)
+    return int(math.ceil(rows / size) * size)
