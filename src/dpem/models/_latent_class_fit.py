@@ -217,9 +217,9 @@ class Fit(NamedTuple):
     precision: FloatArray
     information: FloatArray
 
-    def errors(self, items: Items, n: int, edge: float) -> tuple[FloatArray, FloatArray]:
+    def errors(self, items: Items, n: int, edge: float, doubt: float) -> tuple[FloatArray, FloatArray]:
         """Standard errors of shares and of probabilities, each by sampling (first) and by the noise. The latter is that
-        of a linear fit × STATED·(1 + (CLEAR/c)²), where the weakest direction in which the classes differ stands c
+        of a linear fit × STATED·doubt·(1 + (CLEAR/c)²), where the weakest direction in which classes differ stands c
         times above the noise's ``edge``: with little clearance releases are far from linear in what is sought.
         """
         K = len(self.w)
@@ -231,7 +231,7 @@ class Fit(NamedTuple):
             blocks = [covariance[at : at + len(items.back), at : at + len(items.back)] for at in self._places()]
             levels = [np.einsum("sl,st,tl->l", items.back, block, items.back) for block in blocks]
             found.append((np.diag(covariance)[:K], np.array(levels)))
-        factor = np.array([1.0, STATED * (1 + (CLEAR * edge / weakest(self.w, self.mu)) ** 2)])
+        factor = np.array([1.0, STATED * doubt * (1 + (CLEAR * edge / weakest(self.w, self.mu)) ** 2)])
         w, p = (np.sqrt(np.clip(np.stack(parts), 0.0, None)) for parts in zip(*found, strict=True))
         return np.minimum(w * factor[:, None], 1.0), np.minimum(p * factor[:, None, None], 1.0)
 

@@ -29,19 +29,30 @@ def directions_seen(items: Items, moments: fitting.Moments, most: int) -> int:
     return q
 
 
+def missed(items: Items, moments: fitting.Moments, sketch: fitting.Sketch, fit: fitting.Fit) -> tuple[float, int]:
+    """By how much classes miss what was released, in units of its errors, squared and summed; over how many values."""
+    far = fitting.Misfit(items, moments, sketch)(np.concatenate([fit.w, fit.mu.ravel()]))
+    return float(far @ far), len(moments.mean) + len(moments.pairs) + 2 * len(sketch.mean)
+
+
+def doubt(found: tuple[float, int]) -> float:
+    """By how much noise moves classes more than if rows were as the model says: the fourth root of the mean of what is
+    missed, at least 1. (Where releases disagree, noise decides between them; set by trying on a survey.)
+    """
+    return max(1.0, found[0] / found[1]) ** 0.25
+
+
 def chosen(
     items: Items, moments: fitting.Moments, sketch: fitting.Sketch, where: fitting.Plane, most: int
 ) -> tuple[fitting.Fit, FloatArray]:
     """The classes of the number with the least score, and the scores of 1, 2, … classes. Along q directions there may
     be q + 1 classes, or one more.
     """
-    misfit = fitting.Misfit(items, moments, sketch)
-    values = len(moments.mean) + len(moments.pairs) + 2 * len(sketch.mean)
     fits: list[fitting.Fit] = []
     path: list[float] = []
     for K in range(1, min(most, len(where.spread) + 2) + 1):
         along = fitting.Plane(where.axes[:, : K - 1], where.spread[: K - 1])
         fits.append(fitting.start(items, moments, sketch, along, K))
-        missed = misfit(np.concatenate([fits[-1].w, fits[-1].mu.ravel()]))
-        path.append(float(missed @ missed) + math.log(values) * K * (1 + len(moments.mean)))
+        far, values = missed(items, moments, sketch, fits[-1])
+        path.append(far + math.log(values) * K * (1 + len(moments.mean)))
     return fits[int(np.argmin(path))], np.array(path)

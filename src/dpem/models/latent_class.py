@@ -105,9 +105,12 @@ class AskWaves(Step):
         seen = np.concatenate([cos + 1j * sin, cos2 + 1j * sin2])
         sketch = fitting.Sketch(phases, seen, fitting.with_sampling(noise, 2 * curator.n_rows))
         if K:
-            return model.taken(state, fitting.start(items, moments, sketch, where, K), curator.n_rows, SMALLEST)
-        found, path = number.chosen(items, moments, sketch, where, model.most)
-        return model.taken(replace(state, notes={**state.notes, "path": path}), found, curator.n_rows, SMALLEST)
+            found, path = fitting.start(items, moments, sketch, where, K), np.zeros(0)
+        else:
+            found, path = number.chosen(items, moments, sketch, where, model.most)
+        doubt = number.doubt(number.missed(items, moments, sketch, found))
+        notes = {**state.notes, "path": path, "doubt": doubt}
+        return model.taken(replace(state, notes=notes), found, curator.n_rows, SMALLEST)
 
 
 @dataclass(frozen=True)
@@ -176,8 +179,8 @@ class LatentClass(Model):
         moments: fitting.Moments = state.notes["moments"]
         edge = fitting.noise_edge(len(moments.mean), float(np.mean(moments.pairs_error)))
         seen = moments.observed, state.notes["overall"]
-        path = state.notes.get("path", np.zeros(0))
-        theta = Parameters(w / w.sum(), p, *seen, *fit.errors(self.items, n, edge), path)
+        errors = fit.errors(self.items, n, edge, state.notes["doubt"])
+        theta = Parameters(w / w.sum(), p, *seen, *errors, state.notes["path"])
         return replace(state, theta=theta, notes={**state.notes, "fit": fit})
 
     def drawn(self, theta: Parameters, rows: int) -> fitting.Drawn:
