@@ -63,6 +63,11 @@ def narrow_sum(question: Narrow, chunk: Chunk) -> FloatArray:
     return np.asarray(engine.host(sum(parts[1:], start=parts[0])), dtype=float)
 
 
+def product(xp: Any, x: Any, matrix: FloatArray) -> Any:
+    """Rows times a question's matrix, with columns together in memory where the rows have them so."""
+    return (matrix.T @ x.T).T if isinstance(x, np.ndarray) else xp.matmul(x, like(xp, matrix, x))
+
+
 def like(xp: Any, values: FloatArray, x: Any) -> Any:
     """Constants of a question as a float64 array beside the rows."""
     if isinstance(x, np.ndarray):

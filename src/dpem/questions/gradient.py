@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dpem.engines import engine_of
 from dpem.engines.narrow import like, narrow_sum
 from dpem.query import Bound, Chunk, FloatArray
-from dpem.questions.narrow import into_ball
+from dpem.questions.narrow import sum_in_ball
 
 IntArray = NDArray[np.intp]
 
@@ -98,7 +98,7 @@ class SupportQuery:
         else:
             a, _ = self.weight(xp, xp.matmul(x, beta), None, y)
             u = a[:, None] * x - centre[None, :]
-        return xp.sum(into_ball(xp, u, self.radius), axis=0)
+        return sum_in_ball(xp, u, self.radius)
 
 
 def rounded_up(terms: int) -> float:

@@ -10,14 +10,15 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from dpem.engines.narrow import like
+from dpem.engines.narrow import like, product
 from dpem.query import Bound, FloatArray
 from dpem.questions.holes import by_holes, filled, filled_squares
-from dpem.questions.narrow import NarrowQuestion, into_ball, packed, rounded, zero_where_odd
+from dpem.questions.narrow import NarrowQuestion, into_ball, packed, rounded, sum_in_ball, zero_where_odd
 
 #: Beyond how many standard deviations a squared residual counts no more, in the part of the score that holes add.
 SQUARE_CLIP = 2.5
@@ -103,20 +104,30 @@ class Frame:
     def precision(self) -> FloatArray:
         return np.asarray(np.linalg.inv(self.covariance), dtype=float)
 
+    @cached_property
+    def turn(self) -> tuple[FloatArray, FloatArray]:
+        """Matrix and shift with a = u·matrix − shift for a row u without holes: (1, whiten·z) in one product."""
+        matrix, shift = np.zeros((self.width, self.width + 1)), np.full(self.width + 1, -1.0)
+        matrix[:, 1:] = self.whiten.T / self.spread[:-1, None]
+        shift[1:] = self.whiten @ (self.centre[:-1] / self.spread[:-1])
+        return matrix, shift
+
     def slopes(self, theta: FloatArray) -> FloatArray:
         """Coefficients of z that θ stands for."""
         return np.asarray(self.whiten.T @ theta[1:])
 
 
 class Standing(NamedTuple):
-    """How rows stand at θ: coordinates a, residual r and its variance v, leverage weight w, what the holes leave unsure
-    along the slopes (whitened), and whether there is a response.
+    """How rows stand at θ: coordinates a and leverage weight w (None where a question does not weigh), what is fitted,
+    residual r and its variance v, what the holes leave unsure along the slopes (whitened), and whether there is a
+    response.
     """
 
     a: Any
+    w: Any
+    fitted: Any
     r: Any
     v: Any
-    w: Any
     unsure: Any
     seen: Any
 
@@ -134,6 +145,7 @@ class At(NarrowQuestion):
     sigma: float
     leverage: float
     second: float
+    weighs: ClassVar[bool] = True
 
     def contributions(self, xp: Any, x: Any, y: Any) -> Any:
         total: Any = None
@@ -147,22 +159,32 @@ class At(NarrowQuestion):
         """The sum of what the rows contribute, clipped."""
 
     def _standing(self, xp: Any, x: Any, y: Any, holes: bool) -> Standing:
-        frame, slopes = self.frame, self.frame.slopes(self.theta)
-        z = (x - like(xp, frame.centre[:-1], x)) / like(xp, frame.spread[:-1], x)
-        turn = like(xp, frame.whiten.T, x)
-        square = xp.full_like(y, self.sigma**2)
+        frame, theta = self.frame, self.theta
+        v, unsure = xp.full_like(y, self.sigma**2), None
+        a: Any = None
+        w: Any = None
         if holes:
+            slopes, turn = frame.slopes(theta), like(xp, frame.whiten.T, x)
+            z = (x - like(xp, frame.centre[:-1], x)) / like(xp, frame.spread[:-1], x)
             z, along = filled(xp, z, frame.precision, slopes)
-            v = square + xp.clip(xp.matmul(along, like(xp, slopes, x)), 0.0, math.inf)
+            v = v + xp.clip(xp.matmul(along, like(xp, slopes, x)), 0.0, math.inf)
             unsure = xp.matmul(along, turn)
+            a = xp.concat([xp.ones_like(y)[:, None], xp.matmul(z, turn)], axis=1)
+        elif self.weighs:
+            matrix, shift = frame.turn
+            a = product(xp, x, matrix)
+            a -= like(xp, shift, x)
+        if a is None:
+            matrix, shift = frame.turn
+            fitted = xp.matmul(x, like(xp, matrix @ theta, x)) - float(shift @ theta)
         else:
-            v, unsure = square, None
-        a = xp.concat([xp.ones_like(y)[:, None], xp.matmul(z, turn)], axis=1)
+            fitted = xp.matmul(a, like(xp, theta, x))
         seen = ~xp.isnan(y)
-        r = (y - float(frame.centre[-1])) / float(frame.spread[-1]) - xp.matmul(a, like(xp, self.theta, x))
-        size = xp.sqrt(xp.sum(a * a, axis=1))
-        w = xp.clip(self.leverage / size, 0.0, 1.0) * xp.clip(self.second / size, 0.0, 1.0)
-        return Standing(a, xp.where(seen, r, xp.zeros_like(r)), v, w, unsure, seen)
+        r = (y - float(frame.centre[-1])) / float(frame.spread[-1]) - fitted
+        if self.weighs:
+            size = xp.sqrt(xp.sum(a * a, axis=1))
+            w = xp.clip(self.leverage / size, 0.0, 1.0) * xp.clip(self.second / size, 0.0, 1.0)
+        return Standing(a, w, fitted, xp.where(seen, r, xp.zeros_like(r)), v, unsure, seen)
 
 
 @dataclass(frozen=True)
@@ -215,15 +237,14 @@ class Score(At):
 
     def added(self, xp: Any, rows: Standing) -> Any:
         root = xp.sqrt(rows.v)
-        e = rows.r / root
-        score = rows.a * (rows.w * xp.clip(e, -self.clip, self.clip) * self.sigma / root)[:, None]
+        e, w = rows.r / root, xp.where(rows.seen, rows.w, xp.zeros_like(rows.w))
+        score = rows.a * (w * xp.clip(e, -self.clip, self.clip) * self.sigma / root)[:, None]
         if rows.unsure is not None:
             most = max(self.clip, SQUARE_CLIP) ** 2
             beyond = xp.clip(e * e, 0.0, most) - clipped_square(most)
-            extra = rows.unsure * (rows.w * beyond * self.sigma / rows.v)[:, None]
+            extra = rows.unsure * (w * beyond * self.sigma / rows.v)[:, None]
             score = score + xp.concat([xp.zeros_like(extra[:, :1]), extra], axis=1)
-        score = xp.where(rows.seen[:, None], score, xp.zeros_like(score))
-        return xp.sum(into_ball(xp, score, self.radius), axis=0)
+        return sum_in_ball(xp, score, self.radius)
 
 
 @dataclass(frozen=True)
@@ -236,6 +257,7 @@ class Residuals(At):
     """
 
     clip: float
+    weighs = False
 
     @property
     def label(self) -> str:
@@ -260,6 +282,7 @@ class Explained(At):
 
     middle: float
     most: float
+    weighs = False
 
     @property
     def label(self) -> str:
@@ -271,7 +294,7 @@ class Explained(At):
         return rounded(Bound(linf=2 * B, l2=2 * B, size_linf=B, size_l2=B * 2**0.5), 2)
 
     def added(self, xp: Any, rows: Standing) -> Any:
-        beyond = xp.matmul(rows.a, like(xp, self.theta, rows.a)) + rows.r - self.middle
+        beyond = rows.fitted + rows.r - self.middle
         t = xp.clip(zero_where_odd(xp, beyond**2 - rows.r**2), -self.most, self.most)
         t = xp.where(rows.seen, t, xp.zeros_like(t))
         return xp.stack([xp.sum(t), xp.sum(t * t) / self.most])

@@ -13,7 +13,7 @@ from dpem.engines.narrow import like, narrow_sum
 from dpem.query import Bound, Chunk, FloatArray
 from dpem.questions.schema import Schema
 
-__all__ = ["NarrowQuestion", "into_ball", "like", "packed", "rounded", "unpacked", "zero_where_odd"]
+__all__ = ["NarrowQuestion", "into_ball", "like", "packed", "rounded", "sum_in_ball", "unpacked", "zero_where_odd"]
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,20 @@ def into_ball(xp: Any, v: Any, radius: float) -> Any:
     norm = xp.sqrt(xp.where(odd, xp.ones_like(norm2), norm2))
     factor = xp.where(norm > radius, radius / xp.where(norm > radius, norm, xp.ones_like(norm)), xp.ones_like(norm))
     return xp.where(odd[:, None], xp.zeros_like(v), v * factor[:, None])
+
+
+def sum_in_ball(xp: Any, v: Any, radius: float) -> Any:
+    """The sum of the rows of v, each scaled into the ball as by :func:`into_ball`: in memory as one product, since
+    Σ f_i·v_i needs no copy of the scaled rows.
+    """
+    if not isinstance(v, np.ndarray):
+        return xp.sum(into_ball(xp, v, radius), axis=0)
+    norm2 = np.einsum("ij,ij->i", v, v)
+    odd = ~np.isfinite(norm2)
+    if odd.any():
+        v, norm2 = np.where(odd[:, None], 0.0, v), np.where(odd, 0.0, norm2)
+    norm = np.sqrt(norm2)
+    return np.divide(radius, norm, out=np.ones_like(norm), where=norm > radius) @ v
 
 
 def rounded(bound: Bound, terms: int) -> Bound:

@@ -6,7 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from dpem.query import Bound
+import numpy as np
+
+from dpem.query import Bound, FloatArray
 from dpem.questions.narrow import NarrowQuestion
 
 #: Bins between −1 and 1. One more counts the holes.
@@ -37,7 +39,19 @@ class Places(NarrowQuestion):
     def contributions(self, xp: Any, x: Any, y: Any) -> Any:
         asked = ([x] if self.with_columns else []) + ([y[:, None]] if self.with_response else [])
         u = xp.concat(asked, axis=1)
+        if isinstance(u, np.ndarray):
+            return _counted(u)
         place = xp.clip(xp.floor((u + 1.0) * (BINS / 2)), 0.0, BINS - 1.0)
         place = xp.where(xp.isnan(u), xp.full_like(u, float(BINS)), place)
         counts = [xp.sum(xp.astype(place == float(b), xp.float64), axis=0) for b in range(BINS + 1)]
         return xp.reshape(xp.stack(counts, axis=1), (-1,))
+
+
+def _counted(u: FloatArray) -> FloatArray:
+    """The same counts in one pass over coordinates in memory: every entry becomes the number of its bin."""
+    k = u.shape[1]
+    place = (u + 1.0) * (BINS / 2)
+    np.clip(place, 0.0, BINS - 1.0, out=place)
+    place[np.isnan(place)] = BINS
+    place = np.floor(place, out=place) + (BINS + 1) * np.arange(k)
+    return np.bincount(place.astype(np.intp).ravel(order="K"), minlength=k * (BINS + 1)).astype(float)

@@ -114,8 +114,7 @@ class Schema:
         """Unit coordinates of rows that hold the columns of :attr:`reads`, in that order."""
         place = np.searchsorted(self.reads, self.column)
         raw = x if np.array_equal(place, np.arange(x.shape[1])) else xp.take(x, _indices(xp, place, x), axis=1)
-        u = xp.clip((raw - like(xp, self.middle, x)) / like(xp, self.half, x), -1.0, 1.0)
-        u = xp.where(xp.isfinite(raw), u, xp.full_like(u, xp.nan))
+        u = _unit(xp, raw, like(xp, self.middle, x), like(xp, self.half, x))
         if not self.levels or not (self.level >= 0).any():
             return u
         return self._with_levels(xp, raw, u)
@@ -138,8 +137,20 @@ class Schema:
 
     def response(self, xp: Any, y: Any) -> Any:
         """Unit coordinates of responses; one that is not finite is a hole."""
-        u = xp.clip((y - self.y_middle) / self.y_half, -1.0, 1.0)
-        return xp.where(xp.isfinite(y), u, xp.full_like(u, xp.nan))
+        return _unit(xp, y, self.y_middle, self.y_half)
+
+
+def _unit(xp: Any, raw: Any, middle: Any, half: Any) -> Any:
+    """(raw − middle)/half in [−1, 1], NaN where an entry is not finite; in memory without copies between."""
+    u = raw - middle
+    u /= half
+    finite = xp.isfinite(raw)
+    if not isinstance(u, np.ndarray):
+        return xp.where(finite, xp.clip(u, -1.0, 1.0), xp.full_like(u, xp.nan))
+    np.clip(u, -1.0, 1.0, out=u)
+    if not finite.all():
+        u[~finite] = np.nan
+    return u
 
 
 def _indices(xp: Any, places: IntArray, x: Any) -> Any:

@@ -1,0 +1,83 @@
+"""What is computed otherwise for rows in memory: the same numbers as by the formulas that serve every library."""
+
+import array_api_strict as strict
+import numpy as np
+import pytest
+
+from dpem.engines.narrow import product
+from dpem.questions.linear import Explained, Frame, Information, Residuals, Score
+from dpem.questions.narrow import into_ball, sum_in_ball
+from dpem.questions.places import Places
+from dpem.questions.schema import Schema
+
+NAMES = ["a", "b", "c"]
+SCHEMA = Schema.of(NAMES, dict.fromkeys(NAMES, (-2.0, 3.0)), {}, y_bounds=(-4.0, 4.0))
+
+
+def rows(odd, order="F"):
+    rng = np.random.default_rng(1)
+    X, y = rng.normal(0.5, 1.5, (500, 3)), rng.normal(0, 2, 500)
+    if odd:
+        X[::9, 0], X[5, 1], X[6, 2], X[7, 0] = np.nan, np.inf, -np.inf, 1e308
+        y[::11], y[3] = np.nan, np.inf
+    return np.asarray(X, order=order), y
+
+
+def questions():
+    rng = np.random.default_rng(2)
+    root = rng.normal(size=(3, 3))
+    covariance = root @ root.T / 3 + np.eye(3)
+    frame = Frame(
+        rng.normal(0, 0.1, 4), rng.uniform(0.3, 0.6, 4), covariance, np.linalg.inv(np.linalg.cholesky(covariance))
+    )
+    at = {"schema": SCHEMA, "frame": frame, "theta": rng.normal(size=4), "sigma": 0.7, "leverage": 2.0, "second": 3.0}
+    return [
+        Places(SCHEMA),
+        Information(**at),
+        Score(**at, clip=1.3),
+        Residuals(**at, clip=2.0),
+        Explained(**at, middle=0.1, most=2.0),
+    ]
+
+
+@pytest.mark.parametrize("odd", [False, True])
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("question", questions(), ids=lambda question: type(question).__name__)
+def test_sums_are_those_of_any_library(question, order, odd):
+    X, y = rows(odd, order)
+    with np.errstate(all="ignore"):
+        here = question.block(np, X, y)
+        there = np.asarray(question.block(strict, strict.asarray(X), strict.asarray(y)))
+    np.testing.assert_allclose(here, there, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_coordinates_are_the_same_bits_and_the_rows_are_left_alone(order):
+    X, y = rows(odd=True, order=order)
+    before = X.copy(), y.copy()
+    with np.errstate(all="ignore"):
+        u, v = SCHEMA.coordinates(np, X), SCHEMA.response(np, y)
+        assert np.array_equal(u, np.asarray(SCHEMA.coordinates(strict, strict.asarray(X))), equal_nan=True)
+        assert np.array_equal(v, np.asarray(SCHEMA.response(strict, strict.asarray(y))), equal_nan=True)
+    assert np.array_equal(np.isnan(u), ~np.isfinite(X))
+    assert u[7, 0] == 1.0  # large, but a number
+    assert np.array_equal(X, before[0], equal_nan=True)
+    assert np.array_equal(y, before[1], equal_nan=True)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_sum_of_rows_in_a_ball(order):
+    v = np.asarray(np.random.default_rng(3).normal(size=(400, 5)), order=order)
+    v[3, 2], v[4, 0], v[5], v[6] = np.nan, np.inf, 1e200, 0.0
+    with np.errstate(all="ignore"):
+        found, expected = sum_in_ball(np, v, 1.5), into_ball(np, v, 1.5).sum(axis=0)
+        one = sum_in_ball(np, np.full((1, 5), 1e100), 1.5)
+    np.testing.assert_allclose(found, expected, rtol=1e-13, atol=1e-13)
+    assert np.linalg.norm(one) <= 1.5 * (1 + 13 * 2.0**-52)
+
+
+def test_a_product_keeps_columns_together():
+    X, matrix = rows(odd=False)[0], np.arange(6.0).reshape(3, 2)
+    found = product(np, X, matrix)
+    assert found.flags.f_contiguous
+    np.testing.assert_allclose(found, X @ matrix, rtol=1e-13)
