@@ -5,10 +5,13 @@ import numpy as np
 import pytest
 
 from dpem.engines.narrow import product
+from dpem.questions.gaussians import Gaussians
+from dpem.questions.lifted import LiftedMoments
 from dpem.questions.linear import Explained, Frame, Information, Residuals, Score
 from dpem.questions.narrow import into_ball, sum_in_ball
 from dpem.questions.places import Places
 from dpem.questions.schema import Schema
+from dpem.questions.sketch import Sketch
 
 NAMES = ["a", "b", "c"]
 SCHEMA = Schema.of(NAMES, dict.fromkeys(NAMES, (-2.0, 3.0)), {}, y_bounds=(-4.0, 4.0))
@@ -37,6 +40,11 @@ def questions():
         Score(**at, clip=1.3),
         Residuals(**at, clip=2.0),
         Explained(**at, middle=0.1, most=2.0),
+        Sketch(SCHEMA, np.zeros(3), np.full(3, 0.5), 0.6 * np.eye(3) + 0.4, rng.normal(size=(40, 3)), 0.8, np.ones(5)),
+        *(
+            LiftedMoments(SCHEMA, kind, Gaussians(np.full(2, 0.5), rng.normal(size=(2, 3)), own), 2.0, 5.0)
+            for kind, own in (("diag", rng.uniform(0.2, 0.4, (2, 3))), ("full", np.stack([covariance / 9] * 2)))
+        ),
     ]
 
 

@@ -178,15 +178,16 @@ def _summed(
 
 
 def _by_tasks(X: Rows, width: int, add: Callable[[slice, FloatArray], None]) -> FloatArray:
-    """The sum that ``add`` makes of each task's rows, block by block; tasks' sums are added in order."""
+    """The sum that ``add`` makes of each task's rows, block by block; tasks' sums are added in order.
+
+    Tasks are short where rows are long: then no thread waits long for the last one, which another has.
+    """
     n, row_bytes = X.shape[0], max(1, X.shape[1] * X.itemsize)
-    step = min(kernels.TASK, max(4, CACHE // row_bytes // BLOCK) * BLOCK)
-    out = np.zeros((kernels.n_tasks(n), width))
+    rows = min(kernels.TASK, max(4, CACHE // row_bytes // BLOCK) * BLOCK)
+    out = np.zeros((max(1, -(-n // rows)), width))
 
     def work(task: int) -> None:
-        end = min(n, (task + 1) * kernels.TASK)
-        for first in range(task * kernels.TASK, end, step):
-            add(slice(first, min(first + step, end)), out[task])
+        add(slice(task * rows, min(n, (task + 1) * rows)), out[task])
 
     side_by_side(work, len(out))
     return np.asarray(out.sum(axis=0))

@@ -18,6 +18,7 @@ import numpy as np
 from sklearn.utils import Tags
 
 from dpem import _validation as arguments
+from dpem._threads import single_blas
 from dpem._version import __version__
 from dpem.estimators import checks, content, tables
 from dpem.estimators.bounds import Pair, _listed, column_bounds, response_bounds
@@ -141,7 +142,7 @@ class PrivateEstimator(FittedModel):
             warnings.warn(remark, UserWarning, stacklevel=2)
         account = Account(plan.epsilon, plan.delta, gaussian=plan.price.gaussian, rho=plan.price.rho)
         model = self._model(schema)
-        with self._debited(plan) as charge:
+        with single_blas(), self._debited(plan) as charge:
             curator = self._curator(table.source, account, noise)
             expect(plan.n * plan.passes)
             state = run_steps(curator, model, plan.steps, model.start())
@@ -198,6 +199,7 @@ class PrivateEstimator(FittedModel):
         own = {name: value for name, value in vars(probe).items() if name.startswith("_") and name != "_uncertainty_"}
         self.__dict__ = kept | own | fitted
 
+    @single_blas()
     def _planned(self, n: int, schema: Schema, effect: float | None = None) -> Plan:
         """The one way to a plan: sizes, steps, price and outlook from public numbers."""
         epsilon, delta = arguments.privacy_parameters(self.epsilon, self.delta)

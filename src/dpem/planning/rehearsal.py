@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpem._threads import keep_memory
+from dpem._threads import keep_memory, single_blas
 from dpem.engines.narrow import numpy_api
 from dpem.planning.model import Model
 from dpem.privacy import Account, Curator, Price, SeededNoise
@@ -101,6 +101,7 @@ class Errors(NamedTuple):
     sampling: FloatArray
 
 
+@single_blas()
 def bootstrap(
     model: Model,
     steps: Sequence[Step],

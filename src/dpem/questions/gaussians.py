@@ -16,7 +16,7 @@ import numpy as np
 from array_api_compat import device
 
 from dpem.query import FloatArray
-from dpem.questions.narrow import like, zero_where_odd
+from dpem.questions.narrow import like, squares, zero_where_odd
 
 LOG_2PI = math.log(2 * math.pi)
 
@@ -67,7 +67,7 @@ class Gaussians:
         changes no bit; a row with holes is handled by the matrices of its own pattern, in products of its own. ∎
         """
         seen = xp.isfinite(x)
-        filled = xp.where(seen, x, xp.zeros_like(x))
+        filled = x if xp.all(seen) else xp.where(seen, x, xp.zeros_like(x))
         components = range(len(self.weights))
         if not self.full:
             mask = None if xp.all(seen) else xp.astype(seen, xp.float64)
@@ -85,8 +85,7 @@ class Gaussians:
     def log_density(self, xp: Any, x: Any) -> Any:
         """The log-density of each row, holes integrated out."""
         logs = self.joint(xp, x)
-        top = xp.max(logs, axis=1)
-        return top + xp.log(xp.sum(xp.exp(logs - top[:, None]), axis=1))
+        return log_sum(xp, [logs[:, k] for k in range(len(self.weights))])
 
     def product_of_margins(self, xp: Any, x: Any) -> Any:
         """The log-density of each row if columns were independent, each with the mixture's own margin."""
@@ -96,9 +95,7 @@ class Gaussians:
         for k, weight in enumerate(self.weights):
             v2 = (x - like(xp, self.means[k], x)) ** 2 / like(xp, variances[k], x)
             logs.append(math.log(weight) - 0.5 * v2 - like(xp, 0.5 * np.log(variances[k]) + 0.5 * LOG_2PI, x))
-        each = xp.stack(logs, axis=2)
-        top = xp.max(each, axis=2)
-        margin = top + xp.log(xp.sum(xp.exp(each - top[:, :, None]), axis=2))
+        margin = log_sum(xp, logs)
         return xp.sum(xp.where(seen, margin, xp.zeros_like(margin)), axis=1)
 
     def joint(self, xp: Any, x: Any) -> Any:
@@ -136,7 +133,7 @@ class Gaussians:
 
     def _whole(self, xp: Any, x: Any, k: int) -> Seen:
         v = (x - like(xp, self.means[k], x)) @ like(xp, self.whiteners[k].T, x)
-        size = (v * v) @ like(xp, np.ones(x.shape[1]), x)
+        size = squares(xp, v)
         level = float(np.sum(np.log(np.diag(self.roots[k])))) + 0.5 * LOG_2PI * x.shape[1]
         return Seen(math.log(self.weights[k]) - 0.5 * size - level, v, None, size, None)
 
@@ -178,6 +175,17 @@ def _patterns(xp: Any, mask: Any) -> tuple[Any, Any]:
     place = like(xp, 2.0 ** np.arange(mask.shape[1]), mask)
     found = xp.unique_inverse(mask @ place)  # PyTorch knows no unique_all: patterns are read off their numbers
     return xp.remainder(xp.floor(found.values[:, None] / place), 2.0), xp.reshape(found.inverse_indices, (-1,))
+
+
+def log_sum(xp: Any, logs: list[Any]) -> Any:
+    """log Σ exp of some arrays, entry by entry."""
+    top = logs[0]
+    for own in logs[1:]:
+        top = xp.maximum(top, own)
+    total = xp.exp(logs[0] - top)
+    for own in logs[1:]:
+        total = total + xp.exp(own - top)
+    return top + xp.log(total)
 
 
 def responsibilities(xp: Any, seen: list[Seen]) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 
 from dpem.query import Bound, FloatArray
 from dpem.questions.gaussians import Gaussians, Seen, responsibilities
-from dpem.questions.narrow import NarrowQuestion, like, packed, rounded, unpacked
+from dpem.questions.narrow import NarrowQuestion, packed, rounded, squares, unpacked
 
 KINDS = ("spherical", "diag", "tied", "full")
 
@@ -94,7 +94,7 @@ class LiftedMoments(NarrowQuestion):
         v, size = own.v, own.size
         if self.kind == "diag":
             w = own.square if own.open is None else own.square + own.open
-            norm = xp.sqrt((w * w) @ like(xp, np.ones(self.schema.width), w))
+            norm = xp.sqrt(squares(xp, w))
         elif self.kind == "spherical":
             w = norm = size if own.open is None else size + xp.sum(own.open, axis=1)
         elif own.open is None:

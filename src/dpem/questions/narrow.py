@@ -13,7 +13,17 @@ from dpem.engines.narrow import like, narrow_sum
 from dpem.query import Bound, Chunk, FloatArray
 from dpem.questions.schema import Schema
 
-__all__ = ["NarrowQuestion", "into_ball", "like", "packed", "rounded", "sum_in_ball", "unpacked", "zero_where_odd"]
+__all__ = [
+    "NarrowQuestion",
+    "into_ball",
+    "like",
+    "packed",
+    "rounded",
+    "squares",
+    "sum_in_ball",
+    "unpacked",
+    "zero_where_odd",
+]
 
 
 @dataclass(frozen=True)
@@ -71,13 +81,20 @@ def into_ball(xp: Any, v: Any, radius: float) -> Any:
     return xp.where(odd[:, None], xp.zeros_like(v), v * factor[:, None])
 
 
+def squares(xp: Any, v: Any) -> Any:
+    """The sum of squares of each row."""
+    if isinstance(v, np.ndarray):
+        return np.einsum("ij,ij->i", v, v)
+    return (v * v) @ like(xp, np.ones(v.shape[1]), v)
+
+
 def sum_in_ball(xp: Any, v: Any, radius: float) -> Any:
     """The sum of the rows of v, each scaled into the ball as by :func:`into_ball`: in memory as one product, since
     Σ f_i·v_i needs no copy of the scaled rows.
     """
     if not isinstance(v, np.ndarray):
         return xp.sum(into_ball(xp, v, radius), axis=0)
-    norm2 = np.einsum("ij,ij->i", v, v)
+    norm2 = squares(xp, v)
     odd = ~np.isfinite(norm2)
     if odd.any():
         v, norm2 = np.where(odd[:, None], 0.0, v), np.where(odd, 0.0, norm2)

@@ -17,6 +17,8 @@ from dpem.questions.gaussians import Gaussians
 from dpem.questions.narrow import NarrowQuestion, like, zero_where_odd
 
 _FARTHEST = 1e3
+#: Phases that are handled at a time in memory.
+CACHED = 2**14
 
 
 def largest_slice(amplitudes: FloatArray) -> float:
@@ -76,6 +78,8 @@ class Sketch(NarrowQuestion):
         return total
 
     def _waves(self, xp: Any, weight: Any, theta: Any) -> Any:
+        if isinstance(theta, np.ndarray):
+            return self._waves_in_memory(weight, theta)
         theta = xp.clip(zero_where_odd(xp, theta), -_FARTHEST, _FARTHEST)
         cos1, sin1 = xp.cos(theta), xp.sin(theta)
         cos, sin, parts = cos1, sin1, []
@@ -84,6 +88,24 @@ class Sketch(NarrowQuestion):
                 cos, sin = cos * cos1 - sin * sin1, sin * cos1 + cos * sin1
             parts += [math.sqrt(amplitude) * (weight @ cos), math.sqrt(amplitude) * (weight @ sin)]
         return xp.concat(parts)
+
+    def _waves_in_memory(self, weight: FloatArray, theta: FloatArray) -> FloatArray:
+        """The same with e^{iθ} as complex numbers, some rows at a time: what a core's cache holds."""
+        total = np.zeros((len(self.amplitudes), theta.shape[1]), dtype=complex)
+        length = max(16, CACHED // theta.shape[1])
+        for first in range(0, len(theta), length):
+            rows = slice(first, first + length)
+            phase = np.where(np.isfinite(theta[rows]), np.clip(theta[rows], -_FARTHEST, _FARTHEST), 0.0)
+            one = np.empty(phase.shape, dtype=complex)
+            np.cos(phase, out=one.real)
+            np.sin(phase, out=one.imag)
+            wave, own = one.copy(), weight[rows].astype(complex)
+            for f in range(len(self.amplitudes)):
+                if f:
+                    wave *= one
+                total[f] += own @ wave
+        total *= np.sqrt(self.amplitudes)[:, None]
+        return np.stack([total.real, total.imag], axis=1).ravel()
 
     def read(self, mean: FloatArray) -> NDArray[np.complex128]:
         """The characteristic function (L × M, complex) of an answer."""
