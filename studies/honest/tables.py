@@ -173,10 +173,10 @@ CHECKED: tuple[tuple[str, int, int, dict[str, Any]], ...] = (
 
 #: K, columns, n, ε: lines whose start may well fail, none of them among those that the plan's words were set by.
 STARTED = (
-    (2, 4, 2_000, 1.0),
-    (2, 3, 3_000, 0.6),
-    (2, 8, 4_000, 1.0),
-    (2, 20, 20_000, 0.5),
+    (2, 6, 2_500, 1.0),
+    (2, 3, 2_000, 0.8),
+    (2, 10, 4_000, 1.0),
+    (2, 15, 10_000, 0.6),
     (3, 4, 5_000, 1.0),
     (3, 4, 7_000, 0.8),
     (3, 8, 9_000, 1.0),
@@ -237,7 +237,7 @@ def tasks(kinds: Sequence[str], fits: int) -> list[Task]:
             add("coverage", "latent_class", max(n, 5_000), epsilon, fits)
             add("coverage", "gaussian_mixture", n, epsilon, fits, weights=(0.5, 0.3, 0.2))
             full = {"weights": (0.5, 0.3, 0.2), "kind": "full", "rho": 0.5}
-            add("coverage", "gaussian_mixture", n, epsilon, max(10, fits // (2 if n < 5_000 else 5)), **full)
+            add("coverage", "gaussian_mixture", n, epsilon, max(10, fits // (3 if n < 5_000 else 8)), **full)
     add("coverage", "gaussian_mixture", 2_000, 1.0, fits)
     for world, n, repeats, arguments in CHECKED:
         add("checks", world, n, 1.0, max(10, round(repeats * fits / 500)), **arguments)

@@ -2,8 +2,10 @@
 
 K classes differ along at most K − 1 directions, so the pairs of answers say how many directions to look along: those
 that stand above the noise. The waves along them then decide: a number of classes scores its misfit to pairs and waves,
-in units of their noise, plus log(values released) for every parameter; the least score is taken. One class means
-independent answers.
+in units of their errors, plus log(values released) for every parameter; the least score is taken. Errors hold half of
+the sampling, as the other half is what a fit to the same rows takes up, and count it as if waves did not scatter
+together. Where sampling is much of the errors a parameter must therefore bring more. One class means independent
+answers.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ from dpem.models import _latent_class_fit as fitting
 from dpem.query import FloatArray
 from dpem.questions.answers import Items
 
+#: How many times more a parameter must bring where errors are sampling and no noise: set by simulation.
+SCATTER = 4.0
 #: The most classes that are tried, and with how many of them a plan reckons while their number is not known.
 MOST, RECKONED = 6, 3
 
@@ -43,16 +47,18 @@ def doubt(found: tuple[float, int]) -> float:
 
 
 def chosen(
-    items: Items, moments: fitting.Moments, sketch: fitting.Sketch, where: fitting.Plane, most: int
+    items: Items, moments: fitting.Moments, sketch: fitting.Sketch, where: fitting.Plane, most: int, n: int
 ) -> tuple[fitting.Fit, FloatArray]:
     """The classes of the number with the least score, and the scores of 1, 2, … classes. Along q directions there may
     be q + 1 classes, or one more.
     """
+    sampling = fitting.with_sampling(0.0, 2 * n) ** 2 / sketch.error**2
+    price = (1 + SCATTER * sampling) * (1 + len(moments.mean))
     fits: list[fitting.Fit] = []
     path: list[float] = []
     for K in range(1, min(most, len(where.spread) + 2) + 1):
         along = fitting.Plane(where.axes[:, : K - 1], where.spread[: K - 1])
         fits.append(fitting.start(items, moments, sketch, along, K))
         far, values = missed(items, moments, sketch, fits[-1])
-        path.append(far + math.log(values) * K * (1 + len(moments.mean)))
+        path.append(far + price * math.log(values) * K)
     return fits[int(np.argmin(path))], np.array(path)

@@ -40,11 +40,12 @@ SCATTER, FAILED = 0.4, 0.6
 #: The median of what fits move over the mean of what the steps' noise would, and by how much a start that is just clear
 #: enough adds to it: both set against simulated fits of other seeds than those of the tables.
 KEPT, START = 0.86, 0.4
-#: What the start needs, found by trying (16 settings of 1,500 to 20,000 rows, 2 to 20 columns, 24 or 30 fits each, of
-#: other seeds than those of the tables): directions of so many times half the noise's edge, a squared trace in the
-#: cells of so many times the parameters; the strength at which every other start fails, and how fast that changes.
+#: What the start needs, found by trying (19 settings of 1,500 to 20,000 rows, 2 to 20 columns, 24 to 32 fits each):
+#: directions of so many times half the noise's edge, a squared trace in the cells of so many times the parameters; the
+#: strength at which every other start of two lines fails, by how much it is more for every further line, and how fast
+#: the chance changes.
 EDGE, TRACE = 1.4, 4.8
-EVEN, STEEP = 0.72, 6
+EVEN, MORE, STEEP = 0.66, 0.07, 6
 #: A start that fails more often than the first is called infeasible, more often than the second a risk.
 HOPELESS, RISKY = 1 / 3, 0.1
 
@@ -154,18 +155,18 @@ def outlook(model: Any, sizes: Sizes, steps: tuple[Step, ...]) -> Outlook:
     shares = moved_share(theta, error_after(model, sizes, steps, theta))
     most = FAILED * (1 - 1 / K)
     typical = min(KEPT * float(np.mean(shares)) * min(1 + START / power**4, 3.0), most)
-    median, low, high = with_failures(typical, SCATTER, failing(power), most)
+    chance = failing(power, K)
+    median, low, high = with_failures(typical, SCATTER, chance, most)
     said = Prediction(
         "share of rows put into another class than without privacy",
         median,
         low,
         high,
-        failure=failing(power),
+        failure=chance,
         meaning=f"Of 1,000 rows, privacy puts about {1000 * median:.0f} into another class.",
         assumed=f"Assumed: {K} equal classes whose slopes lie {apart:g} residual spreads apart.",
     )
-    chance = failing(power)
-    factor = EVEN * (1 / RISKY - 1) ** (1 / STEEP) / power
+    factor = even(K) * (1 / RISKY - 1) ** (1 / STEEP) / power
     more = f"about {_rounded(sizes.n * factor):,} rows or epsilon={sizes.epsilon * factor:.2g} would do"
     if chance > HOPELESS:
         return Outlook(said, (), False, f"the start misses lines in about {100 * chance:.0f} fits of 100; {more}")
@@ -174,13 +175,18 @@ def outlook(model: Any, sizes: Sizes, steps: tuple[Step, ...]) -> Outlook:
     return Outlook(said)
 
 
-def failing(power: float) -> float:
-    """Chance that the start misses lines of that strength.
+def even(K: int) -> float:
+    """The strength at which every other start of K lines fails."""
+    return EVEN + MORE * (K - 2)
 
-    >>> round(failing(EVEN), 2), round(failing(1.1), 2), failing(math.inf)
-    (0.5, 0.07, 0.0)
+
+def failing(power: float, K: int) -> float:
+    """Chance that the start misses some of K lines of that strength.
+
+    >>> round(failing(0.66, 2), 2), round(failing(1.1, 3), 2), failing(math.inf, 2)
+    (0.5, 0.08, 0.0)
     """
-    return 1 / (1 + (power / EVEN) ** STEEP) if math.isfinite(power) else 0.0
+    return 1 / (1 + (power / even(K)) ** STEEP) if math.isfinite(power) else 0.0
 
 
 def _rounded(rows: float) -> int:

@@ -107,7 +107,7 @@ class AskWaves(Step):
         if K:
             found, path = fitting.start(items, moments, sketch, where, K), np.zeros(0)
         else:
-            found, path = number.chosen(items, moments, sketch, where, model.most)
+            found, path = number.chosen(items, moments, sketch, where, model.most, curator.n_rows)
         doubt = number.doubt(number.missed(items, moments, sketch, found))
         notes = {**state.notes, "path": path, "doubt": doubt}
         return model.taken(replace(state, notes=notes), found, curator.n_rows, SMALLEST)
