@@ -16,6 +16,7 @@ from dpem import Budget, load_model, read_table, save_model
 from dpem.audit.replay import Table, replay
 from dpem.estimators.base import FitWarning
 from dpem.models import _latent_class_fit as fitting
+from dpem.models import _latent_class_number as number_of_classes
 from dpem.models import latent_class as subject
 from dpem.models.latent_class import DPLatentClass
 from dpem.query import Chunk
@@ -354,6 +355,30 @@ def test_one_class_is_found_where_answers_are_independent():
     assert set(model.predict(X)) == {0}
     assert np.isfinite(model.conf_int()).all()
     assert np.mean(np.diff(model.conf_int()[1:], axis=1)) < 0.2  # a share of answers is known without classes
+
+
+def test_what_is_only_sampling_is_no_class(monkeypatch):
+    """Where there is hardly any noise, errors are sampling, and waves scatter together."""
+    rng = np.random.default_rng(35)
+    X = (rng.random((20_000, 8)) < rng.uniform(0.2, 0.8, 8)).astype(float)
+
+    def found():
+        own = given((2,) * 8, n_classes="auto", epsilon=10.0, check=False, random_state=0)
+        return DPLatentClass(**own).fit(X).n_classes_
+
+    assert found() == 1
+    monkeypatch.setattr(number_of_classes, "SCATTER", 0.0)
+    assert found() > 1
+
+
+def test_errors_grow_where_answers_depend_on_each_other_within_a_class():
+    theta, levels = classes(36, (2,) * 6, 2), (2,) * 6
+    X = codes(theta, 20_000, 37, levels)
+    twice = np.column_stack([X[:, :3], X[:, :3]])  # every second item repeats one of the first
+    twice[np.random.default_rng(38).random(twice.shape) < 0.1] = 0.0
+    as_told, doubtful = (DPLatentClass(**given(levels, n_classes=2, random_state=0)).fit(rows) for rows in (X, twice))
+    size = [float(np.median(model.theta_.probabilities_errors[1])) for model in (as_told, doubtful)]
+    assert size[1] > 2 * size[0]
 
 
 def test_finding_the_number_costs_nothing_more_and_is_saved(tmp_path):

@@ -442,6 +442,17 @@ def test_the_plan_warns_where_the_start_will_fail_and_says_what_would_do():
     assert json.dumps(small.to_dict())
 
 
+def test_a_start_that_mostly_fails_is_called_infeasible():
+    """Three lines in 5,000 rows at ε = 1 are missed in more than half of the fits: the plan must not say feasible."""
+    model = DPMixtureRegression(3, epsilon=1.0, delta=1e-6, y_bounds=(-10, 10), bounds=(-6, 6))
+    few, more, many = (model.plan(n, 5) for n in (5000, 9000, 40_000))
+    assert not few.feasible
+    assert "misses lines in about" in few.advice
+    assert few.prediction.failure > 0.5 > 1 / 3 > more.prediction.failure > 0.05 > many.prediction.failure
+    assert more.feasible
+    assert many.feasible
+
+
 def test_cells_of_invented_lines_give_them_back():
     """Weighted least squares on exact cell shares, of three lines."""
     x_edges, r_edges = edges(8, 2.6), edges(16, 3.2)
