@@ -60,7 +60,9 @@ class Query(Protocol):
     :data:`BLOCK` rows in the rows' dtype (``blocked = True``) or must add all of them in float64 (``blocked = False``).
     Whatever a row contains, its
     contribution must be finite and within the bound. ``label`` says in a few words what is asked. A query that looks
-    at few columns may have an attribute ``reads`` that names them; in the others a source may then put anything.
+    at few columns may have an attribute ``reads`` that names them; in the others a source may then put anything. One
+    that can give the sums over each so many rows at once may have a method ``sums(chunk, rows)``; it returns None where
+    it cannot.
     """
 
     @property

@@ -180,3 +180,31 @@ def test_change_between_neighbours_is_within_bound_and_slack(kind):
         assert change <= query.bound.linf + source.slack(query) * query.bound.size_linf
         beyond += change > query.bound.linf
     assert beyond > 3
+
+
+@pytest.mark.parametrize("chunks", [1, 2, 7])
+def test_sums_of_all_chunks_at_once_are_added_with_compensation(chunks):
+    class AtOnce:
+        blocked = False
+
+        def sums(self, chunk, rows):
+            assert chunk.X.shape == (5, 2)
+            found = np.ones((chunks, 2))
+            found[0] = 1e16
+            return found
+
+    expected = 1e16 + (chunks - 1)
+    assert DeviceSource(strict(np.zeros((5, 2)))).total(AtOnce()).tolist() == [expected, expected]
+
+
+def test_a_query_that_cannot_give_them_at_once_is_asked_chunk_by_chunk():
+    class OneByOne:
+        blocked = False
+
+        def sums(self, chunk, rows):
+            return None
+
+        def sum(self, chunk):
+            return np.array([float(chunk.X.shape[0])])
+
+    assert DeviceSource(strict(np.zeros((5, 2)))).total(OneByOne()).tolist() == [5.0]

@@ -130,6 +130,9 @@ class ArrayEngine:
     def _weights(self, query: CoordinateQuery, X: Any, y: Any, where: Any, beta: Any) -> tuple[Any, Any]:
         """(a, c) in float64, as the model says and not clamped yet."""
         fitted, hidden = self._projections(X, where, beta, holes=query.bracket is not None)
+        return self._of_projections(query, fitted, hidden, y, X)
+
+    def _of_projections(self, query: CoordinateQuery, fitted: Any, hidden: Any, y: Any, X: Any) -> tuple[Any, Any]:
         a, c = query.weight(
             self.xp, fitted, hidden, None if y is None else self.xp.astype(y, self.xp.float64, copy=False)
         )

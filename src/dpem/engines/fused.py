@@ -1,9 +1,9 @@
 """PyTorch tensors on a GPU with Triton: one reading of the rows for each question over all columns.
 
-Two kernels. ``project_kernel`` reads the few columns where β is not zero, from which the question computes the weights
-by PyTorch's elementwise functions; ``accumulate_kernel`` reads the table once, clamps, clips, multiplies and adds. A
-program of the second owns some columns and some blocks of rows; its threads own columns, so that a block is added
-without a word between threads.
+``project_kernel`` reads the few columns where β is not zero, from which the model's own formula makes the weights, by
+one kernel (:mod:`dpem.engines.rowwise`) or PyTorch's elementwise functions; ``accumulate_kernel`` reads the table once,
+clamps, clips, multiplies and adds. A program of the last owns some columns and some blocks of rows; its threads own
+columns, so that a block is added without a word between threads.
 
 *Lemma.* The sums are those that :func:`dpem.sources.base.slack` is stated for, and the same in every run. *Proof.* A
 program adds BLOCK rows in the rows' dtype, then such blocks in float64, in order; PyTorch adds the programs' sums in
@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from dpem.engines import rowwise
 from dpem.engines.array_api import ArrayEngine
 from dpem.engines.base import checked_beta, float_below
 from dpem.query import BLOCK, Chunk, FloatArray
 
 if TYPE_CHECKING:
-    from dpem.questions.gradient import CoordinateQuery
+    from dpem.questions.gradient import CoordinateQuery, Weight
     from dpem.questions.screening import ExceedanceQuery
 
 try:
@@ -39,6 +40,9 @@ except ImportError:  # then `usable` says no, and nothing else here is called
 
 
 GRADIENT, MISSING, EXCEEDANCE = range(3)
+
+#: With fewer rows a model's weights are computed by plain array operations: nothing need be compiled for them.
+LEAST_ROWS = 2**18
 
 
 class Tile(NamedTuple):
@@ -81,6 +85,20 @@ def _compiles(device: int) -> bool:
     return True
 
 
+class OfProjections(NamedTuple):
+    """A model's weights as a question about a table whose columns are ⟨β, z⊙x⟩ and, where entries may be missing,
+    ‖(1−z)⊙β‖².
+    """
+
+    weight: Weight
+    reads: tuple[int, ...]
+
+    def block(self, xp: Any, x: Any, y: Any) -> Any:
+        """a of every row, then c of every row if entries may be missing, as the model says and not clamped yet."""
+        a, c = self.weight(xp, x[:, 0], x[:, 1] if len(self.reads) > 1 else None, y)
+        return xp.concat([a, c]) if len(self.reads) > 1 else a
+
+
 class FusedEngine(ArrayEngine):
     """See :class:`~dpem.engines.base.Engine`; questions on a support are those of :class:`ArrayEngine`."""
 
@@ -108,6 +126,16 @@ class FusedEngine(ArrayEngine):
         (levels,) = _sent(chunk.X, query.line)
         g = None if query.response is None else query.response(self.xp.astype(chunk.y, self.xp.float64, copy=False))
         return self.host(_accumulate(EXCEEDANCE, chunk.X, g, None, None, levels, self.tile))
+
+    def _of_projections(self, query: CoordinateQuery, fitted: Any, hidden: Any, y: Any, X: Any) -> tuple[Any, Any]:
+        """(a, c) by one kernel, in the rows' dtype, to which they are cast before they are clamped anyway."""
+        if X.shape[0] >= LEAST_ROWS:
+            columns = [fitted] if hidden is None else [fitted, hidden]
+            question = OfProjections(query.weight, tuple(range(len(columns))))
+            made = rowwise.stored_by_rows(question, torch.stack(columns).T, y, X.dtype)
+            if made is not None:
+                return made[0], made[-1]
+        return super()._of_projections(query, fitted, hidden, y, X)
 
     def _projections(self, X: Any, where: Any, beta: Any, *, holes: bool) -> tuple[Any, Any]:
         n, s = X.shape[0], where.shape[0]

@@ -68,6 +68,20 @@ def product(xp: Any, x: Any, matrix: FloatArray) -> Any:
     return (matrix.T @ x.T).T if isinstance(x, np.ndarray) else xp.matmul(x, like(xp, matrix, x))
 
 
+def narrow_sums(question: Narrow, chunk: Chunk, rows: int) -> FloatArray | None:
+    """The question's sums over each ``rows`` rows (a power of two), of all rows at once, where they are on a GPU and a
+    kernel can be made that reads them once; None elsewhere.
+    """
+    X: Any = chunk.X
+    if not array_api_compat.is_torch_array(X) or not X.is_cuda:
+        return None
+    from dpem.engines import fused, rowwise
+
+    if X.shape[0] < rowwise.LEAST_ROWS or not fused.usable(X):
+        return None
+    return rowwise.sums_by_rows(question, X, chunk.y, rows)
+
+
 def like(xp: Any, values: FloatArray, x: Any) -> Any:
     """Constants of a question as a float64 array beside the rows."""
     if isinstance(x, np.ndarray):

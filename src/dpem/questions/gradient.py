@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpem.engines import engine_of
-from dpem.engines.narrow import like, narrow_sum
+from dpem.engines.narrow import like, narrow_sum, narrow_sums
 from dpem.query import Bound, Chunk, FloatArray
 from dpem.questions.narrow import sum_in_ball
 
@@ -82,6 +82,10 @@ class SupportQuery:
 
     def sum(self, chunk: Chunk) -> FloatArray:
         return narrow_sum(self, chunk)
+
+    def sums(self, chunk: Chunk, rows: int) -> FloatArray | None:
+        """The sums over each ``rows`` rows, where one reading of all rows gives them."""
+        return narrow_sums(self, chunk, rows)
 
     def block(self, xp: Any, x: Any, y: Any) -> Any:
         if isinstance(x, np.ndarray):

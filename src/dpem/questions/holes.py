@@ -15,8 +15,8 @@ import numpy as np
 from dpem.engines.narrow import like
 from dpem.query import FloatArray
 
-#: Numbers in a batch of systems: what a core's cache holds.
-BATCH = 2**15
+#: Numbers in a batch of systems: in memory what a core's cache holds, elsewhere enough to keep a device busy.
+BATCH, DEVICE_BATCH = 2**15, 2**24
 
 
 def by_holes(xp: Any, x: Any, y: Any) -> Iterator[tuple[Any, Any, bool]]:
@@ -31,10 +31,15 @@ def by_holes(xp: Any, x: Any, y: Any) -> Iterator[tuple[Any, Any, bool]]:
         yield (x, y, False) if rows is None else (xp.take(x, rows, axis=0), xp.take(y, rows, axis=0), False)
     if count:
         rows = xp.nonzero(odd)[0]
-        length = max(16, BATCH // x.shape[1] ** 2)
+        length = _batch(x)
         for first in range(0, count, length):
             part = rows[first : min(first + length, count)]
             yield xp.take(x, part, axis=0), xp.take(y, part, axis=0), True
+
+
+def _batch(x: Any) -> int:
+    """Rows whose systems are solved at once."""
+    return max(16, (BATCH if isinstance(x, np.ndarray) else DEVICE_BATCH) // max(1, x.shape[1]) ** 2)
 
 
 def systems(xp: Any, z: Any, precision: FloatArray) -> tuple[Any, Any]:
@@ -64,7 +69,6 @@ def filled_squares(xp: Any, z: Any, precision: FloatArray) -> tuple[Any, Any]:
 
 def expected(xp: Any, z: Any, precision: FloatArray, direction: FloatArray) -> tuple[Any, Any]:
     """:func:`filled` for rows in their order, with or without holes, batch by batch."""
-    length = max(16, BATCH // max(1, z.shape[1]) ** 2)
-    n = z.shape[0]
+    length, n = _batch(z), z.shape[0]
     parts = [filled(xp, z[i : min(i + length, n), :], precision, direction) for i in range(0, n, length)]
     return xp.concat([part[0] for part in parts], axis=0), xp.concat([part[1] for part in parts], axis=0)

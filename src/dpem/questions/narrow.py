@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpem.engines.narrow import like, narrow_sum
+from dpem.engines.narrow import like, narrow_sum, narrow_sums
 from dpem.query import Bound, Chunk, FloatArray
 from dpem.questions.schema import Schema
 
@@ -60,6 +60,10 @@ class NarrowQuestion(ABC):
 
     def sum(self, chunk: Chunk) -> FloatArray:
         return narrow_sum(self, chunk)
+
+    def sums(self, chunk: Chunk, rows: int) -> FloatArray | None:
+        """The sums over each ``rows`` rows, where one reading of all rows gives them."""
+        return narrow_sums(self, chunk, rows)
 
 
 def zero_where_odd(xp: Any, values: Any) -> Any:

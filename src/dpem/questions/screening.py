@@ -10,7 +10,7 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from dpem.engines import engine_of
-from dpem.engines.narrow import narrow_sum
+from dpem.engines.narrow import narrow_sum, narrow_sums
 from dpem.query import Bound, Chunk, FloatArray
 from dpem.questions.gradient import IntArray, rounded_up
 from dpem.questions.narrow import into_ball
@@ -105,6 +105,10 @@ class MomentQuery:
 
     def sum(self, chunk: Chunk) -> FloatArray:
         return narrow_sum(self, chunk)
+
+    def sums(self, chunk: Chunk, rows: int) -> FloatArray | None:
+        """The sums over each ``rows`` rows, where one reading of all rows gives them."""
+        return narrow_sums(self, chunk, rows)
 
     def block(self, xp: Any, x: Any, y: Any) -> Any:
         rows = into_ball(xp, x, self.radius)

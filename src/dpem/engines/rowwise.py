@@ -1,0 +1,241 @@
+"""A narrow question on a GPU in one reading of its columns: its formula for one row, compiled for Triton.
+
+A thread owns a row, computes the question's own formula (see :mod:`dpem.engines.traced`) in float64 and adds what it
+found to its own sums; threads' sums are added by a tree, programs' sums by PyTorch, both in float64.
+
+*Lemma.* The sums are those that :func:`dpem.sources.base.slack` is stated for, and the same in every run. *Proof.* A
+contribution is computed by the question's operations, in their order, from its row and public numbers alone; a product
+and a sum may be rounded once instead of twice, which the room for rounding in a question's bound covers. A chunk's
+contributions are added in float64, in an order that the sizes, and which rows meet the formula's conditions, decide. ∎
+
+Division by a public number b is a·y corrected once, with y the rounded 1/b: exact quotients come out exact, so that
+rows on the edge of a cell fall into the same cell as on the host.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import linecache
+import warnings
+from typing import Any, NamedTuple
+
+import array_api_compat
+import numpy as np
+
+from dpem.engines.kernel_text import Kernel, parts, storing, summing
+from dpem.engines.traced import Formula, formula_of
+from dpem.query import FloatArray
+
+try:
+    import torch
+    import triton
+    import triton.language as tl
+    from triton.language.extra import libdevice
+
+    jit = triton.jit
+except ImportError:  # then no array is one of PyTorch on a GPU, and nothing else here is called
+
+    def jit(kernel: Any) -> Any:
+        return kernel
+
+
+#: Fewer rows are added by plain array operations: a formula takes seconds to be compiled, once.
+LEAST_ROWS = 2**22
+#: Threads of a program (each owns a row at a time), the rows of a program, and how many are fetched ahead for a thread.
+THREADS, PROGRAM_ROWS, STAGES = 64, 2**14, 3
+#: More results are left to plain array operations.
+MOST_RESULTS = 512
+
+
+def sums_by_rows(question: Any, X: Any, y: Any, rows: int) -> FloatArray | None:
+    """The question's sum over each ``rows`` rows (a power of two) of a PyTorch table on a GPU; None where its formula
+    cannot be written down, or is too long, or does not compile.
+
+    Rows that do not meet the formula's conditions are added by the formula with the other answers, if there is one, and
+    those that are still left by the question's plain operations.
+    """
+    usual = _Sums.of(formula_of(question, response=y is not None))
+    if usual is None or not _trusted(usual.kernels[0], usual.formula, question, X, y):
+        return None
+    n = X.shape[0]
+    good = torch.zeros(n if usual.formula.conditions else 0, dtype=torch.int8, device=X.device)
+    sums, met = usual.of_chunks(question, X, y, good, rows)
+    lengths = np.minimum(n - rows * np.arange(len(sums)), rows)
+    if np.any(met < lengths):
+        other = _Sums.of(formula_of(question, response=y is not None, usual=False))
+        if other is not None and _trusted(other.kernels[0], other.formula, question, X, y):
+            more, also = other.of_chunks(question, X, y, good, rows)
+            sums, met = sums + more, met + also
+    for chunk in np.flatnonzero(met < lengths).tolist():
+        sums[chunk] += _rest(question, X, y, good, slice(chunk * rows, chunk * rows + int(lengths[chunk])))
+    return sums if np.all(np.isfinite(sums)) else None
+
+
+def stored_by_rows(question: Any, X: Any, y: Any, dtype: Any) -> Any:
+    """What a question without conditions, which is asked again and again, makes of every row (results × rows), in a
+    dtype; None where that cannot be written down or compiled.
+    """
+    try:
+        formula = _formula_once(question, y is not None)
+    except TypeError:  # it has no hash
+        formula = formula_of(question, response=y is not None)
+    if formula is None or formula.conditions or not _trusted(storing(formula), formula, question, X, y):
+        return None
+    return _stored(storing(formula), formula, question, X, y, dtype)
+
+
+@functools.lru_cache(maxsize=64)
+def _formula_once(question: Any, response: bool) -> Formula | None:
+    return formula_of(question, response=response)
+
+
+def _stored(kernel: Kernel, formula: Formula, question: Any, X: Any, y: Any, dtype: Any) -> Any:
+    out = torch.empty((len(formula.results), X.shape[0]), dtype=dtype, device=X.device)
+    _launch(kernel, formula, question, X, y, X, out, THREADS)
+    return out
+
+
+class _Sums(NamedTuple):
+    """The kernels that add a formula's results, and which of them each adds."""
+
+    formula: Formula
+    parts: list[list[int]]
+    kernels: list[Kernel]
+
+    @classmethod
+    def of(cls, formula: Formula | None) -> _Sums | None:
+        """None where there are too many results, or factors that could make a sum overflow."""
+        if formula is None or len(formula.results) > MOST_RESULTS:
+            return None
+        own = parts(formula)
+        sums = cls(formula, own, [summing(formula, part) for part in own])
+        sizes = np.abs(np.concatenate(sums.factors()))
+        return sums if np.all((sizes > 1e-9) & (sizes < 1e9)) else None
+
+    def factors(self) -> list[FloatArray]:
+        return [
+            np.array([kernel.factor(self.formula, k) for k in range(len(kernel.factors))]) for kernel in self.kernels
+        ]
+
+    def of_chunks(self, question: Any, X: Any, y: Any, good: Any, rows: int) -> tuple[FloatArray, FloatArray]:
+        """The sum over the rows of each chunk that meet the formula's conditions, and their number."""
+        each = max(1, rows // PROGRAM_ROWS)
+        chunks, found = -(-X.shape[0] // rows), []
+        for part, kernel in zip(self.parts, self.kernels, strict=True):
+            out = torch.zeros((chunks * each, len(part) + 1), dtype=torch.float64, device=X.device)
+            _launch(kernel, self.formula, question, X, y, good, out, rows // each)
+            found.append(out.reshape(chunks, each, -1).sum(dim=1))
+        host = torch.cat(found, dim=1).cpu().numpy()
+        sums, first = np.empty((chunks, len(self.formula.results))), 0
+        for part, factors in zip(self.parts, self.factors(), strict=True):
+            sums[:, part] = host[:, first : first + len(part)] * factors
+            first += len(part) + 1
+        return sums, host[:, -1]
+
+
+def _launch(kernel: Kernel, formula: Formula, question: Any, X: Any, y: Any, good: Any, out: Any, rows: int) -> None:
+    columns = [int(question.reads[j]) * X.stride(1) for j in kernel.columns]
+    with torch.cuda.device_of(X):
+        compiled(kernel.text)[(-(-X.shape[0] // rows),)](
+            X,
+            X.stride(0),
+            X if y is None else y,
+            0 if y is None else y.stride(0),
+            X.shape[0],
+            good,
+            out,
+            1.0,
+            *columns,
+            *(formula.parameters[k] for k in kernel.parameters),
+            ROWS=THREADS,
+            STEPS=rows // THREADS,
+            STAGES=STAGES if rows > THREADS else 1,
+            num_warps=THREADS // 32,
+            enable_fp_fusion=False,
+        )
+
+
+def _rest(question: Any, X: Any, y: Any, good: Any, chunk: slice) -> FloatArray:
+    """What the rows of a chunk that no formula was for add, by plain operations."""
+    left = torch.nonzero(good[chunk] == 0)[:, 0] + chunk.start
+    reads = torch.as_tensor(np.asarray(question.reads, dtype=np.int64), device=X.device)
+    own = None if y is None else y[left].to(torch.float64)
+    added = question.block(array_api_compat.array_namespace(X), X[left][:, reads].to(torch.float64), own)
+    return np.asarray(added.cpu().numpy(), dtype=float)
+
+
+@functools.cache
+def _invented(n: int, d: int) -> tuple[FloatArray, FloatArray]:
+    """Rows that are no one's, some with holes and some out of all bounds."""
+    spread = np.modf(np.sqrt(2.0) * np.arange(1, n * (d + 1) + 1) ** 1.5)[0].reshape(n, d + 1)  # even in [0, 1)
+    X, y = 4 * spread[:, :d] - 2, 4 * spread[:, d] - 2
+    X[: n // 8][spread[: n // 8, :d] < 0.2] = np.nan
+    X[n // 8, :], X[n // 8 + 1, :], y[n // 4 : n // 4 + 2] = 1e30, np.inf, (np.nan, 1e30)
+    return X, y
+
+
+_TRUSTED: dict[tuple[Any, ...], bool] = {}
+
+
+def _trusted(kernel: Kernel, formula: Formula, question: Any, X: Any, y: Any) -> bool:
+    """Whether a kernel compiles and makes of invented rows what the question itself makes of them."""
+    key = (kernel.text, X.dtype, X.device, None if y is None else y.dtype)
+    if key not in _TRUSTED:
+        rows, response = (torch.as_tensor(part, device=X.device) for part in _invented(512, 1 + max(question.reads)))
+        rows, own = rows.to(X.dtype), None if y is None else response.to(y.dtype)
+        try:
+            _TRUSTED[key] = _agrees(kernel, formula, question, rows, own)
+            reason = "its sums are not the question's"
+        except Exception as error:  # whatever a compiler may lack
+            _TRUSTED[key], reason = False, type(error).__name__
+        if not _TRUSTED[key]:
+            warnings.warn(f"a kernel is not used ({reason}): sums use plain array operations.", stacklevel=5)
+    return _TRUSTED[key]
+
+
+def _agrees(kernel: Kernel, formula: Formula, question: Any, X: Any, y: Any) -> bool:
+    good, every = torch.zeros(len(X), dtype=torch.int8, device=X.device), slice(0, len(X))
+    if not kernel.factors:  # it stores what it makes
+        found = _stored(kernel, formula, question, X, y, X.dtype).cpu().numpy().ravel()
+        expected = _rest(question, X, y, good, every)
+        return bool(np.allclose(found, expected, rtol=1e-10, atol=1e-10, equal_nan=True))
+    sums = _Sums.of(formula)
+    assert sums is not None
+    (added,), (met,) = sums.of_chunks(question, X, y, good, PROGRAM_ROWS)
+    taken = good == 1 if formula.conditions else torch.ones_like(good, dtype=torch.bool)
+    expected = _rest(question, X, y, ~taken, every) if met else np.zeros_like(added)
+    allowed = 1e-10 * max(1.0, float(np.max(np.abs(expected))))
+    return bool(np.all(np.abs(added - expected) <= allowed) and met == int(taken.sum()))
+
+
+@functools.lru_cache(maxsize=256)
+def compiled(text: str) -> Any:
+    """The kernel of a text. What Triton compiled it keeps on disk, so the next process finds it."""
+    name = f"<rows {hashlib.sha256(text.encode()).hexdigest()[:16]}>"
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    space: dict[str, Any] = {"tl": tl, "libdevice": libdevice, "over": over, "larger": larger, "smaller": smaller}
+    exec(compile(text, name, "exec", dont_inherit=True), space)  # made of a formula's steps alone
+    kernel = space["rows_kernel"]
+    whole = [name for name in kernel.__code__.co_varnames if name in ("stride", "y_stride", "n") or name[0] == "c"]
+    return triton.jit(kernel, do_not_specialize=whole)
+
+
+@jit
+def over(a, b, y):  # type: ignore[no-untyped-def]
+    """a/b, with y the rounded 1/b."""
+    q = a * y
+    nearer = tl.fma(tl.fma(-q, b, a), y, q)
+    return tl.where(nearer == nearer, nearer, q)
+
+
+@jit
+def larger(a, b):  # type: ignore[no-untyped-def]
+    """The larger of two numbers, or not a number if one is none."""
+    return tl.where((a > b) | (a != a), a, b)
+
+
+@jit
+def smaller(a, b):  # type: ignore[no-untyped-def]
+    """The smaller of two numbers, or not a number if one is none."""
+    return tl.where((a < b) | (a != a), a, b)

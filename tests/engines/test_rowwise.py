@@ -1,0 +1,217 @@
+"""Kernels made of a question's own formula: their text, carried out by numpy, adds what the question adds."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from dpem.engines import rowwise
+from dpem.engines.kernel_text import parts, summing
+from dpem.engines.traced import formula_of
+from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
+from dpem.query import Chunk
+from dpem.questions.answers import ClassSums, Items
+from dpem.questions.gaussians import Gaussians
+from dpem.questions.lifted import LiftedMoments
+from dpem.questions.line_frame import Frame as LineFrame
+from dpem.questions.line_scores import Lines, LineScores
+from dpem.questions.linear import Explained, FilledMoments, Frame, Information, JointMoments, Residuals, Score
+from dpem.questions.location import Centres, SecondMoments, Spreads
+from dpem.questions.pairs import PairedSides
+from dpem.questions.schema import Schema
+from dpem.questions.sides import Thresholds
+
+N, D = 1500, 4
+
+
+class Place:
+    """An address in a flat array, as a kernel's pointers are."""
+
+    def __init__(self, values, at=0):
+        self.values, self.at = values, at
+
+    def __add__(self, more):
+        return Place(self.values, self.at + more)
+
+
+class Numbers(np.ndarray):
+    """numpy with the one method that kernels call."""
+
+    def to(self, kind):
+        return self.astype(kind).view(Numbers)
+
+
+def load(place, mask, other):
+    at = np.where(mask, place.at, 0)
+    return np.where(mask, place.values[at], other).view(Numbers)
+
+
+def store(place, value, mask=True):
+    at, value, mask = np.broadcast_arrays(place.at, value, mask)
+    place.values[at[mask]] = value[mask]
+
+
+def language(program):
+    """Triton's language as numpy speaks it."""
+    return SimpleNamespace(
+        program_id=lambda axis: np.array(program).view(Numbers),
+        full=lambda shape, value, kind: np.full(shape, value, kind),
+        zeros=lambda shape, kind: np.zeros(shape, kind),
+        arange=np.arange,
+        range=lambda first, last, num_stages: range(first, last),
+        load=load,
+        store=store,
+        sum=lambda x, axis: np.sum(x, axis=axis),
+        where=lambda *parts: np.where(*parts).view(Numbers),
+        fma=lambda a, b, c: a * b + c,
+        **{name: getattr(np, name) for name in ("abs", "sqrt", "exp", "log", "sin", "cos", "floor")},
+        constexpr=int,
+        float64=np.float64,
+        int64=np.int64,
+        int32=np.int32,
+        int8=np.int8,
+    )
+
+
+def kernel_sum(monkeypatch, question, X, y, usual=True):
+    """The sum by the kernels' texts, and which rows they left to the question."""
+    formula = formula_of(question, response=y is not None, usual=usual)
+    assert formula is not None
+    threads, steps = 128, 4
+    programs = -(-len(X) // (threads * steps))
+    total, good = np.empty(len(formula.results)), np.zeros(len(X), dtype=np.int8)
+    for places in parts(formula):
+        kernel = summing(formula, places)
+        out = np.zeros((programs, len(places) + 1))
+        for program in range(programs):
+            tl = language(program)
+            monkeypatch.setattr(rowwise, "tl", tl, raising=False)
+            space = {"tl": tl, "libdevice": SimpleNamespace(tanh=np.tanh)}
+            space |= {name: getattr(getattr(rowwise, name), "fn", getattr(rowwise, name)) for name in HELPERS}
+            exec(kernel.text, space)
+            numbers = [formula.parameters[k] for k in kernel.parameters]
+            columns = [int(question.reads[j]) for j in kernel.columns]
+            pointers = (Place(X.ravel()), X.shape[1], Place(y if y is not None else X.ravel()), 1, len(X))
+            with np.errstate(all="ignore"):
+                space["rows_kernel"](
+                    *pointers,
+                    Place(good),
+                    Place(out.ravel()),
+                    1.0,
+                    *columns,
+                    *numbers,
+                    ROWS=threads,
+                    STEPS=steps,
+                    STAGES=1,
+                )
+        total[places] = out.sum(axis=0)[:-1] * [kernel.factor(formula, k) for k in range(len(places))]
+        assert out[:, -1].sum() == (good.sum() if formula.conditions else len(X))
+    return total, (good == 0) & bool(formula.conditions)
+
+
+HELPERS = ("over", "larger", "smaller")
+RNG = np.random.default_rng(3)
+NAMES = [f"x{j}" for j in range(D)]
+SCHEMA = Schema.of(NAMES, dict.fromkeys(NAMES, (-3.0, 3.5)), {}, y_bounds=(-5.0, 5.0))
+COV = np.eye(D) + 0.3
+FRAME = Frame(RNG.normal(size=D + 1) * 0.05, RNG.uniform(0.2, 0.4, D + 1), COV, np.linalg.inv(np.linalg.cholesky(COV)))
+AT = (SCHEMA, FRAME, RNG.normal(size=D + 1) * 0.3, 0.5, 3.0, 2.5)
+ITEMS = Items((2, 3, 2))
+ANSWERS = Schema.of(
+    NAMES[:3],
+    {},
+    {name: tuple(range(levels)) for name, levels in zip(NAMES, ITEMS.levels, strict=False)},
+    every_level=True,
+)
+LINES = Lines(np.array([0.3, 0.3, 0.4]), RNG.normal(size=(3, D + 1)) * 0.4, RNG.uniform(0.4, 0.7, 3))
+BETA = np.array([0.5, -0.4, 0.3, 0.2])
+
+
+def mixture(kind):
+    wide = RNG.normal(size=(3, D, D)) * 0.02 + 0.2 * np.eye(D)
+    spread = wide @ np.swapaxes(wide, 1, 2) if kind in ("tied", "full") else RNG.uniform(0.03, 0.06, (3, D))
+    gaussians = Gaussians(np.array([0.2, 0.3, 0.5]), RNG.uniform(-0.5, 0.5, (3, D)), spread)
+    return LiftedMoments(SCHEMA, kind, gaussians, 2.0, 3.0 if kind == "diag" else 4.0)
+
+
+#: Question, whether it asks about a response, and whether its formula knows what to do with holes.
+QUESTIONS = {
+    "moments": (JointMoments(SCHEMA, FRAME.centre, FRAME.spread, 2.0), True, True),
+    "score": (Score(*AT, 1.5), True, False),
+    "information": (Information(*AT), True, False),
+    "residuals": (Residuals(*AT, 2.0), True, False),
+    "explained": (Explained(*AT, 0.1, 3.0), True, False),
+    **{kind: (mixture(kind), False, False) for kind in ("spherical", "diag", "tied", "full")},
+    "classes": (ClassSums(ANSWERS, ITEMS, np.array([0.4, 0.6]), ITEMS.within(RNG.random((2, 7)), 0.01)), False, True),
+    "lines": (
+        LineScores(SCHEMA, LineFrame(FRAME.centre[:-1], 3 * FRAME.whiten, 0.02, 0.2), LINES, 2.0, 2.0),
+        True,
+        False,
+    ),
+    "centres": (Centres(SCHEMA), False, True),
+    "spreads": (Spreads(SCHEMA, np.zeros(D)), False, True),
+    "second moments": (SecondMoments(SCHEMA, np.zeros(D), np.full(D, 0.2), 2.0), False, True),
+    "pairs of sides": (PairedSides(SCHEMA, np.zeros(D)), False, True),
+    "sides": (Thresholds(SCHEMA), True, True),
+    "symmetric mixture": (SymmetricMixture(0.5).on_support(BETA, np.arange(D), 1.0), False, True),
+    "symmetric moments": (SymmetricMixture(0.5).moments(np.arange(D), 1.0, 1.0), False, True),
+    "symmetric regressions": (SymmetricRegression(0.5).on_support(BETA, np.arange(D), 1.0), True, True),
+    "missing covariates": (MissingRegression(0.5).on_support(BETA, np.arange(D), 1.0), True, True),
+}
+
+
+def table(name, holes):
+    rng = np.random.default_rng(7)
+    X, y = rng.normal(size=(N, D)), 2 * rng.normal(size=N)
+    if name == "classes":
+        X = rng.integers(0, 4, (N, D)).astype(float)
+    elif name in ("spreads", "sides"):
+        X = np.round(X * 4) / 4  # rows on the edges of cells
+    X[:4, 1] = [1e300, -1e300, 3.5, -3.0]
+    y[4:6] = [1e300, -1e300]
+    if holes:
+        X[rng.random(X.shape) < 0.1] = np.nan
+        X[7, 0], y[8], y[9] = np.inf, np.nan, -np.inf
+    return X, y
+
+
+@pytest.mark.parametrize("holes", [False, True], ids=["whole", "holes"])
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_the_kernel_adds_what_the_question_adds(monkeypatch, name, holes):
+    question, response, knows_holes = QUESTIONS[name]
+    X, y = table(name, holes)
+    y = y if response else None
+    found, left = kernel_sum(monkeypatch, question, X, y)
+    assert left.any() == (holes and not knows_holes)
+    keep = ~left
+    expected = question.sum(Chunk(np.ascontiguousarray(X[keep]), None if y is None else y[keep]))
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12 * np.max(np.abs(expected)))
+
+
+@pytest.mark.parametrize("name", ["diag", "spherical", "lines"])
+def test_rows_with_holes_have_a_formula_of_their_own(monkeypatch, name):
+    question, response, _ = QUESTIONS[name]
+    X, y = table(name, holes=True)
+    y = y if response else None
+    found, left = kernel_sum(monkeypatch, question, X, y, usual=False)
+    assert np.array_equal(left, np.isfinite(X).all(axis=1))
+    expected = question.sum(Chunk(np.ascontiguousarray(X[~left]), None if y is None else y[~left]))
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12 * np.max(np.abs(expected)))
+
+
+def test_what_a_row_decides_otherwise_is_left_to_the_question():
+    question, *_ = QUESTIONS["full"]
+    assert formula_of(question, response=False) is not None
+    assert formula_of(question, response=False, usual=False) is None
+    assert formula_of(QUESTIONS["moments"][0], response=True, usual=False) is None
+    filled = FilledMoments(SCHEMA, FRAME.centre, FRAME.spread, np.eye(D + 1))
+    assert formula_of(filled, response=True, usual=False) is None
+
+
+def test_new_numbers_in_a_question_make_no_new_kernel():
+    text = {
+        summing(f, p).text for f in (formula_of(mixture("full"), response=False) for _ in range(3)) for p in parts(f)
+    }
+    assert len(text) == 1
