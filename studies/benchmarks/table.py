@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import functools
 import math
 import os
 import subprocess
@@ -19,10 +20,13 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from dpem._threads import available
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
@@ -118,7 +122,9 @@ def narrow(repeats: int) -> Iterator[Line]:
 
 
 def dask(repeats: int) -> Iterator[Line]:
-    """Two threads against one in one process, and two workers of one thread against one."""
+    """Two threads against one in one process, two workers of one thread against one, and what two processes that do
+    nothing but a @ X reach on these cores: nothing can be expected to do better.
+    """
     from dask_workers import asked, held_by
     from distributed import Client, LocalCluster
 
@@ -138,6 +144,32 @@ def dask(repeats: int) -> Iterator[Line]:
             taken = in_turns(work, repeats)
         line = Line.of(f"Dask: {figure}", "one thread", taken["two"], taken["one"], ">= 1.7", speed=True)
         yield line._replace(processor=math.nan)  # the workers are other processes
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn"), initializer=_alone) as processes:
+        list(processes.map(_products, [1, 1]))
+        work = {
+            "one": lambda: list(processes.map(_products, [16])),
+            "two": lambda: list(processes.map(_products, [8, 8])),
+        }
+        taken = in_turns(work, repeats)
+    line = Line.of("two processes of a @ X", "one process", taken["two"], taken["one"], "", speed=True)
+    yield line._replace(processor=math.nan)
+
+
+def _alone() -> None:
+    """A process that multiplies on one thread."""
+    threadpool_limits(1)
+
+
+def _products(count: int) -> None:
+    """So many products with a block of the Dask figures' size, drawn once."""
+    X, a = _block()
+    for _ in range(count):
+        a @ X
+
+
+@functools.cache
+def _block() -> tuple[np.ndarray, np.ndarray]:
+    return np.random.default_rng(0).standard_normal((60_000, 500), dtype=np.float32), np.ones(60_000, dtype=np.float32)
 
 
 def parquet(repeats: int) -> Iterator[Line]:

@@ -31,7 +31,7 @@ from dpem.query import Bound
 from dpem.questions.scales import ColumnMoments, SizeHistogram
 from dpem.questions.validity import AnomalyQuery
 from dpem.sources import ArraySource
-from dpem.sources.dask import DIED, FAN_IN, LOST, DaskSource
+from dpem.sources.dask import DIED, FAN_IN, FETCHED, LOST, DaskSource
 from dpem.sources.progress import progress
 from dpem.sources.scaled import ScaledSource
 
@@ -153,7 +153,7 @@ def test_the_total_does_not_depend_on_who_summed_what(client):
     assert len({total.tobytes() for total in totals}) == 1
 
 
-@pytest.mark.parametrize("blocks", [1, FAN_IN, FAN_IN + 1, FAN_IN**2 + 1])
+@pytest.mark.parametrize("blocks", [1, FETCHED, FETCHED + 1, FAN_IN * FETCHED + 1])
 def test_blocks_are_added_with_compensation(blocks):
     """Partial sums of 1e16 that cancel across the tree: plain float64 loses the ones."""
     X = np.ones((2 * blocks, 1))

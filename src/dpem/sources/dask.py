@@ -34,6 +34,8 @@ from dpem.sources.scaled import moved_and_scaled
 
 #: How many partial sums one task of the tree adds.
 FAN_IN = 8
+#: How many partial sums may be left for the one who asked to add.
+FETCHED = 32
 #: How many columns a refusal names.
 NAMED = 5
 #: Seconds that a cluster may be without a single worker before a question is given up.
@@ -95,8 +97,10 @@ class DaskSource:
         return self._y is not None
 
     def total(self, query: Query) -> FloatArray:
-        """The query's sum over all rows: block sums added with compensation, by a tree in the blocks' order."""
-        (partial,) = computed(_asked(Question(query, self.n_features, self.dtype), self._X, self._y))
+        """The query's sum over all rows: block sums added with compensation, by a tree in the blocks' order whose last
+        level is here.
+        """
+        partial = added(computed(*_asked(Question(query, self.n_features, self.dtype), self._X, self._y)))
         if partial is None:
             raise ValueError("a source without rows has no total.")
         advance(self.n_rows)
@@ -127,8 +131,10 @@ def _scaled(block: Any, dtype: np.dtype, mean: FloatArray, scale: FloatArray) ->
     return moved_and_scaled(block.astype(dtype), mean, scale)
 
 
-def _asked(question: Question, X: Any, y: Any) -> Delayed:
-    """One question as one graph. A plain dictionary: as Delayed objects, a thousand blocks take half a second."""
+def _asked(question: Question, X: Any, y: Any) -> list[Delayed]:
+    """One question as one graph, and the few sums that its asker adds. A plain dictionary: as Delayed objects, a
+    thousand blocks take half a second.
+    """
     token = uuid.uuid4().hex
     node = f"dpem-question-{token}"
     tasks: dict[Any, Any] = {node: question}
@@ -137,13 +143,13 @@ def _asked(question: Question, X: Any, y: Any) -> Delayed:
         response = () if y is None else ((y.name, key[1]),)
         tasks[key] = (partial_sum, node, rows, (X.name, key[1], 0), *response)
     depth = 0
-    while len(level) > 1:
+    while len(level) > FETCHED:  # each level of the tree is a round by the scheduler
         depth, below = depth + 1, level
         level = [(f"dpem-add-{token}", depth, first) for first in range(0, len(below), FAN_IN)]
         tasks |= {key: (added, below[key[2] : key[2] + FAN_IN]) for key in level}
     layer = f"dpem-{token}"
     graph = HighLevelGraph.from_collections(layer, tasks, dependencies=[X] if y is None else [X, y])
-    return Delayed(level[0], graph, layer=layer)
+    return [Delayed(key, graph, layer=layer) for key in level]
 
 
 # --- What is said when a cluster fails --------------------------------------------------------------------------------
