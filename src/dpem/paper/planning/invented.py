@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from dpem.engines.narrow import numpy_api
 from dpem.privacy import SeededNoise
@@ -22,16 +22,16 @@ from dpem.sources import ArraySource
 
 
 class InventedRows(ArraySource):
-    """A short table with its columns together, and 0 in the place of holes."""
+    """A short table with its columns together, and 0 in the place of holes; all is computed in ``dtype``."""
 
-    def __init__(self, X: FloatArray, y: FloatArray | None = None) -> None:
-        super().__init__(X, y)
-        columns = np.ascontiguousarray(X.T)
-        missing = np.isnan(columns)
-        self._holes = missing.astype(float) if missing.any() else None
-        self._columns = np.where(missing, 0.0, columns) if self._holes is not None else columns
+    def __init__(self, X: FloatArray, y: FloatArray | None = None, dtype: DTypeLike = np.float64) -> None:
+        self._columns: NDArray[np.floating] = X.T.astype(dtype, order="C")
+        missing = np.isnan(self._columns)
+        self._holes = missing.astype(dtype) if missing.any() else None
+        self._columns[missing] = 0.0
+        super().__init__(self._columns.T, None if y is None else y.astype(dtype))
         self._answers: dict[Any, FloatArray] = {}
-        self._clipped: tuple[float, FloatArray] = (np.inf, self._columns)
+        self._clipped: tuple[float, NDArray[np.floating]] = (np.inf, self._columns)
         self._taken: tuple[bytes, _Part] = (b"", _Part(self._columns[:0], None))
 
     def total(self, query: Query) -> FloatArray:
@@ -49,22 +49,22 @@ class InventedRows(ArraySource):
     def _asked_once(self, query: Query) -> FloatArray:
         """Questions before there is any β: plans that differ in prices alone ask them again and again."""
         if isinstance(query, MomentQuery):
-            return np.asarray(query.block(numpy_api, self._columns[query.support].T, self._y))
+            return np.asarray(query.block(numpy_api, self._columns[query.support].T, self._y), dtype=float)
         assert isinstance(query, ExceedanceQuery)
         floor, start, slope = query.line
         ramps = np.clip(floor + slope * (self._columns**2 - start), floor, 1.0)
-        return ramps.sum(axis=1) if query.response is None else np.asarray(ramps @ query.response(self._y))
+        return np.asarray(ramps.sum(axis=1) if query.response is None else ramps @ query.response(self._y), dtype=float)
 
     def _coordinate(self, query: CoordinateQuery) -> FloatArray:
         """Σ clamp(a_i, ±residual)·Π_T(x_i), and clamp(c_i, −1, bracket)·β_j where there is a hole."""
         used = np.flatnonzero(query.beta)
-        a, c, _ = self._part(used).weights(query, query.beta[used], self._y)
+        a, c, _ = self._part(used).weights(query, query.beta[used].astype(self.dtype), self._y)
         if self._clipped[0] != query.entry:
             self._clipped = query.entry, np.clip(self._columns, -query.entry, query.entry)
         total = self._clipped[1] @ np.clip(a, -query.residual, query.residual)
         if self._holes is not None and len(used):
             total += query.beta * (self._holes @ np.clip(c, -1.0, query.bracket))
-        return np.asarray(total)
+        return np.asarray(total, dtype=float)
 
     def _support(self, query: SupportQuery) -> FloatArray:
         """Σ f_i·u_i with u_i = a_i·x_i − centre (c_i·β_j where there is a hole), f_i = min(1, radius/‖u_i‖).
@@ -72,7 +72,8 @@ class InventedRows(ArraySource):
         ‖u‖² is put together from products that need no copy of the rows: a²‖x‖² − 2a⟨x, centre⟩ + ‖centre‖², and with
         h the holes of a row c²⟨h, β²⟩ − 2c⟨h, β⊙centre⟩ more.
         """
-        part, beta, centre = self._part(query.support), query.beta[query.support], query.centre
+        part, centre = self._part(query.support), query.centre.astype(self.dtype)
+        beta = query.beta[query.support].astype(self.dtype)
         a, c, hidden = part.weights(query, beta, self._y)
         square = a * a
         square *= part.squares
@@ -89,7 +90,7 @@ class InventedRows(ArraySource):
             total -= centre * factor.sum()
         if part.holes is not None:
             total += beta * (part.holes @ (factor * c))
-        return np.asarray(total)
+        return np.asarray(total, dtype=float)
 
     def _part(self, columns: NDArray[np.intp]) -> _Part:
         """Some columns; those asked for last are kept, as a fit stays on one support."""
@@ -103,17 +104,17 @@ class InventedRows(ArraySource):
 class _Part:
     """Some columns of a table, one below the other."""
 
-    def __init__(self, x: FloatArray, holes: FloatArray | None) -> None:
+    def __init__(self, x: NDArray[np.floating], holes: NDArray[np.floating] | None) -> None:
         self.x, self.holes = x, holes
 
     @cached_property
-    def squares(self) -> FloatArray:
+    def squares(self) -> NDArray[np.floating]:
         """‖x_i‖² of each row."""
         return np.asarray(np.einsum("ki,ki->i", self.x, self.x))
 
     def weights(
-        self, query: CoordinateQuery | SupportQuery, beta: FloatArray, y: NDArray[np.floating] | None
-    ) -> tuple[Any, Any, FloatArray | None]:
+        self, query: CoordinateQuery | SupportQuery, beta: NDArray[np.floating], y: NDArray[np.floating] | None
+    ) -> tuple[Any, Any, Any]:
         """The model's (a, c) of each row, and ‖h⊙β‖² where it knows holes h."""
         hidden = None
         if query.bracket is not None if isinstance(query, CoordinateQuery) else query.holes:

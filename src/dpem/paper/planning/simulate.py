@@ -54,6 +54,13 @@ class Problem:
         return min(self.n, (MOST_ROWS if self.final else MORE_ROWS) if hard else ROWS)
 
     @property
+    def dtype(self) -> type[np.floating]:
+        """float32, twice as fast, where its rounding is far below the noise of a row."""
+        sigma, signal = self.model.sigma, self.signal
+        fine = 0.01 * signal <= sigma <= 100 * signal and 1e-6 <= sigma <= 1e6
+        return np.float32 if fine else np.float64
+
+    @property
     def built(self) -> int:
         return min(self.d - self.s, BUILT)
 
@@ -94,7 +101,7 @@ class Rehearsal:
             else:
                 y = model.sample(self.beta, X, rng)
                 X[rng.random(X.shape) < problem.missing] = np.nan
-        self._source = InventedRows(X, y)
+        self._source = InventedRows(X, y, problem.dtype)
         self.start = None
         if problem.start_distance is not None:
             direction = np.zeros(width)
