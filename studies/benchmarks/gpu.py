@@ -1,6 +1,6 @@
 """One EM iteration on a GPU against the device's own copy bandwidth and plain array operations.
 
-python studies/benchmarks/gpu.py [--rows 2000000] [--columns 2000] [--repeats 20] [--cpu] [--tune] [--out FILE.json]
+python -m studies.benchmarks.gpu [--rows 2000000] [--columns 2000] [--repeats 20] [--cpu] [--tune] [--out FILE.json]
 
 Needs PyTorch with CUDA, and Triton for the fused kernels. ``--cpu`` also times the machine's processor and a whole fit,
 ``--tune`` the fused kernel cut in other ways. Sums are compared with plain operations in float64 on the same rows.
@@ -26,10 +26,8 @@ from dpem.engines.narrow import narrow_sum
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
 from dpem.paper.models.base import Clip
 from dpem.query import BLOCK, Chunk, Query
-from dpem.questions.gaussians import Gaussians
-from dpem.questions.lifted import LiftedMoments
-from dpem.questions.schema import Schema
 from dpem.sources.device import DeviceSource
+from studies.benchmarks.gpu_narrow import five_groups, narrow
 
 SIGMA, SPARSITY = 0.5, 10
 CLIP = Clip(entry=1.0, residual=1.0)
@@ -93,44 +91,6 @@ def questions(beta: np.ndarray) -> dict[str, Query]:
         "gaussian mixture, moments of 10 columns": mixture.moments(support, 1.0, 1.0),
         "five groups, 10 columns": five_groups(support, len(beta)),
     }
-
-
-def five_groups(support: np.ndarray, d: int, kind: str = "diag") -> Query:
-    """An EM step of a mixture of five Gaussians on some columns, by the narrow loop."""
-    rng, k = np.random.default_rng(0), len(support)
-    names = [f"x{j}" for j in range(d)]
-    schema = Schema.of(names, dict.fromkeys(names, (-3.0, 3.0)), {}).take(support)
-    spread = np.full((5, k), 0.05) if kind == "diag" else np.tile(0.05 * np.eye(k), (5, 1, 1))
-    mixture = Gaussians(np.full(5, 0.2), rng.uniform(-0.5, 0.5, (5, k)), spread)
-    return LiftedMoments(schema, kind, mixture, 4.0, 7.0 if kind == "diag" else 16.0)
-
-
-def narrow(n: int, copy: float, repeats: int, some: int) -> list[dict[str, Any]]:
-    """Questions about all of ten columns that lie together: their share of the copy bandwidth of what they read, and
-    the largest difference from the same sum on the processor, as a part of the largest total.
-    """
-    torch.manual_seed(1)
-    X, beta, every = 0.5 * torch.randn((n, 10), device="cuda"), np.full(10, 10**-0.5), np.arange(10)
-    asked = {
-        "gaussian mixture, ten columns": SymmetricMixture(SIGMA).on_support(beta, every, 1.0),
-        "gaussian mixture, moments of ten columns": SymmetricMixture(SIGMA).moments(every, 1.0, 1.0),
-        "five groups, diag, ten columns": five_groups(every, 10),
-        "five groups, full, ten columns": five_groups(every, 10, "full"),
-    }
-    found = []
-    for name, query in asked.items():
-        clock = on_the_clock(lambda: DeviceSource(X).total(query), repeats)  # noqa: B023
-        device = on_the_device(lambda: DeviceSource(X).total(query), repeats)  # noqa: B023
-        here, there = DeviceSource(X[:some]).total(query), DeviceSource(X[:some].cpu()).total(query)
-        gap = float(np.max(np.abs(here - there)) / np.max(np.abs(there)))
-        share = X.nbytes / clock / copy
-        found.append({"question": name, "rows": n, "ms": clock * 1e3, "ratio to copy": share, "difference": gap})
-        print(
-            f"{name:<42} {n:>11,} rows {clock * 1e3:9.2f} ms ({device * 1e3:.2f} on the device)  {share:6.1%} of copy; "
-            f"difference from the CPU {gap:.1e}",
-            flush=True,
-        )
-    return found
 
 
 def plain(query: Query, X: Any, y: Any) -> np.ndarray:
@@ -254,7 +214,11 @@ def main() -> None:
         print("hostile rows within the bound" if held else "HOSTILE ROWS BEYOND THE BOUND")
 
     print("\nten columns that lie together")
-    figures["narrow"] = [line for n in (2_000_000, 16_000_000) for line in narrow(n, copy, repeats, m)]
+    del some, holes, rows
+    sizes = [(2**24, torch.float32), (400_000_000, torch.float32), (200_000_000, torch.float64)]  # the last two 16 GB
+    figures["narrow"] = [
+        entry for n, dtype in sizes for entry in narrow(n, dtype, copy, max(5, repeats // 4), m, on_the_clock)
+    ]
     write(figures, options.out)
 
     if options.tune:

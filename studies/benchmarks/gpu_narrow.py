@@ -1,0 +1,89 @@
+"""Questions about ten columns that lie together on a GPU: their share of the copy bandwidth of what they read, and the
+largest difference from the same sum on the processor. Called by ``gpu.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from dpem.engines import rowwise
+from dpem.paper.models import SymmetricMixture
+from dpem.query import Query
+from dpem.questions.answers import ClassSums, Items
+from dpem.questions.gaussians import Gaussians
+from dpem.questions.lifted import LiftedMoments
+from dpem.questions.line_frame import Frame as LineFrame
+from dpem.questions.line_scores import Lines, LineScores
+from dpem.questions.linear import Frame, Information, JointMoments, Score
+from dpem.questions.schema import Schema
+from dpem.sources.device import DeviceSource
+
+D = 10
+Clock = Callable[[Callable[[], object], int], float]
+
+
+def five_groups(support: np.ndarray, d: int, kind: str = "diag") -> Query:
+    """An EM step of a mixture of five Gaussians on some columns."""
+    rng, k = np.random.default_rng(0), len(support)
+    names = [f"x{j}" for j in range(d)]
+    schema = Schema.of(names, dict.fromkeys(names, (-3.0, 3.0)), {}).take(support)
+    wide = 0.02 * rng.normal(size=(5, k, k)) + 0.2 * np.eye(k)
+    spread = np.full((5, k), 0.05) if kind == "diag" else wide @ np.swapaxes(wide, 1, 2)
+    mixture = Gaussians(np.full(5, 0.2), rng.uniform(-0.5, 0.5, (5, k)), spread)
+    return LiftedMoments(schema, kind, mixture, 4.0, 7.0 if kind == "diag" else 16.0)
+
+
+def questions() -> dict[str, tuple[Query, bool]]:
+    """Each with whether it is about a response."""
+    rng, names = np.random.default_rng(0), [f"x{j}" for j in range(D)]
+    schema = Schema.of(names, dict.fromkeys(names, (-3.0, 3.0)), {}, y_bounds=(-5.0, 5.0))
+    items = Items((2,) * D)
+    answers = Schema.of(names, {}, dict.fromkeys(names, (0.0, 1.0)), every_level=True)
+    cov = np.eye(D) + 0.2
+    whiten = np.linalg.inv(np.linalg.cholesky(cov))
+    frame = Frame(rng.normal(scale=0.05, size=D + 1), rng.uniform(0.2, 0.4, D + 1), cov, whiten)
+    at = (schema, frame, rng.normal(scale=0.3, size=D + 1), 0.5, 4.0, 4.0)
+    lines = Lines(np.array([0.5, 0.5]), rng.normal(scale=0.4, size=(2, D + 1)), np.array([0.4, 0.6]))
+    every = np.arange(D)
+    return {
+        "linear regression, moments": (JointMoments(schema, frame.centre, frame.spread, 4.0), True),
+        "linear regression, score": (Score(*at, 1.5), True),
+        "linear regression, information": (Information(*at), True),
+        "symmetric mixture": (SymmetricMixture(0.5).on_support(np.full(D, D**-0.5), every, 1.0), False),
+        "five groups, diag": (five_groups(every, D), False),
+        "five groups, full": (five_groups(every, D, "full"), False),
+        "four latent classes": (
+            ClassSums(answers, items, np.full(4, 0.25), items.within(rng.random((4, 2 * D)), 0.01)),
+            False,
+        ),
+        "two lines": (LineScores(schema, LineFrame(frame.centre[:-1], 3 * whiten, 0.02, 0.2), lines, 2.0, 2.0), True),
+    }
+
+
+def narrow(n: int, dtype: Any, copy: float, repeats: int, some: int, clock: Clock) -> list[dict[str, Any]]:
+    """Each question of n rows as a fit asks it."""
+    torch.manual_seed(1)
+    X, y = torch.randn((n, D), device="cuda", dtype=dtype), torch.randn(n, device="cuda", dtype=torch.float64)
+    found = []
+    for name, (query, response) in questions().items():
+        own = y if response else None
+        seconds = clock(lambda: DeviceSource(X, own).total(query), repeats)  # noqa: B023
+        read = X.nbytes + (0 if own is None else own.nbytes)
+        few = DeviceSource(X[:some], None if own is None else own[:some])
+        rows = DeviceSource(X[:some].cpu(), None if own is None else own[:some].cpu())
+        least, rowwise.LEAST_ROWS = rowwise.LEAST_ROWS, 1  # so that the same kernel adds the few rows
+        here, there = few.total(query), rows.total(query)
+        rowwise.LEAST_ROWS = least
+        gap, share = float(np.max(np.abs(here - there)) / np.max(np.abs(there))), read / seconds / copy
+        kind = str(dtype).split(".")[-1]
+        entry = {"question": name, "rows": n, "dtype": kind, "ms": seconds * 1e3, "ratio to copy": share}
+        found.append({**entry, "difference": gap})
+        print(
+            f"{name:<32} {n:>11,} rows {kind} {seconds * 1e3:9.2f} ms {share:6.1%} of copy; off by {gap:.1e}",
+            flush=True,
+        )
+    return found
