@@ -60,7 +60,7 @@ class Tile(NamedTuple):
         return self._replace(columns=columns, rows=min(BLOCK, self.rows * self.columns // columns))
 
 
-#: The fastest of ``python studies/benchmarks/gpu.py --tune``.
+#: The fastest of ``python -m studies.benchmarks.gpu --tune``.
 TILE = Tile()
 
 
