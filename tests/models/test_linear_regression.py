@@ -415,6 +415,34 @@ def test_without_noise_the_chosen_columns_are_least_squares():
     np.testing.assert_allclose(model.coef_[model.support_], exact[1:], rtol=1e-5)
 
 
+def test_more_columns_are_chosen_than_kept_and_the_decoys_go():
+    """Beside each column that matters stands one that goes with it and is chosen with it or before it."""
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((6000, 40))
+    X[:, 1::2] = 0.85 * X[:, ::2] + math.sqrt(1 - 0.85**2) * X[:, 1::2]
+    y = X[:, [0, 10, 20]] @ [1.0, -1.0, 1.0] + rng.standard_normal(6000)
+    found = []
+    for seed in range(4):
+        model = fitted(X, y, sparsity=3, bounds=(-6, 6), y_bounds=(-12, 12), epsilon=1.0, random_state=seed)
+        chosen = [step.columns for step in model.plan_.steps if type(step).__name__ == "ChooseColumns"]
+        assert sum(chosen) == 4
+        assert model.plan_.steps[-1].rho == 0
+        assert len(model.support_) == np.count_nonzero(model.coef_) == 3
+        assert model.covariance_.shape == (3, 3)
+        assert len(model.standard_errors_) == 5
+        found.append(list(model.support_) == [0, 10, 20])
+    assert sum(found) >= 3
+
+
+def test_a_column_is_never_chosen_twice():
+    """Where columns tell nothing, noise alone chooses: it once chose a column again, and a step had none to ask of."""
+    rng = np.random.default_rng(4)
+    X, y = rng.standard_normal((400, 5)), rng.standard_normal(400)
+    for seed in range(20):
+        model = fitted(X, y, sparsity=5, bounds=(-6, 6), y_bounds=(-6, 6), epsilon=0.5, random_state=seed)
+        assert len(set(model.support_)) == len(model.support_)
+
+
 def test_fewer_columns_are_chosen_where_the_price_is_too_small_for_more():
     plan = DPLinearRegression(**GIVEN, sparsity=50).plan(2000, 300)
     assert "of the 50 columns can be chosen" in str(plan)

@@ -25,7 +25,8 @@ from dpem.query import FloatArray
 from dpem.sources import ArraySource
 from dpem.steps.base import run_steps
 from dpem.steps.clips import Clips
-from dpem.steps.linear import EXPLAINED, CheckExplained, FindInformation
+from dpem.steps.level import CheckExplained
+from dpem.steps.linear import EXPLAINED, FindInformation
 
 #: The part of the response's variance that columns are supposed to explain, and how many spreads from the middle
 #: bounds are supposed to lie.
@@ -46,24 +47,28 @@ class Typical(NamedTuple):
     slopes: FloatArray
 
 
-def typical(p: int, rows: int, seed: int, explained: float = ASSUMED) -> Typical:
-    """Mirrored rows: columns of mean 0 and variance 1, exactly uncorrelated with each other and with the errors."""
+def typical(p: int, rows: int, seed: int, explained: float = ASSUMED, idle: int = 0) -> Typical:
+    """Mirrored rows: columns of mean 0 and variance 1, exactly uncorrelated with each other and with the errors; the
+    last ``idle`` of p explain nothing.
+    """
     count = max(rows // 4, 2 * (p + 2))
     made = normal(seed, (count, p + 1))
     x, e = np.split(np.linalg.qr(made)[0] * math.sqrt(count), [p], axis=1)
     x, e = np.vstack([x, x, -x, -x]), np.concatenate([e, -e, e, -e])[:, 0]
-    slopes = np.full(p, math.sqrt(explained / p))
+    slopes = np.append(np.full(p - idle, math.sqrt(explained / (p - idle))), np.zeros(idle))
     return Typical(x / BOUNDS, (x @ slopes + math.sqrt(1 - explained) * e) / BOUNDS, slopes)
 
 
 def expected_loss(model: Any, sizes: Sizes, p: int, key: tuple[int, ...] = ()) -> tuple[float, float, float]:
     """The part of the response's variance that is lost: its median, and the ends between which nine fits of ten lie.
 
-    ``model`` is the regression on p unit coordinates. A loss is about a chi square of p + 1 degrees: rehearsals give
-    its size, by the mean of logarithms, and that law its quantiles (a little further out: :data:`WIDER`).
+    ``model`` is the regression on p unit coordinates, or on more of which p are kept. A loss is about a chi square of
+    p + 1 degrees: rehearsals give its size, by the mean of logarithms, and that law its quantiles (a little further
+    out: :data:`WIDER`).
     """
     explained = sizes.effect or ASSUMED
-    rows = typical(p, ROWS, 0, explained)
+    width = model.schema.width
+    rows = typical(width, ROWS, 0, explained, width - p)
 
     def rehearse(there: Sizes, seed: int) -> FloatArray:
         steps = tuple(step for step in model.steps(there) if not isinstance(step, CheckExplained))
@@ -83,7 +88,7 @@ def _loss(model: Any, steps: Any, sizes: Sizes, rows: Typical, seed: int) -> flo
     curator = StandIn(ArraySource(rows.x, rows.y), sizes.n, seed, sizes.rows_per_person)
     state = run_steps(curator, model, steps, model.start())
     slopes = np.zeros(len(rows.slopes))
-    slopes[slice(None) if state.chosen is None else state.chosen] = state.theta.coef
+    slopes[state.theta.chosen] = state.theta.coef
     return float((BOUNDS * state.theta.intercept) ** 2 + np.sum((slopes - rows.slopes) ** 2))
 
 

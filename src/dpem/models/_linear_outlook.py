@@ -24,7 +24,7 @@ EFFECT = Effect(
 MOST_SPREADS, MOST_MOMENTS, MOST_INFORMATION = 0.12, 0.20, 0.05
 LEAST_SPREADS, LESS = 0.05, (1.0, 0.6, 0.4)
 #: The part that the mean of the residuals gets, and how the steps along the score grow.
-LEVEL = 0.03
+LEVEL = 0.08
 GROWTH = (0.6, 1.0, 1.6, 2.6, 4.0)
 #: The noise of a share that histograms are to have.
 SHARE_NOISE = 0.02
@@ -35,9 +35,9 @@ MOMENT_RADIUS = 0.9
 
 
 #: Parts of ρ where columns are chosen first: middle, choice, spreads, moments, information, steps, level.
-WIDE_SHARES = (0.03, 0.45, 0.08, 0.27, 0.02, 0.13, 0.02)
-#: Columns are chosen in so many rounds at most.
-ROUNDS = 5
+WIDE_SHARES = (0.03, 0.45, 0.08, 0.26, 0.02, 0.13, 0.03)
+#: Columns are chosen in so many rounds at most, and so many times as many as are kept.
+ROUNDS, OVER = 5, 1.3
 #: Choosing a column takes this many rows for each unit of 1/√(2ρ).
 ROWS_PER_COLUMN = 65
 
@@ -75,33 +75,41 @@ def _division(sizes: Sizes, p: int, spreads: float, less: float) -> Division:
 
 class WideDivision(NamedTuple):
     """Prices where columns are chosen first: of the middle, of each round (its choice, spreads, moments and how many
-    columns), and of what follows on the chosen columns.
+    columns), what follows on them all, and how many columns are
+    kept in the end.
     """
 
     middle: float
     rounds: tuple[tuple[float, float, float, int], ...]
     narrow: Division
+    kept: int
+
+    @property
+    def chosen(self) -> int:
+        """How many columns are chosen in all."""
+        return sum(part[3] for part in self.rounds)
 
 
-def divide_wide(sizes: Sizes, sparsity: int) -> WideDivision:
-    """The division of the price where up to ``sparsity`` columns are chosen, fewer if the price is too small for them.
+def divide_wide(sizes: Sizes, sparsity: int, d: int) -> WideDivision:
+    """The division of the price where up to ``sparsity`` of d columns are kept, fewer if the price is too small.
 
     What a round measures is averaged with what earlier ones did, so its price is not lost.
     """
     rho = sizes.rho
     most = math.inf if math.isinf(rho) else sizes.n * math.sqrt(2 * rho) / (ROWS_PER_COLUMN * sizes.rows_per_person)
-    k = max(1, min(sparsity, math.floor(min(most, sizes.n / 3))))
-    each = math.ceil(k / ROUNDS)
-    counts = [min(each, k - first) for first in range(0, k, each)]
+    k = max(1, min(sparsity, d, math.floor(min(most, sizes.n / 3))))
+    over = min(math.ceil(OVER * k), d)
+    each = math.ceil(over / ROUNDS)
+    counts = [min(each, over - first) for first in range(0, over, each)]
     check = (CHECK_SHARE / (1 - CHECK_SHARE),) if sizes.check else ()
     middle, choice, spreads, moments, information, along, level, *last = prices(rho, (*WIDE_SHARES, *check))
     so_far = [sum(counts[: i + 1]) for i in range(len(counts))]
     parts = zip(prices(choice, counts), prices(spreads, counts), prices(moments, so_far), counts, strict=True)
-    clips = choose_clips(sizes.n, along, k, sizes.rows_per_person)
-    radius = math.inf if math.isinf(rho) else MOMENT_RADIUS * math.sqrt(k + 2)
+    clips = choose_clips(sizes.n, along, over, sizes.rows_per_person)
+    radius = math.inf if math.isinf(rho) else MOMENT_RADIUS * math.sqrt(over + 2)
     steps = tuple(prices(along, GROWTH))
     narrow = Division(spreads, moments, information, steps, level, tuple(last), radius, clips)
-    return WideDivision(middle, tuple(parts), narrow)
+    return WideDivision(middle, tuple(parts), narrow, k)
 
 
 def missed(sizes: Sizes, d: int, way: WideDivision) -> float:
@@ -109,9 +117,9 @@ def missed(sizes: Sizes, d: int, way: WideDivision) -> float:
     largest noise of d columns exceeds its score, of which both are known.
     """
     rho = math.fsum(part[0] for part in way.rounds)
-    k = sum(part[3] for part in way.rounds)
-    scale = sizes.rows_per_person * math.sqrt(k / (2 * rho)) / sizes.n
-    return 1 / (1 + math.exp(min(math.asin(math.sqrt((sizes.effect or ASSUMED) / k)) / math.pi / scale, 700.0)) / d)
+    scale = sizes.rows_per_person * math.sqrt(way.chosen / (2 * rho)) / sizes.n
+    signal = math.asin(math.sqrt((sizes.effect or ASSUMED) / way.kept)) / math.pi
+    return 1 / (1 + math.exp(min(signal / scale, 700.0)) / d)
 
 
 def variance(sizes: Sizes, p: int, way: Division, correlated: float = 1.0, explained: float = ASSUMED) -> float:

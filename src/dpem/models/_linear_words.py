@@ -4,12 +4,13 @@ from __future__ import annotations
 
 NOTE = (
     "Analytic: the sampling error of clipped least squares and the noise of every step, carried through the steps. "
-    "They hold if the rows follow the model. sigma is that of residuals clipped at 3 to 8 standard deviations, as the "
-    "plan says, and undone as for normal errors: of heavier tails it holds no more than that."
+    "They hold if the rows follow the model. sigma is that of residuals clipped at 3.5 to 8 standard deviations, as "
+    "the plan says, and undone as for normal errors; where paid answers show longer tails, its interval and that of "
+    "the intercept are wider by what may lie beyond the clip."
 )
-#: Errors are told to be far from normal if they are by so many standard errors, and their mean by such a part of σ or
-#: their variance by such a part of itself.
-SURE, SKEW_TOLD, TAILS_TOLD = 3.0, 0.05, 0.08
+#: Errors are told to be far from normal if their mean is off by so many standard errors and such a part of σ, or their
+#: variance is more with a wider clip, by so many standard errors and such a part of itself.
+SKEW_SURE, SKEW_TOLD, TAILS_SURE, TAILS_TOLD = 3.5, 0.05, 2.8, 0.08
 
 
 def far_from_normal(shape: tuple[float, ...]) -> str:
@@ -21,7 +22,7 @@ def far_from_normal(shape: tuple[float, ...]) -> str:
     if not shape:
         return ""
     skew, of_skew, tails, of_tails = shape
-    if abs(skew) <= max(SURE * of_skew, SKEW_TOLD) and abs(tails) <= max(SURE * of_tails, TAILS_TOLD):
+    if abs(skew) <= max(SKEW_SURE * of_skew, SKEW_TOLD) and tails <= max(TAILS_SURE * of_tails, TAILS_TOLD):
         return ""
     return (
         f"Errors are far from normal (their mean is off by {skew:+.2f} σ, give or take {of_skew:.2f}; a wider "

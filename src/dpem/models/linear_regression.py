@@ -25,17 +25,10 @@ from dpem.questions.holes import expected
 from dpem.questions.linear import Frame
 from dpem.questions.schema import Schema
 from dpem.steps.base import State, Step
-from dpem.steps.choice import ChooseColumns, FindMiddle
+from dpem.steps.choice import ChooseColumns, FindMiddle, KeepColumns, best_columns
 from dpem.steps.clips import level_clip
-from dpem.steps.linear import (
-    CheckExplained,
-    FindInformation,
-    FindLevel,
-    FindMoments,
-    FindSpreads,
-    Progress,
-    TakeStep,
-)
+from dpem.steps.level import CheckExplained, FindLevel
+from dpem.steps.linear import FindInformation, FindMoments, FindSpreads, Progress, TakeStep
 from dpem.steps.reference import ROUNDING
 
 #: Up to so many columns a plan rehearses one by one.
@@ -113,8 +106,14 @@ class LinearRegression(Model):
         """The same regression on so many invented columns."""
         return replace(self, schema=self.schema.take(np.arange(columns)).unit(), fit_intercept=True)
 
+    def kept(self, values: FloatArray, unsure: FloatArray) -> NDArray[np.intp]:
+        """Which of the columns to keep, given (intercept, slopes) and their covariance: all of them."""
+        return np.arange(len(values) - 1)
+
     def finished(self, now: Progress, state: State, n: int) -> tuple[Parameters, Progress]:
-        """The parameters that the last step leads to, and the progress with an intercept of 0 where that is known."""
+        """The parameters that the last step leads to, and the progress with what is known to be 0: an intercept that
+        there is not, slopes of columns that are not kept.
+        """
         schema, frame, belief = self.schema_of(state), now.frame, now.belief
         clips, private = now.clips, bool(now.unsure.any())
         inside = clips.square / (clips.kappa**2 * clips.eta)
@@ -123,40 +122,42 @@ class LinearRegression(Model):
         if private:
             sampling[0, 0] = max(sampling[0, 0], now.square / (n * now.present))
         A, b = in_unit_coordinates(frame)
+        kept = self.kept(A @ belief.mean, A @ (sampling + belief.covariance) @ A.T)
+        rows, goals = np.delete(A[1:], kept, axis=0), np.zeros(schema.width - len(kept))
         if not self.fit_intercept:
             row = schema.y_half * np.concatenate([[1.0], -schema.middle / schema.half])
-            goal = -schema.y_middle - float(row @ b)
-            whole = sampling + belief.covariance
-            across = whole @ A.T @ row
-            held = np.eye(len(across)) - np.outer(across, A.T @ row) / float(row @ A @ across)
-            mean = belief.mean + across * (goal - float(row @ A @ belief.mean)) / float(row @ A @ across)
-            belief, sampling = (
-                belief._replace(mean=mean, covariance=held @ belief.covariance @ held.T),
-                held @ sampling @ held.T,
-            )
+            rows, goals = np.vstack([rows, row @ A]), np.append(goals, -schema.y_middle - float(row @ b))
+        if len(goals):
+            across = (sampling + belief.covariance) @ rows.T
+            gain = np.linalg.solve(rows @ across, across.T).T
+            held = np.eye(len(gain)) - gain @ rows
+            mean = belief.mean + gain @ (goals - rows @ belief.mean)
+            belief = belief._replace(mean=mean, covariance=held @ belief.covariance @ held.T)
+            sampling = held @ sampling @ held.T
         values = A @ belief.mean + b
         spread, y_spread = frame.spread[:-1], float(frame.spread[-1])
         sigma = math.sqrt(now.square) * y_spread
         unsure = math.sqrt(now.square_variance) / (2 * now.square) * sigma
+        own = A[np.append(0, 1 + kept)]
         theta = Parameters(
             intercept=float(values[0]),
-            coef=values[1:],
+            coef=values[1 + kept],
             sigma=sigma,
-            mean=frame.centre[:-1],
-            covariance=frame.covariance * np.outer(spread, spread),
+            mean=frame.centre[kept],
+            covariance=(frame.covariance * np.outer(spread, spread))[np.ix_(kept, kept)],
             y_mean=float(frame.centre[-1] + belief.mean[0] * y_spread),
             y_spread=y_spread,
-            sampling=A @ sampling @ A.T,
-            privacy=A @ belief.covariance @ A.T,
+            sampling=own @ sampling @ own.T,
+            privacy=own @ belief.covariance @ own.T,
             sigma_error=(sigma / math.sqrt(2 * n * now.present), unsure if private else 0.0),
             r_squared=(),
             shape=now.shape,
-            seen=now.spreads.seen[:-1],
-            low_end=now.spreads.low_end[:-1],
-            high_end=now.spreads.high_end[:-1],
-            share_noise=now.spreads.noise[:-1],
+            seen=now.spreads.seen[kept],
+            low_end=now.spreads.low_end[kept],
+            high_end=now.spreads.high_end[kept],
+            share_noise=now.spreads.noise[kept],
             converged=now.converged,
-            chosen=np.arange(schema.width) if state.chosen is None else state.chosen,
+            chosen=kept if state.chosen is None else state.chosen[kept],
             width=self.schema.width,
         )
         return theta, replace(now, belief=belief)
@@ -185,13 +186,20 @@ class LinearRegression(Model):
 
 @dataclass(frozen=True)
 class SparseLinearRegression(LinearRegression):
-    """The same on at most ``sparsity`` columns of many, chosen by thresholds: no scale of the others need be known."""
+    """The same on at most ``sparsity`` columns of many, chosen by thresholds: no scale of the others need be known.
+
+    Where columns are correlated a neighbour is often chosen before the column that matters, and that one after it. Once
+    both are fitted their slopes tell them apart, so a few more columns are chosen and fitted than are kept.
+    """
 
     sparsity: int = 1
     gaussian: ClassVar[bool] = False
 
+    def kept(self, values: FloatArray, unsure: FloatArray) -> NDArray[np.intp]:
+        return best_columns(np.asarray(np.linalg.inv(unsure[1:, 1:]), dtype=float), values[1:], self.sparsity)
+
     def steps(self, sizes: Sizes) -> tuple[Step, ...]:
-        way = divide_wide(sizes, min(self.sparsity, self.schema.width))
+        way = divide_wide(sizes, self.sparsity, self.schema.width)
         steps: list[Step] = [FindMiddle(way.middle)]
         columns = 0
         for choice, spreads, moments, count in way.rounds:
@@ -202,16 +210,17 @@ class SparseLinearRegression(LinearRegression):
         steps += [FindInformation(narrow.information, *narrow.clips)]
         steps += [TakeStep(rho, narrow.clips.residual) for rho in narrow.steps]
         steps += [FindLevel(narrow.level, level_clip(sizes.n, narrow.level, sizes.rows_per_person))]
-        return (*steps, *(CheckExplained(rho) for rho in narrow.check))
+        return (*steps, *(CheckExplained(rho) for rho in narrow.check), KeepColumns(0.0, way.kept))
 
     def outlook(self, sizes: Sizes, steps: tuple[Step, ...]) -> Outlook:
-        way = divide_wide(sizes, min(self.sparsity, self.schema.width))
-        k = sum(part[3] for part in way.rounds)
+        way = divide_wide(sizes, self.sparsity, self.schema.width)
         if math.isinf(sizes.rho):
             return Outlook()
         chance = missed(sizes, self.schema.width, way)
-        fewer = f"{k} of the {self.sparsity} columns can be chosen at this price." if k < self.sparsity else ""
-        told = outlook_of(expected_loss(self._rehearsed_on(k), sizes, k, (self.sparsity,)), sizes, chance, fewer)
+        most = min(self.sparsity, self.schema.width)
+        fewer = f"{way.kept} of the {most} columns can be chosen at this price." if way.kept < most else ""
+        lost = expected_loss(self._rehearsed_on(way.chosen), sizes, way.kept, (self.sparsity, way.chosen))
+        told = outlook_of(lost, sizes, chance, fewer)
         return told._replace(feasible=told.feasible and chance < 0.5)
 
 

@@ -71,7 +71,8 @@ class Thresholds(Sided):
     """For each coordinate, how many rows above, and below, lie in each of its bins; folded into one score each.
 
     With r = (sign − balance)/(1 + |balance|) and f = ±½ above and below a threshold (0 at a hole), the score of a
-    coordinate is the largest |mean of r·f| over its thresholds; it is 0 for those in ``without``.
+    coordinate is the largest |mean of r·f| over its thresholds. Those in ``without`` have none: the others are counted
+    anew, in their order.
 
     *Lemma.* Replacing a row moves every score by at most 1/n. *Proof.* |r| ≤ 1, so r·f lies in [−½, ½] and its mean
     moves by at most 1/n, for each threshold; a supremum of functions that move by at most 1/n moves by at most 1/n.
@@ -114,6 +115,4 @@ class Thresholds(Sided):
         r = ((1 - self.balance) * above - (1 + self.balance) * below) / (1 + abs(self.balance))
         left = np.cumsum(r, axis=1)
         scores = np.max(np.abs(left[:, -1:] - 2 * left), axis=1) / 2
-        if self.without is not None:
-            scores[self.without] = 0.0
-        return np.asarray(scores)
+        return scores if self.without is None else np.delete(scores, self.without)

@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpem.privacy import Curator
+from dpem.query import FloatArray
 from dpem.questions.places import BINS, Places
 from dpem.questions.sides import Balance, Thresholds
 from dpem.steps.base import State, Step
@@ -51,6 +53,37 @@ class ChooseColumns(Step):
         balance = float(np.clip(curator.measure(Balance(**where), share * self.rho)[0], -0.9, 0.9))
         question = Thresholds(**where, balance=balance, without=state.chosen)
         rho = self.rho if math.isinf(self.rho) else (1 - BALANCE_SHARE) * self.rho
-        found = curator.select(question, self.columns, rho)
         before = np.empty(0, dtype=np.intp) if state.chosen is None else state.chosen
-        return replace(state, chosen=np.concatenate([before, found[~np.isin(found, before)]]))
+        others = np.delete(np.arange(model.schema.width), before)
+        return replace(state, chosen=np.concatenate([before, others[curator.select(question, self.columns, rho)]]))
+
+
+@dataclass(frozen=True)
+class KeepColumns(Step):
+    """The fit is from here on about the columns that were kept (:func:`best_columns`): this asks nothing."""
+
+    columns: int = 1
+    passes = 0
+
+    def describe(self) -> str:
+        return f"the best {self.columns} of the chosen columns are kept, the others have slope 0"
+
+    def run(self, curator: Curator, model: Any, state: State) -> State:
+        return replace(state, chosen=state.theta.chosen)
+
+
+def best_columns(information: FloatArray, slopes: FloatArray, most: int) -> NDArray[np.intp]:
+    """The columns left, in order, after that one is taken away again and again which the slopes need least.
+
+    ``information`` is the inverse C of the covariance of all that is unsure in the slopes. Without column j the slopes
+    fit worse by b_j²/(C⁻¹)_jj, where b and C are those of the columns still there, given that the others have slope 0.
+
+    >>> best_columns(np.eye(3), np.array([0.5, 0.1, -0.4]), 2).tolist()
+    [0, 2]
+    """
+    kept, beside = np.arange(len(slopes)), information @ slopes
+    while len(kept) > most:
+        unsure = np.linalg.inv(information[np.ix_(kept, kept)])
+        worse = (unsure @ beside[kept]) ** 2 / np.diag(unsure)
+        kept = np.delete(kept, np.argmin(worse))
+    return kept

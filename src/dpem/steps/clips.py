@@ -24,8 +24,8 @@ from dpem.questions.linear import clipped_square
 
 #: How much longer than a typical row a row may be before its information counts less.
 SECOND = 1.3
-#: The squared bias, in units of σ², of coefficients for which everything is clipped.
-MISFIT = 0.001
+#: The squared bias, in units of σ², of a coefficient for which everything is clipped, and of all of them together.
+MISFIT, OF_ALL = 0.001, 0.009
 _RESIDUALS = np.append(np.arange(0.6, 4.05, 0.1), [4.5, 5.0, 6.0, 8.0])
 _LEVERAGES = (0.6, 0.7, 0.8, 0.9, 1.0, 1.2, 1.4, 1.6, 1.8, 2.0, 2.3, 2.6, 3.2, 4.0)
 _LEVELS = (np.arange(400) + 0.5) / 400
@@ -72,7 +72,7 @@ def choose_clips(n: int, rho: float, p: int, rows_per_person: int = 1) -> Clips:
             kappa = float(2 * ndtr(c) - 1)
             clips = Clips(c, leverage, second, kappa, eta, kept * clipped_square(c * c))
             noise = (2 * c * leverage * rows_per_person) ** 2 / (2 * rho * n) / (kappa * eta) ** 2
-            misfit = n * MISFIT * (math.sqrt(1 - kappa) + math.sqrt(max(1 - eta, 0.0)))
+            misfit = n * min(MISFIT, OF_ALL / p) * (math.sqrt(1 - kappa) + math.sqrt(max(1 - eta, 0.0)))
             if clips.sampling + noise + misfit < least:
                 best, least = clips, clips.sampling + noise + misfit
     assert best is not None
@@ -80,7 +80,7 @@ def choose_clips(n: int, rho: float, p: int, rows_per_person: int = 1) -> Clips:
 
 
 #: Where the size of residuals is asked last, its noise is to be such a part of it; and how far clips may then be.
-SIZE_NOISE, NEAREST, FARTHEST = 0.03, 3.0, 8.0
+SIZE_NOISE, NEAREST, FARTHEST = 0.03, 3.5, 8.0
 
 
 def level_clip(n: int, rho: float, rows_per_person: int = 1) -> float:
@@ -88,7 +88,7 @@ def level_clip(n: int, rho: float, rows_per_person: int = 1) -> float:
     are in σ as far as the noise allows.
 
     >>> level_clip(2000, 0.001), round(level_clip(20_000, 0.001), 1), level_clip(10**6, 0.001)
-    (3.0, 4.4, 8.0)
+    (3.5, 4.4, 8.0)
     """
     if math.isinf(rho):
         return NEAREST

@@ -1,4 +1,4 @@
-"""The steps of a linear regression: spreads, moments, information, scores, level, check.
+"""The steps of a linear regression: spreads, moments, information, scores. Its end is in :mod:`dpem.steps.level`.
 
 Between them travels a :class:`Progress`, all of it public. Every answer is taken as a linear measurement of the
 coefficients (:mod:`dpem.steps.belief`), with its noise, so the last belief holds all that was paid for.
@@ -15,7 +15,6 @@ import numpy as np
 from dpem.privacy import Curator
 from dpem.query import FloatArray
 from dpem.questions.linear import (
-    Explained,
     Frame,
     Information,
     JointMoments,
@@ -25,26 +24,23 @@ from dpem.questions.linear import (
 )
 from dpem.questions.narrow import unpacked
 from dpem.questions.places import BINS, Places
+from dpem.questions.schema import Schema
 from dpem.steps.base import State, Step
 from dpem.steps.belief import Belief, combined, positive, shrunk
-from dpem.steps.check import judged
 from dpem.steps.clips import WIDE, Clips
-from dpem.steps.gathered import Asked, Start, blurred, gathered
+from dpem.steps.gathered import Asked, Start, gathered
 from dpem.steps.reference import ROUNDING, maximum_likelihood
 from dpem.steps.spreads import Spreads, spreads
 
 #: Part of a step's price that asks how large residuals are.
-SIZE_SHARE = 0.1
-#: Residuals are clipped at so many standard deviations where their size is asked; the second if nothing is promised.
-SIZE_CLIP, NO_CLIP = 3.0, 1e4
+SIZE_SHARE = 0.06
+#: Residuals are clipped at so many standard deviations where a step asks for their size: those of most rows, told with
+#: least noise. The second is for where nothing is promised.
+SIZE_CLIP, NO_CLIP = 2.0, 1e4
 #: How far the information of rows may be from that of normal ones, as a part of it.
 NOT_NORMAL = 0.07
-#: How far the centre of residuals may be from their mean if all are clipped, in standard deviations.
-SKEW = 0.1
 #: The part of the variance that columns are supposed to explain before anything is known.
 EXPLAINED = 0.4
-#: How far the private R² may be off because squares are clipped, whatever the noise, if errors are normal.
-R2_DOUBT = 0.01
 #: The sum of the variances that standardised coefficients are given before anything is known. They cannot sum to more
 #: than about 1, but few may hold all of it.
 PRIOR = 2.0
@@ -57,8 +53,8 @@ class Progress:
     ``prior`` are the variances before any answer, ``square`` and ``square_variance`` the residual variance and how
     unsure it is (the response's own variance is 1), ``present`` the share of rows that have a response,
     ``slope`` the information of a row and ``unsure`` the variances of its entries; ``clips`` is how rows are clipped.
-    ``start`` and ``asked`` are the answers so far; ``levels`` are coefficients, the mean residual there, and its error;
-    ``size`` is the last answer about the residual variance, and its variance; ``shape`` see :func:`_shape`.
+    ``start`` and ``asked`` are the answers so far; ``level`` is the last mean residual, and its error; ``size`` the
+    last answer about the residual variance, and its variance; ``shape`` see :mod:`dpem.steps.level`.
     """
 
     spreads: Spreads
@@ -73,7 +69,7 @@ class Progress:
     unsure: FloatArray
     start: Start
     asked: tuple[Asked, ...] = ()
-    levels: tuple[tuple[FloatArray, float, float], ...] = ()
+    level: tuple[float, float] = (0.0, 0.0)
     size: tuple[float, float] = (1.0, 0.0)
     shape: tuple[float, ...] = ()
     clips: Clips = WIDE
@@ -129,26 +125,34 @@ class FindMoments(Step):
         found, blur = found / kept, noise**2 / 2 / kept**2 * (1 + np.eye(p + 2))
         if "moments" in state.notes:
             found, blur = _averaged(found, blur, *state.notes["moments"])
-        notes = {**state.notes, "moments": (found, blur)}
-        seen, of_mean, of_square = known.seen, blur[0, 1:] / known.seen**2, np.diag(blur)[1:] / known.seen**2
-        mean = found[0, 1:] / seen / (1 + 2 * of_mean)
-        square = 1 + (np.diag(found)[1:] / seen - 1) / (1 + 2 * of_square)
-        spread = np.sqrt(np.maximum(square - mean**2, np.minimum(0.25, 3 * np.sqrt(of_square)) + ROUNDING))
-        outer = np.outer(seen * spread, seen * spread)
-        matrix = found[1:, 1:] / outer - np.outer(mean / spread, mean / spread)
-        np.fill_diagonal(matrix, 1.0)
-        variances = blur[1:, 1:] / (1 + np.eye(p + 1)) / outer**2
-        means = of_mean[:p] / spread[:p] ** 2
-        centre, spread = known.centre + known.spread * mean, known.spread * spread
-        converged = True
-        if math.isinf(self.rho):
-            centre, spread, matrix, converged = maximum_likelihood(curator, schema, centre, spread, matrix)
-        else:  # what is hardly ever seen is taken as uncorrelated, lest it blur the others
-            for j in np.flatnonzero(known.rare[:p]):
-                matrix[j, :p] = matrix[:p, j] = variances[j, :p] = variances[:p, j] = means[j] = centre[j] = 0.0
-                matrix[j, j], spread[j] = 1.0, 0.5
-        progress = _framed(known, centre, spread, matrix, variances, means)
-        return replace(state, notes={**notes, "linear": replace(progress, converged=converged)})
+        now = begun(curator, schema, known, found, blur)
+        return replace(state, notes={**state.notes, "moments": (found, blur), "linear": now})
+
+
+def begun(curator: Curator, schema: Schema, known: Spreads, found: FloatArray, blur: FloatArray) -> Progress:
+    """Where moments and the variances of their noise lead: correlations, a frame, first coefficients.
+
+    Without noise they are those of maximum likelihood, for which the curator is asked.
+    """
+    p = schema.width
+    seen, of_mean, of_square = known.seen, blur[0, 1:] / known.seen**2, np.diag(blur)[1:] / known.seen**2
+    mean = found[0, 1:] / seen / (1 + 2 * of_mean)
+    square = 1 + (np.diag(found)[1:] / seen - 1) / (1 + 2 * of_square)
+    spread = np.sqrt(np.maximum(square - mean**2, np.minimum(0.25, 3 * np.sqrt(of_square)) + ROUNDING))
+    outer = np.outer(seen * spread, seen * spread)
+    matrix = found[1:, 1:] / outer - np.outer(mean / spread, mean / spread)
+    np.fill_diagonal(matrix, 1.0)
+    variances = blur[1:, 1:] / (1 + np.eye(p + 1)) / outer**2
+    means = of_mean[:p] / spread[:p] ** 2
+    centre, spread = known.centre + known.spread * mean, known.spread * spread
+    converged = True
+    if not blur.any():
+        centre, spread, matrix, converged = maximum_likelihood(curator, schema, centre, spread, matrix)
+    else:  # what is hardly ever seen is taken as uncorrelated, lest it blur the others
+        for j in np.flatnonzero(known.rare[:p]):
+            matrix[j, :p] = matrix[:p, j] = variances[j, :p] = variances[:p, j] = means[j] = centre[j] = 0.0
+            matrix[j, j], spread[j] = 1.0, 0.5
+    return replace(_framed(known, centre, spread, matrix, variances, means), converged=converged)
 
 
 def _averaged(
@@ -217,7 +221,7 @@ class FindInformation(Step):
         clips = Clips(self.residual, self.leverage, self.second, self.kappa, self.eta, self.square)
         now: Progress = replace(state.notes["linear"], clips=clips)
         k = len(now.prior)
-        question = Information(**_at(model, state, now))
+        question = Information(**at_present(model, state, now))
         noise = curator.noise_scale(question, self.rho)
         found = unpacked(curator.measure(question, self.rho), k)
         unsure, twice = np.zeros((k, k)), 1 + np.eye(k)
@@ -244,7 +248,7 @@ def _seen_information(now: Progress) -> FloatArray:
     return part
 
 
-def _at(model: Any, state: State, now: Progress) -> dict[str, Any]:
+def at_present(model: Any, state: State, now: Progress) -> dict[str, Any]:
     """Where questions about rows at the present coefficients are asked."""
     rows = {"leverage": now.clips.leverage, "second": now.clips.second}
     return {"schema": model.schema_of(state), "frame": now.frame, "theta": now.belief.mean, "sigma": now.sigma, **rows}
@@ -263,8 +267,8 @@ class TakeStep(Step):
     def run(self, curator: Curator, model: Any, state: State) -> State:
         now: Progress = state.notes["linear"]
         size, step = SIZE_SHARE * self.rho, (1 - SIZE_SHARE) * self.rho
-        now = sized(curator, Residuals(**_at(model, state, now), clip=SIZE_CLIP), size, now)
-        question = Score(**_at(model, state, now), clip=now.clips.residual)
+        now = sized(curator, Residuals(**at_present(model, state, now), clip=SIZE_CLIP), size, now)
+        question = Score(**at_present(model, state, now), clip=now.clips.residual)
         noise = now.sigma * curator.noise_scale(question, step)
         score = now.sigma * curator.measure(question, step)
         if not noise:
@@ -295,87 +299,15 @@ def sized(curator: Curator, question: Residuals, rho: float, now: Progress) -> P
     gain = now.square_variance / (now.square_variance + blur)
     square = min(max(now.square + gain * beyond, 0.02 * now.square, ROUNDING**2), 4.0)
     unit = c * question.sigma / present
+    unsure = (1 - gain) * now.square_variance
+    explained = min(max(1 - square + 2 * math.sqrt(unsure), 0.1), 1.0)
     return replace(
         now,
         square=square,
-        square_variance=(1 - gain) * now.square_variance,
+        square_variance=unsure,
+        prior=np.append(now.prior[:1], np.full(len(now.prior) - 1, PRIOR * explained / (len(now.prior) - 1))),
         present=present,
         present_variance=(1 - weight) * now.present_variance,
-        levels=(*now.levels, (question.theta, unit * first, unit * noise)),
+        level=(unit * first, unit * noise),
         size=(now.square + beyond, blur),
     )
-
-
-def _shape(now: Progress, before: tuple[float, float], row: FloatArray) -> tuple[float, ...]:
-    """Whether errors are normal, as far as paid answers tell: how far the residuals' mean is from where the clipped
-    score has it, in standard deviations, and by which part their variance is more with the last, wider clip than
-    ``before``; each with its error.
-    """
-    off = np.array([mean - float(row @ (now.belief.mean - at)) for at, mean, _ in now.levels])
-    sure = np.array([error**-2.0 for *_, error in now.levels])
-    unsure = math.sqrt(1 / float(np.sum(sure)) + float(row @ now.belief.covariance @ row))
-    more, error = now.size[0] / max(before[0], 0.02) - 1, math.hypot(math.sqrt(now.size[1]), math.sqrt(before[1]))
-    return float(sure @ off / np.sum(sure)) / now.sigma, unsure / now.sigma, more, error / max(before[0], 0.02)
-
-
-@dataclass(frozen=True)
-class FindLevel(Step):
-    """The mean of the residuals, hardly clipped: the intercept, also where errors are skewed; and their size."""
-
-    clip: float = SIZE_CLIP
-
-    def describe(self) -> str:
-        return f"mean and size of the residuals, clipped at {self.clip:.3g} standard deviations"
-
-    def run(self, curator: Curator, model: Any, state: State) -> State:
-        now: Progress = state.notes["linear"]
-        before = now.size
-        now = sized(curator, Residuals(**_at(model, state, now), clip=self.clip), self.rho, now)
-        row = now.slope[0] / max(now.slope[0, 0], 0.01)
-        if now.levels:
-            now = replace(now, shape=_shape(now, before, row))
-            theta, common = now.belief.mean, now.spreads.seen[:-1][~now.spreads.rare[:-1]]
-            holes = 1 - float(np.mean(common)) if len(common) else 0.0
-            doubt = holes**2 * blurred(now.start.unsure, np.outer(theta, theta))  # what unsure fillings do
-            drawn = now.belief.covariance @ (theta / now.prior)  # how far the prior draws the mean towards 0
-            doubt = doubt + np.outer(drawn, drawn)
-            doubt[0, 0] += SKEW**2 * (1 - now.clips.kappa) * now.square
-            now = replace(now, belief=now.belief.wider(doubt))
-        for at, mean, error in now.levels:
-            answer = mean - float(row @ (now.belief.mean - at))
-            now = replace(now, belief=now.belief.told_one(answer, row, error**2))
-        theta, now = model.finished(now, state, curator.n_rows)
-        return replace(state, theta=theta, notes={**state.notes, "linear": now})
-
-
-@dataclass(frozen=True)
-class CheckExplained(Step):
-    """How much of the response's variance the slopes explain, against the mean alone."""
-
-    widths: float = 4.0
-
-    def describe(self) -> str:
-        return "fit check against the mean alone: the variance explained"
-
-    def run(self, curator: Curator, model: Any, state: State) -> State:
-        now: Progress = state.notes["linear"]
-        theta = now.belief.mean
-        fitted = float(theta[1:] @ now.slope[1:, 1:] @ theta[1:]) / max(now.slope[0, 0], 0.1)
-        most = self.widths * math.sqrt(4 * now.square * fitted + 2 * fitted**2 + 0.02**2)
-        question = Explained(**_at(model, state, now), middle=float(theta[0]), most=most)
-        first, second = (float(part) for part in curator.measure(question, self.rho))
-        noise = curator.noise_scale(question, self.rho)
-        gain = first / now.present
-        spread = math.sqrt(min(max(second * most - first**2, 0.0), most**2))
-        error = math.hypot(noise, spread / math.sqrt(curator.n_rows)) / now.present
-        whole = max(gain, 0.0) + now.square
-        unsure = math.sqrt(now.square_variance + 2 * now.square**2 / (curator.n_rows * now.present))
-        part, part_error = gain / whole, math.hypot(error * now.square, gain * unsure, R2_DOUBT * whole**2) / whole**2
-        lead = -math.log(max(1 - part, 1e-6)) / 2
-        check = judged(lead, part_error / max(2 * (1 - part), 2e-6), "the mean alone", ADVICE)
-        told = f"it explains {100 * part:.1f} % of the variance, give or take {100 * part_error:.1f}"
-        new = replace(state.theta, r_squared=(part, part_error))
-        return replace(state, theta=new, check=replace(check, verdict=f"{check.verdict}: {told}"))
-
-
-ADVICE = "More rows, a larger epsilon, fewer columns or narrower bounds would help; or the columns tell nothing of it."

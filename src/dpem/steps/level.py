@@ -1,0 +1,120 @@
+"""The end of a linear regression: the level and size of its residuals, how normal they are, and the fit check."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dpem.privacy import Curator
+from dpem.query import FloatArray
+from dpem.questions.linear import Explained, Residuals
+from dpem.steps.base import State, Step
+from dpem.steps.check import judged
+from dpem.steps.gathered import blurred
+from dpem.steps.linear import NO_CLIP, SIZE_CLIP, Progress, at_present, sized
+
+#: How far the variance may be, as a part of it, from what residuals clipped there tell: tails need not be normal.
+TAILS = 0.3
+#: What may lie beyond a last clip at 3.5 standard deviations, as a part of what lies between it and the clip of the
+#: steps; exponential, lognormal and t errors have 1.4 to 2.7 times as much there. Wider clips leave less.
+BEYOND = 1.5
+#: How far the centre of residuals may be from their mean if all are clipped, in standard deviations.
+SKEW = 0.2
+#: How far the private R² may be off because squares are clipped, whatever the noise, if errors are normal.
+R2_DOUBT = 0.01
+
+
+def _shape(now: Progress, before: tuple[float, float], row: FloatArray) -> tuple[float, ...]:
+    """Whether errors are normal, as far as paid answers tell: how far the residuals' mean is from where the clipped
+    score has it, in standard deviations, and by which part their variance is more with the last, wider clip than
+    ``before``; each with its error.
+    """
+    (mean, of_mean), (size, of_size) = now.level, now.size
+    unsure = math.hypot(of_mean, math.sqrt(float(row @ now.belief.covariance @ row)))
+    more, of_more = size - before[0], math.sqrt(of_size + before[1])
+    return mean / now.sigma, unsure / now.sigma, more / now.square, of_more / now.square
+
+
+@dataclass(frozen=True)
+class FindLevel(Step):
+    """The mean of the residuals, hardly clipped: the intercept, also where errors are skewed; and their size."""
+
+    clip: float = NO_CLIP
+
+    def describe(self) -> str:
+        return f"mean and size of the residuals, clipped at {self.clip:.3g} standard deviations"
+
+    def run(self, curator: Curator, model: Any, state: State) -> State:
+        now: Progress = state.notes["linear"]
+        before = now.size
+        now = replace(now, square_variance=now.square_variance + (TAILS * now.square) ** 2)
+        now = sized(curator, Residuals(**at_present(model, state, now), clip=self.clip), self.rho, now)
+        mean, error = now.level
+        if error:
+            row = now.slope[0] / max(now.slope[0, 0], 0.01)
+            shape = _shape(now, before, row)
+            beyond = _beyond(self.clip, shape) * now.square
+            off = _off(self.clip, shape) * now.sigma
+            belief = now.belief.wider(_doubt(now, shape)).told_one(mean, row, error**2 + off**2)
+            now = replace(now, shape=shape, square_variance=now.square_variance + beyond**2, belief=belief)
+        theta, now = model.finished(now, state, curator.n_rows)
+        return replace(state, theta=theta, notes={**state.notes, "linear": now})
+
+
+def _beyond(clip: float, shape: tuple[float, ...]) -> float:
+    """The part of the variance that may lie beyond a clip, by the tails that were seen."""
+    return float(BEYOND * min(3.5 / clip, 1.5) ** 3 * max(shape[2], 0.0))
+
+
+def _off(clip: float, shape: tuple[float, ...]) -> float:
+    """How far the mean of residuals clipped there may be off, in standard deviations: E(e − c)₊ ≤ E(e² − c²)₊/2c."""
+    return _beyond(clip, shape) / (2 * clip)
+
+
+def _doubt(now: Progress, shape: tuple[float, ...]) -> FloatArray:
+    """What the answers do not tell of the coefficients: what unsure fillings of holes do, how far the prior draws them
+    towards 0, and how far skewed errors move the intercept where residuals are clipped.
+    """
+    theta, common = now.belief.mean, now.spreads.seen[:-1][~now.spreads.rare[:-1]]
+    holes = 1 - float(np.mean(common)) if len(common) else 0.0
+    drawn = now.belief.covariance @ (theta / now.prior)
+    doubt = holes**2 * blurred(now.start.unsure, np.outer(theta, theta)) + np.outer(drawn, drawn)
+    doubt[0, 0] += (SKEW**2 * (1 - now.clips.kappa) + _off(max(now.clips.residual, SIZE_CLIP), shape) ** 2) * now.square
+    return np.asarray(doubt)
+
+
+@dataclass(frozen=True)
+class CheckExplained(Step):
+    """How much of the response's variance the slopes explain, against the mean alone."""
+
+    widths: float = 4.0
+
+    def describe(self) -> str:
+        return "fit check against the mean alone: the variance explained"
+
+    def run(self, curator: Curator, model: Any, state: State) -> State:
+        now: Progress = state.notes["linear"]
+        theta = now.belief.mean
+        fitted = float(theta[1:] @ now.slope[1:, 1:] @ theta[1:]) / max(now.slope[0, 0], 0.1)
+        most = self.widths * math.sqrt(4 * now.square * fitted + 2 * fitted**2 + 0.02**2)
+        question = Explained(**at_present(model, state, now), middle=float(theta[0]), most=most)
+        first, second = (float(part) for part in curator.measure(question, self.rho))
+        noise = curator.noise_scale(question, self.rho)
+        gain = first / now.present
+        spread = math.sqrt(min(max(second * most - first**2, 0.0), most**2))
+        error = math.hypot(noise, spread / math.sqrt(curator.n_rows)) / now.present
+        whole = max(gain, 0.0) + now.square
+        unsure = math.sqrt(now.square_variance + 2 * now.square**2 / (curator.n_rows * now.present))
+        part, seen = gain / whole, math.hypot(error * now.square, R2_DOUBT * whole**2) / whole**2
+        part_error = math.hypot(seen, gain * unsure / whole**2)
+        lead = -math.log(max(1 - part, 1e-6)) / 2  # whether there is one does not depend on how large errors are
+        check = judged(lead, seen / max(2 * (1 - part), 2e-6), "the mean alone", ADVICE)
+        told = f"it explains {100 * part:.1f} % of the variance, give or take {100 * part_error:.1f}"
+        new = replace(state.theta, r_squared=(part, part_error))
+        return replace(state, theta=new, check=replace(check, verdict=f"{check.verdict}: {told}"))
+
+
+ADVICE = "More rows, a larger epsilon, fewer columns or narrower bounds would help; or the columns tell nothing of it."
