@@ -86,6 +86,15 @@ def count(name: str, value: Any) -> int:
     return int(value)
 
 
+def count_or_auto(name: str, value: Any) -> int:
+    """A count; 0 for "auto"."""
+    if isinstance(value, str) and value == "auto":
+        return 0
+    if not _is_count(value):
+        raise ValueError(f'{name} must be a positive whole number or "auto", got {shown(value)}.')
+    return int(value)
+
+
 def rows_per_person(value: Any, n: int) -> int:
     """The most rows that one person has, of n."""
     rows = checked_rows_per_person("rows_per_person", value)

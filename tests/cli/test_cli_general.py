@@ -103,7 +103,7 @@ def test_wrong_settings(text, said):
     ("changes", "code", "said"),
     [
         (("--n-classes", "1"), 7, "--n-classes must be at least 2"),
-        (("--n-classes", "few"), 2, "'few' is not a whole number"),
+        (("--n-classes", "few"), 7, "--n-classes must be a positive whole number or \"auto\", got 'few'"),
         (("--exclude", "id,nothing"), 3, "has no 'nothing'"),
         (("--exclude", "id"), 2, "--levels must name every column, but they lack column 'when'"),
         (("--sep", ","), 3, "give --sep"),

@@ -260,7 +260,7 @@ class DPGaussianMixture(WarnsOfHeaps):
         self.random_state = random_state
 
     def _model(self, schema: Schema) -> GaussianMixture:
-        K = 0 if self.n_components == "auto" else arguments.count("n_components", self.n_components)
+        K = arguments.count_or_auto("n_components", self.n_components)
         if self.covariance_type not in KINDS:
             given = shown(self.covariance_type)
             raise ValueError(f"covariance_type must be one of {', '.join(KINDS)}, got {given}.")

@@ -304,7 +304,7 @@ class DPLatentClass(PrivateEstimator):
         self.random_state = random_state
 
     def _model(self, schema: Schema) -> LatentClass:
-        K = 0 if self.n_classes == "auto" else arguments.count("n_classes", self.n_classes)
+        K = arguments.count_or_auto("n_classes", self.n_classes)
         if K == 1:
             raise ValueError("n_classes must be at least 2: one class is what the fit check compares with.")
         items = Items(tuple(int(count) for count in np.unique(schema.column, return_counts=True)[1]))

@@ -24,6 +24,8 @@ LOPSIDED = 0.75
 #: A lopsided column has its far rows no more than so many spreads away: farther ones would be clipped, and with them
 #: all that tells of its slope.
 REACH = 3.3
+#: Where one bin holds so many of the rows, the few others may lie anywhere: codes such as 9999 often do.
+CROWDED = 0.9
 
 
 class Spreads(NamedTuple):
@@ -72,6 +74,8 @@ def spreads(shares: FloatArray, noise: float, indicator: NDArray[np.bool_] | Non
     if indicator is not None:
         two |= indicator & (others - far < 1.5 * hidden)  # nothing shows between the ends
     least = np.where(two & (others < 1 - LOPSIDED), (1 + np.abs(centre)) / REACH, 0.0)
+    crowded = (np.max(shares[:, :-1], axis=1) > CROWDED * seen) & (spread > LEAST)
+    least = np.maximum(least, np.where(crowded & ~two, spread, 0.0))
     return Spreads(centre, np.maximum(spread, least), seen, ends[:, 0], ends[:, 1], np.full(len(seen), noise), least)
 
 
