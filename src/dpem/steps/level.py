@@ -20,7 +20,7 @@ from dpem.steps.linear import NO_CLIP, SIZE_CLIP, Progress, at_present, sized
 TAILS = 0.3
 #: What may lie beyond a last clip at 3.5 standard deviations, as a part of what lies between it and the clip of the
 #: steps; exponential, lognormal and t errors have 1.4 to 2.7 times as much there. Wider clips leave less.
-BEYOND = 1.5
+BEYOND = 2.0
 #: How far the centre of residuals may be from their mean if all are clipped, in standard deviations.
 SKEW = 0.2
 #: How far the private R² may be off because squares are clipped, whatever the noise, if errors are normal.
@@ -66,7 +66,7 @@ class FindLevel(Step):
 
 def _beyond(clip: float, shape: tuple[float, ...]) -> float:
     """The part of the variance that may lie beyond a clip, by the tails that were seen."""
-    return float(BEYOND * min(3.5 / clip, 1.5) ** 3 * max(shape[2], 0.0))
+    return float(BEYOND * min(3.5 / clip, 1.5) ** 2 * max(shape[2], 0.0))
 
 
 def _off(clip: float, shape: tuple[float, ...]) -> float:

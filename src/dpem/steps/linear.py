@@ -41,8 +41,8 @@ SIZE_CLIP, NO_CLIP = 2.0, 1e4
 NOT_NORMAL = 0.07
 #: The part of the variance that columns are supposed to explain before anything is known.
 EXPLAINED = 0.4
-#: The sum of the variances that standardised coefficients are given, in units of what they explain together. They cannot
-#: sum to more than about 1 of that, but few may hold all of it.
+#: The sum of the variances that standardised coefficients are given, in units of what they explain together. They
+#: cannot sum to more than about 1 of that, but few may hold all of it.
 PRIOR = 3.0
 
 
