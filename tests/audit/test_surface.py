@@ -38,6 +38,10 @@ NETWORK = {"socket", "ssl", "http", "urllib.request", "requests", "httpx", "aioh
 CALLS = {"eval", "exec", "compile", "os.system", "os.popen", "yaml.load", "yaml.unsafe_load", "torch.load", "os.execv"}
 
 
+#: The one text that is carried out: kernels for a GPU, made of a formula's arithmetic (tests/engines/test_rowwise.py).
+KERNELS = {"rowwise.py": ["calls exec", "calls compile"]}
+
+
 def dotted(node: ast.AST) -> str:
     if isinstance(node, ast.Attribute):
         return f"{dotted(node.value)}.{node.attr}"
@@ -116,7 +120,8 @@ def _of_call(node: ast.Call, names: set[str]) -> list[str]:
 def test_no_module_runs_code_opens_a_socket_or_pastes_sql():
     files = sorted(PACKAGE.rglob("*.py"))
     assert {"registry.py", "persistence.py"} <= {file.name for file in files}
-    assert {file.name: found for file in files if (found := offences(file.read_text("utf-8")))} == {}
+    found = {file.name: [each.partition(": ")[2] for each in offences(file.read_text("utf-8"))] for file in files}
+    assert {name: what for name, what in found.items() if what} == KERNELS
 
 
 @pytest.mark.parametrize(

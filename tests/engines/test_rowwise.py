@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -215,3 +217,30 @@ def test_new_numbers_in_a_question_make_no_new_kernel():
         summing(f, p).text for f in (formula_of(mixture("full"), response=False) for _ in range(3)) for p in parts(f)
     }
     assert len(text) == 1
+
+
+#: What a text may name: columns, parameters, values, sums, and the few words of a kernel.
+WORDS = re.compile(
+    r"([cpsvwz]\d+|X|y|out|good|met|ok|row|rows|n|stride|y_stride|program|first|last|step|start|zero|one|unit|infinite"
+    r"|ROWS|STEPS|STAGES|tl|libdevice|over|larger|smaller|range|float|rows_kernel)"
+)
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_a_text_is_arithmetic_and_names_nothing_else(name):
+    """Kernels are the one text that the package carries out, so it may hold no import, no string but "inf", no call but
+    of Triton's own functions, and no name that comes from a table.
+    """
+    question, response, _ = QUESTIONS[name]
+    formula = formula_of(question, response=response)
+    for places in parts(formula):
+        for node in ast.walk(ast.parse(summing(formula, places).text)):
+            assert not isinstance(node, ast.Import | ast.ImportFrom | ast.Lambda | ast.ClassDef | ast.With | ast.Global)
+            if isinstance(node, ast.Attribute):
+                own = isinstance(node.value, ast.Name) and node.value.id in ("tl", "libdevice")
+                assert own or node.attr == "to"
+            if isinstance(node, ast.Name | ast.arg):
+                word = node.id if isinstance(node, ast.Name) else node.arg
+                assert WORDS.fullmatch(word), word
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                assert node.value in ("inf", "")
