@@ -58,15 +58,16 @@ def sums_by_rows(question: Any, X: Any, y: Any, rows: int) -> FloatArray | None:
     usual = _Sums.of(formula_of(question, response=y is not None))
     if usual is None or not _trusted(usual.kernels[0], usual.formula, question, X, y):
         return None
+    other = _Sums.of(formula_of(question, response=y is not None, usual=False)) if usual.formula.conditions else None
+    if other is not None and not _trusted(other.kernels[0], other.formula, question, X, y):  # before any row is read
+        other = None
     n = X.shape[0]
     good = torch.zeros(n if usual.formula.conditions else 0, dtype=torch.int8, device=X.device)
     sums, met = usual.of_chunks(question, X, y, good, rows)
     lengths = np.minimum(n - rows * np.arange(len(sums)), rows)
-    if np.any(met < lengths):
-        other = _Sums.of(formula_of(question, response=y is not None, usual=False))
-        if other is not None and _trusted(other.kernels[0], other.formula, question, X, y):
-            more, also = other.of_chunks(question, X, y, good, rows)
-            sums, met = sums + more, met + also
+    if other is not None and np.any(met < lengths):
+        more, also = other.of_chunks(question, X, y, good, rows)
+        sums, met = sums + more, met + also
     for chunk in np.flatnonzero(met < lengths).tolist():
         sums[chunk] += _rest(question, X, y, good, slice(chunk * rows, chunk * rows + int(lengths[chunk])))
     return sums if np.all(np.isfinite(sums)) else None
