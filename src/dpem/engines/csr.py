@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpem._threads import side_by_side
-from dpem.engines import kernels
+from dpem.engines import kernels, reading
 from dpem.engines.base import checked_beta, weights_of
 from dpem.query import Chunk, FloatArray
 
@@ -40,7 +40,7 @@ class CsrEngine:
         def add(first: int, last: int, out: FloatArray) -> None:
             stored, right = _block(X, first, last)
             fitted, hidden = np.empty(last - first), np.empty(last - first)
-            kernels.project_sparse(*stored, first, right, beta, holes, fitted, hidden)
+            reading.project_sparse(*stored, first, right, beta, holes, fitted, hidden)
             a, c = weights_of(q, fitted, hidden if holes else None, None if y is None else y[first:last])
             c = c if holes else hidden  # which is not looked at
             kernels.accumulate_sparse(*stored, first, right, a, c, beta, holes, q.residual, -1.0, high, q.entry, out)
@@ -72,7 +72,7 @@ class CsrEngine:
         place[support] = np.arange(len(support))
         stored, right = _block(X, first, last)
         out = np.empty((len(support), last - first))
-        kernels.gather_sparse(*stored, first, right, place, out)
+        reading.gather_sparse(*stored, first, right, place, out)
         return out.T
 
     def mean_squares(self, X: Any) -> FloatArray:
@@ -95,7 +95,7 @@ ENGINE = CsrEngine()
 def _block(X: Any, first: int, last: int) -> tuple[tuple[Any, Any, Any], NDArray[np.bool_]]:
     """The stored arrays, and which of the rows first … last − 1 are sound."""
     right = np.empty(last - first, dtype=np.bool_)
-    kernels.sound(X.data, X.indices, X.indptr, first, X.shape[1], right)
+    reading.sound(X.data, X.indices, X.indptr, first, X.shape[1], right)
     return (X.data, X.indices, X.indptr), right
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpem._threads import side_by_side
-from dpem.engines import kernels
+from dpem.engines import kernels, reading
 from dpem.engines.base import checked_beta, float_below, one_each, weights_of
 from dpem.query import BLOCK, Chunk, FloatArray
 
@@ -53,9 +53,9 @@ class DenseEngine:
                 x = X[rows]
                 fitted, hidden = np.empty(len(x)), np.empty(0 if q.bracket is None else len(x))
                 if through:
-                    kernels.project_through(x, q.beta, fitted, hidden)
+                    reading.project_through(x, q.beta, fitted, hidden)
                 else:
-                    kernels.project(x, where, q.beta[where], fitted, hidden)
+                    reading.project(x, where, q.beta[where], fitted, hidden)
                 seen = None if q.bracket is None else hidden
                 a, c = weights_of(q, fitted, seen, None if y is None else y[rows])
                 accumulate(x, a, A, T, c, low, high, where, beta[where], out)
@@ -69,7 +69,7 @@ class DenseEngine:
                 rows = slice(task * kernels.TASK, min(n, (task + 1) * kernels.TASK))
                 length = rows.stop - rows.start
                 fitted, hidden = np.empty(length), np.empty(0 if q.bracket is None else length)
-                kernels.project_columns(XT, where, q.beta[where], rows.start, fitted, hidden)
+                reading.project_columns(XT, where, q.beta[where], rows.start, fitted, hidden)
                 seen = hidden if q.bracket is not None else None
                 raw_a, raw_c = weights_of(q, fitted, seen, None if y is None else y[rows])
                 kernels.clamped(raw_a, -A, A, a[rows])
@@ -126,7 +126,7 @@ class DenseEngine:
                 return np.asarray(X[rows], dtype=float)  # as it is: a question never writes into rows
             return np.asarray(X.T[support, rows], dtype=float, order="C").T
         out = np.empty((len(support), len(x)))
-        kernels.gather(x, _inside(support, X.shape[1]), out)
+        reading.gather(x, _inside(support, X.shape[1]), out)
         return out.T
 
     def mean_squares(self, X: Rows) -> FloatArray:
@@ -134,7 +134,7 @@ class DenseEngine:
 
     def anomalies(self, X: Rows) -> tuple[bool, bool]:
         def by_rows(X: Rows, d: int) -> FloatArray:
-            return _by_tasks(X, 2, lambda rows, found: kernels.anomalies(X[rows], d, found))
+            return _by_tasks(X, 2, lambda rows, found: reading.anomalies(X[rows], d, found))
 
         d = X.shape[1]
         nan, inf = _summed(Chunk(X, None), lambda X, y: by_rows(X, d), lambda XT, y, n: by_rows(XT, n))
@@ -154,7 +154,7 @@ def support_sum(query: SupportQuery, x: FloatArray, y: FloatArray | None) -> Flo
     if query.centre.shape != beta.shape or XT.shape[0] != len(beta):  # compiled code does not look
         raise ValueError(f"centre must hold one number for each of the {len(beta)} columns of the support.")
     fitted, hidden = np.empty(len(x)), np.empty(len(x) if query.holes else 0)
-    kernels.project_columns(XT, np.arange(len(beta)), beta, 0, fitted, hidden)
+    reading.project_columns(XT, np.arange(len(beta)), beta, 0, fitted, hidden)
     a, c = query.weight(numpy_api, fitted, hidden if query.holes else None, y)
     out, none = np.zeros(len(beta)), np.empty(0)
     c = one_each(c, fitted) if query.holes else none

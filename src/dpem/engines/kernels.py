@@ -1,29 +1,25 @@
-"""Compiled loops over rows: project on a few columns, and accumulate weight × clipped entry over all of them.
+"""Compiled loops that add weight × clipped entry over all columns.
 
-No model is here. A question about all columns is asked block by block: ``project`` reads what the weights depend on,
-the model turns it into one number a_i for each row (and c_i for its missing entries), and ``accumulate`` adds
-a_i·Π_T(x_i). There is one set of loops for rows that lie together, one for columns that lie together and one for sparse
-rows.
+No model is here. A question about all columns is asked block by block: :mod:`dpem.engines.reading` reads what the
+weights depend on, the model turns it into one number a_i for each row (and c_i for its missing entries), and
+``accumulate`` adds a_i·Π_T(x_i). There is one set of loops for rows that lie together, one for columns that lie
+together and one for sparse rows.
 
 The clipping is done here and nowhere else, after the weight is known, so that the bound holds whatever a record
 contains: a weight is cast to the rows' dtype and *then* clamped to [−A, A], A a number of that dtype, and counts as
 zero if it is not a number; an entry is compared so that what is not a number becomes T (or 0, where it is missing and
 has a term of its own). So each term is at most A·T.
 
-All is in one file, so that compiled code is kept between processes and never outlives a change of what it was compiled
-from. No loop starts threads: see :mod:`dpem._threads`.
+All that clips is in this one file, so that compiled code that is kept between processes never outlives a change of what
+it was compiled from. No loop starts threads: see :mod:`dpem._threads`.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
-from llvmlite import ir  # type: ignore[import-untyped]
-from numba import njit, types
-from numba.core import cgutils
-from numba.extending import intrinsic
+from numba import njit
 
 from dpem.query import BLOCK
 
@@ -33,10 +29,7 @@ TASK = 16 * BLOCK
 #: Bytes of a row beyond which its sum no longer stays in a core's nearest cache while one row is added.
 LONG = 12_000
 
-#: Rows of which a projection asks for entries before it needs them.
-AHEAD = 32
-
-#: Sums of one row may be reordered (they are slack-bounded either way), NaN keeps its meaning.
+#: Sums of one column may be reordered (they are slack-bounded either way), NaN keeps its meaning.
 _reordered = njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
 _compiled = njit(cache=True, nogil=True, fastmath={"contract"})
 _inlined = njit(cache=True, nogil=True, inline="always")
@@ -79,63 +72,7 @@ def ramp(x, floor, slope, start, one):  # type: ignore[no-untyped-def]
     return h if h > floor else floor
 
 
-@intrinsic
-def ask_for(typing: Any, X: Any, i: Any, j: Any) -> Any:
-    """Tell the processor that X[i, j] will be read soon: entries far apart then arrive side by side."""
-
-    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        kind = signature.args[0]
-        array = context.make_array(kind)(context, builder, args[0])
-        entry = cgutils.get_item_pointer(context, builder, kind, array, [args[1], args[2]], wraparound=False)
-        byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
-        hint = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
-        prefetch = cgutils.get_or_insert_function(builder.module, hint, "llvm.prefetch.p0i8")
-        builder.call(prefetch, [builder.bitcast(entry, byte), flag(0), flag(2), flag(1)])  # to read, into L2, data
-        return context.get_dummy_value()
-
-    return types.none(X, i, j), build
-
-
 # --- Rows together: a row of X may be longer than the d numbers that belong to it -------------------------------------
-
-
-@_reordered
-def project(X, where, beta, fitted, hidden):  # type: ignore[no-untyped-def]
-    """⟨β, x⟩ of each row in float64, from the columns ``where``: for few columns of a long row.
-
-    With ``hidden``, one number for each row too, entries may be missing: ⟨β, z⊙x⟩ and ‖(1−z)⊙β‖².
-    """
-    n, holes = fitted.shape[0], hidden.shape[0] == fitted.shape[0]
-    for i in range(n):
-        for k in range(where.shape[0]):
-            ask_for(X, min(i + AHEAD, n - 1), where[k])
-        row, total, absent = X[i], 0.0, 0.0
-        for k in range(where.shape[0]):
-            x, b = np.float64(row[where[k]]), beta[k]
-            missing = holes and x != x
-            total += 0.0 if missing else b * x
-            absent += b * b if missing else 0.0
-        fitted[i] = total
-        if holes:
-            hidden[i] = absent
-
-
-@_reordered
-def project_through(X, beta, fitted, hidden):  # type: ignore[no-untyped-def]
-    """The same from a reading of the whole row, which brings it into cache; columns where β is 0 count for nothing."""
-    holes = hidden.shape[0] == fitted.shape[0]
-    for i in range(fitted.shape[0]):
-        row, total, absent = X[i], 0.0, 0.0
-        if holes:
-            for j in range(beta.shape[0]):
-                x, b = np.float64(row[j]), beta[j]
-                total += 0.0 if x != x or b == 0.0 else b * x
-                absent += b * b if x != x else 0.0
-            hidden[i] = absent
-        else:
-            for j in range(beta.shape[0]):
-                total += beta[j] * np.float64(row[j]) if beta[j] != 0.0 else 0.0
-        fitted[i] = total
 
 
 @_compiled
@@ -213,51 +150,7 @@ def accumulate_ramp(X, g, floor, slope, start, out):  # type: ignore[no-untyped-
             out[j] += block[j]
 
 
-@_compiled
-def gather(X, where, out):  # type: ignore[no-untyped-def]
-    """The columns ``where`` in float64, one after the other."""
-    for i in range(out.shape[1]):
-        row = X[i]
-        for k in range(where.shape[0]):
-            out[k, i] = row[where[k]]
-
-
-@_compiled
-def anomalies(X, d, found):  # type: ignore[no-untyped-def]
-    """found[0] = 1 if any entry is not a number, found[1] = 1 if any is infinite."""
-    for i in range(X.shape[0]):
-        row = X[i]
-        odd = False
-        for j in range(d):
-            odd |= not abs(row[j]) < math.inf
-        if odd:
-            for j in range(d):
-                if row[j] != row[j]:
-                    found[0] = 1.0
-                elif abs(row[j]) == math.inf:
-                    found[1] = 1.0
-
-
 # --- Columns together: row j of XT holds column j of the table ------------------------------------------------------
-
-
-@_reordered
-def project_columns(XT, where, beta, first, fitted, hidden):  # type: ignore[no-untyped-def]
-    """As :func:`project`, for the rows from ``first`` on; with or without ``hidden``."""
-    n = fitted.shape[0]
-    holes = hidden.shape[0] == n
-    fitted[:] = 0.0
-    hidden[:] = 0.0
-    for k in range(where.shape[0]):
-        column, b = XT[where[k], first : first + n], beta[k]
-        if holes:
-            for i in range(n):
-                missing = column[i] != column[i]
-                fitted[i] += 0.0 if missing else b * np.float64(column[i])
-                hidden[i] += b * b if missing else 0.0
-        else:
-            for i in range(n):
-                fitted[i] += b * np.float64(column[i])
 
 
 @_reordered
@@ -357,40 +250,8 @@ def add_in_ball(XT, a, c, beta, centre, radius, holes, out):  # type: ignore[no-
 
 
 @_compiled
-def sound(data, indices, indptr, first, d, found):  # type: ignore[no-untyped-def]
-    """Whether each stored row from ``first`` on lies within its arrays and names columns of the table, in order and
-    each once.
-
-    A column stored twice would be clipped twice and count twice, past the bound. A row that is not sound adds nothing.
-    """
-    for i in range(found.shape[0]):
-        begin, end = indptr[first + i], indptr[first + i + 1]
-        right = begin >= 0 and begin <= end and end <= data.shape[0]
-        if right and begin < end:
-            right = indices[begin] >= 0 and indices[end - 1] < d
-            for e in range(begin + 1, end):
-                right &= indices[e - 1] < indices[e]
-        found[i] = right
-
-
-@_reordered
-def project_sparse(data, indices, indptr, first, right, beta, holes, fitted, hidden):  # type: ignore[no-untyped-def]
-    """As :func:`project`, over stored entries: the others add nothing to ⟨β, z⊙x⟩ and are not missing."""
-    for i in range(fitted.shape[0]):
-        total, absent = 0.0, 0.0
-        if right[i]:
-            for e in range(indptr[first + i], indptr[first + i + 1]):
-                x, b = np.float64(data[e]), beta[indices[e]]
-                if holes and x != x:
-                    absent += b * b
-                elif b != 0.0:
-                    total += b * x
-        fitted[i], hidden[i] = total, absent
-
-
-@_compiled
 def accumulate_sparse(data, indices, indptr, first, right, a, c, beta, holes, A, low, high, T, out):  # type: ignore[no-untyped-def]
-    """As :func:`accumulate` and :func:`accumulate_holes`, over stored entries, since a·Π_T(0) = 0; in float64."""
+    """As :func:`accumulate`, over stored entries, since a·Π_T(0) = 0; in float64."""
     for i in range(a.shape[0]):
         if right[i]:
             a_i, c_i = clamp(a[i], -A, A), clamp(c[i], low, high)
@@ -411,15 +272,3 @@ def accumulate_ramp_sparse(data, indices, indptr, first, right, g, floor, slope,
             out[d] += g_i * floor
             for e in range(indptr[first + i], indptr[first + i + 1]):
                 out[indices[e]] += g_i * (ramp(np.float64(data[e]), floor, slope, start, 1.0) - floor)
-
-
-@_compiled
-def gather_sparse(data, indices, indptr, first, right, place, out):  # type: ignore[no-untyped-def]
-    """Some columns in float64; column j goes to ``place[j]``, nowhere if that is −1. A row that is not sound is NaN."""
-    for i in range(right.shape[0]):
-        out[:, i] = 0.0 if right[i] else np.nan
-        if right[i]:
-            for e in range(indptr[first + i], indptr[first + i + 1]):
-                k = place[indices[e]]
-                if k >= 0:
-                    out[k, i] = data[e]

@@ -1,0 +1,179 @@
+"""Compiled loops that read rows: what weights depend on, a few columns, whether stored rows are sound.
+
+A projection is what a model turns into one number for each row; what is then added, and clipped, is in
+:mod:`dpem.engines.kernels`. Nothing here bounds anything: what is read may be any number, or none.
+
+No loop calls one of another file but numpy's, so that compiled code that is kept between processes never outlives a
+change of what it was compiled from. No loop starts threads: see :mod:`dpem._threads`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+#: Rows of which a projection asks for entries before it needs them.
+AHEAD = 32
+
+#: Sums of one row may be reordered (they are slack-bounded either way), NaN keeps its meaning.
+_reordered = njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+_compiled = njit(cache=True, nogil=True, fastmath={"contract"})
+
+
+@intrinsic
+def ask_for(typing: Any, X: Any, i: Any, j: Any) -> Any:
+    """Tell the processor that X[i, j] will be read soon: entries far apart then arrive side by side."""
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kind = signature.args[0]
+        array = context.make_array(kind)(context, builder, args[0])
+        entry = cgutils.get_item_pointer(context, builder, kind, array, [args[1], args[2]], wraparound=False)
+        byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
+        hint = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
+        prefetch = cgutils.get_or_insert_function(builder.module, hint, "llvm.prefetch.p0i8")
+        builder.call(prefetch, [builder.bitcast(entry, byte), flag(0), flag(2), flag(1)])  # to read, into L2, data
+        return context.get_dummy_value()
+
+    return types.none(X, i, j), build
+
+
+# --- Rows together: a row of X may be longer than the d numbers that belong to it -------------------------------------
+
+
+@_reordered
+def project(X, where, beta, fitted, hidden):  # type: ignore[no-untyped-def]
+    """⟨β, x⟩ of each row in float64, from the columns ``where``: for few columns of a long row.
+
+    With ``hidden``, one number for each row too, entries may be missing: ⟨β, z⊙x⟩ and ‖(1−z)⊙β‖².
+    """
+    n, holes = fitted.shape[0], hidden.shape[0] == fitted.shape[0]
+    for i in range(n):
+        for k in range(where.shape[0]):
+            ask_for(X, min(i + AHEAD, n - 1), where[k])
+        row, total, absent = X[i], 0.0, 0.0
+        for k in range(where.shape[0]):
+            x, b = np.float64(row[where[k]]), beta[k]
+            missing = holes and x != x
+            total += 0.0 if missing else b * x
+            absent += b * b if missing else 0.0
+        fitted[i] = total
+        if holes:
+            hidden[i] = absent
+
+
+@_reordered
+def project_through(X, beta, fitted, hidden):  # type: ignore[no-untyped-def]
+    """The same from a reading of the whole row, which brings it into cache; columns where β is 0 count for nothing."""
+    holes = hidden.shape[0] == fitted.shape[0]
+    for i in range(fitted.shape[0]):
+        row, total, absent = X[i], 0.0, 0.0
+        if holes:
+            for j in range(beta.shape[0]):
+                x, b = np.float64(row[j]), beta[j]
+                total += 0.0 if x != x or b == 0.0 else b * x
+                absent += b * b if x != x else 0.0
+            hidden[i] = absent
+        else:
+            for j in range(beta.shape[0]):
+                total += beta[j] * np.float64(row[j]) if beta[j] != 0.0 else 0.0
+        fitted[i] = total
+
+
+@_compiled
+def gather(X, where, out):  # type: ignore[no-untyped-def]
+    """The columns ``where`` in float64, one after the other."""
+    for i in range(out.shape[1]):
+        row = X[i]
+        for k in range(where.shape[0]):
+            out[k, i] = row[where[k]]
+
+
+@_compiled
+def anomalies(X, d, found):  # type: ignore[no-untyped-def]
+    """found[0] = 1 if any entry is not a number, found[1] = 1 if any is infinite."""
+    for i in range(X.shape[0]):
+        row = X[i]
+        odd = False
+        for j in range(d):
+            odd |= not abs(row[j]) < math.inf
+        if odd:
+            for j in range(d):
+                if row[j] != row[j]:
+                    found[0] = 1.0
+                elif abs(row[j]) == math.inf:
+                    found[1] = 1.0
+
+
+# --- Columns together: row j of XT holds column j of the table ------------------------------------------------------
+
+
+@_reordered
+def project_columns(XT, where, beta, first, fitted, hidden):  # type: ignore[no-untyped-def]
+    """As :func:`project`, for the rows from ``first`` on; with or without ``hidden``."""
+    n = fitted.shape[0]
+    holes = hidden.shape[0] == n
+    fitted[:] = 0.0
+    hidden[:] = 0.0
+    for k in range(where.shape[0]):
+        column, b = XT[where[k], first : first + n], beta[k]
+        if holes:
+            for i in range(n):
+                missing = column[i] != column[i]
+                fitted[i] += 0.0 if missing else b * np.float64(column[i])
+                hidden[i] += b * b if missing else 0.0
+        else:
+            for i in range(n):
+                fitted[i] += b * np.float64(column[i])
+
+
+# --- Sparse rows: data, indices and indptr of a CSR matrix; an entry that is not stored is 0 -------------------------
+
+
+@_compiled
+def sound(data, indices, indptr, first, d, found):  # type: ignore[no-untyped-def]
+    """Whether each stored row from ``first`` on lies within its arrays and names columns of the table, in order and
+    each once.
+
+    A column stored twice would be clipped twice and count twice, past the bound. A row that is not sound adds nothing.
+    """
+    for i in range(found.shape[0]):
+        begin, end = indptr[first + i], indptr[first + i + 1]
+        right = begin >= 0 and begin <= end and end <= data.shape[0]
+        if right and begin < end:
+            right = indices[begin] >= 0 and indices[end - 1] < d
+            for e in range(begin + 1, end):
+                right &= indices[e - 1] < indices[e]
+        found[i] = right
+
+
+@_reordered
+def project_sparse(data, indices, indptr, first, right, beta, holes, fitted, hidden):  # type: ignore[no-untyped-def]
+    """As :func:`project`, over stored entries: the others add nothing to ⟨β, z⊙x⟩ and are not missing."""
+    for i in range(fitted.shape[0]):
+        total, absent = 0.0, 0.0
+        if right[i]:
+            for e in range(indptr[first + i], indptr[first + i + 1]):
+                x, b = np.float64(data[e]), beta[indices[e]]
+                if holes and x != x:
+                    absent += b * b
+                elif b != 0.0:
+                    total += b * x
+        fitted[i], hidden[i] = total, absent
+
+
+@_compiled
+def gather_sparse(data, indices, indptr, first, right, place, out):  # type: ignore[no-untyped-def]
+    """Some columns in float64; column j goes to ``place[j]``, nowhere if that is −1. A row that is not sound is NaN."""
+    for i in range(right.shape[0]):
+        out[:, i] = 0.0 if right[i] else np.nan
+        if right[i]:
+            for e in range(indptr[first + i], indptr[first + i + 1]):
+                k = place[indices[e]]
+                if k >= 0:
+                    out[k, i] = data[e]
