@@ -141,14 +141,14 @@ def test_sum_is_numpys_whatever_the_length(name, n, dtype):
     assert_is_the_sum(name, QUERIES[name][0].sum(Chunk(X, y)), X, y)
 
 
-WIDE = [name for name in QUERIES if name.endswith("gradient")]
+WIDE = [name for name in QUERIES if name.endswith(("gradient", "screening"))]
 
 
 @pytest.mark.parametrize("name", WIDE)
 @pytest.mark.parametrize("n", [1, 7, 8, BLOCK + 9, kernels.TASK + 37])
 @DTYPES
 def test_loops_of_long_rows_make_the_same_sums(name, n, dtype, monkeypatch):
-    """Eight rows at a time, and a projection that asks ahead for the few columns it reads."""
+    """Eight or four rows at a time, and a projection that asks ahead for the few columns it reads."""
     monkeypatch.setattr(kernels, "LONG", 0)
     monkeypatch.setattr(dense, "APART", 0)
     X, y = draw(name, n, dtype)

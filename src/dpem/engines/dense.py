@@ -95,9 +95,12 @@ class DenseEngine:
             return np.empty(0) if query.response is None or y is None else query.response(y)
 
         def by_rows(X: Rows, y: FloatArray | None) -> FloatArray:
+            long = d * X.itemsize > kernels.LONG
+            accumulate = kernels.accumulate_ramp_long if long else kernels.accumulate_ramp
+
             def add(rows: slice, out: FloatArray) -> None:
                 g = largeness(None if y is None else y[rows])
-                kernels.accumulate_ramp(X[rows], g, floor, slope, start, out)
+                accumulate(X[rows], g, floor, slope, start, out)
 
             return _by_tasks(X, d, add)
 

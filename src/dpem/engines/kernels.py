@@ -150,6 +150,27 @@ def accumulate_ramp(X, g, floor, slope, start, out):  # type: ignore[no-untyped-
             out[j] += block[j]
 
 
+@_compiled
+def accumulate_ramp_long(X, g, floor, slope, start, out):  # type: ignore[no-untyped-def]
+    """The same for rows beyond ``LONG`` bytes: four of them for one reading of the sum."""
+    n, d, kind = X.shape[0], out.shape[0], X.dtype.type
+    one, block, w = kind(1.0), np.zeros(d, dtype=X.dtype), np.zeros(-(-n // 4) * 4, dtype=X.dtype)
+    w[:n] = one
+    if g.shape[0] == n:
+        clamped(g, -one, one, w[:n])
+    for first in range(0, n, BLOCK):
+        block[:] = 0
+        for i in range(first, min(n, first + BLOCK), 4):  # rows beyond the last one are the last one, with weight 0
+            r0, r1, r2, r3 = X[i], X[min(i + 1, n - 1)], X[min(i + 2, n - 1)], X[min(i + 3, n - 1)]
+            g0, g1, g2, g3 = w[i], w[i + 1], w[i + 2], w[i + 3]
+            for j in range(d):
+                less = g0 * ramp(r0[j], floor, slope, start, one) + g1 * ramp(r1[j], floor, slope, start, one)
+                more = g2 * ramp(r2[j], floor, slope, start, one) + g3 * ramp(r3[j], floor, slope, start, one)
+                block[j] += less + more
+        for j in range(d):
+            out[j] += block[j]
+
+
 # --- Columns together: row j of XT holds column j of the table ------------------------------------------------------
 
 
