@@ -1,12 +1,16 @@
-"""Record and replay where the rows are on a GPU: `python -m studies.audits.device` (needs PyTorch with CUDA;
-fused kernels need Triton).
+"""Record and replay where rows are on a GPU, and hostile rows before every kernel (needs PyTorch with CUDA, Triton).
 
-The noise is seeded here: it is drawn on the host and not what is audited. What is: that the kernels on the device keep
-every contribution within its bound, whatever a row holds, and that nothing else differs between neighbours.
+python -m studies.audits.device [--only NAME] [--what replay|rows] [--out FILE.json]
+
+What is audited: that the kernels on the device keep every contribution within its bound, whatever a row holds, and that
+nothing else differs between neighbours. Kernels of narrow questions are used for small tables too here, as they are for
+large ones elsewhere.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import sys
 import warnings
 from typing import Any
@@ -14,19 +18,21 @@ from typing import Any
 import numpy as np
 import torch
 
-from dpem.audit.neighbours import Table
-from dpem.audit.replay import in_memory, replay
-from dpem.engines import engine_of
+from dpem.audit.neighbours import Table, neighbours
+from dpem.audit.replay import Verdict, compare, in_memory, overspent, replay
+from dpem.audit.tape import record
+from dpem.engines import engine_of, rowwise
 from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
+from studies.audits import device_rows
 
-N, D = 3000, 40
+N, WIDE = 3000, 40
 
 
-def tables(dtype: Any) -> dict[str, Table]:
+def wide_tables(dtype: Any) -> dict[str, Table]:
     rng = np.random.default_rng(5)
-    beta = np.zeros(D)
+    beta = np.zeros(WIDE)
     beta[:3] = 1.0, -0.8, 0.4
-    X = rng.normal(size=(N, D))
+    X = rng.normal(size=(N, WIDE))
     y = X @ beta + 0.5 * rng.normal(size=N)
     sign = rng.choice([-1, 1], N)
     return {
@@ -36,34 +42,103 @@ def tables(dtype: Any) -> dict[str, Table]:
     }
 
 
-def main() -> int:
-    warnings.simplefilter("ignore")
-    start = np.zeros(D)
+def wide_models() -> dict[str, Any]:
+    start = np.zeros(WIDE)
     start[:3] = 1.0, -0.8, 0.4
-    common: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5, "sparsity": 3, "random_state": 0}
-    models = {
+    common: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5, "sparsity": 3}
+    return {
         "mixture": DPSymmetricMixture(**common, sigma=1.0),
         "regressions": DPSymmetricRegression(**common, sigma=0.5, start=start, n_iter=3),
         "missing": DPMissingRegression(**common, sigma=0.5),
     }
-    wrong = 0
-    for dtype in (np.float32, np.float64):
-        for name, table in tables(dtype).items():
 
-            def hold(table: Table) -> tuple[Any, ...]:
-                return tuple(torch.asarray(part, device="cuda") for part in in_memory(table))
 
-            verdict = replay(models[name], table, hold=hold, missing=name == "missing")
-            engine = type(engine_of(hold(table)[0])).__name__
-            used = max(verdict.used.values(), default=0.0)
-            print(
-                f"{name}, {dtype.__name__}, {engine}: {verdict.neighbours} neighbours, {len(verdict.faults)} faults,",
-                end=" ",
-            )
-            print(f"largest part of a sensitivity seen {used:.4f}")
-            print(*verdict.faults[:5], sep="\n", end="\n" if verdict.faults else "")
-            wrong += len(verdict.faults) + (verdict.neighbours == 0)
-    return int(wrong > 0)
+def replay_wide(name: str, dtype: Any, device: str) -> Verdict:
+    """The paper's fits, over all columns."""
+
+    def hold(table: Table) -> tuple[Any, ...]:
+        return tuple(torch.asarray(part, device=device) for part in in_memory(table))
+
+    rows = wide_tables(dtype)[name]
+    print(f"  {type(engine_of(hold(rows)[0])).__name__}", end=" ")
+    return replay(wide_models()[name], rows, hold=hold, missing=name == "missing")
+
+
+def replay_narrow(name: str, dtype: Any, layout: str, device: str) -> Verdict:
+    """A general model's fits, each question by its kernels; neighbours of whole rows and of rows with holes."""
+    verdict, model = Verdict(), device_rows.MODELS[name]()
+    model.set_params(random_state=None)  # a recorded fit is charged to a budget
+
+    def hold(rows: Table) -> tuple[Any, ...]:
+        X = device_rows.LAYOUTS[layout](torch.as_tensor(rows.X.astype(dtype), device=device))
+        return (X,) if rows.y is None else (X, torch.as_tensor(rows.y, device=device))
+
+    for holes in (False, True):
+        rows = device_rows.table(name, N, holes=holes)
+        first = record(model, *hold(rows))
+        if "refused" in first.outcome:
+            verdict.faults.append(first.outcome["refused"])
+            continue
+        verdict.faults += overspent(first, float(model.epsilon), float(model.delta))
+        at = np.array([N - 1])
+        for kind in neighbours(rows, np.ones(device_rows.D), missing=True, broken=True, where=at):
+            second = record(model, *hold(kind), frozen=first)
+            verdict.merge(compare(first, second), f"{rows.name} → {kind.name}")
+    return verdict
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--only", default="", help="models whose name begins so")
+    parser.add_argument("--what", choices=("replay", "rows"), help="one half of the audit")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--chunk", type=int, default=rowwise.PROGRAM_ROWS, help="rows of a chunk, a power of two")
+    parser.add_argument("--random", type=int, default=100, help="random hostile rows for each table")
+    parser.add_argument("--out", help="write what was found to this JSON file")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    rowwise.LEAST_ROWS = 1
+    found: list[dict[str, Any]] = []
+
+    def tell(what: str, name: str, how: str, tables: int, used: float, faults: list[str], **more: Any) -> None:
+        entry = {"what": what, "model": name, "how": how, "tables": tables, "used": used, **more}
+        found.append({**entry, "faults": len(faults) + (tables == 0)})
+        print(
+            f"{what}: {name}, {how}: {tables} tables, {len(faults)} faults, largest part of a bound {used:.6f}", end=""
+        )
+        print("".join(f", {key} {value:.1e}" for key, value in more.items()), *faults[:5], sep="\n  ", flush=True)
+
+    kinds = ((np.float32, "rows together"), (np.float64, "rows together"))
+    both = (*kinds, (np.float32, "columns together"), (np.float64, "columns together"))
+    every = (*both, (np.float32, "within another"), (np.float64, "within another"))
+    if options.what != "rows":
+        for name in (name for name in wide_models() if name.startswith(options.only)):
+            for dtype, layout in kinds:
+                verdict = replay_wide(name, dtype, options.device)
+                used = max(verdict.used.values(), default=0.0)
+                tell("replay", name, f"{dtype.__name__}, {layout}", verdict.neighbours, used, verdict.faults)
+        general = [name for name in device_rows.MODELS if "symmetric" not in name and "missing" not in name]
+        for name in (name for name in general if name.startswith(options.only)):
+            for dtype, layout in (every[0], every[3]):
+                verdict = replay_narrow(name, dtype, layout, options.device)
+                used = max(verdict.used.values(), default=0.0)
+                tell("replay", name, f"{dtype.__name__}, {layout}", verdict.neighbours, used, verdict.faults)
+    if options.what != "replay":
+        seen: set[Any] = set()
+        for name in (name for name in device_rows.MODELS if name.startswith(options.only)):
+            for asked, query in device_rows.questions(name, seen).items():
+                for dtype, layout in every:
+                    result = device_rows.audit(
+                        query, name, dtype, layout, options.device, options.chunk, options.random
+                    )
+                    how = f"{asked}, {dtype.__name__}, {layout}"
+                    tell("rows", name, how, result.tables, result.used, result.faults, off=result.off)
+    if options.out:
+        with open(options.out, "w") as file:
+            json.dump(found, file, indent=1)
+    wrong = sum(entry["faults"] for entry in found)
+    print(f"{sum(entry['tables'] for entry in found)} tables, {wrong} faults")
+    return int(wrong > 0 or not found)
 
 
 if __name__ == "__main__":

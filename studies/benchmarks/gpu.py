@@ -10,10 +10,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
-import statistics
 import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -27,41 +24,11 @@ from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegr
 from dpem.paper.models.base import Clip
 from dpem.query import BLOCK, Chunk, Query
 from dpem.sources.device import DeviceSource
-from studies.benchmarks.gpu_narrow import five_groups, narrow
+from studies.benchmarks.gpu_clock import copy_bandwidth, on_the_clock, on_the_device, write
+from studies.benchmarks.gpu_narrow import five_groups
 
 SIGMA, SPARSITY = 0.5, 10
 CLIP = Clip(entry=1.0, residual=1.0)
-
-
-def on_the_clock(run: Callable[[], object], repeats: int) -> float:
-    """Median seconds of a call on the host's clock, from an idle device to an idle device."""
-    seconds = []
-    for _ in range(repeats + 3):
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        run()
-        torch.cuda.synchronize()
-        seconds.append(time.perf_counter() - start)
-    return statistics.median(seconds[3:])
-
-
-def on_the_device(run: Callable[[], object], repeats: int) -> float:
-    """Median seconds between two events on the device: the kernels, without the host."""
-    seconds = []
-    for _ in range(repeats + 3):
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
-        run()
-        end.record()
-        end.synchronize()
-        seconds.append(start.elapsed_time(end) / 1e3)
-    return statistics.median(seconds[3:])
-
-
-def copy_bandwidth(X: Any, repeats: int) -> float:
-    """Bytes read and written per second when the table is copied on the device."""
-    target = torch.empty_like(X)
-    return 2 * X.nbytes / on_the_device(lambda: target.copy_(X), repeats)
 
 
 def table(n: int, d: int) -> tuple[Any, Any, np.ndarray]:
@@ -212,13 +179,6 @@ def main() -> None:
         figures["agreement"].append({"question": name, "difference": gap, "within": within, "bound held": held})
         print(f"{name:<40} difference {gap:.1e}, {'within' if within else 'NOT WITHIN'} its bound; ", end="")
         print("hostile rows within the bound" if held else "HOSTILE ROWS BEYOND THE BOUND")
-
-    print("\nten columns that lie together")
-    del some, holes, rows
-    sizes = [(2**24, torch.float32), (400_000_000, torch.float32), (200_000_000, torch.float64)]  # the last two 16 GB
-    figures["narrow"] = [
-        entry for n, dtype in sizes for entry in narrow(n, dtype, copy, max(5, repeats // 4), m, on_the_clock)
-    ]
     write(figures, options.out)
 
     if options.tune:
@@ -249,12 +209,6 @@ def against_the_processor(X: Any, y: Any, asked: dict[str, Query], m: int, figur
         model.fit(X)
         figures["fit"] = time.perf_counter() - start
     print(f"{type(model).__name__}.fit at epsilon = 1: {figures['fit']:.2f} s")
-
-
-def write(figures: dict[str, Any], path: str | None) -> None:
-    if path:
-        with open(path, "w") as file:
-            json.dump(figures, file, indent=1)
 
 
 if __name__ == "__main__":

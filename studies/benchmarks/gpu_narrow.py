@@ -1,16 +1,21 @@
-"""Questions about ten columns that lie together on a GPU: their share of the copy bandwidth of what they read, and the
-largest difference from the same sum on the processor. Called by ``gpu.py``.
+"""Questions about ten columns that lie together on a GPU: their share of the copy bandwidth of what they read, as a fit
+asks them and of the kernels alone, and the largest difference from the same sum on the processor.
+
+python -m studies.benchmarks.gpu_narrow [--repeats 10] [--only NAME] [--small] [--out FILE.json]
+
+Needs PyTorch with CUDA, and Triton.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import argparse
 from typing import Any
 
 import numpy as np
 import torch
 
 from dpem.engines import rowwise
+from dpem.engines.traced import formula_of
 from dpem.paper.models import SymmetricMixture
 from dpem.query import Query
 from dpem.questions.answers import ClassSums, Items
@@ -21,9 +26,11 @@ from dpem.questions.line_scores import Lines, LineScores
 from dpem.questions.linear import Frame, Information, JointMoments, Score
 from dpem.questions.schema import Schema
 from dpem.sources.device import DeviceSource
+from studies.benchmarks.gpu_clock import copy_bandwidth, on_the_clock, on_the_device, write
 
 D = 10
-Clock = Callable[[Callable[[], object], int], float]
+#: Rows and dtype: a middling table, then 16 GB in float32 and in float64.
+SIZES = ((2**24, torch.float32), (400_000_000, torch.float32), (200_000_000, torch.float64))
 
 
 def five_groups(support: np.ndarray, d: int, kind: str = "diag") -> Query:
@@ -64,14 +71,33 @@ def questions() -> dict[str, tuple[Query, bool]]:
     }
 
 
-def narrow(n: int, dtype: Any, copy: float, repeats: int, some: int, clock: Clock) -> list[dict[str, Any]]:
+def kernels_alone(query: Any, X: Any, y: Any, repeats: int) -> float:
+    """Median seconds of the kernels that read all rows, without the host and without adding the programs' sums."""
+    sums = rowwise._Sums.of(formula_of(query, response=y is not None))
+    assert sums is not None
+    rows = rowwise.PROGRAM_ROWS
+    programs = -(-X.shape[0] // rows)
+    good = torch.zeros(X.shape[0] if sums.formula.conditions else 0, dtype=torch.int8, device=X.device)
+    outs = [torch.zeros((programs, len(part) + 1), dtype=torch.float64, device=X.device) for part in sums.parts]
+
+    def run() -> None:
+        for kernel, out in zip(sums.kernels, outs, strict=True):
+            rowwise._launch(kernel, sums.formula, query, X, y, good, out, rows)
+
+    return on_the_device(run, repeats)
+
+
+def narrow(n: int, dtype: Any, copy: float, repeats: int, some: int, only: str) -> list[dict[str, Any]]:
     """Each question of n rows as a fit asks it."""
     torch.manual_seed(1)
     X, y = torch.randn((n, D), device="cuda", dtype=dtype), torch.randn(n, device="cuda", dtype=torch.float64)
     found = []
     for name, (query, response) in questions().items():
+        if not name.startswith(only):
+            continue
         own = y if response else None
-        seconds = clock(lambda: DeviceSource(X, own).total(query), repeats)  # noqa: B023
+        seconds = on_the_clock(lambda: DeviceSource(X, own).total(query), repeats)  # noqa: B023
+        alone = kernels_alone(query, X, own, repeats)
         read = X.nbytes + (0 if own is None else own.nbytes)
         few = DeviceSource(X[:some], None if own is None else own[:some])
         rows = DeviceSource(X[:some].cpu(), None if own is None else own[:some].cpu())
@@ -81,9 +107,34 @@ def narrow(n: int, dtype: Any, copy: float, repeats: int, some: int, clock: Cloc
         gap, share = float(np.max(np.abs(here - there)) / np.max(np.abs(there))), read / seconds / copy
         kind = str(dtype).split(".")[-1]
         entry = {"question": name, "rows": n, "dtype": kind, "ms": seconds * 1e3, "ratio to copy": share}
-        found.append({**entry, "difference": gap})
+        entry |= {"kernels ms": alone * 1e3, "kernels ratio": read / alone / copy, "difference": gap}
+        found.append(entry)
         print(
-            f"{name:<32} {n:>11,} rows {kind} {seconds * 1e3:9.2f} ms {share:6.1%} of copy; off by {gap:.1e}",
+            f"{name:<32} {n:>11,} rows {kind} {seconds * 1e3:9.2f} ms {share:6.1%} of copy; "
+            f"kernels {alone * 1e3:9.2f} ms {read / alone / copy:6.1%}; off by {gap:.1e}",
             flush=True,
         )
     return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--repeats", type=int, default=10)
+    parser.add_argument("--some", type=int, default=200_000, help="rows of the comparison with the processor")
+    parser.add_argument("--only", default="", help="questions whose name begins so")
+    parser.add_argument("--small", action="store_true", help="a thousandth of the rows: compile, and see that all runs")
+    parser.add_argument("--out", help="write all figures to this JSON file")
+    options = parser.parse_args()
+    sizes = [(n // 1000 if options.small else n, dtype) for n, dtype in SIZES]
+    if options.small:
+        rowwise.LEAST_ROWS = 1
+    copy = copy_bandwidth(torch.empty(sizes[-1][0] * D, dtype=torch.float64, device="cuda"), options.repeats)
+    figures: dict[str, Any] = {"device": torch.cuda.get_device_name(), "copy GB/s": copy / 1e9, "narrow": []}
+    print(f"{figures['device']}, copy: {copy / 1e9:.0f} GB/s read and written, median of {options.repeats}")
+    for n, dtype in sizes:
+        figures["narrow"] += narrow(n, dtype, copy, options.repeats, options.some, options.only)
+        write(figures, options.out)
+
+
+if __name__ == "__main__":
+    main()

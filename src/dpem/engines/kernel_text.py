@@ -52,7 +52,7 @@ _TEXT = {
 
 _KERNEL = """
 def rows_kernel(
-    X, stride, y, y_stride, n, good, out, unit: tl.float64,{arguments}
+    X, stride: tl.int64, y, y_stride: tl.int64, n: tl.int64, good, out, unit: tl.float64,{arguments}
     ROWS: tl.constexpr, STEPS: tl.constexpr, STAGES: tl.constexpr
 ):
     program = tl.program_id(0).to(tl.int64)
@@ -155,10 +155,13 @@ def _needed(steps: tuple[Any, ...], ends: set[int]) -> list[int]:
     return sorted(needed)
 
 
-def _fused(steps: tuple[Any, ...], ends: set[int]) -> tuple[Any, ...]:
-    """The same steps, with products that are only added to something multiplied and added at once."""
-    needed = _needed(steps, ends)
-    uses = Counter(i for at in needed for i in _operands(steps[at]))
+def _fused(steps: tuple[Any, ...], ends: set[int], conditions: tuple[int, ...]) -> tuple[Any, ...]:
+    """The same steps, with products that are only added to something multiplied and added at once; but those that lead
+    to conditions as they are, so that every kernel of a question says the same of a row, to the last bit.
+    """
+    exact = set(_needed(steps, set(conditions)))
+    needed = [at for at in _needed(steps, ends) if at not in exact]
+    uses = Counter(i for at in {*needed, *exact} for i in _operands(steps[at]))
     uses.update(ends)
     out = list(steps)
     for at in needed:
@@ -179,7 +182,8 @@ class _Writer:
     """
 
     def __init__(self, steps: tuple[Any, ...], results: tuple[int, ...], conditions: tuple[int, ...]) -> None:
-        self.steps, self.results, self.conditions = _fused(steps, {*results, *conditions}), results, conditions
+        self.steps = _fused(steps, {*results, *conditions}, conditions)
+        self.results, self.conditions = results, conditions
         self.needed = _needed(self.steps, {*results, *conditions})
         self.columns: list[int] = []
         self.parameters: list[int] = []
@@ -196,7 +200,8 @@ class _Writer:
         before = [*(f"{name} = tl.full((), {value!r}, tl.float64)" for name, value in self.literals.items()), *before]
         return _KERNEL.format(
             arguments="".join(
-                [f" c{j}," for j in range(len(self.columns))] + [f" p{k}: tl.float64," for k in self.parameters]
+                [f" c{j}: tl.int64," for j in range(len(self.columns))]
+                + [f" p{k}: tl.float64," for k in self.parameters]
             ),
             before="\n".join("    " + line for line in before),
             body="\n".join("        " + line for line in self.body),

@@ -5,8 +5,11 @@ found to its own sums; threads' sums are added by a tree, programs' sums by PyTo
 
 *Lemma.* The sums are those that :func:`dpem.sources.base.slack` is stated for, and the same in every run. *Proof.* A
 contribution is computed by the question's operations, in their order, from its row and public numbers alone; a product
-and a sum may be rounded once instead of twice, which the room for rounding in a question's bound covers. A chunk's
-contributions are added in float64, in an order that the sizes, and which rows meet the formula's conditions, decide. ∎
+and a sum may be rounded once instead of twice, which the room for rounding in a question's bound covers. A row is added
+by one formula only: the second one's first condition is the opposite of the first one's, and every kernel computes
+conditions by the same operations. A chunk's contributions are added in float64, in an order that the sizes, and which
+of its rows meet the conditions, decide; so a row that is replaced changes the sum of its own chunk and no other. Which
+kernels there are, and whether they are used, is decided by the question and by invented rows. ∎
 
 Division by a public number b is a·y corrected once, with y the rounded 1/b: exact quotients come out exact, so that
 rows on the edge of a cell fall into the same cell as on the host.
@@ -25,7 +28,7 @@ import numpy as np
 
 from dpem.engines.kernel_text import Kernel, parts, storing, summing
 from dpem.engines.traced import Formula, formula_of
-from dpem.query import FloatArray
+from dpem.query import Chunk, FloatArray
 
 try:
     import torch
@@ -53,13 +56,14 @@ def sums_by_rows(question: Any, X: Any, y: Any, rows: int) -> FloatArray | None:
     cannot be written down, or is too long, or does not compile.
 
     Rows that do not meet the formula's conditions are added by the formula with the other answers, if there is one, and
-    those that are still left by the question's plain operations.
+    those that are still left by the question's plain operations; so is a chunk whose sum is no number, should a row
+    that does not meet the conditions overflow on the way.
     """
     usual = _Sums.of(formula_of(question, response=y is not None))
-    if usual is None or not _trusted(usual.kernels[0], usual.formula, question, X, y):
+    if usual is None or not _trusted(usual.kernels, usual.formula, question, X, y):
         return None
     other = _Sums.of(formula_of(question, response=y is not None, usual=False)) if usual.formula.conditions else None
-    if other is not None and not _trusted(other.kernels[0], other.formula, question, X, y):  # before any row is read
+    if other is not None and not _trusted(other.kernels, other.formula, question, X, y):  # before any row is read
         other = None
     n = X.shape[0]
     good = torch.zeros(n if usual.formula.conditions else 0, dtype=torch.int8, device=X.device)
@@ -70,7 +74,10 @@ def sums_by_rows(question: Any, X: Any, y: Any, rows: int) -> FloatArray | None:
         sums, met = sums + more, met + also
     for chunk in np.flatnonzero(met < lengths).tolist():
         sums[chunk] += _rest(question, X, y, good, slice(chunk * rows, chunk * rows + int(lengths[chunk])))
-    return sums if np.all(np.isfinite(sums)) else None
+    for chunk in np.flatnonzero(~np.isfinite(sums).all(axis=1)).tolist():
+        own = slice(chunk * rows, chunk * rows + int(lengths[chunk]))
+        sums[chunk] = question.sum(Chunk(X[own], None if y is None else y[own]))
+    return sums
 
 
 def stored_by_rows(question: Any, X: Any, y: Any, dtype: Any) -> Any:
@@ -81,7 +88,7 @@ def stored_by_rows(question: Any, X: Any, y: Any, dtype: Any) -> Any:
         formula = _formula_once(question, y is not None)
     except TypeError:  # it has no hash
         formula = formula_of(question, response=y is not None)
-    if formula is None or formula.conditions or not _trusted(storing(formula), formula, question, X, y):
+    if formula is None or formula.conditions or not _trusted([storing(formula)], formula, question, X, y):
         return None
     return _stored(storing(formula), formula, question, X, y, dtype)
 
@@ -179,14 +186,14 @@ def _invented(n: int, d: int) -> tuple[FloatArray, FloatArray]:
 _TRUSTED: dict[tuple[Any, ...], bool] = {}
 
 
-def _trusted(kernel: Kernel, formula: Formula, question: Any, X: Any, y: Any) -> bool:
-    """Whether a kernel compiles and makes of invented rows what the question itself makes of them."""
-    key = (kernel.text, X.dtype, X.device, None if y is None else y.dtype)
+def _trusted(kernels: list[Kernel], formula: Formula, question: Any, X: Any, y: Any) -> bool:
+    """Whether kernels compile and make of invented rows what the question itself makes of them."""
+    key = (*(kernel.text for kernel in kernels), X.dtype, X.device, None if y is None else y.dtype)
     if key not in _TRUSTED:
         rows, response = (torch.as_tensor(part, device=X.device) for part in _invented(512, 1 + max(question.reads)))
         rows, own = rows.to(X.dtype), None if y is None else response.to(y.dtype)
         try:
-            _TRUSTED[key] = _agrees(kernel, formula, question, rows, own)
+            _TRUSTED[key] = _agrees(kernels[0], formula, question, rows, own)
             reason = "its sums are not the question's"
         except Exception as error:  # whatever a compiler may lack
             _TRUSTED[key], reason = False, type(error).__name__
@@ -219,7 +226,8 @@ def compiled(text: str) -> Any:
     exec(compile(text, name, "exec", dont_inherit=True), space)  # made of a formula's steps alone
     kernel = space["rows_kernel"]
     whole = [name for name in kernel.__code__.co_varnames if name in ("stride", "y_stride", "n") or name[0] == "c"]
-    return triton.jit(kernel, do_not_specialize=whole)
+    anywhere = ["X", "y", "good", "out"]  # one kernel for every table: none is compiled when rows are being read
+    return triton.jit(kernel, do_not_specialize=whole, do_not_specialize_on_alignment=anywhere)
 
 
 @jit
