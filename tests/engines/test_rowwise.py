@@ -212,6 +212,24 @@ def test_what_a_row_decides_otherwise_is_left_to_the_question():
     assert formula_of(filled, response=True, usual=False) is None
 
 
+class Deciding:
+    """A question that asks of a row whether a sum with a product in it is large, and then adds another such sum."""
+
+    reads = np.arange(3)
+
+    def block(self, xp, x, y):
+        large = xp.any(x[:, 0] * x[:, 1] + x[:, 2] > 1.0)
+        return xp.stack([xp.sum(x[:, 1] if large else x[:, 0]), xp.sum(x[:, 0] * x[:, 2] - x[:, 1])])
+
+
+def test_a_condition_is_computed_alike_in_every_kernel():
+    """Rounded once in one kernel and twice in another, a row could be added by both formulas, or by a part of one."""
+    formulas = [formula_of(Deciding(), response=False, usual=usual) for usual in (True, False)]
+    for text in (summing(formula, [k]).text for formula in formulas for k in range(2)):
+        assert "v3 = v0 * v1\n        v4 = v2 + v3\n" in text
+    assert "tl.fma(v0, v2, -v1)" in summing(formulas[0], [1]).text  # what decides nothing is rounded once
+
+
 def test_new_numbers_in_a_question_make_no_new_kernel():
     text = {
         summing(f, p).text for f in (formula_of(mixture("full"), response=False) for _ in range(3)) for p in parts(f)
