@@ -4,6 +4,7 @@ import array_api_strict as strict
 import numpy as np
 import pytest
 
+from dpem.engines.dense import unit_coordinates
 from dpem.engines.narrow import product
 from dpem.questions.gaussians import Gaussians
 from dpem.questions.lifted import LiftedMoments
@@ -89,3 +90,20 @@ def test_a_product_keeps_columns_together():
     found = product(np, X, matrix)
     assert found.flags.f_contiguous
     np.testing.assert_allclose(found, X @ matrix, rtol=1e-13)
+
+
+@pytest.mark.parametrize("cut", [slice(None), slice(3, 4000), slice(None, None, 2)])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_coordinates_by_a_compiled_loop_are_the_same_numbers(order, cut, monkeypatch):
+    rng = np.random.default_rng(3)
+    X = np.asarray(rng.normal(0.5, 2.0, (6000, 3)), order=order)
+    X[::9, 0], X[5, 1], X[7, 2], X[9, 0], X[11, 0], X[13, 1:] = np.nan, np.inf, -np.inf, 1e308, -1e308, (3.0, -2.0)
+    compiled = SCHEMA.coordinates(np, X[cut])
+    monkeypatch.setattr("dpem.questions.schema.COMPILED", np.inf)
+    with np.errstate(all="ignore"):
+        expected = SCHEMA.coordinates(np, X[cut])
+    assert np.array_equal(compiled, expected, equal_nan=True)
+    assert np.nanmax(np.abs(compiled)) == 1.0
+    assert np.array_equal(np.isnan(compiled), ~np.isfinite(X[cut]))
+    if order == "F" and cut.step is None:
+        assert unit_coordinates(X[cut], SCHEMA.middle, SCHEMA.half) is not None

@@ -165,6 +165,16 @@ def support_sum(query: SupportQuery, x: FloatArray, y: FloatArray | None) -> Flo
     return out
 
 
+def unit_coordinates(x: FloatArray, middle: FloatArray, half: FloatArray) -> FloatArray | None:
+    """clip((x − middle)/half, ±1), NaN where an entry is not finite; None where the columns of x are not together."""
+    XT, d = _contiguous(x.T), x.shape[1]
+    if XT is None or middle.shape != (d,) or half.shape != (d,):  # compiled code does not look
+        return None
+    out = np.empty((d, x.shape[0]))
+    reading.unit(XT, middle, half, out)
+    return out.T
+
+
 def _summed(
     chunk: Chunk,
     by_rows: Callable[[Rows, FloatArray | None], FloatArray],

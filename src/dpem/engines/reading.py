@@ -1,7 +1,7 @@
-"""Compiled loops that read rows: what weights depend on, a few columns, whether stored rows are sound.
+"""Compiled loops that read rows: what weights depend on, a few columns, coordinates, whether stored rows are sound.
 
 A projection is what a model turns into one number for each row; what is then added, and clipped, is in
-:mod:`dpem.engines.kernels`. Nothing here bounds anything: what is read may be any number, or none.
+:mod:`dpem.engines.kernels`. No sum's bound rests on what is here: what is read may be any number, or none.
 
 No loop calls one of another file but numpy's, so that compiled code that is kept between processes never outlives a
 change of what it was compiled from. No loop starts threads: see :mod:`dpem._threads`.
@@ -130,6 +130,18 @@ def project_columns(XT, where, beta, first, fitted, hidden):  # type: ignore[no-
         else:
             for i in range(n):
                 fitted[i] += b * np.float64(column[i])
+
+
+@_compiled
+def unit(XT, middle, half, out):  # type: ignore[no-untyped-def]
+    """(x − middle)/half in [−1, 1], not-a-number where an entry is not finite."""
+    for j in range(out.shape[0]):
+        x, u, m, h = XT[j], out[j], middle[j], half[j]
+        for i in range(u.shape[0]):
+            at = (x[i] - m) / h
+            at = 1.0 if at > 1.0 else at
+            at = -1.0 if at < -1.0 else at
+            u[i] = at if abs(x[i]) < math.inf else math.nan
 
 
 # --- Sparse rows: data, indices and indptr of a CSR matrix; an entry that is not stored is 0 -------------------------

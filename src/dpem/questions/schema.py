@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,9 @@ from dpem.engines.narrow import like
 from dpem.query import FloatArray
 
 IntArray = NDArray[np.intp]
+
+#: Entries from which on coordinates are computed by a compiled loop.
+COMPILED = 2**14
 
 
 @dataclass(frozen=True)
@@ -87,10 +91,16 @@ class Schema:
         """How many coordinates there are."""
         return len(self.names)
 
-    @property
+    @cached_property
     def reads(self) -> IntArray:
         """The columns of the table that the coordinates are made of."""
         return np.unique(self.column)
+
+    @cached_property
+    def _place(self) -> IntArray | None:
+        """The place of each coordinate's column among those that are read; None where they are the same, in order."""
+        place = np.searchsorted(self.reads, self.column)
+        return None if np.array_equal(place, np.arange(len(self.reads))) else place
 
     def take(self, chosen: IntArray) -> Schema:
         """The schema of some of the coordinates."""
@@ -112,8 +122,7 @@ class Schema:
 
     def coordinates(self, xp: Any, x: Any) -> Any:
         """Unit coordinates of rows that hold the columns of :attr:`reads`, in that order."""
-        place = np.searchsorted(self.reads, self.column)
-        raw = x if np.array_equal(place, np.arange(x.shape[1])) else xp.take(x, _indices(xp, place, x), axis=1)
+        raw = x if self._place is None else xp.take(x, _indices(xp, self._place, x), axis=1)
         u = _unit(xp, raw, like(xp, self.middle, x), like(xp, self.half, x))
         if not self.levels or not (self.level >= 0).any():
             return u
@@ -141,7 +150,15 @@ class Schema:
 
 
 def _unit(xp: Any, raw: Any, middle: Any, half: Any) -> Any:
-    """(raw − middle)/half in [−1, 1], NaN where an entry is not finite; in memory without copies between."""
+    """(raw − middle)/half in [−1, 1], NaN where an entry is not finite; in memory without copies between, and by a
+    compiled loop where columns are together.
+    """
+    if isinstance(raw, np.ndarray) and raw.ndim == 2 and raw.size >= COMPILED and raw.dtype == np.float64:
+        from dpem.engines.dense import unit_coordinates
+
+        u = unit_coordinates(raw, middle, half)
+        if u is not None:
+            return u
     u = raw - middle
     u /= half
     finite = xp.isfinite(raw)
