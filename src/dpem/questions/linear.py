@@ -52,8 +52,10 @@ class JointMoments(NarrowQuestion):
         return gram_bound(self.radius, self.schema.width + 2)
 
     def contributions(self, xp: Any, x: Any, y: Any) -> Any:
-        z = (xp.concat([x, y[:, None]], axis=1) - like(xp, self.centre, x)) / like(xp, self.spread, x)
-        v = xp.concat([xp.ones_like(z[:, :1]), xp.where(xp.isnan(z), xp.zeros_like(z), z)], axis=1)
+        z = xp.concat([x, y[:, None]], axis=1)
+        z -= like(xp, self.centre, x)
+        z /= like(xp, self.spread, x)
+        v = xp.concat([xp.ones_like(z[:, :1]), xp.where(xp.isnan(z), 0.0, z)], axis=1)
         v = into_ball(xp, v, self.radius)
         return packed(xp, xp.matmul(v.T, v))
 

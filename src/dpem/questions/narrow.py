@@ -78,6 +78,12 @@ def into_ball(xp: Any, v: Any, radius: float) -> Any:
     float64, with a relative error of at most (p + 1)·2⁻⁵³; the square root, the quotient and the products add a few
     units more. Nothing else decides: the length is computed from what is returned but for the factor. ∎
     """
+    if isinstance(v, np.ndarray):
+        factor, odd = _factors(v, radius)
+        scaled = v * factor[:, None]
+        if odd.any():
+            scaled[odd] = 0.0
+        return scaled
     norm2 = xp.sum(v * v, axis=1)
     odd = ~xp.isfinite(norm2)
     norm = xp.sqrt(xp.where(odd, xp.ones_like(norm2), norm2))
@@ -98,12 +104,16 @@ def sum_in_ball(xp: Any, v: Any, radius: float) -> Any:
     """
     if not isinstance(v, np.ndarray):
         return xp.sum(into_ball(xp, v, radius), axis=0)
-    norm2 = squares(xp, v)
+    factor, odd = _factors(v, radius)
+    return factor @ (np.where(odd[:, None], 0.0, v) if odd.any() else v)
+
+
+def _factors(v: FloatArray, radius: float) -> tuple[FloatArray, NDArray[np.bool_]]:
+    """By what rows in memory are scaled into the ball, and which of them are not finite, or overflow."""
+    norm2 = squares(np, v)
     odd = ~np.isfinite(norm2)
-    if odd.any():
-        v, norm2 = np.where(odd[:, None], 0.0, v), np.where(odd, 0.0, norm2)
-    norm = np.sqrt(norm2)
-    return np.divide(radius, norm, out=np.ones_like(norm), where=norm > radius) @ v
+    norm = np.sqrt(np.where(odd, 0.0, norm2))
+    return np.divide(radius, norm, out=np.ones_like(norm), where=norm > radius), odd
 
 
 def rounded(bound: Bound, terms: int) -> Bound:
