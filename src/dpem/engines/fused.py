@@ -66,9 +66,12 @@ TILE = Tile()
 
 def usable(X: Any) -> bool:
     """Whether the kernels can take the tensor: on a GPU that Triton compiles for, each row contiguous."""
-    if "triton" not in globals() or not X.is_cuda or X.stride(1) != 1 or 0 in X.shape:
-        return False
-    return _compiles(X.device.index)
+    return X.is_cuda and X.stride(1) == 1 and 0 not in X.shape and has_triton(X)
+
+
+def has_triton(X: Any) -> bool:
+    """Whether Triton is there and compiles for the GPU that the tensor is on."""
+    return "triton" in globals() and _compiles(X.device.index)
 
 
 @functools.cache

@@ -77,7 +77,7 @@ def narrow_sums(question: Narrow, chunk: Chunk, rows: int) -> FloatArray | None:
         return None
     from dpem.engines import fused, rowwise
 
-    if X.shape[0] < rowwise.LEAST_ROWS or not fused.usable(X):
+    if X.shape[0] < rowwise.LEAST_ROWS or not fused.has_triton(X):
         return None
     return rowwise.sums_by_rows(question, X, chunk.y, rows)
 
