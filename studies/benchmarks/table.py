@@ -121,14 +121,19 @@ def narrow(repeats: int) -> Iterator[Line]:
         yield Line.of(figure, floor, taken["own"], taken["floor"], "<= 1.0")
 
 
+#: Blocks of a Dask table, and rows and columns of each.
+BLOCKS, SIZES = 8, {"wide": (120_000, 500), "narrow": (240_000, 10)}
+
+
 def dask(repeats: int) -> Iterator[Line]:
-    """Two threads against one in one process, two workers of one thread against one, and what two processes that do
-    nothing but a @ X reach on these cores: nothing can be expected to do better.
+    """Two threads against one in one process, two workers of one thread against one, and what two processes that do the
+    same without Dask reach on these cores: nothing can be expected to do better. A wide question is limited by memory,
+    which two cores share; a narrow one by the cores.
     """
     from dask_workers import asked, held_by
     from distributed import Client, LocalCluster
 
-    query = SymmetricMixture(0.5).gradient(np.full(500, 0.05), Clip(entry=1.0))
+    queries = {"wide": SymmetricMixture(0.5).gradient(np.full(500, 0.05), Clip(entry=1.0)), "narrow": _groups()}
     for figure, workers, threads in (("two threads of one worker", 1, 2), ("two workers of one thread", 2, 1)):
         with (
             LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as lone,
@@ -136,40 +141,61 @@ def dask(repeats: int) -> Iterator[Line]:
             Client(lone, set_as_default=False) as first,
             Client(pair, set_as_default=False) as second,
         ):
-            tables = [held_by(client, 16, 60_000, 500) for client in (first, second)]
-            work: dict[str, Work] = {
-                "one": lambda: asked(first, tables[0], query),  # noqa: B023
-                "two": lambda: asked(second, tables[1], query),  # noqa: B023
+            for kind, query in queries.items():
+                tables = [held_by(client, BLOCKS, *SIZES[kind]) for client in (first, second)]
+                work: dict[str, Work] = {
+                    "one": lambda: asked(first, tables[0], query),  # noqa: B023
+                    "two": lambda: asked(second, tables[1], query),  # noqa: B023
+                }
+                taken = in_turns(work, repeats)
+                line = Line.of(
+                    f"Dask, {kind}: {figure}", "one thread", taken["two"], taken["one"], ">= 1.7", speed=True
+                )
+                yield line._replace(processor=math.nan)  # the workers are other processes
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn"), initializer=_alone) as processes:
+        for kind in SIZES:
+            list(processes.map(_blocks_summed, [kind] * 2, [1, 1]))
+            work = {
+                "one": lambda: list(processes.map(_blocks_summed, [kind], [BLOCKS])),  # noqa: B023
+                "two": lambda: list(processes.map(_blocks_summed, [kind] * 2, [BLOCKS // 2] * 2)),  # noqa: B023
             }
             taken = in_turns(work, repeats)
-        line = Line.of(f"Dask: {figure}", "one thread", taken["two"], taken["one"], ">= 1.7", speed=True)
-        yield line._replace(processor=math.nan)  # the workers are other processes
-    with ProcessPoolExecutor(2, mp_context=get_context("spawn"), initializer=_alone) as processes:
-        list(processes.map(_products, [1, 1]))
-        work = {
-            "one": lambda: list(processes.map(_products, [16])),
-            "two": lambda: list(processes.map(_products, [8, 8])),
-        }
-        taken = in_turns(work, repeats)
-    line = Line.of("two processes of a @ X", "one process", taken["two"], taken["one"], "", speed=True)
-    yield line._replace(processor=math.nan)
+            what = "a @ X" if kind == "wide" else "the narrow question"
+            line = Line.of(
+                f"two processes of {what}, no Dask", "one process", taken["two"], taken["one"], "", speed=True
+            )
+            yield line._replace(processor=math.nan)
+
+
+def _groups() -> LiftedMoments:
+    """A step of five groups."""
+    K, d = 5, SIZES["narrow"][1]
+    names = [f"x{j}" for j in range(d)]
+    schema = Schema.of(names, dict.fromkeys(names, (-4.0, 4.0)), {})
+    means = np.random.default_rng(0).uniform(-0.5, 0.5, (K, d))
+    return LiftedMoments(schema, "diag", Gaussians(np.full(K, 1 / K), means, np.full((K, d), 0.05)), 4.0, 16.0)
 
 
 def _alone() -> None:
-    """A process that multiplies on one thread."""
+    """A process that computes on one thread."""
+    os.environ["OMP_NUM_THREADS"] = "1"
     threadpool_limits(1)
 
 
-def _products(count: int) -> None:
-    """So many products with a block of the Dask figures' size, drawn once."""
-    X, a = _block()
+def _blocks_summed(kind: str, count: int) -> None:
+    """So many sums over a block of the Dask figures' size, drawn once."""
+    X, a, source, query = _block(kind)
     for _ in range(count):
-        a @ X
+        if kind == "wide":
+            a @ X
+        else:
+            source.total(query)
 
 
 @functools.cache
-def _block() -> tuple[np.ndarray, np.ndarray]:
-    return np.random.default_rng(0).standard_normal((60_000, 500), dtype=np.float32), np.ones(60_000, dtype=np.float32)
+def _block(kind: str) -> tuple[np.ndarray, np.ndarray, ArraySource, LiftedMoments]:
+    X = np.random.default_rng(0).standard_normal(SIZES[kind], dtype=np.float32)
+    return X, np.ones(len(X), dtype=np.float32), ArraySource(X), _groups()
 
 
 def parquet(repeats: int) -> Iterator[Line]:
