@@ -91,6 +91,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", default="", help="models whose name begins so")
     parser.add_argument("--what", choices=("replay", "rows"), help="one half of the audit")
+    parser.add_argument("--part", type=int, nargs=2, default=(0, 1), help="the k-th of m parts of the questions")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--chunk", type=int, default=rowwise.PROGRAM_ROWS, help="rows of a chunk, a power of two")
     parser.add_argument("--random", type=int, default=100, help="random hostile rows for each table")
@@ -103,6 +104,9 @@ def main() -> int:
     def tell(what: str, name: str, how: str, tables: int, used: float, faults: list[str], **more: Any) -> None:
         entry = {"what": what, "model": name, "how": how, "tables": tables, "used": used, **more}
         found.append({**entry, "faults": len(faults) + (tables == 0)})
+        if options.out:
+            with open(options.out, "w") as file:
+                json.dump(found, file, indent=1)
         print(
             f"{what}: {name}, {how}: {tables} tables, {len(faults)} faults, largest part of a bound {used:.6f}", end=""
         )
@@ -126,16 +130,13 @@ def main() -> int:
     if options.what != "replay":
         seen: set[Any] = set()
         for name in (name for name in device_rows.MODELS if name.startswith(options.only)):
-            for asked, query in device_rows.questions(name, seen).items():
-                for dtype, layout in every:
+            for place, (asked, query) in enumerate(device_rows.questions(name, seen).items()):
+                for dtype, layout in every if place % options.part[1] == options.part[0] else ():
                     result = device_rows.audit(
                         query, name, dtype, layout, options.device, options.chunk, options.random
                     )
                     how = f"{asked}, {dtype.__name__}, {layout}"
                     tell("rows", name, how, result.tables, result.used, result.faults, off=result.off)
-    if options.out:
-        with open(options.out, "w") as file:
-            json.dump(found, file, indent=1)
     wrong = sum(entry["faults"] for entry in found)
     print(f"{sum(entry['tables'] for entry in found)} tables, {wrong} faults")
     return int(wrong > 0 or not found)

@@ -9,7 +9,8 @@ and a sum may be rounded once instead of twice, which the room for rounding in a
 by one formula only: the second one's first condition is the opposite of the first one's, and every kernel computes
 conditions by the same operations. A chunk's contributions are added in float64, in an order that the sizes, and which
 of its rows meet the conditions, decide; so a row that is replaced changes the sum of its own chunk and no other. Which
-kernels there are, and whether they are used, is decided by the question and by invented rows. ∎
+kernels there are, and whether they are used, is decided by the question and by invented rows; both formulas' are tried
+and compiled before the first row is read, and what was not tried then is not used. ∎
 
 Division by a public number b is a·y corrected once, with y the rounded 1/b: exact quotients come out exact, so that
 rows on the edge of a cell fall into the same cell as on the host.
@@ -62,16 +63,20 @@ def sums_by_rows(question: Any, X: Any, y: Any, rows: int) -> FloatArray | None:
     usual = _Sums.of(formula_of(question, response=y is not None))
     if usual is None or not _trusted(usual.kernels, usual.formula, question, X, y):
         return None
-    other = _Sums.of(formula_of(question, response=y is not None, usual=False)) if usual.formula.conditions else None
-    if other is not None and not _trusted(other.kernels, other.formula, question, X, y):  # before any row is read
-        other = None
+    if usual.formula.conditions and _key(usual.kernels, X, y) not in _WITH_OTHERS:  # before any row is read
+        other = _Sums.of(formula_of(question, response=y is not None, usual=False))
+        _WITH_OTHERS[_key(usual.kernels, X, y)] = other is not None and _trusted(
+            other.kernels, other.formula, question, X, y
+        )
     n = X.shape[0]
     good = torch.zeros(n if usual.formula.conditions else 0, dtype=torch.int8, device=X.device)
     sums, met = usual.of_chunks(question, X, y, good, rows)
     lengths = np.minimum(n - rows * np.arange(len(sums)), rows)
-    if other is not None and np.any(met < lengths):
-        more, also = other.of_chunks(question, X, y, good, rows)
-        sums, met = sums + more, met + also
+    if np.any(met < lengths) and _WITH_OTHERS[_key(usual.kernels, X, y)]:
+        other = _Sums.of(formula_of(question, response=y is not None, usual=False))
+        if other is not None and _TRUSTED.get(_key(other.kernels, X, y)):  # none is tried or compiled for these rows
+            more, also = other.of_chunks(question, X, y, good, rows)
+            sums, met = sums + more, met + also
     for chunk in np.flatnonzero(met < lengths).tolist():
         sums[chunk] += _rest(question, X, y, good, slice(chunk * rows, chunk * rows + int(lengths[chunk])))
     for chunk in np.flatnonzero(~np.isfinite(sums).all(axis=1)).tolist():
@@ -183,12 +188,19 @@ def _invented(n: int, d: int) -> tuple[FloatArray, FloatArray]:
     return X, y
 
 
+#: Kernels that were tried; and of those with conditions, whether there are trusted ones for the other answers.
 _TRUSTED: dict[tuple[Any, ...], bool] = {}
+_WITH_OTHERS: dict[tuple[Any, ...], bool] = {}
+
+
+def _key(kernels: list[Kernel], X: Any, y: Any) -> tuple[Any, ...]:
+    """What decides what is compiled."""
+    return (*(kernel.text for kernel in kernels), X.dtype, X.device, None if y is None else y.dtype)
 
 
 def _trusted(kernels: list[Kernel], formula: Formula, question: Any, X: Any, y: Any) -> bool:
     """Whether kernels compile and make of invented rows what the question itself makes of them."""
-    key = (*(kernel.text for kernel in kernels), X.dtype, X.device, None if y is None else y.dtype)
+    key = _key(kernels, X, y)
     if key not in _TRUSTED:
         rows, response = (torch.as_tensor(part, device=X.device) for part in _invented(512, 1 + max(question.reads)))
         rows, own = rows.to(X.dtype), None if y is None else response.to(y.dtype)

@@ -10,6 +10,7 @@ rows that do not meet it are not this formula's.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 from functools import partial
@@ -183,6 +184,8 @@ def _steps(formula: Formula, value: Any) -> NDArray[np.intp]:
     """The steps of an array; of numbers all literals, or all parameters."""
     if isinstance(value, Traced):
         return value.at
+    if isinstance(value, float):
+        return np.array(formula.step("literal", value) if value in LITERALS else formula.parameter(float(value)))
     numbers = np.asarray(value, dtype=np.float64)
     flat = numbers.ravel().tolist()
     known = all(number in LITERALS for number in flat)
@@ -194,15 +197,16 @@ def _each(name: str, *arrays: Any) -> Traced:
     """An operation on every entry of arrays, broadcast."""
     formula = next(array.formula for array in arrays if isinstance(array, Traced))
     steps = [_steps(formula, array) for array in arrays]
-    of = steps if all(part.shape == steps[0].shape for part in steps) else np.broadcast_arrays(*steps)
-    if name == "div" and formula.constant(int(steps[1].flat[0])) is None and 2 * len(set(of[1].flat)) <= of[1].size:
-        one = formula.step("literal", 1.0)  # several numbers over one
-        steps.append(
-            np.array([formula.apply("div", one, at) for at in steps[1].ravel().tolist()]).reshape(steps[1].shape)
-        )
-        name, of = "over", np.broadcast_arrays(*steps)
-    flat = zip(*(part.ravel().tolist() for part in of), strict=True)
-    return Traced(formula, np.array([formula.apply(name, *at) for at in flat], dtype=np.intp).reshape(of[0].shape))
+    shape = steps[0].shape if len(steps) == 1 else np.broadcast(*steps).shape
+    if name == "div" and formula.constant(int(steps[1].flat[0])) is None:
+        under = steps[1].ravel().tolist()
+        if 2 * len(set(under)) <= math.prod(shape):  # several numbers over one
+            name, one = "over", formula.step("literal", 1.0)
+            inverse = [formula.apply("div", one, at) for at in under]
+            steps.append(np.array(inverse, dtype=np.intp).reshape(steps[1].shape))
+    wide = (part if part.shape == shape else np.broadcast_to(part, shape) for part in steps)
+    flat = zip(*(part.ravel().tolist() for part in wide), strict=True)
+    return Traced(formula, np.array([formula.apply(name, *at) for at in flat], dtype=np.intp).reshape(shape))
 
 
 def _folded(x: Traced, axis: Any, fold: Callable[[list[int]], int], keepdims: bool) -> Traced:
