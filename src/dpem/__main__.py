@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import sys
 
+from dpem._late import load_late
+
 
 def main() -> None:
     """The command, or one sentence that says what it lacks."""
+    load_late("scipy.stats", "pandas")
     try:
         from dpem.cli import main as command
     except ModuleNotFoundError as missing:

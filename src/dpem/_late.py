@@ -1,0 +1,84 @@
+"""Modules that are loaded when something of them is asked for, not when they are imported.
+
+scikit-learn's base classes import scipy.stats and pandas, which together take longer to load than a plan takes to make,
+and use neither before they are needed. The command ``dpem``, a process that lives for one answer, puts both off; a
+program that imports this package is left alone.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+from typing import Any
+
+#: Under which name a module that waits keeps what will load it.
+WAITING = "__late__"
+_loading = threading.RLock()
+
+
+class Late(ModuleType):
+    """A module whose code runs when the first of its attributes is asked for. It stays the same object, so whoever has
+    imported it holds the loaded one.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        with _loading:  # another thread waits until all of it is there
+            own = self.__dict__
+            if (waiting := own.pop(WAITING, None)) is not None:  # what is missing from now on is missing
+                own.update(waiting.hidden)
+                try:
+                    waiting.loader.exec_module(self)
+                except BaseException:
+                    sys.modules.pop(self.__name__, None)
+                    raise
+                self.__class__ = ModuleType  # type: ignore[assignment]
+            if name in own:
+                return own[name]
+            if "__getattr__" in own:
+                return own["__getattr__"](name)
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+
+
+class _LateLoader(Loader):
+    """Leaves a module's code for later. Until then it has no ``__path__``: who imports what is below it asks for it."""
+
+    def __init__(self, loader: Loader) -> None:
+        self.loader = loader
+        self.hidden: dict[str, Any] = {}
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return Late(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        own = module.__dict__
+        own["__loader__"] = own["__spec__"].loader = self.loader
+        self.hidden = {name: own.pop(name) for name in ("__path__",) if name in own}
+        own[WAITING] = self
+
+
+class _LateFinder(MetaPathFinder):
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = frozenset(names)
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        spec = PathFinder.find_spec(fullname, path, target) if fullname in self.names else None
+        if spec is not None and spec.loader is not None:
+            spec.loader = _LateLoader(spec.loader)
+        return spec
+
+
+def load_late(*names: str) -> None:
+    """From now on these modules wait until they are needed; those that are loaded already stay as they are.
+
+    >>> load_late("wave")
+    >>> import wave
+    >>> type(wave).__name__, wave.open.__name__, type(wave).__name__
+    ('Late', 'open', 'module')
+    """
+    sys.meta_path.insert(0, _LateFinder(names))
