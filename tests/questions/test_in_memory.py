@@ -107,3 +107,18 @@ def test_coordinates_by_a_compiled_loop_are_the_same_numbers(order, cut, monkeyp
     assert np.array_equal(np.isnan(compiled), ~np.isfinite(X[cut]))
     if order == "F" and cut.step is None:
         assert unit_coordinates(X[cut], SCHEMA.middle, SCHEMA.half) is not None
+
+
+def test_waves_are_on_the_unit_circle_at_every_phase():
+    """Where the tangent of half a phase is steepest, at 0, and beyond what phases are clamped to."""
+    turns = np.pi * np.arange(-321, 321)
+    phases = np.concatenate(
+        [turns, np.nextafter(turns, np.inf), np.linspace(-7, 7, 999), [1e300, np.nan, -np.inf, 0.0]]
+    )
+    sketch = Sketch(SCHEMA, np.zeros(3), np.ones(3), np.eye(3), np.zeros((1, 3)), 1.0, np.ones(3))
+    with np.errstate(all="ignore"):
+        each = np.stack([sketch._waves_in_memory(np.ones(1), np.array([[phase]])) for phase in phases])
+    expected = np.clip(np.where(np.isfinite(phases), phases, 0.0), -1e3, 1e3)[:, None] * [1, 2, 3]
+    np.testing.assert_allclose(each[:, ::2], np.cos(expected), atol=2e-12)
+    np.testing.assert_allclose(each[:, 1::2], np.sin(expected), atol=2e-12)
+    np.testing.assert_allclose(np.hypot(each[:, ::2], each[:, 1::2]), 1.0, rtol=2e-14)
