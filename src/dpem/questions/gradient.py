@@ -66,9 +66,9 @@ class SupportQuery:
     blocked: bool = False
 
     def __post_init__(self) -> None:
-        off = np.ones(self.beta.shape[0], dtype=bool)
-        off[self.support] = False
-        if np.any(self.beta[off]):
+        off = self.beta.copy()
+        off[self.support] = 0.0
+        if off.any():
             raise ValueError("support must contain every non-zero coefficient of beta.")
 
     @property

@@ -59,9 +59,11 @@ class InventedRows(ArraySource):
         """Σ clamp(a_i, ±residual)·Π_T(x_i), and clamp(c_i, −1, bracket)·β_j where there is a hole."""
         used = np.flatnonzero(query.beta)
         a, c, _ = self._part(used).weights(query, query.beta[used].astype(self.dtype), self._y)
-        if self._clipped[0] != query.entry:
-            self._clipped = query.entry, np.clip(self._columns, -query.entry, query.entry)
-        total = self._clipped[1] @ np.clip(a, -query.residual, query.residual)
+        entry, clipped = self._clipped
+        if entry != query.entry:
+            clipped = np.clip(self._columns, -query.entry, query.entry)
+            self._clipped = query.entry, clipped
+        total = clipped @ np.clip(a, -query.residual, query.residual)
         if self._holes is not None and len(used):
             total += query.beta * (self._holes @ np.clip(c, -1.0, query.bracket))
         return np.asarray(total, dtype=float)
@@ -94,11 +96,11 @@ class InventedRows(ArraySource):
 
     def _part(self, columns: NDArray[np.intp]) -> _Part:
         """Some columns; those asked for last are kept, as a fit stays on one support."""
-        key = columns.tobytes()
-        if self._taken[0] != key:
-            holes = None if self._holes is None else self._holes[columns]
-            self._taken = key, _Part(self._columns[columns], holes)
-        return self._taken[1]
+        key, (last, part) = columns.tobytes(), self._taken
+        if last != key:
+            part = _Part(self._columns[columns], None if self._holes is None else self._holes[columns])
+            self._taken = key, part
+        return part
 
 
 class _Part:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +33,8 @@ BUILT = 12
 #: Rows that are really built; with more, the predicted error is corrected. A private start of the regressions hangs on
 #: sampling error, so it gets more, and the final estimate more still.
 ROWS, MORE_ROWS, MOST_ROWS = 8_000, 20_000, 50_000
+#: Invented tables that are kept, those of one plan: some tens of MB.
+DRAWN = 48
 
 
 @dataclass(frozen=True)
@@ -85,28 +88,7 @@ class Rehearsal:
         self._seed = seed
         self._states: dict[tuple[Step, ...], State] = {}
         self._curators: dict[int, RehearsalCurator] = {}
-        rng = np.random.default_rng(seed)
-        width = problem.s + problem.built
-        self.beta = np.zeros(width)
-        self.beta[: problem.s] = 1 / np.arange(1, problem.s + 1) if twist.decay else 1.0
-        self.beta *= twist.signal * problem.signal / np.linalg.norm(self.beta)
-        model = replace(problem.model, sigma=twist.sigma * problem.model.sigma)
-        y: FloatArray | None = None
-        if isinstance(model, SymmetricMixture):
-            X, _ = model.sample(self.beta, problem.rows, rng)
-        else:
-            X = rng.standard_normal((problem.rows, width))
-            if isinstance(model, SymmetricRegression):
-                y, _ = model.sample(self.beta, X, rng)
-            else:
-                y = model.sample(self.beta, X, rng)
-                X[rng.random(X.shape) < problem.missing] = np.nan
-        self._source = InventedRows(X, y, problem.dtype)
-        self.start = None
-        if problem.start_distance is not None:
-            direction = np.zeros(width)
-            direction[: problem.s] = rng.standard_normal(problem.s)
-            self.start = self.beta + problem.start_distance * direction / np.linalg.norm(direction)
+        self.beta, self._source, self.start = _drawn(problem, seed, twist)
 
     def error(self, steps: Sequence[Step]) -> float:
         """‖β̂ − β‖ (up to sign, for mixtures) after the steps."""
@@ -128,6 +110,35 @@ class Rehearsal:
             curator = self._curators[len(steps)]
             self._states[steps] = steps[-1](curator, self.problem.model, before)  # type: ignore[arg-type]
         return self._states[steps]
+
+
+@lru_cache(maxsize=DRAWN)
+def _drawn(problem: Problem, seed: int, twist: Twist) -> tuple[FloatArray, InventedRows, FloatArray | None]:
+    """A truth, rows that follow it, and where EM begins. None of it depends on a price: plans of one table at several ε
+    are rehearsed on the same rows, which remember what they have answered.
+    """
+    rng = np.random.default_rng(seed)
+    width = problem.s + problem.built
+    beta = np.zeros(width)
+    beta[: problem.s] = 1 / np.arange(1, problem.s + 1) if twist.decay else 1.0
+    beta *= twist.signal * problem.signal / np.linalg.norm(beta)
+    model = replace(problem.model, sigma=twist.sigma * problem.model.sigma)
+    y: FloatArray | None = None
+    if isinstance(model, SymmetricMixture):
+        X, _ = model.sample(beta, problem.rows, rng)
+    else:
+        X = rng.standard_normal((problem.rows, width))
+        if isinstance(model, SymmetricRegression):
+            y, _ = model.sample(beta, X, rng)
+        else:
+            y = model.sample(beta, X, rng)
+            X[rng.random(X.shape) < problem.missing] = np.nan
+    start = None
+    if problem.start_distance is not None:
+        direction = np.zeros(width)
+        direction[: problem.s] = rng.standard_normal(problem.s)
+        start = beta + problem.start_distance * direction / np.linalg.norm(direction)
+    return beta, InventedRows(X, y, problem.dtype), start
 
 
 class RehearsalCurator(Curator):
