@@ -148,7 +148,7 @@ WIDE = [name for name in QUERIES if name.endswith(("gradient", "screening"))]
 @pytest.mark.parametrize("n", [1, 7, 8, BLOCK + 9, kernels.TASK + 37])
 @DTYPES
 def test_loops_of_long_rows_make_the_same_sums(name, n, dtype, monkeypatch):
-    """Eight or four rows at a time, and a projection that asks ahead for the few columns it reads."""
+    """Eight rows at a time, and a projection that asks ahead for the few columns it reads."""
     monkeypatch.setattr(kernels, "LONG", 0)
     monkeypatch.setattr(dense, "APART", 0)
     X, y = draw(name, n, dtype)

@@ -152,20 +152,24 @@ def accumulate_ramp(X, g, floor, slope, start, out):  # type: ignore[no-untyped-
 
 @_compiled
 def accumulate_ramp_long(X, g, floor, slope, start, out):  # type: ignore[no-untyped-def]
-    """The same for rows beyond ``LONG`` bytes: four of them for one reading of the sum."""
+    """The same for rows beyond ``LONG`` bytes: eight of them for one reading of the sum."""
     n, d, kind = X.shape[0], out.shape[0], X.dtype.type
-    one, block, w = kind(1.0), np.zeros(d, dtype=X.dtype), np.zeros(-(-n // 4) * 4, dtype=X.dtype)
+    one, block, w = kind(1.0), np.zeros(d, dtype=X.dtype), np.zeros(-(-n // 8) * 8, dtype=X.dtype)
     w[:n] = one
     if g.shape[0] == n:
         clamped(g, -one, one, w[:n])
     for first in range(0, n, BLOCK):
         block[:] = 0
-        for i in range(first, min(n, first + BLOCK), 4):  # rows beyond the last one are the last one, with weight 0
+        for i in range(first, min(n, first + BLOCK), 8):  # rows beyond the last one are the last one, with weight 0
             r0, r1, r2, r3 = X[i], X[min(i + 1, n - 1)], X[min(i + 2, n - 1)], X[min(i + 3, n - 1)]
-            g0, g1, g2, g3 = w[i], w[i + 1], w[i + 2], w[i + 3]
+            r4, r5 = X[min(i + 4, n - 1)], X[min(i + 5, n - 1)]
+            r6, r7 = X[min(i + 6, n - 1)], X[min(i + 7, n - 1)]
+            g0, g1, g2, g3, g4, g5, g6, g7 = w[i], w[i + 1], w[i + 2], w[i + 3], w[i + 4], w[i + 5], w[i + 6], w[i + 7]
             for j in range(d):
                 less = g0 * ramp(r0[j], floor, slope, start, one) + g1 * ramp(r1[j], floor, slope, start, one)
-                more = g2 * ramp(r2[j], floor, slope, start, one) + g3 * ramp(r3[j], floor, slope, start, one)
+                less += g2 * ramp(r2[j], floor, slope, start, one) + g3 * ramp(r3[j], floor, slope, start, one)
+                more = g4 * ramp(r4[j], floor, slope, start, one) + g5 * ramp(r5[j], floor, slope, start, one)
+                more += g6 * ramp(r6[j], floor, slope, start, one) + g7 * ramp(r7[j], floor, slope, start, one)
                 block[j] += less + more
         for j in range(d):
             out[j] += block[j]
