@@ -9,6 +9,7 @@ from dpem.engines.narrow import product
 from dpem.questions.gaussians import Gaussians
 from dpem.questions.lifted import LiftedMoments
 from dpem.questions.linear import Explained, Frame, Information, Residuals, Score
+from dpem.questions.location import Spreads
 from dpem.questions.narrow import into_ball, sum_in_ball
 from dpem.questions.places import Places
 from dpem.questions.schema import Schema
@@ -37,6 +38,7 @@ def questions():
     at = {"schema": SCHEMA, "frame": frame, "theta": rng.normal(size=4), "sigma": 0.7, "leverage": 2.0, "second": 3.0}
     return [
         Places(SCHEMA),
+        Spreads(SCHEMA, np.array([0.1, 0.0, -0.2])),
         Information(**at),
         Score(**at, clip=1.3),
         Residuals(**at, clip=2.0),

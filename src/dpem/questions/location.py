@@ -70,7 +70,7 @@ class Spreads(NarrowQuestion):
 
     def contributions(self, xp: Any, x: Any, y: Any) -> Any:
         away = xp.abs(x - like(xp, self.centre, x))
-        counts = [xp.sum(xp.astype(away >= edge, xp.float64), axis=0) for edge in (0.0, *EDGES.tolist())]
+        counts = [_as_many(xp, away >= edge) for edge in (0.0, *EDGES.tolist())]
         return xp.concat([*(low - high for low, high in pairwise(counts)), counts[-1]])
 
     def read(self, mean: FloatArray, scale: float) -> FloatArray:
@@ -94,6 +94,13 @@ class Spreads(NarrowQuestion):
             level = float(found.mean())
             width = math.sqrt(max(float(np.mean((found - level) ** 2 + spread2)), 0.0025))
         return np.exp(found)
+
+
+def _as_many(xp: Any, held: Any) -> Any:
+    """In how many rows it holds, for each column; in memory a column at a time."""
+    if isinstance(held, np.ndarray):
+        return np.array([np.count_nonzero(column) for column in held.T], dtype=float)
+    return xp.sum(xp.astype(held, xp.float64), axis=0)
 
 
 @dataclass(frozen=True)
