@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,12 +24,13 @@ import numpy as np
 import torch
 
 import dpem
-from dpem.audit.neighbours import Table, broken_contents, contents, missing_contents
+from dpem.audit.neighbours import Table
 from dpem.engines import rowwise
 from dpem.engines.traced import formula_of
 from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
 from dpem.query import Chunk, FloatArray, Query
 from dpem.sources.base import Source, slack
+from studies.audits.hostile_rows import hostile
 
 D = 4
 PRICE: dict[str, Any] = {"epsilon": 8.0, "delta": 1e-4, "random_state": 0}
@@ -108,27 +109,6 @@ def questions(model: str, seen: set[Any]) -> dict[str, Query]:
                 seen.add(key)
                 found[f"{type(query).__name__} {len(seen)}"] = query
     return found
-
-
-def hostile(rows: Table, at: int, random: int) -> Iterator[tuple[str, FloatArray, float]]:
-    """What the row ``at`` is replaced by: every kind of the replay audit, and random mixtures of the worst numbers."""
-    X, y = rows.X, rows.y
-    yield from contents(X, y, np.ones(D), at)
-    yield from missing_contents(X, y, at)
-    yield from broken_contents(X)
-    big = float(np.finfo(X.dtype).max)
-    least = float(np.finfo(X.dtype).smallest_subnormal)
-    tiny = float(np.finfo(X.dtype).tiny)
-    yield "minus zero", np.full(D, -0.0), -0.0
-    pool = [np.nan, np.inf, -np.inf, big, -big, 1e19, -2e19, 1e30, least, -least, tiny, 0.0, -0.0, 1.0, 2.0, -3.0, 3.5]
-    pool += [float(np.nextafter(X.dtype.type(bound), X.dtype.type(up))) for bound in (-3.0, 3.5) for up in (-9, 9)]
-    if X.dtype == np.float64:
-        pool += [1e155, -1e155, 1e200, 1e308]
-    rng = np.random.default_rng(11)
-    for k in range(random):
-        row = np.where(rng.random(D) < 0.6, rng.choice(pool, D), X[rng.integers(len(X))])
-        response = rng.choice([0.5, -5.0, 5.0, 1e300, -1e300, np.nan, np.inf, 5e-324, -0.0])
-        yield f"random {k}", row, float(response)
 
 
 def _rows_together(X: Any) -> Any:

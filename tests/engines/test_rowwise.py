@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from dpem.audit.neighbours import Table
 from dpem.engines import rowwise
 from dpem.engines.kernel_text import parts, summing
 from dpem.engines.traced import formula_of
@@ -24,6 +25,7 @@ from dpem.questions.location import Centres, SecondMoments, Spreads
 from dpem.questions.pairs import PairedSides
 from dpem.questions.schema import Schema
 from dpem.questions.sides import Thresholds
+from studies.audits.hostile_rows import hostile
 
 N, D = 1500, 4
 
@@ -190,6 +192,32 @@ def test_the_kernel_adds_what_the_question_adds(monkeypatch, name, holes):
     keep = ~left
     expected = question.sum(Chunk(np.ascontiguousarray(X[keep]), None if y is None else y[keep]))
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12 * np.max(np.abs(expected)))
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_a_hostile_row_adds_what_it_adds_in_numpy_and_no_more_than_the_bound(monkeypatch, name):
+    """As the audit on a device does (``studies.audits.device``): by the kernel that is for the row, if there is one."""
+    question, response, _ = QUESTIONS[name]
+    X, y = table(name, holes=False)
+    bound, alone = question.bound, []
+    size = min(bound.size_linf, bound.size_l2)
+    for what, row, own in hostile(Table(name, X, y), 20, 12):
+        x, u = np.array(row, dtype=float)[None, :], np.array([own]) if response else None
+        expected = question.sum(Chunk(x, u))
+        found, left = kernel_sum(monkeypatch, question, x, u)
+        if left.any():
+            if formula_of(question, response=response, usual=False) is None:
+                continue
+            found, left = kernel_sum(monkeypatch, question, x, u, usual=False)
+            assert not left.any(), what
+        assert np.max(np.abs(found - expected)) <= 1e-10 * size, what
+        alone.append(found)
+    values = np.array(alone)
+    moved = values[:, None] - values[None, :]
+    for seen, linf, l2 in ((values, bound.size_linf, bound.size_l2), (moved, bound.linf, bound.l2)):
+        assert np.max(np.abs(seen)) <= linf * (1 + 1e-12)
+        assert np.max(np.sqrt(np.sum(seen * seen, axis=-1))) <= l2 * (1 + 1e-12)
+    assert len(values) > 20
 
 
 @pytest.mark.parametrize("name", ["diag", "spherical", "lines"])

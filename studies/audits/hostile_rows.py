@@ -1,0 +1,35 @@
+"""Rows that break kernels: what the replay audit replaces a row by, and mixtures of the worst numbers there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from dpem.audit.neighbours import Table, broken_contents, contents, missing_contents
+from dpem.query import FloatArray
+
+
+def hostile(rows: Table, at: int, random: int) -> Iterator[tuple[str, FloatArray, float]]:
+    """What the row ``at`` is replaced by: every kind of the replay audit, and random mixtures of the worst numbers.
+
+    Edges are those of columns bounded by −3 and 3.5, as the questions' columns here are.
+    """
+    X, y = rows.X, rows.y
+    d = X.shape[1]
+    yield from contents(X, y, np.ones(d), at)
+    yield from missing_contents(X, y, at)
+    yield from broken_contents(X)
+    big = float(np.finfo(X.dtype).max)
+    least = float(np.finfo(X.dtype).smallest_subnormal)
+    tiny = float(np.finfo(X.dtype).tiny)
+    yield "minus zero", np.full(d, -0.0), -0.0
+    pool = [np.nan, np.inf, -np.inf, big, -big, 1e19, -2e19, 1e30, least, -least, tiny, 0.0, -0.0, 1.0, 2.0, -3.0, 3.5]
+    pool += [float(np.nextafter(X.dtype.type(bound), X.dtype.type(up))) for bound in (-3.0, 3.5) for up in (-9, 9)]
+    if X.dtype == np.float64:
+        pool += [1e155, -1e155, 1e200, 1e308]
+    rng = np.random.default_rng(11)
+    for k in range(random):
+        row = np.where(rng.random(d) < 0.6, rng.choice(pool, d), X[rng.integers(len(X))])
+        response = rng.choice([0.5, -5.0, 5.0, 1e300, -1e300, np.nan, np.inf, 5e-324, -0.0])
+        yield f"random {k}", row, float(response)
