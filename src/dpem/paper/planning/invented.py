@@ -34,6 +34,11 @@ class InventedRows(ArraySource):
         self._clipped: tuple[float, NDArray[np.floating]] = (np.inf, self._columns)
         self._taken: tuple[bytes, _Part] = (b"", _Part(self._columns[:0], None))
 
+    @property
+    def entries(self) -> int:
+        """How many numbers it holds."""
+        return self._columns.size * (1 if self._holes is None else 2)
+
     def total(self, query: Query) -> FloatArray:
         if isinstance(query, SupportQuery):
             return self._support(query)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,8 +32,8 @@ BUILT = 12
 #: Rows that are really built; with more, the predicted error is corrected. A private start of the regressions hangs on
 #: sampling error, so it gets more, and the final estimate more still.
 ROWS, MORE_ROWS, MOST_ROWS = 8_000, 20_000, 50_000
-#: Invented tables that are kept, those of one plan: some tens of MB.
-DRAWN = 48
+#: Entries of invented tables that are kept, more than one plan draws of few columns: 64 MB, twice with clipped copies.
+KEPT = 2**24
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,7 @@ class Rehearsal:
         self._seed = seed
         self._states: dict[tuple[Step, ...], State] = {}
         self._curators: dict[int, RehearsalCurator] = {}
-        self.beta, self._source, self.start = _drawn(problem, seed, twist)
+        self.beta, self._source, self.start = _kept(problem, seed, twist)
 
     def error(self, steps: Sequence[Step]) -> float:
         """‖β̂ − β‖ (up to sign, for mixtures) after the steps."""
@@ -112,11 +111,25 @@ class Rehearsal:
         return self._states[steps]
 
 
-@lru_cache(maxsize=DRAWN)
-def _drawn(problem: Problem, seed: int, twist: Twist) -> tuple[FloatArray, InventedRows, FloatArray | None]:
-    """A truth, rows that follow it, and where EM begins. None of it depends on a price: plans of one table at several ε
-    are rehearsed on the same rows, which remember what they have answered.
+Drawn = tuple[FloatArray, InventedRows, FloatArray | None]
+_held: dict[tuple[Problem, int, Twist], Drawn] = {}
+
+
+def _kept(problem: Problem, seed: int, twist: Twist) -> Drawn:
+    """What is drawn, once: none of it depends on a price, so plans of one table at several ε are rehearsed on the same
+    rows, which remember what they have answered.
     """
+    key = (problem, seed, twist)
+    if (found := _held.get(key)) is None:
+        found = _drawn(problem, seed, twist)
+        if sum(rows.entries for _, rows, _ in list(_held.values())) + found[1].entries > KEPT:
+            _held.clear()
+        _held[key] = found
+    return found
+
+
+def _drawn(problem: Problem, seed: int, twist: Twist) -> Drawn:
+    """A truth, rows that follow it, and where EM begins."""
     rng = np.random.default_rng(seed)
     width = problem.s + problem.built
     beta = np.zeros(width)
