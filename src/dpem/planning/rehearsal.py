@@ -71,7 +71,7 @@ class StandIn(Curator):
         for chunk in self._rows.chunks():
             for first in range(0, len(chunk.X), PIECE):
                 x, y = chunk.X[first : first + PIECE], None if chunk.y is None else chunk.y[first : first + PIECE]
-                own = x if query.schema.width == x.shape[1] else x[:, query.schema.column]
+                own = x if np.array_equal(query.schema.column, np.arange(x.shape[1])) else x[:, query.schema.column]
                 parts.append(query.contributions(numpy_api, own, y))
         return np.asarray(sum(parts[1:], start=parts[0]) / self._source.n_rows)
 
