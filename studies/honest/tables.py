@@ -198,11 +198,11 @@ STARTED = (
 def _predicted() -> Iterable[tuple[str, str, int, float, int, dict[str, Any]]]:
     """Settings of the predictions, as plans suppose them and otherwise, and how many fits each."""
     kind = "predictions"
-    for n, repeats in ((2_000, 160), (5_000, 120), (20_000, 60)):
+    for n, repeats in ((2_000, 300), (5_000, 300), (20_000, 200)):
         for epsilon in (0.3, 1.0, 2.0):
             yield kind, "typical_linear", n, epsilon, repeats, {}
     for columns, n, epsilon in ((2, 2_000, 1.0), (10, 5_000, 1.0), (20, 2_000, 2.0), (20, 10_000, 0.5)):
-        yield kind, "typical_linear", n, epsilon, 60, {"columns": columns}
+        yield kind, "typical_linear", n, epsilon, 300, {"columns": columns}
     for K, d, n, epsilon in ((2, 2, 2_000, 1.0), (3, 2, 2_000, 1.0), (3, 3, 5_000, 0.5), (3, 2, 20_000, 1.0)):
         yield kind, "typical_mixture", n, epsilon, 30, {"K": K, "d": d}
     for K, d, n, epsilon in ((4, 5, 5_000, 1.0), (5, 5, 10_000, 0.5), (5, 10, 10_000, 1.0), (3, 5, 2_000, 2.0)):

@@ -13,10 +13,11 @@ E|b − a|²/var y: how far private predictions lie from those of least squares.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import digamma, gammaincinv
+from scipy.special import digamma, gammaincinv, polygamma
 
 from dpem.planning import Outlook, Prediction, Sizes
 from dpem.planning.foresight import foreseen
@@ -32,9 +33,12 @@ from dpem.steps.linear import EXPLAINED, FindInformation
 #: bounds are supposed to lie.
 ASSUMED, BOUNDS = EXPLAINED, 6.0
 #: Rehearsals of one corner: so many coefficients and steps in all, and so many fits at least and at most.
-WORK, FEWEST, MOST = 1600, 2, 40
+WORK, FEWEST, MOST = 3200, 4, 40
 #: Rows of each.
 ROWS = 512
+#: Where steps are sure the formula is off by this factor, give or take so much. That ends as the variance of a
+#: coefficient grows: at this one doubt has doubled. Below half of it nothing is rehearsed.
+USUAL, DOUBT, SURE = 0.93, 0.08, 1e-4
 #: Losses scatter more than a chi square, by this factor on the log scale: spreads and moments are chance, too.
 WIDER = 1.15
 
@@ -59,25 +63,35 @@ def typical(p: int, rows: int, seed: int, explained: float = ASSUMED, idle: int 
     return Typical(x / BOUNDS, (x @ slopes + math.sqrt(1 - explained) * e) / BOUNDS, slopes)
 
 
-def expected_loss(model: Any, sizes: Sizes, p: int, key: tuple[int, ...] = ()) -> tuple[float, float, float]:
+def expected_loss(
+    model: Any, sizes: Sizes, p: int, formula: Callable[[Sizes], float], key: tuple[int, ...] = ()
+) -> tuple[float, float, float]:
     """The part of the response's variance that is lost: its median, and the ends between which nine fits of ten lie.
 
-    ``model`` is the regression on p unit coordinates, or on more of which p are kept. A loss is about a chi square of
-    p + 1 degrees: rehearsals give its size, by the mean of logarithms, and that law its quantiles (a little further
-    out: :data:`WIDER`).
+    ``model`` is the regression on p unit coordinates, or on more of which p are kept; ``formula`` the loss, roughly. A
+    loss is about a chi square of p + 1 degrees: rehearsals give its size, by the mean of logarithms, and that law its
+    quantiles (a little further out: :data:`WIDER`).
     """
     explained = sizes.effect or ASSUMED
     width = model.schema.width
     rows = typical(width, ROWS, 0, explained, width - p)
 
+    half = (p + 1) / 2
+
     def rehearse(there: Sizes, seed: int) -> FloatArray:
+        """The mean of a loss."""
+        roughly = formula(there)
+        unsure = roughly / (p + 1) / SURE
+        if unsure < 0.5:
+            return np.array([USUAL * roughly])
+        known = float(polygamma(1, half)) / (DOUBT * (1 + unsure**2)) ** 2  # as much as so many rehearsals tell
         steps = tuple(step for step in model.steps(there) if not isinstance(step, CheckExplained))
         repeats = min(max(FEWEST, round(WORK / (p + 1) / len(steps))), MOST)
         losses = [_loss(model, steps, there, rows, seed + i) for i in range(repeats)]
-        return np.array([math.exp(float(np.mean(np.log(losses))))])
+        found = float(np.mean(np.log(losses))) + math.log(half) - float(digamma(half))
+        return np.exp([(repeats * found + known * math.log(USUAL * roughly)) / (repeats + known)])
 
-    half = (p + 1) / 2
-    size = float(foreseen(("linear", p, *key), sizes, rehearse)[0]) / (2 * math.exp(float(digamma(half))))
+    size = float(foreseen(("linear", p, *key), sizes, rehearse, formula, power=2)[0]) / (p + 1)
     median, low, high = (2 * float(gammaincinv(half, part)) * size for part in (0.5, 0.05, 0.95))
     low, high = median * (low / median) ** WIDER, median * (high / median) ** WIDER
     clipped = (p + 1) * (1 - explained) * (_clips(model.steps(sizes)).sampling - 1) / sizes.n

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from dpem.planning import Effect, Sizes
 from dpem.steps.base import prices
 from dpem.steps.check import CHECK_SHARE
-from dpem.steps.clips import Clips, choose_clips
+from dpem.steps.clips import Clips, choose_clips, level_clip
 from dpem.steps.gathered import START_DOUBT
 from dpem.steps.linear import EXPLAINED, NOT_NORMAL, SIZE_SHARE
 
@@ -141,6 +141,17 @@ def variance(sizes: Sizes, p: int, way: Division, correlated: float = 1.0, expla
         blur = scale * noise(2 * clips.residual * clips.leverage, (1 - SIZE_SHARE) * rho) ** 2
         found = _told(found, clips.kappa * clips.eta, blur, p * clips.kappa**2 * unsure)
     return found
+
+
+def anticipated(sizes: Sizes, p: int, way: Division) -> float:
+    """The part of the response's variance that noise costs p slopes and the intercept, roughly: the recursion, which
+    supposes that errors of the steps are small beside what they measure.
+    """
+    explained = sizes.effect or ASSUMED
+    slope = variance(sizes, p, way, explained=explained)
+    clip = level_clip(sizes.n, way.level, sizes.rows_per_person)
+    level = (1 - explained) * (2 * clip * sizes.rows_per_person / sizes.n) ** 2 / (2 * way.level)
+    return p * slope + slope * level / (slope + level)
 
 
 def _told(before: float, slope: float, noise: float, unsure: float) -> float:

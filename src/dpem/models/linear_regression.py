@@ -17,7 +17,7 @@ from dpem.engines.narrow import like
 from dpem.estimators.base import PrivateEstimator
 from dpem.estimators.uncertainty import Uncertainty
 from dpem.models._linear_foresight import expected_loss, outlook_of
-from dpem.models._linear_outlook import EFFECT, MOMENT_RADIUS, divide, divide_wide, missed, variance
+from dpem.models._linear_outlook import EFFECT, MOMENT_RADIUS, anticipated, divide, divide_wide, missed
 from dpem.models._linear_words import NOTE, far_from_normal
 from dpem.planning import Model, Outlook, Sizes
 from dpem.query import FloatArray
@@ -96,9 +96,13 @@ class LinearRegression(Model):
         if math.isinf(sizes.rho):
             return Outlook()
         few = min(p, MOST_REHEARSED)
-        lost = expected_loss(self._rehearsed_on(few), sizes, few)
-        if p > few:  # more columns than that are not rehearsed one by one: in proportion to the variance of the steps
-            more = p * variance(sizes, p, divide(sizes, p)) / (few * variance(sizes, few, divide(sizes, few)))
+
+        def roughly(there: Sizes, p: int = few) -> float:
+            return anticipated(there, p, divide(there, p))
+
+        lost = expected_loss(self._rehearsed_on(few), sizes, few, roughly)
+        if p > few:  # more columns than that are not rehearsed one by one
+            more = roughly(sizes, p) / roughly(sizes)
             lost = (more * lost[0], more * lost[1], more * lost[2])
         return outlook_of(lost, sizes)
 
@@ -219,7 +223,11 @@ class SparseLinearRegression(LinearRegression):
         chance = missed(sizes, self.schema.width, way)
         most = min(self.sparsity, self.schema.width)
         fewer = f"{way.kept} of the {most} columns can be chosen at this price." if way.kept < most else ""
-        lost = expected_loss(self._rehearsed_on(way.chosen), sizes, way.kept, (self.sparsity, way.chosen))
+
+        def roughly(there: Sizes) -> float:
+            return anticipated(there, way.kept, divide_wide(there, self.sparsity, self.schema.width).narrow)
+
+        lost = expected_loss(self._rehearsed_on(way.chosen), sizes, way.kept, roughly, (self.sparsity, way.chosen))
         told = outlook_of(lost, sizes, chance, fewer)
         return told._replace(feasible=told.feasible and chance < 0.5)
 
