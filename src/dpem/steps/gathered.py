@@ -93,18 +93,20 @@ def _averaged(
     """The scores averaged into one measurement of S·θ, row by row, and the covariance of its errors.
 
     κ_t is the share of residuals that are not clipped, for normal errors, at the distance that θ turns out to have.
+    Weights w = C⁻¹1/(1ᵀC⁻¹1) of a row have the error wᵀCw = 1/(1ᵀC⁻¹1).
     """
     theta, V = belief
-    d = np.array([theta - each.at for each in asked])
-    beyond = (np.einsum("ti,ij,tj->t", d, slope, d) + float(np.sum(V * slope))) / max(slope[0, 0], 0.1)
-    clips = np.array([each.clip for each in asked])
+    at, scores, noise, clips = (np.array(part) for part in zip(*asked, strict=True))
+    d, k = theta - at, len(theta)
+    beyond = (np.sum((d @ slope) * d, axis=1) + float(np.sum(V * slope))) / max(slope[0, 0], 0.1)
     kappa = 2 * ndtr(clips / np.sqrt(square + np.minimum(beyond, square))) - 1
-    rows = np.array([each.score / k + slope @ each.at for each, k in zip(asked, kappa, strict=True)]).T
-    noise = (np.array([each.noise for each in asked]) / kappa) ** 2
-    errors = np.einsum("il,tl,sl->its", unsure, d, d) + np.diag(noise)
-    weights = np.linalg.solve(errors, np.ones((*rows.shape, 1)))[:, :, 0]
-    weights /= weights.sum(axis=1, keepdims=True)
+    rows = scores / kappa[:, None] + at @ slope
+    products = (d[:, None] * d).reshape(-1, k)
+    errors = (unsure @ products.T).reshape(k, len(d), len(d)) + np.diag((noise / kappa) ** 2)
+    weights = np.linalg.solve(errors, np.ones((k, len(d), 1)))[:, :, 0]
+    sure = weights.sum(axis=1)
+    weights /= sure[:, None]
     apart = weights @ d
     blur = unsure * (apart * apart.T + V)
-    np.fill_diagonal(blur, np.einsum("it,its,is->i", weights, errors, weights) + unsure @ np.diag(V))
-    return np.sum(weights * rows, axis=1), blur
+    np.fill_diagonal(blur, 1 / sure + unsure @ np.diag(V))
+    return np.sum(weights * rows.T, axis=1), blur
