@@ -24,6 +24,10 @@ class LogRatio(NarrowQuestion):
     t + t′ and |u| + |v| ≤ 2B. So the squared distance is u²(1 + v²/B²) ≤ u²(1 + (2 − |u|/B)²), which for |u| in [0, 2B]
     is largest at 2B: with w = |u|/B, w²(1 + (2 − w)²) ≤ 4 ⇔ (w − 2)(w³ − 2w² + w + 2) ≤ 0, and the cubic is
     positive for w ≥ 0, being 2 + w(w − 1)². ∎ A difference that is not a number counts as 0.
+
+    *Lemma.* If the rival is right and B ≥ 1, the expected lead is at most 0, clamped or not. *Proof.* Let r be a row's
+    log-ratio. Under the rival E eʳ = ∫ p(row | fitted) ≤ 1, and clamp(r, ±B) ≤ eʳ − 1: r ≤ eʳ − 1 everywhere, and below
+    −B the clamped one is −B ≤ −1. ∎ So B = 1, which has the least noise, never makes a wrong model look right.
     """
 
     model: Density = field(repr=False)

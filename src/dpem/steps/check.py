@@ -12,6 +12,9 @@ from dpem.steps.base import Step
 
 #: Part of ρ that the check gets.
 CHECK_SHARE = 0.05
+#: A row's lead is clamped there, in log-density: the least for which a true rival is never behind on average
+#: (:class:`~dpem.questions.log_ratio.LogRatio`).
+CLAMP = 1.0
 #: A lead of fewer standard errors than this is no lead.
 NEEDED = 1.645
 
@@ -20,8 +23,9 @@ NEEDED = 1.645
 class FitCheck:
     """By how much the fitted model describes a row better than its rival, on average, and what that means.
 
-    ``lead`` is in log-density per row, ``standard_error`` holds the noise of the check and the sampling of the rows.
-    ``better`` is whether the lead is more than noise; ``verdict`` says so in words, ``advice`` what to do.
+    ``lead`` is in log-density per row (of mixtures and classes each row's is clamped at 1), ``standard_error`` holds
+    the noise of the check and the sampling of the rows. ``better`` is whether the lead is more than noise; ``verdict``
+    says so in words, ``advice`` what to do.
     """
 
     lead: float
@@ -56,7 +60,7 @@ class Check(Step):
 
     rival: str = "a simpler model"
     advice: str = ""
-    most: float = 5.0
+    most: float = CLAMP
 
     def describe(self) -> str:
         return f"fit check against {self.rival}"

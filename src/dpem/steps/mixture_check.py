@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from dpem.privacy import Curator
 from dpem.questions.log_ratio import LogRatio
 from dpem.steps.base import State, Step
-from dpem.steps.check import FitCheck, judged
+from dpem.steps.check import CLAMP, FitCheck, judged
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class MixtureCheck(Step):
     """
 
     advice: str = ""
-    most: float = 2.5
+    most: float = CLAMP
     passes: ClassVar[int] = 2
 
     def describe(self) -> str:
