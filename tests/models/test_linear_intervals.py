@@ -147,3 +147,18 @@ def test_long_tails_do_not_make_the_check_doubt_that_columns_tell_something():
     model = fitted(X, np.where(np.arange(len(y)) % 50, y, y + 8), bounds=(-6, 6), y_bounds=(-8, 30))
     assert model.theta_.shape[2] > 0.2  # the tails were seen
     assert model.fit_check_.better
+
+
+def test_where_responses_are_missing_may_depend_on_the_columns():
+    """Most responses are missing where a column is high, as wages are of the old: errors stay what they are said to."""
+
+    def off(seed):
+        rng = np.random.default_rng(seed)
+        x = rng.standard_normal((6000, 2))
+        y = 1.0 + x @ [0.8, 0.3] + rng.standard_normal(6000)
+        y[(x[:, 0] > 0) & (rng.random(6000) < 0.8)] = np.nan
+        own = DPLinearRegression(epsilon=1.0, delta=1e-6, bounds=(-5, 5), y_bounds=(-8, 8), random_state=seed).fit(x, y)
+        errors = own.standard_errors_[:3]
+        return (np.array([own.intercept_, *own.coef_]) - [1.0, 0.8, 0.3]) / errors
+
+    assert np.sqrt(np.mean([off(seed) ** 2 for seed in range(8)], axis=0)).max() < 1.6

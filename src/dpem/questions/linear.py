@@ -37,7 +37,11 @@ def gram_bound(radius: float, terms: int) -> Bound:
 
 @dataclass(frozen=True)
 class JointMoments(NarrowQuestion):
-    """Σ vvᵀ with v = (1, z of every column, z of the response), holes as 0, scaled into a ball (:func:`gram_bound`)."""
+    """Σ vvᵀ with v = (1, z of every column, z of the response), holes as 0, scaled into a ball (:func:`gram_bound`).
+
+    Rows without a response add nothing: they tell nothing of the slopes, and their columns may lie elsewhere than those
+    of the others.
+    """
 
     centre: FloatArray = field(repr=False)
     spread: FloatArray = field(repr=False)
@@ -55,8 +59,8 @@ class JointMoments(NarrowQuestion):
         z = xp.concat([x, y[:, None]], axis=1)
         z -= like(xp, self.centre, x)
         z /= like(xp, self.spread, x)
-        v = xp.concat([xp.ones_like(z[:, :1]), xp.where(xp.isnan(z), 0.0, z)], axis=1)
-        v = into_ball(xp, v, self.radius)
+        v = xp.concat([xp.ones_like(z[:, :1]), z], axis=1)
+        v = into_ball(xp, xp.where(xp.isnan(v) | xp.isnan(y)[:, None], 0.0, v), self.radius)
         return packed(xp, xp.matmul(v.T, v))
 
 

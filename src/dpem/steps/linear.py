@@ -121,7 +121,7 @@ class FindMoments(Step):
         question = JointMoments(schema, known.centre, known.spread, self.radius)
         noise = curator.noise_scale(question, self.rho)
         found = unpacked(curator.measure(question, self.rho), p + 2)
-        kept = max(float(found[0, 0]), 0.3)
+        kept = max(float(found[0, 0]), 0.05)
         found, blur = found / kept, noise**2 / 2 / kept**2 * (1 + np.eye(p + 2))
         if "moments" in state.notes:
             found, blur = _averaged(found, blur, *state.notes["moments"])
@@ -135,7 +135,8 @@ def begun(curator: Curator, schema: Schema, known: Spreads, found: FloatArray, b
     Without noise they are those of maximum likelihood, for which the curator is asked.
     """
     p = schema.width
-    seen, of_mean, of_square = known.seen, blur[0, 1:] / known.seen**2, np.diag(blur)[1:] / known.seen**2
+    seen = np.append(known.seen[:p], 1.0)  # of rows with a response
+    of_mean, of_square = blur[0, 1:] / seen**2, np.diag(blur)[1:] / seen**2
     mean = found[0, 1:] / seen / (1 + 2 * of_mean)
     square = 1 + (np.diag(found)[1:] / seen - 1) / (1 + 2 * of_square)
     spread = np.sqrt(np.maximum(square - mean**2, np.minimum(0.25, 3 * np.sqrt(of_square)) + ROUNDING))
