@@ -23,7 +23,7 @@ from scipy.special import gammaincinv, ndtr
 from dpem.questions.linear import clipped_square
 
 #: How much longer than a typical row a row may be before its information counts less.
-SECOND = 1.3
+SECOND = 2.5
 #: The squared bias, in units of σ², of a coefficient for which everything is clipped, and of all of them together.
 MISFIT, OF_ALL = 0.001, 0.009
 _RESIDUALS = np.append(np.arange(0.6, 4.05, 0.1), [4.5, 5.0, 6.0, 8.0])
