@@ -146,7 +146,7 @@ QUESTIONS = {
     "score": (Score(*AT, 1.5), True, False),
     "information": (Information(*AT), True, False),
     "residuals": (Residuals(*AT, 2.0), True, False),
-    "explained": (Explained(*AT, 0.1, 3.0), True, False),
+    "explained": (Explained(*AT, 0.1, 3.0, 0.6), True, False),
     **{kind: (mixture(kind), False, False) for kind in ("spherical", "diag", "tied", "full")},
     "classes": (ClassSums(ANSWERS, ITEMS, np.array([0.4, 0.6]), ITEMS.within(RNG.random((2, 7)), 0.01)), False, True),
     "lines": (

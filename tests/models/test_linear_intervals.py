@@ -162,3 +162,29 @@ def test_where_responses_are_missing_may_depend_on_the_columns():
         return (np.array([own.intercept_, *own.coef_]) - [1.0, 0.8, 0.3]) / errors
 
     assert np.sqrt(np.mean([off(seed) ** 2 for seed in range(8)], axis=0)).max() < 1.6
+
+
+def bent(seed, by, n=8000):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, 2))
+    f = X @ [0.8, -0.4]
+    return X, 1 + f + by * (f**2 - f.var()) + 0.5 * rng.standard_normal(n)
+
+
+def test_a_line_that_bends_is_told_of_and_its_slopes_are_less_sure():
+    """Clipped slopes of rows far from a line are not least squares'; a straight line is told of nothing."""
+    held = []
+    settings = {"epsilon": 1.0, "delta": 1e-6, "bounds": (-6, 6), "y_bounds": (-8, 15)}
+    for seed in range(6):
+        X, y = bent(seed, 0.4)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            model = DPLinearRegression(**settings, random_state=seed).fit(X, y)
+        assert any("Responses lie above the line at both of its ends" in str(each.message) for each in told)
+        least = np.linalg.lstsq(np.column_stack([np.ones(len(y)), X]), y, rcond=None)[0]
+        held.append((np.abs(model.coef_ - least[1:]) < 1.96 * model.standard_errors_[1:3]).mean())
+        assert "a square or a logarithm may be missing" in model._errors.note
+    assert np.mean(held) > 0.7
+    for seed in range(6):
+        X, y = bent(seed, 0.0)
+        assert "of its ends" not in fitted(X, y, **settings, random_state=seed)._errors.note

@@ -112,7 +112,7 @@ QUESTIONS = {
     "information": at(Information),
     "score": at(Score, 1.3),
     "residuals": at(Residuals, 3.0),
-    "explained": at(Explained, 0.1, 0.8),
+    "explained": at(Explained, 0.1, 0.8, 0.4),
 }
 
 

@@ -42,7 +42,7 @@ def questions():
         Information(**at),
         Score(**at, clip=1.3),
         Residuals(**at, clip=2.0),
-        Explained(**at, middle=0.1, most=2.0),
+        Explained(**at, middle=0.1, most=2.0, along=0.6),
         Sketch(SCHEMA, np.zeros(3), np.full(3, 0.5), 0.6 * np.eye(3) + 0.4, rng.normal(size=(40, 3)), 0.8, np.ones(5)),
         *(
             LiftedMoments(SCHEMA, kind, Gaussians(np.full(2, 0.5), rng.normal(size=(2, 3)), own), 2.0, 5.0)

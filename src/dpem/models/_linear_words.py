@@ -29,3 +29,22 @@ def far_from_normal(shape: tuple[float, ...]) -> str:
         f"clip changes their variance by {100 * tails:+.0f} %, give or take {100 * of_tails:.0f}): slopes and sigma "
         "describe most rows and not the tails; the logarithm of the response may be what is meant."
     )
+
+
+#: A line is told to bend by so many standard errors, and so much.
+BEND_SURE, BEND_TOLD = 3.5, 0.1
+
+
+def bends(bend: tuple[float, ...]) -> str:
+    """What the fit check tells of a line that bends, or nothing.
+
+    >>> bends((0.05, 0.06))
+    ''
+    """
+    if not bend or abs(bend[0]) <= max(BEND_SURE * bend[1], BEND_TOLD):
+        return ""
+    where = "above the line at both of its ends" if bend[0] > 0 else "below the line at both of its ends"
+    return (
+        f"Responses lie {where} ({bend[0]:+.2f}, give or take {bend[1]:.2f}): a square or a logarithm may be missing. "
+        "Slopes are those of a line through most rows, and their intervals are wider for it."
+    )

@@ -18,7 +18,7 @@ from dpem.estimators.base import PrivateEstimator
 from dpem.estimators.uncertainty import Uncertainty
 from dpem.models._linear_foresight import expected_loss, outlook_of
 from dpem.models._linear_outlook import EFFECT, MOMENT_RADIUS, anticipated, divide, divide_wide, missed
-from dpem.models._linear_words import NOTE, far_from_normal
+from dpem.models._linear_words import NOTE, bends, far_from_normal
 from dpem.planning import Model, Outlook, Sizes
 from dpem.query import FloatArray
 from dpem.questions.holes import expected
@@ -38,8 +38,8 @@ MOST_REHEARSED = 100
 @dataclass(frozen=True)
 class Parameters:
     """A fitted regression in unit coordinates, the ``chosen`` ones of ``width``. ``sampling`` and ``privacy`` are
-    covariances of (intercept, slopes), ``sigma_error`` the two standard errors of σ, ``r_squared`` the paid R² and its
-    error, ``shape`` skew and tails of the errors as far as paid answers tell, each with its error.
+    covariances of (intercept, slopes), ``sigma_error`` the two standard errors of σ, ``r_squared`` the paid R² and
+    ``bend`` the line's bend, ``shape`` skew and tails of the errors as far as paid answers tell, each with its error.
     """
 
     intercept: float
@@ -54,6 +54,7 @@ class Parameters:
     sigma_error: tuple[float, ...]
     r_squared: tuple[float, ...]
     shape: tuple[float, ...]
+    bend: tuple[float, ...]
     seen: FloatArray
     low_end: FloatArray
     high_end: FloatArray
@@ -156,6 +157,7 @@ class LinearRegression(Model):
             sigma_error=(sigma / math.sqrt(2 * n * now.present), unsure if private else 0.0),
             r_squared=(),
             shape=now.shape,
+            bend=(),
             seen=now.spreads.seen[kept],
             low_end=now.spreads.low_end[kept],
             high_end=now.spreads.high_end[kept],
@@ -327,7 +329,8 @@ class DPLinearRegression(RegressorMixin, PrivateEstimator):
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit the model to the rows under differential privacy; see :meth:`PrivateEstimator.fit`.
 
-        Warns of columns that lie at an end of their bounds, and of errors far from normal, as far as paid answers tell.
+        Warns of columns that lie at an end of their bounds, of errors far from normal and of a line that bends, as far
+        as paid answers tell.
         """
         super().fit(X, y)
         theta, schema = self.theta_, self.schema_.take(self.theta_.chosen)
@@ -336,7 +339,7 @@ class DPLinearRegression(RegressorMixin, PrivateEstimator):
         odd = [schema.names[j] for j in np.flatnonzero((end > 0.5) & ~indicator)]
         if odd:
             warnings.warn(f"most rows lie at an end of the bounds of {', '.join(odd)}: in another unit?", stacklevel=2)
-        if told := far_from_normal(theta.shape):
+        for told in filter(None, (far_from_normal(theta.shape), bends(theta.bend))):
             warnings.warn(told, stacklevel=2)
         return self
 
@@ -377,7 +380,7 @@ class DPLinearRegression(RegressorMixin, PrivateEstimator):
         names = ("intercept", *(self.coef_names_[j] for j in self.support_), "sigma")
         values = np.array([self.intercept_, *self.coef_[self.support_], self.sigma_])
         note = NOTE if self.sparsity is None else f"{NOTE} They do not know that columns were chosen."
-        note = f"{note} {far_from_normal(theta.shape)}".rstrip()
+        note = " ".join(filter(None, (note, far_from_normal(theta.shape), bends(theta.bend))))
         return Uncertainty.of(names, values, sampling, privacy, note)
 
     def _picture_scale(self) -> tuple[FloatArray, str]:

@@ -279,31 +279,45 @@ class Residuals(At):
         return xp.stack([xp.sum(seen), xp.sum(t), math.sqrt(2.0) * xp.sum(t * t)])
 
 
+#: Where the residual and the square of what is fitted are clipped when it is asked whether the line bends, and how much
+#: that counts beside the squares explained.
+BEND_CLIP, BEND_SHARE = 2.5, 0.7
+
+
 @dataclass(frozen=True)
 class Explained(At):
-    """Σ (t, t²/most), t = clamp((z of y − middle)² − r², ±most): by how much the slopes shrink the squared residual.
+    """Σ (t, t²/most, share·most·s), t = clamp((z of y − middle)² − r², ±most): by how much the slopes shrink the
+    squared residual. s in [−1, 1] is the clipped residual times the clipped f² − 1, where f is what is fitted, beyond
+    the middle in units of ``along``: whether residuals have one sign at both ends of the line and the other between
+    (Ramsey's RESET, of one degree of freedom).
 
-    *Lemma.* ℓ2 sensitivity 2·most. *Proof.* That of :class:`~dpem.questions.log_ratio.LogRatio`, word for word. ∎
+    *Lemma.* ℓ2 sensitivity 2·most·√(1 + share²). *Proof.* 2·most for the first two, by the proof of
+    :class:`~dpem.questions.log_ratio.LogRatio` word for word, and 2·share·most for the third. ∎
     """
 
     middle: float
     most: float
+    along: float
     weighs = False
 
     @property
     def label(self) -> str:
-        return f"fit check: squares explained by the slopes, clamped at {self.most:.4g}"
+        return f"fit check: squares explained by the slopes, clamped at {self.most:.4g}, and whether the line bends"
 
     @property
     def bound(self) -> Bound:
-        B = self.most
-        return rounded(Bound(linf=2 * B, l2=2 * B, size_linf=B, size_l2=B * 2**0.5), 2)
+        B, more = self.most, BEND_SHARE**2
+        l2, size = 2 * B * math.sqrt(1 + more), B * math.sqrt(2 + more)
+        return rounded(Bound(linf=2 * B, l2=l2, size_linf=B, size_l2=size), 3)
 
     def added(self, xp: Any, rows: Standing) -> Any:
         beyond = rows.fitted + rows.r - self.middle
         t = xp.clip(zero_where_odd(xp, beyond**2 - rows.r**2), -self.most, self.most)
-        t = xp.where(rows.seen, t, xp.zeros_like(t))
-        return xp.stack([xp.sum(t), xp.sum(t * t) / self.most])
+        f = (rows.fitted - self.middle) / self.along
+        h = xp.clip(zero_where_odd(xp, f * f - 1.0), -1.0, BEND_CLIP) / BEND_CLIP
+        e = xp.clip(zero_where_odd(xp, rows.r / xp.sqrt(rows.v)), -BEND_CLIP, BEND_CLIP) / BEND_CLIP
+        t, s = (xp.where(rows.seen, own, xp.zeros_like(own)) for own in (t, e * h))
+        return xp.stack([xp.sum(t), xp.sum(t * t) / self.most, BEND_SHARE * self.most * xp.sum(s)])
 
 
 def clipped_square(most: float) -> float:
