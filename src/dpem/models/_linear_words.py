@@ -31,20 +31,35 @@ def far_from_normal(shape: tuple[float, ...]) -> str:
     )
 
 
-#: A line is told to bend by so many standard errors, and so much.
-BEND_SURE, BEND_TOLD = 3.5, 0.1
+#: That rows do not follow the line is told if a sign of it is so many standard errors, and so much.
+MISFIT_SURE, MISFIT_TOLD = 3.5, 0.1
 
 
-def bends(bend: tuple[float, ...]) -> str:
+def bends(misfit: tuple[float, ...]) -> str:
     """What the fit check tells of a line that bends, or nothing.
 
-    >>> bends((0.05, 0.06))
+    >>> bends((0.05, 0.06, 0.0, 0.1))
     ''
     """
-    if not bend or abs(bend[0]) <= max(BEND_SURE * bend[1], BEND_TOLD):
+    if not misfit or abs(misfit[0]) <= max(MISFIT_SURE * misfit[1], MISFIT_TOLD):
         return ""
-    where = "above the line at both of its ends" if bend[0] > 0 else "below the line at both of its ends"
+    where = "above the line at both of its ends" if misfit[0] > 0 else "below the line at both of its ends"
     return (
-        f"Responses lie {where} ({bend[0]:+.2f}, give or take {bend[1]:.2f}): a square or a logarithm may be missing. "
-        "Slopes are those of a line through most rows, and their intervals are wider for it."
+        f"Responses lie {where} ({misfit[0]:+.2f}, give or take {misfit[1]:.2f}): a square or a logarithm may be "
+        "missing. Slopes are those of a line through most rows, and their intervals are wider for it."
+    )
+
+
+def uneven(misfit: tuple[float, ...]) -> str:
+    """What the fit check tells of errors that are larger at one end of the line, or nothing.
+
+    >>> uneven((0.0, 0.06, 0.5, 0.1)).split(" (")[0]
+    'Errors are larger where the fitted value is high'
+    """
+    if not misfit or abs(misfit[2]) <= max(MISFIT_SURE * misfit[3], MISFIT_TOLD):
+        return ""
+    where = "high" if misfit[2] > 0 else "low"
+    return (
+        f"Errors are larger where the fitted value is {where} ({misfit[2]:+.2f}, give or take {misfit[3]:.2f}): "
+        "sampling errors suppose that they are not, and intervals of slopes are wider for what clipping does to them."
     )

@@ -18,11 +18,10 @@ from dpem.estimators.base import PrivateEstimator
 from dpem.estimators.uncertainty import Uncertainty
 from dpem.models._linear_foresight import expected_loss, outlook_of
 from dpem.models._linear_outlook import EFFECT, MOMENT_RADIUS, anticipated, divide, divide_wide, missed
-from dpem.models._linear_words import NOTE, bends, far_from_normal
+from dpem.models._linear_words import NOTE, bends, far_from_normal, uneven
 from dpem.planning import Model, Outlook, Sizes
 from dpem.query import FloatArray
 from dpem.questions.holes import expected
-from dpem.questions.linear import Frame
 from dpem.questions.schema import Schema
 from dpem.steps.base import State, Step
 from dpem.steps.choice import ChooseColumns, FindMiddle, KeepColumns, best_columns
@@ -38,8 +37,8 @@ MOST_REHEARSED = 100
 @dataclass(frozen=True)
 class Parameters:
     """A fitted regression in unit coordinates, the ``chosen`` ones of ``width``. ``sampling`` and ``privacy`` are
-    covariances of (intercept, slopes), ``sigma_error`` the two standard errors of σ, ``r_squared`` the paid R² and
-    ``bend`` the line's bend, ``shape`` skew and tails of the errors as far as paid answers tell, each with its error.
+    covariances of (intercept, slopes), ``sigma_error`` the two standard errors of σ; as far as paid answers tell, each
+    with its error: ``r_squared``, ``misfit`` the line's bend and how uneven errors are, ``shape`` their skew and tails.
     """
 
     intercept: float
@@ -54,7 +53,7 @@ class Parameters:
     sigma_error: tuple[float, ...]
     r_squared: tuple[float, ...]
     shape: tuple[float, ...]
-    bend: tuple[float, ...]
+    misfit: tuple[float, ...]
     seen: FloatArray
     low_end: FloatArray
     high_end: FloatArray
@@ -62,14 +61,6 @@ class Parameters:
     converged: bool
     chosen: NDArray[np.intp]
     width: int
-
-
-def in_unit_coordinates(frame: Frame) -> tuple[FloatArray, FloatArray]:
-    """A and b with which (intercept, slopes) of unit coordinates are A·θ + b."""
-    slopes = frame.whiten.T / frame.spread[:-1, None]
-    A = np.zeros((frame.width + 1, frame.width + 1))
-    A[0, 0], A[0, 1:], A[1:, 1:] = 1.0, -frame.centre[:-1] @ slopes, slopes
-    return A * frame.spread[-1], np.concatenate([[frame.centre[-1]], np.zeros(frame.width)])
 
 
 @dataclass(frozen=True)
@@ -126,7 +117,7 @@ class LinearRegression(Model):
         sampling = np.linalg.inv(information)
         if private:
             sampling[0, 0] = max(sampling[0, 0], now.square / (n * now.present))
-        A, b = in_unit_coordinates(frame)
+        A, b = frame.in_unit_coordinates()
         kept = self.kept(A @ belief.mean, A @ (sampling + belief.covariance) @ A.T)
         rows, goals = np.delete(A[1:], kept, axis=0), np.zeros(schema.width - len(kept))
         if not self.fit_intercept:
@@ -157,7 +148,7 @@ class LinearRegression(Model):
             sigma_error=(sigma / math.sqrt(2 * n * now.present), unsure if private else 0.0),
             r_squared=(),
             shape=now.shape,
-            bend=(),
+            misfit=(),
             seen=now.spreads.seen[kept],
             low_end=now.spreads.low_end[kept],
             high_end=now.spreads.high_end[kept],
@@ -339,7 +330,7 @@ class DPLinearRegression(RegressorMixin, PrivateEstimator):
         odd = [schema.names[j] for j in np.flatnonzero((end > 0.5) & ~indicator)]
         if odd:
             warnings.warn(f"most rows lie at an end of the bounds of {', '.join(odd)}: in another unit?", stacklevel=2)
-        for told in filter(None, (far_from_normal(theta.shape), bends(theta.bend))):
+        for told in filter(None, (far_from_normal(theta.shape), bends(theta.misfit))):
             warnings.warn(told, stacklevel=2)
         return self
 
@@ -380,7 +371,7 @@ class DPLinearRegression(RegressorMixin, PrivateEstimator):
         names = ("intercept", *(self.coef_names_[j] for j in self.support_), "sigma")
         values = np.array([self.intercept_, *self.coef_[self.support_], self.sigma_])
         note = NOTE if self.sparsity is None else f"{NOTE} They do not know that columns were chosen."
-        note = " ".join(filter(None, (note, far_from_normal(theta.shape), bends(theta.bend))))
+        note = " ".join(filter(None, (note, far_from_normal(theta.shape), bends(theta.misfit), uneven(theta.misfit))))
         return Uncertainty.of(names, values, sampling, privacy, note)
 
     def _picture_scale(self) -> tuple[FloatArray, str]:

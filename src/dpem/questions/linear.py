@@ -118,6 +118,13 @@ class Frame:
         shift[1:] = self.whiten @ (self.centre[:-1] / self.spread[:-1])
         return matrix, shift
 
+    def in_unit_coordinates(self) -> tuple[FloatArray, FloatArray]:
+        """A and b with which (intercept, slopes) of unit coordinates are A·θ + b."""
+        slopes = self.whiten.T / self.spread[:-1, None]
+        A = np.zeros((self.width + 1, self.width + 1))
+        A[0, 0], A[0, 1:], A[1:, 1:] = 1.0, -self.centre[:-1] @ slopes, slopes
+        return A * self.spread[-1], np.concatenate([[self.centre[-1]], np.zeros(self.width)])
+
     def slopes(self, theta: FloatArray) -> FloatArray:
         """Coefficients of z that θ stands for."""
         return np.asarray(self.whiten.T @ theta[1:])
@@ -279,20 +286,23 @@ class Residuals(At):
         return xp.stack([xp.sum(seen), xp.sum(t), math.sqrt(2.0) * xp.sum(t * t)])
 
 
-#: Where the residual and the square of what is fitted are clipped when it is asked whether the line bends, and how much
-#: that counts beside the squares explained.
-BEND_CLIP, BEND_SHARE = 2.5, 0.7
+#: When it is asked whether rows follow the line, the largest sizes of a row's part in its bend and in the unevenness of
+#: errors, and how much these count beside the squares explained.
+MOST_BEND, MOST_UNEVEN, BEND_SHARE, UNEVEN_SHARE = 6.0, 6.0, 0.7, 0.6
 
 
 @dataclass(frozen=True)
 class Explained(At):
-    """Σ (t, t²/most, share·most·s), t = clamp((z of y − middle)² − r², ±most): by how much the slopes shrink the
-    squared residual. s in [−1, 1] is the clipped residual times the clipped f² − 1, where f is what is fitted, beyond
-    the middle in units of ``along``: whether residuals have one sign at both ends of the line and the other between
-    (Ramsey's RESET, of one degree of freedom).
+    """Σ (t, t²/most, b·most·s, u·most·q), t = clamp((z of y − middle)² − r², ±most): by how much the slopes shrink the
+    squared residual. With e the residual in standard deviations and f what is fitted, beyond the middle in units of
+    ``along``, both clipped:
 
-    *Lemma.* ℓ2 sensitivity 2·most·√(1 + share²). *Proof.* 2·most for the first two, by the proof of
-    :class:`~dpem.questions.log_ratio.LogRatio` word for word, and 2·share·most for the third. ∎
+    - s in [−1, 1] is e·(f² − 1), over the most it may be: whether residuals have one sign at both ends of the line and
+      the other between (Ramsey's RESET, of one degree of freedom);
+    - q in [−1, 1] is (e² − its mean)·f likewise: whether errors are larger at one end (Breusch and Pagan's test).
+
+    *Lemma.* ℓ2 sensitivity 2·most·√(1 + b² + u²). *Proof.* 2·most for the first two, by the proof of
+    :class:`~dpem.questions.log_ratio.LogRatio` word for word, and twice the largest size for each of the others. ∎
     """
 
     middle: float
@@ -302,22 +312,25 @@ class Explained(At):
 
     @property
     def label(self) -> str:
-        return f"fit check: squares explained by the slopes, clamped at {self.most:.4g}, and whether the line bends"
+        return f"fit check: squares explained by the slopes, clamped at {self.most:.4g}, and whether rows follow them"
 
     @property
     def bound(self) -> Bound:
-        B, more = self.most, BEND_SHARE**2
+        B, more = self.most, BEND_SHARE**2 + UNEVEN_SHARE**2
         l2, size = 2 * B * math.sqrt(1 + more), B * math.sqrt(2 + more)
-        return rounded(Bound(linf=2 * B, l2=l2, size_linf=B, size_l2=size), 3)
+        return rounded(Bound(linf=2 * B, l2=l2, size_linf=B, size_l2=size), 4)
 
     def added(self, xp: Any, rows: Standing) -> Any:
         beyond = rows.fitted + rows.r - self.middle
-        t = xp.clip(zero_where_odd(xp, beyond**2 - rows.r**2), -self.most, self.most)
-        f = (rows.fitted - self.middle) / self.along
-        h = xp.clip(zero_where_odd(xp, f * f - 1.0), -1.0, BEND_CLIP) / BEND_CLIP
-        e = xp.clip(zero_where_odd(xp, rows.r / xp.sqrt(rows.v)), -BEND_CLIP, BEND_CLIP) / BEND_CLIP
-        t, s = (xp.where(rows.seen, own, xp.zeros_like(own)) for own in (t, e * h))
-        return xp.stack([xp.sum(t), xp.sum(t * t) / self.most, BEND_SHARE * self.most * xp.sum(s)])
+        t = zero_where_odd(xp, beyond**2 - rows.r**2) / self.most
+        e = xp.clip(zero_where_odd(xp, rows.r / xp.sqrt(rows.v)), -2.4, 2.4)
+        f = xp.clip(zero_where_odd(xp, (rows.fitted - self.middle) / self.along), -2.0, 2.0)
+        s = e * xp.clip(f * f - 1.0, -1.0, 2.5) / MOST_BEND
+        q = (xp.clip(e * e, 0.0, 4.0) - clipped_square(4.0)) * f / MOST_UNEVEN
+        seen = xp.astype(rows.seen, xp.float64)
+        t, s, q = (seen * xp.clip(own, -1.0, 1.0) for own in (t, s, q))
+        sums = [xp.sum(t), xp.sum(t * t), BEND_SHARE * xp.sum(s), UNEVEN_SHARE * xp.sum(q)]
+        return self.most * xp.stack(sums)
 
 
 def clipped_square(most: float) -> float:

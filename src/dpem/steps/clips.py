@@ -22,8 +22,9 @@ from scipy.special import gammaincinv, ndtr
 
 from dpem.questions.linear import clipped_square
 
-#: How much longer than a typical row a row may be before its information counts less.
-SECOND = 2.5
+#: How much longer than a typical row, and than one whose score counts in full, a row may be before its information
+#: counts less.
+SECOND, FURTHER = 1.3, 1.5
 #: The squared bias, in units of σ², of a coefficient for which everything is clipped, and of all of them together.
 MISFIT, OF_ALL = 0.001, 0.009
 _RESIDUALS = np.append(np.arange(0.6, 4.05, 0.1), [4.5, 5.0, 6.0, 8.0])
@@ -65,7 +66,7 @@ def choose_clips(n: int, rho: float, p: int, rows_per_person: int = 1) -> Clips:
     best, least = None, math.inf
     for wide in _LEVERAGES:
         leverage = wide * math.sqrt(p + 1)
-        second = max(SECOND * math.sqrt(p + 1), leverage)
+        second = max(SECOND * math.sqrt(p + 1), FURTHER * leverage)
         w = np.minimum(1, leverage / size) * np.minimum(1, second / size)
         eta, kept = float(np.mean(w * size**2)) / (p + 1), float(np.mean(w**2 * size**2)) / (p + 1)
         for c in map(float, _RESIDUALS):

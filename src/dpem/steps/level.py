@@ -10,7 +10,7 @@ import numpy as np
 
 from dpem.privacy import Curator
 from dpem.query import FloatArray
-from dpem.questions.linear import BEND_CLIP, BEND_SHARE, Explained, Residuals
+from dpem.questions.linear import BEND_SHARE, MOST_BEND, MOST_UNEVEN, UNEVEN_SHARE, Explained, Residuals
 from dpem.steps.base import State, Step
 from dpem.steps.check import judged
 from dpem.steps.gathered import blurred
@@ -23,12 +23,14 @@ TAILS = 0.3
 BEYOND = 2.0
 #: How far the centre of residuals may be from their mean if all are clipped, in standard deviations.
 SKEW = 0.2
-#: How far slopes may be from least squares', in standard deviations of the errors: along what is fitted as a part of the
-#: bend of the line, anywhere as a part of what a wider clip adds to the variance; as far as these are seen beyond so
-#: many standard errors. On ten public tables it was 0.2 to 0.7 of a bend and 0.15 to 0.5 of the tails.
-BENT, TAILED, SURELY = 0.3, 0.25, 1.6
-#: The standard deviation of a row's part in the bend.
-BEND_SPREAD = 1.1
+#: How far slopes may be from least squares', in standard deviations of the errors: along what is fitted as a part of
+#: the bend of the line; anywhere as a part of how uneven errors are, and of what a wider clip adds to their variance
+#: unless they are known to be far less uneven than ``EVEN``. All as far as it is seen beyond so many standard errors,
+#: where such things are of the ``USUAL`` size. On ten public tables slopes were off by 0.2 to 0.7 of a bend and 0.15 to
+#: 0.5 of tails and of unevenness.
+BENT, UNEVEN, TAILED, EVEN, SURELY, USUAL = 0.3, 0.2, 0.25, 0.4, 2.0, 0.2
+#: The standard deviations of a row's part in the bend and in the unevenness.
+MISFIT_SPREAD = (1.1, 1.1)
 #: How far the private R² may be off because squares are clipped, whatever the noise, if errors are normal.
 R2_DOUBT = 0.01
 
@@ -82,31 +84,24 @@ def _off(clip: float, shape: tuple[float, ...]) -> float:
 
 def _doubt(now: Progress, shape: tuple[float, ...]) -> FloatArray:
     """What the answers do not tell of the coefficients: what unsure fillings of holes do, how far the prior draws them
-    towards 0, how far skewed errors move the intercept where residuals are clipped, and what long tails that depend on
-    the columns do to the slopes.
+    towards 0, and how far skewed errors move the intercept where residuals are clipped.
     """
     theta, common = now.belief.mean, now.spreads.seen[:-1][~now.spreads.rare[:-1]]
     holes = 1 - float(np.mean(common)) if len(common) else 0.0
     drawn = now.belief.covariance @ (theta / now.prior)
     doubt = holes**2 * blurred(now.start.unsure, np.outer(theta, theta)) + np.outer(drawn, drawn)
     doubt[0, 0] += (SKEW**2 * (1 - now.clips.kappa) + _off(max(now.clips.residual, SIZE_CLIP), shape) ** 2) * now.square
-    doubt[1:, 1:] += (TAILED * _surely(max(shape[2], 0.0), shape[3])) ** 2 * now.square * np.eye(len(theta) - 1)
     return np.asarray(doubt)
-
-
-def _surely(size: float, error: float) -> float:
-    """How large something is beyond what chance makes of nothing."""
-    return math.sqrt(max(size**2 - (SURELY * error) ** 2, 0.0))
 
 
 @dataclass(frozen=True)
 class CheckExplained(Step):
-    """How much of the response's variance the slopes explain, against the mean alone, and whether the line bends."""
+    """How much of the response's variance the slopes explain, against the mean alone, and whether rows follow them."""
 
     widths: float = 4.0
 
     def describe(self) -> str:
-        return "fit check against the mean alone: the variance explained, and whether the line bends"
+        return "fit check against the mean alone: the variance explained, and whether rows follow the line"
 
     def run(self, curator: Curator, model: Any, state: State) -> State:
         now: Progress = state.notes["linear"]
@@ -115,7 +110,7 @@ class CheckExplained(Step):
         most = self.widths * math.sqrt(4 * now.square * fitted + 2 * fitted**2 + 0.02**2)
         along = math.sqrt(max(fitted, 1e-12))
         question = Explained(**at_present(model, state, now), middle=float(theta[0]), most=most, along=along)
-        first, second, third = (float(part) for part in curator.measure(question, self.rho))
+        first, second, *third = (float(part) for part in curator.measure(question, self.rho))
         noise = curator.noise_scale(question, self.rho)
         gain = first / now.present
         spread = math.sqrt(min(max(second * most - first**2, 0.0), most**2))
@@ -127,22 +122,32 @@ class CheckExplained(Step):
         lead = -math.log(max(1 - part, 1e-6)) / 2  # whether there is one does not depend on how large errors are
         check = judged(lead, seen / max(2 * (1 - part), 2e-6), "the mean alone", ADVICE)
         told = f"it explains {100 * part:.1f} % of the variance, give or take {100 * part_error:.1f}"
-        unit = BEND_CLIP**2 / (BEND_SHARE * most * now.present)
-        bend = unit * third, math.hypot(unit * noise, BEND_SPREAD / math.sqrt(n * now.present))
-        new = replace(state.theta, r_squared=(part, part_error), bend=bend)
-        if noise:
-            new = _bent(new)
+        misfit: list[float] = []
+        units = MOST_BEND / BEND_SHARE, MOST_UNEVEN / UNEVEN_SHARE
+        for value, unit, row in zip(third, units, MISFIT_SPREAD, strict=True):
+            unit /= most * now.present
+            misfit += [unit * value, math.hypot(unit * noise, row / math.sqrt(n * now.present))]
+        new = replace(state.theta, r_squared=(part, part_error), misfit=tuple(misfit))
+        new = _misfitting(new) if noise else new
         return replace(state, theta=new, check=replace(check, verdict=f"{check.verdict}: {told}"))
 
 
-def _bent(theta: Any) -> Any:
-    """The parameters, less sure along what they fit if the line bends: clipped slopes then are steeper or flatter than
-    least squares', by a part of the bend (:data:`BENT`).
+def _misfitting(theta: Any) -> Any:
+    """The parameters, less sure where rows do not follow the line: clipped slopes then are steeper or flatter than
+    least squares' along what is fitted if it bends, and anywhere if errors are larger at one end of it.
     """
+    bend, of_bend, uneven, of_uneven = theta.misfit
     size = math.sqrt(max(float(theta.coef @ theta.covariance @ theta.coef), 1e-24))
-    along = np.concatenate([[-float(theta.mean @ theta.coef)], theta.coef]) / size
-    off = BENT * _surely(*theta.bend) * theta.sigma
-    return replace(theta, privacy=theta.privacy + off**2 * np.outer(along, along))
+    along = np.outer(theta.coef, theta.coef) / size**2 * (BENT * _surely(bend, of_bend)) ** 2
+    tails = TAILED * _surely(max(theta.shape[2], 0.0), theta.shape[3]) * min((abs(uneven) + of_uneven) / EVEN, 1.0) ** 2
+    anywhere = np.linalg.inv(theta.covariance) * (tails**2 + (UNEVEN * _surely(uneven, of_uneven)) ** 2)
+    centred = np.vstack([-theta.mean, np.eye(len(theta.coef))])
+    return replace(theta, privacy=theta.privacy + theta.sigma**2 * centred @ (along + anywhere) @ centred.T)
+
+
+def _surely(size: float, error: float) -> float:
+    """How large something is beyond what chance makes of nothing."""
+    return math.sqrt(max(size**2 - (SURELY * error) ** 2, 0.0)) / (1 + (error / USUAL) ** 2)
 
 
 ADVICE = "More rows, a larger epsilon, fewer columns or narrower bounds would help; or the columns tell nothing of it."
