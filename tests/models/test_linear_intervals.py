@@ -164,6 +164,18 @@ def test_where_responses_are_missing_may_depend_on_the_columns():
     assert np.sqrt(np.mean([off(seed) ** 2 for seed in range(8)], axis=0)).max() < 1.6
 
 
+def test_what_privacy_costs_is_told_and_whether_the_plan_thought_so():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((8000, 2))
+    y = x @ [0.8, 0.3] + rng.standard_normal(8000)
+    whole = fitted(x, y, bounds=(-6, 6), y_bounds=(-9, 9))
+    assert "privacy costs about" in whole._errors.note
+    assert "the plan expected" not in whole._errors.note
+    y[rng.random(8000) < 0.8] = np.nan
+    assert "that the plan expected: responses" in fitted(x, y, bounds=(-6, 6), y_bounds=(-9, 9))._errors.note
+    assert "privacy costs" not in fitted(x, y, bounds=(-6, 6), y_bounds=(-9, 9), epsilon=math.inf)._errors.note
+
+
 def bent(seed, by, n=8000):
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((n, 2))

@@ -121,8 +121,8 @@ def outlook_of(lost: tuple[float, float, float], sizes: Sizes, failure: float = 
         high=lost[2],
         failure=failure,
         meaning=f"R² of new rows is lower by so much than that of least squares on the same columns. {more}".rstrip(),
-        assumed=f"Supposed: bounds {BOUNDS:g} spreads from the middle, normal errors, and uncorrelated normal columns "
-        f"that explain {100 * explained:.0f} % of the variance.",
+        assumed=f"Supposed: bounds {BOUNDS:g} spreads from the middle, no holes, normal errors, and uncorrelated "
+        f"normal columns that explain {100 * explained:.0f} % of the variance.",
     )
     return Outlook(
         told, feasible=lost[0] < explained / 2, advice="more rows, a larger epsilon or fewer columns would help"

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
+from dpem.planning import Prediction
+
 NOTE = (
     "Analytic: the sampling error of clipped least squares and the noise of every step, carried through the steps. "
     "They hold if the rows follow the model. sigma is that of residuals clipped at 3.5 to 8 standard deviations, as "
@@ -62,4 +68,23 @@ def uneven(misfit: tuple[float, ...]) -> str:
     return (
         f"Errors are larger where the fitted value is {where} ({misfit[2]:+.2f}, give or take {misfit[3]:.2f}): "
         "sampling errors suppose that they are not, and intervals of slopes are wider for what clipping does to them."
+    )
+
+
+def cost(theta: Any, told: Prediction | None) -> str:
+    """What privacy costs in R² by the errors of the fit, the mean square of what they do to a prediction over the
+    response's variance, and whether the plan thought so; nothing without privacy.
+    """
+    if not theta.privacy.any():
+        return ""
+    row = np.append(1.0, theta.mean)
+    products = np.outer(row, row)
+    products[1:, 1:] += theta.covariance
+    lost = float(np.sum(products * theta.privacy)) / theta.y_spread**2
+    said = f"By these errors privacy costs about {lost:.2g} of R²"
+    if told is None or lost <= told.high:
+        return f"{said}."
+    return (
+        f"{said}, more than the {told.low:.2g} to {told.high:.2g} that the plan expected: responses or entries are "
+        "missing, columns are correlated or lie in a small part of their bounds, or rows do not follow the line."
     )

@@ -18,7 +18,7 @@ from dpem.estimators.base import PrivateEstimator
 from dpem.estimators.uncertainty import Uncertainty
 from dpem.models._linear_foresight import expected_loss, outlook_of
 from dpem.models._linear_outlook import EFFECT, MOMENT_RADIUS, anticipated, divide, divide_wide, missed
-from dpem.models._linear_words import NOTE, bends, far_from_normal, uneven
+from dpem.models._linear_words import NOTE, bends, cost, far_from_normal, uneven
 from dpem.planning import Model, Outlook, Sizes
 from dpem.query import FloatArray
 from dpem.questions.holes import expected
@@ -370,9 +370,10 @@ class DPLinearRegression(RegressorMixin, PrivateEstimator):
         )
         names = ("intercept", *(self.coef_names_[j] for j in self.support_), "sigma")
         values = np.array([self.intercept_, *self.coef_[self.support_], self.sigma_])
-        note = NOTE if self.sparsity is None else f"{NOTE} They do not know that columns were chosen."
-        note = " ".join(filter(None, (note, far_from_normal(theta.shape), bends(theta.misfit), uneven(theta.misfit))))
-        return Uncertainty.of(names, values, sampling, privacy, note)
+        notes = [NOTE, "" if self.sparsity is None else "They do not know that columns were chosen."]
+        notes += [cost(theta, self.plan_.prediction), far_from_normal(theta.shape)]
+        notes += [bends(theta.misfit), uneven(theta.misfit)]
+        return Uncertainty.of(names, values, sampling, privacy, " ".join(filter(None, notes)))
 
     def _picture_scale(self) -> tuple[FloatArray, str]:
         schema = self.schema_ if self.chosen_ is None else self.schema_.take(self.chosen_)
