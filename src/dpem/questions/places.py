@@ -17,7 +17,8 @@ BINS = 32
 
 @dataclass(frozen=True)
 class Places(NarrowQuestion):
-    """For each coordinate, and for the response where there is one, how many rows lie in each bin.
+    """For each coordinate, and for the response, how many rows lie in each bin. Rows without a response count as holes
+    everywhere: a regression is about the others.
 
     *Lemma.* ℓ∞ sensitivity 1 and ℓ2 sensitivity √(2k) for k coordinates, the response among them. *Proof.* An entry is
     counted in exactly one of the BINS + 1 bins of its coordinate, the last of which counts holes. Replacing a row takes
@@ -37,7 +38,8 @@ class Places(NarrowQuestion):
         return Bound(linf=1.0, l2=math.sqrt(2.0 * k), size_linf=1.0, size_l2=math.sqrt(k))
 
     def contributions(self, xp: Any, x: Any, y: Any) -> Any:
-        asked = ([x] if self.with_columns else []) + ([y[:, None]] if self.with_response else [])
+        own = xp.where(xp.isnan(y)[:, None], xp.full_like(x, math.nan), x)
+        asked = ([own] if self.with_columns else []) + ([y[:, None]] if self.with_response else [])
         u = xp.concat(asked, axis=1)
         if isinstance(u, np.ndarray):
             return _counted(u)

@@ -102,7 +102,9 @@ class FindSpreads(Step):
         noise = curator.noise_scale(question, self.rho)
         zero_or_one = np.pad((schema.middle == 0.5) & (schema.half == 0.5), (0, int(known is None)))
         found = spreads(curator.measure(question, self.rho).reshape(-1, BINS + 1), noise, zero_or_one)
-        return replace(state, notes={**state.notes, "spreads": known.with_columns(found) if known else found})
+        if known is None:
+            known, found = found.take(slice(-1, None)), found.take(slice(-1))
+        return replace(state, notes={**state.notes, "spreads": known.with_columns(found.of_present(known))})
 
 
 @dataclass(frozen=True)

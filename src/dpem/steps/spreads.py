@@ -31,7 +31,7 @@ CROWDED = 0.9
 class Spreads(NamedTuple):
     """Of each coordinate: its centre, spread, the share of rows that have it, the shares at the ends of its bounds, the
     standard deviation of the noise of a share, and the spread below which its far rows would be clipped (0 where they
-    are not far). The response comes last.
+    are not far). The response comes last; the shares of the others are of the rows that have a response.
     """
 
     centre: FloatArray
@@ -46,6 +46,15 @@ class Spreads(NamedTuple):
     def rare(self) -> NDArray[np.bool_]:
         """Which coordinates are seen too rarely to tell anything of them."""
         return np.asarray(self.seen < np.maximum(RARE, 3 * self.noise))
+
+    def take(self, some: slice) -> Spreads:
+        """Those of some coordinates."""
+        return Spreads(*(part[some] for part in self))
+
+    def of_present(self, response: Spreads) -> Spreads:
+        """These, shares of all rows, as shares of the rows that have the response."""
+        present = float(response.seen[-1])
+        return self._replace(seen=np.minimum(self.seen / present, 1.0), noise=self.noise / present)
 
     def with_columns(self, new: Spreads) -> Spreads:
         """These with further coordinates put before the response."""
