@@ -204,17 +204,17 @@ def _predicted() -> Iterable[tuple[str, str, int, float, int, dict[str, Any]]]:
     for columns, n, epsilon in ((2, 2_000, 1.0), (10, 5_000, 1.0), (20, 2_000, 2.0), (20, 10_000, 0.5)):
         yield kind, "typical_linear", n, epsilon, 300, {"columns": columns}
     for K, d, n, epsilon in ((2, 2, 2_000, 1.0), (3, 2, 2_000, 1.0), (3, 3, 5_000, 0.5), (3, 2, 20_000, 1.0)):
-        yield kind, "typical_mixture", n, epsilon, 30, {"K": K, "d": d}
+        yield kind, "typical_mixture", n, epsilon, 80, {"K": K, "d": d}
     for K, d, n, epsilon in ((4, 5, 5_000, 1.0), (5, 5, 10_000, 0.5), (5, 10, 10_000, 1.0), (3, 5, 2_000, 2.0)):
-        yield kind, "typical_mixture", n, epsilon, 24, {"K": K, "d": d}
+        yield kind, "typical_mixture", n, epsilon, 60, {"K": K, "d": d}
     for K, items, n, epsilon in ((2, 6, 1_000, 1.0), (2, 8, 5_000, 0.3), (3, 8, 5_000, 0.5), (3, 8, 5_000, 1.0)):
         yield kind, "typical_classes", n, epsilon, 30, {"K": K, "items": items}
     for K, items, n, epsilon in ((3, 8, 20_000, 1.0), (4, 8, 5_000, 1.0), (4, 12, 20_000, 0.5), (5, 12, 20_000, 1.0)):
         yield kind, "typical_classes", n, epsilon, 20, {"K": K, "items": items}
     for K, d, n, epsilon in ((2, 2, 5_000, 1.0), (2, 2, 10_000, 0.5), (2, 5, 10_000, 1.0), (2, 5, 20_000, 0.5)):
-        yield kind, "typical_lines", n, epsilon, 24, {"K": K, "d": d}
+        yield kind, "typical_lines", n, epsilon, 60, {"K": K, "d": d}
     for K, d, n, epsilon in ((2, 3, 5_000, 2.0), (2, 10, 20_000, 1.0), (3, 3, 20_000, 1.0), (3, 3, 20_000, 2.0)):
-        yield kind, "typical_lines", n, epsilon, 20, {"K": K, "d": d}
+        yield kind, "typical_lines", n, epsilon, 40, {"K": K, "d": d}
     for arguments in ({}, {"rho": 0.7}, {"errors": "skewed"}, {"errors": "heavy"}):
         yield kind, "linear", 5_000, 1.0, 60, arguments
     yield kind, "linear", 2_000, 0.3, 60, {"rho": 0.7}
