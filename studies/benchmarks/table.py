@@ -128,8 +128,18 @@ BLOCKS, SIZES = 8, {"wide": (120_000, 500), "narrow": (240_000, 10)}
 def dask(repeats: int) -> Iterator[Line]:
     """Two threads against one in one process, two workers of one thread against one, and what two processes that do the
     same without Dask reach on these cores: nothing can be expected to do better. A wide question is limited by memory,
-    which two cores share; a narrow one by the cores.
+    which two cores share; a narrow one by the cores. Clusters leave their workers' OMP_NUM_THREADS in this process: it
+    is put back, or all that follows would be measured on one thread.
     """
+    before = dict(os.environ)
+    try:
+        yield from _dask(repeats)
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def _dask(repeats: int) -> Iterator[Line]:
     from dask_workers import asked, held_by
     from distributed import Client, LocalCluster
 
