@@ -21,8 +21,9 @@ from dpem.query import Chunk, FloatArray
 #: numpy keeps columns together in what it computes from columns that are together; older ones lack some functions.
 numpy_api: Any = np if hasattr(np, "cumulative_sum") else array_api_compat.numpy
 
-#: Numbers read at a time: in memory what a core's cache holds, elsewhere enough to keep a device busy.
-PIECE, DEVICE_PIECE = 2**17, 2**25
+#: Numbers read at a time: in memory about what a core's cache holds (threads that compute with fewer wait for each other
+#: between two operations), elsewhere enough to keep a device busy.
+PIECE, DEVICE_PIECE = 3 * 2**16, 2**25
 
 
 class Narrow(Protocol):
@@ -66,6 +67,17 @@ def narrow_sum(question: Narrow, chunk: Chunk) -> FloatArray:
 def product(xp: Any, x: Any, matrix: FloatArray) -> Any:
     """Rows times a question's matrix, with columns together in memory where the rows have them so."""
     return (matrix.T @ x.T).T if isinstance(x, np.ndarray) else xp.matmul(x, like(xp, matrix, x))
+
+
+def over_rows(xp: Any, left: Any, right: Any) -> Any:
+    """Σ over the rows of left_i·right_iᵀ; left may hold one number for each row.
+
+    In memory by ``np.dot``, which lets go of the interpreter's lock: ``matmul`` keeps it where the answer is small,
+    however many rows there are, and other threads would wait.
+    """
+    if isinstance(right, np.ndarray):
+        return np.dot(left.T, right)
+    return xp.matmul(left if left.ndim == 1 else xp.matrix_transpose(left), right)
 
 
 def narrow_sums(question: Narrow, chunk: Chunk, rows: int) -> FloatArray | None:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpem.query import Bound, FloatArray
-from dpem.questions.narrow import NarrowQuestion, like, rounded, zero_where_odd
+from dpem.questions.narrow import NarrowQuestion, like, over_rows, rounded, zero_where_odd
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class PairMoments(NarrowQuestion):
     def contributions(self, xp: Any, x: Any, y: Any) -> Any:
         h = answers(xp, x, self.items)
         c = xp.matmul(h, like(xp, self.items.effects, x))
-        products = xp.matmul(c.T, c)
+        products = over_rows(xp, c, c)
         later = np.cumsum(np.array(self.items.levels) - 1).repeat(np.array(self.items.levels) - 1)
         return xp.concat([xp.sum(h, axis=0), *(products[i, int(first) :] for i, first in enumerate(later))])
 
@@ -159,7 +159,7 @@ class ClassSums(NarrowQuestion):
     def contributions(self, xp: Any, x: Any, y: Any) -> Any:
         h = answers(xp, x, self.items)
         r = chances(xp, h, self.weights, self.probabilities)
-        return xp.concat([xp.sum(r, axis=0), xp.reshape(xp.matmul(r.T, h), (-1,))])
+        return xp.concat([xp.sum(r, axis=0), xp.reshape(over_rows(xp, r, h), (-1,))])
 
 
 def log_joint(xp: Any, h: Any, weights: FloatArray, probabilities: FloatArray) -> Any:

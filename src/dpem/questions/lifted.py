@@ -10,7 +10,7 @@ import numpy as np
 
 from dpem.query import Bound, FloatArray
 from dpem.questions.gaussians import Gaussians, Seen, responsibilities
-from dpem.questions.narrow import NarrowQuestion, packed, rounded, squares, unpacked
+from dpem.questions.narrow import NarrowQuestion, over_rows, packed, rounded, squares, unpacked
 
 KINDS = ("spherical", "diag", "tied", "full")
 
@@ -76,14 +76,14 @@ class LiftedMoments(NarrowQuestion):
         for k, own in enumerate(seen):
             v, w, s2 = self._clipped(xp, own)
             r, r2 = share[k, :] * xp.sqrt(s2), share[k, :] * s2
-            first.append(r @ v)
+            first.append(over_rows(xp, r, v))
             if self.kind == "diag":
-                second.append(r2 @ w)
+                second.append(over_rows(xp, r2, w))
             elif self.kind == "spherical":
                 second.append(xp.reshape(xp.sum(r2 * w), (1,)))
             else:
                 weighed = r2[:, None] * v if w is None else r2[:, None, None] * w
-                matrix = xp.matrix_transpose(weighed) @ v if w is None else xp.sum(weighed, axis=0)
+                matrix = over_rows(xp, weighed, v) if w is None else xp.sum(weighed, axis=0)
                 second.append(packed(xp, matrix))
         if self.kind == "tied":
             second = [sum(second[1:], second[0])]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dpem.engines.narrow import like
+from dpem.engines.narrow import like, over_rows
 from dpem.query import Bound, FloatArray
 from dpem.questions.line_frame import Frame
 from dpem.questions.narrow import NarrowQuestion, rounded, zero_where_odd
@@ -151,7 +151,7 @@ class LineScores(NarrowQuestion):
         high, low = self.heights
         parts = [
             high * xp.sum(share, axis=0)[:, None],
-            xp.matmul((share * psi).T, v),
+            over_rows(xp, share * psi, v),
             low * xp.sum(share * square, axis=0)[:, None],
         ]
         return xp.reshape(xp.concat(parts, axis=1), (-1,))

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from dpem.engines.narrow import like
+from dpem.engines.narrow import like, over_rows
 from dpem.query import Bound, FloatArray
 from dpem.questions.line_frame import Frame
 from dpem.questions.narrow import NarrowQuestion, into_ball, packed, rounded, zero_where_odd
@@ -65,7 +65,7 @@ class LineMoments(NarrowQuestion):
     def contributions(self, xp: Any, x: Any, y: Any) -> Any:
         v, t, seen = self.frame.rows(xp, x, y)
         v = into_ball(xp, xp.concat([v, t[:, None]], axis=1), self.radius) * seen[:, None]
-        return packed(xp, xp.matmul(v.T, v))
+        return packed(xp, over_rows(xp, v, v))
 
 
 #: Squared residuals are cut here, and what one line would leave on average, after the cut, is taken off.
@@ -103,7 +103,7 @@ class UnevenSpread(NarrowQuestion):
         r = (t - xp.matmul(v, like(xp, self.line, x))) / self.spread
         weight = (xp.clip(zero_where_odd(xp, r * r), 0.0, MOST_SQUARE) - USUAL_SQUARE) * seen
         v = into_ball(xp, v, self.radius)
-        return packed(xp, xp.matmul((v * weight[:, None]).T, v))
+        return packed(xp, over_rows(xp, v * weight[:, None], v))
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class LineCells(NarrowQuestion):
         for j in range(self.directions.shape[1]):
             one = _one_hot(xp, along[:, j], edges)
             cell = xp.reshape(cell[:, :, None] * one[:, None, :], (cell.shape[0], cell.shape[1] * one.shape[1]))
-        return xp.reshape(xp.matmul(cell.T, own), (-1,))
+        return xp.reshape(over_rows(xp, cell, own), (-1,))
 
 
 def _one_hot(xp: Any, values: Any, edges: Any) -> Any:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from dpem.engines.narrow import like, product
+from dpem.engines.narrow import like, over_rows, product
 from dpem.query import Bound, FloatArray
 from dpem.questions.holes import by_holes, filled, filled_squares
 from dpem.questions.narrow import NarrowQuestion, into_ball, packed, rounded, sum_in_ball, zero_where_odd
@@ -61,7 +61,7 @@ class JointMoments(NarrowQuestion):
         z /= like(xp, self.spread, x)
         v = xp.concat([xp.ones_like(z[:, :1]), z], axis=1)
         v = into_ball(xp, xp.where(xp.isnan(v) | xp.isnan(y)[:, None], 0.0, v), self.radius)
-        return packed(xp, xp.matmul(v.T, v))
+        return packed(xp, over_rows(xp, v, v))
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class FilledMoments(NarrowQuestion):
             full, unsure = filled_squares(xp, part, precision) if holes else (part, like(xp, np.zeros((p, p)), x))
             v = xp.concat([xp.ones_like(full[:, :1]), full], axis=1)
             unsure = xp.concat([xp.zeros_like(unsure[:, :1]), unsure], axis=1)
-            matrix = xp.matmul(v.T, v) + xp.concat([xp.zeros_like(unsure[:1, :]), unsure], axis=0)
+            matrix = over_rows(xp, v, v) + xp.concat([xp.zeros_like(unsure[:1, :]), unsure], axis=0)
             total = packed(xp, matrix) if total is None else total + packed(xp, matrix)
         return total
 
@@ -219,7 +219,7 @@ class Information(At):
     def added(self, xp: Any, rows: Standing) -> Any:
         factor = xp.where(rows.seen, xp.sqrt(rows.w / rows.v) * self.sigma, xp.zeros_like(rows.r))
         f = into_ball(xp, rows.a * factor[:, None], self.radius)
-        return packed(xp, xp.matmul(f.T, f))
+        return packed(xp, over_rows(xp, f, f))
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from dpem.query import Bound, FloatArray
-from dpem.questions.narrow import NarrowQuestion, into_ball, like, packed, rounded, zero_where_odd
+from dpem.questions.narrow import NarrowQuestion, into_ball, like, over_rows, packed, rounded, zero_where_odd
 
 #: Edges of the cells of |x − c|, in unit coordinates: half an octave each.
 EDGES = 2.0 ** np.arange(-8, 1.01, 0.5)
@@ -132,4 +132,4 @@ class SecondMoments(NarrowQuestion):
         z = (x - like(xp, self.centre, x)) / like(xp, self.spread, x)
         z = into_ball(xp, zero_where_odd(xp, z), self.radius)
         first = math.sqrt(self.kappa) * self.radius * xp.sum(z, axis=0)
-        return xp.concat([first, packed(xp, xp.matrix_transpose(z) @ z)])
+        return xp.concat([first, packed(xp, over_rows(xp, z, z))])

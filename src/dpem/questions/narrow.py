@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpem.engines.narrow import like, narrow_sum, narrow_sums
+from dpem.engines.narrow import like, narrow_sum, narrow_sums, over_rows
 from dpem.query import Bound, Chunk, FloatArray
 from dpem.questions.schema import Schema
 
@@ -17,6 +17,7 @@ __all__ = [
     "NarrowQuestion",
     "into_ball",
     "like",
+    "over_rows",
     "packed",
     "rounded",
     "squares",
@@ -105,7 +106,7 @@ def sum_in_ball(xp: Any, v: Any, radius: float) -> Any:
     if not isinstance(v, np.ndarray):
         return xp.sum(into_ball(xp, v, radius), axis=0)
     factor, odd = _factors(v, radius)
-    return factor @ (np.where(odd[:, None], 0.0, v) if odd.any() else v)
+    return over_rows(np, factor, np.where(odd[:, None], 0.0, v) if odd.any() else v)
 
 
 def _factors(v: FloatArray, radius: float) -> tuple[FloatArray, NDArray[np.bool_]]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from dpem.engines.narrow import PIECE, narrow_sum
 from dpem.query import Bound, Chunk, FloatArray
-from dpem.questions.narrow import NarrowQuestion, like, rounded
+from dpem.questions.narrow import NarrowQuestion, like, over_rows, rounded
 
 #: A column's score is the mean over so many of its strongest partners: one partner alone may be its copy.
 PARTNERS = 2
@@ -50,7 +50,7 @@ class PairedSides(NarrowQuestion):
         half = xp.full_like(x, 0.5)
         side = xp.where(x >= like(xp, self.centre, x), half, -half)
         side = xp.where(xp.isnan(x), xp.zeros_like(x), side)
-        pairs = xp.matrix_transpose(side) @ side
+        pairs = over_rows(xp, side, side)
         return xp.concat([xp.sum(side, axis=0), xp.reshape(pairs, (-1,))])
 
     def sum(self, chunk: Chunk) -> FloatArray:

@@ -10,7 +10,7 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from dpem.engines import engine_of
-from dpem.engines.narrow import narrow_sum, narrow_sums
+from dpem.engines.narrow import narrow_sum, narrow_sums, over_rows
 from dpem.query import Bound, Chunk, FloatArray
 from dpem.questions.gradient import IntArray, rounded_up
 from dpem.questions.narrow import into_ball
@@ -116,7 +116,7 @@ class MomentQuery:
         if self.response is not None:
             g = xp.clip(self.response(y), -1.0, 1.0)
             weighted = rows * xp.where(xp.isnan(g), xp.zeros_like(g), g)[:, None]
-        return triangle(xp, xp.matmul(weighted.T, rows))
+        return triangle(xp, over_rows(xp, weighted, rows))
 
 
 def triangle(xp: Any, matrix: Any) -> Any:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dpem.query import Bound, FloatArray
 from dpem.questions.gaussians import Gaussians
-from dpem.questions.narrow import NarrowQuestion, like, zero_where_odd
+from dpem.questions.narrow import NarrowQuestion, like, over_rows, zero_where_odd
 
 _FARTHEST, _STEEPEST = 1e3, 1e100
 #: Phases that are handled at a time in memory.
@@ -109,7 +109,7 @@ class Sketch(NarrowQuestion):
             for f in range(len(self.amplitudes)):
                 if f:
                     wave *= one
-                total[f] += own @ wave
+                total[f] += over_rows(np, own, wave)
         total *= np.sqrt(self.amplitudes)[:, None]
         return np.stack([total.real, total.imag], axis=1).ravel()
 
