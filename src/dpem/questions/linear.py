@@ -20,9 +20,6 @@ from dpem.query import Bound, FloatArray
 from dpem.questions.holes import by_holes, filled, filled_squares
 from dpem.questions.narrow import NarrowQuestion, into_ball, packed, rounded, sum_in_ball, zero_where_odd
 
-#: Beyond how many standard deviations a squared residual counts no more, in the part of the score that holes add.
-SQUARE_CLIP = 2.5
-
 
 def gram_bound(radius: float, terms: int) -> Bound:
     """The bound of Σ vvᵀ, packed, over rows of length at most ``radius``.
@@ -132,8 +129,7 @@ class Frame:
 
 class Standing(NamedTuple):
     """How rows stand at θ: coordinates a and leverage weight w (None where a question does not weigh), what is fitted,
-    residual r and its variance v, what the holes leave unsure along the slopes (whitened), and whether there is a
-    response.
+    residual r and its variance v, and whether there is a response.
     """
 
     a: Any
@@ -141,7 +137,6 @@ class Standing(NamedTuple):
     fitted: Any
     r: Any
     v: Any
-    unsure: Any
     seen: Any
 
 
@@ -173,7 +168,7 @@ class At(NarrowQuestion):
 
     def _standing(self, xp: Any, x: Any, y: Any, holes: bool) -> Standing:
         frame, theta = self.frame, self.theta
-        v, unsure = xp.full_like(y, self.sigma**2), None
+        v = xp.full_like(y, self.sigma**2)
         a: Any = None
         w: Any = None
         if holes:
@@ -181,7 +176,6 @@ class At(NarrowQuestion):
             z = (x - like(xp, frame.centre[:-1], x)) / like(xp, frame.spread[:-1], x)
             z, along = filled(xp, z, frame.precision, slopes)
             v = v + xp.clip(xp.matmul(along, like(xp, slopes, x)), 0.0, math.inf)
-            unsure = xp.matmul(along, turn)
             a = xp.concat([xp.ones_like(y)[:, None], xp.matmul(z, turn)], axis=1)
         elif self.weighs:
             matrix, shift = frame.turn
@@ -197,7 +191,7 @@ class At(NarrowQuestion):
         if self.weighs:
             size = xp.sqrt(xp.sum(a * a, axis=1))
             w = xp.clip(self.leverage / size, 0.0, 1.0) * xp.clip(self.second / size, 0.0, 1.0)
-        return Standing(a, w, fitted, xp.where(seen, r, xp.zeros_like(r)), v, unsure, seen)
+        return Standing(a, w, fitted, xp.where(seen, r, xp.zeros_like(r)), v, seen)
 
 
 @dataclass(frozen=True)
@@ -226,9 +220,10 @@ class Information(At):
 class Score(At):
     """Σ of clipped scores of the observed likelihood, y | observed entries ~ N(θ·a, v), times σ.
 
-    A row adds w·clip(r/√v, ±clip)·(σ/√v)·a; holes add w·(min(r²/v, c²) − its mean)·(σ/v)·(what they leave unsure along
-    the slopes), for v depends on the slopes. Residual and leverage are clipped separately (Mallows), so skewed errors
-    that do not depend on the columns move the intercept only.
+    A row adds w·clip(r/√v, ±clip)·(σ/√v)·a. Residual and leverage are clipped separately (Mallows), so skewed errors
+    that do not depend on the columns move the intercept only. Where a row has holes v depends on the slopes, too, but
+    what squares of residuals would tell of them is left out: it is little if rows are normal, and if they are not it
+    takes rows with long tails for rows with holes in a steep column.
 
     *Lemma.* ℓ2 sensitivity 2·clip·leverage. *Proof.* The whole contribution is scaled into the ball of that radius
     after it is computed; without holes it lies there already. ∎
@@ -252,11 +247,6 @@ class Score(At):
         root = xp.sqrt(rows.v)
         e, w = rows.r / root, xp.where(rows.seen, rows.w, xp.zeros_like(rows.w))
         score = rows.a * (w * xp.clip(e, -self.clip, self.clip) * self.sigma / root)[:, None]
-        if rows.unsure is not None:
-            most = max(self.clip, SQUARE_CLIP) ** 2
-            beyond = xp.clip(e * e, 0.0, most) - clipped_square(most)
-            extra = rows.unsure * (w * beyond * self.sigma / rows.v)[:, None]
-            score = score + xp.concat([xp.zeros_like(extra[:, :1]), extra], axis=1)
         return sum_in_ball(xp, score, self.radius)
 
 

@@ -274,10 +274,8 @@ class TakeStep(Step):
         question = Score(**at_present(model, state, now), clip=now.clips.residual)
         noise = now.sigma * curator.noise_scale(question, step)
         score = now.sigma * curator.measure(question, step)
-        if not noise:
-            zero = np.zeros_like(now.slope)
-            new = replace(now, belief=now.belief.told(score, now.slope, zero, zero))
-            return replace(state, notes={**state.notes, "linear": new})
+        if not noise:  # the moments have led to least squares, or to maximum likelihood, already
+            return replace(state, notes={**state.notes, "linear": now})
         asked = (*now.asked, Asked(now.belief.mean, score, noise, now.clips.residual * now.sigma))
         belief = gathered(now.belief, now.prior, now.start, asked, now.slope, now.unsure, now.square)
         doubt = (0.1 * now.square) ** 2
