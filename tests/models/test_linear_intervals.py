@@ -179,7 +179,7 @@ def test_what_privacy_costs_is_told_and_whether_the_plan_thought_so():
     assert "privacy costs about" in whole._errors.note
     assert "the plan expected" not in whole._errors.note
     y[rng.random(8000) < 0.8] = np.nan
-    assert "that the plan expected: responses" in fitted(x, y, bounds=(-6, 6), y_bounds=(-9, 9))._errors.note
+    assert "that the plan expected, and than" in fitted(x, y, bounds=(-6, 6), y_bounds=(-9, 9))._errors.note
     assert "privacy costs" not in fitted(x, y, bounds=(-6, 6), y_bounds=(-9, 9), epsilon=math.inf)._errors.note
 
 
@@ -207,3 +207,48 @@ def test_a_line_that_bends_is_told_of_and_its_slopes_are_less_sure():
     for seed in range(6):
         X, y = bent(seed, 0.0)
         assert "of its ends" not in fitted(X, y, **settings, random_state=seed)._errors.note
+
+
+def nearly_a_sum(seed, n=4000):
+    """Games are wins and losses and a little more; the response is about that little."""
+    rng = np.random.default_rng(seed)
+    wins, losses = rng.normal(80, 10, n), rng.normal(80, 10, n)
+    more = rng.normal(0, 0.7, n)
+    return np.column_stack([wins, losses, wins + losses + more]), 50 + 20 * more + rng.normal(0, 5, n)
+
+
+def test_slopes_that_rows_do_not_decide_are_told_and_have_wide_intervals():
+    held = []
+    for seed in range(8):
+        x, y = nearly_a_sum(seed)
+        model = DPLinearRegression(epsilon=1.0, delta=1e-6, bounds=(0, 300), y_bounds=(-50, 150), random_state=seed)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            model.fit(x, y)
+        assert any("Rows hardly decide the slopes of x0, x1, x2" in str(each.message) for each in caught)
+        assert "leave out one that the others tell" in model._errors.note
+        low, high = model.conf_int()[1:4].T
+        held.append((low <= [-20, -20, 20]) & ([-20, -20, 20] <= high))
+    assert np.mean(held) > 0.9
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_response_that_is_mostly_one_value_is_told_and_no_share_of_its_variance_is_claimed():
+    """Of such a response the variance is that of a few rows, which no bounded answer sees."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(0, 10, (4000, 2))
+    y = np.where(rng.random(4000) < 0.03, rng.uniform(1000, 20_000, 4000), 0.0)
+    model = fitted(x, y, bounds=(0, 10), y_bounds=(0, 20_000))
+    assert not model.fit_check_.better
+    assert "how much of the variance it explains cannot be told" in model.fit_check_.verdict
+    assert "bounds of the response" in model._errors.note
+    low, high = model.conf_int()[-1]
+    assert 0 <= low < high
+
+
+def test_where_columns_are_as_usual_nothing_is_said_of_them():
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((5000, 3))
+    model = fitted(x, x @ [0.5, 0.2, 0.0] + rng.standard_normal(5000), bounds=(-6, 6), y_bounds=(-9, 9))
+    assert model._hardly_seen() == ""
+    assert not any(model.theta_.crowded)

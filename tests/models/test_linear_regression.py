@@ -194,6 +194,7 @@ def test_without_noise_it_is_least_squares_whatever_the_correlation():
     assert model.sigma_ == pytest.approx(np.std(y - exact[0] - X @ exact[1:]), rel=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore")
 def test_without_an_intercept_it_is_least_squares_through_the_origin():
     X, y = rows(400)
     X = X + 2
@@ -323,6 +324,7 @@ def test_every_table_gets_an_answer_and_no_warning_of_numerics(name, epsilon):
     assert np.isfinite(model.predict(X)).all()
 
 
+@pytest.mark.filterwarnings("ignore:Rows hardly decide")
 def test_bounds_in_another_unit_are_told_of_because_a_share_is_paid_for():
     X, y = rows(5000)
     with pytest.warns(UserWarning, match="most rows lie at an end of the bounds of x1"):
@@ -496,6 +498,7 @@ def test_a_choice_replayed_on_neighbours_differs_only_as_promised():
     assert max(verdict.used.values()) > 0.45
 
 
+@pytest.mark.filterwarnings("ignore:Rows hardly decide")
 def test_a_rare_level_is_neither_made_up_nor_told_too_surely():
     bounds = {"age": (18.0, 100.0), "level": (0.0, 1.0)}
     off, held = [], []

@@ -21,8 +21,8 @@ from dpem.query import Chunk, FloatArray
 #: numpy keeps columns together in what it computes from columns that are together; older ones lack some functions.
 numpy_api: Any = np if hasattr(np, "cumulative_sum") else array_api_compat.numpy
 
-#: Numbers read at a time: in memory about what a core's cache holds (threads that compute with fewer wait for each other
-#: between two operations), elsewhere enough to keep a device busy.
+#: Numbers read at a time: in memory about what a core's cache holds (with fewer, threads wait for each other between
+#: operations), elsewhere enough to keep a device busy.
 PIECE, DEVICE_PIECE = 3 * 2**16, 2**25
 
 

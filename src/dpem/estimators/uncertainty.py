@@ -20,8 +20,8 @@ class Uncertainty:
 
     ``sampling`` is the standard error that the same estimate would have without privacy, ``privacy`` what the noise
     adds, ``total`` both. ``note`` says how they were found. ``kinds`` has a word of :data:`KINDS` for each parameter,
-    or none at all: the interval of a "share" ends at 0 and 1, that of what is "positive", such as a variance, is of the
-    logarithm, as its error grows with its size.
+    or none at all: the interval of a "share" ends at 0 and 1, that of a "size" at 0, that of what is "positive", such
+    as a variance, is of the logarithm, as its error grows with its size.
     """
 
     names: tuple[str, ...]
@@ -59,6 +59,8 @@ class Uncertainty:
         for j, kind in enumerate(self.kinds):
             if kind == "share":
                 ends[j] = np.clip(ends[j], 0.0, 1.0)
+            elif kind == "size":
+                ends[j] = np.maximum(ends[j], 0.0)
             elif kind == "positive" and self.estimate[j] > 0:
                 ratio = reach[j] / self.estimate[j]
                 most = min(math.exp(min(ratio, 9.0)), 1 + 5 * ratio)  # an error that exceeds the estimate says little
@@ -86,8 +88,8 @@ class Uncertainty:
         ]
 
 
-#: What a parameter may be: any number, a part of a whole, or a positive number.
-KINDS = ("", "share", "positive")
+#: What a parameter may be: any number, a part of a whole, one that is not negative, or a positive one.
+KINDS = ("", "share", "size", "positive")
 #: Standard errors between 0 and an effect that a test at 5 % finds four times of five.
 DETECTABLE = float(-ndtri(0.025) + ndtri(0.8))
 

@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from dpem.models._linear_foresight import REAL
 from dpem.planning import Prediction
+from dpem.questions.places import BINS
 
 NOTE = (
     "Analytic: the sampling error of clipped least squares and the noise of every step, carried through the steps. "
@@ -34,6 +36,41 @@ def far_from_normal(shape: tuple[float, ...]) -> str:
         f"Errors are far from normal (their mean is off by {skew:+.2f} σ, give or take {of_skew:.2f}; a wider "
         f"clip changes their variance by {100 * tails:+.0f} %, give or take {100 * of_tails:.0f}): slopes and sigma "
         "describe most rows and not the tails; the logarithm of the response may be what is meant."
+    )
+
+
+#: Slopes are told to be undecided if so much of their variance comes from that.
+HIDDEN = 0.5
+
+
+def undecided(names: list[str]) -> str:
+    """What is said of columns whose slopes rows hardly decide, or nothing.
+
+    >>> undecided(["wins", "losses"]).split(":")[0]
+    'Rows hardly decide the slopes of wins, losses'
+    """
+    if not names:
+        return ""
+    one = "the slope" if len(names) == 1 else "the slopes"
+    return (
+        f"Rows hardly decide {one} of {', '.join(names)}: such a column is nearly a sum of others, or nearly constant. "
+        "Intervals are wide for it; leave out one that the others tell."
+    )
+
+
+def crowded(names: list[str], response: bool) -> str:
+    """What is said of columns, and of a response, that have nearly all rows in one bin, or nothing.
+
+    >>> crowded([], False)
+    ''
+    """
+    all_of = [*(["the response"] if response else []), *names]
+    if not all_of:
+        return ""
+    less = " R², sigma and slopes may be those of the most common responses alone." if response else ""
+    return (
+        f"Nine of ten rows lie in one {BINS}nd of the bounds of {', '.join(all_of)}: what is beside them is hardly "
+        f"seen. Narrower bounds, or a logarithm, would tell more.{less}"
     )
 
 
@@ -82,9 +119,10 @@ def cost(theta: Any, told: Prediction | None) -> str:
     products[1:, 1:] += theta.covariance
     lost = float(np.sum(products * theta.privacy)) / theta.y_spread**2
     said = f"By these errors privacy costs about {lost:.2g} of R²"
-    if told is None or lost <= told.high:
+    if told is None or lost <= REAL * told.median:
         return f"{said}."
     return (
-        f"{said}, more than the {told.low:.2g} to {told.high:.2g} that the plan expected: responses or entries are "
-        "missing, columns are correlated or lie in a small part of their bounds, or rows do not follow the line."
+        f"{said}, more than the {told.median:.2g} that the plan expected, and than on most real tables: responses or "
+        "entries are missing, columns are nearly sums of others or lie in a small part of their bounds, or rows do not "
+        "follow the line."
     )

@@ -18,7 +18,7 @@ from dpem.estimators.base import PrivateEstimator
 from dpem.estimators.uncertainty import Uncertainty
 from dpem.models._linear_foresight import expected_loss, outlook_of
 from dpem.models._linear_outlook import EFFECT, MOMENT_RADIUS, anticipated, divide, divide_wide, missed
-from dpem.models._linear_words import NOTE, bends, cost, far_from_normal, uneven
+from dpem.models._linear_words import HIDDEN, NOTE, bends, cost, crowded, far_from_normal, undecided, uneven
 from dpem.planning import Model, Outlook, Sizes
 from dpem.query import FloatArray
 from dpem.questions.holes import expected
@@ -39,6 +39,8 @@ class Parameters:
     """A fitted regression in unit coordinates, the ``chosen`` ones of ``width``. ``sampling`` and ``privacy`` are
     covariances of (intercept, slopes), ``sigma_error`` the two standard errors of σ; as far as paid answers tell, each
     with its error: ``r_squared``, ``misfit`` the line's bend and how uneven errors are, ``shape`` their skew and tails.
+    ``crowded`` tells which columns, and whether the response, have nearly all rows in one bin; ``undecided`` is the
+    part of the slopes' variances that is there because rows hardly tell anything of them.
     """
 
     intercept: float
@@ -57,7 +59,8 @@ class Parameters:
     seen: FloatArray
     low_end: FloatArray
     high_end: FloatArray
-    share_noise: FloatArray
+    crowded: tuple[bool, ...]
+    undecided: FloatArray
     converged: bool
     chosen: NDArray[np.intp]
     width: int
@@ -118,6 +121,7 @@ class LinearRegression(Model):
         if private:
             sampling[0, 0] = max(sampling[0, 0], now.square / (n * now.present))
         A, b = frame.in_unit_coordinates()
+        undecided = now.undecided if private else np.zeros_like(sampling)
         kept = self.kept(A @ belief.mean, A @ (sampling + belief.covariance) @ A.T)
         rows, goals = np.delete(A[1:], kept, axis=0), np.zeros(schema.width - len(kept))
         if not self.fit_intercept:
@@ -130,6 +134,7 @@ class LinearRegression(Model):
             mean = belief.mean + gain @ (goals - rows @ belief.mean)
             belief = belief._replace(mean=mean, covariance=held @ belief.covariance @ held.T)
             sampling = held @ sampling @ held.T
+            undecided = held @ undecided @ held.T
         values = A @ belief.mean + b
         spread, y_spread = frame.spread[:-1], float(frame.spread[-1])
         sigma = math.sqrt(now.square) * y_spread
@@ -144,7 +149,7 @@ class LinearRegression(Model):
             y_mean=float(frame.centre[-1] + belief.mean[0] * y_spread),
             y_spread=y_spread,
             sampling=own @ sampling @ own.T,
-            privacy=own @ belief.covariance @ own.T,
+            privacy=own @ (belief.covariance + undecided) @ own.T,
             sigma_error=(sigma / math.sqrt(2 * n * now.present), unsure if private else 0.0),
             r_squared=(),
             shape=now.shape,
@@ -152,7 +157,8 @@ class LinearRegression(Model):
             seen=now.spreads.seen[kept],
             low_end=now.spreads.low_end[kept],
             high_end=now.spreads.high_end[kept],
-            share_noise=now.spreads.noise[kept],
+            crowded=tuple((private & now.spreads.crowded[np.append(kept, -1)]).tolist()),
+            undecided=np.diag(own @ undecided @ own.T)[1:],
             converged=now.converged,
             chosen=kept if state.chosen is None else state.chosen[kept],
             width=self.schema.width,
@@ -326,13 +332,28 @@ class DPLinearRegression(RegressorMixin, PrivateEstimator):
         super().fit(X, y)
         theta, schema = self.theta_, self.schema_.take(self.theta_.chosen)
         indicator = (schema.middle == 0.5) & (schema.half == 0.5)
-        end = np.where(theta.high_end > 0.5, theta.high_end, np.where(theta.low_end > 0.95, theta.low_end, 0.0))
-        odd = [schema.names[j] for j in np.flatnonzero((end > 0.5) & ~indicator)]
+        odd = [schema.names[j] for j in np.flatnonzero(self._at_an_end & ~indicator)]
         if odd:
             warnings.warn(f"most rows lie at an end of the bounds of {', '.join(odd)}: in another unit?", stacklevel=2)
-        for told in filter(None, (far_from_normal(theta.shape), bends(theta.misfit))):
+        for told in filter(None, (self._hardly_seen(), far_from_normal(theta.shape), bends(theta.misfit))):
             warnings.warn(told, stacklevel=2)
         return self
+
+    @property
+    def _at_an_end(self) -> NDArray[np.bool_]:
+        """Which columns have most rows at an end of their bounds."""
+        return np.asarray((self.theta_.high_end > 0.5) | (self.theta_.low_end > 0.95))
+
+    def _hardly_seen(self) -> str:
+        """What paid answers tell of columns and of a response that bounds are too wide for, and of slopes that rows do
+        not decide.
+        """
+        theta, schema = self.theta_, self.schema_.take(self.theta_.chosen)
+        indicator = (schema.middle == 0.5) & (schema.half == 0.5)
+        wide = np.array(theta.crowded[:-1], dtype=bool) & ~indicator & ~self._at_an_end
+        total = np.diag(theta.sampling + theta.privacy)[1:]
+        hidden = [schema.names[j] for j in np.flatnonzero(theta.undecided > HIDDEN * total)]
+        return " ".join(filter(None, (crowded([*np.array(schema.names)[wide]], theta.crowded[-1]), undecided(hidden))))
 
     def _attributes(self, theta: Parameters, schema: Schema) -> dict[str, Any]:
         order = np.argsort(theta.chosen)
@@ -371,9 +392,10 @@ class DPLinearRegression(RegressorMixin, PrivateEstimator):
         names = ("intercept", *(self.coef_names_[j] for j in self.support_), "sigma")
         values = np.array([self.intercept_, *self.coef_[self.support_], self.sigma_])
         notes = [NOTE, "" if self.sparsity is None else "They do not know that columns were chosen."]
-        notes += [cost(theta, self.plan_.prediction), far_from_normal(theta.shape)]
+        notes += [cost(theta, self.plan_.prediction), self._hardly_seen(), far_from_normal(theta.shape)]
         notes += [bends(theta.misfit), uneven(theta.misfit)]
-        return Uncertainty.of(names, values, sampling, privacy, " ".join(filter(None, notes)))
+        kinds = ("",) * (len(names) - 1) + ("size",)
+        return Uncertainty.of(names, values, sampling, privacy, " ".join(filter(None, notes)), kinds)
 
     def _picture_scale(self) -> tuple[FloatArray, str]:
         schema = self.schema_ if self.chosen_ is None else self.schema_.take(self.chosen_)

@@ -31,6 +31,8 @@ SKEW = 0.2
 BENT, UNEVEN, TAILED, EVEN, SURELY, USUAL = 0.3, 0.2, 0.25, 0.4, 2.0, 0.2
 #: The standard deviations of a row's part in the bend and in the unevenness.
 MISFIT_SPREAD = (1.1, 1.1)
+#: Beyond such an error nothing is told of the R².
+UNTOLD = 0.5
 #: How far the private R² may be off because squares are clipped, whatever the noise, if errors are normal.
 R2_DOUBT = 0.01
 
@@ -120,8 +122,12 @@ class CheckExplained(Step):
         part, seen = gain / whole, math.hypot(error * now.square, R2_DOUBT * whole**2) / whole**2
         part_error = math.hypot(seen, gain * unsure / whole**2)
         lead = -math.log(max(1 - part, 1e-6)) / 2  # whether there is one does not depend on how large errors are
-        check = judged(lead, seen / max(2 * (1 - part), 2e-6), "the mean alone", ADVICE)
+        hidden = bool(now.spreads.crowded[-1]) and noise > 0  # the rows that make the variance may not be seen
+        part_error, doubt = (math.hypot(part_error, 1.0), lead) if hidden else (part_error, 0.0)
+        check = judged(lead, math.hypot(seen / max(2 * (1 - part), 2e-6), doubt), "the mean alone", ADVICE)
         told = f"it explains {100 * part:.1f} % of the variance, give or take {100 * part_error:.1f}"
+        if part_error > UNTOLD:
+            told = "how much of the variance it explains cannot be told"
         misfit: list[float] = []
         units = MOST_BEND / BEND_SHARE, MOST_UNEVEN / UNEVEN_SHARE
         for value, unit, row in zip(third, units, MISFIT_SPREAD, strict=True):

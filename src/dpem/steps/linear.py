@@ -26,7 +26,7 @@ from dpem.questions.narrow import unpacked
 from dpem.questions.places import BINS, Places
 from dpem.questions.schema import Schema
 from dpem.steps.base import State, Step
-from dpem.steps.belief import Belief, combined, positive, shrunk
+from dpem.steps.belief import Belief, combined, noise_edge, positive, shrunk
 from dpem.steps.clips import WIDE, Clips
 from dpem.steps.gathered import Asked, Start, gathered
 from dpem.steps.reference import ROUNDING, maximum_likelihood
@@ -39,6 +39,8 @@ SIZE_SHARE = 0.06
 SIZE_CLIP, NO_CLIP = 2.0, 1e4
 #: How far the information of rows may be from that of normal ones, as a part of it.
 NOT_NORMAL = 0.07
+#: The least information of a row along any direction, as a part of that of a normal one.
+LEAST_INFORMATION = 1e-3
 #: The part of the variance that columns are supposed to explain before anything is known.
 EXPLAINED = 0.4
 #: The sum of the variances that standardised coefficients are given, in units of what they explain together. They
@@ -79,6 +81,22 @@ class Progress:
     def error(self) -> float:
         """What the errors of the coefficients add to the variance of residuals."""
         return float(np.sum(self.belief.covariance * self.slope) / max(self.slope[0, 0], 0.1))
+
+    @property
+    def undecided(self) -> FloatArray:
+        """How far coefficients may be off where rows hardly tell anything of them, as of a column that is nearly a sum
+        of others: the covariance that this adds.
+
+        The prior draws the truth t to t − V·P⁻¹·t, V being the covariance of the belief and P that of the prior. Along
+        an eigenvector of the information t may explain what the residuals hold, t² ≤ square/s with s the eigenvalue (or
+        what noise hides, where that is more), whatever the prior thinks. Where rows tell enough V·P⁻¹ is next to 0,
+        and so is this.
+        """
+        whole = max(self.slope[0, 0], 0.01)
+        values, vectors = np.linalg.eigh(self.slope[1:, 1:] / whole)
+        most = self.square / np.maximum(values, max(LEAST_INFORMATION, noise_edge(self.unsure[1:, 1:]) / whole / 2))
+        drawn = self.belief.covariance[:, 1:] / self.prior[1:] @ vectors
+        return np.asarray(drawn * np.maximum(most - self.prior[1:], 0.0) @ drawn.T)
 
     @property
     def sigma(self) -> float:
@@ -238,7 +256,7 @@ class FindInformation(Step):
             for j in np.flatnonzero(now.spreads.rare[:-1]):  # where no row has an entry, none tells of its slope
                 i = 1 + int(np.argmax(np.abs(now.frame.whiten[:, j])))
                 found[i], found[:, i], unsure[i], unsure[:, i] = 0.0, 0.0, 0.0, 0.0
-        slope = positive(found, 1e-3 * self.eta * now.present if noise else 0.0)
+        slope = positive(found, LEAST_INFORMATION * self.eta * now.present if noise else 0.0)
         new = replace(now, slope=slope, unsure=unsure)
         return replace(state, notes={**state.notes, "linear": new})
 

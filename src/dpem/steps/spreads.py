@@ -30,8 +30,9 @@ CROWDED = 0.9
 
 class Spreads(NamedTuple):
     """Of each coordinate: its centre, spread, the share of rows that have it, the shares at the ends of its bounds, the
-    standard deviation of the noise of a share, and the spread below which its far rows would be clipped (0 where they
-    are not far). The response comes last; the shares of the others are of the rows that have a response.
+    share in its fullest bin, the standard deviation of the noise of a share, and the spread below which its far rows
+    would be clipped (0 where they are not far). The response comes last; the shares of the others are of the rows that
+    have a response.
     """
 
     centre: FloatArray
@@ -39,6 +40,7 @@ class Spreads(NamedTuple):
     seen: FloatArray
     low_end: FloatArray
     high_end: FloatArray
+    fullest: FloatArray
     noise: FloatArray
     least: FloatArray
 
@@ -46,6 +48,11 @@ class Spreads(NamedTuple):
     def rare(self) -> NDArray[np.bool_]:
         """Which coordinates are seen too rarely to tell anything of them."""
         return np.asarray(self.seen < np.maximum(RARE, 3 * self.noise))
+
+    @property
+    def crowded(self) -> NDArray[np.bool_]:
+        """Which coordinates have nearly all rows in one bin: what is beside it is hardly seen."""
+        return np.asarray(self.fullest > CROWDED)
 
     def take(self, some: slice) -> Spreads:
         """Those of some coordinates."""
@@ -83,9 +90,10 @@ def spreads(shares: FloatArray, noise: float, indicator: NDArray[np.bool_] | Non
     if indicator is not None:
         two |= indicator & (others - far < 1.5 * hidden)  # nothing shows between the ends
     least = np.where(two & (others < 1 - LOPSIDED), (1 + np.abs(centre)) / REACH, 0.0)
-    crowded = (np.max(shares[:, :-1], axis=1) > CROWDED * seen) & (spread > LEAST)
-    least = np.maximum(least, np.where(crowded & ~two, spread, 0.0))
-    return Spreads(centre, np.maximum(spread, least), seen, ends[:, 0], ends[:, 1], np.full(len(seen), noise), least)
+    fullest = np.clip(np.max(shares[:, :-1], axis=1) / seen, 0.0, 1.0)
+    least = np.maximum(least, np.where((fullest > CROWDED) & (spread > LEAST) & ~two, spread, 0.0))
+    told = (seen, ends[:, 0], ends[:, 1], fullest, np.full(len(seen), noise), least)
+    return Spreads(centre, np.maximum(spread, least), *told)
 
 
 def _one(shares: FloatArray, noise: float) -> tuple[float, float]:
