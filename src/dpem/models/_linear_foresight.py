@@ -123,10 +123,11 @@ def outlook_of(lost: tuple[float, float, float], sizes: Sizes, failure: float = 
         low=lost[1],
         high=lost[2],
         failure=failure,
-        meaning=f"R² of new rows is lower by so much than that of least squares on the same columns. {more}".rstrip(),
+        meaning="R² of new rows is lower by so much than that of least squares on the same columns. Real columns are "
+        f"seldom as supposed: most public tables lost up to {REAL * lost[0]:.2g}, and where it was more the fit said "
+        f"that it has doubts. {more}".rstrip(),
         assumed=f"Supposed: bounds {BOUNDS:g} spreads from the middle, no holes, normal errors, and uncorrelated "
-        f"normal columns that explain {100 * explained:.0f} % of the variance. Real columns are seldom so: most public "
-        f"tables lost up to {REAL * lost[0]:.2g}, and where it was more the fit said that it has doubts.",
+        f"normal columns that explain {100 * explained:.0f} % of the variance.",
     )
     return Outlook(
         told, feasible=lost[0] < explained / 2, advice="more rows, a larger epsilon or fewer columns would help"
