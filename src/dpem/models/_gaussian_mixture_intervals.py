@@ -26,8 +26,9 @@ from dpem.steps.base import State, Step, run_steps
 #: Fits that are made with noise and as many without, and the most rows of each (fewer where holes make them dear).
 REPEATS, ROWS, FEW_ROWS = 60, 3000, 1500
 
-#: What noise does to a mixture that noise has drawn together is a little less than to the true one: set by simulation.
-DRAWN = 1.15
+#: What noise does to a mixture that noise has drawn together is a little less than to the true one, but of whole
+#: covariances: set by simulation.
+DRAWN, WHOLE = 1.15, 1.0
 
 Units = Callable[[Any, Schema], tuple[FloatArray, FloatArray]]
 
@@ -59,7 +60,7 @@ def uncertainty(model: Any, sizes: Sizes, theta: Any, schema: Schema, in_units: 
         privacy = np.zeros_like(sampling)
     else:
         left = np.maximum(middle**2 - 1.57 / REPEATS * _size(plain - middle) ** 2, 0.0)  # less a median's own error
-        privacy = DRAWN * np.sqrt(_size(away(steps) - plain) ** 2 + left)
+        privacy = (WHOLE if theta.kind == "full" else DRAWN) * np.sqrt(_size(away(steps) - plain) ** 2 + left)
     note = "parametric bootstrap of the EM steps from the fit's own start"
     return Uncertainty.of(names(theta, schema), estimate, sampling, privacy, note, kinds(theta, schema))
 
