@@ -23,6 +23,9 @@ TAILS = 0.3
 BEYOND = 2.0
 #: How far the centre of residuals may be from their mean if all are clipped, in standard deviations.
 SKEW = 0.2
+#: How far fillings of holes move slopes, as correlations are those of clipped rows: a part of all slopes together, for
+#: each part of the entries that is missing.
+FILLED = 0.03
 #: How far slopes may be from least squares', in standard deviations of the errors: along what is fitted as a part of
 #: the bend of the line; anywhere as a part of how uneven errors are, and of what a wider clip adds to their variance
 #: unless they are known to be far less uneven than ``EVEN``. All as far as it is seen beyond so many standard errors,
@@ -92,6 +95,7 @@ def _doubt(now: Progress, shape: tuple[float, ...]) -> FloatArray:
     holes = 1 - float(np.mean(common)) if len(common) else 0.0
     drawn = now.belief.covariance @ (theta / now.prior)
     doubt = holes**2 * blurred(now.start.unsure, np.outer(theta, theta)) + np.outer(drawn, drawn)
+    doubt[1:, 1:] += (FILLED * holes) ** 2 * float(theta[1:] @ theta[1:]) * np.eye(len(theta) - 1)
     doubt[0, 0] += (SKEW**2 * (1 - now.clips.kappa) + _off(max(now.clips.residual, SIZE_CLIP), shape) ** 2) * now.square
     return np.asarray(doubt)
 
