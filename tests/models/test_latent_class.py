@@ -24,6 +24,8 @@ from dpem.questions import answers
 from dpem.questions.answers import Items
 from dpem.questions.schema import Schema
 
+pytestmark = pytest.mark.filterwarnings("ignore:Classes are less clear")
+
 LEVELS = (2, 3, 2, 4, 2)
 K = 3
 
@@ -489,3 +491,29 @@ def test_a_fit_replayed_on_neighbours_differs_only_as_promised(monkeypatch, numb
     verdict = replay(estimator, Table("as drawn", X, None), missing=True)
     assert verdict.faults == []
     assert max(verdict.used.values()) > 0.45, verdict.used
+
+
+def test_classes_that_are_far_less_clear_than_supposed_are_told_of():
+    """Answers that hardly differ between classes: the fit's own errors show it, so telling is free."""
+    rng = np.random.default_rng(3)
+    levels = {f"x{j}": [0, 1] for j in range(6)}
+
+    def said(chance):
+        group = rng.integers(2, size=(8000, 1))
+        X = (rng.random((8000, 6)) < np.where(group, chance, 1 - chance)).astype(float)
+        model = DPLatentClass(3, epsilon=1.0, delta=1e-6, levels=levels, random_state=0)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            model.fit(X)
+        return any("less clear than a plan supposes" in str(each.message) for each in caught)
+
+    assert said(0.6)
+    assert said(0.8)  # two classes, and three are fitted
+
+
+def test_without_privacy_classes_are_never_called_unclear():
+    X = np.random.default_rng(0).integers(2, size=(500, 6))
+    levels = {f"x{j}": [0, 1] for j in range(6)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FitWarning)
+        assert DPLatentClass(2, epsilon=math.inf, delta=1e-6, levels=levels).fit(X)._doubts() == []

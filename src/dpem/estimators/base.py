@@ -43,7 +43,9 @@ from dpem.steps.base import State, run_steps
 
 
 class FitWarning(UserWarning):
-    """The fit check, which was paid for, says that the model describes the rows no better than a simpler one."""
+    """What was paid for says that the model describes the rows no better than a simpler one, or is far less sure than the
+    plan expected.
+    """
 
 
 class PrivateEstimator(FittedModel):

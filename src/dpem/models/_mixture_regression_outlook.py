@@ -51,8 +51,8 @@ HOPELESS, RISKY = 1 / 3, 0.1
 
 #: What is said of tables that hold no such lines (``python -m studies.honest.sweep lines``).
 REAL = (
-    "Few real tables hold lines as clear as that: of public ones, two lines at epsilon=1, half had more than 6 % of "
-    "their rows in another class in a second private fit, and more than 11 % in another one than without privacy."
+    "Few real tables hold lines as clear as that: of public ones, two lines at epsilon=1, half had more than 8 % of "
+    "their rows in another class in a second private fit, and more than 12 % in another one than without privacy."
 )
 
 

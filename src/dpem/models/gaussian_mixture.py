@@ -13,11 +13,11 @@ from sklearn.utils.validation import check_is_fitted
 from dpem import _validation as arguments
 from dpem.estimators.told import Profile
 from dpem.estimators.uncertainty import Uncertainty
+from dpem.models._doubts import HEAP, SaysItsDoubts
 from dpem.models._gaussian_mixture_columns import CENTRES, CHOICE, MOST_COLUMNS, after_choice, missed, with_choice
 from dpem.models._gaussian_mixture_foresight import SEPARATION
 from dpem.models._gaussian_mixture_intervals import uncertainty
 from dpem.models._gaussian_mixture_outlook import EFFECT, foreseen, rules
-from dpem.models._heaps import HEAP, WarnsOfHeaps
 from dpem.planning import Model, Outlook, Sizes
 from dpem.privacy.budget import shown
 from dpem.query import FloatArray
@@ -180,7 +180,7 @@ def sample(
     return rows, label
 
 
-class DPGaussianMixture(WarnsOfHeaps):
+class DPGaussianMixture(SaysItsDoubts):
     """A mixture of K Gaussians, fitted by EM under differential privacy.
 
     Public bounds of every column and (ε, δ) are all that is needed. Columns are centred and scaled privately, a sketch

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from dpem import _validation as arguments
-from dpem.estimators.base import PrivateEstimator
 from dpem.estimators.told import Profile
 from dpem.estimators.uncertainty import Uncertainty
 from dpem.models import _latent_class_fit as fitting
 from dpem.models import _latent_class_number as number
 from dpem.models import _latent_class_plan as planning
+from dpem.models._doubts import SaysItsDoubts
 from dpem.planning import Model, Outlook, Sizes
 from dpem.planning.rehearsal import generator
 from dpem.privacy import Curator
@@ -29,6 +29,9 @@ from dpem.steps.check import CHECK_SHARE, Check
 
 #: Parts of ρ: moments, sketch, then the steps.
 SHARES = (0.25, 0.25, 0.1, 0.15, 0.25)
+#: Classes are told to be unclear if privacy leaves probabilities unsure by so many times the plan's upper end, and by
+#: so much.
+UNCLEAR, LEAST_UNCLEAR = 2.0, 0.05
 #: Rows that are drawn to see how much a step's sums say about the parameters.
 DRAWN = 16_384
 #: Shares and probabilities are not below the first, or without noise below the second.
@@ -228,7 +231,7 @@ class LatentClass(Model):
         return x, None
 
 
-class DPLatentClass(PrivateEstimator):
+class DPLatentClass(SaysItsDoubts):
     """Latent class analysis under differential privacy: groups of people who answer categorical items alike.
 
     Within a class the items are answered independently, each with probabilities of the class's own. The classes are
@@ -327,6 +330,17 @@ class DPLatentClass(PrivateEstimator):
             by_item[schema.names[own[0]].rpartition("=")[0]] = theta.probabilities[:, own]
         number_of = {"n_classes_": len(theta.weights), "n_classes_scores_": theta.path}
         return {"weights_": theta.weights, "probabilities_": by_item, **number_of}
+
+    def _doubts(self) -> list[str]:
+        told, error = self.plan_.prediction, math.sqrt(float(np.mean(self.theta_.probabilities_errors[1] ** 2)))
+        known = self.fit_check_ is not None and not self.fit_check_.better  # it has been said already
+        if told is None or known or error <= max(UNCLEAR * told.high, LEAST_UNCLEAR):
+            return []
+        return [
+            f"Classes are less clear than a plan supposes: privacy leaves probabilities unsure by {error:.2f} on "
+            f"average, where the plan expected {told.median:.2g}. Fewer classes, more rows or a larger epsilon would "
+            "help; or there are none."
+        ]
 
     def _uncertainty(self) -> Uncertainty:
         theta, K = self.theta_, len(self.theta_.weights)

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from dpem import _validation as arguments
 from dpem.estimators.told import Profile, of_lines
 from dpem.estimators.uncertainty import Uncertainty
-from dpem.models._heaps import HEAP, WarnsOfHeaps
+from dpem.models._doubts import HEAP, SaysItsDoubts
 from dpem.models._mixture_regression_newton import Estimate
 from dpem.models._mixture_regression_outlook import EFFECT, outlook
 from dpem.models._mixture_regression_steps import (
@@ -204,7 +204,7 @@ class MixtureRegression(Model):
 ADVICE = "One line may do (DPLinearRegression), or the lines lie too close together for this many rows at this epsilon."
 
 
-class DPMixtureRegression(WarnsOfHeaps):
+class DPMixtureRegression(SaysItsDoubts):
     """K regression lines with weights, intercepts and residual spreads of their own, under differential privacy.
 
     Every row belongs to one of K classes that nobody sees (latent class regression): y = intercept_k + coef_k·x +
