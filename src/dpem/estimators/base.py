@@ -43,8 +43,8 @@ from dpem.steps.base import State, run_steps
 
 
 class FitWarning(UserWarning):
-    """What was paid for says that the model describes rows no better than a simpler one, or is far less sure than its plan
-    expected.
+    """What was paid for says that the model describes the rows no better than a simpler one, or that it is far less
+    sure than the plan expected.
     """
 
 
