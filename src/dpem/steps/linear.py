@@ -90,12 +90,14 @@ class Progress:
         The prior draws the truth t to t − V·P⁻¹·t, V being the covariance of the belief and P that of the prior. Along
         an eigenvector of the information t may explain what the residuals hold, t² ≤ square/s with s the eigenvalue (or
         what noise hides, where that is more), whatever the prior thinks. Where rows tell enough V·P⁻¹ is next to 0,
-        and so is this.
+        and so is this; where s is what the frame leads to expect, as of a rare level, the prior's word is taken.
         """
         whole = max(self.slope[0, 0], 0.01)
         values, vectors = np.linalg.eigh(self.slope[1:, 1:] / whole)
         most = self.square / np.maximum(values, max(LEAST_INFORMATION, noise_edge(self.unsure[1:, 1:]) / whole / 2))
-        drawn = self.belief.covariance[:, 1:] / self.prior[1:] @ vectors
+        usual = np.sum(vectors * (_seen_information(self)[1:, 1:] @ vectors), axis=0)
+        missing = np.clip(1 - values / usual, 0.0, 1.0)
+        drawn = self.belief.covariance[:, 1:] / self.prior[1:] @ vectors * missing
         return np.asarray(drawn * np.maximum(most - self.prior[1:], 0.0) @ drawn.T)
 
     @property
