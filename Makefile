@@ -91,8 +91,10 @@ lines: $(STUDIES)      ## DPMixtureRegression beside non-private EM
 classes: $(STUDIES)    ## DPLatentClass beside non-private EM
 	$(BIN)/python -m studies.latent_class --reps 10 --out results/latent_class.csv
 
-honest: $(STUDIES)     ## coverage of intervals, what fit checks say, predictions against what happened
+honest: $(STUDIES)     ## coverage of intervals, what fit checks say, predictions against what happened; public tables
 	$(BIN)/python -m studies.honest --out results/honest.csv --page docs/honest.md
+	$(BIN)/python -m studies.honest.public
+	$(BIN)/python -m studies.honest.sweep --page docs/honest.md
 
 audit: $(STAMP)        ## audits, planted bugs, faults and fuzzing, the long versions (under an hour on two cores)
 	-$(BIN)/python -m pip install --quiet 'atheris>=3.0'  # the fuzzer steers by coverage where it has this

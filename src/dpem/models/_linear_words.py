@@ -32,9 +32,10 @@ def far_from_normal(shape: tuple[float, ...]) -> str:
     skew, of_skew, tails, of_tails = shape
     if abs(skew) <= max(SKEW_SURE * of_skew, SKEW_TOLD) and tails <= max(TAILS_SURE * of_tails, TAILS_TOLD):
         return ""
+    more = f"changes their variance by {100 * tails:+.0f} %, give or take {100 * of_tails:.0f}"
     return (
         f"Errors are far from normal (their mean is off by {skew:+.2f} σ, give or take {of_skew:.2f}; a wider "
-        f"clip changes their variance by {100 * tails:+.0f} %, give or take {100 * of_tails:.0f}): slopes and sigma "
+        f"clip {'makes their variance more than ten times as large' if tails > 9 else more}): slopes and sigma "
         "describe most rows and not the tails; the logarithm of the response may be what is meant."
     )
 
