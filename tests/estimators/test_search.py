@@ -174,7 +174,13 @@ def test_general_models_are_chosen_among_with_texts_and_names(name):
     estimator, grid, columns = GENERAL[name]
     rows, ill = people()
     budget = Budget(4.0, 1e-5)
-    search = DPGridSearch(estimator, grid, epsilon=4.0, delta=1e-6, budget=budget).fit(rows[columns])
+    search = DPGridSearch(estimator, grid, epsilon=4.0, delta=1e-6, budget=budget)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        search.fit(rows[columns])
+    # of the fit that is chosen, and of no other: three classes where there are two may be chosen, and are doubted
+    assert [str(each.message) for each in said] == search.best_estimator_._doubts()
+    assert not said or name == "classes"
     assert budget.n_charges == 1
     assert list(search.feature_names_in_) == columns
     groups = search.predict(rows[columns])

@@ -43,8 +43,8 @@ from dpem.steps.base import State, run_steps
 
 
 class FitWarning(UserWarning):
-    """What was paid for says that the model describes the rows no better than a simpler one, or that it is far less
-    sure than the plan expected.
+    """What was paid for says that the model describes the rows no better than a simpler one, or gives another reason
+    for doubt.
     """
 
 
@@ -169,7 +169,13 @@ class PrivateEstimator(FittedModel):
         content.name_model(charge, self)
         if self.fit_check_ is not None and not self.fit_check_.better:
             warnings.warn(str(self.fit_check_), FitWarning, stacklevel=2)
+        for sentence in self._doubts():
+            warnings.warn(sentence, FitWarning, stacklevel=2)
         return self
+
+    def _doubts(self) -> list[str]:
+        """Sentences about what was released that a reader should know: post-processing, at no price."""
+        return []
 
     def _take(
         self,

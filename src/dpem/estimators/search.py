@@ -156,6 +156,8 @@ class DPGridSearch(MetaEstimatorMixin, BaseEstimator):
         check = getattr(self.best_estimator_, "fit_check_", None)
         if check is not None and not check.better:
             warnings.warn(str(check), FitWarning, stacklevel=2)
+        for sentence in getattr(self.best_estimator_, "_doubts", list)():
+            warnings.warn(sentence, FitWarning, stacklevel=2)
         return self
 
     @available_if(lambda self: hasattr(self.estimator, "predict"))
@@ -199,7 +201,7 @@ class DPGridSearch(MetaEstimatorMixin, BaseEstimator):
         seed = None if self.random_state is None else int(self.random_state) + 1 + place
         candidate.set_params(random_state=seed)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FitWarning)  # what counts is the check of the fit that is chosen
+            warnings.simplefilter("ignore", FitWarning)  # what counts is what is said of the fit that is chosen
             return candidate.fit(X) if y is None else candidate.fit(X, y)
 
     def _curator(self, source: Source, account: Account, noise: Noise) -> Curator:

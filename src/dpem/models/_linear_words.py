@@ -75,6 +75,20 @@ def crowded(names: list[str], response: bool) -> str:
     )
 
 
+def hardly_seen(theta: Any, schema: Any) -> list[str]:
+    """What paid answers tell of columns that lie at an end of their bounds, of bounds that are too wide, and of slopes
+    that rows do not decide; ``schema`` is that of the columns in use.
+    """
+    indicator = (schema.middle == 0.5) & (schema.half == 0.5)
+    end = (theta.high_end > 0.5) | (theta.low_end > 0.95)
+    wide = np.array(theta.crowded[:-1], dtype=bool) & ~end
+    hidden = theta.undecided > HIDDEN * np.diag(theta.sampling + theta.privacy)[1:]
+    which = (end & ~indicator, wide & ~indicator, hidden)
+    odd, far, unclear = ([schema.names[j] for j in np.flatnonzero(part)] for part in which)
+    told = f"most rows lie at an end of the bounds of {', '.join(odd)}: in another unit?" if odd else ""
+    return [sentence for sentence in (told, crowded(far, theta.crowded[-1]), undecided(unclear)) if sentence]
+
+
 #: That rows do not follow the line is told if a sign of it is so many standard errors, and so much.
 MISFIT_SURE, MISFIT_TOLD = 3.5, 0.1
 

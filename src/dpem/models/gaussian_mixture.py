@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from dpem import _validation as arguments
+from dpem.estimators.base import PrivateEstimator
 from dpem.estimators.told import Profile
 from dpem.estimators.uncertainty import Uncertainty
-from dpem.models._doubts import HEAP, SaysItsDoubts
 from dpem.models._gaussian_mixture_columns import CENTRES, CHOICE, MOST_COLUMNS, after_choice, missed, with_choice
 from dpem.models._gaussian_mixture_foresight import SEPARATION
 from dpem.models._gaussian_mixture_intervals import uncertainty
@@ -31,6 +31,8 @@ from dpem.steps.mixture_check import MixtureCheck
 from dpem.steps.mixture_em import EMStep
 from dpem.steps.mixture_start import MOST, FindCentres, FindShape, FindSpreads, StartFromSketch
 
+#: A group is a heap of equal values where it is narrower than this part of all rows.
+HEAP = 0.02
 #: How many components are reckoned with, for prices and steps, where their number is to be found.
 RECKONED = 4
 INDEPENDENT = "independent"
@@ -180,7 +182,7 @@ def sample(
     return rows, label
 
 
-class DPGaussianMixture(SaysItsDoubts):
+class DPGaussianMixture(PrivateEstimator):
     """A mixture of K Gaussians, fitted by EM under differential privacy.
 
     Public bounds of every column and (ε, δ) are all that is needed. Columns are centred and scaled privately, a sketch

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from dpem import _validation as arguments
+from dpem.estimators.base import PrivateEstimator
 from dpem.estimators.told import Profile
 from dpem.estimators.uncertainty import Uncertainty
 from dpem.models import _latent_class_fit as fitting
 from dpem.models import _latent_class_number as number
 from dpem.models import _latent_class_plan as planning
-from dpem.models._doubts import SaysItsDoubts
 from dpem.planning import Model, Outlook, Sizes
 from dpem.planning.rehearsal import generator
 from dpem.privacy import Curator
@@ -231,7 +231,7 @@ class LatentClass(Model):
         return x, None
 
 
-class DPLatentClass(SaysItsDoubts):
+class DPLatentClass(PrivateEstimator):
     """Latent class analysis under differential privacy: groups of people who answer categorical items alike.
 
     Within a class the items are answered independently, each with probabilities of the class's own. The classes are

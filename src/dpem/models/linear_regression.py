@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +17,7 @@ from dpem.estimators.base import PrivateEstimator
 from dpem.estimators.uncertainty import Uncertainty
 from dpem.models._linear_foresight import expected_loss, outlook_of
 from dpem.models._linear_outlook import EFFECT, MOMENT_RADIUS, anticipated, divide, divide_wide, missed
-from dpem.models._linear_words import HIDDEN, NOTE, bends, cost, crowded, far_from_normal, undecided, uneven
+from dpem.models._linear_words import NOTE, bends, cost, far_from_normal, hardly_seen, uneven
 from dpem.planning import Model, Outlook, Sizes
 from dpem.query import FloatArray
 from dpem.questions.holes import expected
@@ -323,37 +322,9 @@ class DPLinearRegression(RegressorMixin, PrivateEstimator):
             return LinearRegression(schema, fit_intercept)
         return SparseLinearRegression(schema, fit_intercept, arguments.count("sparsity", self.sparsity))
 
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Fit the model to the rows under differential privacy; see :meth:`PrivateEstimator.fit`.
-
-        Warns of columns that lie at an end of their bounds, of errors far from normal and of a line that bends, as far
-        as paid answers tell.
-        """
-        super().fit(X, y)
-        theta, schema = self.theta_, self.schema_.take(self.theta_.chosen)
-        indicator = (schema.middle == 0.5) & (schema.half == 0.5)
-        odd = [schema.names[j] for j in np.flatnonzero(self._at_an_end & ~indicator)]
-        if odd:
-            warnings.warn(f"most rows lie at an end of the bounds of {', '.join(odd)}: in another unit?", stacklevel=2)
-        for told in filter(None, (self._hardly_seen(), far_from_normal(theta.shape), bends(theta.misfit))):
-            warnings.warn(told, stacklevel=2)
-        return self
-
-    @property
-    def _at_an_end(self) -> NDArray[np.bool_]:
-        """Which columns have most rows at an end of their bounds."""
-        return np.asarray((self.theta_.high_end > 0.5) | (self.theta_.low_end > 0.95))
-
-    def _hardly_seen(self) -> str:
-        """What paid answers tell of columns and of a response that bounds are too wide for, and of slopes that rows do
-        not decide.
-        """
-        theta, schema = self.theta_, self.schema_.take(self.theta_.chosen)
-        indicator = (schema.middle == 0.5) & (schema.half == 0.5)
-        wide = np.array(theta.crowded[:-1], dtype=bool) & ~indicator & ~self._at_an_end
-        total = np.diag(theta.sampling + theta.privacy)[1:]
-        hidden = [schema.names[j] for j in np.flatnonzero(theta.undecided > HIDDEN * total)]
-        return " ".join(filter(None, (crowded([*np.array(schema.names)[wide]], theta.crowded[-1]), undecided(hidden))))
+    def _doubts(self) -> list[str]:
+        theta, own = self.theta_, self.schema_.take(self.theta_.chosen)
+        return [*hardly_seen(theta, own), *filter(None, (far_from_normal(theta.shape), bends(theta.misfit)))]
 
     def _attributes(self, theta: Parameters, schema: Schema) -> dict[str, Any]:
         order = np.argsort(theta.chosen)
@@ -392,7 +363,7 @@ class DPLinearRegression(RegressorMixin, PrivateEstimator):
         names = ("intercept", *(self.coef_names_[j] for j in self.support_), "sigma")
         values = np.array([self.intercept_, *self.coef_[self.support_], self.sigma_])
         notes = [NOTE, "" if self.sparsity is None else "They do not know that columns were chosen."]
-        notes += [cost(theta, self.plan_.prediction), self._hardly_seen(), far_from_normal(theta.shape)]
+        notes += [cost(theta, self.plan_.prediction), *hardly_seen(theta, schema), far_from_normal(theta.shape)]
         notes += [bends(theta.misfit), uneven(theta.misfit)]
         kinds = ("",) * (len(names) - 1) + ("size",)
         return Uncertainty.of(names, values, sampling, privacy, " ".join(filter(None, notes)), kinds)

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from dpem import _validation as arguments
+from dpem.estimators.base import PrivateEstimator
 from dpem.estimators.told import Profile, of_lines
 from dpem.estimators.uncertainty import Uncertainty
-from dpem.models._doubts import HEAP, SaysItsDoubts
 from dpem.models._mixture_regression_newton import Estimate
 from dpem.models._mixture_regression_outlook import EFFECT, outlook
 from dpem.models._mixture_regression_steps import (
@@ -37,6 +37,9 @@ from dpem.steps.check import CHECK_SHARE, Check
 #: Shares of ρ: sizes, moments, directions, cells, choice of the start; the scores get the rest, each step × 1.6.
 SIZES, MOMENTS, DIRECTIONS, COUNTS, CHOICE = 0.05, 0.13, 0.12, 0.12, 0.04
 STEPS, GROWTH = 5, 1.6
+
+#: A line is a heap of equal responses where its spread is less than this part of the largest.
+HEAP = 0.02
 
 
 @dataclass(frozen=True)
@@ -204,7 +207,7 @@ class MixtureRegression(Model):
 ADVICE = "One line may do (DPLinearRegression), or the lines lie too close together for this many rows at this epsilon."
 
 
-class DPMixtureRegression(SaysItsDoubts):
+class DPMixtureRegression(PrivateEstimator):
     """K regression lines with weights, intercepts and residual spreads of their own, under differential privacy.
 
     Every row belongs to one of K classes that nobody sees (latent class regression): y = intercept_k + coef_k·x +
