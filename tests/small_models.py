@@ -5,14 +5,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from dpem.estimators.base import PrivateEstimator
-from dpem.estimators.told import Profile
-from dpem.estimators.uncertainty import Uncertainty
-from dpem.planning import Model, Outlook, Prediction
+from dpem.fitting.check import Check
+from dpem.fitting.estimator import PrivateEstimator
+from dpem.fitting.model import Model, Outlook
+from dpem.fitting.plan import Prediction
+from dpem.fitting.step import Step, prices
+from dpem.fitting.summary import Profile
+from dpem.fitting.uncertainty import Uncertainty
+from dpem.queries.narrow import NarrowQuestion, into_ball, rounded, zero_where_odd
 from dpem.query import Bound
-from dpem.questions.narrow import NarrowQuestion, into_ball, rounded, zero_where_odd
-from dpem.steps.base import Step, prices
-from dpem.steps.check import Check
 
 
 @dataclass(frozen=True)

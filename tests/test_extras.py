@@ -75,7 +75,7 @@ print(len(model.coef_))
     ("asked", "sentence"),
     [
         ("import dpem; dpem.read_table", "read_table needs pyarrow: pip install 'dpem[files]'."),
-        ("from dpem.sources import DatasetSource", "DatasetSource needs pyarrow: pip install 'dpem[files]'."),
+        ("from dpem.tables import DatasetSource", "DatasetSource needs pyarrow: pip install 'dpem[files]'."),
         ("from dpem import Ledger", "Ledger needs sqlalchemy: pip install 'dpem[ledger]'."),
         ("import dpem.cli", "the command needs click: pip install 'dpem[cli]'."),
         ("import dpem\nwith dpem.progress(): pass", "progress needs tqdm: pip install 'dpem[cli]'."),

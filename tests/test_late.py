@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from dpem._late import Late, load_late
+from dpem._lazy_import import Late, load_late
 
 CODE = {
     "slow/__init__.py": "import time\ntime.sleep(0.1)\nfrom slow.inner import answer\ndef __getattr__(name):\n"

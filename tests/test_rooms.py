@@ -20,9 +20,9 @@ TREES = {p.relative_to(PACKAGE).as_posix(): ast.parse(p.read_text("utf-8")) for 
 
 NOISE = ("privacy/noise.py", "privacy/gumbel.py")
 #: Rooms that simulate: what they draw is synthetic data, never added to an answer about rows.
-SIMULATION = ("paper/planning/", "planning/", "audit/")
+SIMULATION = ("paper/planning/", "fitting/rehearsal.py", "fitting/simulate.py", "audit/")
 #: Rooms where a function named ``sample`` or ``draw`` draws from a fitted, public model.
-SAMPLING = ("paper/models/", "paper/estimators/", "models/", "estimators/")
+SAMPLING = ("paper/models/", "paper/estimators/", "models/", "fitting/")
 
 LIBRARIES = {"opendp", "random", "secrets", "diffprivlib"}
 SAMPLERS = {
@@ -123,18 +123,18 @@ def test_the_noise_module_is_seen_to_draw():
     [
         ("paper/published.py", "import opendp.prelude as dp"),
         ("privacy/mechanisms.py", "from opendp.measurements import make_laplace"),
-        ("planning/search.py", "import opendp.prelude as dp"),
+        ("fitting/search.py", "import opendp.prelude as dp"),
         ("privacy/curator.py", "import numpy as np\nanswer = np.random.normal(size=3)"),
         ("privacy/mechanisms.py", "def f(rng, v):\n    return v + rng.laplace(size=3)"),
         ("paper/tight.py", "from numpy.random import default_rng"),
         ("paper/tight.py", "import numpy as np\nrng = np.random.default_rng(0)"),
         ("paper/tight.py", "import random\nrandom.gauss(0, 1)"),
-        ("sources/array.py", "def sample(rng):\n    return rng.standard_normal(3)"),
+        ("tables/array.py", "def sample(rng):\n    return rng.standard_normal(3)"),
         ("engines/kernels.py", "import numpy as np\ndef kernel(x):\n    return x + np.random.gumbel()"),
         ("paper/models/base.py", "def sum(self, rng):\n    return rng.uniform(3)"),
-        ("estimators/base.py", "import numpy as np\ndef fit(self):\n    self.rng = np.random.RandomState(0)"),
-        ("estimators/base.py", "from sklearn.utils import check_random_state"),
-        ("estimators/base.py", "from scipy import stats\ndef fit(self):\n    return stats.norm.rvs(3)"),
+        ("fitting/estimator.py", "import numpy as np\ndef fit(self):\n    self.rng = np.random.RandomState(0)"),
+        ("fitting/estimator.py", "from sklearn.utils import check_random_state"),
+        ("fitting/estimator.py", "from scipy import stats\ndef fit(self):\n    return stats.norm.rvs(3)"),
         ("query.py", "import secrets"),
     ],
 )
@@ -149,8 +149,8 @@ def test_planted_draws_are_found(path, text):
             "paper/models/base.py",
             "import numpy as np\ndef sample(n, rng: np.random.Generator):\n    return rng.integers(0, 2)",
         ),
-        ("estimators/base.py", "import numpy as np\ndef sample(self, seed):\n    r = np.random.default_rng(seed)"),
-        ("planning/simulate.py", "import numpy as np\nrng = np.random.default_rng(0)\nrng.standard_normal(4)"),
+        ("fitting/estimator.py", "import numpy as np\ndef sample(self, seed):\n    r = np.random.default_rng(seed)"),
+        ("fitting/simulate.py", "import numpy as np\nrng = np.random.default_rng(0)\nrng.standard_normal(4)"),
         ("privacy/mechanisms.py", "def f(noise, v):\n    return noise.laplace(v, 1.0)"),
         ("privacy/curator.py", "def f(self, v):\n    return isinstance(v, np.random.Generator)"),
     ],

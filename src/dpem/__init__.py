@@ -11,15 +11,16 @@ from dpem._extras import load
 from dpem._version import __version__
 
 if TYPE_CHECKING:
-    from dpem.estimators import DPStandardScaler, pipeline_guarantee, refuse_non_finite
-    from dpem.estimators.search import DPGridSearch
+    from dpem.fitting.plan import Plan
+    from dpem.fitting.rows import refuse_non_finite
+    from dpem.fitting.scaler import DPStandardScaler, pipeline_guarantee
+    from dpem.fitting.search import DPGridSearch
     from dpem.persistence import load_model, save_model
-    from dpem.planning import Plan
     from dpem.privacy import Budget, BudgetExceeded, Guarantee, Ledger, LedgerError
     from dpem.registry import plan
     from dpem.report import write_report
-    from dpem.sources import progress
-    from dpem.sources.files import read_table
+    from dpem.tables import progress
+    from dpem.tables.files import read_table
 
 __all__ = [
     "Budget",
@@ -42,15 +43,16 @@ __all__ = [
 ]
 
 _HOME = {
-    "dpem.estimators": ("DPStandardScaler", "pipeline_guarantee", "refuse_non_finite"),
-    "dpem.estimators.search": ("DPGridSearch",),
+    "dpem.fitting.rows": ("refuse_non_finite",),
+    "dpem.fitting.scaler": ("DPStandardScaler", "pipeline_guarantee"),
+    "dpem.fitting.search": ("DPGridSearch",),
     "dpem.persistence": ("load_model", "save_model"),
-    "dpem.planning": ("Plan",),
+    "dpem.fitting.plan": ("Plan",),
     "dpem.privacy": ("Budget", "BudgetExceeded", "Guarantee", "Ledger", "LedgerError"),
     "dpem.registry": ("plan",),
     "dpem.report": ("write_report",),
-    "dpem.sources.files": ("read_table",),
-    "dpem.sources.progress": ("progress",),
+    "dpem.tables.files": ("read_table",),
+    "dpem.tables.progress": ("progress",),
 }
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from dpem._late import load_late
+from dpem._lazy_import import load_late
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpem.estimators.base import FitWarning
+from dpem.fitting.estimator import FitWarning
 from dpem.privacy import Budget
 from dpem.registry import estimator
 from dpem.report import About, write_report

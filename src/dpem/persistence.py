@@ -24,7 +24,7 @@ from dpem import registry
 from dpem._files import check_writable, read_text, write_text
 from dpem._json import checksum, parse_json, readable, rebuild, record
 from dpem._version import __version__
-from dpem.estimators.content import content_of, errors_read, errors_written, fingerprint
+from dpem.fitting.serialization import content_of, errors_read, errors_written, fingerprint
 from dpem.privacy import Guarantee, total_price
 
 __all__ = ["check_writable", "fingerprint", "load_model", "save_model"]

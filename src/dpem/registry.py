@@ -1,6 +1,8 @@
-"""Which models there are. A general model is a file of :mod:`dpem.models`; the paper's three are in :mod:`dpem.paper`.
+"""Which models there are. A package adds one by an entry point of the group ``dpem.models``; dpem's own are declared in
+its ``pyproject.toml`` in the same way, and the paper's three in the group ``dpem.paper``.
 
-Names and one line about each are read off the files, so that a command can list them without loading numerics.
+Names and one line about each are found without importing the models, so that a command can list them without loading
+numerics.
 """
 
 from __future__ import annotations
@@ -10,45 +12,51 @@ import functools
 import inspect
 from collections.abc import Sequence
 from importlib import import_module
-from pathlib import Path
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
 from typing import Any
 
-_MODELS = Path(__file__).parent / "models"
-_PAPER = Path(__file__).parent / "paper" / "estimators"
+GENERAL = "dpem.models"
+PAPER = "dpem.paper"
 #: Estimators that are no models.
-_OTHERS = {"DPStandardScaler": "dpem.estimators.scaler"}
+_OTHERS = {"DPStandardScaler": "dpem.fitting.scaler"}
+
+
+@functools.cache
+def _declared() -> dict[str, EntryPoint]:
+    """The entry point of each model by its name; dpem's own come first and cannot be replaced."""
+    kept: dict[str, EntryPoint] = {}
+    for point in sorted((*entry_points(group=GENERAL), *entry_points(group=PAPER)), key=_order):
+        kept.setdefault(point.name, point)
+    return kept
+
+
+def _order(point: EntryPoint) -> tuple[bool, bool, str]:
+    return point.group == PAPER, not point.module.startswith("dpem."), point.name
 
 
 @functools.cache
 def modules() -> dict[str, str]:
     """The module of each model, by the model's name: ``latent-class`` is ``dpem.models.latent_class``."""
-    general = {_name(file): f"dpem.models.{file.stem}" for file in _files(_MODELS)}
-    paper = {_name(file): f"dpem.paper.estimators.{file.stem}" for file in _files(_PAPER)}
-    return general | paper
+    return {name: point.module for name, point in _declared().items()}
 
 
 def general() -> tuple[str, ...]:
     """The names of the general models."""
-    return tuple(_name(file) for file in _files(_MODELS))
+    return tuple(name for name, point in _declared().items() if point.group == GENERAL)
 
 
 def described(name: str) -> str:
-    """The first line of what a model's file says of itself."""
-    folder = _MODELS if modules()[name].startswith("dpem.models.") else _PAPER
-    source = (folder / f"{name.replace('-', '_')}.py").read_text(encoding="utf-8")
-    return (ast.get_docstring(ast.parse(source)) or "").splitlines()[0]
+    """The first line of the docstring of a model's module, which is not imported."""
+    spec = find_spec(modules()[name])
+    source = None if spec is None or spec.loader is None else spec.loader.get_source(spec.name)  # type: ignore[attr-defined]
+    return (ast.get_docstring(ast.parse(source or "")) or "").partition("\n")[0]
 
 
 @functools.cache
 def classes() -> dict[str, str]:
-    """The module of each estimator, by the name of its class, read off the files."""
-    found = dict(_OTHERS)
-    for folder, package in ((_MODELS, "dpem.models"), (_PAPER, "dpem.paper.estimators")):
-        for file in _files(folder):
-            for node in ast.parse(file.read_text(encoding="utf-8")).body:
-                if isinstance(node, ast.ClassDef) and node.name.startswith("DP"):
-                    found[node.name] = f"{package}.{file.stem}"
-    return found
+    """The module of each estimator, by the name of its class."""
+    return _OTHERS | {point.attr: point.module for point in _declared().values()}
 
 
 def estimator(name: str) -> type[Any]:
@@ -101,14 +109,3 @@ def plan(
 
 def _listed(kind: type[Any]) -> str:
     return ", ".join(inspect.signature(kind).parameters)
-
-
-@functools.cache
-def _files(folder: Path) -> list[Path]:
-    """The files that hold a model: those with an estimator in them."""
-    public = (file for file in sorted(folder.glob("*.py")) if not file.name.startswith("_"))
-    return [file for file in public if "\nclass DP" in file.read_text(encoding="utf-8")]
-
-
-def _name(file: Path) -> str:
-    return file.stem.replace("_", "-")

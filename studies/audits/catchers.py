@@ -29,7 +29,7 @@ from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegre
 from dpem.paper.models import MissingRegression, SymmetricMixture
 from dpem.privacy import largest_price
 from dpem.query import Chunk
-from dpem.sources import BatchSource
+from dpem.tables import BatchSource
 
 N, D = 300, 6
 #: Of a short black-box audit: enough to see half the noise in a mechanism, and worse in a fit.
@@ -188,7 +188,7 @@ QUICK: dict[str, Catcher] = {
 #: Tests of the parts; none of them knows of the planted bugs.
 TESTS = (
     *("tests/paper/test_sensitivity.py", "tests/privacy/test_curator.py", "tests/paper/test_budgets.py"),
-    *("tests/sources/test_array.py", "tests/privacy/test_rows_per_person.py", "tests/privacy/test_mechanisms.py"),
+    *("tests/tables/test_array.py", "tests/privacy/test_rows_per_person.py", "tests/privacy/test_mechanisms.py"),
     *("tests/privacy/test_gumbel.py", "tests/privacy/test_selection.py"),
 )
 

@@ -29,7 +29,7 @@ from dpem.engines import rowwise
 from dpem.engines.traced import formula_of
 from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
 from dpem.query import Chunk, FloatArray, Query
-from dpem.sources.base import Source, slack
+from dpem.tables.base import Source, slack
 from studies.audits.hostile_rows import hostile
 
 D = 4

@@ -25,7 +25,7 @@ from dpem.paper import DPSymmetricMixture
 from dpem.paper.planning import paper_plan
 from dpem.privacy import Account, Curator, Noise, Price
 from dpem.query import FloatArray, Query
-from dpem.sources import Source
+from dpem.tables import Source
 
 #: A fit of a hundredth of a second: nothing is left for the plan to choose.
 SETTINGS: dict[str, Any] = {

@@ -26,7 +26,7 @@ from dpem import Budget, Ledger
 from dpem.paper import DPSymmetricMixture
 from dpem.privacy import Account, Curator, Noise, Price
 from dpem.query import Chunk, FloatArray, Query
-from dpem.sources import Source
+from dpem.tables import Source
 from studies.audits.faults_books import (
     AMPLE,
     DATASET,
@@ -121,7 +121,7 @@ def out_of_memory(url: str, rounds: int, tick: Callable[[int], object]) -> Findi
     for turn in range(rounds):
         for money in (ledger, budget):
             try:
-                with mock.patch("dpem.sources.array.CHUNK_ROWS", 64):  # three chunks in each of two batches
+                with mock.patch("dpem.tables.array.CHUNK_ROWS", 64):  # three chunks in each of two batches
                     Starved(**SETTINGS, budget=money).starving(1 + turn % 2).fit(X)
                 found.broken.append("a fit without memory gave an answer")
             except MemoryError:

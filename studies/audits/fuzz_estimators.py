@@ -19,7 +19,7 @@ class Estimators:
 
     name, patience = "estimators' fit", 20.0
     refusals: tuple[type[Exception], ...] = (ValueError, OSError, BudgetExceeded)
-    guided_by = ("dpem.estimators", "dpem._validation", "dpem.paper.planning.fixed", "dpem.paper")
+    guided_by = ("dpem.fitting", "dpem._validation", "dpem.paper.planning.fixed", "dpem.paper")
 
     around = staticmethod(without_rehearsals)
 
@@ -62,7 +62,7 @@ def fitted(kind: Any, given: dict[str, Any], X: Any, y: Any, budget: Budget) -> 
 
 def _of_validation(error: BaseException) -> bool:
     trace = error.__traceback__
-    while trace is not None and not trace.tb_frame.f_code.co_filename.endswith("estimators/checks.py"):
+    while trace is not None and not trace.tb_frame.f_code.co_filename.endswith("fitting/validation.py"):
         trace = trace.tb_next
     return trace is not None and not leaks(str(error)) and "\n" not in str(error)
 

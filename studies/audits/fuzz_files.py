@@ -36,7 +36,7 @@ class Models:
 
     name, patience = "model.json", 5.0
     refusals: tuple[type[Exception], ...] = (ValueError, OSError)
-    guided_by = ("dpem._json", "dpem.persistence", "dpem.estimators.content", "dpem.paper.estimators.content")
+    guided_by = ("dpem._json", "dpem.persistence", "dpem.fitting.serialization", "dpem.paper.estimators.content")
     tokens = JSON_TOKENS
 
     def __init__(self, folder: Path) -> None:
@@ -107,7 +107,7 @@ class Tables:
 
     patience = 10.0
     refusals: tuple[type[Exception], ...] = (ValueError, OSError)
-    guided_by = ("dpem.sources.files", "dpem.sources.columns", "dpem.sources.dataset", "dpem.sources.batches")
+    guided_by = ("dpem.tables.files", "dpem.tables.columns", "dpem.tables.dataset", "dpem.tables.batches")
 
     def __init__(self, folder: Path, suffix: str) -> None:
         self.name, self._suffix, self._folder = f"read_table {suffix}", suffix, folder

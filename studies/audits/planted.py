@@ -17,18 +17,18 @@ from unittest.mock import patch
 import numpy as np
 
 import dpem.paper.estimators.base as estimators
-from dpem.estimators import checks
+from dpem.fitting import validation as checks
 from dpem.paper.estimators.base import PrivateEM
 from dpem.paper.models import SymmetricRegression
 from dpem.paper.models.missing_regression import TruncatedScore
 from dpem.paper.tight import Refine, tight_em
 from dpem.privacy import Curator, PrivateNoise, SeededNoise, budget, curator, gumbel, mechanisms
 from dpem.privacy.accounting import Price
+from dpem.queries.gradient import CoordinateQuery, SupportQuery
+from dpem.queries.scales import ColumnMoments
 from dpem.query import Bound
-from dpem.questions.gradient import CoordinateQuery, SupportQuery
-from dpem.questions.scales import ColumnMoments
-from dpem.sources import ArraySource
-from dpem.sources.base import ChunkedSource
+from dpem.tables import ArraySource
+from dpem.tables.base import ChunkedSource
 from studies.paper.reproduce.printed import PrintedRegressionQuery
 
 Bug = Callable[[], AbstractContextManager[Any]]

@@ -14,8 +14,8 @@ from scipy import sparse
 
 from dpem.paper.models import SymmetricMixture
 from dpem.paper.models.base import Clip
-from dpem.sources import ArraySource
-from dpem.sources.sparse import SparseSource
+from dpem.tables import ArraySource
+from dpem.tables.sparse import SparseSource
 
 
 def table(n: int, d: int, entries: int, rng: np.random.Generator) -> sparse.csr_array:

@@ -19,7 +19,7 @@ from distributed import Client, LocalCluster, Worker, wait
 from dpem.paper.models import SymmetricMixture
 from dpem.paper.models.base import Clip
 from dpem.query import Query
-from dpem.sources.dask import DaskSource
+from dpem.tables.dask import DaskSource
 
 
 def held_by(client: Client, blocks: int, rows: int, columns: int) -> DaskSource:

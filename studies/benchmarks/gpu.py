@@ -23,7 +23,7 @@ from dpem.engines.narrow import narrow_sum
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
 from dpem.paper.models.base import Clip
 from dpem.query import BLOCK, Chunk, Query
-from dpem.sources.device import DeviceSource
+from dpem.tables.device import DeviceSource
 from studies.benchmarks.gpu_clock import copy_bandwidth, on_the_clock, on_the_device, write
 from studies.benchmarks.gpu_narrow import five_groups
 
@@ -194,7 +194,7 @@ def main() -> None:
 def against_the_processor(X: Any, y: Any, asked: dict[str, Query], m: int, figures: dict[str, Any]) -> None:
     """The same questions about the first rows on the CPU, and a whole fit on the device."""
     from dpem.paper import DPSymmetricMixture
-    from dpem.sources import ArraySource
+    from dpem.tables import ArraySource
 
     on_host = ArraySource(X[:m].cpu().numpy(), y[:m].cpu().numpy())
     figures["cpu"] = {}

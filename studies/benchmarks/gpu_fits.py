@@ -20,10 +20,10 @@ import numpy as np
 import torch
 
 from dpem.engines import rowwise
-from dpem.models.gaussian_mixture import DPGaussianMixture
-from dpem.models.latent_class import DPLatentClass
-from dpem.models.linear_regression import DPLinearRegression
-from dpem.models.mixture_regression import DPMixtureRegression
+from dpem.models.gaussian_mixture.estimator import DPGaussianMixture
+from dpem.models.latent_class.estimator import DPLatentClass
+from dpem.models.linear_regression.estimator import DPLinearRegression
+from dpem.models.mixture_regression.estimator import DPMixtureRegression
 
 Table = tuple[np.ndarray, np.ndarray | None]
 

@@ -16,16 +16,16 @@ import torch
 
 from dpem.engines import rowwise
 from dpem.engines.traced import formula_of
+from dpem.models.gaussian_mixture.em_moments import LiftedMoments
+from dpem.models.gaussian_mixture.gaussians import Gaussians
+from dpem.models.latent_class.queries import ClassSums, Items
+from dpem.models.linear_regression.queries import Frame, Information, JointMoments, Score
+from dpem.models.mixture_regression.coordinates import Frame as LineFrame
+from dpem.models.mixture_regression.scores import Lines, LineScores
 from dpem.paper.models import SymmetricMixture
+from dpem.queries.schema import Schema
 from dpem.query import Query
-from dpem.questions.answers import ClassSums, Items
-from dpem.questions.gaussians import Gaussians
-from dpem.questions.lifted import LiftedMoments
-from dpem.questions.line_frame import Frame as LineFrame
-from dpem.questions.line_scores import Lines, LineScores
-from dpem.questions.linear import Frame, Information, JointMoments, Score
-from dpem.questions.schema import Schema
-from dpem.sources.device import DeviceSource
+from dpem.tables.device import DeviceSource
 from studies.benchmarks.gpu_clock import copy_bandwidth, on_the_clock, on_the_device, write
 
 D = 10

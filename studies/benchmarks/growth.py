@@ -32,8 +32,8 @@ from dpem.paper.models.base import Clip
 from dpem.paper.planning.choose import plan
 from dpem.privacy import PrivateNoise, mechanisms
 from dpem.privacy.accounting import Price
-from dpem.sources import ArraySource
-from dpem.sources.base import ChunkedSource
+from dpem.tables import ArraySource
+from dpem.tables.base import ChunkedSource
 from studies.paper.peers.runner import PEERS, environment, run
 
 Row = tuple[str, str, float, float, float | None, str]  # section, case, seconds, ratio to the floor, MB added, floor

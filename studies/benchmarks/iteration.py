@@ -15,7 +15,7 @@ import numpy as np
 
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
 from dpem.paper.models.base import Clip
-from dpem.sources import ArraySource
+from dpem.tables import ArraySource
 
 
 def alternating(work: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:

@@ -35,7 +35,7 @@ from dpem.paper import DPSymmetricMixture
 from dpem.paper.models import SymmetricMixture
 from dpem.paper.models.base import Clip
 from dpem.query import Chunk
-from dpem.sources import DatasetSource
+from dpem.tables import DatasetSource
 
 ENCODINGS = {"plain": {"compression": "none", "use_dictionary": False}, "default": {}}
 SPARSITY, SIGMA = 10, 0.5

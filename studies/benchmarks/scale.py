@@ -27,8 +27,8 @@ from parquet import drop_from_cache
 from dpem.paper.models import SymmetricMixture
 from dpem.paper.models.base import Clip
 from dpem.query import Query
-from dpem.sources import DatasetSource
-from dpem.sources.dask import DaskSource
+from dpem.tables import DatasetSource
+from dpem.tables.dask import DaskSource
 
 ROWS, GROUPS, SMALL = 32_768, 8, 1  # rows of a row group, row groups of a file, files of the small table
 

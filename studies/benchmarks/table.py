@@ -29,12 +29,12 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from dpem._threads import available
+from dpem.models.gaussian_mixture.em_moments import LiftedMoments
+from dpem.models.gaussian_mixture.gaussians import Gaussians
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
 from dpem.paper.models.base import Clip
-from dpem.questions.gaussians import Gaussians
-from dpem.questions.lifted import LiftedMoments
-from dpem.questions.schema import Schema
-from dpem.sources import ArraySource
+from dpem.queries.schema import Schema
+from dpem.tables import ArraySource
 
 Work = Callable[[], object]
 Times = list[tuple[float, float]]
@@ -212,7 +212,7 @@ def parquet(repeats: int) -> Iterator[Line]:
     """One question over all columns against Arrow's own decoding, and questions over fewer columns against all."""
     from parquet import by_row_group, by_scanner, write
 
-    from dpem.sources import DatasetSource
+    from dpem.tables import DatasetSource
 
     n, d = 250_000, 1000
     with tempfile.TemporaryDirectory() as folder:
@@ -243,9 +243,9 @@ def text(repeats: int) -> Iterator[Line]:
     import pyarrow as pa
     import pyarrow.csv
 
-    from dpem.models.gaussian_mixture import DPGaussianMixture
-    from dpem.models.linear_regression import DPLinearRegression
-    from dpem.sources import read_table
+    from dpem.models.gaussian_mixture.estimator import DPGaussianMixture
+    from dpem.models.linear_regression.estimator import DPLinearRegression
+    from dpem.tables import read_table
 
     n, d = 1_000_000, 20
     rng = np.random.default_rng(0)

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpem.steps.linear import SIZE_SHARE
+from dpem.models.linear_regression.steps import SIZE_SHARE
 from studies.honest import typical, worlds
 from studies.honest.pictures import drawn
 from studies.honest.predictions import outcome

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 import dpem
-from dpem.models import _gaussian_mixture_foresight as groups
-from dpem.models import _latent_class_plan as classes
-from dpem.models import _mixture_regression_outlook as lines
-from dpem.models._linear_foresight import ASSUMED, BOUNDS
-from dpem.questions.answers import Items
+from dpem.models.gaussian_mixture import prediction as groups
+from dpem.models.latent_class import planning as classes
+from dpem.models.latent_class.queries import Items
+from dpem.models.linear_regression.prediction import ASSUMED, BOUNDS
+from dpem.models.mixture_regression import planning as lines
 from studies.honest.worlds import Drawn, World
 
 

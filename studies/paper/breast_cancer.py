@@ -18,10 +18,10 @@ import numpy as np
 from sklearn.datasets import load_breast_cancer
 from sklearn.model_selection import train_test_split
 
-from dpem.estimators import DPStandardScaler
+from dpem.fitting.scaler import DPStandardScaler
 from dpem.paper import DPSymmetricMixture
+from dpem.queries.gradient import IntArray
 from dpem.query import FloatArray
-from dpem.questions.gradient import IntArray
 
 #: Public limits of the ten measurements, from what they measure: means and worst values, and standard errors.
 _LIMITS = (40.0, 50.0, 250.0, 2500.0, 0.25, 0.6, 0.8, 0.3, 0.5, 0.15)

@@ -25,11 +25,11 @@ from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegr
 from dpem.paper.models.base import Clip
 from dpem.paper.robust import RobustGradient
 from dpem.privacy import Account, Curator, PrivateNoise, SeededNoise, gumbel
+from dpem.queries.scales import CappedSquares, ColumnMoments, SizeHistogram
 from dpem.query import BLOCK, Query
-from dpem.questions.scales import CappedSquares, ColumnMoments, SizeHistogram
-from dpem.sources import ArraySource, ChunkedSource
-from dpem.sources.device import DeviceSource
-from dpem.sources.sparse import SparseSource
+from dpem.tables import ArraySource, ChunkedSource
+from dpem.tables.device import DeviceSource
+from dpem.tables.sparse import SparseSource
 
 #: Chance that a test about random numbers fails although nothing is wrong, for each of its decisions.
 FALSE_ALARM = 1e-7

@@ -15,7 +15,7 @@ from dpem.audit.tape import Tape, TapedAccount, TapedNoise, TapedSource, record
 from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
 from dpem.paper.tight import tight_em
 from dpem.privacy import Account, Curator, PrivateNoise
-from dpem.sources import ArraySource
+from dpem.tables import ArraySource
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

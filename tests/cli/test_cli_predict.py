@@ -11,7 +11,7 @@ from running_dpem import NAMES, N, dpem
 
 from dpem.paper import DPSymmetricMixture
 from dpem.persistence import load_model, save_model
-from dpem.sources import read_table
+from dpem.tables import read_table
 
 FIT = ("--epsilon", "1", "--delta", "1e-3", "--sigma", "0.5")
 
@@ -65,7 +65,7 @@ def test_columns_are_found_by_name_whatever_their_order(mixture):
 def test_rows_keep_their_order_over_many_chunks(monkeypatch):
     assert dpem("fit", "symmetric-mixture", "patients.npy", *FIT).code == 0
     assert dpem("predict", "model.json", "patients.npy", "--out", "whole.csv").code == 0
-    monkeypatch.setattr("dpem.sources.files.CHUNK_ROWS", 7)
+    monkeypatch.setattr("dpem.tables.files.CHUNK_ROWS", 7)
     assert sum(1 for _ in read_table("patients.npy").chunks()) > 50
     assert dpem("predict", "model.json", "patients.npy", "--out", "parts.csv").code == 0
     assert read("whole.csv")["group"] == read("parts.csv")["group"]

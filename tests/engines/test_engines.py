@@ -20,9 +20,9 @@ from scipy import sparse
 from dpem.engines import array_api, csr, engine_of
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
 from dpem.paper.models.base import Clip
+from dpem.queries.scales import CappedSquares, ColumnMoments, SizeHistogram
+from dpem.queries.validity import AnomalyQuery
 from dpem.query import BLOCK, Chunk
-from dpem.questions.scales import CappedSquares, ColumnMoments, SizeHistogram
-from dpem.questions.validity import AnomalyQuery
 
 SIGMA, T, C, BRACKET, RADIUS = 0.8, 1.5, 0.75, 2.0, 1.25  # exact in float32, so that clip levels are the same
 BETA = np.array([0.0, 0.7, 0.0, -0.4, 0.2, 0.0, 0.0])

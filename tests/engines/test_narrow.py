@@ -8,14 +8,14 @@ import pyarrow.parquet as pq
 import pytest
 from scipy import sparse
 
+from dpem.queries.log_ratio import LogRatio
+from dpem.queries.narrow import into_ball
+from dpem.queries.schema import Schema
 from dpem.query import Chunk
-from dpem.questions.log_ratio import LogRatio
-from dpem.questions.narrow import into_ball
-from dpem.questions.schema import Schema
-from dpem.sources import ArraySource, DatasetSource
-from dpem.sources.dask import DaskSource
-from dpem.sources.device import DeviceSource
-from dpem.sources.sparse import SparseSource
+from dpem.tables import ArraySource, DatasetSource
+from dpem.tables.dask import DaskSource
+from dpem.tables.device import DeviceSource
+from dpem.tables.sparse import SparseSource
 
 NAMES = ("age", "region", "dose", "unused")
 SCHEMA = Schema.of(

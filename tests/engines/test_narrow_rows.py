@@ -12,11 +12,11 @@ from threadpoolctl import threadpool_info
 
 from dpem._threads import at_most, single_blas
 from dpem.engines import narrow
+from dpem.models.gaussian_mixture.em_moments import KINDS, LiftedMoments
+from dpem.models.gaussian_mixture.gaussians import Gaussians
+from dpem.queries.schema import Schema
 from dpem.query import Chunk
-from dpem.questions.gaussians import Gaussians
-from dpem.questions.lifted import KINDS, LiftedMoments
-from dpem.questions.schema import Schema
-from dpem.sources.dask import DaskSource
+from dpem.tables.dask import DaskSource
 
 N, D, K = 5_000, 6, 3
 READ = np.array([5, 1, 2])

@@ -13,18 +13,26 @@ from dpem.audit.neighbours import Table
 from dpem.engines import rowwise
 from dpem.engines.kernel_text import parts, summing
 from dpem.engines.traced import formula_of
+from dpem.models.gaussian_mixture.em_moments import LiftedMoments
+from dpem.models.gaussian_mixture.gaussians import Gaussians
+from dpem.models.gaussian_mixture.location import Centres, SecondMoments, Spreads
+from dpem.models.gaussian_mixture.sign_agreement import PairedSides
+from dpem.models.latent_class.queries import ClassSums, Items
+from dpem.models.linear_regression.queries import (
+    Explained,
+    FilledMoments,
+    Frame,
+    Information,
+    JointMoments,
+    Residuals,
+    Score,
+)
+from dpem.models.linear_regression.threshold_scores import Thresholds
+from dpem.models.mixture_regression.coordinates import Frame as LineFrame
+from dpem.models.mixture_regression.scores import Lines, LineScores
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
+from dpem.queries.schema import Schema
 from dpem.query import Chunk
-from dpem.questions.answers import ClassSums, Items
-from dpem.questions.gaussians import Gaussians
-from dpem.questions.lifted import LiftedMoments
-from dpem.questions.line_frame import Frame as LineFrame
-from dpem.questions.line_scores import Lines, LineScores
-from dpem.questions.linear import Explained, FilledMoments, Frame, Information, JointMoments, Residuals, Score
-from dpem.questions.location import Centres, SecondMoments, Spreads
-from dpem.questions.pairs import PairedSides
-from dpem.questions.schema import Schema
-from dpem.questions.sides import Thresholds
 from studies.audits.hostile_rows import hostile
 
 N, D = 1500, 4

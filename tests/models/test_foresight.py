@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from dpem import DPGaussianMixture, DPLatentClass, DPMixtureRegression
-from dpem.models import _gaussian_mixture_foresight as groups
-from dpem.models import _latent_class_plan as classes
-from dpem.planning.shares import moved, watched, with_failures
-from dpem.questions.answers import Items
+from dpem.fitting.shares import moved, watched, with_failures
+from dpem.models.gaussian_mixture import prediction as groups
+from dpem.models.latent_class import planning as classes
+from dpem.models.latent_class.queries import Items
 
 ITEMS = {f"x{j}": [0, 1] for j in range(6)}
 MAKERS = {

@@ -16,19 +16,19 @@ from sklearn.mixture import GaussianMixture as Reference
 from dpem import Budget, DPGaussianMixture
 from dpem.audit.neighbours import Table
 from dpem.audit.replay import replay
-from dpem.estimators.base import FitWarning
-from dpem.models._gaussian_mixture_intervals import kinds, names
-from dpem.models.gaussian_mixture import GaussianMixture
+from dpem.fitting.estimator import FitWarning
+from dpem.fitting.step import State
+from dpem.models.gaussian_mixture import start_steps as mixture_start
+from dpem.models.gaussian_mixture.covariance_types import Diagonal, Shared, Spherical
+from dpem.models.gaussian_mixture.em_moments import KINDS
+from dpem.models.gaussian_mixture.em_steps import EMStep
+from dpem.models.gaussian_mixture.estimator import GaussianMixture
+from dpem.models.gaussian_mixture.gaussians import Gaussians
+from dpem.models.gaussian_mixture.intervals import kinds, names
+from dpem.models.gaussian_mixture.sketch_fit import Target
 from dpem.privacy import Account, Curator, SeededNoise
-from dpem.questions.gaussians import Gaussians
-from dpem.questions.lifted import KINDS
-from dpem.questions.schema import Schema
-from dpem.sources import ArraySource
-from dpem.steps import mixture_start
-from dpem.steps.base import State
-from dpem.steps.families import Diagonal, Shared, Spherical
-from dpem.steps.mixture_em import EMStep
-from dpem.steps.sketch_fit import Target
+from dpem.queries.schema import Schema
+from dpem.tables import ArraySource
 
 GIVEN = {"epsilon": 1.0, "delta": 1e-6}
 SIMULATED = pytest.mark.filterwarnings("ignore:random_state makes the noise")

@@ -17,12 +17,12 @@ from dpem import Budget, DPGaussianMixture, load_model, save_model
 from dpem.audit.neighbours import Table
 from dpem.audit.replay import replay
 from dpem.cli import cli
+from dpem.models.gaussian_mixture import start_steps as mixture_start
+from dpem.models.gaussian_mixture.sign_agreement import PairedSides
 from dpem.privacy import Account, Curator, SeededNoise
+from dpem.queries.schema import Schema
 from dpem.query import Chunk
-from dpem.questions.pairs import PairedSides
-from dpem.questions.schema import Schema
-from dpem.sources import ArraySource
-from dpem.steps import mixture_start
+from dpem.tables import ArraySource
 
 GIVEN = {"epsilon": 1.0, "delta": 1e-6}
 SIMULATED = pytest.mark.filterwarnings("ignore:random_state makes the noise")

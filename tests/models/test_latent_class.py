@@ -14,15 +14,15 @@ from sklearn.metrics import adjusted_rand_score
 
 from dpem import Budget, load_model, read_table, save_model
 from dpem.audit.replay import Table, replay
-from dpem.estimators.base import FitWarning
-from dpem.models import _latent_class_fit as fitting
-from dpem.models import _latent_class_number as number_of_classes
-from dpem.models import latent_class as subject
-from dpem.models.latent_class import DPLatentClass
+from dpem.fitting.estimator import FitWarning
+from dpem.models.latent_class import number_of_classes
+from dpem.models.latent_class import queries as answers
+from dpem.models.latent_class import steps as fitting
+from dpem.models.latent_class.estimator import DPLatentClass
+from dpem.models.latent_class.estimator import estimator as subject
+from dpem.models.latent_class.queries import Items
+from dpem.queries.schema import Schema
 from dpem.query import Chunk
-from dpem.questions import answers
-from dpem.questions.answers import Items
-from dpem.questions.schema import Schema
 
 pytestmark = pytest.mark.filterwarnings("ignore:Classes are less clear")
 

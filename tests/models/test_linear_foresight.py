@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from dpem import DPLinearRegression
-from dpem.models._linear_foresight import ASSUMED, BOUNDS, typical
-from dpem.planning.foresight import corners
+from dpem.fitting.prediction import corners
+from dpem.models.linear_regression.prediction import ASSUMED, BOUNDS, typical
 
 
 def told(n, epsilon, d=3, **more):

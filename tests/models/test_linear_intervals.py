@@ -6,9 +6,9 @@ import warnings
 import numpy as np
 import pytest
 
-from dpem.models.linear_regression import DPLinearRegression
-from dpem.steps.belief import Belief
-from dpem.steps.gathered import Asked, Start, blurred, gathered
+from dpem.models.linear_regression.combine_scores import Asked, Start, blurred, gathered
+from dpem.models.linear_regression.estimator import DPLinearRegression
+from dpem.models.linear_regression.gaussian_posterior import Belief
 
 
 def fitted(X, y, **settings):

@@ -17,13 +17,13 @@ from scipy.stats import multivariate_normal
 from dpem import Budget, read_table
 from dpem.audit.neighbours import Table
 from dpem.audit.replay import replay
-from dpem.estimators.base import FitWarning
-from dpem.models.linear_regression import DPLinearRegression
-from dpem.questions.linear import Explained, Frame, Information, JointMoments, Residuals, Score
-from dpem.questions.places import Places
-from dpem.questions.schema import Schema
-from dpem.questions.sides import Balance, Thresholds
-from dpem.steps.clips import choose_clips
+from dpem.fitting.estimator import FitWarning
+from dpem.models.linear_regression.clipping import choose_clips
+from dpem.models.linear_regression.estimator import DPLinearRegression
+from dpem.models.linear_regression.queries import Explained, Frame, Information, JointMoments, Residuals, Score
+from dpem.models.linear_regression.threshold_scores import Balance, Thresholds
+from dpem.queries.histograms import Places
+from dpem.queries.schema import Schema
 
 GIVEN = {"epsilon": 1.0, "delta": 1e-6, "bounds": (-6, 6), "y_bounds": (-9, 9)}
 CORRELATION = np.array([[1.0, 0.6, 0.2], [0.6, 1.0, -0.3], [0.2, -0.3, 1.0]])

@@ -13,21 +13,19 @@ import pytest
 from dpem.audit.neighbours import Table, neighbours
 from dpem.audit.replay import Verdict, compare
 from dpem.audit.tape import record
-from dpem.estimators.base import FitWarning
-from dpem.models import _mixture_regression_cells as cells
-from dpem.models import _mixture_regression_newton as newton
-from dpem.models import _mixture_regression_steps as steps
-from dpem.models import mixture_regression
-from dpem.models._mixture_regression_cells import Cells, edges, fit_cells
-from dpem.models.mixture_regression import DPMixtureRegression
-from dpem.planning import Outlook, Sizes
+from dpem.fitting.estimator import FitWarning
+from dpem.fitting.model import Outlook, Sizes
+from dpem.fitting.step import run_steps
+from dpem.models.mixture_regression import cells, newton, steps
+from dpem.models.mixture_regression.cells import Cells, edges, fit_cells
+from dpem.models.mixture_regression.coordinates import Frame
+from dpem.models.mixture_regression.estimator import DPMixtureRegression
+from dpem.models.mixture_regression.estimator import estimator as mixture_regression
+from dpem.models.mixture_regression.scores import LineLeads, Lines, LineScores, mean_cut_square
+from dpem.models.mixture_regression.start_queries import ColumnSizes, LineCells, LineMoments, UnevenSpread
 from dpem.privacy import Account, Curator, SeededNoise
-from dpem.questions.line_frame import Frame
-from dpem.questions.line_scores import LineLeads, Lines, LineScores, mean_cut_square
-from dpem.questions.line_start import ColumnSizes, LineCells, LineMoments, UnevenSpread
-from dpem.questions.schema import Schema
-from dpem.sources import ArraySource
-from dpem.steps.base import run_steps
+from dpem.queries.schema import Schema
+from dpem.tables import ArraySource
 
 GIVEN = {"epsilon": 1.0, "delta": 1e-6, "y_bounds": (-40, 60)}
 COEF, INTERCEPT, SIGMA = np.array([[1.0, -2.0, 0.5], [-1.5, 1.0, 0.5]]), np.array([1.0, 4.0]), np.array([0.8, 1.1])
@@ -242,7 +240,9 @@ def test_planted_bugs_are_seen_by_the_same_rows(monkeypatch):
             planted.setattr(LineScores, name, bug)
             assert furthest(question)[1] > question.bound.l2, bug
     assert furthest(question)[1] <= honest
-    monkeypatch.setattr("dpem.questions.line_start.into_ball", lambda xp, v, radius: np.nan_to_num(v))
+    monkeypatch.setattr(
+        "dpem.models.mixture_regression.start_queries.into_ball", lambda xp, v, radius: np.nan_to_num(v)
+    )
     for name in ("moments", "directions"):
         assert furthest(questions()[name])[1] > questions()[name].bound.l2, name
 

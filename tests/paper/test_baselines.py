@@ -9,7 +9,7 @@ from dpem.paper.baselines import clipped_gradient_em, spectral
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
 from dpem.paper.reference import gradient_em
 from dpem.privacy import Account, BudgetExceeded, Curator, PrivateNoise, SeededNoise, largest_price, total_price
-from dpem.sources import ArraySource
+from dpem.tables import ArraySource
 
 SIGMA = 0.5
 MODELS = {

@@ -15,7 +15,7 @@ from dpem import Budget, BudgetExceeded
 from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
 from dpem.paper.published import printed_price
 from dpem.privacy import Price, largest_price
-from dpem.sources import ArraySource
+from dpem.tables import ArraySource
 
 ALL = (DPSymmetricMixture, DPSymmetricRegression, DPMissingRegression)
 #: A fit that plans nothing.
@@ -51,7 +51,7 @@ def asked(monkeypatch):
         def split(self, parts):
             return [Watched(part._X, part._y) for part in super().split(parts)]
 
-    monkeypatch.setattr("dpem.estimators.rows.ArraySource", Watched)
+    monkeypatch.setattr("dpem.fitting.rows.ArraySource", Watched)
     return questions
 
 
@@ -124,7 +124,7 @@ def test_the_debit_comes_before_the_data(estimator, data, monkeypatch):
         def split(self, parts):
             return [Broken(part._X, part._y) for part in super().split(parts)]
 
-    monkeypatch.setattr("dpem.estimators.rows.ArraySource", Broken)
+    monkeypatch.setattr("dpem.fitting.rows.ArraySource", Broken)
     with pytest.raises(OSError, match="the disk is gone"):
         estimator(**QUICK, budget=budget).fit(*data)
     assert budget.n_charges == 1  # and stays paid: a part of the data may have been seen

@@ -12,7 +12,7 @@ from sklearn.pipeline import make_pipeline
 
 from dpem import Budget, DPStandardScaler, refuse_non_finite
 from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
-from dpem.sources import ArraySource
+from dpem.tables import ArraySource
 
 N, D = 600, 6
 BETA = np.array([0.8, 0.6, 0.0, 0.0, 0.0, 0.0])

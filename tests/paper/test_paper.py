@@ -23,8 +23,8 @@ from dpem.paper.tight import Refine, Select, tight_em
 from dpem.privacy import Account, BudgetExceeded, Curator, PrivateNoise, SeededNoise, total_price
 from dpem.privacy.mechanisms import printed_peeling_scale
 from dpem.query import Bound, Chunk, Query
-from dpem.sources import ArraySource
-from dpem.sources.base import slack
+from dpem.tables import ArraySource
+from dpem.tables.base import slack
 
 SIGMA = 0.5
 MODELS = {

@@ -10,11 +10,11 @@ from sklearn.pipeline import make_pipeline
 
 from dpem import Budget, BudgetExceeded, DPStandardScaler, Ledger, pipeline_guarantee
 from dpem._json import checksum
+from dpem.fitting.scale_step import rows_for_sigma
 from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
 from dpem.persistence import fingerprint, load_model, save_model
 from dpem.report import render
-from dpem.sources import ArraySource
-from dpem.steps.scale import rows_for_sigma
+from dpem.tables import ArraySource
 
 N, D, M = 2000, 4, 3
 PAPER = {"epsilon": 0.5, "delta": 1e-5, "method": "paper", "sigma": 1.0, "start": "equal"}
@@ -52,7 +52,7 @@ def asked(monkeypatch):
         def split(self, parts):
             return [Watched(part._X, part._y) for part in super().split(parts)]
 
-    monkeypatch.setattr("dpem.estimators.rows.ArraySource", Watched)
+    monkeypatch.setattr("dpem.fitting.rows.ArraySource", Watched)
     return questions
 
 

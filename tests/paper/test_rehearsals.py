@@ -13,7 +13,7 @@ from dpem.paper.planning.invented import InventedRows, SameNoise
 from dpem.paper.planning.search import MARGIN, SEED, Judge
 from dpem.paper.planning.simulate import Problem, Rehearsal
 from dpem.privacy import SeededNoise
-from dpem.sources import ArraySource
+from dpem.tables import ArraySource
 
 MODELS = [SymmetricMixture(0.5), SymmetricRegression(0.6), MissingRegression(0.7)]
 SUPPORT = np.array([0, 2, 5])

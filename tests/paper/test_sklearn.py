@@ -17,7 +17,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from dpem import Budget
 from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
-from dpem.sources import ArraySource
+from dpem.tables import ArraySource
 from studies.paper.settings import Setting
 
 ALL = (DPSymmetricMixture, DPSymmetricRegression, DPMissingRegression)
@@ -197,7 +197,7 @@ def test_the_table_is_neither_copied_nor_converted(estimator, dtype, data, monke
             seen.append(rows)
             super().__init__(rows, response)
 
-    monkeypatch.setattr("dpem.estimators.rows.ArraySource", Watched)
+    monkeypatch.setattr("dpem.fitting.rows.ArraySource", Watched)
     model = quick(estimator).fit(X, y)
     assert seen[0].dtype == dtype
     assert np.shares_memory(seen[0], X)

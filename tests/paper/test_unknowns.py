@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from dpem import Budget, BudgetExceeded
+from dpem.fitting.scale_step import estimate_sigma
 from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
 from dpem.paper.estimators.base import SIGMA_SHARE
 from dpem.paper.state import State
 from dpem.paper.tight import Trim
 from dpem.privacy import Account, Curator, SeededNoise, largest_price, total_price
-from dpem.sources import ArraySource
-from dpem.steps.scale import estimate_sigma
+from dpem.tables import ArraySource
 
 ALL = (DPSymmetricMixture, DPSymmetricRegression, DPMissingRegression)
 #: One size for all fits that plan, so that few plans are made.

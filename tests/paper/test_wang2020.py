@@ -14,7 +14,7 @@ from dpem.paper.robust import LARGEST, RobustGradient, record_gradients, smoothe
 from dpem.paper.wang2020 import prescribed, sampling_only, wang2020
 from dpem.privacy import Account, BudgetExceeded, Curator, Price, PrivateNoise, SeededNoise, largest_price, total_price
 from dpem.query import Chunk
-from dpem.sources import ArraySource
+from dpem.tables import ArraySource
 
 SIGMA = 0.5
 MODELS = {

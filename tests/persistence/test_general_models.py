@@ -18,8 +18,8 @@ from test_persistence import VALUES, forge, paths, put, refusal
 from dpem import load_model, registry, save_model
 from dpem._json import plain, rebuild
 from dpem.persistence import fingerprint
+from dpem.queries.narrow import zero_where_odd
 from dpem.query import FloatArray
-from dpem.questions.narrow import zero_where_odd
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ def test_a_non_private_fit_and_a_seeded_one(tmp_path):
 
 
 def test_an_unregistered_class_is_neither_written_nor_looked_up(model, text, tmp_path, monkeypatch):
-    monkeypatch.setattr(registry, "classes", lambda: {"DPStandardScaler": "dpem.estimators.scaler"})
+    monkeypatch.setattr(registry, "classes", lambda: {"DPStandardScaler": "dpem.fitting.scaler"})
     with pytest.raises(ValueError, match="a model must be one of DPStandardScaler, got DPMeans"):
         save_model(model, tmp_path / "other.json")
     assert "estimator must be one of DPStandardScaler" in refusal(tmp_path / "m.json", text)

@@ -455,9 +455,9 @@ class TestFiles:
 def test_loading_cannot_run_code():
     """No way from a file to code: the modules that read it import nothing that could."""
     from dpem import _files, _json
-    from dpem.estimators import content
+    from dpem.fitting import plan
+    from dpem.fitting import serialization as content
     from dpem.paper.estimators import content as of_paper
-    from dpem.planning import plan
 
     for module in (persistence, _files, _json, content, of_paper, plan):
         source = inspect.getsource(module)

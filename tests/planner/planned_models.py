@@ -4,8 +4,9 @@ import math
 
 from small_models import DPMeans, Means
 
+from dpem.fitting.model import Effect, Outlook
+from dpem.fitting.plan import Prediction
 from dpem.planner import grid
-from dpem.planning import Effect, Outlook, Prediction
 
 
 class Formula(Means):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dpem.privacy import Account, BudgetExceeded, Curator, Price, PrivateNoise, Release, SeededNoise, total_price
 from dpem.privacy.accounting import gaussian_delta, largest_price, zcdp_delta
 from dpem.query import Bound, Chunk
-from dpem.sources import ArraySource
+from dpem.tables import ArraySource
 
 N, D = 100, 4
 

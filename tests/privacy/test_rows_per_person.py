@@ -25,9 +25,9 @@ from dpem.privacy import (
     total_price,
 )
 from dpem.privacy.budget import unit
+from dpem.queries.scales import ColumnMoments
 from dpem.query import Bound, Chunk
-from dpem.questions.scales import ColumnMoments
-from dpem.sources import ArraySource
+from dpem.tables import ArraySource
 
 N, D = 120, 4
 SMALL = (0.1, 1e-6, largest_price(0.1, 1e-6, gaussian=False))

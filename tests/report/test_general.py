@@ -10,15 +10,15 @@ from small_models import BOUNDS, DPAnswers, DPGroups, DPMeans, people
 from test_report import Outline, words
 
 from dpem import DPGaussianMixture, DPLatentClass, DPLinearRegression, DPMixtureRegression, DPStandardScaler
-from dpem._markup import measured, number
-from dpem.estimators.told import GIVEN as GIVEN_BY_USER
-from dpem.estimators.told import Setting
+from dpem._html import measured, number
+from dpem.fitting.check import judged
+from dpem.fitting.summary import GIVEN as GIVEN_BY_USER
+from dpem.fitting.summary import Setting
 from dpem.paper import DPSymmetricMixture
 from dpem.persistence import fingerprint
 from dpem.privacy import together
 from dpem.report import About, facts, render
 from dpem.report.charts import telling_columns
-from dpem.steps.check import judged
 
 GIVEN = {"epsilon": 1.0, "delta": 1e-6, "bounds": BOUNDS}
 

@@ -14,8 +14,8 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 from dpem import DPStandardScaler
-from dpem._markup import measured, number, percent, table, text
-from dpem.estimators import told
+from dpem._html import measured, number, percent, table, text
+from dpem.fitting import summary as told
 from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression, Plan
 from dpem.paper.estimators.told import coefficient_noise, settings
 from dpem.persistence import fingerprint, load_model, save_model

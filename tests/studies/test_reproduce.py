@@ -18,7 +18,7 @@ from dpem.paper.state import State
 from dpem.privacy import Account, Curator
 from dpem.privacy.noise import SeededNoise
 from dpem.query import Chunk
-from dpem.sources import ArraySource
+from dpem.tables import ArraySource
 from studies.paper import reproduce as package
 from studies.paper.reproduce import EXPERIMENTS, curves, figures, fill, noise, rates, reproduce, runner, table1
 from studies.paper.reproduce.__main__ import main

@@ -22,7 +22,7 @@ from dpem.audit.neighbours import Rows, Table
 from dpem.audit.replay import in_memory
 from dpem.audit.subject import Finding, audit
 from dpem.audit.tape import Tape, record
-from dpem.estimators import DPStandardScaler
+from dpem.fitting.scaler import DPStandardScaler
 from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
 from dpem.query import FloatArray
 

@@ -33,9 +33,9 @@ from dpem.paper.models import SymmetricMixture
 from dpem.paper.models.base import Clip
 from dpem.privacy import Account, Curator, Noise, Price, PrivateNoise, gumbel, largest_price
 from dpem.privacy.mechanisms import gaussian_scale
+from dpem.queries.gradient import CoordinateQuery, SupportQuery
 from dpem.query import FloatArray
-from dpem.questions.gradient import CoordinateQuery, SupportQuery
-from dpem.sources import ArraySource
+from dpem.tables import ArraySource
 
 #: Rows of the tables; all but the canary are zero.
 ROWS = 10

@@ -32,7 +32,7 @@ from dpem.paper.models import SymmetricMixture
 from dpem.paper.tight import tight_em
 from dpem.privacy import Account, Curator, largest_price
 from dpem.query import FloatArray
-from dpem.sources import ArraySource
+from dpem.tables import ArraySource
 
 SIGMA = 0.5
 FAR = 1e9

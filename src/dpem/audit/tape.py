@@ -22,7 +22,7 @@ from sklearn.base import BaseEstimator, clone
 
 from dpem.privacy import Account, Budget, Charge, Curator, Noise, Price, Release
 from dpem.query import Bound, FloatArray, Query
-from dpem.sources import Source
+from dpem.tables import Source
 
 
 class Diverged(Exception):

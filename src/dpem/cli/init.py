@@ -48,8 +48,8 @@ def init(session: Session, data: str, sep: str | None, out: str, force: bool) ->
 
 def _columns(path: Path, sep: str | None) -> tuple[dict[str, str], str | None]:
     """The columns' names, and their types where a file declares them."""
-    from dpem.sources.dataset import schema_of
-    from dpem.sources.files import TEXTS, columns_of
+    from dpem.tables.dataset import schema_of
+    from dpem.tables.files import TEXTS, columns_of
 
     if not path.exists():
         raise FileNotFoundError(f"{str(path)!r} cannot be read: there is no such file or folder.")

@@ -14,11 +14,11 @@ import numpy as np
 from dpem._json import parse_json
 from dpem.cli.common import Exit, Refused, Session, refusing
 from dpem.cli.settings import is_a_setting
-from dpem.estimators import DPStandardScaler
+from dpem.fitting.scaler import DPStandardScaler
 from dpem.persistence import load_model
 from dpem.query import FloatArray
-from dpem.sources import Source
-from dpem.sources.files import read_table
+from dpem.tables import Source
+from dpem.tables.files import read_table
 
 
 @contextmanager
@@ -63,7 +63,7 @@ def _on_cluster(
         import dask.dataframe as dd
         from distributed import Client
 
-        from dpem.sources.dask import DaskSource
+        from dpem.tables.dask import DaskSource
     except ImportError:
         raise Refused(Exit.FAILED, "--scheduler needs Dask: pip install 'dpem[dask]'.") from None
     try:

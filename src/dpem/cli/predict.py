@@ -56,8 +56,8 @@ def predict(session: Session, /, **asked: Any) -> None:
 def run(session: Session, asked: dict[str, Any]) -> None:
     """The whole command."""
     from dpem.cli import inputs, outputs
-    from dpem.sources.files import kept_columns
-    from dpem.sources.progress import expect, progress
+    from dpem.tables.files import kept_columns
+    from dpem.tables.progress import expect, progress
 
     out, path = asked["out"], asked["model"]
     suffix = ".csv" if out is None else os.path.splitext(out)[1].lower()
@@ -111,9 +111,9 @@ def _applied(
     """Write a row of answers for each row, and say how many and which."""
     import pyarrow as pa
 
-    from dpem.estimators.applied import applied
-    from dpem.sources import ArraySource
-    from dpem.sources.progress import advance
+    from dpem.fitting.prediction_table import applied
+    from dpem.tables import ArraySource
+    from dpem.tables.progress import advance
 
     count, file, names = 0, None, []
     try:

@@ -15,13 +15,13 @@ from typing import Any
 
 import click
 
-from dpem._markup import number
+from dpem._html import number
 from dpem.cli.common import ENDED, Exit, Refused, Session, refusing
 from dpem.cli.ledger import where
 from dpem.privacy import BudgetExceeded, Charge, Ledger, LedgerError, Price, largest_price, together
 from dpem.privacy.budget import Total
 from dpem.privacy.ledger import LedgerCharge
-from dpem.sources import progress
+from dpem.tables import progress
 
 
 class WatchedLedger(Ledger):
@@ -130,7 +130,7 @@ def paying(session: Session) -> Iterator[None]:
     except RuntimeError as error:
         if type(error) is not RuntimeError:
             raise
-        raise Refused(Exit.FAILED, str(error)) from None  # a cluster that failed, in a sentence of dpem.sources.dask
+        raise Refused(Exit.FAILED, str(error)) from None  # a cluster that failed, in a sentence of dpem.tables.dask
 
 
 def left(session: Session, ledger: WatchedLedger | None, delta: float) -> float | None:

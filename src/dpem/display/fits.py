@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from dpem.display.axes import BLUE, BROWN, COLOURS, GREY, axes, panels, told_of
-from dpem.estimators.told import Estimates, Profile
+from dpem.fitting.summary import Estimates, Profile
 
 
 class CoefficientDisplay:

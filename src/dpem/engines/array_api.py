@@ -18,8 +18,8 @@ from dpem.engines.base import Engine, checked_beta, float_below
 from dpem.query import BLOCK, Chunk, FloatArray
 
 if TYPE_CHECKING:
-    from dpem.questions.gradient import CoordinateQuery, IntArray
-    from dpem.questions.screening import ExceedanceQuery
+    from dpem.queries.gradient import CoordinateQuery, IntArray
+    from dpem.queries.screening import ExceedanceQuery
 
 #: Numbers in a piece of rows: what a few temporary arrays of that size take must fit beside the table.
 PIECE = 2**25

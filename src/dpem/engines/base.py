@@ -13,8 +13,8 @@ from scipy import sparse
 from dpem.query import Chunk, FloatArray
 
 if TYPE_CHECKING:
-    from dpem.questions.gradient import CoordinateQuery, IntArray
-    from dpem.questions.screening import ExceedanceQuery
+    from dpem.queries.gradient import CoordinateQuery, IntArray
+    from dpem.queries.screening import ExceedanceQuery
 
 
 class Engine(Protocol):

@@ -17,8 +17,8 @@ from dpem.engines.base import checked_beta, weights_of
 from dpem.query import Chunk, FloatArray
 
 if TYPE_CHECKING:
-    from dpem.questions.gradient import CoordinateQuery, IntArray
-    from dpem.questions.screening import ExceedanceQuery
+    from dpem.queries.gradient import CoordinateQuery, IntArray
+    from dpem.queries.screening import ExceedanceQuery
 
 #: Numbers in a dense piece of sparse rows.
 PIECE = 2**22

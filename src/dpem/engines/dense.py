@@ -15,8 +15,8 @@ from dpem.engines.base import checked_beta, float_below, one_each, weights_of
 from dpem.query import BLOCK, Chunk, FloatArray
 
 if TYPE_CHECKING:
-    from dpem.questions.gradient import CoordinateQuery, IntArray, SupportQuery
-    from dpem.questions.screening import ExceedanceQuery
+    from dpem.queries.gradient import CoordinateQuery, IntArray, SupportQuery
+    from dpem.queries.screening import ExceedanceQuery
 
 Rows = NDArray[np.floating]
 
@@ -34,7 +34,7 @@ class DenseEngine:
     """See :class:`~dpem.engines.base.Engine`. Arrays with rows together and arrays with columns together have
     loops of their own; anything else is packed piece by piece, which costs a copy.
 
-    *Lemma.* Sums do not depend on the number of threads, and are those that :func:`dpem.sources.base.slack` is stated
+    *Lemma.* Sums do not depend on the number of threads, and are those that :func:`dpem.tables.base.slack` is stated
     for. *Proof.* Tasks and blocks are cut by the table's shape alone. At most BLOCK rows are added in their dtype, in
     any order; block sums are added in float64 to the task's, and those in order. ∎
     """

@@ -5,7 +5,7 @@ one kernel (:mod:`dpem.engines.rowwise`) or PyTorch's elementwise functions; ``a
 clamps, clips, multiplies and adds. A program of the last owns some columns and some blocks of rows; its threads own
 columns, so that a block is added without a word between threads.
 
-*Lemma.* The sums are those that :func:`dpem.sources.base.slack` is stated for, and the same in every run. *Proof.* A
+*Lemma.* The sums are those that :func:`dpem.tables.base.slack` is stated for, and the same in every run. *Proof.* A
 program adds BLOCK rows in the rows' dtype, then such blocks in float64, in order; PyTorch adds the programs' sums in
 float64. There are no atomic additions, and the cut depends on the table's shape alone. ∎
 """
@@ -24,8 +24,8 @@ from dpem.engines.base import checked_beta, float_below
 from dpem.query import BLOCK, Chunk, FloatArray
 
 if TYPE_CHECKING:
-    from dpem.questions.gradient import CoordinateQuery, Weight
-    from dpem.questions.screening import ExceedanceQuery
+    from dpem.queries.gradient import CoordinateQuery, Weight
+    from dpem.queries.screening import ExceedanceQuery
 
 try:
     import torch

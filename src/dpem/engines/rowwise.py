@@ -3,7 +3,7 @@
 A thread owns a row, computes the question's own formula (see :mod:`dpem.engines.traced`) in float64 and adds what it
 found to its own sums; threads' sums are added by a tree, programs' sums by PyTorch, both in float64.
 
-*Lemma.* The sums are those that :func:`dpem.sources.base.slack` is stated for, and the same in every run. *Proof.* A
+*Lemma.* The sums are those that :func:`dpem.tables.base.slack` is stated for, and the same in every run. *Proof.* A
 contribution is computed by the question's operations, in their order, from its row and public numbers alone; a product
 and a sum may be rounded once instead of twice, which the room for rounding in a question's bound covers. A row is added
 by one formula only: the second one's first condition is the opposite of the first one's, and every kernel computes

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from dpem.paper.models.base import Clip
 from dpem.paper.state import PaperStep, State
 from dpem.privacy import Curator
+from dpem.queries.gradient import CoordinateQuery, SupportQuery
+from dpem.queries.screening import ExceedanceQuery, MomentQuery, unpack
 from dpem.query import FloatArray
-from dpem.questions.gradient import CoordinateQuery, SupportQuery
-from dpem.questions.screening import ExceedanceQuery, MomentQuery, unpack
 
 
 class TightModel(Protocol):

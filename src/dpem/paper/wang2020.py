@@ -40,7 +40,7 @@ def wang2020(
     >>> import numpy as np
     >>> from dpem.paper.models import SymmetricMixture
     >>> from dpem.privacy import Account, PrivateNoise
-    >>> from dpem.sources import ArraySource
+    >>> from dpem.tables import ArraySource
     >>> beta, rng = np.array([0.8, 0.6]), np.random.default_rng(0)
     >>> X, _ = SymmetricMixture(0.5).sample(beta, 20_000, rng)
     >>> curator = Curator(ArraySource(X), Account(1.0, 1e-5, gaussian=True), PrivateNoise())

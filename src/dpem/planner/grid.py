@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dpem import registry
-from dpem.estimators import tables
-from dpem.planning import Effect
+from dpem.fitting import frames as tables
+from dpem.fitting.model import Effect
 from dpem.privacy import largest_price
 from dpem.query import FloatArray
 

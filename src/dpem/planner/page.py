@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dpem._files import write_text
-from dpem._markup import text
+from dpem._html import text
 from dpem._version import __version__
 from dpem.planner import grid as tables
 from dpem.report.style import STYLE

@@ -30,7 +30,7 @@ from numbers import Integral, Real
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
-from dpem._notebook import budget_html
+from dpem._repr_html import budget_html
 from dpem.privacy.accounting import Price, largest_price, total
 
 #: How a fit that was charged can end.

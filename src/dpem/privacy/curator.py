@@ -18,8 +18,8 @@ from dpem.privacy.accounting import Price, total
 from dpem.privacy.budget import BudgetExceeded, checked_rows_per_person
 from dpem.privacy.noise import Noise
 from dpem.query import FloatArray, Query
-from dpem.sources import Source
-from dpem.sources.base import refuse_to_split
+from dpem.tables import Source
+from dpem.tables.base import refuse_to_split
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Curator:
 
     >>> from dpem.paper.models import SymmetricMixture
     >>> from dpem.privacy.noise import PrivateNoise
-    >>> from dpem.sources import ArraySource
+    >>> from dpem.tables import ArraySource
     >>> account = Account(epsilon=1.0, delta=1e-5)
     >>> curator = Curator(ArraySource(np.ones((100, 3))), account, PrivateNoise())
     >>> answer = curator.measure(SymmetricMixture(1.0).truncated(np.ones(3), T=2.0), rho=0.01)

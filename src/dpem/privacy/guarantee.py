@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dpem._notebook import guarantee_html
+from dpem._repr_html import guarantee_html
 from dpem.privacy import budget
 from dpem.privacy.accounting import Price, total
 from dpem.privacy.curator import Release

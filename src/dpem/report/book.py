@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from dpem._markup import number, percent, table, text
+from dpem._html import number, percent, table, text
 from dpem.privacy.accounting import largest_price
 from dpem.privacy.ledger_entries import DatasetState, Debit, Refusal
 from dpem.report.facts import rounded_up

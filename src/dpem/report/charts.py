@@ -12,8 +12,8 @@ from itertools import takewhile
 
 import numpy as np
 
-from dpem._markup import measured, number, percent, text
-from dpem.estimators.told import Estimates, Profile
+from dpem._html import measured, number, percent, text
+from dpem.fitting.summary import Estimates, Profile
 from dpem.report.facts import Question
 
 #: Rows drawn of estimates, and columns of a group; the tables have all of them.

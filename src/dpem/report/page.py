@@ -12,8 +12,8 @@ from typing import Any
 from sklearn.utils.validation import check_is_fitted
 
 from dpem._files import write_text
-from dpem._markup import text
-from dpem.estimators import DPStandardScaler
+from dpem._html import text
+from dpem.fitting.scaler import DPStandardScaler
 from dpem.persistence import fingerprint
 from dpem.report import sections
 from dpem.report.facts import About

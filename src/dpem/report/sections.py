@@ -6,8 +6,8 @@ import math
 import re
 from typing import Any
 
-from dpem._markup import measured, number, percent, section, table, text
-from dpem.estimators.told import Estimates, Profile, Told
+from dpem._html import measured, number, percent, section, table, text
+from dpem.fitting.summary import Estimates, Profile, Told
 from dpem.privacy import Guarantee
 from dpem.report import facts
 from dpem.report.charts import COLUMNS, DRAWN, estimate_chart, price_bar, profile_chart

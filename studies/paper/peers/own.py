@@ -21,7 +21,7 @@ from dpem.paper.planning.choose import MODELS
 from dpem.paper.wang2020 import prescribed, sampling_only, wang2020
 from dpem.privacy import Account, Curator, SeededNoise, largest_price
 from dpem.query import FloatArray
-from dpem.sources import ArraySource
+from dpem.tables import ArraySource
 from studies.paper.peers.data import PRACTICE_SEED, SIGNAL, Problem, Table
 
 Settings = dict[str, Any]

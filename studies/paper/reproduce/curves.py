@@ -26,7 +26,7 @@ from dpem.paper.tight import tight_em
 from dpem.privacy import Account, Curator
 from dpem.privacy.noise import SeededNoise
 from dpem.query import FloatArray
-from dpem.sources import ArraySource
+from dpem.tables import ArraySource
 from studies.paper.reproduce.printed import ExactMissingRegression, printed
 from studies.paper.settings import Setting
 

@@ -13,8 +13,8 @@ import numpy as np
 from scipy.special import expit
 
 from dpem.paper.models import LatentModel, MissingRegression, SymmetricMixture
+from dpem.queries.gradient import CoordinateQuery, IntArray, SupportQuery
 from dpem.query import Bound, Chunk, FloatArray, Query
-from dpem.questions.gradient import CoordinateQuery, IntArray, SupportQuery
 
 #: Rows summed at once: keeps a batch's temporaries small.
 ROWS = 4096

@@ -17,7 +17,7 @@ from dpem.paper.published import high_dimensional_em
 from dpem.privacy import Account, Curator
 from dpem.privacy.noise import SeededNoise
 from dpem.query import FloatArray
-from dpem.sources import ArraySource
+from dpem.tables import ArraySource
 from studies.paper import breast_cancer
 from studies.paper.breast_cancer import ASSUMED, PUBLISHED, Split
 from studies.paper.reproduce import plot

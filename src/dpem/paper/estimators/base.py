@@ -16,13 +16,14 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 
 from dpem import _validation as arguments
-from dpem._markup import text
-from dpem._notebook import model_html
+from dpem._html import text
+from dpem._repr_html import model_html
 from dpem._version import __version__
-from dpem.estimators import checks
-from dpem.estimators.content import name_model
-from dpem.estimators.rows import pieces_of, source_of
-from dpem.estimators.told import Told
+from dpem.fitting import validation as checks
+from dpem.fitting.rows import pieces_of, source_of
+from dpem.fitting.scale_step import estimate_sigma, rows_for_sigma
+from dpem.fitting.serialization import name_model
+from dpem.fitting.summary import Told
 from dpem.paper.estimators import content
 from dpem.paper.estimators._docs import filled
 from dpem.paper.estimators.told import told
@@ -44,10 +45,9 @@ from dpem.privacy import (
 )
 from dpem.privacy.budget import checked_rows_per_person
 from dpem.query import FloatArray
-from dpem.sources import Source
-from dpem.sources.base import refuse_to_split
-from dpem.sources.progress import expect
-from dpem.steps.scale import estimate_sigma, rows_for_sigma
+from dpem.tables import Source
+from dpem.tables.base import refuse_to_split
+from dpem.tables.progress import expect
 
 if TYPE_CHECKING:
     from dpem.privacy import Ledger

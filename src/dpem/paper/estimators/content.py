@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from dpem._json import plain, rebuild, record
-from dpem.estimators.content import features_read, features_written, vector
+from dpem.fitting.serialization import features_read, features_written, vector
 from dpem.paper.planning import Plan
 from dpem.privacy import Guarantee
 from dpem.query import FloatArray

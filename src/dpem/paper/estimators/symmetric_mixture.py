@@ -9,8 +9,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpem.paper.estimators.base import PrivateEM
 from dpem.paper.models import SymmetricMixture
+from dpem.queries.gradient import IntArray
 from dpem.query import FloatArray
-from dpem.questions.gradient import IntArray
 
 
 class DPSymmetricMixture(PrivateEM):

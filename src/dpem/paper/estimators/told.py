@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dpem.estimators.told import (
+from dpem.fitting.summary import (
     DEFAULT,
     GIVEN,
     PAID,

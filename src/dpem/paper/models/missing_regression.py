@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from dpem.engines import engine_of
 from dpem.paper.models.base import Clip
+from dpem.queries.gradient import CoordinateQuery, IntArray, SupportQuery
 from dpem.query import Bound, Chunk, FloatArray
-from dpem.questions.gradient import CoordinateQuery, IntArray, SupportQuery
 
 #: Rows whose truncated scores are held at once.
 _PIECE = 4096

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from dpem.paper.models.base import Clip
+from dpem.queries.gradient import CoordinateQuery, IntArray, SupportQuery
+from dpem.queries.screening import ExceedanceQuery, MomentQuery
 from dpem.query import Bound, FloatArray
-from dpem.questions.gradient import CoordinateQuery, IntArray, SupportQuery
-from dpem.questions.screening import ExceedanceQuery, MomentQuery
 
 
 @dataclass(frozen=True)

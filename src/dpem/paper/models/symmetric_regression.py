@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from dpem.paper.models.base import Clip
+from dpem.queries.gradient import CoordinateQuery, IntArray, SupportQuery
+from dpem.queries.screening import ExceedanceQuery, Largeness, MomentQuery
 from dpem.query import Bound, FloatArray
-from dpem.questions.gradient import CoordinateQuery, IntArray, SupportQuery
-from dpem.questions.screening import ExceedanceQuery, Largeness, MomentQuery
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ from numpy.typing import DTypeLike, NDArray
 
 from dpem.engines.narrow import numpy_api
 from dpem.privacy import SeededNoise
+from dpem.queries.gradient import CoordinateQuery, SupportQuery
+from dpem.queries.screening import ExceedanceQuery, MomentQuery
 from dpem.query import FloatArray, Query
-from dpem.questions.gradient import CoordinateQuery, SupportQuery
-from dpem.questions.screening import ExceedanceQuery, MomentQuery
-from dpem.sources import ArraySource
+from dpem.tables import ArraySource
 
 
 class InventedRows(ArraySource):

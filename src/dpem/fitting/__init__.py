@@ -1,0 +1,1 @@
+"""The fit sequence that every model shares: plan, steps, estimator, uncertainty, summary, serialization."""

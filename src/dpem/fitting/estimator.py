@@ -1,0 +1,337 @@
+"""What the estimators of the general models share: arguments, plan, debit, fit, fitted attributes.
+
+The order of a fit matters and is written once, in :meth:`PrivateEstimator.fit`: everything that can be refused is
+refused before the debit, nothing is asked before it, and the fitted attributes change all at once or not at all.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import warnings
+from abc import abstractmethod
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.utils import Tags
+
+from dpem import _validation as arguments
+from dpem._threads import single_blas
+from dpem._version import __version__
+from dpem.fitting import frames as tables
+from dpem.fitting import serialization as content
+from dpem.fitting import validation as checks
+from dpem.fitting.bounds import Pair, _listed, column_bounds, response_bounds
+from dpem.fitting.model import Sizes
+from dpem.fitting.plan import Plan
+from dpem.fitting.results import FittedModel
+from dpem.fitting.step import State, run_steps
+from dpem.privacy import (
+    Account,
+    Curator,
+    Guarantee,
+    Noise,
+    Price,
+    PrivateNoise,
+    SeededNoise,
+    digest,
+    largest_price,
+)
+from dpem.privacy.budget import checked_rows_per_person
+from dpem.queries.schema import Schema
+from dpem.tables import Source
+from dpem.tables.progress import expect
+
+
+class FitWarning(UserWarning):
+    """What was paid for says that the model describes the rows no better than a simpler one, or gives another reason
+    for doubt.
+    """
+
+
+class PrivateEstimator(FittedModel):
+    """Shared by the estimators of the general models; their docstrings list the parameters.
+
+    A subclass has a constructor, ``_model``, ``_attributes`` and methods that apply the model
+    (:class:`~dpem.fitting.results.FittedModel` helps them). Constructor arguments
+    ``epsilon, delta, rows_per_person, budget, check, random_state`` are read here, and of ``bounds, y_bounds, levels``
+    those that the subclass has.
+    """
+
+    _needs_y: ClassVar[bool] = False
+    _every_level: ClassVar[bool] = False  # whether a categorical column has a coordinate for its first level too
+
+    # --- what a subclass says --------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _model(self, schema: Schema) -> Any:
+        """The model (see ``dpem.fitting.Model``) at the constructor's arguments; refuses wrong ones."""
+
+    @abstractmethod
+    def _attributes(self, theta: Any, schema: Schema) -> dict[str, Any]:
+        """Fitted attributes in the table's units, by name, from the released parameters alone."""
+
+    # --- planning and fitting --------------------------------------------------------------------------------------
+
+    def plan(
+        self,
+        n: int,
+        d: int | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        target: str | None = None,
+        effect: float | None = None,
+    ) -> Plan:
+        """What a fit to n rows will ask, at what price, and what to expect of it. Nothing is read or spent.
+
+        Parameters
+        ----------
+        n : int
+            Rows of the table.
+        d : int, optional
+            Columns of the table, the response not counted; not needed where bounds or levels name them.
+        columns : sequence of str, optional
+            Their names.
+        target : str, optional
+            The response's name, where bounds are given by name and hold its own.
+        effect : float, optional
+            How strong the effects are supposed to be, in the measure that the plan names: it changes what is expected,
+            not what is asked.
+
+        Returns
+        -------
+        Plan
+        """
+        rows = arguments.count("n", n)
+        names = self._column_names(columns, d, target)
+        schema = self._schema(names, tables.checked_levels(self._given("levels")), None, plan=True)
+        return self._planned(rows, schema, effect)
+
+    def _check_columns(self, source: Any) -> None:
+        """Refuse columns without bounds or levels, and a response without bounds."""
+        names = tuple(getattr(source, "feature_names", None) or (f"x{j}" for j in range(source.n_features)))
+        levels = tables.checked_levels(self._given("levels"))
+        self._limits(names, levels, getattr(source, "target_name", None))
+
+    def _foreseen(self, X: Any, y: Any = None) -> Plan:
+        """The plan of a fit to these rows, once everything that the fit would refuse has been. Nothing is asked."""
+        self._check_arguments()
+        table = tables.open_table(copy.copy(self), X, y, needs_y=self._needs_y, levels=self._given("levels"))
+        return self._planned(table.source.n_rows, self._schema(table.names, table.levels, table.y_name))
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Fit the model to the rows under differential privacy.
+
+        Parameters
+        ----------
+        X : array, DataFrame, CSR matrix, source, Dask collection or array on a device
+            The rows. Entries that are missing or not finite are holes.
+        y : array, optional
+            The responses, for models that have them.
+
+        Returns
+        -------
+        self
+        """
+        probe = copy.copy(self)  # learns the columns; the estimator changes at the end, all at once
+        self._check_arguments()
+        table = tables.open_table(probe, X, y, needs_y=self._needs_y, levels=self._given("levels"))
+        bounds, y_bounds = self._limits(table.names, table.levels, table.y_name)
+        schema = self._coordinates(table.names, table.levels, bounds, y_bounds)
+        plan = self._planned(table.source.n_rows, schema)
+        noise = self._noise()
+        hopeless = () if plan.feasible else (f"expect little more than noise of this fit: {plan.advice}.",)
+        for remark in (*plan.remarks, *hopeless):
+            warnings.warn(remark, UserWarning, stacklevel=2)
+        account = Account(plan.epsilon, plan.delta, gaussian=plan.price.gaussian, rho=plan.price.rho)
+        model = self._model(schema)
+        with single_blas(), self._debited(plan) as charge:
+            curator = self._curator(table.source, account, noise)
+            expect(plan.n * plan.passes)
+            state = run_steps(curator, model, plan.steps, model.start())
+        guarantee = Guarantee(
+            epsilon=plan.epsilon,
+            delta=plan.delta,
+            price=plan.price,
+            neighbours="replace-one",
+            rows_per_person=plan.rows_per_person,
+            mechanisms=tuple(account.releases),
+            private=noise.private and math.isfinite(plan.epsilon),
+            version=__version__,
+        )
+        told = {
+            "columns_": table.names,
+            "levels_": table.levels,
+            "bounds_": bounds,
+            "y_bounds_": y_bounds,
+            "y_name_": table.y_name,
+        }
+        self._take(probe, state, schema, told, plan, guarantee)
+        content.name_model(charge, self)
+        if self.fit_check_ is not None and not self.fit_check_.better:
+            warnings.warn(str(self.fit_check_), FitWarning, stacklevel=2)
+        for sentence in self._doubts():
+            warnings.warn(sentence, FitWarning, stacklevel=2)
+        return self
+
+    def _doubts(self) -> list[str]:
+        """Sentences about what was released that a reader should know: post-processing, at no price."""
+        return []
+
+    def _take(
+        self,
+        probe: Any,
+        state: State,
+        schema: Schema,
+        told: dict[str, Any],
+        plan: Plan,
+        guarantee: Guarantee,
+    ) -> None:
+        """Make a finished fit this estimator's own: every fitted attribute at once. ``told`` is what was publicly
+        known of the columns.
+        """
+        fitted = {
+            "n_features_in_": probe.n_features_in_,
+            "theta_": state.theta,
+            "schema_": schema,
+            **told,
+            "fit_check_": state.check,
+            "plan_": plan,
+            "guarantee_": guarantee,
+            "releases_": guarantee.mechanisms,
+            "chosen_": state.chosen,
+            **self._attributes(state.theta, schema if state.chosen is None else schema.take(state.chosen)),
+        }
+        if hasattr(probe, "feature_names_in_"):
+            fitted["feature_names_in_"] = probe.feature_names_in_
+        kept = {name: value for name, value in vars(self).items() if name in self.get_params(deep=False)}
+        own = {name: value for name, value in vars(probe).items() if name.startswith("_") and name != "_uncertainty_"}
+        self.__dict__ = kept | own | fitted
+
+    @single_blas()
+    def _planned(self, n: int, schema: Schema, effect: float | None = None) -> Plan:
+        """The one way to a plan: sizes, steps, price and outlook from public numbers."""
+        epsilon, delta = arguments.privacy_parameters(self.epsilon, self.delta)
+        rows_per_person = arguments.rows_per_person(self.rows_per_person, n)
+        model = self._model(schema)
+        price = (
+            Price(math.inf, model.gaussian)
+            if math.isinf(epsilon)
+            else largest_price(epsilon, delta, gaussian=model.gaussian)
+        )
+        sizes = Sizes(n, epsilon, delta, price.rho, rows_per_person, self.check)
+        steps = model.steps(sizes)
+        outlook = model.outlook(sizes._replace(effect=checks.effect_of(effect, model.effect)), steps)
+        remarks = (*checks.remarks_on(epsilon, delta, n), *outlook.remarks)
+        d = len(np.unique(schema.column))
+        whole = (n, d, epsilon, delta, rows_per_person, steps, price, outlook.prediction, remarks)
+        return Plan(self._name(), *whole, outlook.feasible, outlook.advice, self._settings())
+
+    def _check_arguments(self) -> None:
+        """Refuse what is wrong whatever the rows are."""
+        arguments.privacy_parameters(self.epsilon, self.delta)
+        checked_rows_per_person("rows_per_person", self.rows_per_person)
+        arguments.boolean("check", self.check)
+        checks.budget_of(self.budget, self.random_state)
+
+    def _schema(
+        self, names: Sequence[str], levels: dict[str, tables.Levels], y_name: str | None, *, plan: bool = False
+    ) -> Schema:
+        return self._coordinates(names, levels, *self._limits(names, levels, y_name, plan=plan))
+
+    def _limits(
+        self, names: Sequence[str], levels: dict[str, tables.Levels], y_name: str | None, *, plan: bool = False
+    ) -> tuple[dict[str, Pair], Pair | None]:
+        """The public bounds of every column without levels, and of the response."""
+        if not hasattr(self, "bounds") and (lacking := [name for name in names if name not in levels]):
+            raise ValueError(f"levels must name every column, but they lack {_listed(lacking)}.")
+        given = self._given("bounds")
+        given = (-1.0, 1.0) if plan and given is None else given  # a plan is about unit coordinates, whatever they are
+        bounds = column_bounds(given, names, levels)
+        if not self._needs_y or (plan and self._given("y_bounds") is None):
+            return bounds, None
+        return bounds, response_bounds(self._given("y_bounds"), self._given("bounds"), y_name)
+
+    def _coordinates(
+        self,
+        names: Sequence[str],
+        levels: dict[str, tables.Levels],
+        bounds: dict[str, Pair],
+        y_bounds: Pair | None,
+    ) -> Schema:
+        return Schema.of(
+            names,
+            bounds,
+            {name: own.values for name, own in levels.items()},
+            labels={name: own.labels for name, own in levels.items()},
+            y_bounds=y_bounds,
+            every_level=self._every_level,
+        )
+
+    def _column_names(self, columns: Sequence[str] | None, d: int | None, target: str | None) -> tuple[str, ...]:
+        """The columns that a plan is about: those given, or those that bounds and levels name."""
+        if columns is not None:
+            return tuple(columns)
+        bounds = self._given("bounds")
+        by_name = [*(self._given("levels") or ()), *(bounds if isinstance(bounds, dict) else ())]
+        named = [name for name in dict.fromkeys(by_name) if name != target]
+        if d is None and not named:
+            raise ValueError("d or columns must be given: neither bounds nor levels name the columns.")
+        if d is None:
+            return tuple(named)
+        if named and arguments.count("d", d) > len(named):
+            raise ValueError(f"d must be the number of columns that bounds and levels name ({len(named)}), got {d}.")
+        return tuple(named[:d] if named else (f"x{j}" for j in range(arguments.count("d", d))))
+
+    def _given(self, name: str) -> Any:
+        return getattr(self, name, None)
+
+    def _settings(self) -> dict[str, Any]:
+        """Constructor arguments that are plain, for plans and files; never rows, budgets or seeds."""
+        plain = (str, int, float, bool, type(None))
+        skipped = ("epsilon", "delta", "budget", "random_state", "bounds", "y_bounds", "levels", "rows_per_person")
+        return {k: v for k, v in self.get_params(deep=False).items() if k not in skipped and isinstance(v, plain)}
+
+    @classmethod
+    def _name(cls) -> str:
+        """The model's name: that of its file."""
+        return cls.__module__.rpartition(".")[2].replace("_", "-")
+
+    def _noise(self) -> Noise:
+        if self.random_state is None:
+            return PrivateNoise()
+        if math.isfinite(float(self.epsilon)):
+            warnings.warn(
+                "random_state makes the noise repeatable: this fit is NOT private. Use it for simulations only.",
+                UserWarning,
+                stacklevel=3,
+            )
+        return SeededNoise(self.random_state)
+
+    def _curator(self, source: Source, account: Account, noise: Noise) -> Curator:
+        """The door that this fit's questions pass; an audit puts a recorder there."""
+        return Curator(source, account, noise, rows_per_person=self.rows_per_person)
+
+    def _debited(self, plan: Plan) -> AbstractContextManager[Any]:
+        """Charge the fit to the budget, now; on leaving, a ledger is told how it ended."""
+        budget = self.budget
+        if budget is None:
+            return nullcontext()
+        return budget.debit(
+            plan.epsilon,
+            plan.delta,
+            plan.price,
+            purpose=f"{type(self).__name__}.fit, n={plan.n}, d={plan.d}",
+            digest=digest(plan.to_dict()),
+            rows_per_person=plan.rows_per_person,
+        )
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.non_deterministic = True
+        tags.target_tags.required = self._needs_y
+        tags.input_tags.allow_nan = True
+        tags.input_tags.sparse = True
+        return tags

@@ -1,0 +1,86 @@
+"""What a general latent model is to the rest of the package."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from dpem.fitting.plan import Prediction
+from dpem.fitting.step import State, Step
+from dpem.queries.schema import Schema
+from dpem.query import FloatArray
+
+
+class Effect(NamedTuple):
+    """How strong the effects are that an outlook supposes: in words, the usual value, and others that are worth seeing,
+    in increasing order. ``percent``: the words of an outlook tell it as a percentage.
+    """
+
+    words: str
+    usual: float
+    others: tuple[float, ...]
+    percent: bool = False
+
+
+class Sizes(NamedTuple):
+    """Public numbers that a plan is made from. ``effect`` is for outlooks only: a fit does not depend on it."""
+
+    n: int
+    epsilon: float
+    delta: float
+    rho: float
+    rows_per_person: int = 1
+    check: bool = True
+    effect: float | None = None
+
+
+class Outlook(NamedTuple):
+    """What is expected of a fit before it is paid for."""
+
+    prediction: Prediction | None = None
+    remarks: tuple[str, ...] = ()
+    feasible: bool = True
+    advice: str = ""
+
+
+@dataclass(frozen=True)
+class Model(ABC):
+    """A latent model at its public settings: which steps fit it, how likely rows are, how rows are drawn.
+
+    Everything is in unit coordinates of the ``schema``; ``theta`` is the model's own frozen record of parameters.
+    """
+
+    schema: Schema
+    gaussian: ClassVar[bool] = True  # whether its steps ask for Gaussian noise alone
+    effect: ClassVar[Effect | None] = None  # what its outlook supposes, where that can be chosen
+
+    @abstractmethod
+    def steps(self, sizes: Sizes) -> tuple[Step, ...]:
+        """What a fit asks, in order; the prices add up to at most ``sizes.rho``."""
+
+    @abstractmethod
+    def log_density(self, xp: Any, theta: Any, x: Any, y: Any) -> Any:
+        """The log-density of each row, holes left out; of the response given the row where there is one."""
+
+    @abstractmethod
+    def simpler(self, theta: Any) -> Any:
+        """The parameters of the model's own simpler rival, from what was released."""
+
+    @abstractmethod
+    def draw(self, theta: Any, n: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray | None]:
+        """n rows in unit coordinates, and their responses where the model has one."""
+
+    def start(self) -> State:
+        """What is known before anything was asked."""
+        return State()
+
+    def schema_of(self, state: State) -> Schema:
+        """The coordinates that the parameters are about."""
+        return self.schema if state.chosen is None else self.schema.take(state.chosen)
+
+    def outlook(self, sizes: Sizes, steps: tuple[Step, ...]) -> Outlook:
+        """What to expect, from public numbers alone; a ValueError refuses what cannot work at all."""
+        return Outlook()

@@ -1,0 +1,119 @@
+"""What a fitted estimator of a general model can do without another look at the rows: apply itself, tell intervals, be
+written to a file. All of it is made of what was released.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Self
+
+import array_api_compat.numpy as numpy_api
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from dpem._html import text
+from dpem._repr_html import model_html
+from dpem.fitting import frames as tables
+from dpem.fitting import serialization as content
+from dpem.fitting import validation as checks
+from dpem.fitting.check import FitCheck
+from dpem.fitting.summary import Profile, Told, of_general
+from dpem.fitting.uncertainty import Uncertainty, frame
+from dpem.privacy import Guarantee
+from dpem.query import FloatArray
+
+
+class FittedModel(BaseEstimator):
+    """The half of a general model's estimator that comes after the fit."""
+
+    # --- what a subclass may say ------------------------------------------------------------------------------------
+
+    def _uncertainty(self) -> Uncertainty:
+        """Estimates and their standard errors, from what was released; computed once, when it is first asked for."""
+        raise NotImplementedError
+
+    def _profile(self) -> Profile | None:
+        """What is typical of each group, for models that find groups."""
+        return None
+
+    def _picture_scale(self) -> tuple[FloatArray, str] | None:
+        """What brings the parameters of :meth:`summary` to one unit for a picture, and that unit in words."""
+        return None
+
+    # --- in a file -------------------------------------------------------------------------------------------------
+
+    def _to_content(self) -> dict[str, Any]:
+        """What a file holds of this fitted model."""
+        return content.written(self)
+
+    @classmethod
+    def _from_content(cls, found: Mapping[str, Any], guarantee: Guarantee) -> Self:
+        """The fitted model that a file describes."""
+        return content.read(cls, found, guarantee)
+
+    # --- after the fit ---------------------------------------------------------------------------------------------
+
+    def _each(self, function: Callable[..., Any], X: Any, y: Any = None) -> Any:
+        """``function(xp, theta, x, y)`` of new rows in unit coordinates, piece by piece, stacked."""
+        check_is_fitted(self)
+        return np.concatenate([np.asarray(function(numpy_api, self.theta_, *piece)) for piece in self._units(X, y)])
+
+    def _units(self, X: Any, y: Any) -> Iterator[tuple[FloatArray, FloatArray | None]]:
+        schema = self.schema_ if self.chosen_ is None else self.schema_.take(self.chosen_)
+        rows = tables.pieces(self, X, self.levels_)
+        pairs = ((piece, None) for piece in rows) if y is None else checks.beside(rows, y)
+        with np.errstate(all="ignore"):
+            for piece, part in pairs:
+                x = schema.coordinates(numpy_api, np.asarray(piece[:, schema.reads], dtype=float))
+                yield x, None if part is None else schema.response(numpy_api, part)
+
+    @property
+    def _errors(self) -> Uncertainty:
+        check_is_fitted(self)
+        if not hasattr(self, "_uncertainty_"):
+            self._uncertainty_ = self._uncertainty()
+        return self._uncertainty_
+
+    @property
+    def standard_errors_(self) -> FloatArray:
+        """Standard error of each parameter, in the order of :meth:`summary`: sampling and privacy noise together."""
+        return self._errors.total
+
+    def conf_int(self, level: float = 0.95) -> FloatArray:
+        """Lower and upper end of an interval for each parameter, in the order of :meth:`summary`.
+
+        Parameters
+        ----------
+        level : float
+            How often such intervals hold the truth, if the rows follow the model.
+
+        Returns
+        -------
+        array of shape (parameters, 2)
+        """
+        return self._errors.intervals(level)
+
+    def summary(self, level: float = 0.95) -> Any:
+        """A DataFrame with a row for each parameter: estimate, standard error, how much of it is sampling and how much
+        privacy, the interval, and the size that would be detected. The fit check is in its ``attrs``.
+        """
+        table = frame(self._errors.rows(level))
+        table.attrs["fit_check"] = None if self.fit_check_ is None else str(self.fit_check_)
+        return table
+
+    def _told(self) -> Told:
+        """What reports and pictures show of the fit."""
+        check_is_fitted(self)
+        return of_general(self)
+
+    def _repr_html_(self) -> str:
+        return model_html(self) if self.__sklearn_is_fitted__() else f"<pre>{text(self)}</pre>"
+
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
+        text = super().__repr__(N_CHAR_MAX)
+        check: FitCheck | None = getattr(self, "fit_check_", None)
+        return text if check is None else f"{text}\n{check}"
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "theta_")

@@ -1,0 +1,207 @@
+"""Whatever holds the rows, as a source to fit to, or as dense pieces to apply a fitted model to.
+
+Refusals come first, one sentence each, before anything is planned, debited or asked. They depend on shapes, types and
+names, never on an entry: every table of numbers has an answer. NaN is a hole where a model has them; elsewhere, and
+where an entry is infinite, the row's contribution is bounded like any other's, and zero if nothing can be said of it.
+:func:`refuse_non_finite` is for those who want to be told, and looks.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import PurePath
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace, device, is_array_api_obj, is_numpy_array
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import validate_data
+
+from dpem._extras import needed_by
+from dpem.engines import engine_of
+from dpem.fitting import validation as checks
+from dpem.queries.validity import AnomalyQuery
+from dpem.query import FloatArray
+from dpem.tables import ArraySource, ChunkedSource, Source
+from dpem.tables.device import DeviceSource
+from dpem.tables.progress import expect
+from dpem.tables.scaled import ScaledSource, moved_and_scaled
+from dpem.tables.sparse import SparseSource
+
+_PIECE = 4096
+
+
+def source_of(
+    estimator: BaseEstimator,
+    X: Any,
+    y: Any = None,
+    *,
+    needs_y: bool,
+    accept_sparse: str | bool = "csr",
+) -> Source:
+    """The rows to fit to. Arrays and DataFrames pass scikit-learn's validation; the others what they need of it."""
+    _refuse_paths(X)
+    if is_dask(X):
+        with needed_by("a Dask collection"):
+            from dpem.tables.dask import DaskSource
+
+        source: Source = DaskSource(X, _given(y) if needs_y else None)
+        _remember(estimator, source)
+    elif is_source(X):
+        if y is not None:
+            raise ValueError("y must not be given beside a source: name the response with the source's target=.")
+        source = X
+        _remember(estimator, source)
+    elif is_on_device(X):
+        source = DeviceSource(*_device_arrays(X, _given(y) if needs_y else None))
+        validate_data(estimator, X, skip_check_array=True)
+    else:
+        X, y = checks.table(estimator, X, y, needs_y=needs_y, accept_sparse=accept_sparse)
+        return SparseSource(X, y) if sparse.issparse(X) else ArraySource(X, y)
+    if needs_y and not getattr(source, "has_response", True):
+        raise ValueError("this source has no response: name its column with target=.")
+    if source.n_rows < 2:
+        raise ValueError(f"X must have at least 2 rows, got {source.n_rows}.")
+    return source
+
+
+def refuse_non_finite(X: Any, y: Any = None, *, missing: bool = False) -> None:
+    """Raise a ValueError if the table holds an infinite entry, or one that is not a number (``missing=True`` lets NaN
+    pass as a hole in X).
+
+    This looks at the rows and tells what it found, which no guarantee covers. A fit does not need it: it has an answer
+    for every table of numbers. Use it while a table is being made, where the rows may be looked at anyway.
+
+    >>> refuse_non_finite(np.array([[1.0, np.nan], [1.0, 2.0]]))
+    Traceback (most recent call last):
+    ...
+    ValueError: X contains NaN; every entry must be a number (DPMissingRegression takes NaN as a missing covariate).
+    """
+    source = source_of(BaseEstimator(), X, y, needs_y=y is not None)
+    query = AnomalyQuery()
+    if isinstance(source, ChunkedSource):
+        found = np.sum([query.sum(chunk) for chunk in source.chunks()], axis=0)
+    else:
+        expect(source.n_rows)
+        found = source.total(query)
+    checks.refuse_anomalies(*(count > 0 for count in found), missing_allowed=missing)
+
+
+def pieces_of(estimator: BaseEstimator, X: Any, *, missing: bool) -> Iterator[NDArray[np.floating]]:
+    """Dense numpy pieces of the rows that a fitted model is applied to: all at once if they are a dense array. Entries
+    that are not finite are NaN where the model has holes (``missing``), else zero: they say nothing.
+    """
+    fill = np.nan if missing else 0.0
+    for rows in _dense_pieces(estimator, X):
+        finite = np.isfinite(rows)
+        yield rows if finite.all() else np.where(finite, rows, rows.dtype.type(fill))
+
+
+def _dense_pieces(estimator: BaseEstimator, X: Any) -> Iterator[NDArray[np.floating]]:
+    _refuse_paths(X)
+    if is_dask(X):
+        raise ValueError(
+            "a Dask collection is applied block by block: use X.map_blocks(model.predict), or map_partitions."
+        )
+    if is_on_device(X):
+        X, _ = _device_arrays(X, None)
+        validate_data(estimator, X, skip_check_array=True, reset=False)
+        yield from engine_of(X).pieces(X, _PIECE)
+    elif is_source(X):
+        if X.n_features != estimator.n_features_in_:
+            raise ValueError(f"X has {X.n_features} columns, but {estimator.n_features_in_} were fitted.")
+        names, fitted = getattr(X, "feature_names", None), getattr(estimator, "feature_names_in_", None)
+        if names is not None and fitted is not None and list(names) != list(fitted):
+            raise ValueError("X has other columns, or in another order, than those that were fitted.")
+        for chunk in X.chunks():
+            yield from engine_of(chunk.X).pieces(chunk.X, _PIECE)
+    else:
+        X, _ = checks.table(estimator, X, needs_y=False, reset=False)
+        if sparse.issparse(X):
+            yield from engine_of(X).pieces(X, _PIECE)
+        else:
+            yield X
+
+
+@np.errstate(all="ignore")
+def scaled_rows(estimator: BaseEstimator, X: Any, mean: FloatArray, scale: FloatArray) -> Any:
+    """(X − mean) / scale in the kind that X has; what is out of core stays there."""
+    _refuse_paths(X)
+    if is_source(X) or is_dask(X) or is_on_device(X):
+        width = X.n_features if is_source(X) else X.shape[1]
+        if width != len(mean):
+            raise ValueError(f"X has {width} columns, but the scaler was fitted to {len(mean)}.")
+    if is_source(X):
+        if hasattr(X, "scaled"):
+            return X.scaled(mean, scale)
+        if not isinstance(X, ChunkedSource) or isinstance(X, SparseSource | DeviceSource):
+            raise ValueError(
+                f"{type(X).__name__} cannot be scaled on the fly: scale its rows before the source is made."
+            )
+        return ScaledSource(X, mean, scale)
+    if is_dask(X):
+        kind = getattr(X, "dtype", np.dtype(float))  # a frame's columns may differ
+        apply = X.map_blocks if hasattr(X, "map_blocks") else X.map_partitions
+        return apply(moved_and_scaled, mean.astype(kind), scale.astype(kind), meta=X._meta)
+    if is_on_device(X):
+        xp = array_namespace(X)
+        mean, scale = (xp.asarray(part, dtype=X.dtype, device=device(X)) for part in (mean, scale))
+        return (X - mean) / scale
+    X, _ = checks.table(estimator, X, needs_y=False, reset=False, accept_sparse=False)
+    return np.asarray((X - mean.astype(X.dtype)) / scale.astype(X.dtype))
+
+
+def is_source(X: Any) -> bool:
+    """One of dpem's sources, or anything that keeps their contract."""
+    return all(hasattr(X, name) for name in ("n_rows", "n_features", "total", "slack", "split"))
+
+
+def is_dask(X: Any) -> bool:
+    """A Dask array or DataFrame; asked without importing Dask."""
+    return "dask" in sys.modules and hasattr(X, "__dask_graph__")
+
+
+def is_on_device(X: Any) -> bool:
+    """An array of another library than numpy (PyTorch, CuPy, …) that follows the array API."""
+    return not is_numpy_array(X) and not sparse.issparse(X) and is_array_api_obj(X)
+
+
+def _device_arrays(X: Any, y: Any) -> tuple[Any, Any]:
+    xp = array_namespace(X)
+    if X.ndim != 2:
+        raise ValueError(f"X must be a table of rows and columns, got {X.ndim} dimension(s).")
+    if X.dtype not in (xp.float32, xp.float64):
+        raise ValueError(f"X must be float32 or float64 on its device, got {X.dtype}.")
+    if X.shape[1] == 0:
+        raise ValueError("X must have at least one column.")
+    if y is not None:
+        y = xp.asarray(y, dtype=xp.float64, device=device(X)) if not is_array_api_obj(y) or is_numpy_array(y) else y
+        if y.shape != (X.shape[0],):
+            raise ValueError(f"y must be a vector with one response for each of the {X.shape[0]} rows.")
+        if y.dtype not in (xp.float32, xp.float64) or device(y) != device(X):
+            raise ValueError("y must be float32 or float64 and on the same device as X.")
+    return X, y
+
+
+def _given(y: Any) -> Any:
+    if y is None:
+        raise ValueError("y must be given: this model has a response.")
+    return y
+
+
+def _refuse_paths(X: Any) -> None:
+    if isinstance(X, str | PurePath):
+        raise ValueError("X must hold rows, got a path; open it with dpem.read_table(path, columns=, target=).")
+
+
+def _remember(estimator: BaseEstimator, source: Source) -> None:
+    """scikit-learn's fitted facts about the columns."""
+    estimator.n_features_in_ = source.n_features
+    names = getattr(source, "feature_names", None)
+    if names is not None:
+        estimator.feature_names_in_ = np.asarray(names, dtype=object)
+    elif hasattr(estimator, "feature_names_in_"):
+        del estimator.feature_names_in_

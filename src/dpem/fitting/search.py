@@ -1,0 +1,272 @@
+"""A choice among settings that is private as a whole: every fit and the choice itself inside one (ε, δ).
+
+scikit-learn's ``GridSearchCV`` is not that. Each of its fits pays, but it chooses by scores that are computed from the
+rows without noise, so that one row can decide what is published, at no price.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, NoReturn, Self
+
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
+from sklearn.model_selection import ParameterGrid
+from sklearn.utils import Tags, get_tags
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from dpem import _validation as arguments
+from dpem._version import __version__
+from dpem.fitting import frames as tables
+from dpem.fitting import validation as checks
+from dpem.fitting.estimator import FitWarning, PrivateEstimator
+from dpem.fitting.rows import source_of
+from dpem.privacy import (
+    Account,
+    Budget,
+    Charge,
+    Curator,
+    Guarantee,
+    Noise,
+    Price,
+    PrivateNoise,
+    Release,
+    SeededNoise,
+    digest,
+    largest_price,
+)
+from dpem.privacy.budget import checked_rows_per_person
+from dpem.queries.candidates import CandidateScores
+from dpem.tables import Source
+
+if TYPE_CHECKING:
+    from dpem.privacy import Ledger
+
+#: Part of the price that goes to the choice; the candidates share the rest equally.
+CHOICE_SHARE = 0.1
+#: What a search decides itself; levels say what the rows are, for all candidates alike.
+_OWN = ("epsilon", "delta", "rows_per_person", "budget", "random_state", "levels")
+
+
+class DPGridSearch(MetaEstimatorMixin, BaseEstimator):
+    """Fit an estimator at every point of a grid and choose one of the fits, all of it (ε, δ)-private together.
+
+    The price of (ε, δ) is cut beforehand: a tenth for the choice, the rest in equal parts for the candidates, each
+    fitted to all rows. The choice takes the candidate that describes the rows best: its clamped log-density beside the
+    candidates' average (:class:`~dpem.queries.candidates.CandidateScores`), with Gumbel noise.
+
+    *Lemma.* Everything published is (ε, δ)-DP. *Proof.* The candidates' prices and the choice's were fixed beforehand
+    and add up to a ρ that converts to (ε, δ); releases compose adaptively, and the choice is one of them, made at the
+    price of its noise (:meth:`dpem.privacy.Curator.select`). ∎
+
+    Parameters
+    ----------
+    estimator : estimator
+        A private estimator with ``score_samples``, such as ``DPGaussianMixture``, without a budget of its own.
+    param_grid : dict or list of dicts
+        Values to try for the estimator's arguments, as for scikit-learn's ``GridSearchCV``. Each point costs: k of them
+        leave each a k-th of the price.
+    epsilon, delta : float
+        The guarantee of the whole search. Both must be given.
+    rows_per_person : int
+        The most rows that one person has: all of them are protected together.
+    budget : Budget, Ledger or None
+        Debited once, for the whole search, before the data are asked.
+    random_state : int or None
+        None draws private noise; a seed is for simulations, **not private**, and goes with no budget.
+
+    Attributes
+    ----------
+    best_estimator_, best_params_, best_index_
+        The fit that was chosen. Its ``guarantee_`` is that of the whole search, since the choice looked at all of them
+        (and :func:`~dpem.save_model` refuses it: a file holds a fit that states its own ε; joblib keeps it, and
+        :func:`~dpem.write_report` states the whole).
+    candidates_ : tuple of estimators
+        Every fit, in the grid's order: all are paid for.
+    releases_, guarantee_
+        What was asked, by all fits and by the choice; the statement.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpem.paper import DPSymmetricMixture
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.choice([-1.0, 1.0], size=(20_000, 1)) * [1.0, 0.0] + 0.5 * rng.standard_normal((20_000, 2))
+    >>> model = DPSymmetricMixture(start="equal", n_iter=3)
+    >>> search = DPGridSearch(model, {"sigma": [0.5, 2.0]}, epsilon=1.0, delta=1e-6).fit(X)
+    >>> search.best_params_
+    {'sigma': 0.5}
+    """
+
+    def __init__(
+        self,
+        estimator: Any,
+        param_grid: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Sequence[Any]]],
+        *,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        rows_per_person: int = 1,
+        budget: Budget | Ledger | None = None,
+        random_state: int | None = None,
+    ) -> None:
+        self.estimator = estimator
+        self.param_grid = param_grid
+        self.epsilon = epsilon
+        self.delta = delta
+        self.rows_per_person = rows_per_person
+        self.budget = budget
+        self.random_state = random_state
+
+    @checks.all_at_once
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Fit every candidate to the rows and choose one. What can be refused is refused before the debit."""
+        epsilon, delta = arguments.privacy_parameters(self.epsilon, self.delta)
+        if math.isinf(epsilon):
+            raise ValueError("epsilon must be finite: without privacy, scikit-learn's GridSearchCV searches better.")
+        checked_rows_per_person("rows_per_person", self.rows_per_person)
+        checks.budget_of(self.budget, self.random_state)
+        points = self._points()
+        price = largest_price(epsilon, delta, gaussian=False)
+        source = self._source(X, y)
+        rows_per_person = arguments.rows_per_person(self.rows_per_person, source.n_rows)
+        share = (1 - CHOICE_SHARE) * price.rho / len(points)
+        candidates = [_priced(self._candidate(point, delta), share, X, y) for point in points]
+        noise = PrivateNoise() if self.random_state is None else SeededNoise(self.random_state)
+        account = Account(epsilon, delta, rho=price.rho)
+        with self._debited(price, {"n": source.n_rows, "d": source.n_features, "candidates": len(points)}):
+            fits = tuple(self._fitted(place, one, X, y) for place, one in enumerate(candidates))
+            if any(one.guarantee_.price.rho > share * (1 + 1e-9) for one in fits):
+                raise RuntimeError("a candidate cost more than its share of the price; nothing was published.")
+            question = CandidateScores(tuple(_density(one, source) for one in fits))
+            curator = self._curator(source, account, noise)
+            chosen = int(curator.select(question, 1, CHOICE_SHARE * price.rho, offset=question.most)[0])
+        asked = tuple(release for one in fits for release in one.releases_)
+        private = noise.private and all(one.guarantee_.private for one in fits)
+        releases: tuple[Release, ...] = (*asked, *account.releases)
+        self.guarantee_ = Guarantee(
+            epsilon, delta, price, "replace-one", rows_per_person, releases, private, __version__
+        )
+        self.releases_ = releases
+        self.candidates_, self.best_index_, self.best_params_ = fits, chosen, points[chosen]
+        self.best_estimator_ = copy.copy(fits[chosen])
+        self.best_estimator_.guarantee_ = self.guarantee_
+        check = getattr(self.best_estimator_, "fit_check_", None)
+        if check is not None and not check.better:
+            warnings.warn(str(check), FitWarning, stacklevel=2)
+        for sentence in getattr(self.best_estimator_, "_doubts", list)():
+            warnings.warn(sentence, FitWarning, stacklevel=2)
+        return self
+
+    @available_if(lambda self: hasattr(self.estimator, "predict"))
+    def predict(self, X: Any) -> Any:
+        """What the chosen model predicts."""
+        check_is_fitted(self)
+        return self.best_estimator_.predict(X)
+
+    def _source(self, X: Any, y: Any) -> Source:
+        """The rows that the choice is about, in the numbers that the candidates see."""
+        needs_y = get_tags(self.estimator).target_tags.required
+        if tables.is_frame(X) and isinstance(self.estimator, PrivateEstimator):
+            return tables.open_table(self, X, y, needs_y=needs_y, levels=getattr(self.estimator, "levels", None)).source
+        return source_of(self, X, y, needs_y=needs_y)
+
+    def _points(self) -> list[dict[str, Any]]:
+        """The grid's points, or a refusal."""
+        if not hasattr(self.estimator, "score_samples") or not hasattr(self.estimator, "epsilon"):
+            raise ValueError(
+                "estimator must be a private estimator with score_samples, by which candidates are compared; "
+                f"got {type(self.estimator).__name__}."
+            )
+        if self.estimator.budget is not None:
+            raise ValueError("estimator must not have a budget of its own: give it to the search, which pays for all.")
+        try:
+            points = list(ParameterGrid(self.param_grid))
+        except (TypeError, ValueError):
+            raise ValueError("param_grid must be a dict of argument names with lists of values, or a list.") from None
+        known = self.estimator.get_params()
+        for name in sorted({name for point in points for name in point}):
+            if name in _OWN or name not in known:
+                reason = "is the search's own" if name in _OWN else "is no argument of the estimator"
+                raise ValueError(f"param_grid must name arguments of the estimator, but {name!r} {reason}.")
+        return points
+
+    def _candidate(self, point: Mapping[str, Any], delta: float) -> Any:
+        own = {"delta": delta, "rows_per_person": self.rows_per_person, "random_state": None}
+        return clone(self.estimator).set_params(**point, **own)
+
+    def _fitted(self, place: int, candidate: Any, X: Any, y: Any) -> Any:
+        seed = None if self.random_state is None else int(self.random_state) + 1 + place
+        candidate.set_params(random_state=seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FitWarning)  # what counts is what is said of the fit that is chosen
+            return candidate.fit(X) if y is None else candidate.fit(X, y)
+
+    def _curator(self, source: Source, account: Account, noise: Noise) -> Curator:
+        """The door that the choice's question passes; an audit puts a recorder there."""
+        return Curator(source, account, noise, rows_per_person=self.rows_per_person)
+
+    def _debited(self, price: Price, sizes: dict[str, int]) -> AbstractContextManager[Any]:
+        """Charge the whole search to the budget, now; on leaving, a ledger is told how it ended."""
+        if self.budget is None:
+            return nullcontext()
+        return self.budget.debit(
+            float(self.epsilon),  # type: ignore[arg-type]
+            float(self.delta),  # type: ignore[arg-type]
+            price,
+            purpose=f"{type(self).__name__}.fit, n={sizes['n']}, d={sizes['d']}",
+            digest=digest({**sizes, "rho": price.rho}),
+            rows_per_person=self.rows_per_person,
+        )
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.non_deterministic = True
+        tags.input_tags.allow_nan = True
+        tags.target_tags.required = get_tags(self.estimator).target_tags.required
+        return tags
+
+
+class _Quoted(Exception):
+    """A fit has come to its debit: nothing else refuses it."""
+
+    def __init__(self, charge: Charge) -> None:
+        super().__init__("quoted")
+        self.charge = charge
+
+
+class _Quote(Budget):
+    """A budget that is never charged: it stops the fit and keeps what it asked for."""
+
+    def __init__(self) -> None:
+        super().__init__(math.inf, 0.5)
+
+    def debit(self, epsilon: float, delta: float, price: Price, **_: Any) -> NoReturn:
+        raise _Quoted(Charge(epsilon, delta, price))
+
+
+def _priced(candidate: Any, share: float, X: Any, y: Any) -> Any:
+    """The candidate with the largest ε whose price is within its share. Whatever would refuse its fit refuses here."""
+    for gaussian in (False, True):
+        candidate.set_params(epsilon=Price(share, gaussian).epsilon(candidate.delta))
+        rehearsal = clone(candidate).set_params(budget=_Quote())
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the fit says the same again
+                rehearsal.fit(X) if y is None else rehearsal.fit(X, y)
+        except _Quoted as quoted:
+            if quoted.charge.price.rho <= share * (1 + 1e-9):
+                return candidate
+    raise ValueError("estimator must ask for no more than its epsilon and delta are worth.")
+
+
+def _density(fit: Any, source: Source) -> Callable[..., Any]:
+    """The log-density of rows under a fitted model, for rows without names."""
+    plain = copy.copy(fit)
+    vars(plain).pop("feature_names_in_", None)
+    if getattr(source, "has_response", False):
+        return lambda rows, y: plain.score_samples(rows, y)
+    return lambda rows, y: plain.score_samples(rows)

@@ -1,0 +1,287 @@
+"""A fitted estimator as plain data and back: what a file holds of it, and what its parts must say of each other.
+
+An estimator writes itself by ``_to_content`` and reads itself by ``_from_content``; here is how the general models do
+it. Everything written was released or is public. What is read is rebuilt from declared types, and then everything that
+was not stored is computed anew from it, so that a file cannot hold two answers to one question.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import array_api_compat.numpy as numpy_api
+import numpy as np
+from numpy.typing import NDArray
+
+from dpem._json import checksum, plain, rebuild, record
+from dpem.fitting.bounds import Pair, checked_pair
+from dpem.fitting.check import FitCheck
+from dpem.fitting.frames import Levels, checked_levels
+from dpem.fitting.plan import Plan
+from dpem.fitting.step import State
+from dpem.fitting.uncertainty import KINDS, Uncertainty
+from dpem.privacy import Charge, Guarantee
+from dpem.queries.schema import Schema
+from dpem.query import FloatArray
+
+E = TypeVar("E", bound=Any)
+
+#: Arguments that are not stored: two live in their process, three are told column by column.
+LEFT_OUT = ("budget", "random_state", "bounds", "y_bounds", "levels")
+#: The most columns that are believed of a file.
+MOST_COLUMNS = 10**8
+
+
+def fingerprint(estimator: Any) -> str:
+    """SHA-256 of everything a fitted estimator publishes: the same for a model and for what was loaded from its file.
+
+    Standard errors are no part of it: they follow from the rest.
+    """
+    return checksum(content_of(estimator))
+
+
+def content_of(estimator: Any) -> dict[str, Any]:
+    """What a file holds of a fitted estimator."""
+    own = estimator._to_content()
+    return {"estimator": type(estimator).__name__, **own, "guarantee": plain(estimator.guarantee_)}
+
+
+def name_model(charge: Any, estimator: Any) -> None:
+    """Tell the book which model a fit became; one that cannot be written to a file has no fingerprint."""
+    if isinstance(charge, Charge):
+        with suppress(ValueError):
+            charge.released(fingerprint(estimator))
+
+
+def features_written(estimator: Any) -> dict[str, Any]:
+    """The number of columns and their names, of an estimator that knows no more of them."""
+    names = getattr(estimator, "feature_names_in_", None)
+    return {"count": estimator.n_features_in_, "names": None if names is None else list(map(str, names))}
+
+
+def features_read(value: Any) -> tuple[int, NDArray[Any] | None]:
+    """The number of columns and their names in a file."""
+    features = record(value, "features", ("count", "names"))
+    d = rebuild(int, features["count"], "features.count")
+    if d > MOST_COLUMNS:
+        raise ValueError(f"features.count must be at most {MOST_COLUMNS:,}")
+    if features["names"] is None:
+        return d, None
+    names = rebuild(tuple[str, ...], features["names"], "features.names")
+    if len(names) != d:
+        raise ValueError(f"features.names must have {d} entries, it has {len(names)}")
+    return d, np.array(names, dtype=object)
+
+
+def vector(value: Any, where: str, length: int) -> FloatArray:
+    """So many numbers in a file."""
+    if not isinstance(value, list) or len(value) != length:
+        raise ValueError(f"{where} must be a list of {length} numbers")
+    if not _all(value, int, float):
+        raise ValueError(f"{where} must hold numbers only")
+    return np.array(value, dtype=float)
+
+
+# --- general models ---------------------------------------------------------------------------------------------------
+
+
+def written(estimator: Any) -> dict[str, Any]:
+    """The content of a fitted general model."""
+    kind = _parameters_of(type(estimator))
+    if type(estimator.theta_) is not kind:
+        raise ValueError(f"this model cannot be saved: its parameters are no {kind.__name__} of its own module.")
+    columns = [_column(estimator, name) for name in estimator.columns_]
+    response = None
+    if estimator.y_bounds_ is not None:
+        response = {"name": estimator.y_name_, "bounds": list(estimator.y_bounds_)}
+    given = estimator.get_params(deep=False)
+    return {
+        "parameters": plain({name: value for name, value in given.items() if name not in LEFT_OUT}),
+        "features": {"named": hasattr(estimator, "feature_names_in_"), "columns": columns, "response": response},
+        "fitted": {
+            "theta": plain(estimator.theta_),
+            "chosen": plain(estimator.chosen_),
+            "check": plain(estimator.fit_check_),
+        },
+        "plan": estimator.plan_.to_dict(),
+    }
+
+
+def _column(estimator: Any, name: str) -> dict[str, Any]:
+    own: Levels | None = estimator.levels_.get(name)
+    if own is None:
+        return {"name": name, "bounds": list(estimator.bounds_[name])}
+    return {"name": name, "levels": list(own.labels if own.texts else own.values)}
+
+
+def read(kind: type[E], content: Mapping[str, Any], guarantee: Guarantee) -> E:
+    """The fitted general model that the content describes, or a ValueError that names the field."""
+    features = record(content["features"], "features", ("named", "columns", "response"))
+    bounds, levels, names = _columns(features["columns"])
+    y_name, y_bounds = _response(features["response"], kind._needs_y)
+    told = {"bounds": bounds or None, "levels": _given(levels) or None, "y_bounds": y_bounds}
+    known = inspect.signature(kind).parameters
+    if levels and "levels" not in known:
+        raise ValueError("features.columns must have no levels for this estimator")
+    estimator = kind(
+        **_arguments(content["parameters"], known), **{name: value for name, value in told.items() if name in known}
+    )
+    estimator._check_arguments()
+    schema = estimator._coordinates(names, levels, bounds, y_bounds)
+    model = estimator._model(schema)
+    fitted = record(content["fitted"], "fitted", ("theta", "chosen", "check"))
+    chosen = None if fitted["chosen"] is None else _chosen(fitted["chosen"], schema)
+    theta = rebuild(_parameters_of(kind), fitted["theta"], "fitted.theta", {})
+    check = None if fitted["check"] is None else rebuild(FitCheck, fitted["check"], "fitted.check", {})
+    state, plan = State(theta, chosen, check), Plan.from_dict(content["plan"])
+    _agree(estimator, plan, guarantee, check, len(names))
+    _describes_rows(model, state)
+    estimator.n_features_in_ = len(names)
+    if rebuild(bool, features["named"], "features.named"):
+        estimator.feature_names_in_ = np.array(names, dtype=object)
+    facts = {"columns_": names, "levels_": levels, "bounds_": bounds, "y_bounds_": y_bounds, "y_name_": y_name}
+    try:
+        with np.errstate(all="ignore"):
+            estimator._take(estimator, state, schema, facts, plan, guarantee)
+    except Exception:
+        raise ValueError("fitted.theta does not agree with features and parameters") from None
+    return estimator
+
+
+def errors_written(estimator: Any) -> dict[str, Any] | None:
+    """Standard errors that were computed, so that they need not be again; None if they were not, or are not finite."""
+    errors: Uncertainty | None = getattr(estimator, "_uncertainty_", None)
+    plainly = type(errors) is Uncertainty  # a model with errors of a kind of its own computes them again
+    if errors is None or not plainly or not all(np.isfinite(p).all() for p in (errors.estimate, errors.total)):
+        return None
+    found: dict[str, Any] = plain(errors)
+    return found
+
+
+def errors_read(value: Any) -> Uncertainty:
+    """The standard errors of a file."""
+    errors = rebuild(Uncertainty, value, "uncertainty", {})
+    parts = (errors.estimate, errors.sampling, errors.privacy, errors.total)
+    if not all(part.shape == (len(errors.names),) for part in parts) or any((part < 0).any() for part in parts[1:]):
+        raise ValueError("uncertainty must hold a number for each of its names, and errors that are not negative")
+    if len(errors.kinds) not in (0, len(errors.names)) or any(kind not in KINDS for kind in errors.kinds):
+        raise ValueError("uncertainty.kinds must be empty, or have a known word for each name")
+    return errors
+
+
+def _parameters_of(kind: type[Any]) -> type[Any]:
+    """The record of parameters that a model's own module declares."""
+    found: type[Any] | None = getattr(sys.modules.get(kind.__module__), "Parameters", None)
+    if found is None:
+        raise ValueError(f"{kind.__name__} cannot be saved: its module declares no Parameters.")
+    return found
+
+
+def _columns(value: Any) -> tuple[dict[str, Pair], dict[str, Levels], tuple[str, ...]]:
+    if not isinstance(value, list) or not 1 <= len(value) <= MOST_COLUMNS:
+        raise ValueError("features.columns must be a list of at least one column")
+    bounds: dict[str, Pair] = {}
+    levels: dict[str, Levels] = {}
+    for j, column in enumerate(value):
+        where = f"features.columns[{j}]"
+        has_levels = isinstance(column, dict) and "levels" in column
+        found = record(column, where, ("name", "levels" if has_levels else "bounds"))
+        name = rebuild(str, found["name"], f"{where}.name")
+        if name in bounds or name in levels:
+            raise ValueError(f"{where}.name is given twice")
+        if has_levels:
+            levels[name] = _levels(found["levels"], f"{where}.levels")
+        else:
+            bounds[name] = _pair(found["bounds"], f"{where}.bounds")
+    return bounds, levels, tuple(column["name"] for column in value)
+
+
+def _levels(value: Any, where: str) -> Levels:
+    if not isinstance(value, list) or not (_all(value, str) or _all(value, int, float)):
+        raise ValueError(f"{where} must be a list of texts or of numbers")
+    return checked_levels({where: value})[where]
+
+
+def _pair(value: Any, where: str) -> Pair:
+    if not isinstance(value, list) or len(value) != 2 or not _all(value, int, float):
+        raise ValueError(f"{where} must be a list of two numbers")
+    return checked_pair(where, value)
+
+
+def _all(values: list[Any], *kinds: type) -> bool:
+    return all(type(value) in kinds for value in values)
+
+
+def _response(value: Any, needed: bool) -> tuple[str | None, Pair | None]:
+    if value is None or not needed:
+        if needed or value is not None:
+            raise ValueError("features.response must be there if and only if the model has a response")
+        return None, None
+    found = record(value, "features.response", ("name", "bounds"))
+    name: Any = rebuild(str | None, found["name"], "features.response.name")  # type: ignore[arg-type]
+    return name, _pair(found["bounds"], "features.response.bounds")
+
+
+def _given(levels: Mapping[str, Levels]) -> dict[str, Any]:
+    """Levels as a user gives them."""
+    return {name: list(own.labels if own.texts else own.values) for name, own in levels.items()}
+
+
+def _arguments(value: Any, known: Mapping[str, Any]) -> dict[str, Any]:
+    """The constructor's arguments: numbers, texts and lists of them; the estimator itself refuses what is wrong."""
+    names = tuple(name for name in known if name not in LEFT_OUT)
+    found = record(value, "parameters", names)
+    return {name: _argument(found[name], f"parameters.{name}") for name in names}
+
+
+def _argument(value: Any, where: str, depth: int = 0) -> Any:
+    if isinstance(value, list) and depth < 2:
+        return tuple(_argument(part, where, depth + 1) for part in value)
+    if value is not None and type(value) not in (str, int, float, bool):
+        raise ValueError(f"{where} must be a number, a text, true, false, null or a list of such")
+    return math.inf if value == "inf" else value
+
+
+def _chosen(value: Any, schema: Schema) -> NDArray[np.intp]:
+    chosen = rebuild(NDArray[np.intp], value, "fitted.chosen")
+    places: NDArray[np.intp] = np.asarray(chosen)
+    inside = places.ndim == 1 and bool(((places >= 0) & (places < schema.width)).all())
+    if not inside or len(np.unique(places)) != len(places):
+        raise ValueError(f"fitted.chosen must name coordinates from 0 to {schema.width - 1}, each once")
+    return places
+
+
+def _agree(estimator: Any, plan: Plan, guarantee: Guarantee, check: FitCheck | None, d: int) -> None:
+    """Raise a ValueError that names the first two fields found at odds."""
+    differ = {
+        ("plan.model", "estimator"): plan.model != estimator._name(),
+        ("plan.settings", "parameters"): plan.settings != plain(estimator._settings()),
+        ("plan.d", "features.columns"): plan.d > d,
+        ("plan.epsilon", "guarantee.epsilon"): plan.epsilon != guarantee.epsilon,
+        ("plan.delta", "guarantee.delta"): plan.delta != guarantee.delta,
+        ("plan.rows_per_person", "parameters.rows_per_person"): plan.rows_per_person != estimator.rows_per_person,
+        ("plan.n", "plan.rows_per_person"): plan.n < plan.rows_per_person,
+        ("plan.n", "guarantee.mechanisms"): any(release.n_rows > plan.n for release in guarantee.mechanisms),
+        ("fitted.check", "parameters.check"): check is not None and not estimator.check,
+    }
+    for (one, other), at_odds in differ.items():
+        if at_odds:
+            raise ValueError(f"{one} does not agree with {other}")
+
+
+def _describes_rows(model: Any, state: State) -> None:
+    """Refuse parameters that give no row a density: arrays of the wrong shape, weights of zero."""
+    width = model.schema_of(state).width
+    try:
+        with np.errstate(all="ignore"):
+            found = np.asarray(model.log_density(numpy_api, state.theta, np.zeros((2, width)), np.zeros(2)))
+        fine = found.shape == (2,) and bool((found < math.inf).all())
+    except Exception:
+        fine = False
+    if not fine:
+        raise ValueError("fitted.theta does not agree with features and parameters")

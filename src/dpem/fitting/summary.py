@@ -1,0 +1,215 @@
+"""What an estimator tells of its fit, for reports, pictures and notebooks: facts as fields, all of them released or
+public. Whoever shows a fit asks the estimator for this and needs to know nothing else about it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtri
+
+from dpem.fitting.uncertainty import Uncertainty
+from dpem.queries.schema import Schema
+from dpem.query import FloatArray
+
+GIVEN = "given by the user"
+DEFAULT = "default"
+PLANNED = "chosen by the plan before the data were read"
+PLANNED_LATER = "chosen by the plan from public numbers and the released σ"
+PAID = "estimated privately and paid for"
+UNPAID = "computed from the data without noise: not private"
+PUBLIC = "size of the table, public"
+
+LEVEL = 0.95
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting of the fit and where it came from."""
+
+    name: str
+    value: str | float | int
+    origin: str
+
+
+@dataclass(frozen=True)
+class Estimates:
+    """Released parameters, in the table's units, and how far they may be off.
+
+    ``sampling`` is NaN where that part of the error is not known, and then ``low`` and ``high`` hold the privacy noise
+    alone; ``error`` is 0 where nothing is known or nothing was added. ``scale`` brings the values to one unit for a
+    picture, named by ``scaled``; without it every parameter is drawn on a scale of its own. ``limit`` is a size that
+    is marked in the picture, in words ``limit_is``.
+    """
+
+    what: str
+    names: tuple[str, ...]
+    value: FloatArray
+    low: FloatArray
+    high: FloatArray
+    error: FloatArray
+    sampling: FloatArray
+    privacy: FloatArray
+    note: str = ""
+    scale: FloatArray | None = None
+    scaled: str = ""
+    limit: float | None = None
+    limit_is: str = ""
+
+    @classmethod
+    def of(cls, found: Uncertainty, what: str = "parameter", **more: Any) -> Estimates:
+        """The estimates with their 95 % intervals."""
+        low, high = found.intervals(LEVEL).T
+        error, sampling, privacy = (np.asarray(p, dtype=float) for p in (found.total, found.sampling, found.privacy))
+        parts = (found.names, found.estimate, low, high, error, sampling, privacy, found.note)
+        return cls(what, *parts, **more)
+
+    @classmethod
+    def noisy(cls, names: tuple[str, ...], value: FloatArray, noise: float, **more: Any) -> Estimates:
+        """Coefficients of which the privacy noise alone is known."""
+        reach = float(ndtri(0.5 + LEVEL / 2)) * noise
+        each = np.full(len(names), noise)
+        return cls("coefficient", names, value, value - reach, value + reach, each, np.nan * each, each, **more)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The groups that a model found: how large they are and what is typical of each, by column.
+
+    ``centre`` has a row a group; ``spread`` likewise, or None. ``low`` and ``high`` are the public bounds of the
+    columns. With ``bars`` the centres are probabilities, drawn from 0.
+    """
+
+    groups: tuple[str, ...]
+    share: FloatArray
+    columns: tuple[str, ...]
+    centre: FloatArray
+    spread: FloatArray | None
+    low: FloatArray
+    high: FloatArray
+    bars: bool = False
+    words: str = ""
+
+
+def of_lines(weights: FloatArray, slopes: FloatArray, schema: Schema) -> Profile:
+    """The groups of a mixture of regressions, by what half of a column's bounds changes along each line."""
+    effect = slopes * schema.half
+    reach = np.full(schema.width, float(np.abs(effect).max()) or 1.0)
+    groups = tuple(f"line {k + 1}" for k in range(len(weights)))
+    words = "The change of the response along each line, over half of a column’s bounds. In the middle it is 0."
+    return Profile(groups, weights, schema.names, effect, None, -reach, reach, words=words)
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What was predicted before the fit: ``cases`` says how many fits the interval holds, ``when`` from what."""
+
+    quantity: str
+    middle: float
+    low: float
+    high: float
+    cases: str
+    when: str
+    meaning: str = ""
+    assumed: str = ""
+    failure: float = 0.0
+
+
+@dataclass(frozen=True)
+class Extra:
+    """One more table that a model wants shown: texts and numbers."""
+
+    heading: str
+    lead: str
+    caption: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str | float, ...], ...]
+
+
+@dataclass(frozen=True)
+class Told:
+    """One fit, in the facts that are shown of it. ``useful`` is False where little more than noise was expected."""
+
+    name: str
+    released: str
+    estimates: Estimates | None
+    profile: Profile | None
+    expected: Expected | None
+    no_prediction: str
+    settings: tuple[Setting, ...]
+    useful: bool = True
+    advice: str = ""
+    extra: Extra | None = None
+
+
+def of_general(model: Any) -> Told:
+    """What a fitted estimator of a general model tells: the same for all, from its plan, summary and hooks."""
+    plan = model.plan_
+    estimates = _estimates(model)
+    expected = None
+    if plan.prediction is not None:
+        p = plan.prediction
+        told = (p.quantity, p.median, p.low, p.high, "nine fits of ten", "before the data were read")
+        expected = Expected(*told, p.meaning, p.assumed, p.failure)
+    count = 0 if estimates is None else len(estimates.names)
+    return Told(
+        name=f"{plan.model.replace('-', ' ')} model",
+        released=f"{count:,} parameter{'' if count == 1 else 's'}" if count else "its parameters",
+        estimates=estimates,
+        profile=model._profile(),
+        expected=expected,
+        no_prediction="this model makes no prediction",
+        settings=_settings(model),
+        useful=plan.feasible,
+        advice=plan.advice,
+    )
+
+
+def _estimates(model: Any) -> Estimates | None:
+    try:
+        found = model._errors
+    except NotImplementedError:
+        return None
+    picture = model._picture_scale()
+    return Estimates.of(found) if picture is None else Estimates.of(found, scale=picture[0], scaled=picture[1])
+
+
+def _settings(model: Any) -> tuple[Setting, ...]:
+    plan = model.plan_
+    known = model.schema_
+    defaults = {name: p.default for name, p in _arguments(model).items()}
+
+    def origin(name: str, value: Any) -> str:
+        return DEFAULT if defaults.get(name, math.nan) == value else GIVEN
+
+    found = [
+        Setting("rows n", plan.n, PUBLIC),
+        Setting("columns d", plan.d, PUBLIC),
+        Setting("ε", plan.epsilon, GIVEN),
+        Setting("δ", plan.delta, GIVEN),
+        Setting("rows that one person may have", plan.rows_per_person, origin("rows_per_person", plan.rows_per_person)),
+    ]
+    for name, value in plan.settings.items():
+        shown = value if isinstance(value, (int, float)) and not isinstance(value, bool) else _word(value)
+        found.append(Setting(name, shown, origin(name, value)))
+    numeric = known.level < 0
+    ends = zip(np.array(known.names)[numeric], known.middle[numeric], known.half[numeric], strict=True)
+    found += [Setting(f"bounds of {name}", f"{m - h:g} to {m + h:g}", GIVEN) for name, m, h in ends]
+    found += [Setting(f"levels of {name}", ", ".join(own.labels), GIVEN) for name, own in model.levels_.items()]
+    if model._needs_y:
+        low, high = known.y_middle - known.y_half, known.y_middle + known.y_half
+        found.append(Setting("bounds of the response", f"{low:g} to {high:g}", GIVEN))
+    return tuple(found)
+
+
+def _arguments(model: Any) -> Any:
+    import inspect
+
+    return inspect.signature(type(model).__init__).parameters
+
+
+def _word(value: Any) -> str:
+    return {True: "yes", False: "no", None: "none"}.get(value, str(value))

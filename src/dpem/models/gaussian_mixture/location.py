@@ -1,0 +1,135 @@
+"""Where the columns lie and how wide they are: centres, shares of holes and spreads, from unit coordinates."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtr
+
+from dpem.queries.narrow import NarrowQuestion, into_ball, like, over_rows, packed, rounded, zero_where_odd
+from dpem.query import Bound, FloatArray
+
+#: Edges of the cells of |x − c|, in unit coordinates: half an octave each.
+EDGES = 2.0 ** np.arange(-8, 1.01, 0.5)
+_GRID = 2.0 ** np.arange(-8, 0.01, 0.125)
+
+
+@dataclass(frozen=True)
+class Centres(NarrowQuestion):
+    """Σ (z, κ·o): the row with holes as 0, in a ball of radius ½√d, and κ = ½ in each column that is seen.
+
+    *Lemma.* Replacing a row moves the sum by at most √(5d)/2. *Proof.* Two z differ by at most √d, two κ·o by at most
+    ½√d, and the squares add. ∎
+    """
+
+    @property
+    def label(self) -> str:
+        return "centres and shares of holes"
+
+    @property
+    def bound(self) -> Bound:
+        size = math.sqrt(self.schema.width / 2)
+        change = math.sqrt(5 * self.schema.width) / 2
+        return rounded(Bound(linf=change, l2=change, size_linf=size, size_l2=size), 2 * self.schema.width)
+
+    def contributions(self, xp: Any, x: Any, y: Any) -> Any:
+        z = into_ball(xp, zero_where_odd(xp, x), 0.5 * math.sqrt(self.schema.width))
+        seen = xp.astype(xp.isfinite(x), xp.float64)
+        return xp.concat([xp.sum(z, axis=0), 0.5 * xp.sum(seen, axis=0)])
+
+    def read(self, mean: FloatArray, scale: float) -> tuple[FloatArray, FloatArray]:
+        """Centres and shares seen of an answer with noise of that scale; a share that may well be 1 is 1."""
+        d = self.schema.width
+        seen = 2 * mean[d:]
+        seen = np.where(seen > 1 - 5 * scale, 1.0, np.clip(seen, 0.05, 1.0))
+        return np.clip(mean[:d] / seen, -1.0, 1.0), seen
+
+
+@dataclass(frozen=True)
+class Spreads(NarrowQuestion):
+    """In which cell of widths |x_j − c_j| lies, for every column that is seen.
+
+    *Lemma.* Replacing a row moves the sum by at most √(2d). *Proof.* A column counts 1 in one cell or, a hole, in
+    none. ∎ Counts are exact in float64.
+    """
+
+    centre: FloatArray = field(repr=False)
+
+    @property
+    def label(self) -> str:
+        return "spreads: cells of |x − centre|"
+
+    @property
+    def bound(self) -> Bound:
+        d = self.schema.width
+        return Bound(linf=1.0, l2=math.sqrt(2 * d), size_linf=1.0, size_l2=math.sqrt(d))
+
+    def contributions(self, xp: Any, x: Any, y: Any) -> Any:
+        away = xp.abs(x - like(xp, self.centre, x))
+        counts = [_as_many(xp, away >= edge) for edge in (0.0, *EDGES.tolist())]
+        return xp.concat([*(low - high for low, high in pairwise(counts)), counts[-1]])
+
+    def read(self, mean: FloatArray, scale: float) -> FloatArray:
+        """A spread of each column: least squares of a half-normal's cells, columns drawn to each other by as much as
+        the noise asks for (empirical Bayes on the log scale).
+        """
+        cells = mean.reshape(-1, self.schema.width).T
+        edges = np.concatenate([[0.0], EDGES, [np.inf]])
+        shape = np.diff(2 * ndtr(edges[None] / _GRID[:, None]) - 1, axis=1)
+        seen = np.clip(cells.sum(axis=1), 0.05, 1.05)
+        misfit = ((cells[:, None, :] - seen[:, None, None] * shape[None]) ** 2).sum(axis=-1)
+        evidence = -0.5 * misfit / (scale**2 + 1e-6)
+        log_spread = np.log(_GRID)
+        level, width = float(np.median(log_spread[np.argmax(evidence, axis=1)])), 0.7
+        for _ in range(5):
+            posterior = evidence - 0.5 * ((log_spread - level) / width) ** 2
+            chance = np.exp(posterior - posterior.max(axis=1, keepdims=True))
+            chance /= chance.sum(axis=1, keepdims=True)
+            found = chance @ log_spread
+            spread2 = (chance * (log_spread - found[:, None]) ** 2).sum(axis=1)
+            level = float(found.mean())
+            width = math.sqrt(max(float(np.mean((found - level) ** 2 + spread2)), 0.0025))
+        return np.exp(found)
+
+
+def _as_many(xp: Any, held: Any) -> Any:
+    """In how many rows it holds, for each column; in memory a column at a time."""
+    if isinstance(held, np.ndarray):
+        return np.array([np.count_nonzero(column) for column in held.T], dtype=float)
+    return xp.sum(xp.astype(held, xp.float64), axis=0)
+
+
+@dataclass(frozen=True)
+class SecondMoments(NarrowQuestion):
+    """Σ (√κ·R·z, zzᵀ packed), z = (x − centre)/spread with holes as 0, in a ball of radius R.
+
+    *Lemma.* Replacing a row moves the sum by at most √2·R²(1 + κ/2), for κ ≤ 2. *Proof.* Let z, z′ have lengths a, b ≤
+    R and inner product t. The squared distance is κR²(a² + b² − 2t) + a⁴ + b⁴ − 2t². For a given t it grows with a
+    and b, so let a = b = R; with τ = t/R² it is R⁴(2κ(1 − τ) + 2(1 − τ²)), largest at τ = −κ/2, where it is
+    R⁴(2 + 2κ + κ²/2) = 2R⁴(1 + κ/2)². ∎ The means are nearly free: κ = 0.2 costs a tenth.
+    """
+
+    centre: FloatArray = field(repr=False)
+    spread: FloatArray = field(repr=False)
+    radius: float
+    kappa: float = 0.2
+
+    @property
+    def label(self) -> str:
+        return f"second moments of {self.schema.width} columns"
+
+    @property
+    def bound(self) -> Bound:
+        R2 = self.radius**2
+        change, size = math.sqrt(2) * R2 * (1 + self.kappa / 2), R2 * math.sqrt(1 + self.kappa)
+        return rounded(Bound(linf=change, l2=change, size_linf=size, size_l2=size), 4 * self.schema.width)
+
+    def contributions(self, xp: Any, x: Any, y: Any) -> Any:
+        z = (x - like(xp, self.centre, x)) / like(xp, self.spread, x)
+        z = into_ball(xp, zero_where_odd(xp, z), self.radius)
+        first = math.sqrt(self.kappa) * self.radius * xp.sum(z, axis=0)
+        return xp.concat([first, packed(xp, over_rows(xp, z, z))])

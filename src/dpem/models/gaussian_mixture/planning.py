@@ -1,0 +1,151 @@
+"""Shares of the price, numbers of steps, and what to expect of a fit of a Gaussian mixture: public numbers only."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import gammaincinv
+
+from dpem.fitting.model import Effect, Outlook, Sizes
+from dpem.fitting.plan import Prediction
+from dpem.fitting.shares import with_failures
+from dpem.models.gaussian_mixture.prediction import SEPARATION, expected_share, width
+from dpem.models.gaussian_mixture.sketch import largest_slice
+from dpem.privacy import largest_price
+
+EFFECT = Effect("distance between the centres of two groups, in their spreads", SEPARATION, (2.0, 3.0, 4.0, 6.0))
+#: How shares of rows scatter over fits, on the log scale, and the part of most that a failed start moves.
+SCATTER, FAILED = 0.4, 0.6
+
+#: What is said of tables that hold no such groups (``python -m studies.honest.sweep groups``).
+REAL = (
+    "Few real tables hold groups as clear as that: of public ones, three groups at epsilon=1, half had more than 8 % "
+    "of their rows in another group in a second private fit, and more than 22 % in another one than without privacy."
+)
+
+
+class Rules(NamedTuple):
+    """Shares of ρ for centres, spreads, shape, sketch and EM; how many EM steps there are, how their prices grow, over
+    how many of them the result is averaged, and which part of a component's rows is not clipped.
+    """
+
+    shares: tuple[float, float, float, float, float]
+    steps: int
+    growth: float
+    averaged: int
+    level: float
+
+
+def noise_of_centres(sizes: Sizes, d: int, K: int) -> float:
+    """The distance, in spreads, by which noise alone would move a centre if all of two fifths of ρ went into one step.
+
+    >>> noise_of_centres(Sizes(2000, 1.0, 1e-6, 0.028), 10, 5) < 0.5
+    True
+    """
+    if math.isinf(sizes.rho):
+        return 0.0
+    C = math.sqrt(2 * float(gammaincinv(d / 2, 0.9)))
+    return 2 * C * K * math.sqrt(d) * sizes.rows_per_person / (sizes.n * math.sqrt(0.8 * sizes.rho))
+
+
+def rules(sizes: Sizes, d: int, K: int) -> Rules:
+    """The more noise, the more of ρ the start needs, and the fewer steps EM can afford."""
+    noise = noise_of_centres(sizes, d, K)
+    if noise > 0.6:
+        shares = (0.06, 0.07, 0.20, 0.32, 0.30)
+    elif noise > 0.1:
+        shares = (0.04, 0.05, 0.16, 0.30, 0.40)
+    else:
+        shares = (0.03, 0.04, 0.10, 0.25, 0.53)
+    if d <= max(K - 1, 2) + 1:  # no direction is left out: second moments only scale
+        shares = (*shares[:2], shares[2] / 2, shares[3], shares[4] + shares[2] / 2)
+    table = ((0.6, 1, 1.0, 1), (0.3, 2, 1.0, 2), (0.1, 3, 1.0, 2), (0.03, 5, 1.2, 3), (0.008, 8, 1.2, 4))
+    steps, growth, averaged = next((rest for least, *rest in table if noise > least), [12, 1.2, 5])
+    level = 0.9 if noise > 0.03 else 0.95 if noise > 0.005 else 0.99
+    return Rules(shares, int(steps), float(growth), int(averaged), level)
+
+
+class Start(NamedTuple):
+    """How far a start is from failing: 1 is even odds, 1.5 about one failure in ten, 2 hardly any.
+
+    ``directions`` is the variance of centres along a direction over what noise alone looks like, ``components`` the
+    strength of a component in the sketch over what can be told from noise.
+    """
+
+    directions: float
+    components: float
+
+    @property
+    def strength(self) -> float:
+        return min(self.directions, self.components)
+
+    @property
+    def failure(self) -> float:
+        return 1 / (1 + math.exp(min(4.4 * (self.strength - 1), 700.0)))
+
+
+def start_of(sizes: Sizes, d: int, K: int, separation: float = SEPARATION) -> Start:
+    """The start's strength for K round groups of equal size, every two of them ``separation`` spreads apart.
+
+    Between such centres the variance is separation²/2K along K − 1 directions. Both strengths are set against settings
+    that were simulated (studies/gaussian_mixture.py).
+    """
+    if math.isinf(sizes.rho) or K == 1:
+        return Start(math.inf, math.inf)
+    shares = rules(sizes, d, K).shares
+    part = (1 - 0.05 * sizes.check) / math.fsum(shares)
+    spikes = min(K - 1, d)
+    total = 1 + spikes * separation**2 / (2 * K * d)
+    between, within = separation**2 / (2 * K * total), 1 / total
+    n = sizes.n / sizes.rows_per_person
+    edge = 2 * math.sqrt(d) * d * 1.1 / (n * math.sqrt(2 * shares[2] * part * sizes.rho))
+    free = d <= max(K - 1, 2) + 1
+    base = 2 * math.pi / (8 * math.sqrt(within + between))
+    f = np.arange(1, int(np.clip(math.ceil(2 / (base * math.sqrt(within))), 4, 12)) + 1)
+    damping = np.exp(-0.5 * within * (base * f) ** 2)
+    amplitudes = f * damping + 0.02
+    share = math.sqrt(float(np.sum(damping**2 * amplitudes)) / largest_slice(amplitudes))
+    seen = share / K * n * math.sqrt(2 * shares[3] * part * sizes.rho)
+    dimensions = min(d, max(K - 1, 2) + 2)
+    return Start(math.inf if free else between / edge / 1.6, seen / (4 * max(dimensions - 2, 2)))
+
+
+def foreseen(model: Any, sizes: Sizes, K: int, reckoned: bool) -> Outlook:
+    """What a fit will be worth if there are K round groups of equal size, neighbours four spreads apart or as far as is
+    supposed.
+    """
+    if math.isinf(sizes.rho) or K == 1:
+        return Outlook()
+    d, apart = model.schema.width, sizes.effect or SEPARATION
+    start = start_of(sizes, d, K, apart)
+    most = 1 - 1 / K
+    share = with_failures(min(expected_share(model, sizes, K), most), SCATTER, start.failure, FAILED * most)
+    smallest = min(1.5 / K / max(start.components, 1e-9), 1.0)
+    found = "" if smallest >= 1 else f" Groups of less than about {100 * smallest:.2g} % of the rows may be missed."
+    prediction = Prediction(
+        "share of rows in another group than without privacy",
+        *share,
+        start.failure,
+        f"Of 1,000 rows, privacy puts about {1000 * share[0]:.3g} into another group.{found} {REAL}",
+        f"Assumed: {K} round groups of equal size{' (their number is to be found)' if reckoned else ''}, bounds "
+        f"{width(K, d, apart):.3g} spreads from the middle, neighbouring centres {apart:g} spreads apart; what lies "
+        "further apart is found with fewer rows.",
+    )
+    if start.strength >= 1:
+        return Outlook(prediction, feasible=True)
+    rows = math.ceil(sizes.n * 1.5 / start.strength / 100) * 100
+    enough = f"about {rows:,} rows{_epsilon(sizes, start)} would do, or fewer components"
+    advice = f"the start will fail to tell {K} groups {apart:g} spreads apart; {enough}"
+    return Outlook(prediction, feasible=False, advice=advice)
+
+
+def _epsilon(sizes: Sizes, start: Start) -> str:
+    """The ε at which the start would hold, in words; nothing if none below 10 does."""
+    needed = sizes.rho * (1.5 / start.strength) ** 2
+    enough = (e for e in (0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0) if e > sizes.epsilon)
+    for epsilon in enough:
+        if largest_price(epsilon, sizes.delta, gaussian=True).rho >= needed:
+            return f" or epsilon={epsilon:g}"
+    return ""

@@ -1,0 +1,119 @@
+"""A sketch of where rows lie: noisy values of their characteristic function along public lines.
+
+From one release any number of components and of restarts can be tried at no further price.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpem.models.gaussian_mixture.gaussians import Gaussians
+from dpem.queries.narrow import NarrowQuestion, like, over_rows, zero_where_odd
+from dpem.query import Bound, FloatArray
+
+_FARTHEST, _STEEPEST = 1e3, 1e100
+#: Phases that are handled at a time in memory.
+CACHED = 2**14
+
+
+def largest_slice(amplitudes: FloatArray) -> float:
+    """An upper bound of max_s 2·Σ a_f(1 − cos fs): the squared distance of two rows' values on one line.
+
+    *Lemma.* The bound holds for every s. *Proof.* The function is even and has period 2π, so s may be taken from [0,
+    π]. At the minimum of c(s) = Σ a_f cos fs the derivative is 0 and |c″| ≤ Σ a_f f², so at the nearest point
+    of a grid of width h, at most h/2 away, c exceeds the minimum by at most (h/2)²/2·Σ a_f f². ∎
+
+    >>> largest_slice(np.array([1.0])) <= 4.0 + 1e-6
+    True
+    """
+    f = np.arange(1, len(amplitudes) + 1)
+    s = np.linspace(0.0, math.pi, 4001)
+    slack = 0.125 * float(s[1]) ** 2 * float(np.sum(amplitudes * f**2))
+    low = float(np.min(np.cos(np.outer(s, f)) @ amplitudes)) - slack
+    return 2 * (float(np.sum(amplitudes)) - low)
+
+
+@dataclass(frozen=True)
+class Sketch(NarrowQuestion):
+    """Σ √a_f·(cos fθ, sin fθ) over lines u and f = 1 … L, with θ = base·u·z, z = (x − centre)/spread.
+
+    Holes are filled by their conditional means under one Gaussian (mean 0, ``correlation``).
+
+    *Lemma.* With M lines replacing a row moves the sum by at most √(M·max_s 2Σ a_f(1 − cos fs)). *Proof.* On one
+    line two rows' values differ by Σ a_f|e^{ifθ} − e^{ifθ′}|² = 2Σ a_f(1 − cos f(θ − θ′)), whatever θ and θ′ are;
+    the lines' squares add. ∎ Nothing is clipped: a point of the unit circle is bounded by itself. Powers of e^{iθ} are
+    multiplied up, with an error of at most 8L·2⁻⁵² each; the stated bound is wider by 10⁻⁹.
+    """
+
+    centre: FloatArray = field(repr=False)
+    spread: FloatArray = field(repr=False)
+    correlation: FloatArray = field(repr=False)
+    lines: FloatArray = field(repr=False)
+    base: float
+    amplitudes: FloatArray = field(repr=False)
+
+    @property
+    def label(self) -> str:
+        return f"sketch: {len(self.amplitudes)} frequencies along {len(self.lines)} lines"
+
+    @property
+    def bound(self) -> Bound:
+        change = math.sqrt(len(self.lines) * largest_slice(self.amplitudes)) * (1 + 1e-9)
+        size = math.sqrt(len(self.lines) * float(np.sum(self.amplitudes))) * (1 + 1e-9)
+        return Bound(linf=change, l2=change, size_linf=size, size_l2=size)
+
+    def contributions(self, xp: Any, x: Any, y: Any) -> Any:
+        z = (x - like(xp, self.centre, x)) / like(xp, self.spread, x)
+        one = Gaussians(np.ones(1), np.zeros((1, len(self.centre))), self.correlation[None])
+        across = one.roots[0].T @ (self.base * self.lines.T)  # from whitened rows to phases
+        total: Any = None
+        for weight, seen in one.groups(xp, z):
+            part = self._waves(xp, weight, seen[0].v @ like(xp, across, x))
+            total = part if total is None else total + part
+        return total
+
+    def _waves(self, xp: Any, weight: Any, theta: Any) -> Any:
+        if isinstance(theta, np.ndarray):
+            return self._waves_in_memory(weight, theta)
+        theta = xp.clip(zero_where_odd(xp, theta), -_FARTHEST, _FARTHEST)
+        cos1, sin1 = xp.cos(theta), xp.sin(theta)
+        cos, sin, parts = cos1, sin1, []
+        for f, amplitude in enumerate(self.amplitudes):
+            if f:
+                cos, sin = cos * cos1 - sin * sin1, sin * cos1 + cos * sin1
+            parts += [math.sqrt(amplitude) * (weight @ cos), math.sqrt(amplitude) * (weight @ sin)]
+        return xp.concat(parts)
+
+    def _waves_in_memory(self, weight: FloatArray, theta: FloatArray) -> FloatArray:
+        """The same with e^{iθ} as complex numbers, some rows at a time: what a core's cache holds.
+
+        e^{iθ} is (1 − t², 2t)/(1 + t²) with t = tan θ/2, one function where cosine and sine are two. That is a point of
+        the unit circle for every finite t, up to 4·2⁻⁵², so the bound does not rest on how well t is computed.
+        """
+        total = np.zeros((len(self.amplitudes), theta.shape[1]), dtype=complex)
+        length = max(16, CACHED // theta.shape[1])
+        for first in range(0, len(theta), length):
+            rows = slice(first, first + length)
+            phase = np.where(np.isfinite(theta[rows]), np.clip(theta[rows], -_FARTHEST, _FARTHEST), 0.0)
+            t = np.fmax(np.fmin(np.tan(phase / 2), _STEEPEST), -_STEEPEST)  # a number, whatever came
+            square = t * t
+            scale, one = 1.0 / (1.0 + square), np.empty(phase.shape, dtype=complex)
+            np.multiply(1.0 - square, scale, out=one.real)
+            np.multiply(2.0 * t, scale, out=one.imag)
+            wave, own = one.copy(), weight[rows].astype(complex)
+            for f in range(len(self.amplitudes)):
+                if f:
+                    wave *= one
+                total[f] += over_rows(np, own, wave)
+        total *= np.sqrt(self.amplitudes)[:, None]
+        return np.stack([total.real, total.imag], axis=1).ravel()
+
+    def read(self, mean: FloatArray) -> NDArray[np.complex128]:
+        """The characteristic function (L × M, complex) of an answer."""
+        waves = mean.reshape(len(self.amplitudes), 2, len(self.lines))
+        return np.asarray((waves[:, 0] + 1j * waves[:, 1]) / np.sqrt(self.amplitudes)[:, None], dtype=np.complex128)

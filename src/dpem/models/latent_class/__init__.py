@@ -1,0 +1,5 @@
+"""Latent classes: groups of people who answer categorical items alike (latent class analysis), holes allowed."""
+
+from dpem.models.latent_class.estimator import DPLatentClass
+
+__all__ = ["DPLatentClass"]

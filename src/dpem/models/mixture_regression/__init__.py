@@ -1,0 +1,5 @@
+"""Mixture of K regressions: lines with weights, intercepts and residual spreads of their own (latent classes)."""
+
+from dpem.models.mixture_regression.estimator import DPMixtureRegression
+
+__all__ = ["DPMixtureRegression"]

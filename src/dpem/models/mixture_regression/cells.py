@@ -1,0 +1,191 @@
+"""K lines from noisy counts in cells of (directions, residual): weighted least squares from many starts at once."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import ndtr
+
+from dpem.models.mixture_regression.newton import normal_points
+from dpem.query import FloatArray
+
+#: How far parameters are thought to lie from 0 (log weights), 0 (intercepts), 0 (slopes), log 0.7 (log spreads).
+USUAL = (1.0, 1.5, 1.0, 0.7)
+RESTARTS = 16
+
+
+class CellFit(NamedTuple):
+    """K lines in cell coordinates, in residual spreads, and their misfit in units of the noise, squared and summed."""
+
+    weights: FloatArray
+    intercepts: FloatArray
+    slopes: FloatArray
+    spreads: FloatArray
+    misfit: float
+
+
+def edges(cells: int, last: float) -> FloatArray:
+    """Inner edges of that many cells between ±last, wider towards the ends."""
+    u = np.linspace(-1, 1, cells + 1)[1:-1]
+    return np.asarray(last * (0.6 * u + 0.4 * u**3))
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Noisy shares of rows in cells: ``mass`` has an axis for each direction and the residual's last.
+
+    ``noise`` is the standard deviation of one cell, ``n`` the rows.
+    """
+
+    mass: FloatArray
+    noise: float
+    n: float
+    x_edges: FloatArray
+    r_edges: FloatArray
+
+    @property
+    def q(self) -> int:
+        return self.mass.ndim - 1
+
+    def leading(self, q: int) -> Cells:
+        """The same for the first q directions: cells are added, and their noise with them."""
+        merged = math.prod(self.mass.shape[q:-1])
+        mass = self.mass.sum(axis=tuple(range(q, self.q)))
+        return Cells(mass, self.noise * math.sqrt(merged), self.n, self.x_edges, self.r_edges)
+
+    def places(self) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of a standard normal coordinate in the x-cells, cells × q."""
+        e = np.concatenate([[-np.inf], self.x_edges, [np.inf]])
+        density = np.exp(-0.5 * e**2) / math.sqrt(2 * math.pi)
+        share = np.diff(ndtr(e))
+        mean = -np.diff(density) / share
+        variance = 1 - np.diff(np.where(np.isfinite(e), e, 0.0) * density) / share - mean**2
+        grid = np.stack(np.meshgrid(*[np.arange(len(mean))] * self.q, indexing="ij"), axis=-1).reshape(-1, self.q)
+        return mean[grid], np.maximum(variance, 1e-3)[grid]
+
+    def x_mass(self) -> FloatArray:
+        """Shares of the x-cells, drawn towards the product of their margins as far as noise hides what they say."""
+        seen = self.mass.sum(axis=-1)
+        noise = self.noise * math.sqrt(self.mass.shape[-1])
+        product = np.ones(())
+        for j in range(self.q):
+            margin = np.maximum(seen.sum(axis=tuple(i for i in range(self.q) if i != j)), max(noise, 1e-9))
+            product = np.multiply.outer(product, margin / margin.sum())
+        spread = 0.5 * product
+        return np.maximum(product + (seen - product) * spread**2 / (spread**2 + noise**2), 0.1 * product).ravel()
+
+    def scale(self) -> FloatArray:
+        """Standard deviation of each cell: noise and the counting of rows."""
+        pooled = np.maximum(self.mass.reshape(-1, self.mass.shape[-1]).sum(axis=0), max(self.noise, 1e-9))
+        pooled = np.maximum(pooled / pooled.sum(), 0.01)
+        return np.sqrt(self.noise**2 + self.x_mass()[:, None] * pooled / self.n)
+
+
+class _Problem:
+    """Misfit of K lines to cells, and its derivatives, for many parameter sets at once (restarts × K × (q + 3))."""
+
+    def __init__(self, cells: Cells, K: int, same_line: bool) -> None:
+        self.place, self.within = cells.places()
+        self.mass, self.scale = cells.x_mass(), cells.scale()
+        self.seen = cells.mass.reshape(len(self.mass), -1)
+        self.r_edges = cells.r_edges
+        self.K, self.q = K, cells.q
+        usual = [USUAL[0], USUAL[1], *[USUAL[2]] * self.q, USUAL[3]]
+        self.precision = np.tile(np.array(usual) ** -2.0, (K, 1))
+        self.middle = np.zeros((K, self.q + 3))
+        self.middle[:, -1] = math.log(0.7)
+        self.free = np.ones((K, self.q + 3))
+        if same_line:
+            self.free[:, 1:-1] = 0.0
+
+    def residuals(self, par: FloatArray, slopes: bool) -> tuple[FloatArray, FloatArray | None]:
+        q = self.q
+        w = _softmax(par[:, :, 0])
+        b, s = par[:, :, 2 : 2 + q], np.exp(par[:, :, -1])
+        mean = par[:, :, 1, None] + b @ self.place.T
+        sd = np.sqrt(s[:, :, None] ** 2 + b**2 @ self.within.T)
+        z = (self.r_edges - mean[..., None]) / sd[..., None]
+        p = np.diff(ndtr(z), axis=-1, prepend=0.0, append=1.0)
+        whole = np.sum(w[:, :, None, None] * p, axis=1)
+        misfit = ((self.seen - self.mass[:, None] * whole) / self.scale).reshape(len(par), -1)
+        if not slopes:
+            return misfit, None
+        density = np.exp(-0.5 * z**2) / math.sqrt(2 * math.pi)
+        lever = w[:, :, None, None] * (self.mass[:, None] / self.scale)
+        by_mean = -np.diff(density, axis=-1, prepend=0.0, append=0.0) / sd[..., None] * lever
+        by_variance = -np.diff(z * density, axis=-1, prepend=0.0, append=0.0) / (2 * sd[..., None] ** 2) * lever
+        parts = [lever * (p - whole[:, None]), by_mean]
+        for i in range(q):
+            bent = (2 * b[:, :, i, None] * self.within[:, i])[..., None]
+            parts.append(by_mean * self.place[:, i, None] + by_variance * bent)
+        parts.append(by_variance * (2 * s**2)[:, :, None, None])
+        return misfit, np.stack(parts, axis=2).reshape(len(par), self.K * (q + 3), -1)
+
+    def cost(self, misfit: FloatArray, par: FloatArray) -> FloatArray:
+        far = np.sum(self.precision * (par - self.middle) ** 2, axis=(1, 2))
+        return np.asarray(np.sum(misfit**2, axis=1) + far)
+
+    def step(self, misfit: FloatArray, slope: FloatArray, par: FloatArray, damping: FloatArray) -> FloatArray:
+        """A Levenberg–Marquardt step."""
+        free = self.free.ravel()
+        H = (slope @ slope.transpose(0, 2, 1) + np.diag(self.precision.ravel())) * free * free[:, None]
+        far = (self.precision * (par - self.middle)).reshape(len(par), -1)
+        g = ((slope @ misfit[:, :, None])[:, :, 0] - far) * free
+        diagonal = np.einsum("rpp->rp", H)
+        H = H + (damping[:, None] * diagonal + (1 - free))[:, :, None] * np.eye(len(free))
+        step = np.linalg.solve(H, g[:, :, None])[:, :, 0].reshape(par.shape)
+        new = par + np.clip(step, -0.7, 0.7)
+        new[:, :, 0] = np.clip(new[:, :, 0] - new[:, :, 0].mean(axis=1, keepdims=True), -3, 3)
+        new[:, :, -1] = np.clip(new[:, :, -1], math.log(0.08), math.log(2.5))
+        return np.asarray(new)
+
+
+def fit_cells(cells: Cells, K: int, *, same_line: bool = False, rounds: int = 60) -> CellFit:
+    """K lines that explain the cells, given the share of rows in every x-cell, so x need not be normal.
+
+    From many starts, of which the worse half is given up now and then; with ``same_line`` only weights and spreads of
+    one line differ.
+    """
+    problem = _Problem(cells, K, same_line)
+    par = _starts(K, cells.q, same_line)
+    misfit, slope = problem.residuals(par, True)
+    best, damping = problem.cost(misfit, par), np.full(len(par), 0.1)
+    for i in range(rounds):
+        assert slope is not None
+        new = problem.step(misfit, slope, par, damping)
+        cost = problem.cost(problem.residuals(new, False)[0], new)
+        better = cost < best
+        gained = float(np.max(np.where(better, best - cost, 0.0)))
+        par, best = np.where(better[:, None, None], new, par), np.where(better, cost, best)
+        damping = np.where(better, damping / 3, damping * 4)
+        if i % 8 == 7:
+            kept = np.argsort(best)[: max(2, len(par) // 2)]
+            par, best, damping = par[kept], best[kept], damping[kept]
+        if gained < 1e-4 and np.all(damping > 10):
+            break
+        misfit, slope = problem.residuals(par, True)
+    first = par[int(np.argmin(best))]
+    return CellFit(
+        _softmax(first[None, :, 0])[0], first[:, 1], first[:, 2:-1], np.exp(first[:, -1]), float(np.min(best))
+    )
+
+
+def _softmax(z: FloatArray) -> FloatArray:
+    w = np.exp(z - z.max(axis=1, keepdims=True))
+    return np.asarray(w / w.sum(axis=1, keepdims=True))
+
+
+def _starts(K: int, q: int, same_line: bool) -> FloatArray:
+    """Parameter sets to begin from, spread evenly; the same every time."""
+    if same_line or K == 1:
+        par = np.zeros((1, K, q + 3))
+        par[0, :, -1] = np.log(np.linspace(0.5, 1.4, K)) if K > 1 else 0.0
+        return par
+    z = normal_points(max(RESTARTS, 4 * K * (q + 3)) // 2, K * (q + 3))[:RESTARTS].reshape(RESTARTS, K, q + 3)
+    size = np.array([0.3, 0.5, *[0.6] * q, 0.25])
+    par = z * size
+    par[:, :, -1] += math.log(0.7)
+    return np.asarray(par)

@@ -1,0 +1,202 @@
+"""Regularised Newton steps for K lines: from noisy scores to better lines, and how far off they still are.
+
+Parameters of a class, in the order of its scores: log mass, its line in its own spreads, log spread. With T the mean
+score and J = E T·sᵀ (s the derivative of the log-likelihood), the lines that explain a mean T̄ are J⁻¹(T̄ − E T) away.
+That is weighed, as in a Kalman filter, against how far off the lines were thought to be: where the noise says nothing,
+nothing moves.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import array_api_compat.numpy as numpy_api
+import numpy as np
+from scipy.special import ndtri
+
+from dpem.models.mixture_regression.scores import Lines, LineScores
+from dpem.query import FloatArray
+
+#: How far off a start is thought to be: log masses, lines (in spreads), log spreads.
+START_ERROR = (0.4, 0.25, 0.2)
+#: The furthest that one step goes, in the same order.
+FURTHEST = (1.0, 1.0, 0.5)
+#: Of a step's length, what is thought to be left as error because the problem is not linear.
+CURVED = 0.3
+#: Part of J taken from rows whose classes are known: EM's own step, shorter and safer where the model is wrong.
+CAUTION = 0.2
+#: Masses below this are not told from none; spreads and log masses stay where arithmetic is safe.
+LEAST_MASS, LEAST_SPREAD = 0.01, 1e-7
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Lines, and the covariance of their error (noise and start, not sampling) in the parameters named above."""
+
+    theta: Lines
+    error: FloatArray
+
+    @classmethod
+    def of_start(cls, theta: Lines) -> Estimate:
+        K, p = theta.shape
+        return cls(theta, np.diag(np.tile(_each(p, START_ERROR) ** 2, K)))
+
+
+def _each(p: int, parts: tuple[float, float, float]) -> FloatArray:
+    """One number for a class's log mass, one for each coefficient of its line, one for its log spread."""
+    return np.array([parts[0], *[parts[1]] * p, parts[2]])
+
+
+def normal_points(n: int, d: int) -> FloatArray:
+    """2n points of d coordinates, spread evenly as a standard normal, in opposite pairs, of unit covariance.
+
+    Multiples of square roots of primes, modulo 1 (Weyl): nothing is drawn.
+
+    >>> points = normal_points(500, 3)
+    >>> np.allclose(points.T @ points / 1000, np.eye(3)), np.allclose(points.sum(axis=0), 0)
+    (True, True)
+    """
+    if d == 0:
+        return np.zeros((2 * n, 0))
+    part = np.outer(np.arange(1, n + 1), np.sqrt(_primes(d))) % 1.0
+    x = ndtri(np.clip(part, 1e-9, 1 - 1e-9))
+    x = np.concatenate([x, -x])
+    return np.asarray(x @ np.linalg.inv(np.linalg.cholesky(x.T @ x / len(x))).T)
+
+
+def _primes(count: int) -> FloatArray:
+    found: list[int] = []
+    candidate = 2
+    while len(found) < count:
+        if all(candidate % prime for prime in found):
+            found.append(candidate)
+        candidate += 1
+    return np.array(found, dtype=float)
+
+
+def invented_rows(theta: Lines, n: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Rows that follow the lines, with normal columns: (1, x̃), t and what each row weighs."""
+    K, p = theta.shape
+    x = normal_points(n, p)
+    v = np.column_stack([np.ones(len(x)), x[:, 1:]])
+    t = np.concatenate([v @ theta.lines[k] + theta.spreads[k] * x[:, 0] for k in range(K)])
+    return np.tile(v, (K, 1)), t, np.repeat(theta.masses / np.sum(theta.masses) / len(x), len(x))
+
+
+def jacobian(question: LineScores, n: int = 1500) -> tuple[FloatArray, FloatArray]:
+    """J = E T·sᵀ and Cov T, on invented rows."""
+    theta = question.theta
+    K, p = theta.shape
+    v, t, weight = invented_rows(theta, n)
+    share, psi, square = question.factors(numpy_api, v, t)
+    high, low = question.heights
+
+    def columns(count: FloatArray, line: FloatArray, spread: FloatArray) -> FloatArray:
+        parts = [count[:, :, None], line[:, :, None] * v[:, None, :], spread[:, :, None]]
+        return np.concatenate(parts, axis=2).reshape(len(t), K * (p + 2))
+
+    T = columns(high * share, share * psi, low * share * square)
+    e = theta.residuals(numpy_api, v, t)
+    S = columns(share, share * e, share * (e * e - 1))
+    present = float(np.sum(theta.masses))
+    mean = present * (weight @ T)
+    return present * (T * weight[:, None]).T @ S, present * (T * weight[:, None]).T @ T - np.outer(mean, mean)
+
+
+def known_classes(question: LineScores) -> FloatArray:
+    """J if every row's class were known."""
+    block = _known_class(question.theta.shape[1], question.clip, question.cut, question.lift)
+    K, size = len(question.theta.masses), len(block)
+    out = np.zeros((K * size, K * size))
+    for k, mass in enumerate(question.theta.masses):
+        own = slice(k * size, (k + 1) * size)
+        out[own, own] = mass * block
+    return out
+
+
+@lru_cache(maxsize=32)
+def _known_class(p: int, clip: float, cut: float, lift: float) -> FloatArray:
+    """J of one class: no schema or frame is read, rows are invented."""
+    one = Lines(np.ones(1), np.zeros((1, p)), np.ones(1))
+    nowhere: Any = None
+    return jacobian(LineScores(nowhere, nowhere, one, clip, cut, lift))[0]
+
+
+def improved(
+    now: Estimate, question: LineScores, answer: FloatArray, noise: float, free: FloatArray, caution: float = CAUTION
+) -> tuple[Estimate, FloatArray]:
+    """The lines after one noisy answer, and the step that led there.
+
+    ``free`` has orthonormal columns that span what may change (all, or lines through the origin): scores and
+    parameters are both taken along them, so the step solves the likelihood equations of the lines that are allowed.
+    """
+    K, p = now.theta.shape
+    P = free.T @ now.error @ free
+    gain, left = weighed(P, *slopes_of(question, free, caution), noise)
+    step = free @ (gain @ (free.T @ (answer - question.expected())))
+    P = left @ P @ left.T + noise**2 * gain @ gain.T
+    step = within_reach(step, K, p)
+    theta = moved(now.theta, step)
+    parts = step.reshape(K, p + 2)
+    bend = np.column_stack([parts[:, 0] ** 2, *[np.mean(parts[:, 1:-1] ** 2, axis=1)] * p, parts[:, -1] ** 2])
+    error = free @ P @ free.T + np.diag(CURVED**2 * bend.ravel())
+    return Estimate(theta, (error + error.T) / 2), step
+
+
+def slopes_of(question: LineScores, free: FloatArray, caution: float = CAUTION) -> tuple[FloatArray, FloatArray]:
+    """J along what may change, and the more cautious one that a step is made with."""
+    J = free.T @ jacobian(question)[0] @ free
+    return J, J + caution * (free.T @ known_classes(question) @ free - J)
+
+
+def weighed(P: FloatArray, J: FloatArray, used: FloatArray, noise: float) -> tuple[FloatArray, FloatArray]:
+    """What an answer's distance from what was expected is multiplied by, where lines are thought to be off by errors of
+    covariance P; and what of an error it leaves.
+    """
+    S = used @ P @ used.T
+    S = S + np.diag(noise**2 + 1e-12 * np.diag(S))
+    gain = np.linalg.solve(S, used @ P).T
+    return np.asarray(gain), np.eye(len(P)) - gain @ J
+
+
+def within_reach(step: FloatArray, K: int, p: int) -> FloatArray:
+    """The step, shortened as a whole to what one step may change."""
+    parts = np.nan_to_num(step).reshape(K, p + 2)
+    sizes = (np.abs(parts[:, 0]), np.sqrt(np.sum(parts[:, 1:-1] ** 2, axis=1)), np.abs(parts[:, -1]))
+    longest = max(float(np.max(size)) / most for size, most in zip(sizes, FURTHEST, strict=True))
+    return parts.ravel() / max(1.0, longest)
+
+
+def moved(theta: Lines, step: FloatArray) -> Lines:
+    """The lines after a step in the parameters."""
+    K, p = theta.shape
+    parts = step.reshape(K, p + 2)
+    masses = np.clip(theta.masses * np.exp(parts[:, 0]), LEAST_MASS, 1.0)
+    spreads = np.clip(theta.spreads * np.exp(parts[:, -1]), LEAST_SPREAD, 1e7)
+    return Lines(masses, theta.lines + theta.spreads[:, None] * parts[:, 1:-1], spreads)
+
+
+def sampling_error(question: LineScores, free: FloatArray, n: float) -> FloatArray:
+    """Covariance of the parameters that n rows leave, without noise: J⁻¹ Cov(T) J⁻ᵀ / n."""
+    full, spread = jacobian(question)
+    inverse = np.linalg.pinv(free.T @ full @ free, rcond=1e-8)
+    return np.asarray(free @ inverse @ (free.T @ spread @ free) @ inverse.T @ free.T / n)
+
+
+def free_directions(theta: Lines, fixed: FloatArray | None) -> FloatArray:
+    """All parameters, or those that keep ``fixed``·line as it is for every line."""
+    K, p = theta.shape
+    if fixed is None:
+        return np.eye(K * (p + 2))
+    kept = np.linalg.svd(fixed[None, :])[2][1:].T
+    block = np.zeros((p + 2, p + 1))
+    block[0, 0] = block[-1, -1] = 1.0
+    block[1:-1, 1:-1] = kept
+    return np.asarray(np.kron(np.eye(K), block), dtype=float)
+
+
+def converged(step: FloatArray) -> bool:
+    return bool(math.sqrt(float(np.sum(step**2))) < 1e-9)

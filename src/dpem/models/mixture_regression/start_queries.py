@@ -1,0 +1,151 @@
+"""What a mixture of regressions asks before it has any line: sizes, moments, directions, and counts in cells."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from dpem.engines.narrow import like, over_rows
+from dpem.models.mixture_regression.coordinates import Frame
+from dpem.queries.narrow import NarrowQuestion, into_ball, packed, rounded, zero_where_odd
+from dpem.query import Bound, FloatArray
+
+
+@dataclass(frozen=True)
+class ColumnSizes(NarrowQuestion):
+    """How often each column (the response last) is observed, its mean and its mean absolute deviation, at once.
+
+    A column adds (o, w, √2·|w|) with w = clip((u − center)/half, ±1), and (0, 0, 0) where there is a hole.
+
+    *Lemma.* ℓ2 sensitivity 2√D for D columns, as if the means alone were asked. *Proof.* One column. Both observed:
+    (w − w′)² + 2(|w| − |w′|)². Of equal signs this is 3(w − w′)² ≤ 3. Of opposite signs, with a = |w| and b = |w′|, it
+    is (a + b)² + 2(a − b)² = 3a² + 3b² − 2ab, convex in a and in b, so it is largest at a corner of [0, 1]²: 4. One a
+    hole: 1 + w² + 2w² ≤ 4. Both: 0. Adding D columns gives 4D. ∎
+    """
+
+    center: FloatArray = field(repr=False)
+    half: FloatArray = field(repr=False)
+    label: str = "how often each column is observed, its mean and mean deviation"
+
+    @property
+    def bound(self) -> Bound:
+        root = 2 * math.sqrt(len(self.center))
+        return rounded(Bound(linf=2.0, l2=root, size_linf=math.sqrt(2.0), size_l2=root), 3 * len(self.center))
+
+    def contributions(self, xp: Any, x: Any, y: Any) -> Any:
+        u = xp.concat([x, y[:, None]], axis=1)
+        w = (u - like(xp, self.center, x)) / like(xp, self.half, x)
+        seen = xp.where(xp.isfinite(w), xp.ones_like(w), xp.zeros_like(w))
+        w = xp.clip(zero_where_odd(xp, w), -1.0, 1.0)
+        return xp.concat([xp.sum(seen, axis=0), xp.sum(w, axis=0), 2.0**0.5 * xp.sum(xp.abs(w), axis=0)])
+
+
+@dataclass(frozen=True)
+class LineMoments(NarrowQuestion):
+    """Σ vvᵀ packed, v = (1, x̃, t) scaled into the ball of radius R; a row without a response adds 0.
+
+    *Lemma.* ℓ2 sensitivity √2·R². *Proof.* ‖vvᵀ − wwᵀ‖² = ‖v‖⁴ + ‖w‖⁴ − 2(v·w)² ≤ 2R⁴ in Frobenius norm, which the
+    packing keeps. ∎
+    """
+
+    frame: Frame = field(repr=False)
+    radius: float
+
+    @property
+    def label(self) -> str:
+        return f"second moments of columns and response, norm clipped at {self.radius:.4g}"
+
+    @property
+    def bound(self) -> Bound:
+        square, p = self.radius**2, self.schema.width + 2
+        l2 = math.sqrt(2.0) * square
+        return rounded(Bound(linf=l2, l2=l2, size_linf=square, size_l2=square), 4 * p)
+
+    def contributions(self, xp: Any, x: Any, y: Any) -> Any:
+        v, t, seen = self.frame.rows(xp, x, y)
+        v = into_ball(xp, xp.concat([v, t[:, None]], axis=1), self.radius) * seen[:, None]
+        return packed(xp, over_rows(xp, v, v))
+
+
+#: Squared residuals are cut here, and what one line would leave on average, after the cut, is taken off.
+MOST_SQUARE, USUAL_SQUARE = 4.0, 0.7
+
+
+@dataclass(frozen=True)
+class UnevenSpread(NarrowQuestion):
+    """Σ (min(r², 4) − 0.7)·vvᵀ packed, v = (1, x̃) in the ball of radius R, r the residual of one line in its spreads.
+
+    Lines of different slopes leave squared residuals that grow along the difference of the slopes.
+
+    *Lemma.* ℓ2 sensitivity 3.3·√2·R². *Proof.* For weights a, b in [−0.7, 3.3], ‖a·vvᵀ − b·wwᵀ‖² = a²‖v‖⁴ + b²‖w‖⁴ −
+    2ab(v·w)². If ab ≥ 0 it is at most (a² + b²)R⁴ ≤ 2·3.3²·R⁴; if not, at most (|a| + |b|)²R⁴ ≤ 4²·R⁴, which is
+    less. ∎
+    """
+
+    frame: Frame = field(repr=False)
+    line: FloatArray = field(repr=False)
+    spread: float = field(repr=False)
+    radius: float
+
+    @property
+    def label(self) -> str:
+        return f"where squared residuals are large, norm clipped at {self.radius:.4g}"
+
+    @property
+    def bound(self) -> Bound:
+        size = (MOST_SQUARE - USUAL_SQUARE) * self.radius**2
+        l2 = math.sqrt(2.0) * size
+        return rounded(Bound(linf=l2, l2=l2, size_linf=size, size_l2=size), 4 * (self.schema.width + 1))
+
+    def contributions(self, xp: Any, x: Any, y: Any) -> Any:
+        v, t, seen = self.frame.rows(xp, x, y)
+        r = (t - xp.matmul(v, like(xp, self.line, x))) / self.spread
+        weight = (xp.clip(zero_where_odd(xp, r * r), 0.0, MOST_SQUARE) - USUAL_SQUARE) * seen
+        v = into_ball(xp, v, self.radius)
+        return packed(xp, over_rows(xp, v * weight[:, None], v))
+
+
+@dataclass(frozen=True)
+class LineCells(NarrowQuestion):
+    """Counts of rows in cells of (Ux̃, r): a few directions, and the residual of one line. No response, no cell.
+
+    *Lemma.* ℓ2 sensitivity √2, in any number of cells. *Proof.* A row adds 1 to one cell or to none. ∎
+    """
+
+    frame: Frame = field(repr=False)
+    line: FloatArray = field(repr=False)
+    spread: float = field(repr=False)
+    directions: FloatArray = field(repr=False)
+    x_edges: FloatArray = field(repr=False)
+    r_edges: FloatArray = field(repr=False)
+
+    @property
+    def label(self) -> str:
+        q = self.directions.shape[1]
+        cells = (len(self.x_edges) + 1) ** q * (len(self.r_edges) + 1)
+        return f"counts in {cells} cells of residual and {q} direction{'s' if q > 1 else ''}"
+
+    @property
+    def bound(self) -> Bound:
+        return Bound(linf=1.0, l2=math.sqrt(2.0), size_linf=1.0, size_l2=1.0)
+
+    def contributions(self, xp: Any, x: Any, y: Any) -> Any:
+        v, t, seen = self.frame.rows(xp, x, y)
+        r = (t - xp.matmul(v, like(xp, self.line, x))) / self.spread
+        own = _one_hot(xp, r, like(xp, self.r_edges, x)) * seen[:, None]
+        along = zero_where_odd(xp, xp.matmul(v[:, 1:], like(xp, self.directions, x)))
+        edges = like(xp, self.x_edges, x)
+        cell = xp.ones_like(own[:, :1])
+        for j in range(self.directions.shape[1]):
+            one = _one_hot(xp, along[:, j], edges)
+            cell = xp.reshape(cell[:, :, None] * one[:, None, :], (cell.shape[0], cell.shape[1] * one.shape[1]))
+        return xp.reshape(over_rows(xp, cell, own), (-1,))
+
+
+def _one_hot(xp: Any, values: Any, edges: Any) -> Any:
+    """1 in the one interval between edges that holds the value, else 0; exact whatever the values are."""
+    above = zero_where_odd(xp, values)[:, None] > edges[None, :]
+    beyond = xp.where(above, xp.ones_like(values)[:, None], xp.zeros_like(values)[:, None])
+    first = xp.ones_like(beyond[:, :1])
+    return xp.concat([first, beyond], axis=1) - xp.concat([beyond, xp.zeros_like(first)], axis=1)

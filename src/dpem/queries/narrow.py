@@ -1,0 +1,143 @@
+"""What every narrow question is: some coordinates of a row, a bounded contribution, and the bound beside the clip."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpem.engines.narrow import like, narrow_sum, narrow_sums, over_rows
+from dpem.queries.schema import Schema
+from dpem.query import Bound, Chunk, FloatArray
+
+__all__ = [
+    "NarrowQuestion",
+    "into_ball",
+    "like",
+    "over_rows",
+    "packed",
+    "rounded",
+    "squares",
+    "sum_in_ball",
+    "unpacked",
+    "zero_where_odd",
+]
+
+
+@dataclass(frozen=True)
+class NarrowQuestion(ABC):
+    """A question about the coordinates of a schema. A subclass states ``label``, ``bound`` and ``contributions``.
+
+    ``contributions(xp, x, y)`` is the sum over a block of rows of what each contributes: x holds unit coordinates (NaN
+    where there is a hole), y unit responses (NaN where there is none; None if the question is not about a response).
+    It clips; ``bound`` states what the clipping guarantees, for every x and y.
+    """
+
+    schema: Schema = field(repr=False)
+    blocked: ClassVar[bool] = False
+
+    @property
+    @abstractmethod
+    def label(self) -> str: ...
+
+    @property
+    @abstractmethod
+    def bound(self) -> Bound: ...
+
+    @abstractmethod
+    def contributions(self, xp: Any, x: Any, y: Any) -> Any: ...
+
+    @property
+    def reads(self) -> NDArray[np.intp]:
+        """The columns of the table that are looked at: a source may leave the others on disk."""
+        return self.schema.reads
+
+    def block(self, xp: Any, x: Any, y: Any) -> Any:
+        u = None if y is None else self.schema.response(xp, y)
+        return self.contributions(xp, self.schema.coordinates(xp, x), u)
+
+    def sum(self, chunk: Chunk) -> FloatArray:
+        return narrow_sum(self, chunk)
+
+    def sums(self, chunk: Chunk, rows: int) -> FloatArray | None:
+        """The sums over each ``rows`` rows, where one reading of all rows gives them."""
+        return narrow_sums(self, chunk, rows)
+
+
+def zero_where_odd(xp: Any, values: Any) -> Any:
+    """``values`` with 0 in the place of what is not finite."""
+    return xp.where(xp.isfinite(values), values, 0.0)
+
+
+def into_ball(xp: Any, v: Any, radius: float) -> Any:
+    """Each row of v scaled into the ball of that radius; a row that is not finite, or overflows, becomes 0.
+
+    *Lemma.* A returned row of p entries is at most radius·(1 + (p + 8)·2⁻⁵²) long. *Proof.* Its squares are added in
+    float64, with a relative error of at most (p + 1)·2⁻⁵³; the square root, the quotient and the products add a few
+    units more. Nothing else decides: the length is computed from what is returned but for the factor. ∎
+    """
+    if isinstance(v, np.ndarray):
+        factor, odd = _factors(v, radius)
+        scaled = v * factor[:, None]
+        if odd.any():
+            scaled[odd] = 0.0
+        return scaled
+    norm2 = xp.sum(v * v, axis=1)
+    odd = ~xp.isfinite(norm2)
+    norm = xp.sqrt(xp.where(odd, xp.ones_like(norm2), norm2))
+    factor = xp.where(norm > radius, radius / xp.where(norm > radius, norm, xp.ones_like(norm)), xp.ones_like(norm))
+    return xp.where(odd[:, None], xp.zeros_like(v), v * factor[:, None])
+
+
+def squares(xp: Any, v: Any) -> Any:
+    """The sum of squares of each row."""
+    if isinstance(v, np.ndarray):
+        return np.einsum("ij,ij->i", v, v)
+    return (v * v) @ like(xp, np.ones(v.shape[1]), v)
+
+
+def sum_in_ball(xp: Any, v: Any, radius: float) -> Any:
+    """The sum of the rows of v, each scaled into the ball as by :func:`into_ball`: in memory as one product, since
+    Σ f_i·v_i needs no copy of the scaled rows.
+    """
+    if not isinstance(v, np.ndarray):
+        return xp.sum(into_ball(xp, v, radius), axis=0)
+    factor, odd = _factors(v, radius)
+    return over_rows(np, factor, np.where(odd[:, None], 0.0, v) if odd.any() else v)
+
+
+def _factors(v: FloatArray, radius: float) -> tuple[FloatArray, NDArray[np.bool_]]:
+    """By what rows in memory are scaled into the ball, and which of them are not finite, or overflow."""
+    norm2 = squares(np, v)
+    odd = ~np.isfinite(norm2)
+    norm = np.sqrt(np.where(odd, 0.0, norm2))
+    return np.divide(radius, norm, out=np.ones_like(norm), where=norm > radius), odd
+
+
+def rounded(bound: Bound, terms: int) -> Bound:
+    """The bound widened by what float64 can add to a contribution of that many terms: ``1 + (terms + 16)·2⁻⁵²``."""
+    wider = 1.0 + (terms + 16) * float(np.finfo(np.float64).eps)
+    return Bound(bound.linf * wider, bound.l2 * wider, bound.size_linf * wider, bound.size_l2 * wider)
+
+
+def packed(xp: Any, matrix: Any) -> Any:
+    """The upper triangle of a symmetric matrix, off-diagonal entries × √2: its Frobenius norm is the vector's length.
+
+    >>> import array_api_compat.numpy as xp
+    >>> packed(xp, np.array([[1.0, 2.0], [2.0, 3.0]])).round(2).tolist()
+    [1.0, 3.0, 2.83]
+    """
+    p = matrix.shape[0]
+    parts = [matrix[j : j + 1, j] for j in range(p)]
+    parts += [matrix[j, j + 1 :] * 2.0**0.5 for j in range(p - 1)]
+    return xp.concat(parts)
+
+
+def unpacked(values: FloatArray, p: int) -> FloatArray:
+    """The symmetric matrix of which :func:`packed` made the vector."""
+    matrix = np.zeros((p, p))
+    matrix[np.triu_indices(p, 1)] = values[p:] / 2.0**0.5
+    return matrix + matrix.T + np.diag(values[:p])

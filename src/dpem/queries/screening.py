@@ -1,0 +1,134 @@
+"""Questions asked before there is any β: which coordinates stand out, and in which direction do they point together."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from dpem.engines import engine_of
+from dpem.engines.narrow import narrow_sum, narrow_sums, over_rows
+from dpem.queries.gradient import IntArray, rounded_up
+from dpem.queries.narrow import into_ball
+from dpem.query import Bound, Chunk, FloatArray
+
+
+@dataclass(frozen=True)
+class Largeness:
+    """g(y) = (y/spread)² − 1 clipped to [−1, 1]: how large a response is for its size on the whole.
+
+    >>> Largeness(2.0)(np.array([0.0, 2.0, -9.0]))
+    array([-1.,  0.,  1.])
+    """
+
+    spread: float
+
+    def __call__(self, y: Any) -> Any:
+        xp = array_namespace(y)
+        size = xp.clip(xp.abs(y) / self.spread, None, 2.0)  # beyond √2 the clip holds anyway; a square could overflow
+        return xp.clip(size * size - 1.0, -1.0, 1.0)
+
+
+@dataclass(frozen=True)
+class ExceedanceQuery:
+    """For each coordinate, how many rows are large there (Gaussian mixture), or large together with the response
+    (regressions).
+
+    A row adds ramp(x_j²), a number in [0, 1]; with ``response`` it adds g(y)·h(x_j), h = 2·ramp − 1, a number in [−1,
+    1].
+
+    *Lemma.* ℓ∞ sensitivity 1 without a response, 2 with one. *Proof.* The width of the interval. ∎ Why exceedances
+    and not second moments: among functions with values in an interval of length 1, an indicator of a likelihood-ratio
+    set has the largest difference of means between a coordinate with signal and one without (Neyman–Pearson), and it
+    is that difference, in units of the sensitivity, that the selection noise is compared with.
+    """
+
+    low: float
+    high: float
+    response: Largeness | None = field(default=None, repr=False)
+    blocked: bool = True
+
+    @property
+    def label(self) -> str:
+        what = "large entries" if self.response is None else "entries large together with the response"
+        return f"count of {what} in each column"
+
+    @property
+    def bound(self) -> Bound:
+        return Bound(linf=1.0 if self.response is None else 2.0, size_linf=1.0)
+
+    @property
+    def line(self) -> tuple[float, float, float]:
+        """The ramp as a line in x² between its ends: the value below it, where it begins, how steeply it rises.
+
+        It begins at 0, or at −1 where the sign of g(y) counts, and ends at 1.
+        """
+        floor, low, high = 0.0 if self.response is None else -1.0, self.low**2, self.high**2
+        return floor, low, (1.0 - floor) / max(high - low, 1e-300)
+
+    def sum(self, chunk: Chunk) -> FloatArray:
+        return engine_of(chunk.X).exceedance(self, chunk)
+
+
+@dataclass(frozen=True)
+class MomentQuery:
+    """Second moments on a few coordinates, Σ g(y_i)·x_iS x_iSᵀ with ‖x_iS‖ ≤ C, as the upper triangle with
+    off-diagonal entries times √2.
+
+    *Lemma.* ℓ2 sensitivity √2·C² without a response (g = 1), 2C² with |g| ≤ 1. *Proof.* The packing makes the ℓ2 norm
+    of the vector the Frobenius norm of the matrix. ‖aaᵀ − bbᵀ‖² = ‖a‖⁴ + ‖b‖⁴ − 2⟨a,b⟩² ≤ 2C⁴; with signs, ‖g·aaᵀ −
+    h·bbᵀ‖ ≤ |g|C² + |h|C² ≤ 2C². ∎
+    """
+
+    support: IntArray = field(repr=False)
+    radius: float
+    response: Largeness | None = field(default=None, repr=False)
+    blocked: bool = False
+
+    @property
+    def label(self) -> str:
+        return f"second moments on {len(self.support)} coordinates, norm clipped at {self.radius:.4g}"
+
+    @property
+    def reads(self) -> IntArray:
+        """The only columns that are looked at: a source may leave the others on disk."""
+        return self.support
+
+    @property
+    def bound(self) -> Bound:
+        square = (self.radius * rounded_up(len(self.support))) ** 2  # what the scaling really enforces
+        l2 = (math.sqrt(2.0) if self.response is None else 2.0) * square
+        return Bound(linf=l2, l2=l2, size_linf=square, size_l2=square)
+
+    def sum(self, chunk: Chunk) -> FloatArray:
+        return narrow_sum(self, chunk)
+
+    def sums(self, chunk: Chunk, rows: int) -> FloatArray | None:
+        """The sums over each ``rows`` rows, where one reading of all rows gives them."""
+        return narrow_sums(self, chunk, rows)
+
+    def block(self, xp: Any, x: Any, y: Any) -> Any:
+        rows = into_ball(xp, x, self.radius)
+        weighted = rows
+        if self.response is not None:
+            g = xp.clip(self.response(y), -1.0, 1.0)
+            weighted = rows * xp.where(xp.isnan(g), xp.zeros_like(g), g)[:, None]
+        return triangle(xp, over_rows(xp, weighted, rows))
+
+
+def triangle(xp: Any, matrix: Any) -> Any:
+    """The upper triangle row by row, off-diagonal entries × √2."""
+    k, root = matrix.shape[0], math.sqrt(2.0)
+    parts = [part for i in range(k) for part in (matrix[i, i : i + 1], matrix[i, i + 1 :] * root)]
+    return xp.concat(parts)
+
+
+def unpack(moments: FloatArray, k: int) -> FloatArray:
+    """The symmetric matrix that a :class:`MomentQuery` packed."""
+    matrix = np.zeros((k, k))
+    i, j = np.triu_indices(k)
+    matrix[i, j] = matrix[j, i] = moments * np.where(i == j, 1.0, math.sqrt(0.5))
+    return matrix

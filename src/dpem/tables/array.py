@@ -1,0 +1,54 @@
+"""Rows held in memory, or in a file mapped into it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpem.query import Chunk
+from dpem.tables.base import CHUNK_ROWS, ChunkedSource
+
+
+class ArraySource(ChunkedSource):
+    """A float32 or float64 array, never copied or converted whole, and a response.
+
+    >>> source = ArraySource(np.ones((3, 2)))
+    >>> source.n_rows, source.n_features, [s.n_rows for s in source.split(2)]
+    (3, 2, [2, 1])
+    """
+
+    feature_names: list[str] | None = None
+    order_may_depend_on_values = False
+
+    def __init__(self, X: NDArray[np.floating], y: NDArray[np.floating] | None = None) -> None:
+        self._X, self._y = X, y
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.n_rows} rows, {self.n_features} columns, {self.dtype})"
+
+    @property
+    def n_rows(self) -> int:
+        return int(self._X.shape[0])
+
+    @property
+    def n_features(self) -> int:
+        return int(self._X.shape[1])
+
+    @property
+    def has_response(self) -> bool:
+        return self._y is not None
+
+    @property
+    def dtype(self) -> np.dtype:
+        return np.dtype(self._X.dtype)
+
+    def chunks(self) -> Iterator[Chunk]:
+        for first in range(0, self.n_rows, CHUNK_ROWS):
+            rows = slice(first, first + CHUNK_ROWS)
+            yield Chunk(self._X[rows], None if self._y is None else self._y[rows])
+
+    def split(self, parts: int) -> list[ArraySource]:
+        """Disjoint batches: rows t, t + parts, t + 2·parts, … (a view, and safe for sorted tables)."""
+        return [ArraySource(self._X[t::parts], None if self._y is None else self._y[t::parts]) for t in range(parts)]

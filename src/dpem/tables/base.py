@@ -1,0 +1,161 @@
+"""What the curator needs of a source, and how chunk sums become a total.
+
+*Neighbours* are ordered tables of equal length that differ at one position (or at those of one person). So a row's
+place must not depend on what rows hold: in a table that is kept sorted by a column, or cut into folders by one, a row
+that changes moves, and every row in between with it. What a source knows of this it says in
+``order_may_depend_on_values``. Where it may, batches that are dealt by position could all change with one row, and are
+refused; totals over all rows are the same in any order but for rounding, for which :func:`slack` then has room.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Protocol, Self
+
+import numpy as np
+
+from dpem.query import BLOCK, Chunk, FloatArray, Query
+from dpem.tables.progress import advance
+
+#: Rows per chunk. With BLOCK it fixes how a sum is rounded, hence the slack.
+CHUNK_ROWS = 65_536
+
+#: Unit roundoff and largest number of what rows may be held in.
+ROUNDOFF = {np.dtype(kind): float(np.finfo(kind).eps) / 2 for kind in (np.float32, np.float64)}
+LARGEST = {np.dtype(kind): float(np.finfo(kind).max) for kind in (np.float32, np.float64)}
+
+
+class Source(Protocol):
+    """Rows that can be asked for the total of a query, and nothing else.
+
+    ``total`` is deterministic for a given chunking: chunk sums in float64, added in a fixed order. ``slack`` bounds
+    what rounding can add to one record's influence on it. Neither is private: only a curator may call them. ``split``
+    deals rows into disjoint batches by their position alone. ``order_may_depend_on_values`` is False only where a row
+    that is replaced stays where it was.
+    """
+
+    @property
+    def order_may_depend_on_values(self) -> bool: ...
+
+    @property
+    def n_rows(self) -> int: ...
+
+    @property
+    def n_features(self) -> int: ...
+
+    def total(self, query: Query) -> FloatArray: ...
+
+    def slack(self, query: Query) -> float: ...
+
+    def split(self, parts: int) -> Sequence[Source]: ...
+
+
+class Partial(NamedTuple):
+    """A sum and what rounding took from it (Neumaier). Partial sums can be added in any tree.
+
+    >>> total = Partial.of(np.array(1e16)) + Partial.of(np.array(1.0)) + Partial.of(np.array(-1e16))
+    >>> float(total.value)
+    1.0
+    """
+
+    total: FloatArray
+    lost: FloatArray
+
+    @classmethod
+    def of(cls, part: FloatArray) -> Partial:
+        return cls(part, np.zeros_like(part))
+
+    def __add__(self, other: Partial) -> Partial:  # type: ignore[override]
+        a, b = self.total, other.total
+        added = np.asarray(a + b)
+        lost = np.where(np.abs(a) >= np.abs(b), (a - added) + b, (b - added) + a)
+        return Partial(added, np.asarray(self.lost + other.lost + lost))
+
+    @property
+    def value(self) -> FloatArray:
+        return np.asarray(self.total + self.lost)
+
+
+class ChunkedSource(ABC):
+    """Rows that come as chunks of at most ``CHUNK_ROWS`` rows, the same chunks on every pass."""
+
+    #: Whether a row that is replaced may move the others. A source that knows better says False.
+    order_may_depend_on_values: bool = True
+
+    @property
+    @abstractmethod
+    def n_rows(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def n_features(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def has_response(self) -> bool: ...
+
+    @property
+    @abstractmethod
+    def dtype(self) -> np.dtype:
+        """float32 or float64: in what blocked queries may be added."""
+
+    @abstractmethod
+    def chunks(self) -> Iterator[Chunk]: ...
+
+    @abstractmethod
+    def split(self, parts: int) -> Sequence[Self]: ...
+
+    def total(self, query: Query) -> FloatArray:
+        """The query's sum over all rows, chunk sums added in order with compensation."""
+        total: Partial | None = None
+        for chunk in self.chunks():
+            part = Partial.of(query.sum(chunk))
+            total = part if total is None else total + part
+            advance(chunk.X.shape[0])
+        if total is None:
+            raise ValueError("a source without rows has no total.")
+        return total.value
+
+    def slack(self, query: Query) -> float:
+        return slack(query, self.n_rows, self.dtype, moved=self.order_may_depend_on_values)
+
+
+def refuse_to_split(source: Source) -> None:
+    """Refuse batches of a source whose rows may move: the sentence that comes before any debit."""
+    if getattr(source, "order_may_depend_on_values", True):
+        raise ValueError(
+            "the rows cannot be split into batches here: their order may depend on what they hold (a partitioned or "
+            "sorted table, a shuffled collection, a loader that does not say fixed_order=True), so that one row could "
+            "change every batch."
+        )
+
+
+def slack(query: Query, n_rows: int, dtype: np.dtype, chunk_rows: int = CHUNK_ROWS, *, moved: bool = False) -> float:
+    """How much rounding can add to a replaced record's change of the total, in units of the contribution's size.
+
+    *Lemma.* Let u be the unit roundoff of the rows' dtype (of float64 for an unblocked query), w that of float64.
+    Two tables that differ at one position differ in one block of one chunk. Adding m terms of size B in any order,
+    products rounded first, errs by at most (m+3)u·mB; adding the chunk's block sums errs by at most
+    (blocks+tasks)·w·(rows)B; compensated addition over the chunks, in order or by a tree, errs by at most 3w·nB. Two
+    neighbours: twice that. ∎ (First order in u; the constants leave room for the second order at these lengths.)
+
+    *Corollary.* If rows may be ``moved``, every block may differ, and the errors of all n/m blocks and of all chunks
+    count: twice ((m+3)u + 2(rows/BLOCK + 1)w + 3w)·nB bounds the difference of two totals of the same rows in any order
+    and any cut, one of them replaced, beyond what exact totals differ by. In float64 that is little; in float32 it
+    would be 10⁻⁵·n contributions, so sources whose rows may move are read in float64.
+    """
+    w = ROUNDOFF[np.dtype(np.float64)]
+    bound = query.bound
+    size = min(bound.size_linf, bound.size_l2)
+    held = not query.blocked or BLOCK * size <= LARGEST[np.dtype(dtype)] / 4
+    if not held or not n_rows * size <= sys.float_info.max / 4:
+        return math.inf  # the sum could overflow, and one row would then outweigh any noise
+    u = ROUNDOFF[np.dtype(dtype)] if query.blocked else w
+    rows = min(n_rows, chunk_rows)
+    block = min(rows, BLOCK) if query.blocked else rows
+    if moved:
+        return float(2 * ((block + 3) * u + 2 * (rows / BLOCK + 1) * w + 3 * w) * n_rows)
+    return float(2 * ((block + 3) * u * block + 2 * (rows / BLOCK + 1) * w * rows + 3 * w * n_rows))

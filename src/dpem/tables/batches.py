@@ -1,0 +1,197 @@
+"""Rows that come in batches from anything that can be iterated more than once."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dpem.query import Chunk
+from dpem.tables.base import CHUNK_ROWS, ChunkedSource
+from dpem.tables.columns import Selection, rows_of, select
+from dpem.tables.parquet import Every
+
+
+class BatchSource(ChunkedSource):
+    """Batches of rows: arrays X, pairs (X, y), or tables with named columns (pandas, ``pyarrow``).
+
+    ``batches`` must start anew each time it is iterated: a list, or an object whose ``__iter__`` opens the data again.
+    A generator can be read once only and is refused. Batches may have any length, also none, but the same columns,
+    kind and dtype throughout; float32 stays float32, all other numbers become float64. ``columns`` and ``target``
+    choose from named columns as in :class:`~dpem.tables.DatasetSource`.
+
+    Without ``n_rows`` the batches are read once to count them. A pass that has another number of rows is refused.
+
+    ``fixed_order=True`` says that a row has its place whatever rows hold, and the same on every pass: no shuffling, no
+    sorting. It is known of a list; of anything else it is not, unless you say so. Where rows may move they are read in
+    float64 and cannot be split into batches, as ``method="paper"`` does.
+
+    >>> source = BatchSource([np.ones((2, 3)), np.empty((0, 3)), np.zeros((5, 3))])
+    >>> source.n_rows, source.n_features
+    (7, 3)
+    """
+
+    def __init__(
+        self,
+        batches: Iterable[Any],
+        *,
+        n_rows: int | None = None,
+        columns: Sequence[str] | None = None,
+        target: str | None = None,
+        feature_names: Sequence[str] | None = None,
+        fixed_order: bool | None = None,
+    ) -> None:
+        if not isinstance(batches, Iterable) or isinstance(batches, str | bytes | dict | np.ndarray):
+            raise ValueError(f"batches must be an iterable of batches of rows, got {type(batches).__name__}.")
+        if isinstance(batches, Iterator):
+            raise ValueError(
+                "batches must start anew on each pass, but an iterator or generator can be read once only; "
+                "give a list, or an object whose __iter__ opens the data again."
+            )
+        if n_rows is not None and (isinstance(n_rows, bool) or not isinstance(n_rows, int) or n_rows < 1):
+            raise ValueError(f"n_rows must be a positive number of rows or None, got {n_rows!r}.")
+        if fixed_order is not None and not isinstance(fixed_order, bool):
+            raise ValueError(f"fixed_order must be True, False or None, got {type(fixed_order).__name__}.")
+        self._batches, self._every = batches, Every()
+        fixed = isinstance(batches, list | tuple) if fixed_order is None else fixed_order
+        self.order_may_depend_on_values = not fixed
+        self._form = _Form.of(batches, columns, target, single=fixed)
+        self._names = self._form.names if feature_names is None else list(feature_names)
+        if self._names is not None and len(self._names) != self._form.width:
+            raise ValueError(f"feature_names has {len(self._names)} names for {self._form.width} columns.")
+        self._rows = n_rows if n_rows is not None else sum(chunk.X.shape[0] for chunk in map(self._form, batches))
+        if self._rows == 0:
+            raise ValueError("batches hold no rows.")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.n_rows} rows, {self.n_features} columns, {self.dtype})"
+
+    @property
+    def n_rows(self) -> int:
+        return self._every.count(self._rows)
+
+    @property
+    def n_features(self) -> int:
+        return self._form.width
+
+    @property
+    def has_response(self) -> bool:
+        return self._form.has_response
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self._form.dtype
+
+    @property
+    def feature_names(self) -> list[str] | None:
+        return self._names
+
+    def chunks(self) -> Iterator[Chunk]:
+        begin = 0
+        for X, y in map(self._form, self._batches):
+            begin, before = begin + X.shape[0], begin
+            if begin > self._rows:
+                break
+            picked = self._every.within(before)
+            X, y = X[picked], None if y is None else y[picked]
+            for first in range(0, X.shape[0], CHUNK_ROWS):
+                rows = slice(first, first + CHUNK_ROWS)
+                yield Chunk(X[rows], None if y is None else y[rows])
+        if begin != self._rows:
+            raise ValueError(f"batches must hold {self._rows} rows on every pass, but this pass held another number.")
+
+    def split(self, parts: int) -> list[BatchSource]:
+        """Disjoint batches: rows t, t + parts, t + 2·parts, … Each reads all batches and keeps its rows."""
+        sources = [copy.copy(self) for _ in range(parts)]
+        for source, every in zip(sources, self._every.split(parts), strict=True):
+            source._every = every
+        return sources
+
+
+class _Form:
+    """What the first batch looks like, and every other must: kind, columns, dtype. ``single`` lets float32 be read as
+    it is.
+    """
+
+    def __init__(self, first: Any, columns: Sequence[str] | None, target: str | None, single: bool) -> None:
+        self._selection: Selection | None = None
+        table = _as_arrow(first)
+        if table is not None:
+            self._schema, self._selection = table.schema, select(table.schema, columns, target)
+            if not single:
+                self._selection = replace(self._selection, dtype=np.dtype(np.float64))
+            self.width, self.dtype = len(self._selection.features), self._selection.dtype
+            self.has_response = self._selection.target is not None
+            return
+        if columns is not None or target is not None:
+            raise ValueError("columns and target name columns of tables; batches of arrays are X or (X, y).")
+        X, y = _pair(first)
+        self.width, self.has_response = X.shape[1], y is not None
+        self._came = np.dtype(np.float32 if X.dtype == np.float32 else np.float64)
+        self.dtype = self._came if single else np.dtype(np.float64)
+        if self.width == 0:
+            raise ValueError("a batch must have at least one column.")
+
+    @classmethod
+    def of(cls, batches: Iterable[Any], columns: Sequence[str] | None, target: str | None, single: bool) -> _Form:
+        for first in batches:
+            return cls(first, columns, target, single)
+        raise ValueError("batches hold no rows.")
+
+    @property
+    def names(self) -> list[str] | None:
+        return None if self._selection is None else list(self._selection.features)
+
+    def __call__(self, batch: Any) -> Chunk:
+        """The batch as rows, or a refusal: one sentence."""
+        table = _as_arrow(batch)
+        if (table is None) != (self._selection is None):
+            raise ValueError("batches must be of one kind: all arrays, all (X, y) pairs or all tables.")
+        if table is not None and self._selection is not None:
+            for name in self._selection.names:
+                if table.schema.get_field_index(name) < 0:
+                    raise ValueError(f"a batch lacks the column {name!r} that the first batch has.")
+                if table.schema.field(name).type != self._schema.field(name).type:
+                    raise ValueError(f"column {name!r} must have the same type in every batch.")
+            return rows_of(table, self._selection)
+        X, y = _pair(batch)
+        if X.shape[1] != self.width:
+            raise ValueError(f"every batch must have the {self.width} columns of the first, got {X.shape[1]}.")
+        if (y is not None) != self.has_response:
+            raise ValueError("either every batch must have a response, (X, y), or none.")
+        if (X.dtype == np.float32) != (self._came == np.float32):
+            raise ValueError(f"batches must have one dtype, but both {self._came} and {X.dtype} came.")
+        return Chunk(X.astype(self.dtype, copy=False), None if y is None else y.astype(np.float64, copy=False))
+
+
+def _as_arrow(batch: Any) -> pa.RecordBatch | pa.Table | None:
+    """A table with named columns, if the batch is one."""
+    if isinstance(batch, pa.RecordBatch | pa.Table):
+        return batch
+    if type(batch).__module__.partition(".")[0] == "pandas" and hasattr(batch, "columns"):
+        try:
+            return pa.Table.from_pandas(batch, preserve_index=False)
+        except (pa.ArrowException, TypeError):
+            raise ValueError("a column of a batch mixes numbers with text or other objects.") from None
+    return None
+
+
+def _pair(batch: Any) -> tuple[Any, Any]:
+    """X and y as numpy arrays of numbers, y None where the batch is X alone."""
+    if isinstance(batch, tuple) and len(batch) != 2:
+        raise ValueError(f"a batch must be an array X or a pair (X, y), got a tuple of {len(batch)}.")
+    X, y = batch if isinstance(batch, tuple) else (batch, None)
+    if not isinstance(X, np.ndarray) or X.ndim != 2:
+        kind = f"{X.ndim} dimension(s)" if isinstance(X, np.ndarray) else type(X).__name__
+        raise ValueError(f"a batch must be a two-dimensional array X, a pair (X, y) or a table, got {kind}.")
+    y = None if y is None else np.asarray(y)
+    if y is not None and y.shape != (X.shape[0],):
+        raise ValueError(f"y of a batch must have one response for each row of X, got shape {y.shape}.")
+    for name, values in (("X", X), ("y", y)):
+        if values is not None and values.dtype.kind not in "fiub":
+            raise ValueError(f"{name} of a batch must be numeric, got {values.dtype}.")
+    return X, y

@@ -1,0 +1,318 @@
+"""Rows in a Dask array or DataFrame: every block is summed where it lies, and only sums travel.
+
+A question is one graph and one compute. Each block of rows becomes a partial sum, partial sums are added by a tree
+whose shape depends on the number of blocks alone, and one vector comes back. The question itself, with its β, is one
+node of the graph, which a worker fetches once however many blocks it holds. Nothing here draws noise: the curator does
+that, in the process that calls ``fit``, once the total is there.
+
+A block is cut into chunks as an array in memory is, and a block that is summed again after a worker's death is cut the
+same way: the answer does not depend on who summed what, nor on how often.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+from dask.base import get_scheduler, unpack_collections
+from dask.delayed import Delayed, delayed
+from dask.highlevelgraph import HighLevelGraph
+
+from dpem.query import FloatArray, Query
+from dpem.tables.base import slack
+from dpem.tables.dask_tasks import BadBlock, BlockFailed, Question, added, numbers, partial_sum
+from dpem.tables.progress import advance
+from dpem.tables.scaled import moved_and_scaled
+
+#: How many partial sums one task of the tree adds.
+FAN_IN = 8
+#: How many partial sums may be left for the one who asked to add.
+FETCHED = 32
+#: How many columns a refusal names.
+NAMED = 5
+#: Seconds that a cluster may be without a single worker before a question is given up.
+PATIENCE = 60.0
+
+
+class DaskSource:
+    """A Dask array or DataFrame of numbers, cut along rows only, and a response. The rows stay where they are.
+
+    float32 and float64 are read as they are, other numbers as float64, responses always as float64. Lengths of blocks
+    that Dask does not know are counted once. A table that was not persisted is read anew for every question.
+
+    ``fixed_order=True`` says that a row has its place whatever rows hold. Of a Dask array it is taken for granted
+    unless its graph shows a shuffle, a sort or a DataFrame; of a DataFrame it is not, since Dask orders those by an
+    index. Where rows may move they are read in float64 and cannot be split into batches, as ``method="paper"`` does.
+
+    >>> source = DaskSource(da.ones((10, 3), chunks=(4, 3)))
+    >>> source
+    DaskSource(10 rows in 3 blocks, 3 columns, float64)
+    >>> [batch.n_rows for batch in source.split(3)]
+    [4, 3, 3]
+    """
+
+    def __init__(self, X: Any, y: Any = None, *, fixed_order: bool | None = None) -> None:
+        dtype = _checked_table(X)
+        moved = _may_be_shuffled(X) if fixed_order is None else not fixed_order
+        if moved:  # see slack
+            dtype = np.dtype(np.float64)
+        given = [X] if y is None else [X, _checked_response(y)]
+        lengths = computed(*map(_lengths, given))
+        if y is not None and sum(lengths[0]) != sum(lengths[1]):
+            raise ValueError(f"y must hold one response for each of the {sum(lengths[0])} rows, got {sum(lengths[1])}.")
+        table, response = _as_array(X, lengths[0], dtype), None
+        if y is not None:
+            response = _as_array(given[1], lengths[1], np.dtype(np.float64)).rechunk((table.chunks[0],))
+            if not dask.is_dask_collection(y):  # it travels once, not with every question
+                (response,) = computed(response, how=dask.persist)
+        self._keep(table, response, dtype, _column_names(X), moved)
+
+    def _keep(self, X: Any, y: Any, dtype: np.dtype, names: list[str] | None, moved: bool) -> None:
+        """Graphs are kept as they are: Dask's simplified ones let go of persisted blocks."""
+        self._X, self._y, self.dtype, self.feature_names = X, y, dtype, names
+        self.order_may_depend_on_values = moved
+
+    def __repr__(self) -> str:
+        rows = f"{self.n_rows} rows in {len(self._X.chunks[0])} blocks"
+        return f"{type(self).__name__}({rows}, {self.n_features} columns, {self.dtype})"
+
+    @property
+    def n_rows(self) -> int:
+        return int(self._X.shape[0])
+
+    @property
+    def n_features(self) -> int:
+        return int(self._X.shape[1])
+
+    @property
+    def has_response(self) -> bool:
+        return self._y is not None
+
+    def total(self, query: Query) -> FloatArray:
+        """The query's sum over all rows: block sums added with compensation, by a tree in the blocks' order whose last
+        level is here.
+        """
+        partial = added(computed(*_asked(Question(query, self.n_features, self.dtype), self._X, self._y)))
+        if partial is None:
+            raise ValueError("a source without rows has no total.")
+        advance(self.n_rows)
+        return np.asarray(partial.value)
+
+    def slack(self, query: Query) -> float:
+        """As for an array in memory: blocks are read in the same chunks, and the lemma allows for any tree."""
+        return slack(query, self.n_rows, self.dtype, moved=self.order_may_depend_on_values)
+
+    def split(self, parts: int) -> list[DaskSource]:
+        """Disjoint batches: rows t, t + parts, t + 2·parts, … of the whole table, as with an array in memory."""
+        batches = (slice(t, None, parts) for t in range(parts))
+        return [self._with(self._X[rows], None if self._y is None else self._y[rows]) for rows in batches]
+
+    def scaled(self, mean: FloatArray, scale: FloatArray) -> DaskSource:
+        """(x − mean) / scale of each row, in the rows' dtype and on the workers, with the responses as they are."""
+        parts = (mean.astype(self.dtype), scale.astype(self.dtype))
+        return self._with(self._X.map_blocks(_scaled, self.dtype, *parts, dtype=self.dtype), self._y)
+
+    def _with(self, X: Any, y: Any) -> DaskSource:
+        source = object.__new__(type(self))
+        source._keep(X, y, self.dtype, self.feature_names, self.order_may_depend_on_values)
+        return source
+
+
+@np.errstate(all="ignore")
+def _scaled(block: Any, dtype: np.dtype, mean: FloatArray, scale: FloatArray) -> Any:
+    return moved_and_scaled(block.astype(dtype), mean, scale)
+
+
+def _asked(question: Question, X: Any, y: Any) -> list[Delayed]:
+    """One question as one graph, and the few sums that its asker adds. A plain dictionary: as Delayed objects, a
+    thousand blocks take half a second.
+    """
+    token = uuid.uuid4().hex
+    node = f"dpem-question-{token}"
+    tasks: dict[Any, Any] = {node: question}
+    level: list[Any] = [(f"dpem-sum-{token}", i) for i in range(len(X.chunks[0]))]
+    for key, rows in zip(level, X.chunks[0], strict=True):
+        response = () if y is None else ((y.name, key[1]),)
+        tasks[key] = (partial_sum, node, rows, (X.name, key[1], 0), *response)
+    depth = 0
+    while len(level) > FETCHED:  # each level of the tree is a round by the scheduler
+        depth, below = depth + 1, level
+        level = [(f"dpem-add-{token}", depth, first) for first in range(0, len(below), FAN_IN)]
+        tasks |= {key: (added, below[key[2] : key[2] + FAN_IN]) for key in level}
+    layer = f"dpem-{token}"
+    graph = HighLevelGraph.from_collections(layer, tasks, dependencies=[X] if y is None else [X, y])
+    return [Delayed(key, graph, layer=layer) for key in level]
+
+
+# --- What is said when a cluster fails --------------------------------------------------------------------------------
+
+_CHARGED = "what this fit was charged stays charged, and nothing was released."
+LOST = f"the Dask scheduler was lost while the table was summed; {_CHARGED}"
+DIED = (
+    "the Dask workers that summed a block died one after the other, most often for want of memory: make the blocks "
+    f"smaller; {_CHARGED}"
+)
+
+
+ALONE = f"the Dask scheduler has had no worker for {PATIENCE:.0f} seconds; {_CHARGED}"
+
+
+class NoWorkers(Exception):
+    """A cluster has nobody left to compute, and would wait for ever."""
+
+
+def _compute(*collections: Any) -> Sequence[Any]:
+    """``dask.compute``, but a cluster that stays without workers is given up."""
+    asked, repack = unpack_collections(*collections)
+    client = getattr(get_scheduler(collections=asked), "__self__", None) if asked else None
+    if client is None or not hasattr(client, "nthreads"):
+        return tuple(dask.compute(*collections))
+    from distributed import wait
+
+    futures = client.compute(asked)
+    seen = time.monotonic()
+    while True:
+        with suppress(TimeoutError):
+            wait(futures, timeout=1.0)
+            return tuple(repack(client.gather(futures)))
+        if client.nthreads():
+            seen = time.monotonic()
+        elif time.monotonic() - seen > PATIENCE:
+            client.cancel(futures)
+            raise NoWorkers
+
+
+def computed(*collections: Any, how: Callable[..., Any] = _compute) -> Sequence[Any]:
+    """The collections' values, or one sentence. What others say may quote a row: of their failures the kind is told."""
+    try:
+        return tuple(how(*collections))
+    except BadBlock as error:
+        failure: Exception = ValueError(str(error))
+    except Exception as error:
+        failure = RuntimeError(_said(error))
+    raise failure  # here, where no other exception is being handled and would come along
+
+
+def _said(error: Exception) -> str:
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    if kinds & {"CancelledError", "CommClosedError", "ClosedClientError"}:
+        return LOST
+    if "KilledWorker" in kinds:
+        return DIED
+    if isinstance(error, NoWorkers):
+        return ALONE
+    kind = str(error) if isinstance(error, BlockFailed) else type(error).__name__
+    return f"a block of X or y could not be computed ({kind}); {_CHARGED}"
+
+
+# --- What a table must be: refused before anything is read ------------------------------------------------------------
+
+
+def _checked_table(X: Any) -> np.dtype:
+    """In what its numbers are read."""
+    if _is_frame(X, "DataFrame"):
+        return _checked_frame(X)
+    if not isinstance(X, da.Array):
+        raise ValueError(f"X must be a Dask array or a Dask DataFrame, got a Dask {type(X).__name__}.")
+    if X.ndim != 2:
+        raise ValueError(f"X must be a table of rows and columns, got a Dask array of {X.ndim} dimension(s).")
+    _check_numbers("X", X)
+    if len(X.chunks[1]) > 1:
+        raise ValueError(
+            f"X must be cut into blocks along its rows only, got {len(X.chunks[1])} blocks of columns: use "
+            "X.rechunk({1: -1})."
+        )
+    if not X.shape[1] > 0:  # or unknown
+        raise ValueError("X must have a known number of columns, at least one.")
+    return np.dtype(X.dtype if X.dtype in (np.float32, np.float64) else np.float64)
+
+
+def _checked_frame(X: Any) -> np.dtype:
+    kinds = list(X.dtypes)
+    if not kinds:
+        raise ValueError("X must have a known number of columns, at least one.")
+    others = [repr(name) for name, kind in zip(X.columns, kinds, strict=True) if not _is_real(kind)]
+    if others:
+        more = ", …" if len(others) > NAMED else ""
+        raise ValueError(f"X must hold numbers only, got other columns: {', '.join(others[:NAMED])}{more}.")
+    single = all(getattr(kind, "numpy_dtype", kind) == np.float32 for kind in kinds)
+    return np.dtype(np.float32 if single else np.float64)
+
+
+def _checked_response(y: Any) -> Any:
+    """The response as a Dask collection of one dimension."""
+    if not dask.is_dask_collection(y):
+        y = np.asarray(y)
+        y = da.from_array(y, chunks=-1) if y.ndim == 1 else y
+    if _is_frame(y, "Series"):
+        if not _is_real(y.dtype):
+            raise ValueError(f"y must hold real numbers, got {y.dtype}.")
+        return y
+    if not isinstance(y, da.Array) or y.ndim != 1:
+        raise ValueError("y must be a vector: a Dask array of one dimension, a Dask Series or a numpy array.")
+    _check_numbers("y", y)
+    return y
+
+
+#: Parts of the names of tasks that move rows by what they hold, or that come from a DataFrame.
+_MOVING = ("shuffle", "sort", "permut", "frompandas", "from_pandas", "values", "index", "join", "slice_with_int")
+
+
+def _may_be_shuffled(X: Any) -> bool:
+    """Whether the graph cannot be shown to leave rows where they were."""
+    if not isinstance(X, da.Array) or math.isnan(X.shape[0]):  # a DataFrame, or rows that were picked by what they hold
+        return True
+    names = {str(key[0] if isinstance(key, tuple) else key) for key in X.dask.keys()}  # noqa: SIM118 not a dict
+    return any(part in name.rpartition("-")[0].lower() for name in names for part in _MOVING)
+
+
+def _is_frame(collection: Any, kind: str) -> bool:
+    """Whether it is a "DataFrame" or a "Series" of Dask's; asked without importing pandas."""
+    frames = sys.modules.get("dask.dataframe")
+    return frames is not None and isinstance(collection, getattr(frames, kind))
+
+
+def _is_real(dtype: Any) -> bool:
+    from pandas.api.types import is_complex_dtype, is_numeric_dtype
+
+    return bool(is_numeric_dtype(dtype) and not is_complex_dtype(dtype))
+
+
+def _check_numbers(name: str, array: Any) -> None:
+    if array.dtype.kind not in "fiub":
+        raise ValueError(f"{name} must hold real numbers, got {array.dtype}.")
+    if type(array._meta) is not np.ndarray:  # a masked array's mask would be ignored
+        raise ValueError(f"{name} must have blocks that are numpy arrays, got {type(array._meta).__name__}.")
+
+
+def _column_names(X: Any) -> list[str] | None:
+    if not _is_frame(X, "DataFrame") or not all(isinstance(name, str) for name in X.columns):
+        return None
+    return list(X.columns)
+
+
+def _lengths(collection: Any) -> list[Any]:
+    """Rows of each block, or what will count them."""
+    if isinstance(collection, da.Array) and not math.isnan(collection.shape[0]):
+        return list(collection.chunks[0])
+    return [delayed(len)(block) for block in np.ravel(collection.to_delayed())]
+
+
+def _as_array(collection: Any, lengths: Sequence[int], dtype: np.dtype) -> Any:
+    """A Dask array whose blocks have known lengths."""
+    if isinstance(collection, da.Array):
+        chunks = (tuple(lengths), *collection.chunks[1:])
+        return da.Array(collection.dask, collection.name, chunks, dtype=collection.dtype)
+    width = (len(collection.columns),) if _is_frame(collection, "DataFrame") else ()
+    parts = zip(collection.to_delayed(), lengths, strict=True)
+    return da.concatenate(
+        [da.from_delayed(delayed(numbers)(part, dtype), (rows, *width), dtype) for part, rows in parts]
+    )

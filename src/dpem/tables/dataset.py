@@ -1,0 +1,318 @@
+"""Tables in files, read through Arrow: Parquet and Arrow IPC (Feather), a file, a folder or a partitioned dataset."""
+
+from __future__ import annotations
+
+import copy
+import math
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+from pyarrow.fs import LocalFileSystem
+
+from dpem.query import Chunk, FloatArray, Query
+from dpem.tables.base import CHUNK_ROWS, ChunkedSource
+from dpem.tables.columns import Selection, refuse_repeated, rows_of, select
+from dpem.tables.parquet import Every, Stretch, cut_rows, read_stretches
+
+#: Formats by how a file's name ends.
+FORMATS = {".parquet": "parquet", ".pq": "parquet", ".arrow": "ipc", ".feather": "ipc", ".ipc": "ipc"}
+#: Bytes of a batch from a file that is not Parquet.
+BATCH_BYTES = 64 << 20
+
+
+class DatasetSource(ChunkedSource):
+    """A table in Parquet or Arrow IPC files, of any size: only the named columns are read, a stretch of rows at a time.
+
+    ``data`` is a file, a folder (also one with hive partitions, ``year=2024/part-0.parquet``) or a
+    ``pyarrow.dataset.Dataset``. ``columns`` names the features in the order wanted, by default all columns but the
+    ``target``, which is the response, and those in ``exclude``. Numbers of every kind are taken: float32 if all
+    features are, else float64, to which large integers and decimals are rounded; nulls become NaN. ``levels`` declares
+    what the texts of a column can be: each is read as its place among them, and any other text as missing.
+
+    Files are read in the order of their names, so the rows and their order are the same on every pass; if a file has
+    changed in between, the pass is refused. The number of rows is taken from the files' metadata and is public. In a
+    table with partitions, or one whose files say that they are sorted, a row's place depends on what it holds: it is
+    read in float64 and cannot be split into batches.
+
+    A chunk is overwritten when the next one is asked for.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "visits.parquet"
+    >>> pq.write_table(pa.table({"age": [31, 44, 60], "dose": [0.5, None, 2.0], "cost": [1.0, 2.0, 3.0]}), path)
+    >>> source = DatasetSource(path, columns=["age", "dose"], target="cost")
+    >>> source.n_rows, source.feature_names, source.dtype
+    (3, ['age', 'dose'], dtype('float64'))
+    """
+
+    def __init__(
+        self,
+        data: str | os.PathLike[str] | ds.Dataset,
+        *,
+        columns: Sequence[str] | None = None,
+        target: str | None = None,
+        exclude: Sequence[str] = (),
+        levels: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
+        self._name = type(data).__name__ if isinstance(data, ds.Dataset) else str(data)
+        dataset = data if isinstance(data, ds.Dataset) else _dataset(Path(data))
+        self._selection = select(dataset.schema, columns, target, exclude=exclude, levels=levels)
+        fragments = _fragments(dataset)
+        self.order_may_depend_on_values = any(map(_moves_rows, fragments))
+        if self.order_may_depend_on_values:  # see slack
+            self._selection = replace(self._selection, dtype=np.dtype(np.float64))
+        self._files = [_File(fragment, dataset.schema, self._selection) for fragment in fragments]
+        if columns is None and not exclude:
+            for file in self._files:
+                file.refuse_other_columns(dataset.schema)
+        self._rows = sum(file.n_rows for file in self._files)
+        if self._rows == 0:
+            raise ValueError(f"{self._name} has no rows.")
+        self._every = Every()
+        self._needed = self._selection.names
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.n_rows} rows, {self.n_features} columns, {self.dtype})"
+
+    @property
+    def n_rows(self) -> int:
+        return self._every.count(self._rows)
+
+    @property
+    def n_features(self) -> int:
+        return len(self._selection.features)
+
+    @property
+    def has_response(self) -> bool:
+        return self._selection.target is not None
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self._selection.dtype
+
+    @property
+    def feature_names(self) -> list[str]:
+        return list(self._selection.features)
+
+    @property
+    def target_name(self) -> str | None:
+        """The response's name."""
+        return self._selection.target
+
+    @property
+    def text_levels(self) -> dict[str, tuple[str, ...]]:
+        """Columns whose texts are read as places among these levels."""
+        return dict(self._selection.levels)
+
+    def chunks(self) -> Iterator[Chunk]:
+        begin, plan, opened = 0, [], _Opened()
+        for file in self._files:
+            file.check_unchanged()
+            if file.is_parquet:
+                plan += file.stretches(begin, opened)
+            else:
+                yield from file.batches(begin, self._every)
+            begin += file.n_rows
+        yield from read_stretches(plan, self._selection, self._every, self._needed)
+
+    def total(self, query: Query) -> FloatArray:
+        """As for every source, but of a query that names the only columns it ``reads``, no others are read."""
+        reads = getattr(query, "reads", None)
+        if reads is None:
+            return super().total(query)
+        part = copy.copy(self)
+        part._needed = tuple(self._selection.names[j] for j in (*reads, *range(self.n_features, len(self._needed))))
+        return super(DatasetSource, part).total(query)
+
+    def split(self, parts: int) -> list[DatasetSource]:
+        """Disjoint batches: rows t, t + parts, t + 2·parts, … Each reads the whole table and keeps its rows."""
+        batches = [copy.copy(self) for _ in range(parts)]
+        for batch, every in zip(batches, self._every.split(parts), strict=True):
+            batch._every = every
+        return batches
+
+
+class _File:
+    """One file of a table (Arrow's fragment), with what is expected of it on every pass."""
+
+    def __init__(self, fragment: ds.Fragment, schema: pa.Schema, selection: Selection) -> None:
+        self.fragment, self._selection = fragment, selection
+        self.name = without_values(str(getattr(fragment, "path", "the dataset")))
+        self.is_parquet = isinstance(fragment, ds.ParquetFileFragment)
+        keys = ds.get_partition_keys(fragment.partition_expression)
+        if any(name in keys for name in selection.levels):
+            raise ValueError("levels must not be given for a column that folders stand for: it is not in the files.")
+        self._constant = {name: _as_float(keys[name]) for name in selection.names if name in keys}
+        with telling(self.name):
+            stored = fragment.physical_schema
+            self.row_groups = [(group.id, group.num_rows) for group in fragment.row_groups] if self.is_parquet else []
+            if any(rows < 0 for _, rows in self.row_groups):
+                raise OSError("a row group of negative length")
+            self.n_rows = sum(rows for _, rows in self.row_groups) if self.is_parquet else fragment.count_rows()
+            self._stamp = self._stamp_now()
+        for name in selection.names:
+            if name not in self._constant:
+                self._check_column(name, stored, schema)
+
+    def _check_column(self, name: str, stored: pa.Schema, schema: pa.Schema) -> None:
+        if stored.get_field_index(name) < 0:
+            raise ValueError(f"{self.name} lacks the column {name!r} that the table's first file has.")
+        kind, expected = stored.field(name).type, schema.field(name).type
+        if kind != expected:
+            raise ValueError(f"column {name!r} is {kind} in {self.name}, but {expected} in the table's first file.")
+
+    def refuse_other_columns(self, schema: pa.Schema) -> None:
+        """Where all columns are asked for, none is left out because the table's first file lacks it."""
+        with telling(self.name):
+            other = [name for name in self.fragment.physical_schema.names if schema.get_field_index(name) < 0]
+        if other:
+            raise ValueError(f"{self.name} has a column {other[0]!r} that the table's first file lacks; use columns=.")
+
+    def _stamp_now(self) -> tuple[int, int] | None:
+        """The file's size and time of change, if it is one."""
+        path = getattr(self.fragment, "path", None)
+        if path is None:
+            return None
+        info = self.fragment.filesystem.get_file_info(path)
+        return info.size, info.mtime_ns
+
+    def check_unchanged(self) -> None:
+        with telling(self.name):
+            stamp = self._stamp_now()
+        if stamp != self._stamp:
+            raise OSError(f"{self.name} has changed or vanished since it was opened.")
+
+    def stretches(self, begin: int, opened: _Opened) -> list[Stretch]:
+        plan = []
+        for places, skip, rows in cut_rows([rows for _, rows in self.row_groups], self._selection.row_bytes):
+            groups = tuple(self.row_groups[place][0] for place in places)
+            decoded = sum(self.row_groups[place][1] for place in places)
+            plan.append(Stretch(partial(opened.read, self), groups, skip, rows, decoded, begin, self._constant))
+            begin += rows
+        return plan
+
+    def batches(self, begin: int, every: Every) -> Iterator[Chunk]:
+        """The rows of a file that is not Parquet, batch by batch as they are stored."""
+        rows = max(1, min(CHUNK_ROWS, BATCH_BYTES // self._selection.row_bytes))
+        names = list(self._selection.names)
+        with telling(self.name):
+            in_memory = getattr(self.fragment, "path", None) is None  # then there is nothing to decode
+            scanner = self.fragment.scanner(
+                columns=names, batch_size=rows, batch_readahead=1, fragment_readahead=1, use_threads=not in_memory
+            )
+            for batch in scanner.to_batches():
+                chunk = rows_of(batch, self._selection, every.within(begin))
+                begin += batch.num_rows
+                if chunk.X.shape[0]:
+                    yield chunk
+
+
+class _Opened:
+    """The Parquet file that is being read: one at a time, closed when the next one is needed."""
+
+    def __init__(self) -> None:
+        self._file: _File | None = None
+
+    def read(self, file: _File, row_groups: tuple[int, ...], names: list[str]) -> pa.Table:
+        with telling(file.name):
+            if file is not self._file:
+                self._stream = file.fragment.open()
+                self._parquet = pq.ParquetFile(self._stream, pre_buffer=False, page_checksum_verification=True)
+                self._file = file
+            table = self._parquet.read_row_groups(list(row_groups), columns=names)
+            if names and len(table) != sum(rows for group, rows in file.row_groups if group in row_groups):
+                raise OSError("another number of rows than the footer says")
+            return table
+
+
+@contextmanager
+def telling(name: str) -> Iterator[None]:
+    """One sentence for whatever goes wrong in a file; what Arrow says may quote what is in it."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{name} cannot be read: there is no such file.") from None
+    except PermissionError:
+        raise PermissionError(f"{name} cannot be read: permission is denied.") from None
+    except (pa.ArrowException, OSError, UnicodeDecodeError):
+        raise OSError(f"{name} cannot be read: it is damaged, cut short or not what its name says.") from None
+
+
+def without_values(path: str) -> str:
+    """A file's name for a message: a hive partition's value is an entry of the rows in it.
+
+    >>> without_values("visits/age=93/part-0.parquet")
+    'visits/age=…/part-0.parquet'
+    """
+    return re.sub(r"(?<=/)([^/=]+)=[^/]*(?=/)", r"\1=…", path)
+
+
+def _dataset(path: Path) -> ds.Dataset:
+    """Arrow's view of a file, or of all files of one format in a folder."""
+    if path.is_dir():
+        found = sorted(file for file in path.rglob("*") if _is_table(file, path))
+        formats = {FORMATS[file.suffix.lower()] for file in found}
+        if not found:
+            raise ValueError(f"{path} holds no Parquet or Arrow file; their names end in {', '.join(FORMATS)}.")
+        if len(formats) > 1:
+            raise ValueError(f"{path} holds both Parquet and Arrow files; a table must be in one format.")
+    elif path.suffix.lower() in FORMATS:
+        found, formats = [path], {FORMATS[path.suffix.lower()]}
+    else:
+        raise ValueError(f"{path} is neither a folder nor a file whose name ends in {', '.join(FORMATS)}.")
+    base = str(path if path.is_dir() else path.parent)
+    layout = ds.ParquetFileFormat() if formats == {"parquet"} else ds.IpcFileFormat()
+    with telling(without_values(str(found[0]))):
+        names = layout.inspect(str(found[0]), filesystem=LocalFileSystem()).names
+    refuse_repeated(names)  # Arrow would refuse them as damage
+    with telling(str(path)):
+        return ds.dataset(list(map(str, found)), format=layout, partitioning="hive", partition_base_dir=base)
+
+
+def schema_of(path: Path) -> pa.Schema:
+    """The names and types of a table's columns: metadata, no row is read."""
+    return _dataset(path).schema
+
+
+def stored_columns(path: Path, names: Sequence[str]) -> pa.Table:
+    """Columns as they are stored, file by file in the order in which a source reads them."""
+    with telling(str(path)):
+        return pa.concat_tables([part.to_table(columns=list(names)) for part in _fragments(_dataset(path))])
+
+
+def _is_table(file: Path, folder: Path) -> bool:
+    """Files that begin with a dot or an underscore are a writer's notes."""
+    hidden = any(part.startswith((".", "_")) for part in file.relative_to(folder).parts)
+    return file.suffix.lower() in FORMATS and not hidden and file.is_file()
+
+
+def _fragments(dataset: ds.Dataset) -> list[ds.Fragment]:
+    """The dataset's files in the order of their names."""
+    try:
+        return sorted(dataset.get_fragments(), key=lambda fragment: str(getattr(fragment, "path", "")))
+    except ValueError:
+        raise ValueError("a filtered or sorted dataset cannot be read twice alike; write it to a file first.") from None
+
+
+def _moves_rows(fragment: ds.Fragment) -> bool:
+    """Whether a row of this file would be elsewhere if it held something else: in another folder, or further down."""
+    if ds.get_partition_keys(fragment.partition_expression):
+        return True
+    if not isinstance(fragment, ds.ParquetFileFragment):
+        return False
+    with telling(without_values(str(fragment.path))):
+        footer = fragment.metadata
+        return footer.num_row_groups > 0 and bool(footer.row_group(0).sorting_columns)
+
+
+def _as_float(value: Any) -> float:
+    return math.nan if value is None else float(value)

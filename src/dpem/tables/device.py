@@ -1,0 +1,113 @@
+"""Rows in an array of PyTorch, CuPy or another array-API library, on whatever device they are: they stay there."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import array_api_compat
+import numpy as np
+
+from dpem.query import Chunk, FloatArray, Query
+from dpem.tables.base import CHUNK_ROWS, ChunkedSource, Partial, slack
+from dpem.tables.progress import advance
+
+#: Rows per chunk of a blocked question: a chunk ends with a wait for the device, so there should be few.
+LONG_CHUNK_ROWS = 32 * CHUNK_ROWS
+#: Rows per chunk of a question that is added in float64 throughout. Its slack grows with their square: 6·10⁻⁵ of a
+#: contribution at this length.
+SHORT_CHUNK_ROWS = 8 * CHUNK_ROWS
+
+
+class DeviceSource(ChunkedSource):
+    """A float32 or float64 array with the array API, never copied, and a response (put beside the rows if need be).
+
+    Slack follows from :func:`~dpem.tables.base.slack` with the longer chunks used here: engines add at most BLOCK
+    rows in the rows' dtype, and block sums in float64 in any order.
+
+    >>> import array_api_strict as xp
+    >>> source = DeviceSource(xp.ones((3, 2)))
+    >>> source.n_rows, source.n_features, [s.n_rows for s in source.split(2)]
+    (3, 2, [2, 1])
+    """
+
+    order_may_depend_on_values = False
+
+    def __init__(self, X: Any, y: Any = None) -> None:
+        xp = array_api_compat.array_namespace(X)
+        name = str(X.dtype).split(".")[-1]
+        if X.dtype not in (xp.float32, xp.float64):
+            raise ValueError(f"X must hold float32 or float64, got {name}.")
+        device = array_api_compat.device(X)
+        if "float64" not in xp.__array_namespace_info__().dtypes(device=device, kind="real floating"):
+            raise ValueError("X must be on a device that has float64: totals are added in it.")
+        self._X, self._y = X, None if y is None else _beside(y, xp, device)
+        self._dtype = np.dtype(np.float32 if X.dtype == xp.float32 else np.float64)
+        self._chunk_rows = CHUNK_ROWS
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.n_rows} rows, {self.n_features} columns, {self.dtype})"
+
+    @property
+    def n_rows(self) -> int:
+        return int(self._X.shape[0])
+
+    @property
+    def n_features(self) -> int:
+        return int(self._X.shape[1])
+
+    @property
+    def has_response(self) -> bool:
+        return self._y is not None
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self._dtype
+
+    def chunks(self) -> Iterator[Chunk]:
+        for first in range(0, self.n_rows, self._chunk_rows):
+            rows = slice(first, min(first + self._chunk_rows, self.n_rows))
+            yield Chunk(self._X[rows, :], None if self._y is None else self._y[rows])
+
+    def split(self, parts: int) -> list[DeviceSource]:
+        """Disjoint batches: rows t, t + parts, t + 2·parts, … (a view, where the library has strided views)."""
+        batches = [copy.copy(self) for _ in range(parts)]
+        for t, batch in enumerate(batches):
+            batch._X, batch._y = self._X[t::parts, :], None if self._y is None else self._y[t::parts]
+        return batches
+
+    def total(self, query: Query) -> FloatArray:
+        """The query's sum over all rows; chunk sums come one by one, or at once from a query that can (``sums``)."""
+        at_once = getattr(query, "sums", None)
+        sums = None if at_once is None else at_once(Chunk(self._X, self._y), _chunk_rows(query))
+        if sums is not None:
+            advance(self.n_rows)
+            return _added(sums)
+        cut = copy.copy(self)
+        cut._chunk_rows = _chunk_rows(query)
+        return super(DeviceSource, cut).total(query)
+
+    def slack(self, query: Query) -> float:
+        return slack(query, self.n_rows, self.dtype, _chunk_rows(query))
+
+
+def _chunk_rows(query: Query) -> int:
+    return LONG_CHUNK_ROWS if query.blocked else SHORT_CHUNK_ROWS
+
+
+def _added(sums: FloatArray) -> FloatArray:
+    """Chunk sums added with compensation, by a tree."""
+    parts = Partial.of(sums)
+    while len(parts.total) > 1:
+        odd = [part[len(part) // 2 * 2 :] for part in parts]
+        both = Partial(*(part[: len(part) - 1 : 2] for part in parts)) + Partial(*(part[1::2] for part in parts))
+        parts = Partial(*(np.concatenate([part, last]) for part, last in zip(both, odd, strict=True)))
+    return np.asarray(parts.value[0])
+
+
+def _beside(y: Any, xp: Any, device: Any) -> Any:
+    """The response as an array on the rows' device."""
+    if isinstance(y, np.ndarray):
+        return xp.asarray(np.array(y), device=device)
+    return y if array_api_compat.device(y) == device else array_api_compat.to_device(y, device)

@@ -1,0 +1,62 @@
+"""Rows of another source, centred and scaled as they pass: nothing is written, nothing is held."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from dpem.query import Chunk, FloatArray
+from dpem.tables.base import ChunkedSource
+
+
+@np.errstate(all="ignore")
+def moved_and_scaled(rows: Any, mean: FloatArray, scale: FloatArray) -> Any:
+    """(x − mean) / scale. Whether it overflows depends on an entry, so nothing is said of it."""
+    return (rows - mean) / scale
+
+
+class ScaledSource(ChunkedSource):
+    """(x − mean) / scale of each row, chunk by chunk, with the responses as they are.
+
+    >>> from dpem.tables import ArraySource
+    >>> source = ScaledSource(ArraySource(np.array([[1.0], [3.0]])), mean=np.array([2.0]), scale=np.array([0.5]))
+    >>> next(source.chunks()).X.tolist()
+    [[-2.0], [2.0]]
+    """
+
+    def __init__(self, source: ChunkedSource, mean: FloatArray, scale: FloatArray) -> None:
+        self._source, self._mean, self._scale = source, mean, scale
+        self.order_may_depend_on_values = source.order_may_depend_on_values
+
+    def __repr__(self) -> str:
+        return f"ScaledSource({self._source!r})"
+
+    @property
+    def n_rows(self) -> int:
+        return self._source.n_rows
+
+    @property
+    def n_features(self) -> int:
+        return self._source.n_features
+
+    @property
+    def has_response(self) -> bool:
+        return self._source.has_response
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self._source.dtype
+
+    @property
+    def feature_names(self) -> list[str] | None:
+        return getattr(self._source, "feature_names", None)
+
+    def chunks(self) -> Iterator[Chunk]:
+        mean, scale = self._mean.astype(self.dtype), self._scale.astype(self.dtype)
+        for chunk in self._source.chunks():
+            yield Chunk(moved_and_scaled(chunk.X, mean, scale), chunk.y)
+
+    def split(self, parts: int) -> list[ScaledSource]:
+        return [ScaledSource(part, self._mean, self._scale) for part in self._source.split(parts)]

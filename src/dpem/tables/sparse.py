@@ -1,0 +1,145 @@
+"""Rows held in memory as a SciPy CSR matrix: text, counts, one-hot tables, with up to millions of columns."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from dpem.query import BLOCK, Chunk, FloatArray, Query
+from dpem.tables.base import CHUNK_ROWS, ChunkedSource, slack
+
+#: Rows per chunk of a question about all columns: longer, since each chunk costs a few vectors of length d.
+LONG_CHUNK_ROWS = 4 * CHUNK_ROWS
+
+
+class SparseSource(ChunkedSource):
+    """A CSR matrix of float32 or float64, and a response. An entry that is not stored is 0.
+
+    The matrix is never densified, and copied only where a row stores its columns out of order or twice: such entries
+    are put in order, and added as SciPy adds them.
+
+    >>> X = sparse.csr_array(np.array([[0.0, 2.0], [0.0, 0.0], [1.0, 0.0]]))
+    >>> source = SparseSource(X)
+    >>> source.n_rows, source.n_features, [s.n_rows for s in source.split(2)]
+    (3, 2, [2, 1])
+    """
+
+    order_may_depend_on_values = False
+
+    def __init__(self, X: Any, y: NDArray[np.floating] | None = None) -> None:
+        self._X, self._y = _canonical(X), y
+        self._start, self._step, self._chunk_rows = 0, 1, CHUNK_ROWS
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.n_rows} rows, {self.n_features} columns, {self.dtype})"
+
+    @property
+    def n_rows(self) -> int:
+        return len(range(self._start, self._X.shape[0], self._step))
+
+    @property
+    def n_features(self) -> int:
+        return int(self._X.shape[1])
+
+    @property
+    def has_response(self) -> bool:
+        return self._y is not None
+
+    @property
+    def dtype(self) -> np.dtype:
+        return np.dtype(self._X.dtype)
+
+    def chunks(self) -> Iterator[Chunk]:
+        step, span = self._step, self._step * self._chunk_rows
+        for first in range(self._start, self._X.shape[0], span):
+            last = min(first + span, self._X.shape[0])
+            rows = _consecutive(self._X, first, last) if step == 1 else self._X[first:last:step]
+            yield Chunk(rows, None if self._y is None else self._y[first:last:step])
+
+    def split(self, parts: int) -> list[SparseSource]:
+        """Disjoint batches: rows t, t + parts, t + 2·parts, … They share the entries; a chunk is copied when read."""
+        batches = [copy.copy(self) for _ in range(parts)]
+        for t, batch in enumerate(batches):
+            batch._start, batch._step = self._start + t * self._step, parts * self._step
+        return batches
+
+    def total(self, query: Query) -> FloatArray:
+        cut = copy.copy(self)
+        cut._chunk_rows = _chunk_rows(query)
+        return super(SparseSource, cut).total(query)
+
+    def slack(self, query: Query) -> float:
+        """As :func:`~dpem.tables.base.slack`, for sums that are in float64 whatever the rows are.
+
+        *Lemma.* In units of a contribution's size, 3·2((m + 3 + m/128)·w·m + 3·w·n) with chunks of m rows and w the
+        unit roundoff of float64. *Proof.* A coordinate of a chunk's sum adds at most m terms, in tasks whose number
+        is at most m/BLOCK + 1 and may depend on the rows: the error of *any* order is bounded, so neighbours may be
+        cut differently. A screening query adds a constant of size 1 for each row and corrections of size at
+        most 2 at stored entries, together 3 where a contribution is 1; elsewhere 3 is generous. ∎
+        """
+        n = self.n_rows
+        if math.isinf(slack(query, n, np.dtype(float))):  # a sum that could overflow is unbounded here too
+            return math.inf
+        w = float(np.finfo(np.float64).eps) / 2
+        m = min(n, _chunk_rows(query))
+        return 3 * 2 * ((m + 3 + 2 * (m / BLOCK + 1)) * w * m + 3 * w * n)
+
+
+def _chunk_rows(query: Query) -> int:
+    return LONG_CHUNK_ROWS if query.blocked else CHUNK_ROWS
+
+
+def _consecutive(X: Any, first: int, last: int) -> Any:
+    """Rows first to last as a matrix that shares the entries (a slice would copy them)."""
+    pointers = X.indptr[first : last + 1]
+    entries = slice(pointers[0], pointers[-1])
+    rows = sparse.csr_array((last - first, X.shape[1]), dtype=X.dtype)
+    rows.data, rows.indices, rows.indptr = X.data[entries], X.indices[entries], pointers - pointers[0]
+    return rows
+
+
+def _canonical(X: Any) -> Any:
+    """X if each row names its columns in order and once, else a copy that does.
+
+    *Lemma.* After this, no entry of the table is stored twice, so a clipped contribution counts an entry once. *Proof.*
+    Looked at here, not taken from the matrix's own flag, which anyone can set. ∎ (An engine looks again as it sums.)
+    """
+    if not sparse.issparse(X) or X.format != "csr":
+        what = f"{X.format} format" if sparse.issparse(X) else type(X).__name__
+        raise ValueError(f"X must be a SciPy matrix in CSR format (X.tocsr() makes one), got {what}.")
+    if X.dtype not in (np.float32, np.float64):
+        raise ValueError(f"X must hold float32 or float64, got {X.dtype}.")
+    if not _within(X):
+        raise ValueError("X must be a valid CSR matrix: a row points outside of the stored entries or columns.")
+    if _increasing(X):
+        return X
+    X = X.copy()
+    X.has_sorted_indices = X.has_canonical_format = False
+    X.sum_duplicates()
+    return X
+
+
+def _within(X: Any) -> bool:
+    pointers, indices = X.indptr, X.indices
+    return bool(
+        len(pointers) == X.shape[0] + 1
+        and pointers[0] == 0
+        and pointers[-1] <= min(len(indices), len(X.data))
+        and np.all(pointers[:-1] <= pointers[1:])
+        and (indices.size == 0 or (indices.min() >= 0 and indices.max() < X.shape[1]))
+    )
+
+
+def _increasing(X: Any) -> bool:
+    """Whether every stored index is larger than the one before it, but at the beginning of a row."""
+    indices = X.indices[: X.indptr[-1]]
+    rises = indices[1:] > indices[:-1]
+    starts = X.indptr[1:-1]
+    rises[starts[(starts > 0) & (starts < len(indices))] - 1] = True
+    return bool(rises.all())

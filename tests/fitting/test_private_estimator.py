@@ -1,0 +1,110 @@
+"""The order and the promises of every general fit, on the smallest model there is: one mean of every column."""
+
+import math
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from small_models import DPMeans
+
+from dpem import Budget
+from dpem.fitting.estimator import FitWarning
+from dpem.fitting.plan import Plan
+
+GIVEN = {"epsilon": 1.0, "delta": 1e-6, "bounds": {"age": (0, 100), "dose": (0, 4)}}
+
+
+@pytest.fixture
+def people():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"age": rng.normal(60, 10, 5000), "dose": rng.normal(3, 0.3, 5000)})
+    frame.iloc[::7, 0] = np.nan
+    return frame
+
+
+def test_a_fit_answers_in_units_with_intervals(people):
+    model = DPMeans(**GIVEN).fit(people)
+    assert np.allclose(model.means_, [60 * 6 / 7 + 50 / 7, 3], atol=1.5)
+    table = model.summary()
+    assert list(table.index) == ["age", "dose"]
+    assert (table.lower < table.estimate).all()
+    assert (table.upper > table.estimate).all()
+    assert model.conf_int(0.5).shape == (2, 2)
+    assert model.fit_check_.better
+    assert "better than a mean of zero" in repr(model)
+    assert model.guarantee_.private
+
+
+def test_the_plan_is_the_fit_s_own_and_survives_a_file(people):
+    model = DPMeans(**GIVEN)
+    plan = model.plan(5000)
+    assert model.fit(people).plan_ == plan
+    assert str(Plan.from_dict(plan.to_dict())) == str(plan)
+    assert Plan.from_dict(plan.to_dict()).to_dict() == plan.to_dict()
+    assert math.isclose(sum(release.price.rho for release in model.releases_), plan.price.rho)
+
+
+def test_a_fit_that_is_no_better_than_its_rival_says_so():
+    rows = np.random.default_rng(1).uniform(-1, 1, size=(4000, 2))
+    with pytest.warns(FitWarning, match="no better than a mean of zero"):
+        DPMeans(epsilon=1.0, delta=1e-6, bounds=(-1, 1)).fit(rows)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"bounds": None}, "bounds must be given: public limits of columns 'age', 'dose'"),
+        ({"bounds": {"age": (0, 100)}}, "they lack column 'dose'"),
+        ({"bounds": {"age": (100, 0), "dose": (0, 1)}}, "bounds of 'age' must have low below high, got 100 and 0"),
+        ({"bounds": {"age": (0, math.inf), "dose": (0, 1)}}, "bounds of 'age' must be two finite numbers"),
+        ({"bounds": "nowhere.json"}, "bounds cannot be read"),
+        ({"epsilon": None}, "epsilon and delta must both be given"),
+        ({"check": 1}, "check must be True or False"),
+        ({"levels": {"dose": ["a", "a"]}}, "levels of 'dose' must be a list of at least two different levels"),
+        ({"levels": {"hat": [0, 1]}}, "X lacks column 'hat'"),
+        ({"random_state": 0}, "budget and random_state must not both be given"),
+    ],
+)
+def test_refusals_spend_nothing(people, change, words):
+    budget = Budget(1.0, 1e-5)
+    with pytest.raises(ValueError, match=words):
+        DPMeans(**{**GIVEN, "budget": budget, **change}).fit(people)
+    assert budget.n_charges == 0
+
+
+def test_a_failed_refit_leaves_the_first_fit_whole(people):
+    model = DPMeans(**GIVEN).fit(people)
+    before = dict(vars(model))
+    with pytest.raises(ValueError, match="lack"):
+        model.fit(people.assign(height=1.0))
+    assert vars(model).keys() == before.keys()
+    assert model.means_ is before["means_"]
+    assert model.n_features_in_ == 2
+
+
+def test_texts_become_coordinates_and_unknown_ones_holes(people):
+    people = people.assign(sex=np.where(np.arange(len(people)) % 2 == 0, "f", "x"))
+    model = DPMeans(**{**GIVEN, "levels": {"sex": ["m", "f"]}}).fit(people)
+    assert model.schema_.names == ("age", "dose", "sex=f")
+    with pytest.raises(ValueError, match="neither is in column 'sex'"):
+        DPMeans(**GIVEN).fit(people)
+
+
+def test_no_table_of_numbers_is_refused_or_warned_of():
+    rows = np.random.default_rng(0).uniform(0, 1, size=(500, 2))
+    rows[:6] = [[np.inf, 0], [-np.inf, np.nan], [1e308, -1e308], [np.nan, np.nan], [5e-324, 0], [1e300, 1e300]]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.simplefilter("ignore", FitWarning)
+        model = DPMeans(epsilon=1.0, delta=1e-6, bounds=(0, 1)).fit(pd.DataFrame(rows, columns=["a", "b"]))
+    assert np.isfinite(model.means_).all()
+
+
+def test_bounds_from_files_and_patterns(tmp_path, people):
+    (tmp_path / "b.json").write_text('{"a*": [0, 100], "dose": [0, 4]}')
+    (tmp_path / "b.csv").write_text("name,low,high\nage,0,100\ndose,0,4\n")
+    (tmp_path / "b.yaml").write_text("age: [0, 100]\ndose: [0, 4]\n")
+    for kind in ("json", "csv", "yaml"):
+        fitted = DPMeans(**{**GIVEN, "bounds": tmp_path / f"b.{kind}", "random_state": 0}).fit(people)
+        assert np.allclose(fitted.schema_.middle, [50, 2])

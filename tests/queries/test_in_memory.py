@@ -1,0 +1,126 @@
+"""What is computed otherwise for rows in memory: the same numbers as by the formulas that serve every library."""
+
+import array_api_strict as strict
+import numpy as np
+import pytest
+
+from dpem.engines.dense import unit_coordinates
+from dpem.engines.narrow import product
+from dpem.models.gaussian_mixture.em_moments import LiftedMoments
+from dpem.models.gaussian_mixture.gaussians import Gaussians
+from dpem.models.gaussian_mixture.location import Spreads
+from dpem.models.gaussian_mixture.sketch import Sketch
+from dpem.models.linear_regression.queries import Explained, Frame, Information, Residuals, Score
+from dpem.queries.histograms import Places
+from dpem.queries.narrow import into_ball, sum_in_ball
+from dpem.queries.schema import Schema
+
+NAMES = ["a", "b", "c"]
+SCHEMA = Schema.of(NAMES, dict.fromkeys(NAMES, (-2.0, 3.0)), {}, y_bounds=(-4.0, 4.0))
+
+
+def rows(odd, order="F"):
+    rng = np.random.default_rng(1)
+    X, y = rng.normal(0.5, 1.5, (500, 3)), rng.normal(0, 2, 500)
+    if odd:
+        X[::9, 0], X[5, 1], X[6, 2], X[7, 0] = np.nan, np.inf, -np.inf, 1e308
+        y[::11], y[3] = np.nan, np.inf
+    return np.asarray(X, order=order), y
+
+
+def questions():
+    rng = np.random.default_rng(2)
+    root = rng.normal(size=(3, 3))
+    covariance = root @ root.T / 3 + np.eye(3)
+    frame = Frame(
+        rng.normal(0, 0.1, 4), rng.uniform(0.3, 0.6, 4), covariance, np.linalg.inv(np.linalg.cholesky(covariance))
+    )
+    at = {"schema": SCHEMA, "frame": frame, "theta": rng.normal(size=4), "sigma": 0.7, "leverage": 2.0, "second": 3.0}
+    return [
+        Places(SCHEMA),
+        Spreads(SCHEMA, np.array([0.1, 0.0, -0.2])),
+        Information(**at),
+        Score(**at, clip=1.3),
+        Residuals(**at, clip=2.0),
+        Explained(**at, middle=0.1, most=2.0, along=0.6),
+        Sketch(SCHEMA, np.zeros(3), np.full(3, 0.5), 0.6 * np.eye(3) + 0.4, rng.normal(size=(40, 3)), 0.8, np.ones(5)),
+        *(
+            LiftedMoments(SCHEMA, kind, Gaussians(np.full(2, 0.5), rng.normal(size=(2, 3)), own), 2.0, 5.0)
+            for kind, own in (("diag", rng.uniform(0.2, 0.4, (2, 3))), ("full", np.stack([covariance / 9] * 2)))
+        ),
+    ]
+
+
+@pytest.mark.parametrize("odd", [False, True])
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("question", questions(), ids=lambda question: type(question).__name__)
+def test_sums_are_those_of_any_library(question, order, odd):
+    X, y = rows(odd, order)
+    with np.errstate(all="ignore"):
+        here = question.block(np, X, y)
+        there = np.asarray(question.block(strict, strict.asarray(X), strict.asarray(y)))
+    np.testing.assert_allclose(here, there, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_coordinates_are_the_same_bits_and_the_rows_are_left_alone(order):
+    X, y = rows(odd=True, order=order)
+    before = X.copy(), y.copy()
+    with np.errstate(all="ignore"):
+        u, v = SCHEMA.coordinates(np, X), SCHEMA.response(np, y)
+        assert np.array_equal(u, np.asarray(SCHEMA.coordinates(strict, strict.asarray(X))), equal_nan=True)
+        assert np.array_equal(v, np.asarray(SCHEMA.response(strict, strict.asarray(y))), equal_nan=True)
+    assert np.array_equal(np.isnan(u), ~np.isfinite(X))
+    assert u[7, 0] == 1.0  # large, but a number
+    assert np.array_equal(X, before[0], equal_nan=True)
+    assert np.array_equal(y, before[1], equal_nan=True)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_sum_of_rows_in_a_ball(order):
+    v = np.asarray(np.random.default_rng(3).normal(size=(400, 5)), order=order)
+    v[3, 2], v[4, 0], v[5], v[6] = np.nan, np.inf, 1e200, 0.0
+    with np.errstate(all="ignore"):
+        found, expected = sum_in_ball(np, v, 1.5), into_ball(np, v, 1.5).sum(axis=0)
+        one = sum_in_ball(np, np.full((1, 5), 1e100), 1.5)
+    np.testing.assert_allclose(found, expected, rtol=1e-13, atol=1e-13)
+    assert np.linalg.norm(one) <= 1.5 * (1 + 13 * 2.0**-52)
+
+
+def test_a_product_keeps_columns_together():
+    X, matrix = rows(odd=False)[0], np.arange(6.0).reshape(3, 2)
+    found = product(np, X, matrix)
+    assert found.flags.f_contiguous
+    np.testing.assert_allclose(found, X @ matrix, rtol=1e-13)
+
+
+@pytest.mark.parametrize("cut", [slice(None), slice(3, 4000), slice(None, None, 2)])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_coordinates_by_a_compiled_loop_are_the_same_numbers(order, cut, monkeypatch):
+    rng = np.random.default_rng(3)
+    X = np.asarray(rng.normal(0.5, 2.0, (6000, 3)), order=order)
+    X[::9, 0], X[5, 1], X[7, 2], X[9, 0], X[11, 0], X[13, 1:] = np.nan, np.inf, -np.inf, 1e308, -1e308, (3.0, -2.0)
+    compiled = SCHEMA.coordinates(np, X[cut])
+    monkeypatch.setattr("dpem.queries.schema.COMPILED", np.inf)
+    with np.errstate(all="ignore"):
+        expected = SCHEMA.coordinates(np, X[cut])
+    assert np.array_equal(compiled, expected, equal_nan=True)
+    assert np.nanmax(np.abs(compiled)) == 1.0
+    assert np.array_equal(np.isnan(compiled), ~np.isfinite(X[cut]))
+    if order == "F" and cut.step is None:
+        assert unit_coordinates(X[cut], SCHEMA.middle, SCHEMA.half) is not None
+
+
+def test_waves_are_on_the_unit_circle_at_every_phase():
+    """Where the tangent of half a phase is steepest, at 0, and beyond what phases are clamped to."""
+    turns = np.pi * np.arange(-321, 321)
+    phases = np.concatenate(
+        [turns, np.nextafter(turns, np.inf), np.linspace(-7, 7, 999), [1e300, np.nan, -np.inf, 0.0]]
+    )
+    sketch = Sketch(SCHEMA, np.zeros(3), np.ones(3), np.eye(3), np.zeros((1, 3)), 1.0, np.ones(3))
+    with np.errstate(all="ignore"):
+        each = np.stack([sketch._waves_in_memory(np.ones(1), np.array([[phase]])) for phase in phases])
+    expected = np.clip(np.where(np.isfinite(phases), phases, 0.0), -1e3, 1e3)[:, None] * [1, 2, 3]
+    np.testing.assert_allclose(each[:, ::2], np.cos(expected), atol=2e-12)
+    np.testing.assert_allclose(each[:, 1::2], np.sin(expected), atol=2e-12)
+    np.testing.assert_allclose(np.hypot(each[:, ::2], each[:, 1::2]), 1.0, rtol=2e-14)

@@ -1,0 +1,247 @@
+"""Questions of the Gaussian mixture: no row moves them further than they say, some row moves them (nearly) that far."""
+
+import math
+
+import array_api_compat.numpy as xp
+import array_api_strict
+import numpy as np
+import pytest
+
+from dpem.models.gaussian_mixture.em_moments import KINDS, LiftedMoments
+from dpem.models.gaussian_mixture.gaussians import Gaussians, _patterns
+from dpem.models.gaussian_mixture.location import Centres, SecondMoments, Spreads
+from dpem.models.gaussian_mixture.sketch import Sketch, largest_slice
+from dpem.queries.schema import Schema
+from dpem.query import Bound, Chunk
+
+D = 3
+SCHEMA = Schema.of(["a", "b", "c"], dict.fromkeys("abc", (-1.0, 1.0)), {})
+CENTRE, SPREAD = np.array([0.1, -0.2, 0.0]), np.array([0.05, 0.2, 0.1])
+CORRELATION = np.array([[1.0, 0.5, 0.2], [0.5, 1.0, -0.3], [0.2, -0.3, 1.0]])
+
+
+def mixture(kind, K=2):
+    means = np.array([[0.2, -0.1, 0.0], [-0.3, 0.4, 0.1], [0.5, 0.5, 0.5]])[:K]
+    if kind in ("diag", "spherical"):
+        variances = np.full((K, D), 0.01) if kind == "spherical" else np.array([[0.01, 0.04, 0.02]] * K)
+        return Gaussians(np.full(K, 1 / K), means, variances)
+    covariances = np.array([np.diag(SPREAD) @ CORRELATION @ np.diag(SPREAD)] * K)
+    return Gaussians(np.full(K, 1 / K), means, covariances)
+
+
+def lifted(kind, C=1.3, Q=None, K=2):
+    return LiftedMoments(SCHEMA, kind, mixture(kind, K), C, Q or C * C)
+
+
+QUESTIONS = {
+    "centres": Centres(SCHEMA),
+    "spreads": Spreads(SCHEMA, CENTRE),
+    "moments": SecondMoments(SCHEMA, CENTRE, SPREAD, math.sqrt(D)),
+    "moments, more mean": SecondMoments(SCHEMA, CENTRE, SPREAD, 2.0, 1.0),
+    "sketch": Sketch(SCHEMA, CENTRE, SPREAD, CORRELATION, np.eye(D)[:2], 0.7, np.array([0.5, 0.3, 0.2])),
+    **{f"EM, {kind}": lifted(kind) for kind in KINDS},
+    "EM, diag, second moments clipped": lifted("diag", 2.0, 1.5),
+    "EM, one component": lifted("full", K=1),
+}
+for_each = pytest.mark.parametrize("name", QUESTIONS)
+
+
+def hostile_rows(rng):
+    """Rows at random, at the corners, near the centres, mirrored, with holes, and of numbers no table should hold."""
+    near = np.vstack(
+        [m + s * rng.standard_normal((8, D)) * SPREAD for m in mixture("full", 3).means for s in (0.3, 1, 9)]
+    )
+    rows = np.vstack([rng.uniform(-1, 1, (20, D)), np.sign(rng.standard_normal((8, D))), near, -near, np.zeros((1, D))])
+    rows = np.vstack([rows, np.where(rng.random(rows.shape) < 0.4, np.nan, rows)])
+    odd = [[np.inf, 0, 0], [1e308, -1e308, 1e308], [np.nan] * 3, [5e-324] * 3, [-np.inf] * 3, [1e16, 1, -1]]
+    return np.vstack([rows, odd])
+
+
+def each(question, rows):
+    with np.errstate(all="ignore"):
+        return np.array([question.sum(Chunk(row[None], None)) for row in rows])
+
+
+@for_each
+def test_no_pair_of_rows_moves_the_sum_further_than_stated(name):
+    question = QUESTIONS[name]
+    parts = each(question, hostile_rows(np.random.default_rng(0)))
+    assert np.isfinite(parts).all()
+    gaps = np.sqrt(np.maximum(((parts[:, None] - parts[None]) ** 2).sum(-1), 0))
+    assert gaps.max() <= question.bound.l2 * (1 + 1e-7)
+    assert np.linalg.norm(parts, axis=1).max() <= question.bound.size_l2 * (1 + 1e-12)
+    assert gaps.max() > 0.6 * question.bound.l2
+
+
+def antipodal(direction, question, k=0, size=1.0):
+    """Two rows on opposite sides of a component's mean, so far out that they are clipped."""
+    own = question.mixture
+    root = own.roots[k] if own.full else np.diag(own.roots[k])
+    step = root @ (size * question.C * direction / np.linalg.norm(direction))
+    return own.means[k] + step, own.means[k] - step
+
+
+@pytest.mark.parametrize("kind", ["spherical", "tied", "full"])
+def test_the_lifted_bound_is_reached_by_rows_that_cancel(kind):
+    question = lifted(kind, C=1.3, K=1)
+    a, b = each(question, np.array(antipodal(np.array([1.0, 0.3, -0.2]), question)))
+    assert np.linalg.norm(a - b) == pytest.approx(question.bound.l2, rel=1e-9)
+    assert question.bound.l2 == pytest.approx(2 * 1.3, rel=1e-9)
+
+
+def test_the_diagonal_bound_is_reached_where_all_columns_move_alike():
+    C = 1.3
+    question = lifted("diag", C=C, Q=C * C / math.sqrt(D), K=1)  # on the diagonal of the cube ‖v∘v‖ = ‖v‖²/√d
+    a, b = each(question, np.array(antipodal(np.ones(D), question)))
+    assert np.linalg.norm(a - b) == pytest.approx(question.bound.l2, rel=1e-9)
+
+
+def test_the_moments_bound_is_reached():
+    question = QUESTIONS["moments, more mean"]
+    t = -question.kappa / 2  # the cosine at which two rows differ most
+    z = question.radius * np.array([[1.0, 0, 0], [t, math.sqrt(1 - t * t), 0]])
+    a, b = each(question, np.clip(CENTRE + SPREAD * z, -1, 1))
+    assert np.linalg.norm(a - b) == pytest.approx(question.bound.l2, rel=1e-9)
+
+
+def test_the_sketch_bound_is_that_of_the_worst_shift_and_no_shift_exceeds_it():
+    a = np.array([0.5, 0.3, 0.2])
+    s = np.linspace(0, 2 * np.pi, 100_001)
+    worst = 2 * (a.sum() - np.min(np.cos(np.outer(s, [1, 2, 3])) @ a))
+    assert worst <= largest_slice(a) <= worst * (1 + 1e-5)
+    question = QUESTIONS["sketch"]
+    shift = s[np.argmin(np.cos(np.outer(s, [1, 2, 3])) @ a)] / question.base
+    rows = CENTRE + SPREAD * np.array([[0.0, 0, 0], [shift, shift, 0]])
+    assert (np.abs(rows) <= 1).all()
+    one, other = each(question, rows)
+    assert np.linalg.norm(one - other) == pytest.approx(question.bound.l2, rel=1e-4)
+
+
+@for_each
+def test_other_arrays_give_the_same_sum(name):
+    question = QUESTIONS[name]
+    rows = hostile_rows(np.random.default_rng(1))
+    with np.errstate(all="ignore"):
+        here = question.sum(Chunk(rows, None))
+        there = question.sum(Chunk(array_api_strict.asarray(rows), None))
+    assert np.allclose(here, there, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_row_adds_does_not_depend_on_the_rows_beside_it(kind):
+    question = lifted(kind)
+    rows = hostile_rows(np.random.default_rng(2))
+    with np.errstate(all="ignore"):
+        assert np.allclose(question.sum(Chunk(rows, None)), each(question, rows).sum(axis=0), rtol=1e-9, atol=1e-9)
+
+
+def test_holes_are_integrated_out_of_the_density():
+    rng = np.random.default_rng(3)
+    rows = rng.uniform(-0.6, 0.6, (20, D))
+    rows[:, 1] = np.nan
+    for kind in ("diag", "full"):
+        whole = mixture(kind)
+        cov = whole.covariances[:, [0, 2]] if kind == "diag" else whole.covariances[:, [0, 2]][:, :, [0, 2]]
+        marginal = Gaussians(whole.weights, whole.means[:, [0, 2]], cov)
+        assert np.allclose(whole.log_density(xp, rows), marginal.log_density(xp, rows[:, [0, 2]]), rtol=1e-12)
+
+
+def test_expected_moments_of_holes_are_those_of_rows_filled_at_random():
+    """Full covariances: E[vvᵀ | seen] against an average over draws of what is not seen."""
+    rng = np.random.default_rng(4)
+    own = mixture("full", 1)
+    row = np.array([0.25, np.nan, 0.05])
+    cov, mean = own.covariances[0], own.means[0]
+    seen, lost = [0, 2], [1]
+    back = np.linalg.solve(cov[np.ix_(seen, seen)], cov[np.ix_(seen, lost)])
+    centre = mean[lost] + (row[seen] - mean[seen]) @ back
+    spread = np.sqrt(cov[1, 1] - cov[np.ix_(lost, seen)] @ back)
+    drawn = np.tile(row, (40_000, 1))
+    drawn[:, 1] = centre + spread[0, 0] * rng.standard_normal(40_000)
+    question = LiftedMoments(SCHEMA, "full", own, 1e3, 1e6)
+    one = question.sum(Chunk(row[None], None))
+    many = question.sum(Chunk(drawn, None)) / len(drawn)
+    assert np.allclose(one, many, atol=0.02)
+
+
+class NoClip(LiftedMoments):
+    def _clipped(self, xp, own):
+        v, w, s2 = super()._clipped(xp, own)
+        return v, w, xp.ones_like(s2)
+
+
+class TooNarrow(LiftedMoments):
+    @property
+    def bound(self):
+        return Bound(l2=0.9 * super().bound.l2, size_l2=super().bound.size_l2)
+
+
+class MeansForFree(SecondMoments):
+    @property
+    def bound(self):
+        return Bound(l2=math.sqrt(2) * self.radius**2, size_l2=super().bound.size_l2)
+
+
+class HalfASketch(Sketch):
+    @property
+    def bound(self):
+        return Bound(l2=math.sqrt(0.5) * super().bound.l2, size_l2=super().bound.size_l2)
+
+
+class HolesCountTwice(Spreads):
+    def contributions(self, xp, x, y):
+        return super().contributions(xp, xp.where(xp.isfinite(x), x, xp.zeros_like(x)), y) * 2
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        NoClip(SCHEMA, "full", mixture("full"), 1.3, 1.69),
+        NoClip(SCHEMA, "diag", mixture("diag"), 1.3, 1.0),
+        TooNarrow(SCHEMA, "full", mixture("full", 1), 1.3, 1.69),
+        MeansForFree(SCHEMA, CENTRE, SPREAD, 2.0, 1.0),
+        HalfASketch(SCHEMA, CENTRE, SPREAD, CORRELATION, np.eye(D)[:2], 0.7, np.array([0.5, 0.3, 0.2])),
+        HolesCountTwice(SCHEMA, CENTRE),
+    ],
+    ids=lambda own: type(own).__name__,
+)
+def test_a_planted_bug_is_seen_by_hostile_rows(planted):
+    parts = each(planted, hostile_rows(np.random.default_rng(0)))
+    gaps = np.sqrt(np.maximum(((parts[:, None] - parts[None]) ** 2).sum(-1), 0))
+    assert gaps.max() > planted.bound.l2 * (1 + 1e-6)
+
+
+def test_what_holes_leave_open_is_semidefinite_for_columns_that_nearly_coincide():
+    rng = np.random.default_rng(3)
+    least = []
+    for _ in range(40):
+        turn = np.linalg.qr(rng.standard_normal((4, 4)))[0]
+        covariance = turn @ np.diag(10.0 ** -np.array([0.0, 3.0, 7.0, 11.0])) @ turn.T
+        one = Gaussians(np.ones(1), np.zeros((1, 4)), (covariance + covariance.T)[None] / 2)
+        x = np.where(rng.random((20, 4)) < 0.5, np.nan, rng.uniform(-1, 1, (20, 4)))
+        for _, seen in one.groups(xp, x):
+            if seen[0].open is not None:
+                least.append(np.linalg.eigvalsh(seen[0].open).min())
+    assert min(least) > -1e-13
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_what_is_computed_of_a_row_depends_on_no_other_row(full):
+    rng = np.random.default_rng(4)
+    K, d = 3, 11
+    variances = rng.uniform(1e-4, 1e-1, (K, d))
+    shapes = np.array([np.diag(v) + 0.5 * np.sqrt(np.outer(v, v)) for v in variances]) if full else variances
+    own = Gaussians(np.full(K, 1 / K), rng.uniform(-0.5, 0.5, (K, d)), shapes)
+    x = np.where(rng.random((301, d)) < 0.1, np.nan, rng.uniform(-1, 1, (301, d)))
+    for first in (x, np.where(np.isnan(x), 0.25, x)):
+        other = first.copy()
+        other[-1, 0] = np.nan  # the last row changes, and no other row's density may, not by a bit
+        np.testing.assert_array_equal(own.joint(xp, first)[:-1], own.joint(xp, other)[:-1])
+
+
+@pytest.mark.parametrize("d", [2, 52, 53])
+def test_patterns_of_holes_lead_back_to_the_rows(d):
+    mask = (np.random.default_rng(0).random((40, d)) < 0.5).astype(float)
+    patterns, place = _patterns(xp, np.vstack([mask, mask]))
+    assert np.array_equal(patterns[place], np.vstack([mask, mask]))
+    assert len(patterns) == (80 if d > 52 else len(np.unique(mask, axis=0)))

@@ -1,0 +1,252 @@
+"""A path chooses its reader, and what is wrong with a file is said without quoting it."""
+
+from __future__ import annotations
+
+import gzip
+import re
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.feather
+import pyarrow.parquet as pq
+import pytest
+
+from dpem.tables import files as files_module
+from dpem.tables import read_table
+
+X = np.random.default_rng(0).standard_normal((37, 3))
+NAN = np.nan
+
+
+def rows(source):
+    chunks = [(np.array(chunk.X), chunk.y) for chunk in source.chunks()]
+    return np.concatenate([X for X, _ in chunks]), np.concatenate([y if y is not None else [] for _, y in chunks])
+
+
+def save(folder, kind):
+    """The same table in each kind of file; .npy has no names."""
+    path = folder / f"t{kind}"
+    table = pa.table({f"x{j}": X[:, j] for j in range(3)})
+    text = "x0,x1,x2\n" + "".join(",".join(map(repr, row)) + "\n" for row in X.tolist())
+    if kind in (".parquet", ".pq"):
+        pq.write_table(table, path)
+    elif kind in (".arrow", ".feather", ".ipc"):
+        pa.feather.write_feather(table, path)
+    elif kind == ".npy":
+        np.save(path, X)
+    elif kind == ".csv.gz":
+        path.write_bytes(gzip.compress(text.encode()))
+    else:
+        path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("kind", [".parquet", ".pq", ".arrow", ".feather", ".ipc", ".npy", ".csv", ".csv.gz", ".CSV"])
+def test_every_kind_gives_the_same_rows(tmp_path, kind):
+    path = save(tmp_path, kind)
+    source = read_table(path)
+    assert (source.n_rows, source.n_features, source.dtype) == (37, 3, np.float64)
+    assert source.feature_names == ["x0", "x1", "x2"]
+    np.testing.assert_array_equal(rows(source)[0], X)
+    source = read_table(str(path), columns=["x2", "x0"], target="x1")
+    assert source.feature_names == ["x2", "x0"]
+    for t, part in enumerate(source.split(4)):
+        read, y = rows(part)
+        np.testing.assert_array_equal(read, X[t::4][:, [2, 0]])
+        np.testing.assert_array_equal(y, X[t::4, 1])
+    with pytest.raises(ValueError, match=r"no column 'x3'; the table has 'x0', 'x1', 'x2'|first line .* has no 'x3'"):
+        read_table(path, target="x3")
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int16, ">f4"])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_mapped_arrays(tmp_path, monkeypatch, dtype, order):
+    monkeypatch.setattr(files_module, "CHUNK_ROWS", 10)
+    numbers = np.asarray(np.round(100 * X), dtype=dtype, order=order)
+    np.save(tmp_path / "t.npy", numbers)
+    source = read_table(tmp_path / "t.npy", target=2)
+    assert source.dtype == (np.float32 if dtype is np.float32 else np.float64)
+    assert source.feature_names == ["x0", "x1"]
+    read, y = rows(source)
+    np.testing.assert_array_equal(read, numbers[:, :2])
+    np.testing.assert_array_equal(y, numbers[:, 2])
+    assert len(list(source.chunks())) == 4
+
+
+def test_missing_entries_of_a_csv(tmp_path):
+    (tmp_path / "t.csv").write_text('\ufeffa,b\nNA,1\n,2\nnan,3\nnull,4\n"5",6e0\n', encoding="utf-8")
+    read, y = rows(read_table(tmp_path / "t.csv", target="b"))
+    np.testing.assert_array_equal(read, [[NAN], [NAN], [NAN], [NAN], [5.0]])
+    np.testing.assert_array_equal(y, [1, 2, 3, 4, 6])
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "a,b,c\n1,2,3\n4,secret,6\n",
+            "column number 2 of {} holds an entry that is not a number; exclude it, or give levels.",
+        ),
+        ("a,b\n1,2\n4242\n", "every row of {} must have 2 entries, as its first line has, but one has not."),
+        ("a,b\n1,2\n4242,1,1\n", "every row of {} must have 2 entries, as its first line has, but one has not."),
+        ("", "{} must begin with a line of column names, but it is empty or begins with an empty line."),
+        ("\n1,2\n", "{} must begin with a line of column names, but it is empty or begins with an empty line."),
+        ("a,b\n", "{} has a header but no rows."),
+        ("4242,b\n1,2\n", "the first line of {} must name the columns, but it holds numbers or empty entries."),
+        ("a,NA\n1,2\n", "the first line of {} must name the columns, but it holds numbers or empty entries."),
+        ("a,a\n1,2\n", "the first line of {} must name the columns, but an entry of it is there twice."),
+    ],
+)
+def test_bad_csv(tmp_path, text, said):
+    path = tmp_path / "t.csv"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=re.escape(said.format(path))) as refusal:
+        read_table(path)
+    assert str(refusal.value) == said.format(path)
+    assert refusal.value.__suppress_context__ or refusal.value.__context__ is None
+
+
+def test_text_far_down_a_csv_is_found_and_text_that_is_not_asked_for_is_not_read(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("a,b\n" + "1.5,2.5\n" * 300_000 + "1.5,secret\n")
+    with pytest.raises(ValueError, match=r"column number 2 of .* holds an entry that is not a number") as refusal:
+        read_table(path)
+    assert "secret" not in str(refusal.value)
+    assert read_table(path, columns=["a"]).n_rows == 300_001
+
+
+@pytest.mark.parametrize("choice", [{}, {"target": "cost"}, {"columns": ["age", "Smit"]}, {"columns": ["diabetes"]}])
+def test_a_file_without_a_header_is_not_quoted(tmp_path, choice):
+    """Its first line is a record: of it only what the caller named may be repeated."""
+    path = tmp_path / "t.csv"
+    path.write_text("Smith,diabetes,north\nJones,asthma,south\nMiller,diabetes,north\n")
+    with pytest.raises(ValueError, match=r"cost|age|Smit|column") as refusal:
+        read_table(path, **choice)
+    said = str(refusal.value).replace(str(path), "")
+    named = {name for value in choice.values() for name in ([value] if isinstance(value, str) else value)}
+    for entry in {"Smith", "diabetes", "north", "Jones", "asthma", "south", "Miller"} - named:
+        assert entry not in said
+
+
+def test_a_partition_s_value_is_not_quoted(tmp_path):
+    """The folder's name is an entry of the rows in it."""
+    for value, content in (("10", pa.table({"x": [1.0]})), ("93", pa.table({"z": [1.0]}))):
+        (tmp_path / f"age={value}").mkdir()
+        pq.write_table(content, tmp_path / f"age={value}" / "part-0.parquet")
+    with pytest.raises(ValueError, match="lacks the column 'x'") as refusal:
+        read_table(tmp_path, columns=["x"])
+    assert "age=…/part-0.parquet" in str(refusal.value)
+    assert "93" not in str(refusal.value).replace(str(tmp_path), "")
+    (tmp_path / "age=93" / "part-0.parquet").write_bytes(b"no")
+    with pytest.raises(OSError, match="damaged") as damage:
+        read_table(tmp_path, columns=["x"])
+    assert "93" not in str(damage.value).replace(str(tmp_path), "")
+
+
+def test_unreadable_files(tmp_path):
+    for name, content in {
+        "t.csv": b"a,b\n\xff\xfe\x00\n",
+        "t.csv.gz": gzip.compress(b"a,b\n1,2\n" * 1_000)[:30],
+        "t.npy": save(tmp_path, ".npy").read_bytes()[:-9],
+        "u.npy": b"",
+    }.items():
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises((OSError, ValueError), match=r"cannot be read.*damaged"):
+            read_table(tmp_path / name)
+
+
+def test_unknown_and_absent_paths(tmp_path):
+    (tmp_path / "t.xlsx").write_text("")
+    with pytest.raises(ValueError, match=r"end in \.parquet, .*, \.npy, \.csv, \.tsv, \.csv\.gz, \.tsv\.gz\.$"):
+        read_table(tmp_path / "t.xlsx")
+    with pytest.raises(FileNotFoundError, match="there is no such file or folder"):
+        read_table(tmp_path / "none.parquet")
+
+
+def test_targets_by_number(tmp_path):
+    path = save(tmp_path, ".npy")
+    for target in (3, -1, True):
+        with pytest.raises(ValueError, match="target must be a column's name or a number from 0 to 2"):
+            read_table(path, target=target)
+    with pytest.raises(ValueError, match=r"got the number 1; only \.npy columns have one"):
+        read_table(save(tmp_path, ".csv"), target=1)
+
+
+@pytest.mark.parametrize("array", [np.ones(3), np.ones((2, 2, 2)), np.array([["a"]]), np.ones((2, 2), complex)])
+def test_arrays_that_are_no_table(tmp_path, array):
+    np.save(tmp_path / "t.npy", array)
+    with pytest.raises(ValueError, match="must hold a table of numbers"):
+        read_table(tmp_path / "t.npy")
+    np.save(tmp_path / "t.npy", np.empty((0, 3)))
+    with pytest.raises(ValueError, match="has no rows or no columns"):
+        read_table(tmp_path / "t.npy")
+
+
+TABLE = {"id": [7, 8, 9, 10], "age": [31.5, 44.0, None, 60.0], "region": ["north", "süd", "east", None]}
+LEVELS = {"region": ["süd", "north"], "smoker": [0, 1]}
+
+
+def written(folder, kind):
+    """The same small table with an identifier, a hole and texts, in a file of this kind."""
+    path = folder / f"t{kind}"
+    table = pa.table(TABLE)
+    if kind == ".parquet":
+        pq.write_table(table.set_column(2, "region", table["region"].dictionary_encode()), path)
+    elif kind == ".arrow":
+        pyarrow.feather.write_feather(table, path, compression="uncompressed")
+    else:
+        sep, decimal = {".csv": (",", "."), ".tsv": ("\t", "."), ".eu.csv": (";", ",")}[kind]
+        rows = [[str(value).replace(".", decimal) if value is not None else "" for value in row]
+                for row in zip(*TABLE.values(), strict=True)]  # fmt: skip
+        path.write_text("\n".join(sep.join(row) for row in [list(TABLE), *rows]) + "\n")
+    return path
+
+
+@pytest.mark.parametrize("kind", [".csv", ".tsv", ".eu.csv", ".parquet", ".arrow"])
+def test_texts_are_read_as_places_among_their_levels(tmp_path, kind):
+    path = written(tmp_path, kind)
+    looks = {"sep": ";", "decimal": ","} if kind == ".eu.csv" else {}
+    source = read_table(path, exclude=["id"], levels={"region": LEVELS["region"]}, **looks)
+    assert source.feature_names == ["age", "region"]
+    assert source.text_levels == {"region": ("süd", "north")}
+    rows = np.concatenate([chunk.X.copy() for chunk in source.chunks()])
+    np.testing.assert_array_equal(rows, [[31.5, 1], [44, 0], [np.nan, np.nan], [60, np.nan]])
+
+
+def test_all_bad_columns_of_a_text_file_at_once(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("id,when,age,region\nA1,2020-01-01,3,north\nA2,2020-01-02,4,south\n")
+    with pytest.raises(ValueError, match=r"columns number 1, number 2, number 4 of .* hold entries"):
+        read_table(path)
+    with pytest.raises(ValueError, match=r"columns 'when', 'region' of .* hold entries"):
+        read_table(path, columns=["when", "age", "region"])
+
+
+def test_a_semicolon_file_is_noticed(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("id;age\n1;2\n")
+    for options in ({}, {"columns": ["age"]}):
+        with pytest.raises(ValueError, match=r"give sep=';'") as refusal:
+            read_table(path, **options)
+        assert "id;age" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"sep": ";;"}, "sep must be one character"),
+        ({"sep": "a"}, "sep must be one character"),
+        ({"decimal": ","}, "sep and decimal must differ"),
+        ({"exclude": ["nothing"]}, "has no 'nothing'"),
+        ({"exclude": ["id"], "columns": ["age"]}, "must not both be given"),
+        ({"exclude": ["id", "region"], "target": "age"}, "no column is left"),
+    ],
+)
+def test_refused_options(tmp_path, options, said):
+    with pytest.raises(ValueError, match=said):
+        read_table(written(tmp_path, ".csv"), **options)
+
+
+def test_levels_of_texts_where_numbers_are(tmp_path):
+    with pytest.raises(ValueError, match="levels of column 'age' are texts, but the entries are numbers"):
+        read_table(written(tmp_path, ".parquet"), exclude=["id", "region"], levels={"age": ["a", "b"]})
