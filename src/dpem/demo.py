@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpem.fitting.estimator import FitWarning
+from dpem.fitting.diagnostics import FitWarning
 from dpem.privacy import Budget
 from dpem.registry import estimator
 from dpem.report import About, write_report
@@ -138,8 +138,8 @@ def _regression(X: Any, y: Any, budget: Budget, folder: Path, say: Callable[[str
         shown = f"{row.estimate:.3f}  ({row.lower:.3f} to {row.upper:.3f})"
         say(f"   {name:<13} {shown:>34}   {exact.loc[name].estimate:15.3f}")
     say(f"   Fit check: {model.fit_check_}")
-    for doubt in model._doubts():
-        say(f"   {doubt}")
+    for found in model._diagnostics():
+        say(f"   {found}")
     write_report(model, folder / "regression.html", about=_about("what goes with visits to a doctor"))
     return {
         "private": private[["estimate", "lower", "upper"]].to_dict("index"),
@@ -163,8 +163,8 @@ def _groups(items: Any, budget: Budget, folder: Path, say: Callable[[str], None]
             own, other = 100 * model.probabilities_[item][:, j], 100 * twin.probabilities_[item][order, j]
             say(f"   {f'{item}: {level}':<24}{_percents(own):>20}   {_percents(other):>20}")
     say(f"   Fit check: {model.fit_check_}")
-    for doubt in model._doubts():
-        say(f"   {doubt}")
+    for found in model._diagnostics():
+        say(f"   {found}")
     write_report(model, folder / "groups.html", about=_about("groups of people who answer alike"))
     return {
         "private": {"shares": model.weights_.tolist(), **_plain(model.probabilities_, slice(None))},

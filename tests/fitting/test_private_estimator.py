@@ -9,7 +9,7 @@ import pytest
 from small_models import DPMeans
 
 from dpem import Budget
-from dpem.fitting.estimator import FitWarning
+from dpem.fitting.diagnostics import FitWarning
 from dpem.fitting.plan import Plan
 
 GIVEN = {"epsilon": 1.0, "delta": 1e-6, "bounds": {"age": (0, 100), "dose": (0, 4)}}

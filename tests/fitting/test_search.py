@@ -179,7 +179,7 @@ def test_general_models_are_chosen_among_with_texts_and_names(name):
         warnings.simplefilter("always")
         search.fit(rows[columns])
     # of the fit that is chosen, and of no other: three classes where there are two may be chosen, and are doubted
-    assert [str(each.message) for each in said] == search.best_estimator_._doubts()
+    assert [str(each.message) for each in said] == [str(found) for found in search.best_estimator_.diagnostics_]
     assert not said or name == "classes"
     assert budget.n_charges == 1
     assert list(search.feature_names_in_) == columns

@@ -16,7 +16,7 @@ from sklearn.mixture import GaussianMixture as Reference
 from dpem import Budget, DPGaussianMixture
 from dpem.audit.neighbours import Table
 from dpem.audit.replay import replay
-from dpem.fitting.estimator import FitWarning
+from dpem.fitting.diagnostics import FitWarning
 from dpem.fitting.step import State
 from dpem.models.gaussian_mixture import start_steps as mixture_start
 from dpem.models.gaussian_mixture.covariance_types import Diagonal, Shared, Spherical
@@ -356,5 +356,5 @@ def test_doubts_of_equal_values_are_told_and_groups_are_not():
         DPGaussianMixture(3, **GIVEN, bounds=BOUNDS, random_state=1).fit(X)
     years = np.column_stack([np.random.default_rng(0).choice([12.0, 16.0], size=6000), np.repeat(X[:3000, 0], 2)])
     years[:, 1] += 4 * (years[:, 0] > 14)
-    with pytest.warns(UserWarning, match="some groups are heaps of equal values in x0"):
+    with pytest.warns(UserWarning, match="Some components collapsed onto repeated values of x0"):
         DPGaussianMixture(2, **GIVEN, bounds=([0, -8], [25, 14]), random_state=1).fit(years)

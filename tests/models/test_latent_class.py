@@ -14,7 +14,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from dpem import Budget, load_model, read_table, save_model
 from dpem.audit.replay import Table, replay
-from dpem.fitting.estimator import FitWarning
+from dpem.fitting.diagnostics import FitWarning
 from dpem.models.latent_class import number_of_classes
 from dpem.models.latent_class import queries as answers
 from dpem.models.latent_class import steps as fitting
@@ -505,7 +505,7 @@ def test_classes_that_are_far_less_clear_than_supposed_are_told_of():
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             model.fit(X)
-        return any("less clear than a plan supposes" in str(each.message) for each in caught)
+        return any("less distinct than planned" in str(each.message) for each in caught)
 
     assert said(0.6)
     assert said(0.8)  # two classes, and three are fitted
@@ -516,4 +516,4 @@ def test_without_privacy_classes_are_never_called_unclear():
     levels = {f"x{j}": [0, 1] for j in range(6)}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FitWarning)
-        assert DPLatentClass(2, epsilon=math.inf, delta=1e-6, levels=levels).fit(X)._doubts() == []
+        assert DPLatentClass(2, epsilon=math.inf, delta=1e-6, levels=levels).fit(X)._diagnostics() == []

@@ -251,5 +251,5 @@ def test_where_columns_are_as_usual_nothing_is_said_of_them():
     rng = np.random.default_rng(1)
     x = rng.standard_normal((5000, 3))
     model = fitted(x, x @ [0.5, 0.2, 0.0] + rng.standard_normal(5000), bounds=(-6, 6), y_bounds=(-9, 9))
-    assert model._doubts() == []
+    assert model._diagnostics() == []
     assert not any(model.theta_.crowded)

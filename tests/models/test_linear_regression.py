@@ -17,7 +17,7 @@ from scipy.stats import multivariate_normal
 from dpem import Budget, read_table
 from dpem.audit.neighbours import Table
 from dpem.audit.replay import replay
-from dpem.fitting.estimator import FitWarning
+from dpem.fitting.diagnostics import FitWarning
 from dpem.models.linear_regression.clipping import choose_clips
 from dpem.models.linear_regression.estimator import DPLinearRegression
 from dpem.models.linear_regression.queries import Explained, Frame, Information, JointMoments, Residuals, Score

@@ -13,7 +13,7 @@ import pytest
 from dpem.audit.neighbours import Table, neighbours
 from dpem.audit.replay import Verdict, compare
 from dpem.audit.tape import record
-from dpem.fitting.estimator import FitWarning
+from dpem.fitting.diagnostics import FitWarning
 from dpem.fitting.model import Outlook, Sizes
 from dpem.fitting.step import run_steps
 from dpem.models.mixture_regression import cells, newton, steps
@@ -505,5 +505,5 @@ def test_a_heap_of_equal_responses_is_told():
     rng = np.random.default_rng(0)
     x = rng.uniform(-1, 1, (20_000, 1))
     y = np.where(rng.random(20_000) < 0.4, 3.0, x[:, 0] + rng.standard_normal(20_000))
-    with pytest.warns(UserWarning, match="line 2 may be a heap of equal responses"):
+    with pytest.warns(UserWarning, match="line 2 may have collapsed onto repeated responses"):
         DPMixtureRegression(epsilon=1.0, delta=1e-6, bounds=(-1, 1), y_bounds=(-6, 6), random_state=0).fit(x, y)

@@ -24,6 +24,7 @@ from dpem.fitting import frames as tables
 from dpem.fitting import serialization as content
 from dpem.fitting import validation as checks
 from dpem.fitting.bounds import Pair, _listed, column_bounds, response_bounds
+from dpem.fitting.diagnostics import issue
 from dpem.fitting.model import Sizes
 from dpem.fitting.plan import Plan
 from dpem.fitting.results import FittedModel
@@ -43,12 +44,6 @@ from dpem.privacy.budget import checked_rows_per_person
 from dpem.queries.schema import Schema
 from dpem.tables import Source
 from dpem.tables.progress import expect
-
-
-class FitWarning(UserWarning):
-    """What was paid for says that the model describes the rows no better than a simpler one, or gives another reason
-    for doubt.
-    """
 
 
 class PrivateEstimator(FittedModel):
@@ -170,15 +165,8 @@ class PrivateEstimator(FittedModel):
         }
         self._take(probe, state, schema, told, plan, guarantee)
         content.name_model(charge, self)
-        if self.fit_check_ is not None and not self.fit_check_.better:
-            warnings.warn(str(self.fit_check_), FitWarning, stacklevel=2)
-        for sentence in self._doubts():
-            warnings.warn(sentence, FitWarning, stacklevel=2)
+        issue(self.diagnostics_)
         return self
-
-    def _doubts(self) -> list[str]:
-        """Sentences about what was released that a reader should know: post-processing, at no price."""
-        return []
 
     def _take(
         self,

@@ -18,6 +18,7 @@ from dpem.fitting import frames as tables
 from dpem.fitting import serialization as content
 from dpem.fitting import validation as checks
 from dpem.fitting.check import FitCheck
+from dpem.fitting.diagnostics import Diagnostic
 from dpem.fitting.summary import Profile, Told, of_general
 from dpem.fitting.uncertainty import Uncertainty, frame
 from dpem.privacy import Guarantee
@@ -32,6 +33,10 @@ class FittedModel(BaseEstimator):
     def _uncertainty(self) -> Uncertainty:
         """Estimates and their standard errors, from what was released; computed once, when it is first asked for."""
         raise NotImplementedError
+
+    def _diagnostics(self) -> list[Diagnostic]:
+        """What the released numbers warn of, beside the fit check."""
+        return []
 
     def _profile(self) -> Profile | None:
         """What is typical of each group, for models that find groups."""
@@ -67,6 +72,14 @@ class FittedModel(BaseEstimator):
             for piece, part in pairs:
                 x = schema.coordinates(numpy_api, np.asarray(piece[:, schema.reads], dtype=float))
                 yield x, None if part is None else schema.response(numpy_api, part)
+
+    @property
+    def diagnostics_(self) -> tuple[Diagnostic, ...]:
+        """What the fit warns of, the fit check first: computed from released numbers, at no price."""
+        check_is_fitted(self)
+        check = self.fit_check_
+        failed = [] if check is None or check.better else [Diagnostic("fit-check", "warning", str(check))]
+        return (*failed, *self._diagnostics())
 
     @property
     def _errors(self) -> Uncertainty:

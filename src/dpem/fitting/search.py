@@ -23,7 +23,8 @@ from dpem import _validation as arguments
 from dpem._version import __version__
 from dpem.fitting import frames as tables
 from dpem.fitting import validation as checks
-from dpem.fitting.estimator import FitWarning, PrivateEstimator
+from dpem.fitting.diagnostics import FitWarning, issue
+from dpem.fitting.estimator import PrivateEstimator
 from dpem.fitting.rows import source_of
 from dpem.privacy import (
     Account,
@@ -154,11 +155,7 @@ class DPGridSearch(MetaEstimatorMixin, BaseEstimator):
         self.candidates_, self.best_index_, self.best_params_ = fits, chosen, points[chosen]
         self.best_estimator_ = copy.copy(fits[chosen])
         self.best_estimator_.guarantee_ = self.guarantee_
-        check = getattr(self.best_estimator_, "fit_check_", None)
-        if check is not None and not check.better:
-            warnings.warn(str(check), FitWarning, stacklevel=2)
-        for sentence in getattr(self.best_estimator_, "_doubts", list)():
-            warnings.warn(sentence, FitWarning, stacklevel=2)
+        issue(getattr(self.best_estimator_, "diagnostics_", ()))
         return self
 
     @available_if(lambda self: hasattr(self.estimator, "predict"))

@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpem import _validation as arguments
 from dpem.fitting.check import CHECK_SHARE
+from dpem.fitting.diagnostics import Diagnostic
 from dpem.fitting.estimator import PrivateEstimator
 from dpem.fitting.model import Model, Outlook, Sizes
 from dpem.fitting.step import State, Step, prices
@@ -361,16 +362,19 @@ class DPGaussianMixture(PrivateEstimator):
         ends = schema.middle - schema.half, schema.middle + schema.half
         return Profile(groups, self.theta_.weights, schema.names, means, np.sqrt(variances), *ends)
 
-    def _doubts(self) -> list[str]:
+    def _diagnostics(self) -> list[Diagnostic]:
         own, found = _mixture(self.theta_), []
         within = np.diagonal(own.covariances, axis1=1, axis2=2) if own.full else own.covariances
         whole = own.weights @ (within + (own.means - own.weights @ own.means) ** 2)
         narrow = np.flatnonzero(np.min(within, axis=0) < HEAP**2 * whole)
         if len(narrow):
-            heaps = ", ".join(self.support_names_[j] for j in narrow)
-            found.append(f"some groups are heaps of equal values in {heaps}: such columns are counts or levels.")
+            names = tuple(self.support_names_[j] for j in narrow)
+            words = f"Some components collapsed onto repeated values of {', '.join(names)}."
+            found.append(Diagnostic("point-mass", "warning", words, "Such columns are counts or levels.", names))
         if self.n_components == "auto" and self.n_components_ == MOST:
-            found.append(f"{MOST} groups were found, the most that are tried: columns may be skewed, or in heaps.")
+            words = f"{MOST} components were found, the most that are tried."
+            advice = "Columns may be skewed, or have repeated values."
+            found.append(Diagnostic("most-components", "warning", words, advice))
         return found
 
     def _uncertainty(self) -> Uncertainty:

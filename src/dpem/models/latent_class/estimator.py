@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpem import _validation as arguments
 from dpem.fitting.check import CHECK_SHARE, Check
+from dpem.fitting.diagnostics import Diagnostic
 from dpem.fitting.estimator import PrivateEstimator
 from dpem.fitting.model import Model, Outlook, Sizes
 from dpem.fitting.rehearsal import generator
@@ -331,16 +332,17 @@ class DPLatentClass(PrivateEstimator):
         number_of = {"n_classes_": len(theta.weights), "n_classes_scores_": theta.path}
         return {"weights_": theta.weights, "probabilities_": by_item, **number_of}
 
-    def _doubts(self) -> list[str]:
+    def _diagnostics(self) -> list[Diagnostic]:
         told, error = self.plan_.prediction, math.sqrt(float(np.mean(self.theta_.probabilities_errors[1] ** 2)))
         known = self.fit_check_ is not None and not self.fit_check_.better  # it has been said already
         if told is None or known or error <= max(UNCLEAR * told.high, LEAST_UNCLEAR):
             return []
-        return [
-            f"Classes are less clear than a plan supposes: privacy leaves probabilities unsure by {error:.2f} on "
-            f"average, where the plan expected {told.median:.2g}. Fewer classes, more rows or a larger epsilon would "
-            "help; or there are none."
-        ]
+        words = (
+            f"The classes are less distinct than planned: the standard error of the probabilities due to privacy is "
+            f"{error:.2f} on average, where the plan expected {told.median:.2g}."
+        )
+        advice = "Use fewer classes, more rows or a larger epsilon; there may be no classes at all."
+        return [Diagnostic("indistinct-classes", "warning", words, advice)]
 
     def _uncertainty(self) -> Uncertainty:
         theta, K = self.theta_, len(self.theta_.weights)

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpem import _validation as arguments
 from dpem.engines.narrow import like
+from dpem.fitting.diagnostics import Diagnostic
 from dpem.fitting.estimator import PrivateEstimator
 from dpem.fitting.model import Model, Outlook, Sizes
 from dpem.fitting.step import State, Step
@@ -322,9 +323,11 @@ class DPLinearRegression(RegressorMixin, PrivateEstimator):
             return LinearRegression(schema, fit_intercept)
         return SparseLinearRegression(schema, fit_intercept, arguments.count("sparsity", self.sparsity))
 
-    def _doubts(self) -> list[str]:
+    def _diagnostics(self) -> list[Diagnostic]:
         theta, own = self.theta_, self.schema_.take(self.theta_.chosen)
-        return [*hardly_seen(theta, own), *filter(None, (far_from_normal(theta.shape), bends(theta.misfit)))]
+        found = [("columns", sentence) for sentence in hardly_seen(theta, own)]
+        found += [("errors", far_from_normal(theta.shape)), ("curvature", bends(theta.misfit))]
+        return [Diagnostic(code, "warning", sentence) for code, sentence in found if sentence]
 
     def _attributes(self, theta: Parameters, schema: Schema) -> dict[str, Any]:
         order = np.argsort(theta.chosen)

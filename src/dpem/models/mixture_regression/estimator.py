@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpem import _validation as arguments
 from dpem.fitting.check import CHECK_SHARE, Check
+from dpem.fitting.diagnostics import Diagnostic
 from dpem.fitting.estimator import PrivateEstimator
 from dpem.fitting.model import Model, Outlook, Sizes
 from dpem.fitting.step import Step, prices
@@ -315,9 +316,10 @@ class DPMixtureRegression(PrivateEstimator):
             "suggested_components_": int(small[0]) + 1 if len(small) else len(theta.misfit),
         }
 
-    def _doubts(self) -> list[str]:
-        heaps = [f"line {k + 1}" for k in np.flatnonzero(self.sigma_ < HEAP * self.sigma_.max())]
-        return [f"{', '.join(heaps)} may be a heap of equal responses: hardly any spread is left."] if heaps else []
+    def _diagnostics(self) -> list[Diagnostic]:
+        narrow = [f"line {k + 1}" for k in np.flatnonzero(self.sigma_ < HEAP * self.sigma_.max())]
+        words = f"{', '.join(narrow)} may have collapsed onto repeated responses: hardly any spread is left."
+        return [Diagnostic("point-mass", "warning", words)] if narrow else []
 
     def _profile(self) -> Profile:
         return of_lines(self.weights_, self.coef_, self.schema_)

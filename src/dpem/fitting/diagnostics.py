@@ -1,0 +1,51 @@
+"""What a fit warns of: typed records, computed from released numbers, the same list wherever it is shown."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+Severity = Literal["warning", "note"]
+
+
+class FitWarning(UserWarning):
+    """A diagnostic of a fit: the fit check found no improvement over a simpler model, or another sign that an estimate
+    should not be taken at face value.
+    """
+
+
+@dataclass(frozen=True)
+class Diagnostic:
+    """One sign that a reader of the fit should know.
+
+    Attributes
+    ----------
+    code : str
+        What it is, for programs: ``"collinear"``, ``"point-mass"``, ``"fit-check"``, …
+    severity : {"warning", "note"}
+        A warning is also issued as a :class:`FitWarning`; a note is shown with the results.
+    message : str
+        What was found, in one or two sentences.
+    advice : str
+        What to do about it.
+    columns : tuple of str
+        The columns it is about.
+    """
+
+    code: str
+    severity: Severity
+    message: str
+    advice: str = ""
+    columns: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.advice}".rstrip()
+
+
+def issue(diagnostics: Iterable[Diagnostic], *, stacklevel: int = 2) -> None:
+    """Issue the diagnostics of severity ``"warning"`` as Python warnings."""
+    for found in diagnostics:
+        if found.severity == "warning":
+            warnings.warn(str(found), FitWarning, stacklevel=stacklevel + 1)
