@@ -89,6 +89,12 @@ def spreads(shares: FloatArray, noise: float, indicator: NDArray[np.bool_] | Non
     two = (far > hidden) & (far > 0.5 * others)
     if indicator is not None:
         two |= indicator & (others - far < 1.5 * hidden)  # nothing shows between the ends
+        # The columns of a factor's levels add up to at most 1: centred anywhere but at their shares they would all
+        # share one large mean, and the error of subtracting it would fall on the baseline.
+        share = np.clip(ends[:, 1] / np.maximum(ends.sum(axis=1), 0.02), 0.0, 1.0)
+        own = indicator & two
+        centre = np.where(own, 2 * share - 1, centre)
+        spread = np.where(own, np.sqrt(np.maximum(4 * share * (1 - share), hidden)), spread)
     least = np.where(two & (others < 1 - LOPSIDED), (1 + np.abs(centre)) / REACH, 0.0)
     fullest = np.clip(np.max(shares[:, :-1], axis=1) / seen, 0.0, 1.0)
     least = np.maximum(least, np.where((fullest > CROWDED) & (spread > LEAST) & ~two, spread, 0.0))
