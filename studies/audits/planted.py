@@ -29,7 +29,6 @@ from dpem.queries.scales import ColumnMoments
 from dpem.query import Bound
 from dpem.tables import ArraySource
 from dpem.tables.base import ChunkedSource
-from studies.paper.reproduce.printed import PrintedRegressionQuery
 
 Bug = Callable[[], AbstractContextManager[Any]]
 
@@ -177,18 +176,13 @@ def _overlapping() -> Iterator[None]:
 
 @bug("E2: the printed weight 2w with the bound of 2w − 1")
 def _e2() -> Iterator[None]:
-    class Printed(PrintedRegressionQuery):
-        @property
-        def bound(self):
-            size = self.T**2
-            return Bound.symmetric(linf=size, l2=math.sqrt(len(self.beta)) * size)
-
-        def sum(self, chunk):
-            with np.errstate(all="ignore"):
-                return super().sum(chunk)
-
     def printed(self, beta, T):
-        return Printed(beta, self.sigma, T)
+        def weight(xp, fitted, hidden, y):
+            twice_w = 1 + xp.tanh(y * fitted / (2 * self.sigma**2))
+            return twice_w * xp.clip(y, -T, T) - xp.clip(fitted, -T, T), None
+
+        bound = Bound.symmetric(linf=T**2, l2=math.sqrt(len(beta)) * T**2)
+        return CoordinateQuery("gradient as printed", bound, weight, beta, entry=T, residual=2 * T)
 
     with exchanged(
         (SymmetricRegression, "truncated", printed),

@@ -1,4 +1,5 @@
-"""The paper in a room of its own: its three models, its algorithms as printed and corrected, and the tight method.
+"""The paper's algorithms in plain NumPy (:mod:`~dpem.paper.algorithms`), the rates of its theorems
+(:mod:`~dpem.paper.theory`), and private estimators of its three models.
 
 Names are imported when they are first used, as in :mod:`dpem`.
 """
@@ -9,16 +10,51 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dpem.paper import algorithms
+    from dpem.paper.algorithms import (
+        algorithm_1,
+        algorithm_2,
+        algorithm_3,
+        algorithm_4,
+        algorithm_5,
+        algorithm_6,
+        algorithm_7,
+        algorithm_8,
+        high_dimensional_em,
+        low_dimensional_em,
+        noisy_hard_thresholding,
+    )
     from dpem.paper.estimators import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
     from dpem.paper.planning import Plan, plan
 
-__all__ = ["DPMissingRegression", "DPSymmetricMixture", "DPSymmetricRegression", "Plan", "plan"]
+__all__ = [
+    "DPMissingRegression",
+    "DPSymmetricMixture",
+    "DPSymmetricRegression",
+    "Plan",
+    "algorithm_1",
+    "algorithm_2",
+    "algorithm_3",
+    "algorithm_4",
+    "algorithm_5",
+    "algorithm_6",
+    "algorithm_7",
+    "algorithm_8",
+    "algorithms",
+    "high_dimensional_em",
+    "low_dimensional_em",
+    "noisy_hard_thresholding",
+    "plan",
+]
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'dpem.paper' has no attribute {name!r}")
-    return getattr(import_module("dpem.paper.planning" if name.lower() == "plan" else "dpem.paper.estimators"), name)
+    if name == "algorithms":
+        return import_module("dpem.paper.algorithms")
+    home = "planning" if name.lower() == "plan" else "estimators" if name.startswith("DP") else "algorithms"
+    return getattr(import_module(f"dpem.paper.{home}"), name)
 
 
 def __dir__() -> list[str]:

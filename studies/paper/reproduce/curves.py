@@ -1,8 +1,7 @@
 """The methods of every figure as functions from one simulated table to the sequence of β they release.
 
-The algorithms themselves are the package's own and keep no trace. Here, where the data are invented, the β's are
-read off from outside: :class:`Watched` notes the β of each question a model is asked to build, and tight's steps are
-wrapped one by one.
+The paper's algorithms are those of :mod:`dpem.paper.algorithms`, which return every β^t; the steps of the improved
+method are wrapped one by one. The private estimators release the last β only.
 """
 
 from __future__ import annotations
@@ -15,19 +14,17 @@ from typing import Any
 
 import numpy as np
 
+from dpem.paper.algorithms import MODELS, high_dimensional_em, low_dimensional_em
 from dpem.paper.estimators.base import ASSUMED_MISSING, START_DISTANCE
-from dpem.paper.models import LatentModel
 from dpem.paper.planning import plan
-from dpem.paper.planning.choose import MODELS
-from dpem.paper.published import high_dimensional_em, low_dimensional_em
-from dpem.paper.reference import gradient_em
+from dpem.paper.planning.choose import MODELS as PRIVATE_MODELS
+from dpem.paper.reference import hard_threshold
 from dpem.paper.state import State
 from dpem.paper.tight import tight_em
 from dpem.privacy import Account, Curator
 from dpem.privacy.noise import SeededNoise
 from dpem.query import FloatArray
 from dpem.tables import ArraySource
-from studies.paper.reproduce.printed import ExactMissingRegression, printed
 from studies.paper.settings import Setting
 
 PRINTED, CORRECTED = "paper, as printed", "paper, corrected"
@@ -54,28 +51,6 @@ def seed(*what: object) -> int:
 def prescribed(n: int) -> tuple[int, float]:
     """N₀ and T as the theorems prescribe them, with constants 1: log n (rounded) and √log n."""
     return max(1, round(math.log(n))), math.sqrt(math.log(n))
-
-
-class Watched:
-    """A model that notes every β it is asked about."""
-
-    def __init__(self, model: Any) -> None:
-        self._model, self.seen = model, []  # type: Any, Trace
-
-    @property
-    def name(self) -> str:
-        return str(self._model.name)
-
-    def __getattr__(self, method: str) -> Any:
-        return getattr(self._model, method)
-
-    def truncated(self, beta: FloatArray, T: float) -> Any:
-        self.seen.append(beta)
-        return self._model.truncated(beta, T)
-
-    def on_support(self, beta: FloatArray, support: Any, radius: float) -> Any:
-        self.seen.append(beta)
-        return self._model.on_support(beta, support, radius)
 
 
 @dataclass(frozen=True)
@@ -121,41 +96,43 @@ class Table:
         model, *sizes = key(setting)
         self._key = (figure, SEED_NAMES.get(model, model), *sizes, rep)
         rng = np.random.default_rng(seed(*self._key))
-        self._source = ArraySource(*setting.draw(rng))
+        self.X, self.y = setting.draw(rng)
         self.start = setting.start_near(rng, DISTANCE)
 
     def curator(self, method: str, epsilon: float) -> Curator:
         account = Account(epsilon, self.setting.delta, gaussian=self.setting.dense)
-        return Curator(self._source, account, SeededNoise(seed(*self._key, method)))
+        return Curator(ArraySource(self.X, self.y), account, SeededNoise(seed(*self._key, method)))
 
     def paper(
-        self, method: str, model: LatentModel, *, n_iter: int | None = None, T: float | None = None, noise: float = 1.0
+        self, method: str, as_printed: bool, *, n_iter: int | None = None, T: float | None = None, noise: float = 1.0
     ) -> Trace:
         """The paper's algorithm. ``noise`` multiplies the noise it states; at anything but 1 the claim of privacy is
-        void, and the account, which would refuse, is switched off.
+        void.
         """
         at = self.setting
         batches, level = prescribed(at.n)
-        curator = self.curator(method, at.epsilon if noise == 1 else math.inf)
-        watched = Watched(model)
-        common: dict[str, Any] = {
+        settings: dict[str, Any] = {
             "epsilon": at.epsilon / noise,
             "delta": at.delta,
             "n_iter": n_iter or batches,
-            "step": ETA,
             "T": T or level,
+            "sigma": at.sigma,
+            "step": ETA,
+            "as_printed": as_printed,
+            "random_state": seed(*self._key, method),
         }
         if at.dense:
-            last = low_dimensional_em(curator, watched, self.start, **common)
-        else:
-            last = high_dimensional_em(curator, watched, self.start, s=at.s, **common)
-        return [*watched.seen, last]
+            return list(low_dimensional_em(at.model, self.X, self.y, self.start, **settings))
+        return list(high_dimensional_em(at.model, self.X, self.y, self.start, s=at.s, **settings))
 
-    def reference(self, method: str, model: Any) -> Trace:
-        watched, s = Watched(model), None if self.setting.dense else self.setting.s
-        curator = self.curator(method, math.inf)
-        last = gradient_em(curator, watched, self.start, s=s, n_iter=REFERENCE_ITERATIONS, step=1.0)
-        return [*watched.seen, last]
+    def reference(self, as_printed: bool = False) -> Trace:
+        """Non-private EM: whole steps on all rows, nothing truncated, hard thresholding."""
+        at, trace = self.setting, [self.start]
+        gradient = MODELS[at.model].gradient
+        for _ in range(REFERENCE_ITERATIONS):
+            whole = trace[-1] + gradient(trace[-1], self.X, self.y, math.inf, at.sigma, as_printed)
+            trace.append(hard_threshold(whole, None if at.dense else at.s))
+        return trace
 
     def tight(self, method: str, steps: tuple[Any, ...], start: FloatArray | None) -> Trace:
         trace: Trace = [np.zeros(self.setting.d) if start is None else start]
@@ -168,29 +145,23 @@ class Table:
 
             return run
 
-        model: Any = MODELS[self.setting.model](self.setting.sigma)
+        model: Any = PRIVATE_MODELS[self.setting.model](self.setting.sigma)
         tight_em(self.curator(method, self.setting.epsilon), model, map(recorded, steps), start)
         return trace
-
-
-def corrected(model: str, sigma: float) -> Any:
-    """The model with its errata corrected (E1, E2; E3 and E4 for missing covariates)."""
-    return ExactMissingRegression(sigma) if model == "missing-regression" else MODELS[model](sigma)
 
 
 def traces(table: Table, prepared: Plans) -> dict[str, Trace | None]:
     """Every method of the high-dimensional figures on one table; None where the estimator refuses."""
     at = table.setting
-    as_printed = printed(at.model, at.sigma)
     out: dict[str, Trace | None] = {
-        PRINTED: table.paper(PRINTED, as_printed),
-        CORRECTED: table.paper(CORRECTED, corrected(at.model, at.sigma)),
+        PRINTED: table.paper(PRINTED, True),
+        CORRECTED: table.paper(CORRECTED, False),
         TIGHT_START: table.tight(TIGHT_START, prepared.same_start, table.start),
         TIGHT: None if prepared.no_start is None else table.tight(TIGHT, prepared.no_start, None),
-        REFERENCE: table.reference(REFERENCE, MODELS[at.model](at.sigma)),
+        REFERENCE: table.reference(),
     }
     if at.model != "missing-regression":
-        out[PRINTED_REFERENCE] = table.reference(PRINTED_REFERENCE, as_printed)
+        out[PRINTED_REFERENCE] = table.reference(as_printed=True)
     return out
 
 

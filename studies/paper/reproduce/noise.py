@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from dpem.paper.planning.choose import MODELS
 from studies.paper.reproduce import plot
 from studies.paper.reproduce.curves import DISTANCE, ETA, REFERENCE, REFERENCE_ITERATIONS, Table, prescribed
 from studies.paper.reproduce.figures import DENSE, GAUSSIAN, REGRESSIONS, noise_floor
@@ -40,16 +39,15 @@ def of_cut(cut: int) -> str:
 
 def repeat(setting: Setting, prepared: None, rep: int) -> list[Point]:
     """One table: the grid of settings (the end of each run), the cuts (every iteration), non-private EM."""
-    table, model = Table(NAME, setting, rep), MODELS[setting.model](setting.sigma)
-    points = []
+    table, points = Table(NAME, setting, rep), []
     for level in LEVELS:
         for batches in BATCHES:
-            trace = table.paper(of_level(level), model, n_iter=batches, T=level)
+            trace = table.paper(of_level(level), False, n_iter=batches, T=level)
             points.append(Point(of_level(level), batches, setting.error(trace[-1])))
     for cut in CUTS:
-        trace = table.paper(of_cut(cut), model, noise=1 / cut)
+        trace = table.paper(of_cut(cut), False, noise=1 / cut)
         points += [Point(of_cut(cut), t, setting.error(beta)) for t, beta in enumerate(trace)]
-    points.append(Point(REFERENCE, REFERENCE_ITERATIONS, setting.error(table.reference(REFERENCE, model)[-1])))
+    points.append(Point(REFERENCE, REFERENCE_ITERATIONS, setting.error(table.reference()[-1])))
     return points
 
 

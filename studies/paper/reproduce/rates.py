@@ -22,7 +22,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpem.paper.planning.choose import MODELS
 from studies.paper.reproduce.curves import (
     CORRECTED,
     DISTANCE,
@@ -100,8 +99,8 @@ def prepare(setting: Setting) -> Plans | None:
 
 def repeat(setting: Setting, prepared: Plans | None, rep: int) -> list[Point]:
     """The last errors of non-private EM, the corrected paper and, where it is swept, tight."""
-    table, model = Table(NAME, setting, rep), MODELS[setting.model](setting.sigma)
-    found = {REFERENCE: table.reference(REFERENCE, model), CORRECTED: table.paper(CORRECTED, model)}
+    table = Table(NAME, setting, rep)
+    found = {REFERENCE: table.reference(), CORRECTED: table.paper(CORRECTED, False)}
     if prepared is not None:
         found[TIGHT_START] = table.tight(TIGHT_START, prepared.same_start, table.start)
         if prepared.no_start is not None:

@@ -13,16 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
-from dpem.paper.published import high_dimensional_em
-from dpem.privacy import Account, Curator
-from dpem.privacy.noise import SeededNoise
+from dpem.paper.algorithms import algorithm_3
 from dpem.query import FloatArray
-from dpem.tables import ArraySource
 from studies.paper import breast_cancer
 from studies.paper.breast_cancer import ASSUMED, PUBLISHED, Split
 from studies.paper.reproduce import plot
 from studies.paper.reproduce.curves import CORRECTED, ETA, PRINTED, REFERENCE, TIGHT, TIGHT_START, seed
-from studies.paper.reproduce.printed import PrintedGaussianMixture
 from studies.paper.reproduce.runner import Experiment, Verdict
 from studies.paper.reproduce.store import Point, Results
 from studies.paper.reproduce.verdict import mean_sd, span
@@ -50,19 +46,12 @@ def wrong_side(direction: FloatArray, split: Split) -> float:
 
 def as_printed(split: Split, setting: Setting, rep: int) -> FloatArray:
     """The paper's algorithm on the training rows, weight and noise as printed."""
-    noise = SeededNoise(seed(NAME, setting.epsilon, setting.s, rep))
-    curator = Curator(ArraySource(split.train), Account(setting.epsilon, setting.delta), noise)
-    return high_dimensional_em(
-        curator,
-        PrintedGaussianMixture(ASSUMED["sigma"]),
-        equal(),
-        epsilon=setting.epsilon,
-        delta=setting.delta,
-        s=setting.s,
-        n_iter=BATCHES,
-        step=ETA,
-        T=math.sqrt(math.log(N)),
+    settings = {"epsilon": setting.epsilon, "delta": setting.delta, "s": setting.s, "n_iter": BATCHES, "step": ETA}
+    number = seed(NAME, setting.epsilon, setting.s, rep)
+    path = algorithm_3(
+        split.train, equal(), T=math.sqrt(math.log(N)), sigma=ASSUMED["sigma"], random_state=number, **settings
     )
+    return np.asarray(path[-1])
 
 
 def equal() -> FloatArray:
