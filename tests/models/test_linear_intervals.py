@@ -5,10 +5,13 @@ import warnings
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from dpem.models.linear_regression.combine_scores import Asked, Start, blurred, gathered
 from dpem.models.linear_regression.estimator import DPLinearRegression
 from dpem.models.linear_regression.gaussian_posterior import Belief
+from dpem.models.linear_regression.spreads import spreads
+from dpem.queries.histograms import BINS
 
 
 def fitted(X, y, **settings):
@@ -253,3 +256,16 @@ def test_where_columns_are_as_usual_nothing_is_said_of_them():
     model = fitted(x, x @ [0.5, 0.2, 0.0] + rng.standard_normal(5000), bounds=(-6, 6), y_bounds=(-9, 9))
     assert model._diagnostics() == []
     assert not any(model.theta_.crowded)
+
+
+def test_a_spread_is_never_several_times_too_large_because_empty_bins_were_added_up():
+    """1,000 seeded histograms of a normal column in 1/20 of its bounds. Without cleaning 15 % of the spreads are more
+    than 1.5 times too large; with it 2 %.
+    """
+    rng, noise = np.random.default_rng(0), 0.01
+    edges = np.arange(BINS + 1) / (BINS / 2) - 1
+    shares = np.append(np.diff(norm.cdf(edges, 0.0, 0.05)), 0.0)
+    found = spreads(shares + noise * rng.standard_normal((1000, BINS + 1)), noise)
+    ratio = found.spread / 0.05
+    assert np.mean(ratio > 1.5) < 0.03
+    assert np.median(ratio) == pytest.approx(1.2, abs=0.15)

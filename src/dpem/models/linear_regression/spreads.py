@@ -27,6 +27,10 @@ REACH = 3.3
 #: Where one bin holds so many of the rows, the few others may lie anywhere: codes such as 9999 often do.
 CROWDED = 0.9
 
+#: A bin with a share of so many standard deviations is occupied: noise alone passes this in 0.5 % of histograms
+#: (Bonferroni).
+OCCUPIED = -float(ndtri(0.005 / BINS))
+
 
 class Spreads(NamedTuple):
     """Of each coordinate: its centre, spread, the share of rows that have it, the shares at the ends of its bounds, the
@@ -102,13 +106,33 @@ def spreads(shares: FloatArray, noise: float, indicator: NDArray[np.bool_] | Non
     return Spreads(centre, np.maximum(spread, least), *told)
 
 
+def _cleaned(shares: FloatArray, noise: float) -> FloatArray:
+    """The shares without those of bins that are probably empty. A cumulative sum over many empty bins is a random walk,
+    and its quantiles wander: spreads came out 4 to 9 times too large in 15 % of fits. Kept are the run of bins that
+    maximises Σ(share − noise), and single bins beyond :data:`OCCUPIED`.
+
+    >>> _cleaned(np.array([0.01, -0.02, 0.5, 0.4, 0.02, -0.01]), 0.02).tolist()
+    [0.0, 0.0, 0.5, 0.4, 0.0, 0.0]
+    """
+    total, low, run = np.concatenate([[0.0], np.cumsum(shares - noise)]), 0, (0, len(shares))
+    best = -math.inf
+    for high in range(1, len(total)):
+        if total[high] - total[low] > best:
+            best, run = total[high] - total[low], (low, high)
+        low = high if total[high] < total[low] else low
+    place = np.arange(len(shares))
+    kept = ((place >= run[0]) & (place < run[1])) | (shares > OCCUPIED * noise)
+    return np.where(kept, shares, 0.0)
+
+
 def _one(shares: FloatArray, noise: float) -> tuple[float, float]:
+    shares = _cleaned(shares, noise)
     level = min(max(2 * noise * math.sqrt(BINS / 4), 0.05), 0.25)
     below = np.concatenate([[0.0], isotonic_regression(np.cumsum(shares)).x])
     below = np.clip(below / max(below[-1], 0.2), 0.0, 1.0)
     low, high = _crossing(below, level), _crossing(below, 1 - level)
     centre, spread = (low + high) / 2, (high - low) / (2 * float(ndtri(1 - level)))
-    far = ((low - 2 / BINS > _MIDDLES) | (high + 2 / BINS < _MIDDLES)) & (shares > 3.5 * noise)
+    far = ((low - 2 / BINS > _MIDDLES) | (high + 2 / BINS < _MIDDLES)) & (shares > OCCUPIED * noise)
     square = spread**2 + float(np.sum(shares[far] * (_MIDDLES[far] - centre) ** 2))
     if spread <= 1 / BINS:  # one bin holds nearly all rows: as many as the noise hides may lie at the far end
         square = max(square, noise * (1 + abs(centre)) ** 2)
