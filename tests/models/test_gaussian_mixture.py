@@ -19,13 +19,13 @@ from dpem.audit.replay import replay
 from dpem.fitting.diagnostics import FitWarning
 from dpem.fitting.step import State
 from dpem.models.gaussian_mixture import start_steps as mixture_start
-from dpem.models.gaussian_mixture.covariance_types import Diagonal, Shared, Spherical
 from dpem.models.gaussian_mixture.em_moments import KINDS
 from dpem.models.gaussian_mixture.em_steps import EMStep
 from dpem.models.gaussian_mixture.estimator import GaussianMixture
 from dpem.models.gaussian_mixture.gaussians import Gaussians
 from dpem.models.gaussian_mixture.intervals import kinds, names
 from dpem.models.gaussian_mixture.sketch_fit import Target
+from dpem.models.gaussian_mixture.sketch_shapes import Diagonal, Shared, Spherical
 from dpem.privacy import Account, Curator, SeededNoise
 from dpem.queries.schema import Schema
 from dpem.tables import ArraySource

@@ -1,145 +1,288 @@
-"""Shapes of covariances as a sketch sees them: how strongly each component damps each frequency.
+"""The four types of covariances, one class each: all that depends on the type is here.
 
-A component damps frequency w by exp(−½ wᵀΣ_k w). Each family has free parameters t for all covariances, draws them to
-what is expected (a penalty in units of misfit) and gives the covariances back.
+A component is whitened by the root L of its covariance (a vector of spreads where that is diagonal): v = L⁻¹(x − μ),
+and E[vvᵀ | what is seen of x] is called w. A type says which part of w it uses.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
+from dpem.models.gaussian_mixture import sketch_shapes
+from dpem.models.gaussian_mixture.gaussians import Gaussians, Seen
+from dpem.queries.narrow import over_rows, packed, unpacked
 from dpem.query import FloatArray
 
-#: How far, in log variance, all components may be from the expected size, one from the others, a column from the rest.
-LEVEL, SIZE, COLUMN = 1.5, 0.5, 0.35
 
+class CovarianceType(ABC):
+    """What depends on the type: parts of scores and EM steps, and how covariances are shown."""
 
-@dataclass(frozen=True)
-class Family(ABC):
-    """``frequencies`` (F × d), and the log variance ``level`` that a component is expected to have."""
-
-    frequencies: FloatArray
-    level: float
+    name: ClassVar[str]
+    full: ClassVar[bool] = False  # whether covariances are matrices
 
     @abstractmethod
-    def start(self, K: int) -> FloatArray:
-        """Parameters of K components as they are expected."""
+    def free(self, K: int, d: int) -> int:
+        """How many free numbers the covariances of K components have."""
 
     @abstractmethod
-    def damping(self, t: FloatArray, K: int) -> FloatArray:
-        """½ wᵀΣ_k w (F × K)."""
+    def scores(self, xp: Any, share: Any, seen: Sequence[Seen]) -> list[Any]:
+        """Derivatives of each row's log-density by the covariances in local coordinates: pieces of m × some."""
 
     @abstractmethod
-    def pulled(self, by: FloatArray, damping: FloatArray, t: FloatArray, K: int) -> FloatArray:
-        """The gradient by t of a loss whose gradient by the damping is ``by``."""
+    def sums(self, xp: Any, share: Any, seen: Sequence[Seen]) -> list[Any]:
+        """Second moments of whitened rows, weighted by the shares (K × m): vectors."""
 
     @abstractmethod
-    def penalty(self, t: FloatArray, K: int) -> tuple[float, FloatArray]: ...
+    def updated(self, old: Gaussians, counts: FloatArray, shift: FloatArray, second: FloatArray) -> FloatArray:
+        """The covariances that maximise the expected log-likelihood; ``shift`` are the new means, whitened by the old
+        mixture, ``second`` what :meth:`sums` gave.
+        """
 
     @abstractmethod
-    def covariances(self, t: FloatArray, K: int) -> FloatArray:
-        """K × d, or K × d × d."""
+    def moved(self, own: Gaussians, step: FloatArray) -> FloatArray:
+        """The covariances moved along the coordinates of :meth:`scores`."""
+
+    def start(self, variances: FloatArray, proportions: FloatArray, K: int) -> FloatArray:
+        """Covariances of K equal components with about these variances."""
+        return np.tile(np.diag(variances) if self.full else variances, (K, 1, 1) if self.full else (K, 1))
+
+    @abstractmethod
+    def values(self, covariances: FloatArray) -> FloatArray:
+        """The free numbers of the covariances, in the order of :meth:`names`."""
+
+    @abstractmethod
+    def names(self, components: Sequence[str], columns: Sequence[str]) -> list[tuple[str, str]]:
+        """What each of the values is called, and whether it is "positive"."""
+
+    @abstractmethod
+    def attributes(self, covariances: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """scikit-learn's ``covariances_`` and ``precisions_cholesky_``."""
+
+    @abstractmethod
+    def sketch_shape(self, frequencies: FloatArray, level: float, proportions: FloatArray) -> sketch_shapes.SketchShape:
+        """The same type as the fit to a sketch uses it; ``proportions`` are those of a round component's variances."""
+
+    def floored(self, covariances: FloatArray, floor: FloatArray) -> FloatArray:
+        """The covariances that are at least diag(floor) and otherwise maximise the same likelihood.
+
+        *Lemma.* −log|Σ| − tr(Σ⁻¹S) is largest over Σ ≥ F where the eigenvalues of F^(−½)SF^(−½) below 1 are raised to
+        1. *Proof.* In these coordinates F = I, and by von Neumann's trace inequality Σ has the eigenvectors of S;
+        each −log λ − s/λ falls as λ moves away from s. ∎
+        """
+        return np.maximum(covariances, floor)
 
 
-@dataclass(frozen=True)
-class Spherical(Family):
-    """Σ_k = e^{t_k}·diag(shape): one size each, columns in the proportion that the table's units dictate."""
+class Spherical(CovarianceType):
+    """One variance for each component, in the proportions that the table's units dictate."""
 
-    shape: FloatArray
+    name = "spherical"
 
-    def start(self, K: int) -> FloatArray:
-        return np.full(K, self.level)
+    def free(self, K: int, d: int) -> int:
+        return K
 
-    def damping(self, t: FloatArray, K: int) -> FloatArray:
-        return np.outer(0.5 * (self.frequencies**2 @ self.shape), np.exp(t))
+    def scores(self, xp: Any, share: Any, seen: Sequence[Seen]) -> list[Any]:
+        d = seen[0].v.shape[1]
+        return [xp.stack([share[k, :] * (_size(xp, own) - d) for k, own in enumerate(seen)], axis=1) / (2 * d) ** 0.5]
 
-    def pulled(self, by: FloatArray, damping: FloatArray, t: FloatArray, K: int) -> FloatArray:
-        return np.asarray((by * damping).sum(axis=0))
+    def sums(self, xp: Any, share: Any, seen: Sequence[Seen]) -> list[Any]:
+        return [xp.stack([xp.sum(share[k, :] * _size(xp, own)) for k, own in enumerate(seen)])]
 
-    def penalty(self, t: FloatArray, K: int) -> tuple[float, FloatArray]:
-        return _penalty(t, self.level)
+    def updated(self, old: Gaussians, counts: FloatArray, shift: FloatArray, second: FloatArray) -> FloatArray:
+        ratio = second / counts / shift.shape[1] - np.mean(shift**2, axis=1)
+        return np.asarray(old.covariances * ratio[:, None])
 
-    def covariances(self, t: FloatArray, K: int) -> FloatArray:
-        return np.outer(np.exp(t), self.shape)
+    def moved(self, own: Gaussians, step: FloatArray) -> FloatArray:
+        return np.asarray(own.covariances * np.exp(_small(math.sqrt(2 / own.means.shape[1]) * step))[:, None])
 
+    def start(self, variances: FloatArray, proportions: FloatArray, K: int) -> FloatArray:
+        return np.tile(proportions * math.exp(float(np.mean(np.log(variances / proportions)))), (K, 1))
 
-@dataclass(frozen=True)
-class Diagonal(Family):
-    """Σ_k = diag(e^{t_k1}, …, e^{t_kd})."""
+    def values(self, covariances: FloatArray) -> FloatArray:
+        return covariances[:, 0]
 
-    def start(self, K: int) -> FloatArray:
-        return np.full(K * self.frequencies.shape[1], self.level)
+    def names(self, components: Sequence[str], columns: Sequence[str]) -> list[tuple[str, str]]:
+        return [(f"{component}: variance", "positive") for component in components]
 
-    def damping(self, t: FloatArray, K: int) -> FloatArray:
-        return np.asarray(0.5 * self.frequencies**2 @ np.exp(t.reshape(K, -1)).T)
+    def attributes(self, covariances: FloatArray) -> tuple[FloatArray, FloatArray]:
+        return covariances[:, 0], covariances[:, 0] ** -0.5
 
-    def pulled(self, by: FloatArray, damping: FloatArray, t: FloatArray, K: int) -> FloatArray:
-        return np.asarray((0.5 * (by.T @ self.frequencies**2) * np.exp(t.reshape(K, -1))).ravel())
+    def sketch_shape(self, frequencies: FloatArray, level: float, proportions: FloatArray) -> sketch_shapes.SketchShape:
+        return sketch_shapes.Spherical(frequencies, level, proportions / math.exp(float(np.mean(np.log(proportions)))))
 
-    def penalty(self, t: FloatArray, K: int) -> tuple[float, FloatArray]:
-        own = t.reshape(K, -1)
-        size = own.mean(axis=1, keepdims=True)
-        column = (own - size) / COLUMN
-        value, by_size = _penalty(size[:, 0], self.level)
-        return value + 0.5 * float(np.sum(column**2)), (column / COLUMN + by_size[:, None] / own.shape[1]).ravel()
-
-    def covariances(self, t: FloatArray, K: int) -> FloatArray:
-        return np.asarray(np.exp(t.reshape(K, -1)))
+    def floored(self, covariances: FloatArray, floor: FloatArray) -> FloatArray:
+        raised = np.maximum(1.0, float(np.exp(np.mean(np.log(floor)))) / np.exp(np.mean(np.log(covariances), axis=1)))
+        return covariances * raised[:, None]
 
 
-@dataclass(frozen=True)
-class Shared(Family):
-    """Σ_k = e^{t_k}·LLᵀ: one shape for all, and sizes of their own unless ``tied``; EM tells their shapes apart."""
+class Diagonal(CovarianceType):
+    """A variance for each component and column."""
 
-    tied: bool
+    name = "diag"
 
-    def _sizes(self, K: int) -> int:
-        return 1 if self.tied else K
+    def free(self, K: int, d: int) -> int:
+        return K * d
 
-    def _expected(self) -> FloatArray:
-        d = self.frequencies.shape[1]
-        return np.asarray(math.exp(0.5 * self.level) * np.eye(d)[np.tril_indices(d)])
+    def scores(self, xp: Any, share: Any, seen: Sequence[Seen]) -> list[Any]:
+        return [share[k, :, None] * (_square(own) - 1.0) / 2**0.5 for k, own in enumerate(seen)]
 
-    def _root(self, t: FloatArray, K: int) -> FloatArray:
-        d = self.frequencies.shape[1]
-        L = np.zeros((d, d))
-        L[np.tril_indices(d)] = t[self._sizes(K) :]
-        return L
+    def sums(self, xp: Any, share: Any, seen: Sequence[Seen]) -> list[Any]:
+        return [over_rows(xp, share[k, :], _square(own)) for k, own in enumerate(seen)]
 
-    def _scales(self, t: FloatArray, K: int) -> FloatArray:
-        return np.broadcast_to(np.exp(t[: self._sizes(K)]), (K,))
+    def updated(self, old: Gaussians, counts: FloatArray, shift: FloatArray, second: FloatArray) -> FloatArray:
+        return np.asarray(old.covariances * (second.reshape(shift.shape) / counts[:, None] - shift**2))
 
-    def start(self, K: int) -> FloatArray:
-        return np.concatenate([np.zeros(self._sizes(K)), self._expected()])
+    def moved(self, own: Gaussians, step: FloatArray) -> FloatArray:
+        return np.asarray(own.covariances * np.exp(_small(math.sqrt(2) * step)).reshape(own.covariances.shape))
 
-    def damping(self, t: FloatArray, K: int) -> FloatArray:
-        whole = np.sum((self.frequencies @ self._root(t, K)) ** 2, axis=1)
-        return np.outer(0.5 * whole, self._scales(t, K))
+    def values(self, covariances: FloatArray) -> FloatArray:
+        return covariances.ravel()
 
-    def pulled(self, by: FloatArray, damping: FloatArray, t: FloatArray, K: int) -> FloatArray:
-        d = self.frequencies.shape[1]
-        by_size = (by * damping).sum(axis=0)
-        weight = by @ self._scales(t, K)
-        by_root = (self.frequencies * weight[:, None]).T @ (self.frequencies @ self._root(t, K))
-        sizes = np.array([by_size.sum()]) if self.tied else by_size
-        return np.concatenate([sizes, by_root[np.tril_indices(d)]])
+    def names(self, components: Sequence[str], columns: Sequence[str]) -> list[tuple[str, str]]:
+        return [(f"{component}: variance of {name}", "positive") for component in components for name in columns]
 
-    def penalty(self, t: FloatArray, K: int) -> tuple[float, FloatArray]:
-        sizes = t[: self._sizes(K)] / SIZE
-        root = t[self._sizes(K) :] - self._expected()
-        return 0.5 * float(sizes @ sizes) + 0.5 * float(root @ root), np.concatenate([sizes / SIZE, root])
+    def attributes(self, covariances: FloatArray) -> tuple[FloatArray, FloatArray]:
+        return covariances, covariances**-0.5
 
-    def covariances(self, t: FloatArray, K: int) -> FloatArray:
-        L = self._root(t, K)
-        return np.asarray(self._scales(t, K)[:, None, None] * (L @ L.T)[None])
+    def sketch_shape(self, frequencies: FloatArray, level: float, proportions: FloatArray) -> sketch_shapes.SketchShape:
+        return sketch_shapes.Diagonal(frequencies, level)
 
 
-def _penalty(sizes: FloatArray, level: float) -> tuple[float, FloatArray]:
-    """Of log sizes that are drawn to each other and, all together, to the level; and its gradient."""
-    mean = float(sizes.mean())
-    apart, away = (sizes - mean) / SIZE, (mean - level) / LEVEL
-    return 0.5 * float(apart @ apart) + 0.5 * away**2, apart / SIZE + away / LEVEL / len(sizes)
+class Full(CovarianceType):
+    """A matrix for each component."""
+
+    name = "full"
+    full = True
+
+    def free(self, K: int, d: int) -> int:
+        return K * d * (d + 1) // 2
+
+    def scores(self, xp: Any, share: Any, seen: Sequence[Seen]) -> list[Any]:
+        return [share[k, :, None] * _pairs(xp, own) / 2**0.5 for k, own in enumerate(seen)]
+
+    def sums(self, xp: Any, share: Any, seen: Sequence[Seen]) -> list[Any]:
+        return [packed(xp, _second(xp, share[k, :], own)) for k, own in enumerate(seen)]
+
+    def updated(self, old: Gaussians, counts: FloatArray, shift: FloatArray, second: FloatArray) -> FloatArray:
+        d = shift.shape[1]
+        moments = np.array([unpacked(own, d) for own in second.reshape(len(counts), -1)])
+        ratio = moments / counts[:, None, None] - shift[:, :, None] * shift[:, None, :]
+        return np.asarray(old.roots @ ratio @ np.swapaxes(old.roots, 1, 2))
+
+    def moved(self, own: Gaussians, step: FloatArray) -> FloatArray:
+        d = own.means.shape[1]
+        turned = [_half_step(unpacked(part, d)) for part in step.reshape(len(own.roots), -1)]
+        return np.array([root @ turn @ turn.T @ root.T for root, turn in zip(own.roots, turned, strict=True)])
+
+    def values(self, covariances: FloatArray) -> FloatArray:
+        upper = np.triu_indices(covariances.shape[1])
+        return covariances[:, upper[0], upper[1]].ravel()
+
+    def names(self, components: Sequence[str], columns: Sequence[str]) -> list[tuple[str, str]]:
+        pairs = _pair_names(columns)
+        return [(f"{component}: {name}", kind) for component in components for name, kind in pairs]
+
+    def attributes(self, covariances: FloatArray) -> tuple[FloatArray, FloatArray]:
+        return covariances, np.swapaxes(np.linalg.inv(np.linalg.cholesky(covariances)), 1, 2)
+
+    def sketch_shape(self, frequencies: FloatArray, level: float, proportions: FloatArray) -> sketch_shapes.SketchShape:
+        return sketch_shapes.Shared(frequencies, level, False)
+
+    def floored(self, covariances: FloatArray, floor: FloatArray) -> FloatArray:
+        scale = np.sqrt(np.outer(floor, floor))
+        scaled = covariances / scale
+        values, axes = np.linalg.eigh((scaled + np.swapaxes(scaled, 1, 2)) / 2)
+        if values.min() >= 1:
+            return covariances
+        return np.asarray((axes * np.maximum(values, 1.0)[:, None, :]) @ np.swapaxes(axes, 1, 2) * scale)
+
+
+class Tied(Full):
+    """One matrix for all components."""
+
+    name = "tied"
+
+    def free(self, K: int, d: int) -> int:
+        return d * (d + 1) // 2
+
+    def scores(self, xp: Any, share: Any, seen: Sequence[Seen]) -> list[Any]:
+        each = super().scores(xp, share, seen)
+        return [sum(each[1:], each[0])]
+
+    def sums(self, xp: Any, share: Any, seen: Sequence[Seen]) -> list[Any]:
+        each = super().sums(xp, share, seen)
+        return [sum(each[1:], each[0])]
+
+    def updated(self, old: Gaussians, counts: FloatArray, shift: FloatArray, second: FloatArray) -> FloatArray:
+        share = counts / counts.sum()
+        ratio = unpacked(second, shift.shape[1]) / counts.sum() - (share[:, None] * shift).T @ shift
+        return np.array(np.broadcast_to(old.roots[0] @ ratio @ old.roots[0].T, old.covariances.shape))
+
+    def moved(self, own: Gaussians, step: FloatArray) -> FloatArray:
+        return super().moved(own, np.tile(step, len(own.roots)))
+
+    def values(self, covariances: FloatArray) -> FloatArray:
+        return super().values(covariances[:1])
+
+    def names(self, components: Sequence[str], columns: Sequence[str]) -> list[tuple[str, str]]:
+        return _pair_names(columns)
+
+    def attributes(self, covariances: FloatArray) -> tuple[FloatArray, FloatArray]:
+        whole, roots = super().attributes(covariances[:1])
+        return whole[0], roots[0]
+
+    def sketch_shape(self, frequencies: FloatArray, level: float, proportions: FloatArray) -> sketch_shapes.SketchShape:
+        return sketch_shapes.Shared(frequencies, level, True)
+
+
+TYPES: dict[str, CovarianceType] = {own.name: own for own in (Spherical(), Diagonal(), Tied(), Full())}
+
+
+def _size(xp: Any, own: Seen) -> Any:
+    """tr w of each row."""
+    return own.size if own.open is None else own.size + xp.sum(own.open, axis=1)
+
+
+def _square(own: Seen) -> Any:
+    """The diagonal of w of each row (m × d)."""
+    return own.square if own.open is None else own.square + own.open
+
+
+def _second(xp: Any, share: Any, own: Seen) -> Any:
+    """Σ share·w over the rows."""
+    found = over_rows(xp, share[:, None] * own.v, own.v)
+    return found if own.open is None else found + xp.sum(share[:, None, None] * own.open, axis=0)
+
+
+def _pairs(xp: Any, own: Seen) -> Any:
+    """w − I of each row, packed as by :func:`~dpem.queries.narrow.packed` (m × d(d + 1)/2)."""
+    d = own.v.shape[1]
+    square = own.v * own.v
+    if own.open is not None:
+        square = square + xp.stack([own.open[:, j, j] for j in range(d)], axis=1)
+    parts = [square - 1.0]
+    for j in range(d - 1):
+        beside = own.v[:, j : j + 1] * own.v[:, j + 1 :]
+        parts.append(2**0.5 * (beside if own.open is None else beside + own.open[:, j, j + 1 :]))
+    return xp.concat(parts, axis=1)
+
+
+def _half_step(step: FloatArray) -> FloatArray:
+    """I + A/√2, whose square is I + √2·A to first order."""
+    return np.eye(len(step)) + step / math.sqrt(2)
+
+
+def _small(step: FloatArray) -> FloatArray:
+    return np.clip(step, -3.0, 3.0)
+
+
+def _pair_names(columns: Sequence[str]) -> list[tuple[str, str]]:
+    return [
+        (f"variance of {a}", "positive") if a == b else (f"covariance of {a} and {b}", "")
+        for i, a in enumerate(columns)
+        for b in columns[i:]
+    ]

@@ -64,7 +64,7 @@ class LiftedMoments(NarrowQuestion):
 
     def contributions(self, xp: Any, x: Any, y: Any) -> Any:
         total: Any = None
-        for weight, seen in self.mixture.groups(xp, x):
+        for weight, _, seen in self.mixture.parts(xp, x):
             share = responsibilities(xp, seen) * weight
             part = self._sum(xp, share, seen)
             total = part if total is None else total + part

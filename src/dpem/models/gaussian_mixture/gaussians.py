@@ -1,13 +1,13 @@
-"""K Gaussians and the rows seen through them: joint densities, whitened rows, what holes leave open.
+"""K Gaussians and the rows seen through them: joint densities, whitened rows, what missing values leave open.
 
-Rows are in unit coordinates, NaN where there is a hole. Holes are integrated out: a row's density is that of what is
-seen, and what is not seen stands in by its conditional mean and covariance.
+Rows are in unit coordinates, NaN where a value is missing. Missing values are integrated out: a row's density is that
+of what is seen, and what is not seen stands in by its conditional mean and covariance.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -25,9 +25,9 @@ class Seen(NamedTuple):
     """Some rows as one component sees them.
 
     ``log_joint`` is log(weight · density of what is seen); ``v`` are whitened conditional means L⁻¹(E[x | seen] − μ),
-    ``square`` their squares by entry and ``size`` by row; ``open`` is what holes add to E[vvᵀ | seen]: its diagonal
-    (m × d) where covariances are diagonal, the whole matrix (m × d × d) where they are full, None where no row has a
-    hole.
+    ``square`` their squares by entry and ``size`` by row; ``open`` is what missing values add to E[vvᵀ | seen]: its
+    diagonal (m × d) where covariances are diagonal, the whole matrix (m × d × d) where they are full, None where no
+    value is missing.
     """
 
     log_joint: Any
@@ -58,32 +58,49 @@ class Gaussians:
     def whiteners(self) -> FloatArray:
         return np.clip(np.nan_to_num(np.linalg.inv(self.roots)), -1e9, 1e9)  # rows in [−1, 1] then have finite v
 
-    def groups(self, xp: Any, x: Any) -> Iterator[tuple[Any, list[Seen]]]:
-        """The rows in one or two parts: of each the weight of its rows (1, or 0 for a row that the other part has) and
-        what every component sees.
+    def shifted(self, shift: FloatArray) -> FloatArray:
+        """The means moved by whitened shifts (K × d), within the bounds."""
+        move = np.einsum("kij,kj->ki", self.roots, shift) if self.full else self.roots * shift
+        return np.clip(self.means + move, -1.0, 1.0)
+
+    def parts(self, xp: Any, x: Any) -> Iterator[tuple[Any, Any, list[Seen]]]:
+        """The rows in one or two parts: of each the weight of its rows (1, or 0 for a row that the other part has),
+        their places (None: all rows) and what every component sees.
 
         *Lemma.* What is computed of a row depends, to the last bit, on that row and its place alone. *Proof.* Rows
-        without holes are handled in an array whose shape is that of x, whatever holes there are, and a mask of ones
-        changes no bit; a row with holes is handled by the matrices of its own pattern, in products of its own. ∎
+        without missing values are handled in an array whose shape is that of x, whatever is missing, and a mask of ones
+        changes no bit; a row with missing values is handled by the matrices of its own pattern, in products of its
+        own. ∎
         """
         seen = xp.isfinite(x)
         filled = x if xp.all(seen) else xp.where(seen, x, xp.zeros_like(x))
         components = range(len(self.weights))
         if not self.full:
             mask = None if xp.all(seen) else xp.astype(seen, xp.float64)
-            yield xp.ones_like(x[:, 0]), [self._diagonal(xp, filled, mask, k) for k in components]
+            yield xp.ones_like(x[:, 0]), None, [self._diagonal(xp, filled, mask, k) for k in components]
             return
         whole = xp.all(seen, axis=1)
-        yield xp.astype(whole, xp.float64), [self._whole(xp, filled, k) for k in components]
+        yield xp.astype(whole, xp.float64), None, [self._whole(xp, filled, k) for k in components]
         rows = xp.nonzero(~whole)[0]
         if rows.shape[0]:
             part = xp.take(filled, rows, axis=0)
             mask = xp.astype(xp.take(seen, rows, axis=0), xp.float64)
             patterns, place = _patterns(xp, mask)
-            yield xp.ones_like(part[:, 0]), [self._holes(xp, part, mask, patterns, place, k) for k in components]
+            found = [self._missing(xp, part, mask, patterns, place, k) for k in components]
+            yield xp.ones_like(part[:, 0]), rows, found
+
+    def by_row(self, xp: Any, x: Any, function: Callable[[list[Seen]], Any]) -> Any:
+        """``function`` of what the components see, row by row, in the order of the rows."""
+        found = [(present, function(seen)) for present, _, seen in self.parts(xp, x)]
+        if len(found) == 1:
+            return found[0][1]
+        (whole, first), (_, second) = found
+        place = xp.astype(xp.cumulative_sum(1.0 - whole), xp.int64) - 1  # of an incomplete row among those
+        place = xp.where(place < 0, xp.zeros_like(place), place)
+        return xp.where(whole[:, None] > 0.5, first, xp.take(second, place, axis=0))
 
     def log_density(self, xp: Any, x: Any) -> Any:
-        """The log-density of each row, holes integrated out."""
+        """The log-density of each row, missing values integrated out."""
         logs = self.joint(xp, x)
         return log_sum(xp, [logs[:, k] for k in range(len(self.weights))])
 
@@ -100,15 +117,7 @@ class Gaussians:
 
     def joint(self, xp: Any, x: Any) -> Any:
         """log(weight · density) of each row in each component (m × K)."""
-        parts = [(weight, xp.stack([own.log_joint for own in seen], axis=1)) for weight, seen in self.groups(xp, x)]
-        if len(parts) == 1:
-            return parts[0][1]
-        (whole, logs), (_, holes) = parts
-        place = (
-            xp.astype(xp.cumulative_sum(1.0 - whole), xp.int64) - 1
-        )  # of a row with holes among those that have some
-        place = xp.where(place < 0, xp.zeros_like(place), place)
-        return xp.where(whole[:, None] > 0.5, logs, xp.take(holes, place, axis=0))
+        return self.by_row(xp, x, lambda seen: xp.stack([own.log_joint for own in seen], axis=1))
 
     @cached_property
     def _inverse(self) -> tuple[FloatArray, FloatArray]:
@@ -117,7 +126,7 @@ class Gaussians:
         return inverse, np.nan_to_num(self.means * inverse)
 
     def _diagonal(self, xp: Any, x: Any, mask: Any, k: int) -> Seen:
-        """``x`` with holes as 0; ``mask`` is None where there are none."""
+        """``x`` with missing values as 0; ``mask`` is None where there are none."""
         inverse, shift = self._inverse
         v = x * like(xp, inverse[k], x)
         v -= like(xp, shift[k], x)
@@ -137,13 +146,13 @@ class Gaussians:
         level = float(np.sum(np.log(np.diag(self.roots[k])))) + 0.5 * LOG_2PI * x.shape[1]
         return Seen(math.log(self.weights[k]) - 0.5 * size - level, v, None, size, None)
 
-    def _holes(self, xp: Any, x: Any, mask: Any, patterns: Any, place: Any, k: int) -> Seen:
+    def _missing(self, xp: Any, x: Any, mask: Any, patterns: Any, place: Any, k: int) -> Seen:
         """With S the covariance on what is seen and the identity elsewhere: b = S⁻¹(x − μ) on what is seen. What a row
-        does not decide is solved once for each pattern of holes.
+        does not decide is solved once for each pattern of missing values.
 
         *Lemma.* Whitened, the conditional covariance is an orthogonal projection P. *Proof.* With W = L⁻¹ the precision
-        is WᵀW and the conditional covariance of the holes is (W_hᵀW_h)⁻¹, so P = W_h(W_hᵀW_h)⁻¹W_hᵀ. ∎ PPᵀ is the same
-        matrix, and positive semidefinite however badly P itself was rounded.
+        is WᵀW and the conditional covariance of what is missing is (W_hᵀW_h)⁻¹, so P = W_h(W_hᵀW_h)⁻¹W_hᵀ. ∎ PPᵀ is the
+        same matrix, and positive semidefinite however badly P itself was rounded.
         """
         cov, whitener = like(xp, self.covariances[k], x), like(xp, self.whiteners[k], x)
         diff = mask * (x - like(xp, self.means[k], x))

@@ -86,7 +86,7 @@ def _scene(own: Any, K: int, d: int, apart: float) -> Scene:
 
 
 def _log_weights(mixture: Gaussians, where: FloatArray) -> FloatArray:
-    return np.column_stack([seen.log_joint for seen in next(iter(mixture.groups(numpy_api, where)))[1]])
+    return np.column_stack([seen.log_joint for seen in next(iter(mixture.parts(numpy_api, where)))[2]])
 
 
 def expected_share(model: Any, sizes: Sizes, K: int) -> float:

@@ -72,7 +72,7 @@ class Sketch(NarrowQuestion):
         one = Gaussians(np.ones(1), np.zeros((1, len(self.centre))), self.correlation[None])
         across = one.roots[0].T @ (self.base * self.lines.T)  # from whitened rows to phases
         total: Any = None
-        for weight, seen in one.groups(xp, z):
+        for weight, _, seen in one.parts(xp, z):
             part = self._waves(xp, weight, seen[0].v @ like(xp, across, x))
             total = part if total is None else total + part
         return total

@@ -12,8 +12,8 @@ from dataclasses import replace
 import numpy as np
 from scipy.optimize import minimize
 
-from dpem.models.gaussian_mixture.covariance_types import Shared
 from dpem.models.gaussian_mixture.sketch_fit import Target, fitted
+from dpem.models.gaussian_mixture.sketch_shapes import Shared
 from dpem.query import FloatArray
 
 

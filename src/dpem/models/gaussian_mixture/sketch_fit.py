@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from dpem.models.gaussian_mixture.covariance_types import Family
+from dpem.models.gaussian_mixture.sketch_shapes import SketchShape
 from dpem.query import FloatArray
 
 ComplexArray = NDArray[np.complex128]
@@ -32,7 +32,7 @@ class Target:
     values: ComplexArray
     frequencies: FloatArray
     errors: FloatArray
-    family: Family
+    family: SketchShape
     precision: FloatArray
     places: FloatArray
     spread2: float

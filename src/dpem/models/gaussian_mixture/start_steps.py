@@ -10,12 +10,12 @@ import numpy as np
 from scipy.special import ndtri
 
 from dpem.fitting.step import State, Step
-from dpem.models.gaussian_mixture.covariance_types import Diagonal, Family, Shared, Spherical
 from dpem.models.gaussian_mixture.gaussians import Gaussians
 from dpem.models.gaussian_mixture.location import Centres, SecondMoments, Spreads
 from dpem.models.gaussian_mixture.sketch import Sketch
 from dpem.models.gaussian_mixture.sketch_alternatives import score_of_independent, score_of_one, weight
 from dpem.models.gaussian_mixture.sketch_fit import Target, fitted
+from dpem.models.gaussian_mixture.sketch_shapes import Diagonal, Shared, SketchShape, Spherical
 from dpem.privacy import Curator
 from dpem.queries.narrow import unpacked
 from dpem.query import FloatArray
@@ -219,7 +219,7 @@ def _target(
     errors = np.repeat(errors, len(question.lines))
     within = shape.within
     level = math.log(within)
-    family: Family
+    family: SketchShape
     if model.kind == "spherical":
         proportions = proportions / question.spread**2
         family = Spherical(frequencies, level, proportions / math.exp(float(np.mean(np.log(proportions)))))

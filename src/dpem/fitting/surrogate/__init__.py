@@ -1,0 +1,28 @@
+"""Mixtures fitted to public surrogate rows that agree with every noisy answer.
+
+A private fit can afford few queries, EM needs a hundred steps. So the answers reweight invented rows
+(:class:`Surrogate`), ordinary EM runs on these to convergence (:func:`em`, :func:`best_of`), and the next query asks
+the real rows for the score there (:class:`ScoreQuery`). All of it but the queries is post-processing.
+"""
+
+from dpem.fitting.surrogate.em import Converged, ExpectedStatistics, best_of, em
+from dpem.fitting.surrogate.family import Family
+from dpem.fitting.surrogate.rows import Answer, Block, Surrogate
+from dpem.fitting.surrogate.scores import ScoreQuery, information, score_query, whitener
+from dpem.fitting.surrogate.stability import share_moved
+
+__all__ = [
+    "Answer",
+    "Block",
+    "Converged",
+    "ExpectedStatistics",
+    "Family",
+    "ScoreQuery",
+    "Surrogate",
+    "best_of",
+    "em",
+    "information",
+    "score_query",
+    "share_moved",
+    "whitener",
+]

@@ -1,0 +1,165 @@
+"""Surrogate rows: public rows whose weights agree with every answer so far."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Protocol, TypeVar
+
+import array_api_compat.numpy as numpy_api
+import numpy as np
+
+from dpem.fitting.surrogate.em import Converged, best_of, expectation
+from dpem.fitting.surrogate.family import Family
+from dpem.fitting.surrogate.tilt import evidence_kappa, principal, tilt
+from dpem.query import FloatArray
+
+Theta = TypeVar("Theta")
+
+
+class RowQuery(Protocol):
+    """A query that also says what each row contributes."""
+
+    def each(self, xp: Any, x: Any, y: Any) -> Any:
+        """Clipped contributions, row by row (m × p)."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The noisy mean of a query and the standard deviation of its noise, one for all entries or one each."""
+
+    query: RowQuery
+    mean: FloatArray
+    noise: FloatArray | float
+
+    def features(self, x: FloatArray, y: FloatArray | None) -> FloatArray:
+        """What rows contribute, in units of the noise."""
+        return np.asarray(self.query.each(numpy_api, x, y)) / self.noise
+
+    @property
+    def value(self) -> FloatArray:
+        return np.asarray(self.mean / self.noise)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Answers that share one κ, between ``low`` and ``high``; more than ``components`` features are reduced to so many
+    principal ones.
+    """
+
+    low: float
+    high: float
+    components: int = 300
+    answers: tuple[Answer, ...] = ()
+
+
+@dataclass(frozen=True)
+class Surrogate:
+    """Rows with base weights, and blocks of answers that tilt them one after the other.
+
+    ``joint``: the answers of all blocks tilt the base weights together, each block with the κ that it got by itself.
+    Otherwise what a block made of the weights is the base of the next.
+    """
+
+    x: FloatArray
+    y: FloatArray | None
+    base: FloatArray
+    blocks: tuple[Block, ...] = ()
+    joint: bool = False
+    _known: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def of(
+        cls, x: FloatArray, y: FloatArray | None, base: FloatArray, blocks: Iterable[Block], joint: bool = False
+    ) -> Surrogate:
+        """The surrogate of rows with base weights of any sum."""
+        return cls(x, y, np.asarray(base) / np.sum(base), tuple(blocks), joint)
+
+    def add(self, block: int, query: RowQuery, mean: FloatArray, noise: FloatArray | float) -> Surrogate:
+        """The surrogate that agrees with one more answer, of the block of that number."""
+        old = self.blocks[block]
+        new = replace(old, answers=(*old.answers, Answer(query, mean, np.maximum(noise, 1e-12))))
+        blocks = (*self.blocks[:block], new, *self.blocks[block + 1 :])
+        return replace(self, blocks=blocks, _known=dict(self._known))  # features of earlier answers are kept
+
+    def redrawn(self, x: FloatArray, y: FloatArray | None, base: FloatArray) -> Surrogate:
+        """The same answers on other rows."""
+        return Surrogate.of(x, y, base, self.blocks, self.joint)
+
+    @cached_property
+    def weights(self) -> FloatArray:
+        """The tilted weights; they add up to 1."""
+        weights = self.base
+        parts, answers, kappas, points = [], [], [], []
+        for number, block in enumerate(self.blocks):
+            if not block.answers:
+                continue
+            features, answer = self._features(number, block)
+            features, answer, variances = principal(features, answer, weights, block.components)
+            kappa = evidence_kappa(answer, variances, block.low, block.high)
+            weights, point = tilt(weights, features, answer, kappa)
+            parts.append(features)
+            answers.append(answer)
+            kappas.append(np.full(len(answer), kappa))
+            points.append(point)
+        if self.joint and len(parts) > 1:
+            weights, _ = tilt(
+                self.base, np.hstack(parts), np.concatenate(answers), np.concatenate(kappas), np.concatenate(points)
+            )
+        return weights
+
+    def _features(self, number: int, block: Block) -> tuple[FloatArray, FloatArray]:
+        """Features and answers of a block. Where there are many, those so far are reduced before more are added."""
+        features, answer = np.zeros((len(self.x), 0)), np.zeros(0)
+        first = 0
+        for count in range(len(block.answers), 0, -1):
+            if (number, count) in self._known:
+                features, answer = self._known[number, count]
+                first = count
+                break
+        for count, own in enumerate(block.answers[first:], first + 1):
+            features = np.hstack([features, own.features(self.x, self.y)])
+            answer = np.concatenate([answer, own.value])
+            if features.shape[1] > 2 * block.components:
+                features, answer, _ = principal(features, answer, self.base, block.components)
+            self._known[number, count] = features, answer
+        return features, answer
+
+    @property
+    def effective_share(self) -> float:
+        """1/(m·Σw²): the share of the rows that carry the weights."""
+        return 1 / (len(self.x) * float(self.weights @ self.weights))
+
+    def expect(self, family: Family[Theta]) -> Callable[[Theta], FloatArray]:
+        """Weighted statistics at θ, for :func:`~dpem.fitting.surrogate.em.em`."""
+        return expectation(family, self.x, self.y, self.weights)
+
+    def fit(
+        self,
+        family: Family[Theta],
+        starts: Iterable[Theta],
+        *,
+        restarts: int = 0,
+        rng: np.random.Generator | None = None,
+        **options: Any,
+    ) -> list[Converged[Theta]]:
+        """EM to convergence from the given starts and from random ones, the best first."""
+        given = list(starts)
+        if restarts:
+            assert rng is not None
+            given += [family.random_start(self.x, self.y, self.weights, rng) for _ in range(restarts)]
+        return best_of(family, given, self.expect(family), **options)
+
+    def resampled(self, m: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray | None]:
+        """m rows drawn by their weights, systematically: none comes in much more or less often than its weight says."""
+        ends = np.cumsum(self.weights)
+        at = np.searchsorted(ends / ends[-1], (np.arange(m) + rng.random()) / m)
+        rows = np.minimum(at, len(self.x) - 1)
+        return self.x[rows], None if self.y is None else self.y[rows]
+
+
+def combined_noise(noises: Iterable[float]) -> float:
+    """The standard deviation of the precision-weighted mean of independent answers."""
+    return 1 / math.sqrt(math.fsum(1 / noise**2 for noise in noises))

@@ -1,0 +1,98 @@
+"""The score query: the whitened score of every row at θ, clipped by its norm.
+
+Why whitened by J^(−1/2), J the information of one row: scores released with noise of variance τ²·I in the coordinates
+W·S move θ by (WJ)⁻¹ times the noise, and cost ½τ²·tr((WJ)⁻ᵀJ(WJ)⁻¹) = ½τ²·tr(W⁻²J⁻¹) in mean log-likelihood, where
+τ² is proportional to the squared norm that is clipped at, about E‖WS‖² = tr(W²J). By Cauchy–Schwarz the product
+tr(W²J)·tr(W⁻²J⁻¹) is at least p², which W² = J⁻¹ reaches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import array_api_compat.numpy as numpy_api
+import numpy as np
+
+from dpem.fitting.surrogate.family import Family
+from dpem.queries.narrow import NarrowQuestion, into_ball, like, rounded, sum_in_ball
+from dpem.queries.schema import Schema
+from dpem.query import Bound, FloatArray
+
+Theta = TypeVar("Theta")
+
+
+@dataclass(frozen=True)
+class ScoreQuery(NarrowQuestion):
+    """Σ over rows of W·S(row; θ), scaled into the ball of radius R.
+
+    *Lemma.* Replacing a row moves the sum by at most 2R, whatever the scores, the whitener and the row are. *Proof.*
+    Every contribution is in the ball of radius R: it is scaled by a factor computed from itself, and one that is not
+    finite is 0 (:func:`~dpem.queries.narrow.into_ball`). Two points of the ball are at most 2R apart. ∎
+    """
+
+    family: Family[Any] = field(repr=False)
+    theta: Any = field(repr=False)
+    whitener: FloatArray = field(repr=False)
+    radius: float
+
+    @property
+    def label(self) -> str:
+        return f"score of {len(self.whitener)} parameters, whitened, of norm at most {self.radius:.4g}"
+
+    @property
+    def bound(self) -> Bound:
+        return rounded(Bound.symmetric(l2=self.radius), len(self.whitener))
+
+    def _whitened(self, xp: Any, x: Any, y: Any) -> Any:
+        return xp.matmul(self.family.scores(xp, self.theta, x, y), like(xp, self.whitener, x))
+
+    def contributions(self, xp: Any, x: Any, y: Any) -> Any:
+        return sum_in_ball(xp, self._whitened(xp, x, y), self.radius)
+
+    def each(self, xp: Any, x: Any, y: Any) -> Any:
+        """What each row contributes (m × p)."""
+        return into_ball(xp, self._whitened(xp, x, y), self.radius)
+
+
+def information(scores: FloatArray, weights: FloatArray) -> FloatArray:
+    """E[SSᵀ] over weighted rows."""
+    return np.asarray(scores.T @ (weights[:, None] * scores))
+
+
+def whitener(information: FloatArray, ridge: float = 0.002) -> FloatArray:
+    """(J + ridge·I)^(−1/2), symmetric."""
+    values, axes = np.linalg.eigh(information)
+    return np.asarray((axes * (np.maximum(values, 0.0) + ridge) ** -0.5) @ axes.T)
+
+
+def score_query(
+    schema: Schema,
+    family: Family[Theta],
+    theta: Theta,
+    x: FloatArray,
+    y: FloatArray | None,
+    weights: FloatArray,
+    rng: np.random.Generator,
+    *,
+    ridge: float = 0.002,
+    level: float = 0.9,
+) -> ScoreQuery:
+    """The score query at θ: whitened by the mean of the information of the surrogate rows and that of rows drawn from
+    θ, clipped at the larger ``level`` quantile of the two sets' norms. Public: nothing but released numbers goes in.
+    """
+    drawn, responses = family.draw(theta, len(x), rng)
+    own = np.asarray(family.scores(numpy_api, theta, x, y))
+    model = np.asarray(family.scores(numpy_api, theta, drawn, responses))
+    even = np.full(len(model), 1 / len(model))
+    W = whitener(0.5 * information(own, weights) + 0.5 * information(model, even), ridge)
+    radius = max(_quantile(own @ W, weights, level), _quantile(model @ W, even, level))
+    return ScoreQuery(schema, family, theta, W, max(radius, 1e-6))
+
+
+def _quantile(whitened: FloatArray, weights: FloatArray, level: float) -> float:
+    """A weighted quantile of the rows' norms."""
+    norms = np.sqrt(np.einsum("ij,ij->i", whitened, whitened))
+    order = np.argsort(norms)
+    place = int(np.searchsorted(np.cumsum(weights[order]), level * float(weights.sum())))
+    return float(norms[order[min(place, len(order) - 1)]])

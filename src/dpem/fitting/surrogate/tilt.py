@@ -1,0 +1,83 @@
+r"""Weights of rows that agree with noisy means as far as their noise asks for.
+
+Rows i have base weights w₀ and features f_i; a noisy mean a of the features is known, everything in units of its
+noise. The tilted weights are w ∝ w₀·exp(Fλ) with λ the minimiser of
+
+    log Σ w₀ exp(Fλ) − λ·a + (κ/2)‖λ‖².
+
+*Lemma.* They minimise κ·KL(w‖w₀) + ½‖E_w f − a‖². *Proof.* Setting the derivative of the former to 0 gives
+E_w f − a + κλ = 0. The latter is convex in w; its Lagrange condition is κ·log(w/w₀) + f·(E_w f − a) = constant, which
+holds for w ∝ w₀·exp(Fλ) with λ = (a − E_w f)/κ: the same equation. ∎
+
+So κ says how much the base weights count. With λ near 0 the prior that belongs to it is E_w f ~ N(E_0 f, Cov₀ f/κ),
+and the answer is N(E_0 f, I + Cov₀ f/κ): κ is the one under which the answer is most probable.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dpem.query import FloatArray
+
+
+def principal(
+    features: FloatArray, answer: FloatArray, weights: FloatArray, most: int
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Features and answer turned to the ``most`` principal components under the weights and centred there, and the
+    components' variances. A rotation leaves independent unit noise what it is.
+    """
+    middle = weights @ features
+    centred = features - middle
+    covariance = centred.T @ (weights[:, None] * centred)
+    variances, axes = np.linalg.eigh(covariance)
+    kept = slice(max(len(variances) - most, 0), None)
+    return centred @ axes[:, kept], (answer - middle) @ axes[:, kept], np.maximum(variances[kept], 0.0)
+
+
+def evidence_kappa(answer: FloatArray, variances: FloatArray, low: float, high: float) -> float:
+    """The κ in [low, high] that makes centred answers with unit noise most probable, on a grid."""
+    grid = np.geomspace(low, high, 13)
+    spread = 1 + variances / grid[:, None]
+    return float(grid[np.argmax(-0.5 * np.sum(np.log(spread) + answer**2 / spread, axis=1))])
+
+
+def tilt(
+    base: FloatArray,
+    features: FloatArray,
+    answer: FloatArray,
+    kappa: FloatArray | float,
+    start: FloatArray | None = None,
+    *,
+    most: int = 40,
+) -> tuple[FloatArray, FloatArray]:
+    """The tilted weights and λ, by Newton steps that are halved until the objective falls; κ may differ by feature."""
+    kappa = np.broadcast_to(kappa, answer.shape)
+    log_base = np.log(np.maximum(base, 1e-300))
+
+    def at(point: FloatArray) -> tuple[float, FloatArray]:
+        logs = log_base + features @ point
+        top = float(logs.max())
+        weights = np.exp(logs - top)
+        total = float(weights.sum())
+        value = top + np.log(total) - float(point @ answer) + 0.5 * float(point @ (kappa * point))
+        return value, weights / total
+
+    point = np.zeros(len(answer)) if start is None else start
+    value, weights = at(point)
+    for _ in range(most):
+        middle = weights @ features
+        gradient = middle - answer + kappa * point
+        if float(np.max(np.abs(gradient))) < 1e-3:  # a thousandth of the noise
+            break
+        weighed = np.sqrt(weights)[:, None] * (features - middle)
+        step = np.linalg.solve(weighed.T @ weighed + np.diag(kappa), gradient)
+        size, slope = 1.0, float(gradient @ step)
+        while True:
+            new, tilted = at(point - size * step)
+            if new <= value - 1e-4 * size * slope or size < 1e-6:
+                break
+            size /= 2
+        if size < 1e-6:
+            break
+        point, value, weights = point - size * step, new, tilted
+    return weights, point

@@ -1,0 +1,119 @@
+"""Gaussian mixtures as the engine of surrogate rows wants them: draws, scores, and the two halves of an EM step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpem.fitting.surrogate import Family
+from dpem.models.gaussian_mixture.covariance_types import CovarianceType
+from dpem.models.gaussian_mixture.gaussians import Gaussians, Seen, log_sum, responsibilities
+from dpem.queries.narrow import like, over_rows
+from dpem.query import FloatArray
+
+#: The least share of a component: one that EM empties keeps this much.
+LEAST = 1e-6
+
+
+@dataclass(frozen=True)
+class GaussianFamily(Family[Gaussians]):
+    """K Gaussians with covariances of one type, at least ``floor`` (d variances).
+
+    ``proportions`` are those of a round component's variances. ``patterns`` (P × d, 1 where a value is seen) are the
+    patterns of missing values that drawn rows have, all equally often; None: no value is missing.
+    """
+
+    K: int
+    kind: CovarianceType
+    floor: FloatArray = field(repr=False)
+    proportions: FloatArray = field(repr=False)
+    patterns: FloatArray | None = field(default=None, repr=False)
+
+    def draw(self, theta: Gaussians, m: int, rng: np.random.Generator) -> tuple[FloatArray, None]:
+        rows = inside(theta, m, rng)
+        if self.patterns is not None:
+            rows[self.patterns[np.arange(m) % len(self.patterns)] < 0.5] = np.nan
+        return rows, None
+
+    def joint(self, xp: Any, theta: Gaussians, x: Any, y: Any) -> Any:
+        return theta.joint(xp, x)
+
+    def scores(self, xp: Any, theta: Gaussians, x: Any, y: Any) -> Any:
+        """r_k − α_k for all but the last component, r_k·v_k, and r_k times the type's part of w_k − I."""
+        return theta.by_row(xp, x, lambda seen: self._scores(xp, theta, seen))
+
+    def _scores(self, xp: Any, theta: Gaussians, seen: list[Seen]) -> Any:
+        share = responsibilities(xp, seen)
+        first = [share[k, :, None] * own.v for k, own in enumerate(seen)]
+        alone = xp.permute_dims(share[:-1, :], (1, 0)) - like(xp, theta.weights[:-1], share)
+        return xp.concat([alone, *first, *self.kind.scores(xp, share, seen)], axis=1)
+
+    def moved(self, theta: Gaussians, step: FloatArray) -> Gaussians:
+        K, d = theta.means.shape
+        logits = np.log(theta.weights)
+        logits[:-1] += np.clip(step[: K - 1], -3.0, 3.0)
+        weights = np.exp(logits - logits.max())
+        shift = step[K - 1 : K - 1 + K * d].reshape(K, d)
+        covariances = self.kind.moved(theta, step[K - 1 + K * d :])
+        return Gaussians(weights / weights.sum(), theta.shifted(shift), self.kind.floored(covariances, self.floor))
+
+    def statistics(self, xp: Any, theta: Gaussians, x: Any, y: Any, weights: Any) -> Any:
+        total: Any = None
+        for present, rows, seen in theta.parts(xp, x):
+            own = (
+                present if weights is None else present * (weights if rows is None else xp.take(weights, rows, axis=0))
+            )
+            share = responsibilities(xp, seen) * own
+            first = [over_rows(xp, share[k, :], each.v) for k, each in enumerate(seen)]
+            likelihood = xp.reshape(xp.sum(own * log_sum(xp, [each.log_joint for each in seen])), (1,))
+            part = xp.concat([xp.sum(share, axis=1), *first, *self.kind.sums(xp, share, seen), likelihood])
+            total = part if total is None else total + part
+        return total
+
+    def m_step(self, theta: Gaussians, statistics: FloatArray) -> Gaussians:
+        K, d = theta.means.shape
+        counts = np.maximum(statistics[:K], LEAST)
+        shift = statistics[K : K + K * d].reshape(K, d) / counts[:, None]
+        covariances = self.kind.updated(theta, counts, shift, statistics[K + K * d : -1])
+        return Gaussians(counts / counts.sum(), theta.shifted(shift), self.kind.floored(covariances, self.floor))
+
+    def random_start(self, x: FloatArray, y: FloatArray | None, weights: FloatArray, rng: np.random.Generator) -> Any:
+        """Means at rows that are far from each other (k-means++), variances a third of all rows'."""
+        seen = np.isfinite(x)
+        filled = np.where(seen, x, 0.0)
+        middle = weights @ filled / np.maximum(weights @ seen, 1e-9)
+        filled = np.where(seen, x, middle)
+        variance = np.maximum(weights @ (filled - middle) ** 2, self.floor)
+        chosen = [_drawn(weights, rng)]
+        for _ in range(self.K - 1):
+            apart = np.min([np.sum((filled - filled[i]) ** 2 / variance, axis=1) for i in chosen], axis=0)
+            chosen.append(_drawn(weights * apart + 1e-300, rng))
+        shapes = self.kind.start(np.maximum(variance / 3, self.floor), self.proportions, self.K)
+        return Gaussians(np.full(self.K, 1 / self.K), filled[chosen], shapes)
+
+
+def _drawn(weights: FloatArray, rng: np.random.Generator) -> int:
+    ends = np.cumsum(weights)
+    return int(min(np.searchsorted(ends, rng.random() * ends[-1]), len(weights) - 1))
+
+
+def sample(mixture: Gaussians, n: int, rng: np.random.Generator) -> tuple[FloatArray, NDArray[np.intp]]:
+    """n rows in unit coordinates, and the component of each."""
+    label = rng.choice(len(mixture.weights), size=n, p=mixture.weights / mixture.weights.sum())
+    noise = rng.standard_normal((n, mixture.means.shape[1]))
+    root = mixture.roots[label]
+    return mixture.means[label] + (np.einsum("nij,nj->ni", root, noise) if mixture.full else root * noise), label
+
+
+def inside(mixture: Gaussians, n: int, rng: np.random.Generator, tries: int = 4) -> FloatArray:
+    """n rows within the bounds: those beyond are drawn again, a few times, and then put at the bound."""
+    rows, _ = sample(mixture, n, rng)
+    for _ in range(tries):
+        beyond = np.flatnonzero(np.any(np.abs(rows) > 1, axis=1))
+        if not len(beyond):
+            break
+        rows[beyond] = sample(mixture, len(beyond), rng)[0]
+    return np.clip(rows, -1.0, 1.0)

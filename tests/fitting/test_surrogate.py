@@ -1,0 +1,251 @@
+"""The engine of surrogate rows: the tilt agrees with answers, EM is scikit-learn's, no row moves a score beyond 2R."""
+
+import math
+
+import array_api_compat.numpy as xp
+import array_api_strict
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+from sklearn.mixture import GaussianMixture as Reference
+
+from dpem.fitting.surrogate import Block, ScoreQuery, Surrogate, best_of, em, score_query, share_moved, whitener
+from dpem.fitting.surrogate.em import expectation
+from dpem.fitting.surrogate.tilt import evidence_kappa, principal, tilt
+from dpem.models.gaussian_mixture.covariance_types import TYPES
+from dpem.models.gaussian_mixture.family import GaussianFamily
+from dpem.models.gaussian_mixture.gaussians import Gaussians
+from dpem.queries.schema import Schema
+from dpem.query import Chunk
+
+D = 3
+SCHEMA = Schema.of(["a", "b", "c"], dict.fromkeys("abc", (-1.0, 1.0)), {})
+every_type = pytest.mark.parametrize("kind", TYPES)
+
+
+def family(kind, floor=1e-8, K=2):
+    return GaussianFamily(K, TYPES[kind], np.full(D, floor), np.ones(D))
+
+
+def mixture(kind):
+    means = np.array([[0.2, -0.1, 0.0], [-0.3, 0.4, 0.1]])
+    if not TYPES[kind].full:
+        shape = np.full((2, D), 0.02) if kind == "spherical" else np.array([[0.01, 0.04, 0.02], [0.03, 0.01, 0.02]])
+        return Gaussians(np.array([0.6, 0.4]), means, shape)
+    one = np.array([[0.02, 0.01, 0.0], [0.01, 0.03, -0.005], [0.0, -0.005, 0.01]])
+    return Gaussians(np.array([0.6, 0.4]), means, np.array([one, one if kind == "tied" else 2 * one]))
+
+
+def drawn(kind, m, seed=0, missing=0.0):
+    rng = np.random.default_rng(seed)
+    x, _ = family(kind).draw(mixture(kind), m, rng)
+    x[rng.random(x.shape) < missing] = np.nan
+    return x
+
+
+class FirstTwo:
+    """Means of the first two columns and their product."""
+
+    def each(self, xp, x, y):
+        return np.column_stack([x[:, 0], x[:, 1], x[:, 0] * x[:, 1]])
+
+
+def test_the_tilt_agrees_with_exact_answers_to_within_their_noise():
+    x, query, noise = drawn("full", 4000), FirstTwo(), 0.002
+    asked = query.each(xp, drawn("full", 4000, 1)[:, [1, 0, 2]], None).mean(axis=0)  # other rows: another law
+    assert np.abs(query.each(xp, x, None).mean(axis=0) - asked).max() > 20 * noise
+    tilted = Surrogate.of(x, None, np.ones(len(x)), [Block(1.0, 1e4)]).add(0, query, asked, noise)
+    reached = tilted.weights @ query.each(xp, x, None)
+    assert np.abs(reached - asked).max() < noise
+    assert tilted.weights.sum() == pytest.approx(1)
+    assert 0.05 < tilted.effective_share < 1
+
+
+def test_an_answer_that_says_nothing_leaves_the_weights():
+    x, query = drawn("full", 2000), FirstTwo()
+    exact = query.each(xp, x, None).mean(axis=0)
+    same = Surrogate.of(x, None, np.ones(len(x)), [Block(1.0, 1e4)]).add(0, query, exact + 0.01, 10.0)
+    assert same.effective_share > 0.9999
+
+
+def test_the_tilted_weights_minimise_divergence_plus_misfit():
+    rng = np.random.default_rng(0)
+    features, answer, kappa = rng.standard_normal((12, 2)), np.array([0.8, -0.3]), 1.7
+    base = rng.dirichlet(np.ones(12))
+    found, _ = tilt(base, features, answer, kappa)
+
+    def objective(logits):
+        w = np.exp(logits - logits.max())
+        w /= w.sum()
+        return kappa * float(np.sum(w * np.log(w / base))) + 0.5 * float(np.sum((w @ features - answer) ** 2))
+
+    best = minimize(objective, np.log(base), method="BFGS").fun
+    assert objective(np.log(found)) == pytest.approx(best, abs=1e-6)
+
+
+def test_kappa_follows_the_evidence():
+    variances = np.full(40, 1e4)
+    rng = np.random.default_rng(0)
+    for true in (10.0, 1000.0):  # 40 answers tell κ to within a factor of about 1.25; the grid's step is 1.8
+        answer = rng.standard_normal(40) * np.sqrt(1 + variances / true)
+        assert 0.4 < evidence_kappa(answer, variances, 1.0, 1e4) / true < 2.5
+
+
+def test_principal_components_keep_what_varies():
+    rng = np.random.default_rng(0)
+    features = rng.standard_normal((500, 2)) @ np.array([[3.0, 1, 0, 0], [0, 1, 2, 0]])
+    weights = np.full(500, 1 / 500)
+    answer = weights @ features + np.array([1.0, 2.0, -1.0, 0.0])
+    few, reduced, variances = principal(features, answer, weights, 2)
+    assert few.shape == (500, 2)
+    assert np.allclose(few.T @ few / 500, np.diag(variances), atol=1e-10)
+    assert np.linalg.norm(reduced) <= np.linalg.norm([1.0, 2.0, -1.0, 0.0]) + 1e-12
+
+
+def test_many_answers_of_one_block_are_reduced_and_still_agreed_with():
+    x = drawn("diag", 1500)
+    own = Surrogate.of(x, None, np.ones(len(x)), [Block(1.0, 100.0, components=3)])
+    target = FirstTwo().each(xp, x[:500], None).mean(axis=0)
+    for _ in range(4):
+        own = own.add(0, FirstTwo(), target, 0.001)
+    assert np.abs(own.weights @ FirstTwo().each(xp, x, None) - target).max() < 0.001
+
+
+def test_a_joint_tilt_agrees_with_every_block():
+    x = drawn("diag", 1500)
+    own = Surrogate.of(x, None, np.ones(len(x)), [Block(1.0, 100.0), Block(1.0, 100.0)], joint=True)
+    target = FirstTwo().each(xp, x[:500], None).mean(axis=0)
+    fam, at = family("diag"), mixture("diag")
+    query = score_query(SCHEMA, fam, at, x, None, own.weights, np.random.default_rng(0))
+    own = own.add(0, FirstTwo(), target, 0.001).add(1, query, query.each(xp, x[:500], None).mean(axis=0), 0.005)
+    assert np.abs(own.weights @ FirstTwo().each(xp, x, None) - target).max() < 0.002
+    reached = own.weights @ query.each(xp, x, None)
+    assert np.abs(reached - query.each(xp, x[:500], None).mean(axis=0)).max() < 0.01
+
+
+@every_type
+def test_weighted_em_is_scikit_learn_s_on_replicated_rows(kind):
+    x = drawn(kind, 300)
+    times = np.random.default_rng(1).integers(1, 5, len(x))
+    fam, start = family(kind, 1e-12), mixture(kind)
+    weights = times / times.sum()
+    found = em(fam, start, expectation(fam, x, None, weights), tolerance=1e-13, most=20_000)
+    own = start.covariances
+    precision = (
+        1 / own[:, 0]
+        if kind == "spherical"
+        else 1 / own
+        if kind == "diag"
+        else np.linalg.inv(own[0] if kind == "tied" else own)
+    )
+    known = Reference(
+        2, covariance_type=kind, weights_init=start.weights, means_init=start.means, precisions_init=precision,
+        reg_covar=0, tol=1e-13, max_iter=20_000,
+    ).fit(np.repeat(x, times, axis=0))  # fmt: skip
+    assert found.converged
+    assert found.log_likelihood == pytest.approx(known.score(np.repeat(x, times, axis=0)), abs=1e-9)
+    assert np.allclose(found.theta.means, known.means_, atol=1e-4)
+
+
+def test_the_best_of_several_starts_comes_first():
+    x = drawn("diag", 600)
+    fam = family("diag")
+    rng = np.random.default_rng(0)
+    weights = np.full(len(x), 1 / len(x))
+    starts = [fam.random_start(x, None, weights, rng) for _ in range(6)]
+    found = best_of(fam, starts, expectation(fam, x, None, weights), kept=3)
+    assert found[0].log_likelihood == max(own.log_likelihood for own in found)
+    assert np.abs(np.sort(found[0].theta.weights) - [0.4, 0.6]).max() < 0.1
+
+
+@every_type
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+def test_scores_are_the_derivative_of_the_log_density(kind, missing):
+    x, fam = drawn(kind, 50, 3, missing), family(kind)
+    x[0] = np.nan
+    at = mixture(kind)
+    scores = fam.scores(xp, at, x, None)
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        u, h = rng.standard_normal(scores.shape[1]), 1e-5
+        up, down = (np.logaddexp.reduce(fam.joint(xp, fam.moved(at, s * h * u), x, None), axis=1) for s in (1, -1))
+        assert np.allclose((up - down) / (2 * h), scores @ u, atol=1e-5)
+    assert np.abs(scores[0]).max() < 1e-12  # a row without values
+
+
+def hostile(rng):
+    near = np.vstack([m + s * 0.2 * rng.standard_normal((8, D)) for m in mixture("diag").means for s in (0.3, 1, 9)])
+    rows = np.vstack([rng.uniform(-1, 1, (20, D)), np.sign(rng.standard_normal((8, D))), near, -near])
+    rows = np.vstack([rows, np.where(rng.random(rows.shape) < 0.4, np.nan, rows)])
+    odd = [[np.inf, 0, 0], [1e308, -1e308, 1e308], [np.nan] * 3, [5e-324] * 3, [-np.inf] * 3, [1e16, 1, -1]]
+    return np.vstack([rows, odd])
+
+
+def scoring(kind, radius, made=ScoreQuery):
+    scores = family(kind).scores(xp, mixture(kind), drawn(kind, 500), None)
+    return made(SCHEMA, family(kind), mixture(kind), whitener(scores.T @ scores / 500), radius)
+
+
+@every_type
+def test_no_row_moves_the_scores_beyond_twice_the_radius_and_some_reach_it(kind):
+    query = scoring(kind, 0.8)
+    rows = hostile(np.random.default_rng(0))
+    with np.errstate(all="ignore"):
+        parts = np.array([query.sum(Chunk(row[None], None)) for row in rows])
+        here, there = query.sum(Chunk(rows, None)), query.sum(Chunk(array_api_strict.asarray(rows), None))
+        each = query.each(xp, query.schema.coordinates(xp, rows), None)
+    assert np.isfinite(parts).all()
+    gaps = np.linalg.norm(parts[:, None] - parts[None], axis=2)
+    assert gaps.max() <= query.bound.l2 * (1 + 1e-9)
+    assert query.bound.l2 == pytest.approx(1.6)
+    assert gaps.max() > 0.93 * query.bound.l2
+    assert np.allclose(each, parts, atol=1e-12)
+    assert np.allclose(here, there, atol=1e-9)
+
+
+class Opposite(GaussianFamily):
+    """Scores that a row chooses: they point along its first value, as far as that says."""
+
+    def scores(self, xp, theta, x, y):
+        return np.where(np.isfinite(x), x, 0.0) * 1e6
+
+
+def test_the_bound_is_reached_exactly():
+    own = Opposite(2, TYPES["diag"], np.full(D, 1e-8), np.ones(D))
+    query = ScoreQuery(SCHEMA, own, None, np.eye(D), 0.7)
+    one, other = (query.sum(Chunk(np.array([[s, 0.0, 0.0]]), None)) for s in (1.0, -1.0))
+    assert np.linalg.norm(one - other) == pytest.approx(1.4, rel=1e-12)
+    assert np.linalg.norm(one - other) <= query.bound.l2
+
+
+class NotClipped(ScoreQuery):
+    def contributions(self, xp, x, y):
+        return xp.sum(self._whitened(xp, x, y), axis=0)
+
+
+def test_hostile_rows_see_a_query_that_does_not_clip():
+    query = scoring("diag", 0.8, NotClipped)
+    rows = drawn("diag", 200)
+    parts = np.array([query.sum(Chunk(row[None], None)) for row in rows])
+    assert np.linalg.norm(parts[:, None] - parts[None], axis=2).max() > 1.05 * query.bound.l2
+
+
+def test_the_radius_holds_nine_rows_of_ten_and_whitened_scores_have_unit_size():
+    x, fam, at = drawn("diag", 5000), family("diag"), mixture("diag")
+    weights = np.full(len(x), 1 / len(x))
+    query = score_query(SCHEMA, fam, at, x, None, weights, np.random.default_rng(1))
+    whitened = fam.scores(xp, at, x, None) @ query.whitener
+    assert np.mean(np.linalg.norm(whitened, axis=1) <= query.radius) > 0.89
+    assert np.trace(whitened.T @ whitened / len(x)) == pytest.approx(len(query.whitener), rel=0.1)
+
+
+def test_more_noise_moves_more_rows():
+    x, fam, at = drawn("diag", 3000), family("diag"), mixture("diag")
+    weights = np.full(len(x), 1 / len(x))
+    query = score_query(SCHEMA, fam, at, x, None, weights, np.random.default_rng(1))
+    little, much = (
+        share_moved(fam, at, x, None, weights, query.whitener, scale, np.random.default_rng(2))
+        for scale in (0.001, 0.3)
+    )
+    assert little < 0.01 < much
+    assert math.isfinite(much)
