@@ -32,7 +32,7 @@ from dpem.tables.device import DeviceSource
 from dpem.tables.sparse import SparseSource
 
 #: Chance that a test about random numbers fails although nothing is wrong, for each of its decisions.
-FALSE_ALARM = 1e-7
+FALSE_ALARM = 1e-8
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -79,6 +79,7 @@ def test_a_grid_is_seen_where_there_is_one(kind, k):
     assert answers.std() > 10
 
 
+@pytest.mark.real_noise
 @pytest.mark.parametrize("value", [0.0, 1 / 3, -1e6, 1e300, 5e-324], ids=str)
 @pytest.mark.parametrize("scale", [1e-9, 1.0, 3e7, 1e-300], ids=str)
 @KINDS
@@ -103,9 +104,10 @@ def told_apart(noise: Any, kind: str) -> bool:
     return any(stats.binomtest(odd, n, 0.5).pvalue < FALSE_ALARM for odd, n in sides)
 
 
+@pytest.mark.real_noise
 @KINDS
 def test_low_bits_of_private_noise_tell_nothing(kind):
-    """False-alarm rate: three binomial tests at 1e-7 each."""
+    """False-alarm rate: three binomial tests at 1e-8 each."""
     assert not told_apart(PrivateNoise(), kind)
 
 
@@ -119,8 +121,9 @@ def test_low_bits_of_numpy_noise_give_the_statistic_away(kind):
     assert odd > 0.3 * near
 
 
+@pytest.mark.real_noise
 def test_answers_of_a_curator_have_all_their_bits():
-    """Through the door that fits use: the trailing four bits of the mantissa are uniform (chi-square, at 1e-7)."""
+    """Through the door that fits use: the trailing four bits of the mantissa are uniform (chi-square, at 1e-8)."""
     source = ArraySource(np.ones((50, 1000)))
     query = SymmetricMixture(1.0).gradient(np.zeros(1000), Clip(1.0))
     answers = Curator(source, Account(1e6, 1e-5), PrivateNoise()).measure(query, rho=0.5)

@@ -10,7 +10,7 @@ from scipy import stats
 
 from dpem.privacy import gumbel
 
-FALSE_ALARM = 1e-6  # of each chi-square test; the noise cannot be seeded
+FALSE_ALARM = 1e-6  # of each chi-square test; the bits are injected, so the outcome is the same in every run
 SCORES = np.array([0.0, 0.5, 1.5, 2.0])
 
 
@@ -97,3 +97,13 @@ def test_all_of_them_best_first():
 def test_scores_must_be_finite(bad):
     with pytest.raises(ValueError, match="finite"):
         gumbel.top_k(np.array([0.0, bad]), 1)
+
+
+@pytest.mark.real_noise
+def test_bits_come_from_the_operating_system(monkeypatch):
+    """Two strings of 64 × 64 bits are equal with probability 2⁻⁴⁰⁹⁶."""
+    assert not np.array_equal(gumbel._random_bits(64), gumbel._random_bits(64))
+    asked = []
+    monkeypatch.setattr(gumbel.os, "urandom", lambda count: asked.append(count) or bytes(count))
+    gumbel._random_bits(64)
+    assert asked == [8 * 64]

@@ -1,12 +1,11 @@
 """Selection is the exponential mechanism, peeled, and nothing else (MATH section 4).
 
-The sampler tested is the one that runs: ``mechanisms.noisy_top_k`` with ``PrivateNoise`` and ``SeededNoise``. Private
-noise cannot be seeded, so the chi-square tests reject at p < 1e-6, their false-alarm rate.
+The sampler tested is the one that runs: ``mechanisms.noisy_top_k`` with ``PrivateNoise`` and ``SeededNoise``. Its
+random bits are injected, so each outcome is the same in every run; the chi-square tests reject at p < 1e-6.
 """
 
 import itertools
 import math
-import time
 
 import numpy as np
 import pytest
@@ -126,27 +125,3 @@ def test_all_coordinates_can_be_selected_and_none_twice(noise):
         assert chosen.dtype == np.intp
         assert len(set(chosen.tolist())) == k
         assert set(chosen.tolist()) <= set(range(7))
-
-
-def seconds(v: np.ndarray, k: int) -> float:
-    price, magnitude = Price(k / 2), float(np.max(np.abs(v)))  # b is the sensitivity
-    start = time.perf_counter()
-    mechanisms.noisy_top_k(PrivateNoise(), v, k, 1.0, price, magnitude)
-    return time.perf_counter() - start
-
-
-def test_a_million_coordinates_take_about_a_second():
-    """Scores of about the noise's own size. The target is one second; three leave room for a busy machine."""
-    v = np.random.default_rng(0).standard_normal(1_000_000)
-    taken = min(seconds(v, 10) for _ in range(2))
-    print(f"top 10 of 1,000,000: {taken:.2f} s")
-    assert taken < 3.0
-
-
-def test_selection_takes_as_long_with_signal_as_without():
-    """Time must not tell what the scores are, and the target time must hold where selection is useful."""
-    flat = 0.1 * np.random.default_rng(0).standard_normal(50_000)
-    signal = flat.copy()
-    signal[:10] = 20.0
-    without, with_signal = (min(seconds(v, 10) for _ in range(2)) for v in (flat, signal))
-    assert with_signal < 8 * without  # the same work: eight leaves room for a busy machine
