@@ -7,11 +7,15 @@ import pytest
 from dpem.fitting.diagnostics import Diagnostic, FitWarning, issue
 
 
+def fit(found):
+    issue(found)
+
+
 def test_a_warning_is_issued_and_a_note_is_not():
     found = [Diagnostic("a", "warning", "First.", "Do this."), Diagnostic("b", "note", "Second.")]
     with warnings.catch_warnings(record=True) as issued:
         warnings.simplefilter("always")
-        issue(found)
+        fit(found)
     assert [str(each.message) for each in issued] == ["First. Do this."]
     assert issued[0].category is FitWarning
     assert issued[0].filename == __file__
