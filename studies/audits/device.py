@@ -21,8 +21,9 @@ import torch
 from dpem.audit.neighbours import Table, neighbours
 from dpem.audit.replay import Verdict, compare, in_memory, overspent, replay
 from dpem.audit.tape import record
-from dpem.engines import engine_of, rowwise
 from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
+from dpem.paper.engine import engine_of
+from dpem.queries.gpu import triton_sums as rowwise
 from studies.audits import device_rows
 
 N, WIDE = 3000, 40

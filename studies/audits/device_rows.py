@@ -25,9 +25,9 @@ import torch
 
 import dpem
 from dpem.audit.neighbours import Table
-from dpem.engines import rowwise
-from dpem.engines.traced import formula_of
 from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
+from dpem.queries.gpu import triton_sums as rowwise
+from dpem.queries.gpu.trace import formula_of
 from dpem.query import Chunk, FloatArray, Query
 from dpem.tables.base import Source, slack
 from studies.audits.hostile_rows import hostile

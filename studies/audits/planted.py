@@ -19,12 +19,12 @@ import numpy as np
 import dpem.paper.estimators.base as estimators
 from dpem.fitting import validation as checks
 from dpem.paper.estimators.base import PrivateEM
+from dpem.paper.gradient import CoordinateQuery, SupportQuery
 from dpem.paper.models import SymmetricRegression
 from dpem.paper.models.missing_regression import TruncatedScore
 from dpem.paper.tight import Refine, tight_em
 from dpem.privacy import Curator, PrivateNoise, SeededNoise, budget, curator, gumbel, mechanisms
 from dpem.privacy.accounting import Price
-from dpem.queries.gradient import CoordinateQuery, SupportQuery
 from dpem.queries.scales import ColumnMoments
 from dpem.query import Bound
 from dpem.tables import ArraySource

@@ -17,11 +17,11 @@ import numpy as np
 import torch
 from array_api_compat import array_namespace
 
-from dpem.engines import fused
-from dpem.engines.array_api import ArrayEngine
-from dpem.engines.narrow import narrow_sum
+from dpem.paper.engine import triton_columns as fused
+from dpem.paper.engine.array_api import ArrayEngine
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
 from dpem.paper.models.base import Clip
+from dpem.queries.block_loop import narrow_sum
 from dpem.query import BLOCK, Chunk, Query
 from dpem.tables.device import DeviceSource
 from studies.benchmarks.gpu_clock import copy_bandwidth, on_the_clock, on_the_device, write

@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from dpem.engines import rowwise
 from dpem.models.gaussian_mixture.estimator import DPGaussianMixture
 from dpem.models.latent_class.estimator import DPLatentClass
 from dpem.models.linear_regression.estimator import DPLinearRegression
 from dpem.models.mixture_regression.estimator import DPMixtureRegression
+from dpem.queries.gpu import triton_sums as rowwise
 
 Table = tuple[np.ndarray, np.ndarray | None]
 

@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from dpem.engines import rowwise
-from dpem.engines.traced import formula_of
 from dpem.models.gaussian_mixture.em_moments import LiftedMoments
 from dpem.models.gaussian_mixture.gaussians import Gaussians
 from dpem.models.latent_class.queries import ClassSums, Items
@@ -23,6 +21,8 @@ from dpem.models.linear_regression.queries import Frame, Information, JointMomen
 from dpem.models.mixture_regression.coordinates import Frame as LineFrame
 from dpem.models.mixture_regression.scores import Lines, LineScores
 from dpem.paper.models import SymmetricMixture
+from dpem.queries.gpu import triton_sums as rowwise
+from dpem.queries.gpu.trace import formula_of
 from dpem.queries.schema import Schema
 from dpem.query import Query
 from dpem.tables.device import DeviceSource

@@ -4,16 +4,16 @@ import array_api_strict as strict
 import numpy as np
 import pytest
 
-from dpem.engines.dense import unit_coordinates
-from dpem.engines.narrow import product
 from dpem.models.gaussian_mixture.em_moments import LiftedMoments
 from dpem.models.gaussian_mixture.gaussians import Gaussians
 from dpem.models.gaussian_mixture.location import Spreads
 from dpem.models.gaussian_mixture.sketch import Sketch
 from dpem.models.linear_regression.queries import Explained, Frame, Information, Residuals, Score
+from dpem.queries.block_loop import product
 from dpem.queries.histograms import Places
 from dpem.queries.narrow import into_ball, sum_in_ball
 from dpem.queries.schema import Schema
+from dpem.tables.dense_rows import unit_coordinates
 
 NAMES = ["a", "b", "c"]
 SCHEMA = Schema.of(NAMES, dict.fromkeys(NAMES, (-2.0, 3.0)), {}, y_bounds=(-4.0, 4.0))

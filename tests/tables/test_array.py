@@ -8,12 +8,12 @@ import math
 import numpy as np
 import pytest
 
-from dpem.engines import float_below
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
 from dpem.paper.models.base import Clip
 from dpem.query import BLOCK, Bound, Chunk
 from dpem.tables import ArraySource
 from dpem.tables import array as array_module
+from dpem.tables.blocks import float_below
 
 BETA = np.array([0.7, -0.4, 0.0])
 

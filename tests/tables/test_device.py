@@ -10,12 +10,12 @@ import array_api_strict
 import numpy as np
 import pytest
 
-from dpem.engines import float_below
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
 from dpem.paper.models.base import Clip
 from dpem.query import BLOCK
 from dpem.tables import ArraySource
 from dpem.tables import device as device_module
+from dpem.tables.blocks import float_below
 from dpem.tables.device import DeviceSource
 
 BETA = np.array([0.7, -0.4, 0.0, 0.0, 0.5])

@@ -29,11 +29,11 @@ from functools import cached_property
 import numpy as np
 
 from dpem.audit.likelihood import gaussian_ratio, plackett_luce
+from dpem.paper.gradient import CoordinateQuery, SupportQuery
 from dpem.paper.models import SymmetricMixture
 from dpem.paper.models.base import Clip
 from dpem.privacy import Account, Curator, Noise, Price, PrivateNoise, gumbel, largest_price
 from dpem.privacy.mechanisms import gaussian_scale
-from dpem.queries.gradient import CoordinateQuery, SupportQuery
 from dpem.query import FloatArray
 from dpem.tables import ArraySource
 

@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dpem._threads import keep_memory, single_blas
-from dpem.engines.narrow import numpy_api
 from dpem.fitting.model import Model
 from dpem.fitting.step import State, Step, run_steps
 from dpem.privacy import Account, Curator, Price, SeededNoise
 from dpem.queries.narrow import NarrowQuestion
 from dpem.query import FloatArray, Query
 from dpem.tables import ArraySource
+from dpem.tables.blocks import numpy_api
 
 #: Rows that are really drawn; beyond them sampling errors are scaled.
 MOST_ROWS = 20_000

@@ -21,11 +21,11 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
 from dpem._extras import needed_by
-from dpem.engines import engine_of
 from dpem.fitting import validation as checks
 from dpem.queries.validity import AnomalyQuery
 from dpem.query import FloatArray
 from dpem.tables import ArraySource, ChunkedSource, Source
+from dpem.tables.blocks import rows_of
 from dpem.tables.device import DeviceSource
 from dpem.tables.progress import expect
 from dpem.tables.scaled import ScaledSource, moved_and_scaled
@@ -109,7 +109,7 @@ def _dense_pieces(estimator: BaseEstimator, X: Any) -> Iterator[NDArray[np.float
     if is_on_device(X):
         X, _ = _device_arrays(X, None)
         validate_data(estimator, X, skip_check_array=True, reset=False)
-        yield from engine_of(X).pieces(X, _PIECE)
+        yield from rows_of(X).pieces(X, _PIECE)
     elif is_source(X):
         if X.n_features != estimator.n_features_in_:
             raise ValueError(f"X has {X.n_features} columns, but {estimator.n_features_in_} were fitted.")
@@ -117,11 +117,11 @@ def _dense_pieces(estimator: BaseEstimator, X: Any) -> Iterator[NDArray[np.float
         if names is not None and fitted is not None and list(names) != list(fitted):
             raise ValueError("X has other columns, or in another order, than those that were fitted.")
         for chunk in X.chunks():
-            yield from engine_of(chunk.X).pieces(chunk.X, _PIECE)
+            yield from rows_of(chunk.X).pieces(chunk.X, _PIECE)
     else:
         X, _ = checks.table(estimator, X, needs_y=False, reset=False)
         if sparse.issparse(X):
-            yield from engine_of(X).pieces(X, _PIECE)
+            yield from rows_of(X).pieces(X, _PIECE)
         else:
             yield X
 

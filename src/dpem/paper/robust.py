@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from dpem.engines import engine_of
+from dpem.paper.engine import engine_of
 from dpem.paper.models.missing_regression import MissingRegression
 from dpem.paper.models.symmetric_mixture import SymmetricMixture
 from dpem.paper.models.symmetric_regression import SymmetricRegression

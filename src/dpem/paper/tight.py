@@ -15,11 +15,11 @@ from typing import ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dpem.paper.gradient import CoordinateQuery, SupportQuery
 from dpem.paper.models.base import Clip
+from dpem.paper.screening import ExceedanceQuery, MomentQuery, unpack
 from dpem.paper.state import PaperStep, State
 from dpem.privacy import Curator
-from dpem.queries.gradient import CoordinateQuery, SupportQuery
-from dpem.queries.screening import ExceedanceQuery, MomentQuery, unpack
 from dpem.query import FloatArray
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from scipy.special import logsumexp
 
-from dpem.engines import engine_of
 from dpem.query import Bound, Chunk, FloatArray
+from dpem.tables.blocks import rows_of
 
 #: Rows whose densities are held at once.
 _PIECE = 4096
@@ -46,7 +46,7 @@ class CandidateScores:
     @np.errstate(all="ignore")
     def sum(self, chunk: Chunk) -> FloatArray:
         total, first = np.zeros(len(self.densities)), 0
-        engine = engine_of(chunk.X)
+        engine = rows_of(chunk.X)
         y = None if chunk.y is None else engine.response(chunk)
         for rows in engine.pieces(chunk.X, _PIECE):
             responses = None if y is None else y[first : first + len(rows)]

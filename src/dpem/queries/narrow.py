@@ -9,9 +9,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpem.engines.narrow import like, narrow_sum, narrow_sums, over_rows
+from dpem.queries.block_loop import narrow_sum, narrow_sums, over_rows
 from dpem.queries.schema import Schema
 from dpem.query import Bound, Chunk, FloatArray
+from dpem.tables.blocks import like
 
 __all__ = [
     "NarrowQuestion",

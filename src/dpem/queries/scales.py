@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dpem.engines import engine_of
 from dpem.query import Bound, Chunk, FloatArray
+from dpem.tables.blocks import rows_of
 
 #: Bins of a row's size: factors of √2 from 2^-40 to 2^40, the outer ones open.
 EDGES: FloatArray = np.power(2.0, np.arange(-80, 81) / 2)
@@ -16,7 +16,7 @@ EDGES: FloatArray = np.power(2.0, np.arange(-80, 81) / 2)
 
 def row_squares(chunk: Chunk, of_response: bool) -> FloatArray:
     """Mean square of each row's entries, or the square of its response; not-a-number counts as 0."""
-    engine = engine_of(chunk.X)
+    engine = rows_of(chunk.X)
     with np.errstate(over="ignore", invalid="ignore"):
         squares = np.square(engine.response(chunk)) if of_response else engine.mean_squares(chunk.X)
     return np.asarray(np.nan_to_num(squares, nan=0.0, posinf=np.finfo(float).max))
@@ -94,7 +94,7 @@ class ColumnMoments:
         d = len(self.low)
         total = np.zeros(3 * d)
         middle, half = (self.low + self.high) / 2, (self.high - self.low) / 2
-        for rows in engine_of(chunk.X).pieces(chunk.X, 4096):
+        for rows in rows_of(chunk.X).pieces(chunk.X, 4096):
             seen = np.isfinite(rows)
             u = np.clip((np.where(seen, rows, 0.0) - middle) / half, -1.0, 1.0) * seen
             total[:d] += u.sum(axis=0)

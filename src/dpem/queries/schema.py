@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpem.engines.narrow import like
 from dpem.query import FloatArray
+from dpem.tables.blocks import like
 
 IntArray = NDArray[np.intp]
 
@@ -154,7 +154,7 @@ def _unit(xp: Any, raw: Any, middle: Any, half: Any) -> Any:
     compiled loop where columns are together.
     """
     if isinstance(raw, np.ndarray) and raw.ndim == 2 and raw.size >= COMPILED and raw.dtype == np.float64:
-        from dpem.engines.dense import unit_coordinates
+        from dpem.tables.dense_rows import unit_coordinates
 
         u = unit_coordinates(raw, middle, half)
         if u is not None:

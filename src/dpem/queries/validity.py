@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpem.engines import engine_of
 from dpem.query import Bound, Chunk, FloatArray
+from dpem.tables.blocks import rows_of
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class AnomalyQuery:
         return Bound()
 
     def sum(self, chunk: Chunk) -> FloatArray:
-        engine = engine_of(chunk.X)
+        engine = rows_of(chunk.X)
         nan, inf = engine.anomalies(chunk.X)
         y = np.empty(0) if chunk.y is None else engine.response(chunk)
         return np.array([nan, inf, np.isnan(y).any(), np.isinf(y).any()], dtype=float)

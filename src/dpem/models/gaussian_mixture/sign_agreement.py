@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dpem.engines.narrow import PIECE, narrow_sum
+from dpem.queries.block_loop import PIECE, narrow_sum
 from dpem.queries.narrow import NarrowQuestion, like, over_rows, rounded
 from dpem.query import Bound, Chunk, FloatArray
 

@@ -12,7 +12,6 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dpem import _validation as arguments
-from dpem.engines.narrow import like
 from dpem.fitting.diagnostics import Diagnostic
 from dpem.fitting.estimator import PrivateEstimator
 from dpem.fitting.model import Model, Outlook, Sizes
@@ -29,6 +28,7 @@ from dpem.models.linear_regression.selection import ChooseColumns, FindMiddle, K
 from dpem.models.linear_regression.steps import FindInformation, FindMoments, FindSpreads, Progress, TakeStep
 from dpem.queries.schema import Schema
 from dpem.query import FloatArray
+from dpem.tables.blocks import like
 
 #: Up to so many columns a plan rehearses one by one.
 MOST_REHEARSED = 100

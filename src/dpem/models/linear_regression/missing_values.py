@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from dpem.engines.narrow import like
 from dpem.query import FloatArray
+from dpem.tables.blocks import like
 
 #: Numbers in a batch of systems: in memory what a core's cache holds, elsewhere enough to keep a device busy.
 BATCH, DEVICE_BATCH = 2**15, 2**24

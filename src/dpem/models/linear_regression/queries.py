@@ -15,10 +15,11 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from dpem.engines.narrow import like, over_rows, product
 from dpem.models.linear_regression.missing_values import by_holes, filled, filled_squares
+from dpem.queries.block_loop import over_rows, product
 from dpem.queries.narrow import NarrowQuestion, into_ball, packed, rounded, squares, sum_in_ball, zero_where_odd
 from dpem.query import Bound, FloatArray
+from dpem.tables.blocks import like
 
 
 def gram_bound(radius: float, terms: int) -> Bound:

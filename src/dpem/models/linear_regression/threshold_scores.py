@@ -13,11 +13,11 @@ import array_api_compat.numpy as numpy_api
 import numpy as np
 from numpy.typing import NDArray
 
-from dpem.engines.narrow import like
 from dpem.models.linear_regression.missing_values import expected
 from dpem.models.linear_regression.queries import Frame
 from dpem.queries.narrow import NarrowQuestion, rounded
 from dpem.query import Bound, FloatArray
+from dpem.tables.blocks import like
 
 #: Bins between the bounds of a column; thresholds are their edges.
 SIDE_BINS = 64

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from dpem.engines.narrow import like
 from dpem.queries.narrow import zero_where_odd
 from dpem.query import FloatArray
+from dpem.tables.blocks import like
 
 #: Sweeps over the columns in which holes are filled; each halves what is left, or better, for correlations up to 0.7.
 SWEEPS = 8

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from dpem.engines.narrow import like, over_rows
 from dpem.models.mixture_regression.coordinates import Frame
+from dpem.queries.block_loop import over_rows
 from dpem.queries.narrow import NarrowQuestion, rounded, zero_where_odd
 from dpem.query import Bound, FloatArray
+from dpem.tables.blocks import like
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,11 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from dpem.engines.narrow import like, over_rows
 from dpem.models.mixture_regression.coordinates import Frame
+from dpem.queries.block_loop import over_rows
 from dpem.queries.narrow import NarrowQuestion, into_ball, packed, rounded, zero_where_odd
 from dpem.query import Bound, FloatArray
+from dpem.tables.blocks import like
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from dpem.paper.estimators.base import PrivateEM
+from dpem.paper.gradient import IntArray
 from dpem.paper.models import SymmetricMixture
-from dpem.queries.gradient import IntArray
 from dpem.query import FloatArray
 
 

@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpem.engines import engine_of
+from dpem.paper.engine import engine_of
+from dpem.paper.gradient import CoordinateQuery, IntArray, SupportQuery
 from dpem.paper.models.base import Clip
-from dpem.queries.gradient import CoordinateQuery, IntArray, SupportQuery
 from dpem.query import Bound, Chunk, FloatArray
 
 #: Rows whose truncated scores are held at once.

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from dpem.paper.gradient import CoordinateQuery, IntArray, SupportQuery
 from dpem.paper.models.base import Clip
-from dpem.queries.gradient import CoordinateQuery, IntArray, SupportQuery
-from dpem.queries.screening import ExceedanceQuery, MomentQuery
+from dpem.paper.screening import ExceedanceQuery, MomentQuery
 from dpem.query import Bound, FloatArray
 
 

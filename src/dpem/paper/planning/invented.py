@@ -2,7 +2,7 @@
 
 A search asks thousands of questions of a few short tables. Their rows are nobody's, so what guards a real sum (entries
 that are no numbers, blocks, slack) can be left out, and what a table has answered once it remembers. The sums are those
-of :mod:`dpem.engines` but for rounding; nothing is compiled for them.
+of :mod:`dpem.paper.engine` but for rounding; nothing is compiled for them.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from dpem.engines.narrow import numpy_api
+from dpem.paper.gradient import CoordinateQuery, SupportQuery
+from dpem.paper.screening import ExceedanceQuery, MomentQuery
 from dpem.privacy import SeededNoise
-from dpem.queries.gradient import CoordinateQuery, SupportQuery
-from dpem.queries.screening import ExceedanceQuery, MomentQuery
 from dpem.query import FloatArray, Query
 from dpem.tables import ArraySource
+from dpem.tables.blocks import numpy_api
 
 
 class InventedRows(ArraySource):

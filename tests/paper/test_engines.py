@@ -17,12 +17,13 @@ from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from dpem.engines import array_api, csr, engine_of
+from dpem.paper.engine import csr, engine_of
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
 from dpem.paper.models.base import Clip
 from dpem.queries.scales import CappedSquares, ColumnMoments, SizeHistogram
 from dpem.queries.validity import AnomalyQuery
 from dpem.query import BLOCK, Chunk
+from dpem.tables import array_rows, csr_rows
 
 SIGMA, T, C, BRACKET, RADIUS = 0.8, 1.5, 0.75, 2.0, 1.25  # exact in float32, so that clip levels are the same
 BETA = np.array([0.0, 0.7, 0.0, -0.4, 0.2, 0.0, 0.0])
@@ -187,14 +188,14 @@ def test_any_pattern_of_zeros_gives_the_same_sum(kind):
 @DTYPES
 def test_the_size_of_pieces_does_not_matter(monkeypatch, kind, dtype):
     """Pieces of one block each, with a remainder."""
-    monkeypatch.setattr(array_api, "PIECE", 1)
+    monkeypatch.setattr(array_rows, "PIECE", 1)
     for name in QUERIES:
         X, y = draw(name, BLOCK + 3, dtype)
         assert_same(name, QUERIES[name][0].sum(KINDS[kind](X, y)), X)
 
 
 def test_dense_pieces_of_wide_sparse_rows_stay_small(monkeypatch):
-    monkeypatch.setattr(csr, "PIECE", 2 * D)
+    monkeypatch.setattr(csr_rows, "PIECE", 2 * D)
     X, _ = draw("column moments", 9, np.float32)
     pieces = list(csr.ENGINE.pieces(sparse.csr_array(X), 4096))
     assert [len(p) for p in pieces] == [2, 2, 2, 2, 1]
@@ -295,7 +296,7 @@ import numpy as np, torch, sys
 sys.path.insert(0, {folder!r})
 import test_engines as t
 from array_api_compat import array_namespace
-from dpem.engines import fused
+from dpem.paper.engine import triton_columns as fused
 
 for dtype in (np.float32, np.float64):
     for name, (query, _, has_y) in t.QUERIES.items():

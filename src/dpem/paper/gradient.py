@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpem.engines import engine_of
-from dpem.engines.narrow import like, narrow_sum, narrow_sums
+from dpem.paper.engine import engine_of
+from dpem.queries.block_loop import narrow_sum, narrow_sums
 from dpem.queries.narrow import sum_in_ball
 from dpem.query import Bound, Chunk, FloatArray
+from dpem.tables.blocks import like
 
 IntArray = NDArray[np.intp]
 
@@ -89,7 +90,7 @@ class SupportQuery:
 
     def block(self, xp: Any, x: Any, y: Any) -> Any:
         if isinstance(x, np.ndarray):
-            from dpem.engines.dense import support_sum  # a plan asks this of nobody's rows, and needs no compiler
+            from dpem.paper.engine.dense import support_sum  # a plan asks this of nobody's rows, and needs no compiler
 
             return support_sum(self, x, y)
         beta, centre = like(xp, self.beta[self.support], x), like(xp, self.centre, x)

@@ -1,4 +1,4 @@
-"""The narrow loop: a few columns of a block of rows in float64, whatever holds the rows, and the sum of what they add.
+"""The block loop: a few columns of a block of rows in float64, whatever holds the rows, and the sum of what they add.
 
 A question says which columns it reads and what a block of them adds (``block``), in functions of the array API, so one
 formula serves numpy, PyTorch on a GPU and every other library. No model's name or formula is here.
@@ -9,17 +9,13 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 import array_api_compat
-import array_api_compat.numpy
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
 from dpem._threads import at_most, side_by_side, single_blas
-from dpem.engines.base import engine_of
 from dpem.query import Chunk, FloatArray
-
-#: numpy keeps columns together in what it computes from columns that are together; older ones lack some functions.
-numpy_api: Any = np if hasattr(np, "cumulative_sum") else array_api_compat.numpy
+from dpem.tables.blocks import like, numpy_api, rows_of
 
 #: Numbers read at a time: in memory about what a core's cache holds (with fewer, threads wait for each other between
 #: operations), elsewhere enough to keep a device busy.
@@ -43,7 +39,7 @@ def narrow_sum(question: Narrow, chunk: Chunk) -> FloatArray:
     alone. *Proof.* Blocks are cut by position and added in their order, whichever thread was faster, and nothing here
     looks at an entry. ∎
     """
-    engine = engine_of(chunk.X)
+    rows_kind = rows_of(chunk.X)
     on_host = isinstance(chunk.X, np.ndarray) or sparse.issparse(chunk.X)
     xp = numpy_api if on_host else array_api_compat.array_namespace(chunk.X)
     n = chunk.X.shape[0]
@@ -53,7 +49,7 @@ def narrow_sum(question: Narrow, chunk: Chunk) -> FloatArray:
     def add(task: int) -> None:
         rows = slice(task * length, min(n, (task + 1) * length))
         y = None if chunk.y is None else xp.astype(chunk.y[rows], xp.float64, copy=False)
-        parts[task] = question.block(xp, engine.columns(chunk.X, question.reads, rows), y)
+        parts[task] = question.block(xp, rows_kind.columns(chunk.X, question.reads, rows), y)
 
     if on_host:
         with single_blas():
@@ -61,7 +57,7 @@ def narrow_sum(question: Narrow, chunk: Chunk) -> FloatArray:
     else:
         with at_most(1):  # a device has threads of its own
             side_by_side(add, len(parts))
-    return np.asarray(engine.host(sum(parts[1:], start=parts[0])), dtype=float)
+    return np.asarray(rows_kind.host(sum(parts[1:], start=parts[0])), dtype=float)
 
 
 def product(xp: Any, x: Any, matrix: FloatArray) -> Any:
@@ -87,15 +83,8 @@ def narrow_sums(question: Narrow, chunk: Chunk, rows: int) -> FloatArray | None:
     X: Any = chunk.X
     if not array_api_compat.is_torch_array(X) or not X.is_cuda:
         return None
-    from dpem.engines import fused, rowwise
+    from dpem.queries.gpu import triton_sums
 
-    if X.shape[0] < rowwise.LEAST_ROWS or not fused.has_triton(X):
+    if X.shape[0] < triton_sums.LEAST_ROWS or not triton_sums.has_triton(X):
         return None
-    return rowwise.sums_by_rows(question, X, chunk.y, rows)
-
-
-def like(xp: Any, values: FloatArray, x: Any) -> Any:
-    """Constants of a question as a float64 array beside the rows."""
-    if isinstance(x, np.ndarray):
-        return values
-    return xp.asarray(np.ascontiguousarray(values), dtype=xp.float64, device=array_api_compat.device(x))
+    return triton_sums.sums_by_rows(question, X, chunk.y, rows)

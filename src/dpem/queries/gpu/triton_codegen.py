@@ -7,7 +7,7 @@ import itertools
 from collections import Counter
 from typing import Any, NamedTuple
 
-from dpem.engines.traced import BOOLEAN, Formula
+from dpem.queries.gpu.trace import BOOLEAN, Formula
 
 #: Sums of one kernel: more do not fit a thread's registers.
 SUMS = 112

@@ -1,7 +1,7 @@
 """Compiled loops that add weight × clipped entry over all columns.
 
-No model is here. A question about all columns is asked block by block: :mod:`dpem.engines.reading` reads what the
-weights depend on, the model turns it into one number a_i for each row (and c_i for its missing entries), and
+No model is here. A question about all columns is asked block by block: :mod:`dpem.paper.engine.projections` reads what
+the weights depend on, the model turns it into one number a_i for each row (and c_i for its missing entries), and
 ``accumulate`` adds a_i·Π_T(x_i). There is one set of loops for rows that lie together, one for columns that lie
 together and one for sparse rows.
 
@@ -23,9 +23,6 @@ from numba import njit
 
 from dpem.query import BLOCK
 
-#: Rows per task: each task has its own float64 sum, and tasks are added in order.
-TASK = 16 * BLOCK
-
 #: Bytes of a row beyond which its sum no longer stays in a core's nearest cache while one row is added.
 LONG = 12_000
 
@@ -33,11 +30,6 @@ LONG = 12_000
 _reordered = njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
 _compiled = njit(cache=True, nogil=True, fastmath={"contract"})
 _inlined = njit(cache=True, nogil=True, inline="always")
-
-
-def n_tasks(n_rows: int) -> int:
-    """How many tasks a chunk of ``n_rows`` is cut into: a function of its length alone, never of the threads."""
-    return max(1, -(-n_rows // TASK))
 
 
 @_inlined

@@ -2,7 +2,8 @@
 
 A narrow question says in functions of the array API what a block of rows adds. Given a block of *one* row whose entries
 are names, and a namespace that writes down what is done to them, it returns its own formula: what that row contributes.
-:mod:`dpem.engines.rowwise` makes a kernel of it. So the object that clips is still the one that states the bound.
+:mod:`dpem.queries.gpu.triton_sums` makes a kernel of it. So the object that clips is still the one that states the
+bound.
 
 Where a question decides by what rows hold (has any a hole?), one answer is assumed and written down as a condition;
 rows that do not meet it are not this formula's.

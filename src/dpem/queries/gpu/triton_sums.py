@@ -1,6 +1,6 @@
 """A narrow question on a GPU in one reading of its columns: its formula for one row, compiled for Triton.
 
-A thread owns a row, computes the question's own formula (see :mod:`dpem.engines.traced`) in float64 and adds what it
+A thread owns a row, computes the question's own formula (see :mod:`dpem.queries.gpu.trace`) in float64 and adds what it
 found to its own sums; threads' sums are added by a tree, programs' sums by PyTorch, both in float64.
 
 *Lemma.* The sums are those that :func:`dpem.tables.base.slack` is stated for, and the same in every run. *Proof.* A
@@ -27,8 +27,8 @@ from typing import Any, NamedTuple
 import array_api_compat
 import numpy as np
 
-from dpem.engines.kernel_text import Kernel, parts, storing, summing
-from dpem.engines.traced import Formula, formula_of
+from dpem.queries.gpu.trace import Formula, formula_of
+from dpem.queries.gpu.triton_codegen import Kernel, parts, storing, summing
 from dpem.query import Chunk, FloatArray
 
 try:
@@ -50,6 +50,29 @@ LEAST_ROWS = 2**22
 THREADS, PROGRAM_ROWS, STAGES = 64, 2**14, 3
 #: More results are left to plain array operations.
 MOST_RESULTS = 512
+
+
+def has_triton(X: Any) -> bool:
+    """Whether Triton is there and compiles for the GPU that the tensor is on."""
+    return "triton" in globals() and _compiles(X.device.index)
+
+
+@functools.cache
+def _compiles(device: int) -> bool:
+    if torch.cuda.get_device_capability(device) < (7, 0):
+        return False
+    try:
+        _store_one[(1,)](torch.zeros(1, device=f"cuda:{device}"))
+    except Exception as reason:  # whatever a compiler may lack
+        kind = type(reason).__name__
+        warnings.warn(f"Triton cannot compile here ({kind}): sums use plain array operations.", stacklevel=4)
+        return False
+    return True
+
+
+@jit
+def _store_one(out):  # type: ignore[no-untyped-def]
+    tl.store(out, 1.0)
 
 
 def sums_by_rows(question: Any, X: Any, y: Any, rows: int) -> FloatArray | None:

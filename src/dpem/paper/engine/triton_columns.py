@@ -1,9 +1,9 @@
 """PyTorch tensors on a GPU with Triton: one reading of the rows for each question over all columns.
 
 ``project_kernel`` reads the few columns where β is not zero, from which the model's own formula makes the weights, by
-one kernel (:mod:`dpem.engines.rowwise`) or PyTorch's elementwise functions; ``accumulate_kernel`` reads the table once,
-clamps, clips, multiplies and adds. A program of the last owns some columns and some blocks of rows; its threads own
-columns, so that a block is added without a word between threads.
+one kernel (:mod:`dpem.queries.gpu.triton_sums`) or PyTorch's elementwise functions; ``accumulate_kernel`` reads the
+table once, clamps, clips, multiplies and adds. A program of the last owns some columns and some blocks of rows; its
+threads own columns, so that a block is added without a word between threads.
 
 *Lemma.* The sums are those that :func:`dpem.tables.base.slack` is stated for, and the same in every run. *Proof.* A
 program adds BLOCK rows in the rows' dtype, then such blocks in float64, in order; PyTorch adds the programs' sums in
@@ -12,20 +12,19 @@ float64. There are no atomic additions, and the cut depends on the table's shape
 
 from __future__ import annotations
 
-import functools
-import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from dpem.engines import rowwise
-from dpem.engines.array_api import ArrayEngine
-from dpem.engines.base import checked_beta, float_below
+from dpem.paper.engine.array_api import ArrayEngine
+from dpem.paper.engine.base import checked_beta
+from dpem.queries.gpu import triton_sums
 from dpem.query import BLOCK, Chunk, FloatArray
+from dpem.tables.blocks import float_below
 
 if TYPE_CHECKING:
-    from dpem.queries.gradient import CoordinateQuery, Weight
-    from dpem.queries.screening import ExceedanceQuery
+    from dpem.paper.gradient import CoordinateQuery, Weight
+    from dpem.paper.screening import ExceedanceQuery
 
 try:
     import torch
@@ -66,26 +65,7 @@ TILE = Tile()
 
 def usable(X: Any) -> bool:
     """Whether the kernels can take the tensor: on a GPU that Triton compiles for, each row contiguous."""
-    return X.is_cuda and X.stride(1) == 1 and 0 not in X.shape and has_triton(X)
-
-
-def has_triton(X: Any) -> bool:
-    """Whether Triton is there and compiles for the GPU that the tensor is on."""
-    return "triton" in globals() and _compiles(X.device.index)
-
-
-@functools.cache
-def _compiles(device: int) -> bool:
-    if torch.cuda.get_device_capability(device) < (7, 0):
-        return False
-    rows = torch.ones((1, 16), device=f"cuda:{device}")
-    try:
-        _accumulate(GRADIENT, rows, rows[:, 0], None, None, rows, TILE)
-    except Exception as reason:  # whatever a compiler may lack
-        kind = type(reason).__name__
-        warnings.warn(f"Triton cannot compile here ({kind}): sums use plain array operations.", stacklevel=4)
-        return False
-    return True
+    return X.is_cuda and X.stride(1) == 1 and 0 not in X.shape and triton_sums.has_triton(X)
 
 
 class OfProjections(NamedTuple):
@@ -103,7 +83,7 @@ class OfProjections(NamedTuple):
 
 
 class FusedEngine(ArrayEngine):
-    """See :class:`~dpem.engines.base.Engine`; questions on a support are those of :class:`ArrayEngine`."""
+    """See :class:`~dpem.paper.engine.base.Engine`; questions on a support are those of :class:`ArrayEngine`."""
 
     def __init__(self, xp: Any, tile: Tile | None = None) -> None:
         super().__init__(xp)
@@ -135,7 +115,7 @@ class FusedEngine(ArrayEngine):
         if X.shape[0] >= LEAST_ROWS:
             columns = [fitted] if hidden is None else [fitted, hidden]
             question = OfProjections(query.weight, tuple(range(len(columns))))
-            made = rowwise.stored_by_rows(question, torch.stack(columns).T, y, X.dtype)
+            made = triton_sums.stored_by_rows(question, torch.stack(columns).T, y, X.dtype)
             if made is not None:
                 return made[0], made[-1]
         return super()._of_projections(query, fitted, hidden, y, X)

@@ -7,54 +7,44 @@ by additions and not by a matrix product, which a device may carry out in fewer 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import array_api_compat
 import numpy as np
-from numpy.typing import NDArray
 
-from dpem.engines.base import Engine, checked_beta, float_below
+from dpem.paper.engine.base import Engine, checked_beta
 from dpem.query import BLOCK, Chunk, FloatArray
+from dpem.tables.array_rows import ArrayRows
+from dpem.tables.blocks import float_below, namespace_of
 
 if TYPE_CHECKING:
-    from dpem.queries.gradient import CoordinateQuery, IntArray
-    from dpem.queries.screening import ExceedanceQuery
-
-#: Numbers in a piece of rows: what a few temporary arrays of that size take must fit beside the table.
-PIECE = 2**25
+    from dpem.paper.gradient import CoordinateQuery
+    from dpem.paper.screening import ExceedanceQuery
 
 
 def engine_for(X: Any) -> Engine:
     """The engine for X: fused kernels if it is a PyTorch tensor on a GPU and Triton is there, plain operations if not.
 
-    Both give the same sums; see :func:`~dpem.engines.fused.usable` for when the first is used.
+    Both give the same sums; see :func:`~dpem.paper.engine.triton_columns.usable` for when the first is used.
     """
-    try:
-        xp = array_api_compat.array_namespace(X)
-    except TypeError:
-        raise ValueError(
-            f"X must be a numpy array, a SciPy CSR matrix or an array with the array API, got {type(X).__name__}."
-        ) from None
+    xp = namespace_of(X)
     if array_api_compat.is_torch_array(X) and X.is_cuda:
-        from dpem.engines import fused
+        from dpem.paper.engine import triton_columns
 
-        if fused.usable(X):
-            return fused.FusedEngine(xp)
+        if triton_columns.usable(X):
+            return triton_columns.FusedEngine(xp)
     return ArrayEngine(xp)
 
 
-class ArrayEngine:
-    """See :class:`~dpem.engines.base.Engine`. Holds the namespace of the rows' library.
+class ArrayEngine(ArrayRows):
+    """See :class:`~dpem.paper.engine.base.Engine`. Holds the namespace of the rows' library.
 
     *Lemma.* A contribution is within its bound whatever the row contains, and depends on that row alone. *Proof.* A
     weight is a function of its row's projections and response, cast to the rows' dtype and *then* clamped to a number
     of that dtype at most A (not a number counts as 0); an entry is clipped before it is multiplied. Entries that are
     not numbers stay so and show in the sum, which is then computed again by comparisons that move them to T. ∎
     """
-
-    def __init__(self, xp: Any) -> None:
-        self.xp = xp
 
     @np.errstate(all="ignore")
     def coordinate(self, query: CoordinateQuery, chunk: Chunk) -> FloatArray:
@@ -83,38 +73,6 @@ class ArrayEngine:
             return h if g is None else g[rows][:, None] * h
 
         return self._blocked_sum(X, ramps)
-
-    def response(self, chunk: Chunk) -> FloatArray:
-        return np.empty(0) if chunk.y is None else self.host(chunk.y)
-
-    def host(self, values: Any) -> FloatArray:
-        return np.asarray(_to_numpy(values), dtype=float)
-
-    def columns(self, X: Any, support: IntArray, rows: slice = slice(None)) -> Any:
-        return self.xp.astype(self.xp.take(X[rows, :], self._places(support, X), axis=1), self.xp.float64)
-
-    @np.errstate(all="ignore")
-    def mean_squares(self, X: Any) -> FloatArray:
-        sums = []
-        for rows in self._pieces(X, X.shape[1]):
-            x = self.xp.astype(X[rows, :], self.xp.float64)
-            sums.append(self.host(self.xp.sum(x * x, axis=1)))
-        return np.concatenate([np.empty(0), *sums]) / X.shape[1]
-
-    def anomalies(self, X: Any) -> tuple[bool, bool]:
-        nan, inf = False, False
-        for rows in self._pieces(X, X.shape[1]):
-            if not bool(self.xp.all(self.xp.isfinite(X[rows, :]))):
-                nan |= bool(self.xp.any(self.xp.isnan(X[rows, :])))
-                inf |= bool(self.xp.any(self.xp.isinf(X[rows, :])))
-        return nan, inf
-
-    def pieces(self, X: Any, rows: int) -> Iterator[FloatArray]:
-        for first in range(0, X.shape[0], rows):
-            yield self.host(X[first : min(first + rows, X.shape[0]), :])
-
-    def dtype(self, X: Any) -> np.dtype:
-        return np.dtype(np.float32 if X.dtype == self.xp.float32 else np.float64)
 
     def _clamped_weights(self, query: CoordinateQuery, X: Any, y: Any) -> tuple[Any, Any]:
         """(a, c) in the rows' dtype, within their clip levels; c is None where nothing can be missing."""
@@ -196,27 +154,5 @@ class ArrayEngine:
             total = total + xp.sum(xp.astype(blocks, xp.float64), axis=0)
         return total
 
-    def _pieces(self, X: Any, width: int) -> Iterator[slice]:
-        """Slices of whole blocks, with about :data:`PIECE` numbers in ``width`` columns."""
-        rows = max(1, PIECE // max(1, width) // BLOCK) * BLOCK
-        for first in range(0, X.shape[0], rows):
-            yield slice(first, min(first + rows, X.shape[0]))
-
-    def _like(self, values: NDArray[np.floating], X: Any, dtype: Any = None) -> Any:
-        return self.xp.asarray(values, dtype=X.dtype if dtype is None else dtype, device=array_api_compat.device(X))
-
-    def _places(self, support: IntArray, X: Any) -> Any:
-        return self.xp.asarray(np.asarray(support, dtype=np.int64), device=array_api_compat.device(X))
-
     def _scalar(self, value: float | np.floating, X: Any) -> Any:
         return self.xp.asarray(float(value), dtype=X.dtype, device=array_api_compat.device(X))
-
-
-def _to_numpy(values: Any) -> NDArray[Any]:
-    if array_api_compat.is_torch_array(values):
-        return values.detach().cpu().numpy()
-    if array_api_compat.is_cupy_array(values):
-        return values.get()
-    if array_api_compat.is_jax_array(values):
-        return np.asarray(values)
-    return np.from_dlpack(values)

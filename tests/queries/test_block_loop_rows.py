@@ -11,9 +11,9 @@ from scipy import sparse
 from threadpoolctl import threadpool_info
 
 from dpem._threads import at_most, single_blas
-from dpem.engines import narrow
 from dpem.models.gaussian_mixture.em_moments import KINDS, LiftedMoments
 from dpem.models.gaussian_mixture.gaussians import Gaussians
+from dpem.queries import block_loop as narrow
 from dpem.queries.schema import Schema
 from dpem.query import Chunk
 from dpem.tables.dask import DaskSource

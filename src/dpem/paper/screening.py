@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace
 
-from dpem.engines import engine_of
-from dpem.engines.narrow import narrow_sum, narrow_sums, over_rows
-from dpem.queries.gradient import IntArray, rounded_up
+from dpem.paper.engine import engine_of
+from dpem.paper.gradient import IntArray, rounded_up
+from dpem.queries.block_loop import narrow_sum, narrow_sums, over_rows
 from dpem.queries.narrow import into_ball
 from dpem.query import Bound, Chunk, FloatArray
 

@@ -12,10 +12,13 @@ import pytest
 from scipy import sparse
 
 from dpem._threads import at_most, side_by_side
-from dpem.engines import dense, engine_of, float_below, kernels
+from dpem.paper.engine import clipped_sums as kernels
+from dpem.paper.engine import dense, engine_of
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
 from dpem.paper.models.base import Clip
 from dpem.query import BLOCK, Chunk
+from dpem.tables.blocks import float_below
+from dpem.tables.dense_rows import TASK
 
 SIGMA, T, C, BRACKET, RADIUS = 0.8, 1.5, 0.75, 2.0, 1.25  # exact in float32, so that clip levels are the same
 BETA = np.array([0.0, 0.7, 0.0, -0.4, 0.2, 0.0, 0.0])
@@ -134,7 +137,7 @@ def assert_is_the_sum(name, total, X, y):
 
 
 @pytest.mark.parametrize("name", QUERIES)
-@pytest.mark.parametrize("n", [1, 2, BLOCK, BLOCK + 1, kernels.TASK, kernels.TASK + 1, 2 * kernels.TASK + BLOCK + 37])
+@pytest.mark.parametrize("n", [1, 2, BLOCK, BLOCK + 1, TASK, TASK + 1, 2 * TASK + BLOCK + 37])
 @DTYPES
 def test_sum_is_numpys_whatever_the_length(name, n, dtype):
     X, y = draw(name, n, dtype)
@@ -145,7 +148,7 @@ WIDE = [name for name in QUERIES if name.endswith(("gradient", "screening"))]
 
 
 @pytest.mark.parametrize("name", WIDE)
-@pytest.mark.parametrize("n", [1, 7, 8, BLOCK + 9, kernels.TASK + 37])
+@pytest.mark.parametrize("n", [1, 7, 8, BLOCK + 9, TASK + 37])
 @DTYPES
 def test_loops_of_long_rows_make_the_same_sums(name, n, dtype, monkeypatch):
     """Eight rows at a time, and a projection that asks ahead for the few columns it reads."""
@@ -173,7 +176,7 @@ def test_hostile_long_rows_stay_within_the_bound(name, bad, dtype, monkeypatch):
 @pytest.mark.parametrize("name", QUERIES)
 def test_reference_notices_a_lost_row(name):
     """The comparison above has teeth: one row in 8500 too few, in float32, is beyond its tolerance."""
-    X, y = draw(name, 2 * kernels.TASK + BLOCK + 37, np.float32)
+    X, y = draw(name, 2 * TASK + BLOCK + 37, np.float32)
     total = QUERIES[name][0].sum(Chunk(X[:-1], None if y is None else y[:-1]))
     with pytest.raises(AssertionError):
         assert_is_the_sum(name, total, X, y)
@@ -245,7 +248,7 @@ def test_rows_with_huge_values_give_finite_sums(name, dtype):
 def test_sum_does_not_depend_on_the_number_of_threads(name, dtype):
     """Bit for bit: tasks are cut by length alone and added in order."""
     query = QUERIES[name][0]
-    X, y = draw(name, 5 * kernels.TASK + 17, dtype, seed=5)
+    X, y = draw(name, 5 * TASK + 17, dtype, seed=5)
     X *= 10.0 ** np.linspace(-3, 1, len(X), dtype=dtype)[:, None]  # so that the order of the additions shows
     totals = []
     for threads in (1, 2, 3, 1):
@@ -254,11 +257,6 @@ def test_sum_does_not_depend_on_the_number_of_threads(name, dtype):
     assert len(set(totals)) == 1
     backwards = query.sum(Chunk(X[::-1].copy(), None if y is None else y[::-1].copy()))
     assert backwards.tobytes() != totals[0]
-
-
-@pytest.mark.parametrize(("n", "tasks"), [(1, 1), (kernels.TASK, 1), (kernels.TASK + 1, 2), (3 * kernels.TASK - 1, 3)])
-def test_number_of_tasks(n, tasks):
-    assert kernels.n_tasks(n) == tasks
 
 
 @pytest.mark.parametrize("value", [0.1, 1.7, 1 / 3, 1e-50, 1e30, 123456789.0, 2.0, math.inf])
@@ -339,7 +337,7 @@ def test_extreme_rows_stay_within_the_bound_in_every_layout(name, dtype, layout)
 
 def test_several_threads_may_sum_at_once():
     """Each of four threads asks for sums that use three threads themselves: the same bits every time."""
-    X, y = draw("mr gradient", 3 * kernels.TASK, np.float32)
+    X, y = draw("mr gradient", 3 * TASK, np.float32)
     query, totals = QUERIES["mr gradient"][0], []
 
     def ask():

@@ -10,9 +10,6 @@ import numpy as np
 import pytest
 
 from dpem.audit.neighbours import Table
-from dpem.engines import rowwise
-from dpem.engines.kernel_text import parts, summing
-from dpem.engines.traced import formula_of
 from dpem.models.gaussian_mixture.em_moments import LiftedMoments
 from dpem.models.gaussian_mixture.gaussians import Gaussians
 from dpem.models.gaussian_mixture.location import Centres, SecondMoments, Spreads
@@ -31,6 +28,9 @@ from dpem.models.linear_regression.threshold_scores import Thresholds
 from dpem.models.mixture_regression.coordinates import Frame as LineFrame
 from dpem.models.mixture_regression.scores import Lines, LineScores
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
+from dpem.queries.gpu import triton_sums as rowwise
+from dpem.queries.gpu.trace import formula_of
+from dpem.queries.gpu.triton_codegen import parts, summing
 from dpem.queries.schema import Schema
 from dpem.query import Chunk
 from studies.audits.hostile_rows import hostile

@@ -1,0 +1,74 @@
+"""What an engine is, and which one goes with which rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import array_api_compat.numpy as numpy_api
+import numpy as np
+from scipy import sparse
+
+from dpem.query import Chunk, FloatArray
+from dpem.tables.blocks import BlockRows
+
+if TYPE_CHECKING:
+    from dpem.paper.gradient import CoordinateQuery
+    from dpem.paper.screening import ExceedanceQuery
+
+
+class Engine(BlockRows, Protocol):
+    """Sums over all columns for rows of one kind; ``chunk.X`` and ``chunk.y`` are of that kind.
+
+    Project on the columns where β is not zero, compute each row's weight by the query's formula, clamp it, clip the
+    entries, accumulate. An engine does the clipping that a query's bound promises, so the promise is an engine's to
+    keep: contributions are finite and within the bound *whatever a row contains*. Blocked queries may be added in the
+    rows' dtype, at most :data:`~dpem.query.BLOCK` rows at a time; all else is float64. Results are float64 numpy arrays
+    on the host.
+    """
+
+    def coordinate(self, query: CoordinateQuery, chunk: Chunk) -> FloatArray:
+        """Σ clamp(a_i, ±residual)·Π_T(x_i), and clamp(c_i, −1, bracket)·β_j in the place of a missing entry."""
+
+    def exceedance(self, query: ExceedanceQuery, chunk: Chunk) -> FloatArray:
+        """Σ clamp(g_i, ±1)·ramp(x_i²)."""
+
+
+def engine_of(X: Any) -> Engine:
+    """The engine for rows of X's kind."""
+    if isinstance(X, np.ndarray):
+        from dpem.paper.engine.dense import ENGINE
+
+        return ENGINE
+    if sparse.issparse(X):
+        from dpem.paper.engine.csr import ENGINE as CSR
+
+        return CSR
+    from dpem.paper.engine.array_api import engine_for
+
+    return engine_for(X)
+
+
+def checked_beta(query: CoordinateQuery, d: int) -> FloatArray:
+    """The question's β, one number for each column: compiled code does not look where it ends."""
+    if query.beta.shape != (d,):
+        raise ValueError(f"beta must hold one number for each of the {d} columns, got shape {query.beta.shape}.")
+    return query.beta
+
+
+def weights_of(
+    query: CoordinateQuery, fitted: FloatArray, hidden: FloatArray | None, y: FloatArray | None
+) -> tuple[FloatArray, FloatArray]:
+    """The question's (a, c) for rows in memory, one float64 number for each: again, compiled code does not look.
+
+    They are what the model says, and not clamped yet; c has no numbers where nothing can be missing.
+    """
+    a, c = query.weight(numpy_api, fitted, hidden, y)
+    return one_each(a, fitted), one_each(c, fitted) if query.bracket is not None else np.empty(0)
+
+
+def one_each(values: Any, fitted: FloatArray) -> FloatArray:
+    """A model's weights as one float64 number for each row."""
+    weights = np.ascontiguousarray(values, dtype=np.float64)
+    if weights.shape != fitted.shape:
+        raise ValueError(f"a model's weight must return one number for each row, got shape {weights.shape}.")
+    return weights

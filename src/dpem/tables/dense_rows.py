@@ -1,0 +1,124 @@
+"""Rows in a numpy array."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpem._threads import side_by_side
+from dpem.query import BLOCK, Chunk, FloatArray
+from dpem.tables import compiled
+
+Rows = NDArray[np.floating]
+IntArray = NDArray[np.intp]
+
+#: Rows per task: each task has its own float64 sum, and tasks are added in order.
+TASK = 16 * BLOCK
+#: Rows packed at a time where neither rows nor columns lie together in memory.
+PIECE = 2 * TASK
+#: Bytes of rows that a task reads: what a core's second cache holds.
+CACHE = 2**20
+
+
+class DenseRows:
+    """See :class:`~dpem.tables.blocks.BlockRows`."""
+
+    def response(self, chunk: Chunk) -> FloatArray:
+        return np.empty(0) if chunk.y is None else np.asarray(chunk.y, dtype=float)
+
+    def host(self, values: FloatArray) -> FloatArray:
+        return values
+
+    def columns(self, X: Rows, support: IntArray, rows: slice = slice(None)) -> FloatArray:
+        """Column by column in memory: sums over the few numbers of a row are then sums of a few long columns."""
+        x = contiguous(X[rows])
+        if x is None:
+            if X.dtype == float and X.strides[0] == X.itemsize and np.array_equal(support, np.arange(X.shape[1])):
+                return np.asarray(X[rows], dtype=float)  # as it is: a question never writes into rows
+            return np.asarray(X.T[support, rows], dtype=float, order="C").T
+        out = np.empty((len(support), len(x)))
+        compiled.gather(x, _inside(support, X.shape[1]), out)
+        return out.T
+
+    def mean_squares(self, X: Rows) -> FloatArray:
+        return np.asarray(np.einsum("ij,ij->i", X, X, dtype=np.float64) / X.shape[1])
+
+    def anomalies(self, X: Rows) -> tuple[bool, bool]:
+        def by_rows(X: Rows, d: int) -> FloatArray:
+            return by_tasks(X, 2, lambda rows, found: compiled.anomalies(X[rows], d, found))
+
+        d = X.shape[1]
+        nan, inf = summed(Chunk(X, None), lambda X, y: by_rows(X, d), lambda XT, y, n: by_rows(XT, n))
+        return bool(nan), bool(inf)
+
+    def pieces(self, X: Rows, rows: int) -> Iterator[FloatArray]:
+        for first in range(0, X.shape[0], rows):
+            yield X[first : first + rows].astype(float)
+
+
+ROWS = DenseRows()
+
+
+def unit_coordinates(x: FloatArray, middle: FloatArray, half: FloatArray) -> FloatArray | None:
+    """clip((x − middle)/half, ±1), NaN where an entry is not finite; None where the columns of x are not together."""
+    XT, d = contiguous(x.T), x.shape[1]
+    if XT is None or middle.shape != (d,) or half.shape != (d,):  # compiled code does not look
+        return None
+    out = np.empty((d, x.shape[0]))
+    compiled.unit(XT, middle, half, out)
+    return out.T
+
+
+def summed(
+    chunk: Chunk,
+    by_rows: Callable[[Rows, FloatArray | None], FloatArray],
+    by_columns: Callable[[Rows, FloatArray | None, int], FloatArray],
+) -> FloatArray:
+    """A sum over the rows by the loops that go with how they lie in memory."""
+    X, y = chunk.X, None if chunk.y is None else np.asarray(chunk.y, dtype=float)
+    if (rows := contiguous(X)) is not None:
+        return by_rows(rows, y)
+    if (columns := contiguous(X.T)) is not None:
+        return by_columns(columns, y, X.shape[0])
+    pieces = (slice(first, first + PIECE) for first in range(0, X.shape[0], PIECE))
+    return np.sum([by_rows(np.ascontiguousarray(X[r]), None if y is None else y[r]) for r in pieces], axis=0)
+
+
+def by_tasks(X: Rows, width: int, add: Callable[[slice, FloatArray], None]) -> FloatArray:
+    """The sum that ``add`` makes of each task's rows, block by block; tasks' sums are added in order.
+
+    Tasks are short where rows are long: then no thread waits long for the last one, which another has.
+    """
+    n, row_bytes = X.shape[0], max(1, X.shape[1] * X.itemsize)
+    rows = min(TASK, max(4, CACHE // row_bytes // BLOCK) * BLOCK)
+    out = np.zeros((max(1, -(-n // rows)), width))
+
+    def work(task: int) -> None:
+        add(slice(task * rows, min(n, (task + 1) * rows)), out[task])
+
+    side_by_side(work, len(out))
+    return np.asarray(out.sum(axis=0))
+
+
+def contiguous(X: Rows) -> Rows | None:
+    """X as a contiguous array whose rows may be longer than X's, or None if its rows do not lie together.
+
+    Compiled code is fast for arrays that are known to be contiguous. Rows with gaps between them (every third row of
+    a table, the columns of a slice) are the beginnings of longer rows; what lies beyond them is never read.
+    """
+    if X.flags.c_contiguous:
+        return X
+    stride, size = X.strides[0], X.itemsize
+    if X.strides[1] != size or stride % size or stride < X.shape[1] * size:
+        return None
+    return np.lib.stride_tricks.as_strided(X, (X.shape[0], stride // size), (stride, size), writeable=False)
+
+
+def _inside(support: IntArray, d: int) -> IntArray:
+    """The places of columns, none of them outside the table: compiled code does not look."""
+    where = np.asarray(support, dtype=np.intp)
+    if where.size and not (where.min() >= 0 and where.max() < d):
+        raise IndexError(f"a question reads columns from {where.min()} to {where.max()} of a table of {d}.")
+    return where
