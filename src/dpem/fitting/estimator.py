@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import math
+import re
 import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -284,8 +285,8 @@ class PrivateEstimator(FittedModel):
 
     @classmethod
     def _name(cls) -> str:
-        """The model's name: that of its file."""
-        return cls.__module__.rpartition(".")[2].replace("_", "-")
+        """The model's name, that of its class: ``DPLatentClass`` is ``latent-class``."""
+        return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", cls.__name__.removeprefix("DP")).lower()
 
     def _noise(self) -> Noise:
         if self.random_state is None:
