@@ -108,8 +108,8 @@ class FittedModel(BaseEstimator):
         return self._errors.intervals(level)
 
     def summary(self, level: float = 0.95) -> Any:
-        """A DataFrame with a row for each parameter: estimate, standard error, how much of it is sampling and how much
-        privacy, the interval, and the size that would be detected. The fit check is in its ``attrs``.
+        """A DataFrame with a row for each parameter: estimate, standard error, its parts (sampling, privacy, misfit),
+        the interval, and the size that would be detected. The fit check is in its ``attrs``.
         """
         table = frame(self._errors.rows(level))
         table.attrs["fit_check"] = None if self.fit_check_ is None else str(self.fit_check_)

@@ -166,7 +166,7 @@ def errors_written(estimator: Any) -> dict[str, Any] | None:
 def errors_read(value: Any) -> Uncertainty:
     """The standard errors of a file."""
     errors = rebuild(Uncertainty, value, "uncertainty", {})
-    parts = (errors.estimate, errors.sampling, errors.privacy, errors.total)
+    parts = (errors.estimate, errors.sampling, errors.privacy, errors.total, errors.misfit)
     if not all(part.shape == (len(errors.names),) for part in parts) or any((part < 0).any() for part in parts[1:]):
         raise ValueError("uncertainty must hold a number for each of its names, and errors that are not negative")
     if len(errors.kinds) not in (0, len(errors.names)) or any(kind not in KINDS for kind in errors.kinds):

@@ -58,6 +58,7 @@ class Estimates:
     scaled: str = ""
     limit: float | None = None
     limit_is: str = ""
+    misfit: FloatArray | None = None
 
     @classmethod
     def of(cls, found: Uncertainty, what: str = "parameter", **more: Any) -> Estimates:
@@ -65,7 +66,7 @@ class Estimates:
         low, high = found.intervals(LEVEL).T
         error, sampling, privacy = (np.asarray(p, dtype=float) for p in (found.total, found.sampling, found.privacy))
         parts = (found.names, found.estimate, low, high, error, sampling, privacy, found.note)
-        return cls(what, *parts, **more)
+        return cls(what, *parts, misfit=found.misfit if found.misfit.any() else None, **more)
 
     @classmethod
     def noisy(cls, names: tuple[str, ...], value: FloatArray, noise: float, **more: Any) -> Estimates:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,10 +18,12 @@ from dpem.query import FloatArray
 class Uncertainty:
     """Estimates in the table's units, by name, and how far they may be off.
 
-    ``sampling`` is the standard error that the same estimate would have without privacy, ``privacy`` what the noise
-    adds, ``total`` both. ``note`` says how they were found. ``kinds`` has a word of :data:`KINDS` for each parameter,
-    or none at all: the interval of a "share" ends at 0 and 1, that of a "size" at 0, that of what is "positive", such
-    as a variance, is of the logarithm, as its error grows with its size.
+    ``total`` is the standard error. Its parts, whose squares add up to its own: ``sampling``, the standard error that
+    the same estimate would have without privacy; ``privacy``, what the noise adds; ``misfit``, what clipping may hide
+    and what the rows leave undecided. ``covariance`` is that of the estimates, empty where it is not known.
+    ``note`` says how they were found. ``kinds`` has a word of :data:`KINDS` for each parameter, or none at all: the
+    interval of a "share" ends at 0 and 1, that of a "size" at 0, that of what is "positive", such as a variance, is of
+    the logarithm, as its error grows with its size.
     """
 
     names: tuple[str, ...]
@@ -31,6 +33,8 @@ class Uncertainty:
     total: FloatArray
     note: str = ""
     kinds: tuple[str, ...] = ()
+    misfit: FloatArray = field(default_factory=lambda: np.empty(0))
+    covariance: FloatArray = field(default_factory=lambda: np.empty((0, 0)))
 
     @classmethod
     def of(
@@ -41,10 +45,14 @@ class Uncertainty:
         privacy: FloatArray,
         note: str = "",
         kinds: Sequence[str] = (),
+        misfit: FloatArray | None = None,
+        covariance: FloatArray | None = None,
     ) -> Uncertainty:
-        """The record where the two errors are independent: their squares add."""
-        whole = np.hypot(sampling, privacy)
-        return cls(tuple(names), np.asarray(estimate, dtype=float), sampling, privacy, whole, note, tuple(kinds))
+        """The record where the parts of an error are independent: their squares add."""
+        rest = np.zeros(len(names)) if misfit is None else misfit
+        whole = np.sqrt(sampling**2 + privacy**2 + rest**2)
+        values, joint = np.asarray(estimate, dtype=float), np.empty((0, 0)) if covariance is None else covariance
+        return cls(tuple(names), values, sampling, privacy, whole, note, tuple(kinds), rest, joint)
 
     def intervals(self, level: float) -> FloatArray:
         """Lower and upper end of each parameter's interval at that level, within what it can be.
@@ -80,6 +88,7 @@ class Uncertainty:
                 "standard_error": float(self.total[j]),
                 "sampling": float(self.sampling[j]),
                 "privacy": float(self.privacy[j]),
+                "misfit": float(self.misfit[j]) if len(self.misfit) else 0.0,
                 "lower": float(ends[j, 0]),
                 "upper": float(ends[j, 1]),
                 "detectable": float(DETECTABLE * self.total[j]),

@@ -100,15 +100,17 @@ def estimates(told: Told) -> str:
     chart = "" if apart else f"<figure>\n{estimate_chart(found)}\n<figcaption>{_caption(found)}</figcaption>\n</figure>"
     lead = f'<p class="note">{_caption(found, drawn=False)}</p>' if apart else ""
     known = not all(math.isnan(v) for v in found.sampling)
-    head = (found.what, "estimate", "95 % interval", "standard error", *(("variance from privacy",) if known else ()))
+    parts = [("privacy", found.privacy)] if known else []
+    parts += [("misfit", found.misfit)] if known and found.misfit is not None else []
+    head = (found.what, "estimate", "95 % interval", "standard error", *(f"variance from {name}" for name, _ in parts))
     rows = []
     for j, name in enumerate(found.names):
-        error, part = float(found.error[j]), float(found.privacy[j])
+        error = float(found.error[j])
         value, low, high = (measured(float(part[j]), error) for part in (found.value, found.low, found.high))
         ends = f"{low} to {high}"
         exact = number(float(found.value[j]), 5)
         cells = (text(name), value, ends, number(error, 2)) if error > 0 else (text(name), exact, "none", "none")
-        rows.append((*cells, percent((part / error) ** 2) if error > 0 else "–") if known else cells)
+        rows.append((*cells, *(percent((float(own[j]) / error) ** 2) if error > 0 else "–" for _, own in parts)))
     made = table(f"Every {found.what}, in the table’s own units.", head, rows, range(1, len(head)))
     if len(rows) > (DRAWN if apart else FOLDED):
         made = f"<details>\n<summary>All {len(rows):,} {found.what}s as a table</summary>\n{made}\n</details>"
