@@ -114,7 +114,7 @@ class PrivateEstimator(FittedModel):
     def _foreseen(self, X: Any, y: Any = None) -> Plan:
         """The plan of a fit to these rows, once everything that the fit would refuse has been. Nothing is asked."""
         self._check_arguments()
-        table = tables.open_table(copy.copy(self), X, y, needs_y=self._needs_y, levels=self._given("levels"))
+        table = self._open(copy.copy(self), X, y)
         return self._planned(table.source.n_rows, self._schema(table.names, table.levels, table.y_name))
 
     def fit(self, X: Any, y: Any = None) -> Self:
@@ -133,7 +133,7 @@ class PrivateEstimator(FittedModel):
         """
         probe = copy.copy(self)  # learns the columns; the estimator changes at the end, all at once
         self._check_arguments()
-        table = tables.open_table(probe, X, y, needs_y=self._needs_y, levels=self._given("levels"))
+        table = self._open(probe, X, y)
         bounds, y_bounds = self._limits(table.names, table.levels, table.y_name)
         schema = self._coordinates(table.names, table.levels, bounds, y_bounds)
         plan = self._planned(table.source.n_rows, schema)
@@ -241,7 +241,15 @@ class PrivateEstimator(FittedModel):
         bounds = column_bounds(given, names, levels)
         if not self._needs_y or (plan and self._given("y_bounds") is None):
             return bounds, None
-        return bounds, response_bounds(self._given("y_bounds"), self._given("bounds"), y_name)
+        return bounds, self._response_limits(y_name)
+
+    def _response_limits(self, y_name: str | None) -> Pair:
+        """The public bounds of the response."""
+        return response_bounds(self._given("y_bounds"), self._given("bounds"), y_name)
+
+    def _open(self, probe: Any, X: Any, y: Any) -> tables.Table:
+        """The table, opened but not read; the probe learns its columns."""
+        return tables.open_table(probe, X, y, needs_y=self._needs_y, levels=self._given("levels"))
 
     def _coordinates(
         self,

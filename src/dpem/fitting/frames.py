@@ -165,6 +165,17 @@ def _text(entry: Any) -> str | None:
     return entry if isinstance(entry, str) else None if entry is None or entry != entry else str(entry)
 
 
+def coded_response(y: Any, levels: Levels) -> Any:
+    """A response whose levels are texts as their places among them, NaN where an entry is none of them; any other
+    response as it is.
+    """
+    if y is None or not levels.texts or not hasattr(y, "__len__"):
+        return y
+    places: dict[str | None, float] = {label: float(k) for k, label in enumerate(levels.labels)}
+    codes = np.array([places.get(_text(entry), math.nan) for entry in y])
+    return type(y)(codes, name=y.name) if hasattr(y, "iloc") else codes
+
+
 def _response(y: Any, n: int) -> FloatArray:
     if y is None:
         raise ValueError("y must be given: this model has a response.")

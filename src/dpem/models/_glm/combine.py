@@ -1,0 +1,120 @@
+"""What all answers about the coefficients say together: least squares on the released scores.
+
+A score asked at β_t with weights w_t has the expectation
+
+    G_t(β) = complete·E[w_t·m(η_t, η)·a_t],     m the mean of the clipped residual at η_t if the truth is η = β·(1, u),
+
+in which E is a mean over the surrogate rows. The estimate minimises Σ_t ‖g_t − G_t(β)‖²/ω_t + (β − β₀)ᵀP(β − β₀) by
+Gauss–Newton steps, where ω_t is the variance of the privacy noise of an entry, and of what the surrogate may get wrong:
+a part ``MISFIT`` of how far the score was from 0. All of it is post-processing of released numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpem.models._glm.families import Family
+from dpem.models._glm.queries import Predictor, weights
+from dpem.models._glm.surrogate import Surrogate
+from dpem.query import FloatArray
+
+#: How far the surrogate's expectation of a score may be off, as a part of it.
+MISFIT = 0.1
+#: Gauss–Newton steps, and the most that one may change the predictor of a row by (root mean square).
+ROUNDS, LONGEST = 25, 1.0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A released score: where and how it was asked, the answer and the standard deviation of its noise."""
+
+    predictor: Predictor
+    turn: FloatArray
+    leverage: float
+    clip: float
+    value: FloatArray
+    noise: float
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """Coefficients of (1, free u) and the covariances of their errors: of sampling, and of privacy noise with what the
+    surrogate and the prior may get wrong. ``prior_part`` is how much of each coefficient comes from the prior (0 to 1).
+    """
+
+    coef: FloatArray
+    sampling: FloatArray
+    privacy: FloatArray
+    prior_part: FloatArray
+
+
+@dataclass(frozen=True)
+class Prior:
+    """A normal prior of the coefficients: its mean and its precision."""
+
+    mean: FloatArray
+    precision: FloatArray
+
+
+def combined(
+    answers: tuple[Answer, ...],
+    rows: Surrogate,
+    family: Family,
+    free: NDArray[np.intp],
+    prior: Prior,
+    start: FloatArray,
+    n: int,
+    dispersion: float = 1.0,
+) -> Posterior:
+    """The coefficients that agree best with all answers. ``free`` are the columns of (1, u) that have one."""
+    X, m = rows.rows[:, free], len(rows.rows)
+    asked = [_weighted(answer, rows, family) for answer in answers]
+    first = answers[0].predictor
+    known = Predictor(placed(0 * start, free, first.coef), first.exposure, first.middle, first.half)
+    offset = known(np, rows.rows[:, 1:])
+    coef = start
+    for _ in range(ROUNDS):
+        eta = offset + X @ coef
+        A, total, parts = prior.precision.copy(), prior.precision @ (prior.mean - coef), []
+        for answer, (at, wa) in zip(answers, asked, strict=True):
+            there = family.expected(at, eta)
+            D = rows.complete / m * (wa * there.slope[:, None]).T @ X
+            far = D @ (coef - answer.predictor.coef[free])
+            omega = answer.noise**2 + MISFIT**2 * float(far @ far) / len(far)
+            missing = answer.value - rows.complete / m * (wa.T @ there.mean)
+            A, total = A + D.T @ D / omega, total + D.T @ missing / omega
+            parts.append((D, omega))
+        step = np.linalg.solve(A, total)
+        size = float(np.sqrt(np.mean((X @ step) ** 2)))
+        coef = coef + step * min(1.0, LONGEST / max(size, 1e-12))
+        if size < 1e-8:
+            break
+    V = np.linalg.inv(A)
+    V = (V + V.T) / 2
+    influence, noisy = np.zeros((m, len(coef))), np.zeros_like(A)
+    for (at, wa), (D, omega) in zip(asked, parts, strict=True):
+        square = np.sqrt(family.expected(at, offset + X @ coef).square)
+        influence += (wa * square[:, None]) @ D @ V / omega
+        noisy += D.T @ D / omega
+    drawn = V @ prior.precision @ (prior.mean - coef)
+    sampling = dispersion * rows.complete * influence.T @ influence / (m * n)
+    privacy = V @ noisy @ V + np.outer(drawn, drawn)
+    return Posterior(coef, sampling, privacy, np.clip(np.diag(V @ prior.precision), 0.0, 1.0))
+
+
+def _weighted(answer: Answer, rows: Surrogate, family: Family) -> tuple[FloatArray, FloatArray]:
+    """The predictor of each surrogate row where the score was asked, and w·a."""
+    at = answer.predictor(np, rows.rows[:, 1:])
+    a = rows.rows @ answer.turn.T
+    w = weights(np, family, at, np.linalg.norm(a, axis=1), answer.leverage, answer.clip)
+    return at, a * w[:, None]
+
+
+def placed(values: FloatArray, free: NDArray[np.intp], coef: FloatArray) -> FloatArray:
+    """The coefficients with those at the free places replaced."""
+    out = coef.copy()
+    out[free] = values
+    return out

@@ -1,0 +1,68 @@
+"""What a generalised linear fit warns of, from released numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dpem.fitting.bounds import _listed
+from dpem.fitting.diagnostics import Diagnostic
+
+#: A coefficient of which so much comes from the prior is not determined by the rows.
+FROM_PRIOR = 0.5
+#: Two classes are called separated if the columns explain so much of the response's variance.
+SEPARATED = 0.9
+#: Below this share of complete rows it is said how many were left out.
+MANY_INCOMPLETE = 0.95
+
+
+def diagnostics(theta: Any, model: Any, plan: Any) -> list[Diagnostic]:
+    """The diagnostics of a fit."""
+    names, free = model.schema.names, model.free[1:] - 1
+    found = []
+    weak = [names[j] for j, part in zip(free, theta.prior_part[1:], strict=True) if part > FROM_PRIOR]
+    if weak:
+        found.append(
+            Diagnostic(
+                "few-rows",
+                "warning",
+                f"The rows hardly determine the coefficients of {_listed(weak)} at this price: more than half of each "
+                "estimate is the prior's pull towards 0.",
+                "More rows, a larger epsilon or fewer columns would help.",
+                tuple(weak),
+            )
+        )
+    if theta.explained > SEPARATED or not theta.converged:
+        share = f"The columns explain {100 * theta.explained:.0f} % of the variance of the response"
+        how = share if theta.converged else "The likelihood has no maximum"
+        found.append(
+            Diagnostic(
+                "separation",
+                "warning",
+                f"{how}: the columns may separate the two classes, or one class may have next to no rows. Coefficients "
+                "are then too small in size and their intervals too short.",
+                "Leave out the column that gives the response away, or pool rare classes.",
+            )
+        )
+    crowded = [names[j] for j in free if theta.crowded[j]]
+    if crowded and np.isfinite(plan.epsilon):
+        found.append(
+            Diagnostic(
+                "wide-bounds",
+                "warning",
+                f"More than 90 % of the values of {_listed(crowded)} lie in 1/32 of the bounds.",
+                "Narrower bounds would help: values beyond them are clipped.",
+                tuple(crowded),
+            )
+        )
+    if theta.complete < MANY_INCOMPLETE:
+        found.append(
+            Diagnostic(
+                "incomplete-rows",
+                "note",
+                f"About {100 * theta.complete:.0f} % of the rows are complete. The others contribute nothing.",
+                "Coefficients are right if whether a value is missing does not depend on the response.",
+            )
+        )
+    return found

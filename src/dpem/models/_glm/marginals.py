@@ -1,0 +1,105 @@
+"""The distribution of each coordinate between its bounds, from a noisy histogram."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import ndtr, ndtri
+
+from dpem.queries.histograms import BINS
+from dpem.queries.schema import Schema
+from dpem.query import FloatArray
+
+EDGES = np.arange(BINS + 1) / (BINS / 2) - 1
+MIDDLES = (EDGES[1:] + EDGES[:-1]) / 2
+#: A bin outside the main run counts if its share exceeds so many standard deviations of the noise: of 32 empty bins
+#: less than one in a hundred histograms has such a one.
+SINGLE = 3.5
+#: Inside the run, bins count with what exceeds so many standard deviations when the run is chosen.
+INSIDE = 1.0
+#: Columns of which so many of the values lie in one bin are said to have bounds that are too wide.
+CROWDED = 0.9
+
+
+@dataclass(frozen=True)
+class Marginals:
+    """Of each coordinate: the shares of its bins, its mean and standard deviation, whether it is a level (−1 or 1), and
+    the standard deviation of the noise of a share.
+    """
+
+    shares: FloatArray
+    centre: FloatArray
+    spread: FloatArray
+    level: FloatArray
+    noise: float
+
+    @property
+    def crowded(self) -> FloatArray:
+        """Which numeric coordinates have nearly all values in one bin."""
+        return np.asarray((np.max(self.shares, axis=1) > CROWDED) & (self.level == 0))
+
+
+def marginals(shares: FloatArray, noise: float, schema: Schema) -> Marginals:
+    """What noisy shares of bins (without that of missing values) say of each coordinate."""
+    level = (schema.level >= 0).astype(float)
+    kept = np.array(
+        [_level(own, noise) if is_level else denoised(own, noise) for own, is_level in zip(shares, level, strict=True)]
+    )
+    values = np.where(level[:, None] > 0, np.where(np.arange(BINS) == 0, -1.0, 1.0), MIDDLES)
+    within = np.where(level > 0, 0.0, (2 / BINS) ** 2 / 12)
+    centre = np.sum(kept * values, axis=1)
+    spread = np.sqrt(np.sum(kept * values**2, axis=1) - centre**2 + within)
+    return Marginals(kept, centre, np.maximum(spread, 0.5 / BINS), level, noise)
+
+
+def denoised(shares: FloatArray, noise: float) -> FloatArray:
+    """Shares with the noise of empty bins left out: the run of bins that holds most beyond the noise, and single bins
+    that clearly are not empty.
+
+    A cumulative sum over all bins would wander where most are empty, and far quantiles with it.
+
+    >>> shares = np.full(BINS, 0.004); shares[[10, 11, 12]] = 0.3, 0.5, 0.2
+    >>> denoised(shares, 0.005).round(1)[[9, 10, 11, 12, 13]].tolist()
+    [0.0, 0.3, 0.5, 0.2, 0.0]
+    """
+    beyond = shares - INSIDE * noise
+    total, best, first, start, end = 0.0, -np.inf, 0, 0, 0
+    for j, own in enumerate(beyond):
+        if total <= 0:
+            total, first = 0.0, j
+        total += own
+        if total > best:
+            best, start, end = total, first, j + 1
+    keep = (np.arange(BINS) >= start) & (np.arange(BINS) < end) | (shares > SINGLE * noise)
+    out = np.where(keep, np.maximum(shares, 0.0), 0.0)
+    return np.asarray(out / out.sum()) if out.sum() > 0 else np.full(BINS, 1 / BINS)
+
+
+def _level(shares: FloatArray, noise: float) -> FloatArray:
+    """Shares of a level's coordinate, which is −1 or 1: the first and last bin. A share is at least half its noise."""
+    least = max(0.5 * noise, 1e-4)
+    yes = min(max(shares[-1] / max(shares[0] + shares[-1], 0.05), least), 1 - least)
+    out = np.zeros(BINS)
+    out[0], out[-1] = 1 - yes, yes
+    return out
+
+
+def quantiles(known: Marginals, normal: FloatArray) -> FloatArray:
+    """Rows of standard normal scores as coordinates with these marginals, by inverse distribution functions that are
+    straight within a bin.
+    """
+    uniform = ndtr(normal)
+    out = np.empty_like(normal)
+    for j, shares in enumerate(known.shares):
+        own = np.flatnonzero(shares > 0)
+        upto = np.cumsum(shares[own])
+        place = np.minimum(np.searchsorted(upto, uniform[:, j]), len(own) - 1)
+        part = (uniform[:, j] - upto[place] + shares[own][place]) / shares[own][place]
+        out[:, j] = EDGES[own[place]] + np.clip(part, 0.0, 1.0) * (2 / BINS)
+    return out
+
+
+def threshold(share: float) -> float:
+    """The normal score above which a part ``share`` of rows lies."""
+    return float(-ndtri(min(max(share, 1e-9), 1 - 1e-9)))

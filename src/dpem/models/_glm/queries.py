@@ -1,0 +1,144 @@
+"""Queries of generalised linear models: second moments of the columns, and scores at given coefficients.
+
+Rows are in unit coordinates u in [−1, 1]. A row with a missing covariate, or without a response, contributes nothing:
+the analysis is of complete cases, as ``glm`` in R has it. A :class:`Predictor` is public: it holds the coefficients of
+(1, u) and, where there is one, the exposure whose logarithm is added.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from dpem.models._glm.families import LARGEST_PREDICTOR, Family
+from dpem.queries.block_loop import over_rows, product
+from dpem.queries.narrow import NarrowQuestion, into_ball, packed, rounded, squares, sum_in_ball, zero_where_odd
+from dpem.query import Bound, FloatArray
+from dpem.tables.blocks import like
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """η = coef·(1, u) + log(middle + half·u_exposure): the last term where ``exposure`` is not −1."""
+
+    coef: FloatArray
+    exposure: int = -1
+    middle: float = 0.0
+    half: float = 1.0
+
+    def __call__(self, xp: Any, x: Any) -> Any:
+        """η of complete rows, within ±:data:`~dpem.models._glm.families.LARGEST_PREDICTOR`."""
+        eta = xp.matmul(x, like(xp, self.coef[1:], x)) + float(self.coef[0])
+        if self.exposure >= 0:
+            eta = eta + xp.log(self.middle + self.half * x[:, self.exposure])
+        return xp.clip(eta, -LARGEST_PREDICTOR, LARGEST_PREDICTOR)
+
+
+def complete(xp: Any, family: Family, x: Any, y: Any) -> tuple[Any, Any, Any]:
+    """Rows and responses with 0 in the place of what is missing, and whether a row is complete, as 0 or 1."""
+    response = family.response(xp, y)
+    if isinstance(x, np.ndarray) and not np.isnan(np.sum(x)) and not np.isnan(np.sum(response)):
+        return x, response, np.ones(len(x))
+    seen = ~(xp.any(xp.isnan(x), axis=1) | xp.isnan(response))
+    return zero_where_odd(xp, x), zero_where_odd(xp, response), xp.astype(seen, xp.float64)
+
+
+@dataclass(frozen=True)
+class Moments(NarrowQuestion):
+    """Σ vvᵀ, packed, over complete rows, with v = (1, (u − centre)/spread) scaled into a ball.
+
+    *Lemma.* ℓ2 sensitivity √2·radius². *Proof.* ‖aaᵀ − bbᵀ‖² = ‖a‖⁴ + ‖b‖⁴ − 2⟨a, b⟩² ≤ 2·radius⁴ in Frobenius norm,
+    which the packing keeps; an incomplete row is b = 0. The products are rounded by one part in 2⁵³ each, and the bound
+    is wider by more than that. ∎
+    """
+
+    family: Family = field(repr=False)
+    centre: FloatArray = field(repr=False)
+    spread: FloatArray = field(repr=False)
+    radius: float
+
+    @property
+    def label(self) -> str:
+        return f"second moments of the columns, norm clipped at {self.radius:.4g}"
+
+    @property
+    def bound(self) -> Bound:
+        square = self.radius**2
+        whole = math.sqrt(2.0) * square
+        return rounded(Bound(linf=whole, l2=whole, size_linf=square, size_l2=square), 4 * self.schema.width + 20)
+
+    def contributions(self, xp: Any, x: Any, y: Any) -> Any:
+        rows, _, seen = complete(xp, self.family, x, y)
+        z = (rows - like(xp, self.centre, x)) / like(xp, self.spread, x)
+        v = into_ball(xp, xp.concat([xp.ones_like(z[:, :1]), z], axis=1), self.radius) * seen[:, None]
+        return packed(xp, over_rows(xp, v, v))
+
+
+@dataclass(frozen=True)
+class Score(NarrowQuestion):
+    """Σ w·r·a over complete rows: a = turn·(1, u), r the clipped residual, and the weight
+
+        w = min(1, leverage/‖a‖)·min(1, clip/(‖a‖·reach(η))),
+
+    which depends on the covariates alone, so that the score of a Bernoulli response has mean 0 at the truth.
+
+    *Lemma.* ℓ2 sensitivity 2·clip. *Proof.* The whole contribution is scaled into the ball of radius ``clip`` after it
+    is computed. But for rounding it lies there already: ‖w·r·a‖ ≤ clip·|r|/reach(η) ≤ clip. ∎
+    """
+
+    family: Family = field(repr=False)
+    predictor: Predictor = field(repr=False)
+    turn: FloatArray = field(repr=False)
+    leverage: float
+    clip: float
+
+    @property
+    def label(self) -> str:
+        return f"score of the regression, norm clipped at {self.clip:.4g}"
+
+    @property
+    def bound(self) -> Bound:
+        return rounded(Bound.symmetric(l2=self.clip), len(self.turn))
+
+    def contributions(self, xp: Any, x: Any, y: Any) -> Any:
+        rows, response, seen = complete(xp, self.family, x, y)
+        eta = self.predictor(xp, rows)
+        a = product(xp, rows, self.turn[:, 1:].T) + like(xp, self.turn[:, 0], x)
+        w = weights(xp, self.family, eta, xp.sqrt(squares(xp, a)), self.leverage, self.clip)
+        each = a * (seen * w * self.family.residual(xp, response, eta))[:, None]
+        return sum_in_ball(xp, each, self.clip)
+
+
+def weights(xp: Any, family: Family, eta: Any, size: Any, leverage: float, clip: float) -> Any:
+    """The weight of a row whose a has that size, as :class:`Score` states it."""
+    return xp.clip(leverage / size, 0.0, 1.0) * xp.clip(clip / (size * family.reach(xp, eta)), 0.0, 1.0)
+
+
+@dataclass(frozen=True)
+class Likelihood(NarrowQuestion):
+    """Σ (1, y, log p, (y − μ)·b, V·bbᵀ packed) over complete rows, b = (1, u of the ``free`` coordinates).
+
+    It promises nothing, so a curator answers it only where nothing is promised (ε = ∞).
+    """
+
+    family: Family = field(repr=False)
+    predictor: Predictor = field(repr=False)
+    free: tuple[int, ...] = field(repr=False)
+    label: str = "log-likelihood, score and information (reference only)"
+
+    @property
+    def bound(self) -> Bound:
+        return Bound()
+
+    def contributions(self, xp: Any, x: Any, y: Any) -> Any:
+        rows, response, seen = complete(xp, self.family, x, y)
+        eta = self.predictor(xp, rows)
+        b = xp.concat([xp.ones_like(rows[:, :1]), rows[:, list(self.free)]], axis=1)
+        mean, variance = self.family.mean(xp, eta), self.family.variance(xp, eta)
+        first = xp.stack([xp.sum(seen), xp.sum(seen * response)])
+        value = xp.sum(seen * self.family.log_density(xp, eta, response))
+        score = over_rows(xp, seen * (response - mean), b)
+        return xp.concat([first, value[None], score, packed(xp, over_rows(xp, b * (seen * variance)[:, None], b))])

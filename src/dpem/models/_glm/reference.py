@@ -1,0 +1,50 @@
+"""The non-private reference (ε = ∞): maximum likelihood by Newton steps, as ``glm`` in R finds it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dpem.fitting.step import State
+from dpem.models._glm.combine import Posterior, placed
+from dpem.models._glm.queries import Likelihood
+from dpem.privacy import Curator
+from dpem.queries.narrow import unpacked
+from dpem.query import FloatArray
+
+#: Newton steps at most, and the change of the mean log-likelihood below which they have converged.
+MOST_STEPS, CONVERGED = 60, 1e-14
+
+
+def maximum_likelihood(curator: Curator, model: Any, now: Any, state: State) -> State:
+    """The state with the maximum of the likelihood over the complete rows."""
+    k, n = len(model.free), curator.n_rows
+    coef = now.prior.mean.copy()
+
+    def asked(values: FloatArray) -> FloatArray:
+        predictor = model.predictor(placed(values, model.free, model.offset))
+        question = Likelihood(model.schema, model.family, predictor, tuple(int(j) - 1 for j in model.free[1:]))
+        return curator.measure(question, math.inf)
+
+    found, converged = asked(coef), False
+    for _ in range(MOST_STEPS):
+        information = unpacked(found[3 + k :], k)
+        step, length = np.linalg.lstsq(information, found[3 : 3 + k], rcond=1e-12)[0], 1.0
+        new = asked(coef + step)
+        while not new[2] >= found[2] - 1e-15 and length > 1e-6:
+            length /= 2
+            new = asked(coef + length * step)
+        gained, coef, found = float(new[2] - found[2]), coef + length * step, new
+        if abs(gained) < CONVERGED * max(abs(float(found[2])), 1.0):
+            converged = True
+            break
+    sampling = np.linalg.pinv(unpacked(found[3 + k :], k)) / n
+    nothing = np.zeros((k, k))
+    rows = replace(now.surrogate, complete=float(found[0]))
+    now = replace(now, surrogate=rows, mean=float(found[1] / max(found[0], 1e-12)))
+    posterior = Posterior(coef, sampling, nothing, np.zeros(k))
+    theta = replace(model.finished(now, posterior, n), converged=converged)
+    return replace(state, theta=theta, notes={"glm": now})

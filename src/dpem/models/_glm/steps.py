@@ -1,0 +1,152 @@
+"""The steps of a generalised linear model: marginals, moments, scores. :class:`Progress` travels between them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from dpem.fitting.step import State, Step
+from dpem.models._glm.combine import Answer, Posterior, Prior, combined, placed
+from dpem.models._glm.marginals import Marginals, marginals
+from dpem.models._glm.queries import Moments, Score, weights
+from dpem.models._glm.reference import maximum_likelihood
+from dpem.models._glm.surrogate import Surrogate, fitted
+from dpem.privacy import Curator
+from dpem.queries.histograms import BINS, Places
+from dpem.queries.narrow import unpacked
+from dpem.query import FloatArray
+
+#: Variances of the intercept and, in all, of the slopes of standardised uncorrelated columns before any answer.
+PRIOR_INTERCEPT, PRIOR_SLOPES = 9.0, 4.0
+#: Clips that are tried: leverages in units of √k, and clips from the size of a typical score.
+LEVERAGES = (1.2, 1.6, 2.2, 3.2, 4.5)
+CLIPS = np.geomspace(0.25, 12.0, 24)
+#: What full clipping may do to a coefficient besides noise: a squared bias, in the units of its whitened covariate.
+CLIPPED = 5e-4
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What is known so far, all of it released: marginals, surrogate rows, answers, and the coefficients they give."""
+
+    marginals: Marginals
+    mean: float
+    surrogate: Surrogate | None = None
+    prior: Prior | None = None
+    posterior: Posterior | None = None
+    answers: tuple[Answer, ...] = field(default=())
+
+
+@dataclass(frozen=True)
+class FindMarginals(Step):
+    """Where each column lies between its bounds, and the mean of the response."""
+
+    def describe(self) -> str:
+        return "histogram of every column and of the response"
+
+    def run(self, curator: Curator, model: Any, state: State) -> State:
+        question = Places(model.schema)
+        noise = curator.noise_scale(question, self.rho)
+        shares = curator.measure(question, self.rho).reshape(-1, BINS + 1)
+        seen = np.clip(1 - shares[:, -1:], 0.05, 1.0)
+        known = marginals(shares[:-1, :-1] / seen[:-1], noise, model.schema)
+        now = Progress(known, model.mean_of(shares[-1, :-1], noise))
+        return replace(state, notes={"glm": now})
+
+
+@dataclass(frozen=True)
+class FindMoments(Step):
+    """Correlations of the columns, and surrogate rows that have them."""
+
+    radius: float = math.inf
+
+    def describe(self) -> str:
+        return f"second moments of the columns, clipped at {self.radius:.3g} spreads"
+
+    def run(self, curator: Curator, model: Any, state: State) -> State:
+        now: Progress = state.notes["glm"]
+        question = Moments(model.schema, model.family, now.marginals.centre, now.marginals.spread, self.radius)
+        noise = curator.noise_scale(question, self.rho)
+        released = unpacked(curator.measure(question, self.rho), model.schema.width + 1)
+        rows = fitted(now.marginals, model.schema, released, noise, self.radius)
+        now = replace(now, surrogate=rows)
+        return replace(state, notes={"glm": replace(now, prior=prior_of(model, now))})
+
+
+def prior_of(model: Any, now: Progress) -> Prior:
+    """The prior: the intercept near the link of the mean, slopes of all columns together of a moderate size."""
+    assert now.surrogate is not None
+    X = now.surrogate.rows[:, model.free]
+    mean, p = X[:, 1:].mean(axis=0), len(model.free) - 1
+    centred = X[:, 1:] - mean
+    covariance = centred.T @ centred / len(X)
+    to_middle = np.eye(p + 1)
+    to_middle[0, 1:] = mean
+    precision = np.zeros((p + 1, p + 1))
+    precision[0, 0], precision[1:, 1:] = 1 / PRIOR_INTERCEPT, covariance * p / PRIOR_SLOPES
+    start = np.zeros(p + 1)
+    start[0] = model.family.link(now.mean) - model.mean_offset(now.surrogate.rows)
+    return Prior(start, to_middle.T @ precision @ to_middle)
+
+
+@dataclass(frozen=True)
+class TakeStep(Step):
+    """The score at the present coefficients: one step towards the truth. The last one finishes the fit."""
+
+    last: bool = False
+
+    def describe(self) -> str:
+        return "score of the regression, one step along it"
+
+    def run(self, curator: Curator, model: Any, state: State) -> State:
+        now: Progress = state.notes["glm"]
+        assert now.surrogate is not None
+        assert now.prior is not None
+        if math.isinf(self.rho):
+            return maximum_likelihood(curator, model, now, state) if self.last else state
+        n = curator.n_rows
+        coef = now.prior.mean if now.posterior is None else now.posterior.coef
+        predictor = model.predictor(placed(coef, model.free, model.offset))
+        turn, leverage, clip = clips(model, now.surrogate, predictor, n, self.rho, curator.rows_per_person)
+        question = Score(model.schema, model.family, predictor, turn, leverage, clip)
+        noise = curator.noise_scale(question, self.rho)
+        answer = Answer(predictor, turn, leverage, clip, curator.measure(question, self.rho), noise)
+        answers = (*now.answers, answer)
+        posterior = combined(answers, now.surrogate, model.family, model.free, now.prior, coef, n)
+        now = replace(now, answers=answers, posterior=posterior)
+        theta = model.finished(now, posterior, n) if self.last else state.theta
+        return replace(state, theta=theta, notes={"glm": now})
+
+
+def clips(
+    model: Any, surrogate: Surrogate, predictor: Any, n: int, rho: float, rows_per_person: int
+) -> tuple[FloatArray, float, float]:
+    """Coordinates in which the information of a surrogate row is round, and where to clip in them: where sampling
+    error and privacy noise together are least. From released numbers alone.
+    """
+    rows, k = surrogate.rows, len(model.free)
+    eta = predictor(np, rows[:, 1:])
+    V = model.family.variance(np, eta)
+    X = rows[:, model.free]
+    J = (X * V[:, None]).T @ X / len(X)
+    values, vectors = np.linalg.eigh(J)
+    values = np.maximum(values, 1e-6 * values[-1])
+    turn = np.zeros((k, rows.shape[1]))
+    turn[:, model.free] = (vectors / np.sqrt(values)).T * math.sqrt(float(V.mean()))
+    size = np.linalg.norm(rows @ turn.T, axis=1)
+    unit = float(np.sqrt(np.mean(V * size**2)))
+    best, least = (turn, LEVERAGES[0], 1.0), math.inf
+    whole = float(np.mean(V * size**2)) / k
+    for leverage in (wide * math.sqrt(k) for wide in LEVERAGES):
+        for clip in unit * CLIPS:
+            w = weights(np, model.family, eta, size, leverage, clip)
+            slope = float(np.mean(w * V * size**2)) / k
+            noise = (2 * clip * rows_per_person / n) ** 2 / (2 * rho) / surrogate.complete
+            sampling = float(np.mean(w**2 * V * size**2)) / k / n
+            loss = (sampling + noise) / slope**2 + CLIPPED / float(V.mean()) * (1 - slope / whole)
+            if loss < least:
+                best, least = (turn, leverage, float(clip)), loss
+    return best

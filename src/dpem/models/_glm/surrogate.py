@@ -1,0 +1,144 @@
+"""Invented rows that resemble the table as far as it was released: the marginals of its columns and their correlations.
+
+Scores at coefficients β_t have an expectation that depends on the true β and on the distribution of the covariates. The
+invented rows stand for that distribution, so the expectation is a mean over them. They are post-processing of released
+numbers, drawn with public random numbers. What they get wrong matters in proportion to the distance between β_t and β,
+which shrinks from step to step.
+
+Numeric columns follow a Gaussian copula with the released marginals; the levels of a factor exclude each other (the
+largest of latent scores wins). The correlations of the latent scores are moved until the moments of the invented rows,
+clipped as the released ones were, agree with them, less what is noise.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpem.fitting.rehearsal import generator
+from dpem.models._glm.marginals import Marginals, quantiles, threshold
+from dpem.queries.histograms import BINS
+from dpem.queries.schema import Schema
+from dpem.query import FloatArray
+
+IntArray = NDArray[np.intp]
+
+#: Invented rows: at least so many, so many for each coordinate, and at most.
+LEAST_ROWS, ROWS_EACH, MOST_ROWS = 4096, 100, 20_000
+#: How often correlations, means and spreads are corrected, and the offsets of a factor's levels.
+ROUNDS, LEVEL_ROUNDS = 5, 30
+#: The variance of correlations before anything is known of them, at least.
+LEAST_SIGNAL = 1e-4
+#: How far means and variances of released marginals may be off besides noise, in spreads, and as a part of a bin.
+OFF, OFF_BIN = 0.1, 0.3
+
+
+@dataclass(frozen=True)
+class Surrogate:
+    """Rows (1, u) in unit coordinates, and the share of the table's rows that are complete."""
+
+    rows: FloatArray
+    complete: float
+
+    @property
+    def mean(self) -> FloatArray:
+        return np.asarray(self.rows[:, 1:].mean(axis=0))
+
+    @property
+    def covariance(self) -> FloatArray:
+        return np.atleast_2d(np.cov(self.rows[:, 1:].T))
+
+
+def fitted(known: Marginals, schema: Schema, released: FloatArray, noise: float, radius: float) -> Surrogate:
+    """Rows whose clipped second moments agree with the released ones, which have noise of that standard deviation on
+    the diagonal and 1/√2 of it beside.
+    """
+    p = schema.width
+    normal = _uncorrelated(min(max(LEAST_ROWS, ROWS_EACH * p), MOST_ROWS), p)
+    kept = max(float(released[0, 0]), 0.05, 2 * noise)
+    blur, target = noise / kept, released / kept
+    factors = _factors(schema)
+    fixed = np.eye(p, dtype=bool)  # correlations that are not moved: with itself, between levels of one factor
+    for own in factors:
+        fixed[np.ix_(own, own)] = True
+    doubt = (OFF + np.where(known.level > 0, 0.0, OFF_BIN * (2 / BINS) / known.spread)) ** 2
+    gain = doubt / (doubt + blur**2)
+    latent, shift, scale, shrink = np.eye(p), np.zeros(p), np.ones(p), np.ones((p, p))
+    for turn in range(ROUNDS):
+        u = _rows(known, factors, _correlated(normal, latent, blur * math.sqrt(p)), shift, scale)
+        z = (u - known.centre) / known.spread
+        mean, variance = z.mean(axis=0), np.maximum(z.var(axis=0), 0.1)
+        here = _clipped_moments(z, radius)
+        off, size = target - here / here[0, 0], np.diag(here)[1:] / here[0, 0]
+        shift = shift + gain * off[0, 1:]
+        wider = gain * (np.diag(off)[1:] - 2 * off[0, 1:] * mean)
+        scale = scale * np.exp(np.clip(0.5 * wider / variance, -0.5, 0.5))
+        cross = off[1:, 1:] - np.outer(off[0, 1:], mean) - np.outer(mean, off[0, 1:])
+        outer = np.sqrt(np.outer(np.maximum(size, 0.05), np.maximum(size, 0.05)))
+        wanted = latent + cross / outer
+        if turn == 0 and noise > 0 and not fixed.all():
+            unsure = blur**2 / 2 / outer**2
+            signal = max(LEAST_SIGNAL, float(np.mean((wanted**2 - unsure)[~fixed])))
+            shrink = signal / (signal + unsure)
+        latent = np.where(fixed, np.eye(p), np.clip(shrink * wanted, -0.98, 0.98))
+    share = kept / float(here[0, 0])
+    return Surrogate(np.column_stack([np.ones(len(u)), u]), 1.0 if share + 2 * blur > 1 else max(share, 0.02))
+
+
+def _uncorrelated(m: int, p: int) -> FloatArray:
+    """Normal scores of mean 0 that are exactly uncorrelated."""
+    made = generator(0).standard_normal((m, p))
+    return np.asarray(np.linalg.qr(made - made.mean(axis=0))[0] * math.sqrt(m))
+
+
+def _correlated(normal: FloatArray, latent: FloatArray, edge: float) -> FloatArray:
+    """Scores with these correlations, their eigenvalues at least at the edge of the noise."""
+    values, vectors = np.linalg.eigh(latent)
+    root = vectors * np.sqrt(np.maximum(values, min(max(1e-6, edge), 0.5)))
+    return np.asarray(normal @ root.T / np.sqrt(np.sum(root**2, axis=1)))
+
+
+def _clipped_moments(z: FloatArray, radius: float) -> FloatArray:
+    """The mean of vvᵀ as the query :class:`~dpem.models._glm.queries.Moments` clips it."""
+    v = np.column_stack([np.ones(len(z)), z])
+    v *= np.minimum(1.0, radius / np.linalg.norm(v, axis=1))[:, None]
+    return np.asarray(v.T @ v / len(z))
+
+
+def _factors(schema: Schema) -> list[IntArray]:
+    """The coordinates of each factor."""
+    levels = schema.level >= 0
+    return [np.flatnonzero(levels & (schema.column == c)) for c in np.unique(schema.column[levels])]
+
+
+def _rows(
+    known: Marginals, factors: list[IntArray], scores: FloatArray, shift: FloatArray, scale: FloatArray
+) -> FloatArray:
+    """Coordinates of latent scores: numeric ones by quantiles, moved and stretched; of a factor's levels the winner."""
+    u = quantiles(known, scores)
+    u = np.clip(known.centre + (u - known.centre) * scale + shift * known.spread, -1.0, 1.0)
+    for own in factors:
+        share = np.clip((known.centre[own] + shift[own] * known.spread[own] + 1) / 2, 1e-4, 0.99)
+        share *= min(1.0, 0.995 / share.sum())
+        won = _winners(scores[:, own], share)
+        u[:, own] = np.where(won[:, None] == np.arange(1, len(own) + 1), 1.0, -1.0)
+    return u
+
+
+def _winners(scores: FloatArray, share: FloatArray) -> IntArray:
+    """Which level has the largest score beside its offset, 0 being the baseline, whose score is 0. Offsets are such
+    that each level wins as often as it should.
+    """
+    if len(share) == 1:
+        return np.asarray(scores[:, 0] > threshold(float(share[0])), dtype=np.intp)
+    whole = np.concatenate([[1 - share.sum()], share])
+    offset = np.log(whole / whole[0])
+    for _ in range(LEVEL_ROUNDS):
+        won = np.argmax(np.column_stack([np.zeros(len(scores)), scores]) + offset, axis=1)
+        wins = np.maximum(np.bincount(won, minlength=len(whole)) / len(scores), 1e-5)
+        offset = np.clip(offset + np.log(whole / wins), -12, 12)
+        offset -= offset[0]
+    return won

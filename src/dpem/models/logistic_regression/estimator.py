@@ -1,0 +1,194 @@
+"""Logistic regression of a response with two levels: coefficients, odds ratios and probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import ClassifierMixin
+
+from dpem.fitting.bounds import Pair
+from dpem.fitting.frames import Levels, Table, checked_levels, coded_response, open_table
+from dpem.fitting.step import State
+from dpem.models._glm.estimator import GeneralisedLinearEstimator
+from dpem.models._glm.families import Bernoulli
+from dpem.models._glm.model import EFFECT, GeneralisedLinearModel, Parameters
+from dpem.queries.histograms import BINS
+from dpem.queries.schema import Schema
+from dpem.query import FloatArray
+
+__all__ = ["DPLogisticRegression", "Parameters"]
+
+#: The bins of the response's unit coordinate in which its two levels lie, −1/3 and 1/3.
+NO, YES = (int((1 + u) * BINS / 2) for u in (-1 / 3, 1 / 3))
+
+
+@dataclass(frozen=True)
+class LogisticRegression(GeneralisedLinearModel):
+    """logit P(y = 1) = intercept + coef·u."""
+
+    effect = EFFECT
+
+    def mean_of(self, shares: FloatArray, noise: float) -> float:
+        yes, no = (max(float(shares[place]), 0.5 * noise, 1e-6) for place in (YES, NO))
+        return min(max(yes / (yes + no), 1e-4), 1 - 1e-4)
+
+    def explained(self, fitted: FloatArray) -> float:
+        mean = float(np.mean(fitted))
+        return 1 - float(np.mean(fitted * (1 - fitted))) / max(mean * (1 - mean), 1e-12)
+
+
+class DPLogisticRegression(ClassifierMixin, GeneralisedLinearEstimator):
+    """Logistic regression under differential privacy: coefficients, odds ratios and probabilities with intervals.
+
+    Besides ε and δ it needs public bounds of every column, or levels. Rows with a missing value contribute nothing, as
+    in R's ``glm``.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The privacy of the whole fit. ``epsilon=inf`` is the non-private reference: maximum likelihood.
+    bounds : dict, pair or path
+        Public limits of each column: by name, as (low, high) of numbers or vectors, or a file.
+    levels : dict, optional
+        Levels of categorical columns by name; the first is the baseline. Under the response's name, its two levels.
+    classes : sequence of two, default (0, 1)
+        The two levels of the response, numbers or texts. Coefficients are about the odds of the second. A response that
+        is neither counts as missing.
+    rows_per_person : int, default 1
+        The most rows that one person has: all of them are protected together.
+    budget : Budget or Ledger, optional
+        What the fit is charged to.
+    check : bool, default True
+        Whether 5 % of the price buy a fit check against the intercept alone.
+    random_state : int, optional
+        Repeatable noise, for simulations: such a fit is **not private**.
+
+    Attributes
+    ----------
+    coef_, intercept_ : array, float
+        Changes of the log-odds for one unit of each column, and the intercept. ``coef_names_`` says what each
+        coefficient belongs to, a column or a level of one.
+    odds_ratios_ : array
+        exp(coef_).
+    classes_ : array
+        The two levels of the response.
+    mean_, covariance_ : array
+        Mean and covariance of the coordinates, as released.
+    complete_share_ : float
+        The share of rows without a missing value.
+    converged_ : bool
+        Whether the reference fit converged; always True with privacy, where steps are counted beforehand.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> age = rng.uniform(20, 80, 20000)
+    >>> ill = rng.random(20000) < 1 / (1 + np.exp(3 - 0.05 * age))
+    >>> model = DPLogisticRegression(epsilon=1.0, delta=1e-6, bounds=(18, 90)).fit(age[:, None], ill)
+    >>> bool(abs(model.coef_[0] - 0.05) < 0.01)
+    True
+    """
+
+    _ratio = "odds_ratio"
+
+    def __init__(
+        self,
+        *,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        bounds: Any = None,
+        levels: Any = None,
+        classes: Any = None,
+        rows_per_person: int = 1,
+        budget: Any = None,
+        check: bool = True,
+        random_state: Any = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.bounds = bounds
+        self.levels = levels
+        self.classes = classes
+        self.rows_per_person = rows_per_person
+        self.budget = budget
+        self.check = check
+        self.random_state = random_state
+
+    def _model(self, schema: Schema) -> LogisticRegression:
+        return LogisticRegression(schema, family=Bernoulli())
+
+    def _classes_of(self, y_name: str | None) -> Levels:
+        """The response's two levels: ``classes``, or what ``levels`` has under its name, or 0 and 1."""
+        own = self.classes
+        if own is None and isinstance(self.levels, Mapping):
+            own = self.levels.get(y_name)
+        if own is None:
+            return Levels((0.0, 1.0), ("0", "1"), False)
+        if isinstance(own, str) or not isinstance(own, Sequence | np.ndarray) or len(own) != 2:
+            raise ValueError("classes must be the two levels of the response, such as (0, 1) or ('no', 'yes').")
+        return checked_levels({"classes": own})["classes"]
+
+    def _response_limits(self, y_name: str | None) -> Pair:
+        no, yes = self._classes_of(y_name).values
+        middle, half = (no + yes) / 2, 1.5 * abs(yes - no)  # the levels are at −1/3 and 1/3 of the unit coordinate
+        return middle - half, middle + half
+
+    def _open(self, probe: Any, X: Any, y: Any) -> Table:
+        name = getattr(X, "target_name", None) if y is None else getattr(y, "name", None)
+        levels = self.levels
+        if isinstance(levels, Mapping) and name is not None:
+            levels = {column: own for column, own in levels.items() if column != name}
+        return open_table(probe, X, coded_response(y, self._classes_of(name)), needs_y=True, levels=levels)
+
+    def _take(self, probe: Any, state: State, *others: Any) -> None:
+        if not state.theta.labels:
+            labels = self._classes_of(others[1]["y_name_"]).labels
+            state = replace(state, theta=replace(state.theta, labels=labels))
+        super()._take(probe, state, *others)
+
+    def _attributes(self, theta: Parameters, schema: Schema) -> dict[str, Any]:
+        found = super()._attributes(theta, schema)
+        try:
+            classes = np.array([float(label) for label in theta.labels])
+        except ValueError:
+            classes = np.array(theta.labels, dtype=object)
+        return {**found, "odds_ratios_": np.exp(found["coef_"]), "classes_": classes}
+
+    def decision_function(self, X: Any) -> NDArray[np.float64]:
+        """The log-odds of the second class for each row; NaN where a covariate is missing."""
+        return self._predictors(X)
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """The probability of each class.
+
+        Parameters
+        ----------
+        X : array, DataFrame, CSR matrix, source, Dask collection or array on a device
+            Rows with the columns that were fitted.
+
+        Returns
+        -------
+        array of shape (rows, 2)
+            NaN where a covariate is missing.
+        """
+        p = Bernoulli().mean(np, self._predictors(X))
+        return np.column_stack([1 - p, p])
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The likelier class of each row; the first where a covariate is missing.
+
+        Parameters
+        ----------
+        X : array, DataFrame, CSR matrix, source, Dask collection or array on a device
+            Rows with the columns that were fitted.
+
+        Returns
+        -------
+        array of shape (rows,)
+        """
+        return np.asarray(self.classes_[(self._predictors(X) > 0).astype(int)])
