@@ -7,17 +7,17 @@ import pandas as pd
 
 from dpem.fitting.check import Check
 from dpem.fitting.estimator import PrivateEstimator
-from dpem.fitting.model import Model, Outlook
+from dpem.fitting.model import Model, PredictedFit
 from dpem.fitting.plan import Prediction
 from dpem.fitting.step import Step, prices
 from dpem.fitting.summary import Profile
 from dpem.fitting.uncertainty import Uncertainty
-from dpem.queries.narrow import NarrowQuestion, into_ball, rounded, zero_where_odd
+from dpem.queries.narrow import NarrowQuery, into_ball, rounded, zero_nonfinite
 from dpem.query import Bound
 
 
 @dataclass(frozen=True)
-class MeanQuestion(NarrowQuestion):
+class MeanQuestion(NarrowQuery):
     label: str = "mean of every column"
 
     @property
@@ -25,7 +25,7 @@ class MeanQuestion(NarrowQuestion):
         return rounded(Bound.symmetric(l2=self.schema.width**0.5), self.schema.width)
 
     def contributions(self, xp, x, y):
-        return xp.sum(into_ball(xp, zero_where_odd(xp, x), self.schema.width**0.5), axis=0)
+        return xp.sum(into_ball(xp, zero_nonfinite(xp, x), self.schema.width**0.5), axis=0)
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Means(Model):
         return (Ask(ask), Check(check, rival="a mean of zero", advice="Ask for more rows."))
 
     def log_density(self, xp, theta, x, y):
-        return -8.0 * xp.sum(zero_where_odd(xp, (x - theta) ** 2), axis=1)
+        return -8.0 * xp.sum(zero_nonfinite(xp, (x - theta) ** 2), axis=1)
 
     def simpler(self, theta):
         return 0 * theta
@@ -51,9 +51,9 @@ class Means(Model):
     def draw(self, theta, n, rng):
         return theta + 0.25 * rng.standard_normal((n, len(theta))), None
 
-    def outlook(self, sizes, steps):
+    def predict_fit(self, sizes, steps):
         told = Prediction("width of an interval", 0.1, 0.05, 0.2, 0.01, "One in ten.", "Columns are independent.")
-        return Outlook(told)
+        return PredictedFit(told)
 
 
 class DPMeans(PrivateEstimator):

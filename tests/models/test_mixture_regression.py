@@ -14,7 +14,7 @@ from dpem.audit.neighbours import Table, neighbours
 from dpem.audit.replay import Verdict, compare
 from dpem.audit.tape import record
 from dpem.fitting.diagnostics import FitWarning
-from dpem.fitting.model import Outlook, Sizes
+from dpem.fitting.model import PredictedFit, Sizes
 from dpem.fitting.step import run_steps
 from dpem.models.mixture_regression import cells, newton, steps
 from dpem.models.mixture_regression.cells import Cells, edges, fit_cells
@@ -474,7 +474,7 @@ def test_a_fit_replayed_on_neighbours_differs_only_as_promised(monkeypatch):
     monkeypatch.setattr(cells, "RESTARTS", 1)  # what follows the answers is the same on all neighbours
     monkeypatch.setattr(steps, "CELLS", {1: (4, 5), 2: (3, 5)})
     monkeypatch.setattr(mixture_regression, "STEPS", 2)
-    monkeypatch.setattr(mixture_regression, "outlook", lambda *_: Outlook())
+    monkeypatch.setattr(mixture_regression, "predict_fit", lambda *_: PredictedFit())
     X, y, _ = people(120)
     X[::9, 0] = np.nan
     estimator = DPMixtureRegression(epsilon=1.0, delta=1e-4, bounds=(-10, 20), y_bounds=(-40, 60))

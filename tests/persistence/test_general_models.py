@@ -18,7 +18,7 @@ from test_persistence import VALUES, forge, paths, put, refusal
 from dpem import load_model, registry, save_model
 from dpem._json import plain, rebuild
 from dpem.persistence import fingerprint
-from dpem.queries.narrow import zero_where_odd
+from dpem.queries.narrow import zero_nonfinite
 from dpem.query import FloatArray
 
 
@@ -74,7 +74,7 @@ class DPMeans(small_models.DPMeans):
         return super()._attributes(theta.mean, schema)
 
     def distances(self, X):
-        return self._each(lambda xp, theta, x, y: xp.sum(zero_where_odd(xp, (x - theta.mean) ** 2), axis=1), X)
+        return self._each(lambda xp, theta, x, y: xp.sum(zero_nonfinite(xp, (x - theta.mean) ** 2), axis=1), X)
 
 
 def people(n=3000):

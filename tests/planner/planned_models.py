@@ -4,17 +4,19 @@ import math
 
 from small_models import DPMeans, Means
 
-from dpem.fitting.model import Effect, Outlook
+from dpem.fitting.model import Effect, PredictedFit
 from dpem.fitting.plan import Prediction
 from dpem.planner import grid
 
 
 class Formula(Means):
-    def outlook(self, sizes, steps):
+    def predict_fit(self, sizes, steps):
         if self.schema.width > sizes.n / 10:
             raise ValueError("n is too small.")
         median = self.K * (1 / math.sqrt(sizes.n) + self.schema.width / (sizes.n * math.sqrt(2 * sizes.rho)))
-        return Outlook(Prediction("share of rows in another group", median, median / 2, 2 * median, 0.02, "", "As is."))
+        return PredictedFit(
+            Prediction("share of rows in another group", median, median / 2, 2 * median, 0.02, "", "As is.")
+        )
 
 
 class DPFormula(DPMeans):
@@ -51,13 +53,13 @@ class DPWithoutGroups(DPFormula):
 class Sized(Formula):
     effect = Effect("distance of the groups", 2.0, (1.0, 2.0, 4.0))
 
-    def outlook(self, sizes, steps):
+    def predict_fit(self, sizes, steps):
         apart = sizes.effect or self.effect.usual
         median = self.K / (apart * math.sqrt(sizes.n * sizes.rho))
         told = Prediction(
             "share of rows in another group", median, median / 2, 2 * median, 0.0, "", f"{apart:g} apart."
         )
-        return Outlook(told)
+        return PredictedFit(told)
 
 
 class DPSized(DPFormula):

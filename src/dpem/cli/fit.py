@@ -185,7 +185,7 @@ def _planned(session: Session, estimator: Any, source: Any) -> Any:
     with refusing(Exit.USAGE):
         estimator._check_columns(source)
     with session.waiting("choosing settings"), refusing(Exit.PLAN):
-        return estimator._foreseen(source)
+        return estimator._preview_plan(source)
 
 
 def _refuse_noise(plan: Any, anyway: bool) -> None:

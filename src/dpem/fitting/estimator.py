@@ -111,7 +111,7 @@ class PrivateEstimator(FittedModel):
         levels = tables.checked_levels(self._given("levels"))
         self._limits(names, levels, getattr(source, "target_name", None))
 
-    def _foreseen(self, X: Any, y: Any = None) -> Plan:
+    def _preview_plan(self, X: Any, y: Any = None) -> Plan:
         """The plan of a fit to these rows, once everything that the fit would refuse has been. Nothing is asked."""
         self._check_arguments()
         table = self._open(copy.copy(self), X, y)
@@ -143,7 +143,7 @@ class PrivateEstimator(FittedModel):
             warnings.warn(remark, UserWarning, stacklevel=2)
         account = Account(plan.epsilon, plan.delta, gaussian=plan.price.gaussian, rho=plan.price.rho)
         model = self._model(schema)
-        with single_blas(), self._debited(plan) as charge:
+        with single_blas(), self._charged(plan) as charge:
             curator = self._curator(table.source, account, noise)
             expect(plan.n * plan.passes)
             state = run_steps(curator, model, plan.steps, model.start())
@@ -164,12 +164,12 @@ class PrivateEstimator(FittedModel):
             "y_bounds_": y_bounds,
             "y_name_": table.y_name,
         }
-        self._take(probe, state, schema, told, plan, guarantee)
+        self._set_fitted(probe, state, schema, told, plan, guarantee)
         content.name_model(charge, self)
         issue(self.diagnostics_)
         return self
 
-    def _take(
+    def _set_fitted(
         self,
         probe: Any,
         state: State,
@@ -201,7 +201,7 @@ class PrivateEstimator(FittedModel):
 
     @single_blas()
     def _planned(self, n: int, schema: Schema, effect: float | None = None) -> Plan:
-        """The one way to a plan: sizes, steps, price and outlook from public numbers."""
+        """The one way to a plan: sizes, steps, price and prediction from public numbers."""
         epsilon, delta = arguments.privacy_parameters(self.epsilon, self.delta)
         rows_per_person = arguments.rows_per_person(self.rows_per_person, n)
         model = self._model(schema)
@@ -212,11 +212,11 @@ class PrivateEstimator(FittedModel):
         )
         sizes = Sizes(n, epsilon, delta, price.rho, rows_per_person, self.check)
         steps = model.steps(sizes)
-        outlook = model.outlook(sizes._replace(effect=checks.effect_of(effect, model.effect)), steps)
-        remarks = (*checks.remarks_on(epsilon, delta, n), *outlook.remarks)
+        expected = model.predict_fit(sizes._replace(effect=checks.effect_of(effect, model.effect)), steps)
+        remarks = (*checks.remarks_on(epsilon, delta, n), *expected.remarks)
         d = len(np.unique(schema.column))
-        whole = (n, d, epsilon, delta, rows_per_person, steps, price, outlook.prediction, remarks)
-        return Plan(self._name(), *whole, outlook.feasible, outlook.advice, self._settings())
+        whole = (n, d, epsilon, delta, rows_per_person, steps, price, expected.prediction, remarks)
+        return Plan(self._name(), *whole, expected.feasible, expected.advice, self._settings())
 
     def _check_arguments(self) -> None:
         """Refuse what is wrong whatever the rows are."""
@@ -311,7 +311,7 @@ class PrivateEstimator(FittedModel):
         """The door that this fit's questions pass; an audit puts a recorder there."""
         return Curator(source, account, noise, rows_per_person=self.rows_per_person)
 
-    def _debited(self, plan: Plan) -> AbstractContextManager[Any]:
+    def _charged(self, plan: Plan) -> AbstractContextManager[Any]:
         """Charge the fit to the budget, now; on leaving, a ledger is told how it ended."""
         budget = self.budget
         if budget is None:

@@ -15,8 +15,8 @@ from dpem.query import FloatArray
 
 
 class Effect(NamedTuple):
-    """How strong the effects are that an outlook supposes: in words, the usual value, and others that are worth seeing,
-    in increasing order. ``percent``: the words of an outlook tell it as a percentage.
+    """The strength of effects that a prediction assumes: in words, the usual value, and others worth seeing, in
+    increasing order. ``percent``: predictions state it as a percentage.
     """
 
     words: str
@@ -26,7 +26,7 @@ class Effect(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """Public numbers that a plan is made from. ``effect`` is for outlooks only: a fit does not depend on it."""
+    """Public numbers that a plan is made from. ``effect`` is for predictions only: a fit does not depend on it."""
 
     n: int
     epsilon: float
@@ -37,7 +37,7 @@ class Sizes(NamedTuple):
     effect: float | None = None
 
 
-class Outlook(NamedTuple):
+class PredictedFit(NamedTuple):
     """What is expected of a fit before it is paid for."""
 
     prediction: Prediction | None = None
@@ -55,7 +55,7 @@ class Model(ABC):
 
     schema: Schema
     gaussian: ClassVar[bool] = True  # whether its steps ask for Gaussian noise alone
-    effect: ClassVar[Effect | None] = None  # what its outlook supposes, where that can be chosen
+    effect: ClassVar[Effect | None] = None  # what its prediction assumes, where that can be chosen
 
     @abstractmethod
     def steps(self, sizes: Sizes) -> tuple[Step, ...]:
@@ -81,6 +81,6 @@ class Model(ABC):
         """The coordinates that the parameters are about."""
         return self.schema if state.chosen is None else self.schema.take(state.chosen)
 
-    def outlook(self, sizes: Sizes, steps: tuple[Step, ...]) -> Outlook:
+    def predict_fit(self, sizes: Sizes, steps: tuple[Step, ...]) -> PredictedFit:
         """What to expect, from public numbers alone; a ValueError refuses what cannot work at all."""
-        return Outlook()
+        return PredictedFit()

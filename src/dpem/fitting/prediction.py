@@ -70,7 +70,7 @@ def corners(n: int, rho: float, power: int = 1) -> Iterator[Corner]:
             yield Corner(*corner, power)
 
 
-def foreseen(
+def interpolated_prediction(
     key: Hashable,
     sizes: Sizes,
     rehearse: Callable[[Sizes, int], FloatArray],

@@ -18,7 +18,7 @@ from dpem._threads import keep_memory, single_blas
 from dpem.fitting.model import Model
 from dpem.fitting.step import State, Step, run_steps
 from dpem.privacy import Account, Curator, Price, SeededNoise
-from dpem.queries.narrow import NarrowQuestion
+from dpem.queries.narrow import NarrowQuery
 from dpem.query import FloatArray, Query
 from dpem.tables import ArraySource
 from dpem.tables.blocks import numpy_api
@@ -65,7 +65,7 @@ class StandIn(Curator):
 
     @np.errstate(all="ignore")
     def _mean(self, query: Query) -> FloatArray:
-        if not isinstance(query, NarrowQuestion):
+        if not isinstance(query, NarrowQuery):
             return self._source.total(query) / self._source.n_rows
         parts = []
         for chunk in self._rows.chunks():

@@ -117,7 +117,7 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         account = Account(epsilon, delta, gaussian=True, rho=price.rho)
         settings = {"n": n, "d": d, "low": low.tolist(), "high": high.tolist(), "rho": price.rho}
         settings["rows_per_person"] = rows_per_person
-        with self._debited((epsilon, delta, price), settings) as charge:
+        with self._charged((epsilon, delta, price), settings) as charge:
             columns = column_scales(self._curator(source, account, noise), low, high, price.rho)
         self.mean_, self.scale_ = columns.centre, columns.spread
         self.releases_ = tuple(account.releases)
@@ -132,7 +132,7 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         """The door that this fit's questions pass; an audit puts a recorder there."""
         return Curator(source, account, noise, rows_per_person=self.rows_per_person)
 
-    def _debited(self, charge: tuple[float, float, Price], settings: dict[str, Any]) -> AbstractContextManager[Any]:
+    def _charged(self, charge: tuple[float, float, Price], settings: dict[str, Any]) -> AbstractContextManager[Any]:
         """Charge the fit to the budget, now; on leaving, a ledger is told how it ended."""
         if self.budget is None:
             return nullcontext()

@@ -138,7 +138,7 @@ class DPGridSearch(MetaEstimatorMixin, BaseEstimator):
         candidates = [_priced(self._candidate(point, delta), share, X, y) for point in points]
         noise = PrivateNoise() if self.random_state is None else SeededNoise(self.random_state)
         account = Account(epsilon, delta, rho=price.rho)
-        with self._debited(price, {"n": source.n_rows, "d": source.n_features, "candidates": len(points)}):
+        with self._charged(price, {"n": source.n_rows, "d": source.n_features, "candidates": len(points)}):
             fits = tuple(self._fitted(place, one, X, y) for place, one in enumerate(candidates))
             if any(one.guarantee_.price.rho > share * (1 + 1e-9) for one in fits):
                 raise RuntimeError("a candidate cost more than its share of the price; nothing was published.")
@@ -206,7 +206,7 @@ class DPGridSearch(MetaEstimatorMixin, BaseEstimator):
         """The door that the choice's question passes; an audit puts a recorder there."""
         return Curator(source, account, noise, rows_per_person=self.rows_per_person)
 
-    def _debited(self, price: Price, sizes: dict[str, int]) -> AbstractContextManager[Any]:
+    def _charged(self, price: Price, sizes: dict[str, int]) -> AbstractContextManager[Any]:
         """Charge the whole search to the budget, now; on leaving, a ledger is told how it ended."""
         if self.budget is None:
             return nullcontext()

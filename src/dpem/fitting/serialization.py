@@ -147,7 +147,7 @@ def read(kind: type[E], content: Mapping[str, Any], guarantee: Guarantee) -> E:
     facts = {"columns_": names, "levels_": levels, "bounds_": bounds, "y_bounds_": y_bounds, "y_name_": y_name}
     try:
         with np.errstate(all="ignore"):
-            estimator._take(estimator, state, schema, facts, plan, guarantee)
+            estimator._set_fitted(estimator, state, schema, facts, plan, guarantee)
     except Exception:
         raise ValueError("fitted.theta does not agree with features and parameters") from None
     return estimator

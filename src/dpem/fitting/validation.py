@@ -44,7 +44,7 @@ def all_at_once(fit: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def effect_of(value: Any, known: Effect | None) -> float | None:
-    """How strong effects are supposed to be, within what the model's outlook can tell; None for the usual."""
+    """The assumed strength of effects, within the range of the model's predictions; None for the usual."""
     if value is None:
         return None
     if known is None:

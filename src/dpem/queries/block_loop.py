@@ -1,6 +1,6 @@
 """The block loop: a few columns of a block of rows in float64, whatever holds the rows, and the sum of what they add.
 
-A question says which columns it reads and what a block of them adds (``block``), in functions of the array API, so one
+A query says which columns it reads and what a block of them adds (``block``), in functions of the array API, so one
 formula serves numpy, PyTorch on a GPU and every other library. No model's name or formula is here.
 """
 
@@ -23,7 +23,7 @@ PIECE, DEVICE_PIECE = 3 * 2**16, 2**25
 
 
 class Narrow(Protocol):
-    """What the loop asks of a question."""
+    """What the loop asks of a query."""
 
     @property
     def reads(self) -> NDArray[np.intp]: ...
@@ -32,10 +32,10 @@ class Narrow(Protocol):
         """The float64 sum over the rows of x (and y) of their clipped contributions, as a vector."""
 
 
-def narrow_sum(question: Narrow, chunk: Chunk) -> FloatArray:
-    """The question's sum over a chunk of rows, added in float64 throughout.
+def narrow_sum(query: Narrow, chunk: Chunk) -> FloatArray:
+    """The query's sum over a chunk of rows, added in float64 throughout.
 
-    *Lemma.* The sum is of the blocks' sums, each of which the question clips, in an order that depends on the sizes
+    *Lemma.* The sum is of the blocks' sums, each of which the query clips, in an order that depends on the sizes
     alone. *Proof.* Blocks are cut by position and added in their order, whichever thread was faster, and nothing here
     looks at an entry. ∎
     """
@@ -43,13 +43,13 @@ def narrow_sum(question: Narrow, chunk: Chunk) -> FloatArray:
     on_host = isinstance(chunk.X, np.ndarray) or sparse.issparse(chunk.X)
     xp = numpy_api if on_host else array_api_compat.array_namespace(chunk.X)
     n = chunk.X.shape[0]
-    length = max(256, (PIECE if on_host else DEVICE_PIECE) // max(1, len(question.reads)))
+    length = max(256, (PIECE if on_host else DEVICE_PIECE) // max(1, len(query.reads)))
     parts: list[Any] = [None] * max(1, -(-n // length))
 
     def add(task: int) -> None:
         rows = slice(task * length, min(n, (task + 1) * length))
         y = None if chunk.y is None else xp.astype(chunk.y[rows], xp.float64, copy=False)
-        parts[task] = question.block(xp, rows_kind.columns(chunk.X, question.reads, rows), y)
+        parts[task] = query.block(xp, rows_kind.columns(chunk.X, query.reads, rows), y)
 
     if on_host:
         with single_blas():
@@ -61,7 +61,7 @@ def narrow_sum(question: Narrow, chunk: Chunk) -> FloatArray:
 
 
 def product(xp: Any, x: Any, matrix: FloatArray) -> Any:
-    """Rows times a question's matrix, with columns together in memory where the rows have them so."""
+    """Rows times a query's matrix, with columns together in memory where the rows have them so."""
     return (matrix.T @ x.T).T if isinstance(x, np.ndarray) else xp.matmul(x, like(xp, matrix, x))
 
 
@@ -76,8 +76,8 @@ def over_rows(xp: Any, left: Any, right: Any) -> Any:
     return xp.matmul(left if left.ndim == 1 else xp.matrix_transpose(left), right)
 
 
-def narrow_sums(question: Narrow, chunk: Chunk, rows: int) -> FloatArray | None:
-    """The question's sums over each ``rows`` rows (a power of two), of all rows at once, where they are on a GPU and a
+def narrow_sums(query: Narrow, chunk: Chunk, rows: int) -> FloatArray | None:
+    """The query's sums over each ``rows`` rows (a power of two), of all rows at once, where they are on a GPU and a
     kernel can be made that reads them once; None elsewhere.
     """
     X: Any = chunk.X
@@ -87,4 +87,4 @@ def narrow_sums(question: Narrow, chunk: Chunk, rows: int) -> FloatArray | None:
 
     if X.shape[0] < triton_sums.LEAST_ROWS or not triton_sums.has_triton(X):
         return None
-    return triton_sums.sums_by_rows(question, X, chunk.y, rows)
+    return triton_sums.sums_by_rows(query, X, chunk.y, rows)

@@ -8,21 +8,22 @@ from typing import Any
 
 import numpy as np
 
-from dpem.queries.narrow import NarrowQuestion
+from dpem.queries.narrow import NarrowQuery
 from dpem.query import Bound, FloatArray
 
-#: Bins between −1 and 1. One more counts the holes.
+#: Bins between −1 and 1. One more counts missing values.
 BINS = 32
 
 
 @dataclass(frozen=True)
-class Places(NarrowQuestion):
-    """For each coordinate, and for the response, how many rows lie in each bin. Rows without a response count as holes
-    everywhere: a regression is about the others.
+class Places(NarrowQuery):
+    """For each coordinate, and for the response, how many rows lie in each bin. Rows without a response count as
+    missing everywhere: a regression is about the others.
 
     *Lemma.* ℓ∞ sensitivity 1 and ℓ2 sensitivity √(2k) for k coordinates, the response among them. *Proof.* An entry is
-    counted in exactly one of the BINS + 1 bins of its coordinate, the last of which counts holes. Replacing a row takes
-    one from a bin of each coordinate and adds one to another. Counts are whole numbers, so nothing is rounded. ∎
+    counted in exactly one of the BINS + 1 bins of its coordinate, the last of which counts missing values. Replacing a
+    row takes one from a bin of each coordinate and adds one to another. Counts are whole numbers, so nothing is
+    rounded. ∎
     """
 
     with_response: bool = True
@@ -30,7 +31,7 @@ class Places(NarrowQuestion):
 
     @property
     def label(self) -> str:
-        return f"histogram of every column, {BINS} bins and one for holes"
+        return f"histogram of every column, {BINS} bins and one for missing values"
 
     @property
     def bound(self) -> Bound:

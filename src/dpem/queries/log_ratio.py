@@ -1,11 +1,11 @@
-"""By how much a model describes a row better than a simpler one: the question of the fit check."""
+"""By how much a model describes a row better than a simpler one: the query of the fit check."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from dpem.queries.narrow import NarrowQuestion, rounded, zero_where_odd
+from dpem.queries.narrow import NarrowQuery, rounded, zero_nonfinite
 from dpem.query import Bound
 
 
@@ -13,26 +13,27 @@ class Density(Protocol):
     """A model that can say how likely rows are."""
 
     def log_density(self, xp: Any, theta: Any, x: Any, y: Any) -> Any:
-        """The log-density of each row, up to a constant that is the same for a model and its rival."""
+        """The log-density of each row, up to a constant that is the same for a model and the simpler one."""
 
 
 @dataclass(frozen=True)
-class LogRatio(NarrowQuestion):
-    """Σ (t, t²/B) with t = clamp(log p(row | fitted) − log p(row | rival), ±B): its mean, and its spread for free.
+class LogRatio(NarrowQuery):
+    """Σ (t, t²/B) with t = clamp(log p(row | fitted) − log p(row | simpler), ±B): its mean, and its spread for free.
 
     *Lemma.* ℓ2 sensitivity 2B. *Proof.* Two contributions differ by u in t and by u·v/B in t²/B, where u = t − t′, v =
     t + t′ and |u| + |v| ≤ 2B. So the squared distance is u²(1 + v²/B²) ≤ u²(1 + (2 − |u|/B)²), which for |u| in [0, 2B]
     is largest at 2B: with w = |u|/B, w²(1 + (2 − w)²) ≤ 4 ⇔ (w − 2)(w³ − 2w² + w + 2) ≤ 0, and the cubic is
     positive for w ≥ 0, being 2 + w(w − 1)². ∎ A difference that is not a number counts as 0.
 
-    *Lemma.* If the rival is right and B ≥ 1, the expected lead is at most 0, clamped or not. *Proof.* Let r be a row's
-    log-ratio. Under the rival E eʳ = ∫ p(row | fitted) ≤ 1, and clamp(r, ±B) ≤ eʳ − 1: r ≤ eʳ − 1 everywhere, and below
-    −B the clamped one is −B ≤ −1. ∎ So B = 1, which has the least noise, never makes a wrong model look right.
+    *Lemma.* If the simpler model is right and B ≥ 1, the expected difference is at most 0, clamped or not. *Proof.* Let
+    r be a row's log-ratio. Under the simpler model E eʳ = ∫ p(row | fitted) ≤ 1, and clamp(r, ±B) ≤ eʳ − 1: r ≤ eʳ − 1
+    everywhere, and below −B the clamped one is −B ≤ −1. ∎ So B = 1, which has the least noise, never makes a wrong
+    model look right.
     """
 
     model: Density = field(repr=False)
     fitted: Any = field(repr=False)
-    rival: Any = field(repr=False)
+    simpler: Any = field(repr=False)
     most: float
 
     @property
@@ -45,6 +46,6 @@ class LogRatio(NarrowQuestion):
         return rounded(Bound(linf=2 * B, l2=2 * B, size_linf=B, size_l2=B * 2**0.5), 2)
 
     def contributions(self, xp: Any, x: Any, y: Any) -> Any:
-        ahead = self.model.log_density(xp, self.fitted, x, y) - self.model.log_density(xp, self.rival, x, y)
-        t = xp.clip(zero_where_odd(xp, ahead), -self.most, self.most)
+        ahead = self.model.log_density(xp, self.fitted, x, y) - self.model.log_density(xp, self.simpler, x, y)
+        t = xp.clip(zero_nonfinite(xp, ahead), -self.most, self.most)
         return xp.stack([xp.sum(t), xp.sum(t * t) / self.most])

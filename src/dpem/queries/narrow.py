@@ -1,4 +1,4 @@
-"""What every narrow question is: some coordinates of a row, a bounded contribution, and the bound beside the clip."""
+"""What every narrow query is: some coordinates of a row, a bounded contribution, and the bound beside the clip."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dpem.query import Bound, Chunk, FloatArray
 from dpem.tables.blocks import like
 
 __all__ = [
-    "NarrowQuestion",
+    "NarrowQuery",
     "into_ball",
     "like",
     "over_rows",
@@ -24,16 +24,16 @@ __all__ = [
     "squares",
     "sum_in_ball",
     "unpacked",
-    "zero_where_odd",
+    "zero_nonfinite",
 ]
 
 
 @dataclass(frozen=True)
-class NarrowQuestion(ABC):
-    """A question about the coordinates of a schema. A subclass states ``label``, ``bound`` and ``contributions``.
+class NarrowQuery(ABC):
+    """A query about the coordinates of a schema. A subclass states ``label``, ``bound`` and ``contributions``.
 
     ``contributions(xp, x, y)`` is the sum over a block of rows of what each contributes: x holds unit coordinates (NaN
-    where there is a hole), y unit responses (NaN where there is none; None if the question is not about a response).
+    where the value is missing), y unit responses (NaN where there is none; None if the query is not about a response).
     It clips; ``bound`` states what the clipping guarantees, for every x and y.
     """
 
@@ -68,7 +68,7 @@ class NarrowQuestion(ABC):
         return narrow_sums(self, chunk, rows)
 
 
-def zero_where_odd(xp: Any, values: Any) -> Any:
+def zero_nonfinite(xp: Any, values: Any) -> Any:
     """``values`` with 0 in the place of what is not finite."""
     return xp.where(xp.isfinite(values), values, 0.0)
 

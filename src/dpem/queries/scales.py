@@ -1,4 +1,4 @@
-"""Bounded questions about the size of things: of whole rows (for σ) and of each column (for scaling)."""
+"""Bounded queries about the size of things: of whole rows (for σ) and of each column (for scaling)."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import array_api_compat.numpy as numpy_api
 import numpy as np
 
 from dpem.fitting.surrogate.family import Family
-from dpem.queries.narrow import NarrowQuestion
+from dpem.queries.narrow import NarrowQuery
 from dpem.query import Bound, FloatArray
 
 Theta = TypeVar("Theta")
@@ -26,7 +26,7 @@ class Converged(NamedTuple, Generic[Theta]):
 
 
 @dataclass(frozen=True)
-class ExpectedStatistics(NarrowQuestion):
+class ExpectedStatistics(NarrowQuery):
     """Σ expected sufficient statistics and log-likelihood at θ. Nothing is clipped, so nothing bounds the sum: a
     curator answers it at an infinite price only.
     """

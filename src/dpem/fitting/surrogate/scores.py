@@ -15,7 +15,7 @@ import array_api_compat.numpy as numpy_api
 import numpy as np
 
 from dpem.fitting.surrogate.family import Family
-from dpem.queries.narrow import NarrowQuestion, into_ball, like, rounded, sum_in_ball
+from dpem.queries.narrow import NarrowQuery, into_ball, like, rounded, sum_in_ball
 from dpem.queries.schema import Schema
 from dpem.query import Bound, FloatArray
 
@@ -23,7 +23,7 @@ Theta = TypeVar("Theta")
 
 
 @dataclass(frozen=True)
-class ScoreQuery(NarrowQuestion):
+class ScoreQuery(NarrowQuery):
     """Σ over rows of W·S(row; θ), scaled into the ball of radius R.
 
     *Lemma.* Replacing a row moves the sum by at most 2R, whatever the scores, the whitener and the row are. *Proof.*

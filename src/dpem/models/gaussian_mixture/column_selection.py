@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from dpem.fitting.model import Outlook, Sizes
+from dpem.fitting.model import PredictedFit, Sizes
 
 #: Part of ρ for centres of all columns, and for the choice.
 CENTRES, CHOICE = 0.05, 0.22
@@ -36,7 +36,7 @@ def missed(sizes: Sizes, d: int, s: int, separation: float) -> float:
     return 1 / (1 + math.exp(min(max((score - chance) / noise - math.log(d - s), -700.0), 700.0)))
 
 
-def with_choice(told: Outlook, share: float) -> Outlook:
+def with_choice(told: PredictedFit, share: float) -> PredictedFit:
     """The outlook of a fit whose columns were chosen, a share of them wrongly."""
     if told.prediction is None:
         return told

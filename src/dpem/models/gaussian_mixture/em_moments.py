@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from dpem.models.gaussian_mixture.gaussians import Gaussians, Seen, responsibilities
-from dpem.queries.narrow import NarrowQuestion, over_rows, packed, rounded, squares, unpacked
+from dpem.queries.narrow import NarrowQuery, over_rows, packed, rounded, squares, unpacked
 from dpem.query import Bound, FloatArray
 
 KINDS = ("spherical", "diag", "tied", "full")
 
 
 @dataclass(frozen=True)
-class LiftedMoments(NarrowQuestion):
+class LiftedMoments(NarrowQuery):
     """Σ over rows of r_k·(A, v_k, B·w_k) for every component k.
 
     r are responsibilities, v_k = L_k⁻¹(E[x | seen] − μ_k) and w_k the second moment E[vvᵀ | seen]: the whole matrix

@@ -14,7 +14,7 @@ from dpem import _validation as arguments
 from dpem.fitting.check import CHECK_SHARE
 from dpem.fitting.diagnostics import Diagnostic
 from dpem.fitting.estimator import PrivateEstimator
-from dpem.fitting.model import Model, Outlook, Sizes
+from dpem.fitting.model import Model, PredictedFit, Sizes
 from dpem.fitting.step import State, Step, prices
 from dpem.fitting.summary import Profile
 from dpem.fitting.uncertainty import Uncertainty
@@ -32,7 +32,7 @@ from dpem.models.gaussian_mixture.em_moments import KINDS
 from dpem.models.gaussian_mixture.em_steps import EMStep
 from dpem.models.gaussian_mixture.gaussians import Gaussians
 from dpem.models.gaussian_mixture.intervals import uncertainty
-from dpem.models.gaussian_mixture.planning import EFFECT, foreseen, rules
+from dpem.models.gaussian_mixture.planning import EFFECT, predicted_fit, rules
 from dpem.models.gaussian_mixture.prediction import SEPARATION
 from dpem.models.gaussian_mixture.start_steps import MOST, FindCentres, FindShape, FindSpreads, StartFromSketch
 from dpem.privacy.budget import shown
@@ -110,11 +110,11 @@ class GaussianMixture(Model):
         """The steps after the start, but for the check."""
         return self.steps(sizes)[4 : -1 if sizes.check else None]
 
-    def outlook(self, sizes: Sizes, steps: tuple[Step, ...]) -> Outlook:
+    def predict_fit(self, sizes: Sizes, steps: tuple[Step, ...]) -> PredictedFit:
         K = self.n_components or RECKONED
         if sizes.n < K:
             raise ValueError(f"n_components must be at most the number of rows, got {K} for {sizes.n} rows.")
-        return foreseen(self, sizes, K, reckoned=not self.n_components)
+        return predicted_fit(self, sizes, K, reckoned=not self.n_components)
 
     def parameters(
         self, own: Gaussians, start: Gaussians, path: FloatArray, seen: FloatArray, converged: bool = True
@@ -170,10 +170,10 @@ class SparseGaussianMixture(GaussianMixture):
     def refining(self, sizes: Sizes) -> tuple[Step, ...]:
         return self.steps(sizes)[6 : -1 if sizes.check else None]
 
-    def outlook(self, sizes: Sizes, steps: tuple[Step, ...]) -> Outlook:
+    def predict_fit(self, sizes: Sizes, steps: tuple[Step, ...]) -> PredictedFit:
         some = np.arange(self.sparsity)
         narrow = GaussianMixture(self.schema.take(some), self.n_components, self.kind, self.proportions[some])
-        told = narrow.outlook(after_choice(sizes), steps)
+        told = narrow.predict_fit(after_choice(sizes), steps)
         return with_choice(told, missed(sizes, self.schema.width, self.sparsity, sizes.effect or SEPARATION))
 
 
@@ -286,8 +286,8 @@ class DPGaussianMixture(PrivateEstimator):
             raise ValueError(f"X must have at most {MOST_COLUMNS:,} columns to choose from, got {schema.width:,}.")
         return SparseGaussianMixture(*whole, columns)
 
-    def _take(self, probe: Any, state: State, *known: Any) -> None:
-        super()._take(probe, replace(state, theta=state.theta.largest_first()), *known)
+    def _set_fitted(self, probe: Any, state: State, *known: Any) -> None:
+        super()._set_fitted(probe, replace(state, theta=state.theta.largest_first()), *known)
 
     def _attributes(self, theta: Parameters, schema: Schema) -> dict[str, Any]:
         means, whole = in_units(theta, schema)

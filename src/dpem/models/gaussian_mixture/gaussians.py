@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from array_api_compat import device
 
-from dpem.queries.narrow import like, squares, zero_where_odd
+from dpem.queries.narrow import like, squares, zero_nonfinite
 from dpem.query import FloatArray
 
 LOG_2PI = math.log(2 * math.pi)
@@ -165,7 +165,7 @@ class Gaussians:
         inverse, across_inverse = solved[:, :, :d], xp.matmul(xp.matmul(whitener, cov), solved[:, :, :d])
         column = diff[:, :, None]
         b = xp.matmul(xp.take(inverse, place, axis=0), column)[:, :, 0]
-        v = zero_where_odd(xp, xp.matmul(xp.take(across_inverse, place, axis=0), column)[:, :, 0])
+        v = zero_nonfinite(xp, xp.matmul(xp.take(across_inverse, place, axis=0), column)[:, :, 0])
         left = cov - xp.matmul(xp.matrix_transpose(across), solved[:, :, d:])
         left = xp.matmul(xp.matmul(whitener, left), xp.matrix_transpose(whitener))
         left = xp.matmul(left, xp.matrix_transpose(left))  # a projection is its own square

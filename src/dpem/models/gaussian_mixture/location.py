@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr
 
-from dpem.queries.narrow import NarrowQuestion, into_ball, like, over_rows, packed, rounded, zero_where_odd
+from dpem.queries.narrow import NarrowQuery, into_ball, like, over_rows, packed, rounded, zero_nonfinite
 from dpem.query import Bound, FloatArray
 
 #: Edges of the cells of |x − c|, in unit coordinates: half an octave each.
@@ -19,7 +19,7 @@ _GRID = 2.0 ** np.arange(-8, 0.01, 0.125)
 
 
 @dataclass(frozen=True)
-class Centres(NarrowQuestion):
+class Centres(NarrowQuery):
     """Σ (z, κ·o): the row with holes as 0, in a ball of radius ½√d, and κ = ½ in each column that is seen.
 
     *Lemma.* Replacing a row moves the sum by at most √(5d)/2. *Proof.* Two z differ by at most √d, two κ·o by at most
@@ -37,7 +37,7 @@ class Centres(NarrowQuestion):
         return rounded(Bound(linf=change, l2=change, size_linf=size, size_l2=size), 2 * self.schema.width)
 
     def contributions(self, xp: Any, x: Any, y: Any) -> Any:
-        z = into_ball(xp, zero_where_odd(xp, x), 0.5 * math.sqrt(self.schema.width))
+        z = into_ball(xp, zero_nonfinite(xp, x), 0.5 * math.sqrt(self.schema.width))
         seen = xp.astype(xp.isfinite(x), xp.float64)
         return xp.concat([xp.sum(z, axis=0), 0.5 * xp.sum(seen, axis=0)])
 
@@ -50,7 +50,7 @@ class Centres(NarrowQuestion):
 
 
 @dataclass(frozen=True)
-class Spreads(NarrowQuestion):
+class Spreads(NarrowQuery):
     """In which cell of widths |x_j − c_j| lies, for every column that is seen.
 
     *Lemma.* Replacing a row moves the sum by at most √(2d). *Proof.* A column counts 1 in one cell or, a hole, in
@@ -104,7 +104,7 @@ def _as_many(xp: Any, held: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class SecondMoments(NarrowQuestion):
+class SecondMoments(NarrowQuery):
     """Σ (√κ·R·z, zzᵀ packed), z = (x − centre)/spread with holes as 0, in a ball of radius R.
 
     *Lemma.* Replacing a row moves the sum by at most √2·R²(1 + κ/2), for κ ≤ 2. *Proof.* Let z, z′ have lengths a, b ≤
@@ -130,6 +130,6 @@ class SecondMoments(NarrowQuestion):
 
     def contributions(self, xp: Any, x: Any, y: Any) -> Any:
         z = (x - like(xp, self.centre, x)) / like(xp, self.spread, x)
-        z = into_ball(xp, zero_where_odd(xp, z), self.radius)
+        z = into_ball(xp, zero_nonfinite(xp, z), self.radius)
         first = math.sqrt(self.kappa) * self.radius * xp.sum(z, axis=0)
         return xp.concat([first, packed(xp, over_rows(xp, z, z))])

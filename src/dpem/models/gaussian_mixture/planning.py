@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import gammaincinv
 
-from dpem.fitting.model import Effect, Outlook, Sizes
+from dpem.fitting.model import Effect, PredictedFit, Sizes
 from dpem.fitting.plan import Prediction
 from dpem.fitting.shares import with_failures
 from dpem.models.gaussian_mixture.prediction import SEPARATION, expected_share, width
@@ -112,12 +112,12 @@ def start_of(sizes: Sizes, d: int, K: int, separation: float = SEPARATION) -> St
     return Start(math.inf if free else between / edge / 1.6, seen / (4 * max(dimensions - 2, 2)))
 
 
-def foreseen(model: Any, sizes: Sizes, K: int, reckoned: bool) -> Outlook:
+def predicted_fit(model: Any, sizes: Sizes, K: int, reckoned: bool) -> PredictedFit:
     """What a fit will be worth if there are K round groups of equal size, neighbours four spreads apart or as far as is
     supposed.
     """
     if math.isinf(sizes.rho) or K == 1:
-        return Outlook()
+        return PredictedFit()
     d, apart = model.schema.width, sizes.effect or SEPARATION
     start = start_of(sizes, d, K, apart)
     most = 1 - 1 / K
@@ -134,11 +134,11 @@ def foreseen(model: Any, sizes: Sizes, K: int, reckoned: bool) -> Outlook:
         "further apart is found with fewer rows.",
     )
     if start.strength >= 1:
-        return Outlook(prediction, feasible=True)
+        return PredictedFit(prediction, feasible=True)
     rows = math.ceil(sizes.n * 1.5 / start.strength / 100) * 100
     enough = f"about {rows:,} rows{_epsilon(sizes, start)} would do, or fewer components"
     advice = f"the start will fail to tell {K} groups {apart:g} spreads apart; {enough}"
-    return Outlook(prediction, feasible=False, advice=advice)
+    return PredictedFit(prediction, feasible=False, advice=advice)
 
 
 def _epsilon(sizes: Sizes, start: Start) -> str:

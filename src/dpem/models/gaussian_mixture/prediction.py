@@ -18,7 +18,7 @@ import array_api_compat.numpy as numpy_api
 import numpy as np
 
 from dpem.fitting.model import Sizes
-from dpem.fitting.prediction import foreseen
+from dpem.fitting.prediction import interpolated_prediction
 from dpem.fitting.rehearsal import StandIn, generator
 from dpem.fitting.shares import moved, watched
 from dpem.fitting.step import State, Step, run_steps
@@ -112,4 +112,4 @@ def expected_share(model: Any, sizes: Sizes, K: int) -> float:
         clipped = moved(exact, quiet, weight) * math.sqrt(rows / there.n)
         return np.array([math.hypot(float(np.median(noisy)), clipped)])
 
-    return float(foreseen(("gaussian-mixture", kind, K, d), sizes, rehearse)[0])
+    return float(interpolated_prediction(("gaussian-mixture", kind, K, d), sizes, rehearse)[0])

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dpem.queries.block_loop import PIECE, narrow_sum
-from dpem.queries.narrow import NarrowQuestion, like, over_rows, rounded
+from dpem.queries.narrow import NarrowQuery, like, over_rows, rounded
 from dpem.query import Bound, Chunk, FloatArray
 
 #: A column's score is the mean over so many of its strongest partners: one partner alone may be its copy.
@@ -21,7 +21,7 @@ PARTNERS = 2
 
 
 @dataclass(frozen=True)
-class PairedSides(NarrowQuestion):
+class PairedSides(NarrowQuery):
     """Σ (f, f fᵀ), f_j = ±½ above and below a column's centre and 0 at a hole; folded into one score a column.
 
     The score of column j is the mean of the :data:`PARTNERS` largest |cov(f_j, f_l)|, l ≠ j, over the rows.

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpem.models.gaussian_mixture.gaussians import Gaussians
-from dpem.queries.narrow import NarrowQuestion, like, over_rows, zero_where_odd
+from dpem.queries.narrow import NarrowQuery, like, over_rows, zero_nonfinite
 from dpem.query import Bound, FloatArray
 
 _FARTHEST, _STEEPEST = 1e3, 1e100
@@ -39,7 +39,7 @@ def largest_slice(amplitudes: FloatArray) -> float:
 
 
 @dataclass(frozen=True)
-class Sketch(NarrowQuestion):
+class Sketch(NarrowQuery):
     """Σ √a_f·(cos fθ, sin fθ) over lines u and f = 1 … L, with θ = base·u·z, z = (x − centre)/spread.
 
     Holes are filled by their conditional means under one Gaussian (mean 0, ``correlation``).
@@ -80,7 +80,7 @@ class Sketch(NarrowQuestion):
     def _waves(self, xp: Any, weight: Any, theta: Any) -> Any:
         if isinstance(theta, np.ndarray):
             return self._waves_in_memory(weight, theta)
-        theta = xp.clip(zero_where_odd(xp, theta), -_FARTHEST, _FARTHEST)
+        theta = xp.clip(zero_nonfinite(xp, theta), -_FARTHEST, _FARTHEST)
         cos1, sin1 = xp.cos(theta), xp.sin(theta)
         cos, sin, parts = cos1, sin1, []
         for f, amplitude in enumerate(self.amplitudes):

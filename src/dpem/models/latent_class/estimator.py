@@ -15,7 +15,7 @@ from dpem import _validation as arguments
 from dpem.fitting.check import CHECK_SHARE, Check
 from dpem.fitting.diagnostics import Diagnostic
 from dpem.fitting.estimator import PrivateEstimator
-from dpem.fitting.model import Model, Outlook, Sizes
+from dpem.fitting.model import Model, PredictedFit, Sizes
 from dpem.fitting.rehearsal import generator
 from dpem.fitting.step import State, Step, prices
 from dpem.fitting.summary import Profile
@@ -192,7 +192,7 @@ class LatentClass(Model):
         h = answers(numpy_api, self.draw(theta, rows, generator(0))[0], self.items)
         return fitting.Drawn(h, chances(numpy_api, h, theta.weights, theta.probabilities))
 
-    def outlook(self, sizes: Sizes, steps: tuple[Step, ...]) -> Outlook:
+    def predict_fit(self, sizes: Sizes, steps: tuple[Step, ...]) -> PredictedFit:
         K, n = self.n_classes or min(number.RECKONED, self.most), sizes.n
         if n < K:
             raise ValueError(f"n_classes must be at most the number of rows ({n}), got {K}.")
@@ -211,7 +211,9 @@ class LatentClass(Model):
         pairs, waves = (noise(question.bound, step.rho) for question, step in zip(asked, steps[:2], strict=True))
         each = tuple(noise(sums, step.rho) for step in steps if isinstance(step, AskClasses))
         noises = planning.Noises(pairs, waves, each)
-        return planning.outlook(self.items, K, n, noises, drawn, sizes.effect or planning.TYPICAL, self.n_classes == 0)
+        return planning.predict_fit(
+            self.items, K, n, noises, drawn, sizes.effect or planning.TYPICAL, self.n_classes == 0
+        )
 
     def log_density(self, xp: Any, theta: Parameters, x: Any, y: Any) -> Any:
         joint = log_joint(xp, answers(xp, x, self.items), theta.weights, theta.probabilities)
@@ -321,8 +323,8 @@ class DPLatentClass(PrivateEstimator):
             raise ValueError(f"n_classes must be at most {most} with so few answers, got {K}.")
         return LatentClass(schema, K, items)
 
-    def _take(self, probe: Any, state: State, *known: Any) -> None:
-        super()._take(probe, replace(state, theta=state.theta.largest_first()), *known)
+    def _set_fitted(self, probe: Any, state: State, *known: Any) -> None:
+        super()._set_fitted(probe, replace(state, theta=state.theta.largest_first()), *known)
 
     def _attributes(self, theta: Parameters, schema: Schema) -> dict[str, Any]:
         by_item = {}

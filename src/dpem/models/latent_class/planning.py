@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dpem.fitting.model import Effect, Outlook
+from dpem.fitting.model import Effect, PredictedFit
 from dpem.fitting.plan import Prediction
 from dpem.fitting.rehearsal import normal
 from dpem.fitting.shares import with_failures
@@ -69,9 +69,9 @@ def assumed(items: Items, K: int, typical: float = TYPICAL) -> tuple[FloatArray,
     return w / w.sum(), p
 
 
-def outlook(
+def predict_fit(
     items: Items, K: int, n: int, noises: Noises, drawn: Drawing, typical: float = TYPICAL, reckoned: bool = False
-) -> Outlook:
+) -> PredictedFit:
     """The prediction for classes as assumed. ``drawn`` draws rows of such classes, with their chances; ``reckoned``:
     their number is to be found.
     """
@@ -95,13 +95,13 @@ def outlook(
         f"an answer to every item that has a chance of about {100 * typical:.0f} %.",
     )
     if clearance >= CLEAR:
-        return Outlook(prediction)
+        return PredictedFit(prediction)
     factor = CLEAR / clearance
     need = f"about {_round(n * factor):,} rows, or an epsilon about {factor:.2g} times as large, or fewer classes"
     remark = (
         f"{K} classes may not be found: the noise hides the weakest direction in which they differ; {need} would do."
     )
-    return Outlook(prediction, (remark,), clearance >= 0.5, need)
+    return PredictedFit(prediction, (remark,), clearance >= 0.5, need)
 
 
 def _some(items: Items, K: int) -> Items:

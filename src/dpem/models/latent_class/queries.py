@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpem.queries.narrow import NarrowQuestion, like, over_rows, rounded, zero_where_odd
+from dpem.queries.narrow import NarrowQuery, like, over_rows, rounded, zero_nonfinite
 from dpem.query import Bound, FloatArray
 
 
@@ -89,7 +89,7 @@ def answers(xp: Any, x: Any, items: Items) -> Any:
 
 
 @dataclass(frozen=True)
-class PairMoments(NarrowQuestion):
+class PairMoments(NarrowQuery):
     """Σ (h, the products c_i·c_j of effects of different items), each product once.
 
     *Lemma.* ℓ2 sensitivity √(J(J + 2)) for J items. *Proof.* An item's effects c_j are within the unit ball, being a
@@ -116,7 +116,7 @@ class PairMoments(NarrowQuestion):
 
 
 @dataclass(frozen=True)
-class Waves(NarrowQuestion):
+class Waves(NarrowQuery):
     """Σ (cos s, sin s, cos 2s, sin 2s) for the angles s = h·phases, one for each of M directions.
 
     *Lemma.* ℓ2 sensitivity 5√M/2. *Proof.* In a direction two rows differ by 2(1 − cos u) + 2(1 − cos 2u), u = s − s′,
@@ -139,7 +139,7 @@ class Waves(NarrowQuestion):
 
 
 @dataclass(frozen=True)
-class ClassSums(NarrowQuestion):
+class ClassSums(NarrowQuery):
     """Σ r_k·(1, h) for every class k, with r the chance of each class given the row's answers.
 
     *Lemma.* ℓ2 sensitivity √(2(J + 1)). *Proof.* Contributions are ≥ 0, so inner products are; a contribution's square
@@ -171,5 +171,5 @@ def chances(xp: Any, h: Any, weights: FloatArray, probabilities: FloatArray) -> 
     """The chance of each class given the answers, clamped: at least 0, and together at most 1."""
     joint = log_joint(xp, h, weights, probabilities)
     r = xp.exp(joint - xp.max(joint, axis=1, keepdims=True))
-    r = xp.clip(zero_where_odd(xp, r / xp.sum(r, axis=1, keepdims=True)), 0.0, 1.0)
+    r = xp.clip(zero_nonfinite(xp, r / xp.sum(r, axis=1, keepdims=True)), 0.0, 1.0)
     return r / xp.clip(xp.sum(r, axis=1, keepdims=True), 1.0, None)

@@ -14,14 +14,14 @@ from sklearn.utils.validation import check_is_fitted
 from dpem import _validation as arguments
 from dpem.fitting.diagnostics import Diagnostic
 from dpem.fitting.estimator import PrivateEstimator
-from dpem.fitting.model import Model, Outlook, Sizes
+from dpem.fitting.model import Model, PredictedFit, Sizes
 from dpem.fitting.step import State, Step
 from dpem.fitting.uncertainty import Uncertainty
 from dpem.models.linear_regression.clipping import level_clip
 from dpem.models.linear_regression.diagnostics import NOTE, bends, cost, far_from_normal, hardly_seen, uneven
 from dpem.models.linear_regression.missing_values import expected
 from dpem.models.linear_regression.planning import EFFECT, MOMENT_RADIUS, anticipated, divide, divide_wide, missed
-from dpem.models.linear_regression.prediction import expected_loss, outlook_of
+from dpem.models.linear_regression.prediction import expected_loss, predicted_fit
 from dpem.models.linear_regression.reference import ROUNDING
 from dpem.models.linear_regression.residual_scale import CheckExplained, FindLevel
 from dpem.models.linear_regression.selection import ChooseColumns, FindMiddle, KeepColumns, best_columns
@@ -84,12 +84,12 @@ class LinearRegression(Model):
             *(CheckExplained(rho) for rho in way.check),
         )
 
-    def outlook(self, sizes: Sizes, steps: tuple[Step, ...]) -> Outlook:
+    def predict_fit(self, sizes: Sizes, steps: tuple[Step, ...]) -> PredictedFit:
         p = self.schema.width
         if sizes.n <= p:
             raise ValueError(f"X must have more rows than coordinates ({p}), got {sizes.n}: give sparsity=.")
         if math.isinf(sizes.rho):
-            return Outlook()
+            return PredictedFit()
         few = min(p, MOST_REHEARSED)
 
         def roughly(there: Sizes, p: int = few) -> float:
@@ -99,7 +99,7 @@ class LinearRegression(Model):
         if p > few:  # more columns than that are not rehearsed one by one
             more = roughly(sizes, p) / roughly(sizes)
             lost = (more * lost[0], more * lost[1], more * lost[2])
-        return outlook_of(lost, sizes)
+        return predicted_fit(lost, sizes)
 
     def _rehearsed_on(self, columns: int) -> LinearRegression:
         """The same regression on so many invented columns."""
@@ -215,10 +215,10 @@ class SparseLinearRegression(LinearRegression):
         steps += [FindLevel(narrow.level, level_clip(sizes.n, narrow.level, sizes.rows_per_person))]
         return (*steps, *(CheckExplained(rho) for rho in narrow.check), KeepColumns(0.0, way.kept))
 
-    def outlook(self, sizes: Sizes, steps: tuple[Step, ...]) -> Outlook:
+    def predict_fit(self, sizes: Sizes, steps: tuple[Step, ...]) -> PredictedFit:
         way = divide_wide(sizes, self.sparsity, self.schema.width)
         if math.isinf(sizes.rho):
-            return Outlook()
+            return PredictedFit()
         chance = missed(sizes, self.schema.width, way)
         most = min(self.sparsity, self.schema.width)
         fewer = f"{way.kept} of the {most} columns can be chosen at this price." if way.kept < most else ""
@@ -227,7 +227,7 @@ class SparseLinearRegression(LinearRegression):
             return anticipated(there, way.kept, divide_wide(there, self.sparsity, self.schema.width).narrow)
 
         lost = expected_loss(self._rehearsed_on(way.chosen), sizes, way.kept, roughly, (self.sparsity, way.chosen))
-        told = outlook_of(lost, sizes, chance, fewer)
+        told = predicted_fit(lost, sizes, chance, fewer)
         return told._replace(feasible=told.feasible and chance < 0.5)
 
 

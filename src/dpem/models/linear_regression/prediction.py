@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import digamma, gammaincinv, polygamma
 
-from dpem.fitting.model import Outlook, Sizes
+from dpem.fitting.model import PredictedFit, Sizes
 from dpem.fitting.plan import Prediction
-from dpem.fitting.prediction import foreseen
+from dpem.fitting.prediction import interpolated_prediction
 from dpem.fitting.rehearsal import StandIn, normal
 from dpem.fitting.step import run_steps
 from dpem.models.linear_regression.clipping import Clips
@@ -95,7 +95,7 @@ def expected_loss(
         found = float(np.mean(np.log(losses))) + math.log(half) - float(digamma(half))
         return np.exp([(repeats * found + known * math.log(USUAL * roughly)) / (repeats + known)])
 
-    size = float(foreseen(("linear", p, *key), sizes, rehearse, formula, power=2)[0]) / (p + 1)
+    size = float(interpolated_prediction(("linear", p, *key), sizes, rehearse, formula, power=2)[0]) / (p + 1)
     median, low, high = (2 * float(gammaincinv(half, part)) * size for part in (0.5, 0.05, 0.95))
     low, high = median * (low / median) ** WIDER, median * (high / median) ** WIDER
     clipped = (p + 1) * (1 - explained) * (_clips(model.steps(sizes)).sampling - 1) / sizes.n
@@ -115,7 +115,7 @@ def _clips(steps: Any) -> Clips:
     return Clips(own.residual, own.leverage, own.second, own.kappa, own.eta, own.square)
 
 
-def outlook_of(lost: tuple[float, float, float], sizes: Sizes, failure: float = 0.0, more: str = "") -> Outlook:
+def predicted_fit(lost: tuple[float, float, float], sizes: Sizes, failure: float = 0.0, more: str = "") -> PredictedFit:
     """What is told beforehand of a loss of R²."""
     explained = sizes.effect or ASSUMED
     told = Prediction(
@@ -130,6 +130,6 @@ def outlook_of(lost: tuple[float, float, float], sizes: Sizes, failure: float = 
         assumed=f"Supposed: bounds {BOUNDS:g} spreads from the middle, no holes, normal errors, and uncorrelated "
         f"normal columns that explain {100 * explained:.0f} % of the variance.",
     )
-    return Outlook(
+    return PredictedFit(
         told, feasible=lost[0] < explained / 2, advice="more rows, a larger epsilon or fewer columns would help"
     )

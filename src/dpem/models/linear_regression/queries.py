@@ -17,7 +17,7 @@ import numpy as np
 
 from dpem.models.linear_regression.missing_values import by_holes, filled, filled_squares
 from dpem.queries.block_loop import over_rows, product
-from dpem.queries.narrow import NarrowQuestion, into_ball, packed, rounded, squares, sum_in_ball, zero_where_odd
+from dpem.queries.narrow import NarrowQuery, into_ball, packed, rounded, squares, sum_in_ball, zero_nonfinite
 from dpem.query import Bound, FloatArray
 from dpem.tables.blocks import like
 
@@ -34,7 +34,7 @@ def gram_bound(radius: float, terms: int) -> Bound:
 
 
 @dataclass(frozen=True)
-class JointMoments(NarrowQuestion):
+class JointMoments(NarrowQuery):
     """Σ vvᵀ with v = (1, z of every column, z of the response), holes as 0, scaled into a ball (:func:`gram_bound`).
 
     Rows without a response add nothing: they tell nothing of the slopes, and their columns may lie elsewhere than those
@@ -63,7 +63,7 @@ class JointMoments(NarrowQuestion):
 
 
 @dataclass(frozen=True)
-class FilledMoments(NarrowQuestion):
+class FilledMoments(NarrowQuery):
     """The same with holes filled by N(0, covariance), and what remains unsure added: the E-step of a joint normal law.
 
     It promises nothing, so a curator answers it only where nothing is promised (ε = ∞).
@@ -142,7 +142,7 @@ class Standing(NamedTuple):
 
 
 @dataclass(frozen=True)
-class At(NarrowQuestion):
+class At(NarrowQuery):
     """A question about rows as they stand at θ in a frame, at residual scale σ.
 
     A row with long coordinates a counts with the weight w = min(1, leverage/‖a‖)·min(1, second/‖a‖), so that w‖a‖ ≤
@@ -273,7 +273,7 @@ class Residuals(At):
 
     def added(self, xp: Any, rows: Standing) -> Any:
         seen = xp.astype(rows.seen, xp.float64)
-        t = seen * zero_where_odd(xp, xp.clip(rows.r / (xp.sqrt(rows.v) * self.clip), -1.0, 1.0))
+        t = seen * zero_nonfinite(xp, xp.clip(rows.r / (xp.sqrt(rows.v) * self.clip), -1.0, 1.0))
         return xp.stack([xp.sum(seen), xp.sum(t), math.sqrt(2.0) * xp.sum(t * t)])
 
 
@@ -313,9 +313,9 @@ class Explained(At):
 
     def added(self, xp: Any, rows: Standing) -> Any:
         beyond = rows.fitted + rows.r - self.middle
-        t = zero_where_odd(xp, beyond**2 - rows.r**2) / self.most
-        e = xp.clip(zero_where_odd(xp, rows.r / xp.sqrt(rows.v)), -2.4, 2.4)
-        f = xp.clip(zero_where_odd(xp, (rows.fitted - self.middle) / self.along), -2.0, 2.0)
+        t = zero_nonfinite(xp, beyond**2 - rows.r**2) / self.most
+        e = xp.clip(zero_nonfinite(xp, rows.r / xp.sqrt(rows.v)), -2.4, 2.4)
+        f = xp.clip(zero_nonfinite(xp, (rows.fitted - self.middle) / self.along), -2.0, 2.0)
         s = e * xp.clip(f * f - 1.0, -1.0, 2.5) / MOST_BEND
         q = (xp.clip(e * e, 0.0, 4.0) - clipped_square(4.0)) * f / MOST_UNEVEN
         seen = xp.astype(rows.seen, xp.float64)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dpem.models.linear_regression.missing_values import expected
 from dpem.models.linear_regression.queries import Frame
-from dpem.queries.narrow import NarrowQuestion, rounded
+from dpem.queries.narrow import NarrowQuery, rounded
 from dpem.query import Bound, FloatArray
 from dpem.tables.blocks import like
 
@@ -24,7 +24,7 @@ SIDE_BINS = 64
 
 
 @dataclass(frozen=True)
-class Sided(NarrowQuestion):
+class Sided(NarrowQuery):
     """A question about the sign of residuals: from ``middle``, or from the fit ``theta`` on ``chosen`` in a frame."""
 
     middle: float = 0.0

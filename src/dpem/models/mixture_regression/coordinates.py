@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dpem.queries.narrow import zero_where_odd
+from dpem.queries.narrow import zero_nonfinite
 from dpem.query import FloatArray
 from dpem.tables.blocks import like
 
@@ -47,7 +47,7 @@ class Frame:
             for j in range(len(self.mean)):
                 pull = xp.matmul(u - center, like(xp, precision[j] / precision[j, j], x))
                 u = xp.where(hole & (place[j, :] > 0.5), u - pull[:, None], u)
-        return xp.clip(zero_where_odd(xp, u), -1.0, 1.0)
+        return xp.clip(zero_nonfinite(xp, u), -1.0, 1.0)
 
     def columns(self, xp: Any, x: Any) -> Any:
         """(1, x̃) of every row: finite, because u and W are."""
@@ -60,6 +60,6 @@ class Frame:
         seen = xp.isfinite(t)
         return (
             self.columns(xp, x),
-            zero_where_odd(xp, t),
+            zero_nonfinite(xp, t),
             xp.where(seen, xp.ones_like(t), xp.zeros_like(t)),
         )

@@ -15,13 +15,13 @@ from dpem import _validation as arguments
 from dpem.fitting.check import CHECK_SHARE, Check
 from dpem.fitting.diagnostics import Diagnostic
 from dpem.fitting.estimator import PrivateEstimator
-from dpem.fitting.model import Model, Outlook, Sizes
+from dpem.fitting.model import Model, PredictedFit, Sizes
 from dpem.fitting.step import Step, prices
 from dpem.fitting.summary import Profile, of_lines
 from dpem.fitting.uncertainty import Uncertainty
 from dpem.models.mixture_regression.coordinates import Frame
 from dpem.models.mixture_regression.newton import Estimate
-from dpem.models.mixture_regression.planning import EFFECT, outlook
+from dpem.models.mixture_regression.planning import EFFECT, predict_fit
 from dpem.models.mixture_regression.scores import Lines
 from dpem.models.mixture_regression.steps import (
     CELLS,
@@ -201,8 +201,8 @@ class MixtureRegression(Model):
         y = theta.intercepts[k] + np.sum(theta.slopes[k] * x, axis=1) + theta.spreads[k] * rng.standard_normal(n)
         return x, np.clip(y, -1, 1), k
 
-    def outlook(self, sizes: Sizes, steps: tuple[Step, ...]) -> Outlook:
-        return outlook(self, sizes, steps)
+    def predict_fit(self, sizes: Sizes, steps: tuple[Step, ...]) -> PredictedFit:
+        return predict_fit(self, sizes, steps)
 
 
 ADVICE = "One line may do (DPLinearRegression), or the lines lie too close together for this many rows at this epsilon."

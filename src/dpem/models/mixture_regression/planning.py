@@ -10,7 +10,7 @@ import array_api_compat.numpy as numpy_api
 import numpy as np
 from scipy.special import ndtr
 
-from dpem.fitting.model import Effect, Outlook, Sizes
+from dpem.fitting.model import Effect, PredictedFit, Sizes
 from dpem.fitting.plan import Prediction
 from dpem.fitting.rehearsal import normal
 from dpem.fitting.shares import moved, watched, with_failures
@@ -147,14 +147,14 @@ def _of_cells(v: FloatArray, r: FloatArray, weight: FloatArray, theta: Lines, si
     return math.sqrt(gain / (TRACE * (len(theta.masses) - 1) * (q + 3)))
 
 
-def outlook(model: Any, sizes: Sizes, steps: tuple[Step, ...]) -> Outlook:
+def predict_fit(model: Any, sizes: Sizes, steps: tuple[Step, ...]) -> PredictedFit:
     """The plan's words: share of rows in another class than without privacy, and whether the start can be found."""
     K, d = model.classes, model.schema.width
     needed = K * (d + 3)
     if sizes.n < needed:
         raise ValueError(f"{K} lines of {d} columns have {needed} parameters; n must be at least that, got {sizes.n}.")
     if math.isinf(sizes.rho):
-        return Outlook()
+        return PredictedFit()
     apart = sizes.effect or APART
     theta = assumed(K, d + 1, apart)
     power = strength(model, sizes, steps, theta)
@@ -175,10 +175,10 @@ def outlook(model: Any, sizes: Sizes, steps: tuple[Step, ...]) -> Outlook:
     factor = even(K) * (1 / RISKY - 1) ** (1 / STEEP) / power
     more = f"about {_rounded(sizes.n * factor):,} rows or epsilon={sizes.epsilon * factor:.2g} would do"
     if chance > HOPELESS:
-        return Outlook(said, (), False, f"the start misses lines in about {100 * chance:.0f} fits of 100; {more}")
+        return PredictedFit(said, (), False, f"the start misses lines in about {100 * chance:.0f} fits of 100; {more}")
     if chance > RISKY:
-        return Outlook(said, (f"The start misses lines in about {100 * chance:.0f} fits of 100; {more}.",))
-    return Outlook(said)
+        return PredictedFit(said, (f"The start misses lines in about {100 * chance:.0f} fits of 100; {more}.",))
+    return PredictedFit(said)
 
 
 def even(K: int) -> float:

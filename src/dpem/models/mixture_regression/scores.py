@@ -10,7 +10,7 @@ import numpy as np
 
 from dpem.models.mixture_regression.coordinates import Frame
 from dpem.queries.block_loop import over_rows
-from dpem.queries.narrow import NarrowQuestion, rounded, zero_where_odd
+from dpem.queries.narrow import NarrowQuery, rounded, zero_nonfinite
 from dpem.query import Bound, FloatArray
 from dpem.tables.blocks import like
 
@@ -49,7 +49,7 @@ class Lines:
         """How far each row belongs to each class: in [0, 1], with a sum of at most 1 but for rounding."""
         joint = self.log_joint(xp, e)
         raw = xp.exp(joint - _row_top(xp, joint)[:, None])
-        share = xp.clip(zero_where_odd(xp, raw / _row_sum(xp, raw)[:, None]), 0.0, 1.0)
+        share = xp.clip(zero_nonfinite(xp, raw / _row_sum(xp, raw)[:, None]), 0.0, 1.0)
         total = _row_sum(xp, share)
         return share / xp.where(total > 1.0, total, xp.ones_like(total))[:, None]
 
@@ -68,7 +68,7 @@ def _row_top(xp: Any, values: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class LineLeads(NarrowQuestion):
+class LineLeads(NarrowQuery):
     """Σ clip(log p(y | x, lines) − log p(y | x, rival), ±B) for each of m sets of lines.
 
     *Lemma.* ℓ2 sensitivity 2B√m. *Proof.* Each of m numbers lies in [−B, B] by the clamp. ∎
@@ -92,11 +92,11 @@ class LineLeads(NarrowQuestion):
         v, t, seen = self.frame.rows(xp, x, y)
         base = self.rival.log_density(xp, v, t)
         leads = xp.stack([start.log_density(xp, v, t) - base for start in self.starts], axis=1)
-        return xp.sum(xp.clip(zero_where_odd(xp, leads), -self.most, self.most) * seen[:, None], axis=0)
+        return xp.sum(xp.clip(zero_nonfinite(xp, leads), -self.most, self.most) * seen[:, None], axis=0)
 
 
 @dataclass(frozen=True)
-class LineScores(NarrowQuestion):
+class LineScores(NarrowQuery):
     """What a row says about K lines: for every class k, r_k·(A, g_k, B·(q_k − c²/2)).
 
     r_k is the row's share in the class, e_k its residual, g_k = v·clip(e_k, ±C/‖v‖) with v = (1, x̃), q_k = min(e_k²,
@@ -140,7 +140,7 @@ class LineScores(NarrowQuestion):
         e = self.theta.residuals(xp, v, t)
         share = self.theta.shares(xp, e)
         reach = (self.clip / xp.sqrt(_row_sum(xp, v * v)))[:, None]
-        e = zero_where_odd(xp, e)
+        e = zero_nonfinite(xp, e)
         psi = xp.minimum(xp.maximum(e, -reach), reach)
         cut = xp.clip(e, -self.cut, self.cut)
         return share, psi, cut * cut - self.cut**2 / 2

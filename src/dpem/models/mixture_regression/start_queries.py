@@ -8,13 +8,13 @@ from typing import Any
 
 from dpem.models.mixture_regression.coordinates import Frame
 from dpem.queries.block_loop import over_rows
-from dpem.queries.narrow import NarrowQuestion, into_ball, packed, rounded, zero_where_odd
+from dpem.queries.narrow import NarrowQuery, into_ball, packed, rounded, zero_nonfinite
 from dpem.query import Bound, FloatArray
 from dpem.tables.blocks import like
 
 
 @dataclass(frozen=True)
-class ColumnSizes(NarrowQuestion):
+class ColumnSizes(NarrowQuery):
     """How often each column (the response last) is observed, its mean and its mean absolute deviation, at once.
 
     A column adds (o, w, √2·|w|) with w = clip((u − center)/half, ±1), and (0, 0, 0) where there is a hole.
@@ -38,12 +38,12 @@ class ColumnSizes(NarrowQuestion):
         u = xp.concat([x, y[:, None]], axis=1)
         w = (u - like(xp, self.center, x)) / like(xp, self.half, x)
         seen = xp.where(xp.isfinite(w), xp.ones_like(w), xp.zeros_like(w))
-        w = xp.clip(zero_where_odd(xp, w), -1.0, 1.0)
+        w = xp.clip(zero_nonfinite(xp, w), -1.0, 1.0)
         return xp.concat([xp.sum(seen, axis=0), xp.sum(w, axis=0), 2.0**0.5 * xp.sum(xp.abs(w), axis=0)])
 
 
 @dataclass(frozen=True)
-class LineMoments(NarrowQuestion):
+class LineMoments(NarrowQuery):
     """Σ vvᵀ packed, v = (1, x̃, t) scaled into the ball of radius R; a row without a response adds 0.
 
     *Lemma.* ℓ2 sensitivity √2·R². *Proof.* ‖vvᵀ − wwᵀ‖² = ‖v‖⁴ + ‖w‖⁴ − 2(v·w)² ≤ 2R⁴ in Frobenius norm, which the
@@ -74,7 +74,7 @@ MOST_SQUARE, USUAL_SQUARE = 4.0, 0.7
 
 
 @dataclass(frozen=True)
-class UnevenSpread(NarrowQuestion):
+class UnevenSpread(NarrowQuery):
     """Σ (min(r², 4) − 0.7)·vvᵀ packed, v = (1, x̃) in the ball of radius R, r the residual of one line in its spreads.
 
     Lines of different slopes leave squared residuals that grow along the difference of the slopes.
@@ -102,13 +102,13 @@ class UnevenSpread(NarrowQuestion):
     def contributions(self, xp: Any, x: Any, y: Any) -> Any:
         v, t, seen = self.frame.rows(xp, x, y)
         r = (t - xp.matmul(v, like(xp, self.line, x))) / self.spread
-        weight = (xp.clip(zero_where_odd(xp, r * r), 0.0, MOST_SQUARE) - USUAL_SQUARE) * seen
+        weight = (xp.clip(zero_nonfinite(xp, r * r), 0.0, MOST_SQUARE) - USUAL_SQUARE) * seen
         v = into_ball(xp, v, self.radius)
         return packed(xp, over_rows(xp, v * weight[:, None], v))
 
 
 @dataclass(frozen=True)
-class LineCells(NarrowQuestion):
+class LineCells(NarrowQuery):
     """Counts of rows in cells of (Ux̃, r): a few directions, and the residual of one line. No response, no cell.
 
     *Lemma.* ℓ2 sensitivity √2, in any number of cells. *Proof.* A row adds 1 to one cell or to none. ∎
@@ -135,7 +135,7 @@ class LineCells(NarrowQuestion):
         v, t, seen = self.frame.rows(xp, x, y)
         r = (t - xp.matmul(v, like(xp, self.line, x))) / self.spread
         own = _one_hot(xp, r, like(xp, self.r_edges, x)) * seen[:, None]
-        along = zero_where_odd(xp, xp.matmul(v[:, 1:], like(xp, self.directions, x)))
+        along = zero_nonfinite(xp, xp.matmul(v[:, 1:], like(xp, self.directions, x)))
         edges = like(xp, self.x_edges, x)
         cell = xp.ones_like(own[:, :1])
         for j in range(self.directions.shape[1]):
@@ -146,7 +146,7 @@ class LineCells(NarrowQuestion):
 
 def _one_hot(xp: Any, values: Any, edges: Any) -> Any:
     """1 in the one interval between edges that holds the value, else 0; exact whatever the values are."""
-    above = zero_where_odd(xp, values)[:, None] > edges[None, :]
+    above = zero_nonfinite(xp, values)[:, None] > edges[None, :]
     beyond = xp.where(above, xp.ones_like(values)[:, None], xp.zeros_like(values)[:, None])
     first = xp.ones_like(beyond[:, :1])
     return xp.concat([first, beyond], axis=1) - xp.concat([beyond, xp.zeros_like(first)], axis=1)

@@ -132,7 +132,7 @@ class PrivateEM(BaseEstimator):
         start = self._start(d)
         noise = self._noise(epsilon)
         account = Account(epsilon, delta, gaussian=price.gaussian, rho=price.rho)
-        with self._debited(n, d, price, fit_plan) as charge:
+        with self._charged(n, d, price, fit_plan) as charge:
             curator = self._curator(source, account, noise)
             if self.sigma is None:
                 rho = SIGMA_SHARE * price.rho
@@ -176,7 +176,7 @@ class PrivateEM(BaseEstimator):
         """The door that this fit's questions pass; an audit puts a recorder there."""
         return Curator(source, account, noise, rows_per_person=self.rows_per_person)
 
-    def _debited(self, n: int, d: int, price: Price, fit_plan: Plan) -> AbstractContextManager[Any]:
+    def _charged(self, n: int, d: int, price: Price, fit_plan: Plan) -> AbstractContextManager[Any]:
         """Charge the fit to the budget, now; on leaving, a ledger is told how it ended."""
         if self.budget is None:
             return nullcontext()
@@ -246,7 +246,7 @@ class PrivateEM(BaseEstimator):
         """Whether a fit costs all that its ε and δ buy; the paper's printed noise costs less."""
         return bool(self.method != "paper")
 
-    def _foreseen(self, X: Any, y: Any = None) -> Plan:
+    def _preview_plan(self, X: Any, y: Any = None) -> Plan:
         """The plan of a fit to these rows, once everything that the fit would refuse has been. Nothing is asked."""
         self._check_arguments()
         source = source_of(copy.copy(self), X, y, needs_y=self._needs_y)

@@ -1,11 +1,11 @@
-"""A question's formula for one row, written down by asking the question.
+"""A query's formula for one row, written down by asking the query.
 
-A narrow question says in functions of the array API what a block of rows adds. Given a block of *one* row whose entries
+A narrow query says in functions of the array API what a block of rows adds. Given a block of *one* row whose entries
 are names, and a namespace that writes down what is done to them, it returns its own formula: what that row contributes.
 :mod:`dpem.queries.gpu.triton_sums` makes a kernel of it. So the object that clips is still the one that states the
 bound.
 
-Where a question decides by what rows hold (has any a hole?), one answer is assumed and written down as a condition;
+Where a query decides by what rows hold (has any a hole?), one answer is assumed and written down as a condition;
 rows that do not meet it are not this formula's.
 """
 
@@ -41,14 +41,14 @@ _OF_NUMBERS: dict[str, Callable[..., Any]] = {
 
 
 class Untraceable(Exception):
-    """The question does something with a row that cannot be written down here."""
+    """The query does something with a row that cannot be written down here."""
 
 
 class Formula:
     """Operations in the order in which they are carried out: ``steps[i]`` is a name and the numbers of earlier steps.
 
     A step ``("x", j)`` is the row's entry j, ``("y",)`` its response, ``("parameter", k)`` a number that is given
-    with the question and ``("literal", value)`` one that belongs to the formula. ``conditions`` must hold of a row;
+    with the query and ``("literal", value)`` one that belongs to the formula. ``conditions`` must hold of a row;
     ``results`` are the steps that its contribution is made of.
     """
 
@@ -125,7 +125,7 @@ class Formula:
 
 
 class Traced:
-    """An array of steps: ``at`` holds their numbers. ``usual`` says what a question may assume of a yes or no."""
+    """An array of steps: ``at`` holds their numbers. ``usual`` says what a query may assume of a yes or no."""
 
     __array_ufunc__ = None  # numpy leaves its operators to this class
     __hash__ = None  # type: ignore[assignment]
@@ -239,7 +239,7 @@ def _product(formula: Formula, row: list[int], column: list[int], lanes: int) ->
 
 
 class Writing:
-    """The functions of the array API that questions use, writing down what they do."""
+    """The functions of the array API that queries use, writing down what they do."""
 
     float64, int64, nan = np.float64, np.int64, np.nan
     matmul = staticmethod(_matmul)
@@ -320,16 +320,16 @@ for _name in (*_ELEMENTWISE, "where", "maximum", "minimum"):
     setattr(Writing, _name, staticmethod(partial(_each, _name)))
 
 
-def formula_of(question: Any, *, response: bool, usual: bool = True) -> Formula | None:
-    """The formula of what one row adds to a question's sum; None where it cannot be written down.
+def formula_of(query: Any, *, response: bool, usual: bool = True) -> Formula | None:
+    """The formula of what one row adds to a query's sum; None where it cannot be written down.
 
-    With ``usual`` False it is the formula of rows for which the question's decisions are answered the other way.
+    With ``usual`` False it is the formula of rows for which the query's decisions are answered the other way.
     """
     formula = Formula(usual)
-    x = Traced(formula, np.array([[formula.step("x", j) for j in range(len(question.reads))]], dtype=np.intp))
+    x = Traced(formula, np.array([[formula.step("x", j) for j in range(len(query.reads))]], dtype=np.intp))
     y = Traced(formula, np.array([formula.step("y")], dtype=np.intp)) if response else None
     try:
-        formula.results = question.block(Writing(formula), x, y).at.ravel().tolist()
+        formula.results = query.block(Writing(formula), x, y).at.ravel().tolist()
     except (Untraceable, AttributeError, TypeError):
         return None
     return formula if usual or formula.conditions else None

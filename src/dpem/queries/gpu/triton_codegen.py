@@ -157,7 +157,7 @@ def _needed(steps: tuple[Any, ...], ends: set[int]) -> list[int]:
 
 def _fused(steps: tuple[Any, ...], ends: set[int], conditions: tuple[int, ...]) -> tuple[Any, ...]:
     """The same steps, with products that are only added to something multiplied and added at once; but those that lead
-    to conditions as they are, so that every kernel of a question says the same of a row, to the last bit.
+    to conditions as they are, so that every kernel of a query says the same of a row, to the last bit.
     """
     exact = set(_needed(steps, set(conditions)))
     needed = [at for at in _needed(steps, ends) if at not in exact]

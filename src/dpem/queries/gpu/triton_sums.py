@@ -1,15 +1,15 @@
-"""A narrow question on a GPU in one reading of its columns: its formula for one row, compiled for Triton.
+"""A narrow query on a GPU in one reading of its columns: its formula for one row, compiled for Triton.
 
-A thread owns a row, computes the question's own formula (see :mod:`dpem.queries.gpu.trace`) in float64 and adds what it
+A thread owns a row, computes the query's own formula (see :mod:`dpem.queries.gpu.trace`) in float64 and adds what it
 found to its own sums; threads' sums are added by a tree, programs' sums by PyTorch, both in float64.
 
 *Lemma.* The sums are those that :func:`dpem.tables.base.slack` is stated for, and the same in every run. *Proof.* A
-contribution is computed by the question's operations, in their order, from its row and public numbers alone; a product
-and a sum may be rounded once instead of twice, which the room for rounding in a question's bound covers. A row is added
+contribution is computed by the query's operations, in their order, from its row and public numbers alone; a product
+and a sum may be rounded once instead of twice, which the room for rounding in a query's bound covers. A row is added
 by one formula only: the second one's first condition is the opposite of the first one's, and every kernel computes
 conditions by the same operations. A chunk's contributions are added in float64, in an order that the sizes, and which
 of its rows meet the conditions, decide; so a row that is replaced changes the sum of its own chunk and no other. Which
-kernels there are, and whether they are used, is decided by the question and by invented rows; both formulas' are tried
+kernels there are, and whether they are used, is decided by the query and by invented rows; both formulas' are tried
 and compiled before the first row is read, and what was not tried then is not used. ∎
 
 Division by a public number b is a·y corrected once, with y the rounded 1/b: exact quotients come out exact, so that
@@ -75,60 +75,60 @@ def _store_one(out):  # type: ignore[no-untyped-def]
     tl.store(out, 1.0)
 
 
-def sums_by_rows(question: Any, X: Any, y: Any, rows: int) -> FloatArray | None:
-    """The question's sum over each ``rows`` rows (a power of two) of a PyTorch table on a GPU; None where its formula
+def sums_by_rows(query: Any, X: Any, y: Any, rows: int) -> FloatArray | None:
+    """The query's sum over each ``rows`` rows (a power of two) of a PyTorch table on a GPU; None where its formula
     cannot be written down, or is too long, or does not compile.
 
     Rows that do not meet the formula's conditions are added by the formula with the other answers, if there is one, and
-    those that are still left by the question's plain operations; so is a chunk whose sum is no number, should a row
+    those that are still left by the query's plain operations; so is a chunk whose sum is no number, should a row
     that does not meet the conditions overflow on the way.
     """
-    usual = _Sums.of(formula_of(question, response=y is not None))
-    if usual is None or not _trusted(usual.kernels, usual.formula, question, X, y):
+    usual = _Sums.of(formula_of(query, response=y is not None))
+    if usual is None or not _trusted(usual.kernels, usual.formula, query, X, y):
         return None
     if usual.formula.conditions and _key(usual.kernels, X, y) not in _WITH_OTHERS:  # before any row is read
-        other = _Sums.of(formula_of(question, response=y is not None, usual=False))
+        other = _Sums.of(formula_of(query, response=y is not None, usual=False))
         _WITH_OTHERS[_key(usual.kernels, X, y)] = other is not None and _trusted(
-            other.kernels, other.formula, question, X, y
+            other.kernels, other.formula, query, X, y
         )
     n = X.shape[0]
     good = torch.zeros(n if usual.formula.conditions else 0, dtype=torch.int8, device=X.device)
-    sums, met = usual.of_chunks(question, X, y, good, rows)
+    sums, met = usual.of_chunks(query, X, y, good, rows)
     lengths = np.minimum(n - rows * np.arange(len(sums)), rows)
     if np.any(met < lengths) and _WITH_OTHERS[_key(usual.kernels, X, y)]:
-        other = _Sums.of(formula_of(question, response=y is not None, usual=False))
+        other = _Sums.of(formula_of(query, response=y is not None, usual=False))
         if other is not None and _TRUSTED.get(_key(other.kernels, X, y)):  # none is tried or compiled for these rows
-            more, also = other.of_chunks(question, X, y, good, rows)
+            more, also = other.of_chunks(query, X, y, good, rows)
             sums, met = sums + more, met + also
     for chunk in np.flatnonzero(met < lengths).tolist():
-        sums[chunk] += _rest(question, X, y, good, slice(chunk * rows, chunk * rows + int(lengths[chunk])))
+        sums[chunk] += _rest(query, X, y, good, slice(chunk * rows, chunk * rows + int(lengths[chunk])))
     for chunk in np.flatnonzero(~np.isfinite(sums).all(axis=1)).tolist():
         own = slice(chunk * rows, chunk * rows + int(lengths[chunk]))
-        sums[chunk] = question.sum(Chunk(X[own], None if y is None else y[own]))
+        sums[chunk] = query.sum(Chunk(X[own], None if y is None else y[own]))
     return sums
 
 
-def stored_by_rows(question: Any, X: Any, y: Any, dtype: Any) -> Any:
-    """What a question without conditions, which is asked again and again, makes of every row (results × rows), in a
+def stored_by_rows(query: Any, X: Any, y: Any, dtype: Any) -> Any:
+    """What a query without conditions, which is asked again and again, makes of every row (results × rows), in a
     dtype; None where that cannot be written down or compiled.
     """
     try:
-        formula = _formula_once(question, y is not None)
+        formula = _formula_once(query, y is not None)
     except TypeError:  # it has no hash
-        formula = formula_of(question, response=y is not None)
-    if formula is None or formula.conditions or not _trusted([storing(formula)], formula, question, X, y):
+        formula = formula_of(query, response=y is not None)
+    if formula is None or formula.conditions or not _trusted([storing(formula)], formula, query, X, y):
         return None
-    return _stored(storing(formula), formula, question, X, y, dtype)
+    return _stored(storing(formula), formula, query, X, y, dtype)
 
 
 @functools.lru_cache(maxsize=64)
-def _formula_once(question: Any, response: bool) -> Formula | None:
-    return formula_of(question, response=response)
+def _formula_once(query: Any, response: bool) -> Formula | None:
+    return formula_of(query, response=response)
 
 
-def _stored(kernel: Kernel, formula: Formula, question: Any, X: Any, y: Any, dtype: Any) -> Any:
+def _stored(kernel: Kernel, formula: Formula, query: Any, X: Any, y: Any, dtype: Any) -> Any:
     out = torch.empty((len(formula.results), X.shape[0]), dtype=dtype, device=X.device)
-    _launch(kernel, formula, question, X, y, X, out, THREADS)
+    _launch(kernel, formula, query, X, y, X, out, THREADS)
     return out
 
 
@@ -154,13 +154,13 @@ class _Sums(NamedTuple):
             np.array([kernel.factor(self.formula, k) for k in range(len(kernel.factors))]) for kernel in self.kernels
         ]
 
-    def of_chunks(self, question: Any, X: Any, y: Any, good: Any, rows: int) -> tuple[FloatArray, FloatArray]:
+    def of_chunks(self, query: Any, X: Any, y: Any, good: Any, rows: int) -> tuple[FloatArray, FloatArray]:
         """The sum over the rows of each chunk that meet the formula's conditions, and their number."""
         each = max(1, rows // PROGRAM_ROWS)
         chunks, found = -(-X.shape[0] // rows), []
         for part, kernel in zip(self.parts, self.kernels, strict=True):
             out = torch.zeros((chunks * each, len(part) + 1), dtype=torch.float64, device=X.device)
-            _launch(kernel, self.formula, question, X, y, good, out, rows // each)
+            _launch(kernel, self.formula, query, X, y, good, out, rows // each)
             found.append(out.reshape(chunks, each, -1).sum(dim=1))
         host = torch.cat(found, dim=1).cpu().numpy()
         sums, first = np.empty((chunks, len(self.formula.results))), 0
@@ -170,8 +170,8 @@ class _Sums(NamedTuple):
         return sums, host[:, -1]
 
 
-def _launch(kernel: Kernel, formula: Formula, question: Any, X: Any, y: Any, good: Any, out: Any, rows: int) -> None:
-    columns = [int(question.reads[j]) * X.stride(1) for j in kernel.columns]
+def _launch(kernel: Kernel, formula: Formula, query: Any, X: Any, y: Any, good: Any, out: Any, rows: int) -> None:
+    columns = [int(query.reads[j]) * X.stride(1) for j in kernel.columns]
     with torch.cuda.device_of(X):
         compiled(kernel.text)[(-(-X.shape[0] // rows),)](
             X,
@@ -192,12 +192,12 @@ def _launch(kernel: Kernel, formula: Formula, question: Any, X: Any, y: Any, goo
         )
 
 
-def _rest(question: Any, X: Any, y: Any, good: Any, chunk: slice) -> FloatArray:
+def _rest(query: Any, X: Any, y: Any, good: Any, chunk: slice) -> FloatArray:
     """What the rows of a chunk that no formula was for add, by plain operations."""
     left = torch.nonzero(good[chunk] == 0)[:, 0] + chunk.start
-    reads = torch.as_tensor(np.asarray(question.reads, dtype=np.int64), device=X.device)
+    reads = torch.as_tensor(np.asarray(query.reads, dtype=np.int64), device=X.device)
     own = None if y is None else y[left].to(torch.float64)
-    added = question.block(array_api_compat.array_namespace(X), X[left][:, reads].to(torch.float64), own)
+    added = query.block(array_api_compat.array_namespace(X), X[left][:, reads].to(torch.float64), own)
     return np.asarray(added.cpu().numpy(), dtype=float)
 
 
@@ -221,15 +221,15 @@ def _key(kernels: list[Kernel], X: Any, y: Any) -> tuple[Any, ...]:
     return (*(kernel.text for kernel in kernels), X.dtype, X.device, None if y is None else y.dtype)
 
 
-def _trusted(kernels: list[Kernel], formula: Formula, question: Any, X: Any, y: Any) -> bool:
-    """Whether kernels compile and make of invented rows what the question itself makes of them."""
+def _trusted(kernels: list[Kernel], formula: Formula, query: Any, X: Any, y: Any) -> bool:
+    """Whether kernels compile and make of invented rows what the query itself makes of them."""
     key = _key(kernels, X, y)
     if key not in _TRUSTED:
-        rows, response = (torch.as_tensor(part, device=X.device) for part in _invented(512, 1 + max(question.reads)))
+        rows, response = (torch.as_tensor(part, device=X.device) for part in _invented(512, 1 + max(query.reads)))
         rows, own = rows.to(X.dtype), None if y is None else response.to(y.dtype)
         try:
-            _TRUSTED[key] = _agrees(kernels[0], formula, question, rows, own)
-            reason = "its sums are not the question's"
+            _TRUSTED[key] = _agrees(kernels[0], formula, query, rows, own)
+            reason = "its sums are not the query's"
         except Exception as error:  # whatever a compiler may lack
             _TRUSTED[key], reason = False, type(error).__name__
         if not _TRUSTED[key]:
@@ -237,17 +237,17 @@ def _trusted(kernels: list[Kernel], formula: Formula, question: Any, X: Any, y: 
     return _TRUSTED[key]
 
 
-def _agrees(kernel: Kernel, formula: Formula, question: Any, X: Any, y: Any) -> bool:
+def _agrees(kernel: Kernel, formula: Formula, query: Any, X: Any, y: Any) -> bool:
     good, every = torch.zeros(len(X), dtype=torch.int8, device=X.device), slice(0, len(X))
     if not kernel.factors:  # it stores what it makes
-        found = _stored(kernel, formula, question, X, y, X.dtype).cpu().numpy().ravel()
-        expected = _rest(question, X, y, good, every)
+        found = _stored(kernel, formula, query, X, y, X.dtype).cpu().numpy().ravel()
+        expected = _rest(query, X, y, good, every)
         return bool(np.allclose(found, expected, rtol=1e-10, atol=1e-10, equal_nan=True))
     sums = _Sums.of(formula)
     assert sums is not None
-    (added,), (met,) = sums.of_chunks(question, X, y, good, PROGRAM_ROWS)
+    (added,), (met,) = sums.of_chunks(query, X, y, good, PROGRAM_ROWS)
     taken = good == 1 if formula.conditions else torch.ones_like(good, dtype=torch.bool)
-    expected = _rest(question, X, y, ~taken, every) if met else np.zeros_like(added)
+    expected = _rest(query, X, y, ~taken, every) if met else np.zeros_like(added)
     allowed = 1e-10 * max(1.0, float(np.max(np.abs(expected))))
     return bool(np.all(np.abs(added - expected) <= allowed) and met == int(taken.sum()))
 
