@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpem.fitting.check import CHECK_SHARE, Check
-from dpem.fitting.model import Effect, Model, Outlook, Sizes
+from dpem.fitting.model import Effect, Model, PredictedFit, Sizes
 from dpem.fitting.step import Step, prices
 from dpem.models._glm.combine import Posterior, placed
 from dpem.models._glm.families import Family
@@ -101,12 +101,12 @@ class GeneralisedLinearModel(Model):
         steps += [TakeStep(rho, last=i == len(scores) - 1) for i, rho in enumerate(scores)]
         return (*steps, *(Check(rho, rival=self.rival, advice=NO_BETTER) for rho in last))
 
-    def outlook(self, sizes: Sizes, steps: tuple[Step, ...]) -> Outlook:
+    def predict_fit(self, sizes: Sizes, steps: tuple[Step, ...]) -> PredictedFit:
         k = len(self.free)
         if sizes.n <= k:
             raise ValueError(f"X must have more rows than coefficients ({k}), got {sizes.n}.")
         if math.isinf(sizes.rho):
-            return Outlook()
+            return PredictedFit()
         return predicted_loss(self, sizes, steps)
 
     def finished(self, now: Progress, posterior: Posterior, n: int) -> Parameters:

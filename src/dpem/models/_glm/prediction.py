@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from scipy.special import gammaincinv
 
-from dpem.fitting.model import Outlook, Sizes
+from dpem.fitting.model import PredictedFit, Sizes
 from dpem.fitting.plan import Prediction
 from dpem.fitting.rehearsal import generator
 from dpem.fitting.step import Step
@@ -26,7 +26,7 @@ from dpem.models._glm.surrogate import Surrogate
 BOUNDS, ROWS, USUAL = 4.0, 2048, 1.0
 
 
-def predicted_loss(model: Any, sizes: Sizes, steps: tuple[Step, ...]) -> Outlook:
+def predicted_loss(model: Any, sizes: Sizes, steps: tuple[Step, ...]) -> PredictedFit:
     """The log-likelihood per row that privacy is expected to cost."""
     k, effect = len(model.free), USUAL if sizes.effect is None else sizes.effect
     made = generator(1).standard_normal((max(ROWS, 20 * k), model.schema.width))
@@ -60,4 +60,4 @@ def predicted_loss(model: Any, sizes: Sizes, steps: tuple[Step, ...]) -> Outlook
     )
     worth = 0.5 * effect**2 * float(np.mean(model.family.variance(np, predictor(np, rows[:, 1:]))))
     advice = "more rows, a larger epsilon or fewer columns would help"
-    return Outlook(told, feasible=median < worth / 2, advice=advice)
+    return PredictedFit(told, feasible=median < worth / 2, advice=advice)

@@ -15,7 +15,7 @@ import numpy as np
 
 from dpem.models._glm.families import LARGEST_PREDICTOR, Family
 from dpem.queries.block_loop import over_rows, product
-from dpem.queries.narrow import NarrowQuestion, into_ball, packed, rounded, squares, sum_in_ball, zero_where_odd
+from dpem.queries.narrow import NarrowQuery, into_ball, packed, rounded, squares, sum_in_ball, zero_nonfinite
 from dpem.query import Bound, FloatArray
 from dpem.tables.blocks import like
 
@@ -43,11 +43,11 @@ def complete(xp: Any, family: Family, x: Any, y: Any) -> tuple[Any, Any, Any]:
     if isinstance(x, np.ndarray) and not np.isnan(np.sum(x)) and not np.isnan(np.sum(response)):
         return x, response, np.ones(len(x))
     seen = ~(xp.any(xp.isnan(x), axis=1) | xp.isnan(response))
-    return zero_where_odd(xp, x), zero_where_odd(xp, response), xp.astype(seen, xp.float64)
+    return zero_nonfinite(xp, x), zero_nonfinite(xp, response), xp.astype(seen, xp.float64)
 
 
 @dataclass(frozen=True)
-class Moments(NarrowQuestion):
+class Moments(NarrowQuery):
     """Σ vvᵀ, packed, over complete rows, with v = (1, (u − centre)/spread) scaled into a ball.
 
     *Lemma.* ℓ2 sensitivity √2·radius². *Proof.* ‖aaᵀ − bbᵀ‖² = ‖a‖⁴ + ‖b‖⁴ − 2⟨a, b⟩² ≤ 2·radius⁴ in Frobenius norm,
@@ -78,7 +78,7 @@ class Moments(NarrowQuestion):
 
 
 @dataclass(frozen=True)
-class Score(NarrowQuestion):
+class Score(NarrowQuery):
     """Σ w·r·a over complete rows: a = turn·(1, u), r the clipped residual, and the weight
 
         w = min(1, leverage/‖a‖)·min(1, clip/(‖a‖·reach(η))),
@@ -118,7 +118,7 @@ def weights(xp: Any, family: Family, eta: Any, size: Any, leverage: float, clip:
 
 
 @dataclass(frozen=True)
-class Likelihood(NarrowQuestion):
+class Likelihood(NarrowQuery):
     """Σ (1, y, log p, (y − μ)·b, V·bbᵀ packed) over complete rows, b = (1, u of the ``free`` coordinates).
 
     It promises nothing, so a curator answers it only where nothing is promised (ε = ∞).
