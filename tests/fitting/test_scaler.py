@@ -1,4 +1,4 @@
-"""The private scaler: scikit-learn's checks, accuracy, refusals, price, and the guarantee of a pipeline."""
+"""The private scaler: accuracy, refusals, price, and the guarantee of a pipeline."""
 
 import math
 import warnings
@@ -10,7 +10,6 @@ import pytest
 from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from dpem import Budget, BudgetExceeded, DPStandardScaler, Guarantee, pipeline_guarantee
 from dpem.paper import DPMissingRegression, DPSymmetricMixture
@@ -19,22 +18,7 @@ from dpem.privacy import Price, largest_price, together, total_price
 from dpem.privacy.budget import Charge
 from dpem.tables import ArraySource
 
-#: Checks of scikit-learn that may fail, with the reason, which only privacy or randomness can be.
-EXPECTED_FAILURES: dict[str, str] = {}
 CENTRE, SPREAD = np.array([-3.0, 0.0, 5.0]), np.array([0.5, 1.0, 1.5])
-
-
-@parametrize_with_checks(
-    [DPStandardScaler(epsilon=1.0, delta=1e-3, bounds=(-10, 10), random_state=0)],
-    expected_failed_checks=lambda _: EXPECTED_FAILURES,
-)
-@pytest.mark.filterwarnings("ignore:delta=.* is not below 1/n:UserWarning")
-def test_scikit_learn_checks(estimator, check):
-    check(estimator)
-
-
-def test_expected_failures_are_for_privacy_or_randomness():
-    assert all(reason.startswith(("privacy: ", "randomness: ")) for reason in EXPECTED_FAILURES.values())
 
 
 def scaler(**changes):

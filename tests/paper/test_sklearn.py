@@ -1,4 +1,4 @@
-"""The three estimators as scikit-learn estimators: its own checks, parameters, tables, pipelines."""
+"""The paper's estimators as scikit-learn estimators: parameters, tables, pipelines."""
 
 import inspect
 import pickle
@@ -13,7 +13,6 @@ from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import get_tags
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from dpem import Budget
 from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
@@ -25,41 +24,6 @@ ARGUMENTS = [
     *("epsilon", "delta", "sparsity", "max_sparsity", "sigma", "signal", "method", "start"),
     *("n_iter", "step_size", "clip", "rows_per_person", "budget", "random_state"),
 ]
-
-#: Checks of scikit-learn that may fail, by class and check, with the reason.
-_NO_CLASSIFIER = (
-    "scikit-learn: the check asks the classifier tags of whatever has predict_proba, and a mixture has none"
-)
-_SPARSE = {"check_estimator_sparse_array": _NO_CLASSIFIER, "check_estimator_sparse_matrix": _NO_CLASSIFIER}
-_LOOKS = {"check_supervised_y_no_nan": "privacy: a refusal that depends on a response would tell of it"}
-EXPECTED_FAILURES: dict[str, dict[str, str]] = {
-    "DPSymmetricMixture": _SPARSE,
-    "DPSymmetricRegression": _SPARSE,
-    "DPMissingRegression": _LOOKS,
-}
-
-CHECKED = [
-    DPSymmetricMixture(epsilon=1.0, delta=1e-3, sigma=1.0),
-    DPSymmetricRegression(epsilon=1.0, delta=1e-3, sigma=1.0, start="equal"),
-    DPMissingRegression(epsilon=1.0, delta=1e-3, sigma=1.0),
-    DPSymmetricMixture(epsilon=1.0, delta=1e-3, sigma=1.0, method="paper", sparsity=1, start="equal"),
-    DPSymmetricRegression(epsilon=1.0, delta=1e-3, sigma=1.0, method="paper", sparsity=1, start="equal"),
-    DPMissingRegression(epsilon=1.0, delta=1e-3, sigma=1.0, method="paper", sparsity=1),
-]
-
-
-@parametrize_with_checks(CHECKED, expected_failed_checks=lambda e: EXPECTED_FAILURES[type(e).__name__])
-@pytest.mark.filterwarnings("ignore:delta=.* is not below 1/n:UserWarning")
-@pytest.mark.filterwarnings("ignore:the predicted error:UserWarning")
-def test_scikit_learn_checks(estimator, check):
-    check(estimator)
-
-
-def test_expected_failures_are_for_privacy_or_scikit_learns_own():
-    for checks in EXPECTED_FAILURES.values():
-        for reason in checks.values():
-            assert reason.startswith(("privacy: ", "scikit-learn: "))
-
 
 #: A fit that plans nothing, for tests about something else.
 QUICK = {"epsilon": 0.5, "delta": 1e-5, "method": "paper", "sparsity": 2, "start": "equal", "sigma": 0.5}
@@ -236,6 +200,7 @@ def test_tags_say_what_the_data_may_be():
     for estimator in ALL:
         tags = get_tags(estimator())
         assert tags.non_deterministic
+        assert not get_tags(estimator(random_state=0)).non_deterministic
         assert tags.target_tags.required == (estimator is not DPSymmetricMixture)
         assert tags.input_tags.allow_nan
         assert is_regressor(estimator()) == (estimator is DPMissingRegression)

@@ -10,6 +10,7 @@ from typing import Any, Self
 import array_api_compat.numpy as numpy_api
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from dpem._html import text
@@ -129,4 +130,11 @@ class FittedModel(BaseEstimator):
         return text if check is None else f"{text}\n{check}"
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "theta_")
+        return "theta_" in vars(self)
+
+    def __getattr__(self, name: str) -> Any:
+        """Before a fit, say that this is why a fitted attribute is missing, whichever method asks for it."""
+        of_a_fit = hasattr(type(self), name) or (name.endswith("_") and not name.startswith("_"))
+        if of_a_fit and not self.__sklearn_is_fitted__():
+            raise NotFittedError(f"This {type(self).__name__} is not fitted yet, so it has no {name}; call fit first.")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")

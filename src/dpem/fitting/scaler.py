@@ -242,7 +242,7 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        tags.non_deterministic = True
+        tags.non_deterministic = self.random_state is None
         tags.input_tags.allow_nan = True
         return tags
 

@@ -221,9 +221,11 @@ class DPGridSearch(MetaEstimatorMixin, BaseEstimator):
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        tags.non_deterministic = True
+        own = get_tags(self.estimator)
+        tags.non_deterministic = self.random_state is None
         tags.input_tags.allow_nan = True
-        tags.target_tags.required = get_tags(self.estimator).target_tags.required
+        tags.input_tags.sparse = own.input_tags.sparse
+        tags.target_tags.required = own.target_tags.required
         return tags
 
 

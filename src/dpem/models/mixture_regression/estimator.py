@@ -356,20 +356,23 @@ class DPMixtureRegression(PrivateEstimator):
         schema = self.schema_
         return np.asarray(schema.y_middle + schema.y_half * self._each(self._own.expectation, X))
 
-    def predict_proba(self, X: Any, y: Any) -> FloatArray:
-        """The probability that each row belongs to each class, given its response.
+    def predict_proba(self, X: Any, y: Any = None) -> FloatArray:
+        """The probability that each row belongs to each component.
 
         Parameters
         ----------
         X : array, DataFrame, source
             Rows.
-        y : array
-            Their responses.
+        y : array, optional
+            Their responses. Without them nothing is known of a row's component: each row has the weights.
 
         Returns
         -------
         array of shape (rows, n_components)
         """
+        if y is None:
+            rows = len(self.predict(X))
+            return np.tile(self.weights_, (rows, 1))
         return np.asarray(self._each(self._own.shares, X, y))
 
     def predict_component(self, X: Any, y: Any) -> NDArray[np.intp]:

@@ -379,7 +379,7 @@ class PrivateEM(BaseEstimator):
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        tags.non_deterministic = True
+        tags.non_deterministic = self.random_state is None
         tags.target_tags.required = self._needs_y
         tags.input_tags.allow_nan = True
         tags.input_tags.sparse = True

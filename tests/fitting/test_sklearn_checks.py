@@ -1,0 +1,117 @@
+"""scikit-learn's own checks of every estimator of the package, those that a third party's package adds aside.
+
+Fits are seeded, so that scikit-learn's checks of repeatability run too. What fails is listed, with the reason; a check
+that is listed and passes is noticed as well.
+"""
+
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.estimator_checks import check_estimator
+
+import dpem
+from dpem import registry
+from dpem.fitting.scaler import DPStandardScaler
+from dpem.fitting.search import DPGridSearch
+
+PRICE = {"epsilon": 5.0, "delta": 1e-3, "random_state": 0}
+BOUNDS, RESPONSE = {"bounds": (-5, 5)}, {"y_bounds": (-5, 5)}
+
+
+class AnyItems(dpem.DPLatentClass):
+    """Latent classes of whatever columns come: scikit-learn's tables have different numbers of them."""
+
+    def fit(self, X, y=None):
+        shape = getattr(X, "shape", np.shape(X))
+        names = getattr(X, "columns", [f"x{j}" for j in range(shape[1] if len(shape) > 1 else 1)])
+        levels = {str(name): [0, 1, 2] for name in names}
+        fitted = dpem.DPLatentClass(**{**self.get_params(), "levels": levels}).fit(X)
+        vars(self).update({name: value for name, value in vars(fitted).items() if name not in self.get_params()})
+        return self
+
+
+def paper(name, **more):
+    return registry.estimator(name)(**{**PRICE, "sigma": 1.0, **more})
+
+
+PRINTED = {"method": "paper", "sparsity": 1}
+CHECKED = {
+    "linear-regression": dpem.DPLinearRegression(**PRICE, **BOUNDS, **RESPONSE),
+    "gaussian-mixture": dpem.DPGaussianMixture(2, **PRICE, **BOUNDS),
+    "mixture-regression": dpem.DPMixtureRegression(2, **PRICE, **BOUNDS, **RESPONSE),
+    "latent-class": AnyItems(2, **PRICE),
+    "scaler": DPStandardScaler(**PRICE, **BOUNDS),
+    "search": DPGridSearch(dpem.DPGaussianMixture(2, **BOUNDS, check=False), {"check": [False]}, **PRICE),
+    "symmetric-mixture": paper("symmetric-mixture"),
+    "symmetric-regression": paper("symmetric-regression", start="equal"),
+    "missing-regression": paper("missing-regression"),
+    "symmetric-mixture, as printed": paper("symmetric-mixture", **PRINTED, start="equal"),
+    "symmetric-regression, as printed": paper("symmetric-regression", **PRINTED, start="equal"),
+    "missing-regression, as printed": paper("missing-regression", **PRINTED),
+}
+
+_NO_CLASSIFIER = "scikit-learn: whatever has predict_proba is asked for a classifier's tags, and a mixture has none"
+_SPARSE = dict.fromkeys(("check_estimator_sparse_array", "check_estimator_sparse_matrix"), _NO_CLASSIFIER)
+_NO_LOOK = {"check_supervised_y_no_nan": "privacy: a refusal that depends on a response would disclose it"}
+_INVARIANCE = ("check_methods_sample_order_invariance", "check_methods_subset_invariance")
+_NO_Y = dict.fromkeys(_INVARIANCE, "scikit-learn: asks score_samples without the responses whose density it is")
+_ONE = "scikit-learn: sets n_components = 1, which this model refuses"
+_FEW = "model: latent classes need three columns, and these tables have fewer"
+EXPECTED_FAILURES = {
+    "linear-regression": _NO_LOOK,
+    "missing-regression": _NO_LOOK | _NO_Y,
+    "gaussian-mixture": _SPARSE,
+    "symmetric-mixture": _SPARSE,
+    "symmetric-regression": _SPARSE | _NO_Y,
+    "mixture-regression": _SPARSE
+    | dict.fromkeys(("check_dont_overwrite_parameters", "check_fit2d_1feature", "check_fit2d_predict1d"), _ONE)
+    | dict.fromkeys(_INVARIANCE, _ONE),
+    "latent-class": _SPARSE
+    | dict.fromkeys(
+        (
+            *("check_estimators_overwrite_params", "check_estimators_fit_returns_self", "check_readonly_memmap_input"),
+            *("check_fit2d_1feature", "check_fit_idempotent", "check_fit_check_is_fitted", "check_n_features_in"),
+        ),
+        _FEW,
+    ),
+}
+#: scikit-learn makes this check only where the variable SCIPY_ARRAY_API is set.
+NEVER_MADE = {"check_array_api_input"}
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_scikit_learn_checks(name):
+    expected = EXPECTED_FAILURES.get(name.partition(",")[0], {})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        results = check_estimator(CHECKED[name], expected_failed_checks=expected, on_skip=None, on_fail=None)
+    made = {kind: {r["check_name"]: r["exception"] for r in results if r["status"] == kind} for kind in STATUSES}
+    assert len(made["passed"]) > 20
+    assert made["failed"] == {}
+    assert set(made["xfail"]) == set(expected)
+    assert set(made["skipped"]) <= NEVER_MADE
+
+
+STATUSES = ("passed", "failed", "xfail", "skipped")
+
+
+def test_every_model_of_the_package_is_checked():
+    own = {name for name, module in registry.modules().items() if module.startswith("dpem.")}
+    assert own <= set(CHECKED)
+
+
+@pytest.mark.parametrize("name", registry.general())
+def test_a_model_without_a_fit_says_so_whatever_is_asked_of_it(name):
+    model = registry.estimator(name)(**PRICE)
+    rows = np.zeros((3, 3))
+    responses = (np.zeros(3),) if model._needs_y else ()
+    asked = [lambda: model.predict(rows), lambda: model.score(rows, *responses), model.summary, model.conf_int]
+    asked += [lambda: model.theta_, lambda: model.diagnostics_, lambda: model.standard_errors_]
+    for ask in asked:
+        with pytest.raises(NotFittedError, match="not fitted yet"):
+            ask()
+    assert not hasattr(model, "theta_")
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        model.nothing  # noqa: B018
