@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 
-from dpem._lazy_import import load_late
+from dpem._lazy_import import lazy_import
 
 
 def main() -> None:
     """The command, or one sentence that says what it lacks."""
-    load_late("scipy.stats", "pandas")
+    lazy_import("scipy.stats", "pandas")
     try:
         from dpem.cli import main as command
     except ModuleNotFoundError as missing:

@@ -1,7 +1,8 @@
-"""Modules that are loaded when something of them is asked for, not when they are imported.
+"""Modules whose code runs when an attribute of them is first used (``importlib.util.LazyLoader`` runs it at the
+import).
 
 scikit-learn's base classes import scipy.stats and pandas, which together take longer to load than a plan takes to make,
-and use neither before they are needed. The command ``dpem``, a process that lives for one answer, puts both off; a
+and use neither before they are needed. The command ``dpem``, a process that lives for one answer, defers both; a
 program that imports this package is left alone.
 """
 
@@ -16,12 +17,12 @@ from types import ModuleType
 from typing import Any
 
 #: Under which name a module that waits keeps what will load it.
-WAITING = "__late__"
+WAITING = "__deferred__"
 _loading = threading.RLock()
 
 
-class Late(ModuleType):
-    """A module whose code runs when the first of its attributes is asked for. It stays the same object, so whoever has
+class LazyModule(ModuleType):
+    """A module whose code runs when the first of its attributes is used. It stays the same object, so whoever has
     imported it holds the loaded one.
     """
 
@@ -43,15 +44,15 @@ class Late(ModuleType):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
 
 
-class _LateLoader(Loader):
-    """Leaves a module's code for later. Until then it has no ``__path__``: who imports what is below it asks for it."""
+class _LazyLoader(Loader):
+    """Defers a module's code. Until then it has no ``__path__``: importing a submodule loads it."""
 
     def __init__(self, loader: Loader) -> None:
         self.loader = loader
         self.hidden: dict[str, Any] = {}
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        return Late(spec.name)
+        return LazyModule(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
         own = module.__dict__
@@ -60,7 +61,7 @@ class _LateLoader(Loader):
         own[WAITING] = self
 
 
-class _LateFinder(MetaPathFinder):
+class _LazyFinder(MetaPathFinder):
     def __init__(self, names: Sequence[str]) -> None:
         self.names = frozenset(names)
 
@@ -69,16 +70,16 @@ class _LateFinder(MetaPathFinder):
     ) -> ModuleSpec | None:
         spec = PathFinder.find_spec(fullname, path, target) if fullname in self.names else None
         if spec is not None and spec.loader is not None:
-            spec.loader = _LateLoader(spec.loader)
+            spec.loader = _LazyLoader(spec.loader)
         return spec
 
 
-def load_late(*names: str) -> None:
-    """From now on these modules wait until they are needed; those that are loaded already stay as they are.
+def lazy_import(*names: str) -> None:
+    """Defer these modules; those that are loaded already stay as they are.
 
-    >>> load_late("wave")
+    >>> lazy_import("wave")
     >>> import wave
     >>> type(wave).__name__, wave.open.__name__, type(wave).__name__
-    ('Late', 'open', 'module')
+    ('LazyModule', 'open', 'module')
     """
-    sys.meta_path.insert(0, _LateFinder(names))
+    sys.meta_path.insert(0, _LazyFinder(names))

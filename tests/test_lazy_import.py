@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from dpem._lazy_import import Late, load_late
+from dpem._lazy_import import LazyModule, lazy_import
 
 CODE = {
     "slow/__init__.py": "import time\ntime.sleep(0.1)\nfrom slow.inner import answer\ndef __getattr__(name):\n"
@@ -24,7 +24,7 @@ def modules(tmp_path, monkeypatch):
         (tmp_path / name).write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
-    load_late("slow", "broken", "dpem_is_not_a_module_of_that_name")
+    lazy_import("slow", "broken", "dpem_is_not_a_module_of_that_name")
     yield
     for name in ("slow", "slow.inner", "broken"):
         sys.modules.pop(name, None)
@@ -33,7 +33,7 @@ def modules(tmp_path, monkeypatch):
 def test_waits_for_the_first_look_and_stays_the_same_object(modules):
     import slow
 
-    assert type(slow) is Late
+    assert type(slow) is LazyModule
     assert "slow.inner" not in sys.modules
     assert slow.answer == 42
     assert type(slow) is type(sys)
@@ -64,7 +64,7 @@ def test_a_module_that_fails_fails_every_time(modules):
     for _ in range(2):
         import broken
 
-        assert type(broken) is Late
+        assert type(broken) is LazyModule
         with pytest.raises(ImportError, match="no"):
             broken.anything  # noqa: B018
     with pytest.raises(ModuleNotFoundError):
@@ -80,4 +80,4 @@ def test_a_plan_from_a_shell_loads_neither_scipys_statistics_nor_pandas():
     )
     command = [sys.executable, "-c", told, *asked, "--sparsity", "3", "--sigma", "0.5"]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert said.splitlines()[-1] == str({"scipy.stats": "Late", "pandas": "Late"})
+    assert said.splitlines()[-1] == str({"scipy.stats": "LazyModule", "pandas": "LazyModule"})
