@@ -120,11 +120,22 @@ class Row(NamedTuple):
     outcome: str | None
 
 
-_DEBITS = (
-    "SELECT d.id, d.number, d.epsilon, d.delta, d.rho, o.outcome FROM dpem_debits d "
-    "LEFT JOIN dpem_outcomes o ON o.debit = d.id WHERE d.dataset = {} ORDER BY d.id"
-)
-_TOTAL = "SELECT epsilon, delta FROM dpem_datasets WHERE name = {}"
+_ENTRIES = "SELECT number, kind, body FROM dpem_entries WHERE dataset = {} ORDER BY number"
+_TOTAL = "SELECT body FROM dpem_datasets WHERE dataset = {} AND kind = 'opened'"
+
+
+def _rows(entries: Sequence[Any]) -> list[Row]:
+    bodies = [(number, kind, json.loads(body)) for number, kind, body in entries]
+    outcomes = {body["debit"]: body["outcome"] for _, kind, body in bodies if kind == "outcome"}
+    debits = [(number, body) for number, kind, body in bodies if kind == "debit"]
+    return [
+        Row(number, place, body["epsilon"], body["delta"], body["rho"], outcomes.get(number))
+        for place, (number, body) in enumerate(debits, start=1)
+    ]
+
+
+def _total(body: str) -> tuple[float, float]:
+    return json.loads(body)["epsilon"], json.loads(body)["delta"]
 
 
 def read(url: str, dataset: str = DATASET) -> tuple[list[Row], tuple[float, float]]:
@@ -134,17 +145,17 @@ def read(url: str, dataset: str = DATASET) -> tuple[list[Row], tuple[float, floa
         try:
             whole = file.execute("PRAGMA integrity_check").fetchall()
             assert whole == [("ok",)], whole
-            debits = file.execute(_DEBITS.format("?"), [dataset]).fetchall()
-            return [Row(*row) for row in debits], file.execute(_TOTAL.format("?"), [dataset]).fetchone()
+            entries = file.execute(_ENTRIES.format("?"), [dataset]).fetchall()
+            return _rows(entries), _total(file.execute(_TOTAL.format("?"), [dataset]).fetchone()[0])
         finally:
             file.close()
     import psycopg
 
     with psycopg.connect(url) as connection:
-        debits = connection.execute(_DEBITS.format("%s").encode(), [dataset]).fetchall()
+        entries = connection.execute(_ENTRIES.format("%s").encode(), [dataset]).fetchall()
         total = connection.execute(_TOTAL.format("%s").encode(), [dataset]).fetchone()
         assert total is not None
-        return [Row(*row) for row in debits], (total[0], total[1])
+        return _rows(entries), _total(total[0])
 
 
 _EXCESS = np.exp(np.linspace(-12.0, 14.0, 20_001))

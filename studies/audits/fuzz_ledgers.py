@@ -67,33 +67,30 @@ class LedgerFiles:
 
 #: What an enemy may write into a ledger before it is opened; {v} is a hostile value.
 PLANTED = (
-    "UPDATE dpem_datasets SET epsilon = {v}",
-    "UPDATE dpem_datasets SET delta = {v}",
-    "UPDATE dpem_datasets SET time = {v}",
-    "UPDATE dpem_datasets SET name = {v}",
-    "UPDATE dpem_debits SET epsilon = {v} WHERE number = 2",
-    "UPDATE dpem_debits SET delta = {v} WHERE number = 2",
-    "UPDATE dpem_debits SET rho = {v} WHERE number = 2",
-    "UPDATE dpem_debits SET gaussian = {v} WHERE number = 2",
-    "UPDATE dpem_debits SET number = {v} WHERE number = 2",
-    "UPDATE dpem_debits SET time = {v}, purpose = {v} WHERE number = 3",
-    "UPDATE dpem_debits SET id = {v} WHERE number = 3",
-    "UPDATE dpem_outcomes SET outcome = {v}, time = {v}",
+    "UPDATE dpem_datasets SET body = {v}",
+    "UPDATE dpem_datasets SET body = json_set(body, '$.epsilon', {v})",
+    "UPDATE dpem_datasets SET dataset = {v}",
+    "UPDATE dpem_datasets SET number = {v}",
+    "UPDATE dpem_entries SET body = {v} WHERE number = 2",
+    "UPDATE dpem_entries SET body = json_set(body, '$.rho', {v}) WHERE number = 2",
+    "UPDATE dpem_entries SET kind = {v} WHERE number = 2",
+    "UPDATE dpem_entries SET number = {v} WHERE number = 3",
+    "UPDATE dpem_entries SET id = {v} WHERE number = 3",
+    "UPDATE dpem_entries SET previous = {v}, digest = {v} WHERE number = 3",
     "UPDATE dpem_meta SET version = {v}",
-    "DELETE FROM dpem_debits",
+    "DELETE FROM dpem_entries",
     "DELETE FROM dpem_meta",
-    "DROP TABLE dpem_outcomes",
-    "ALTER TABLE dpem_debits RENAME COLUMN rho TO rhoo",
-    "ALTER TABLE dpem_debits ADD COLUMN extra DEFAULT {v}",
-    "CREATE TRIGGER t1 AFTER INSERT ON dpem_debits BEGIN DELETE FROM dpem_debits; END",
-    "CREATE TRIGGER t2 AFTER INSERT ON dpem_debits BEGIN UPDATE dpem_debits SET rho = 1e-300; END",
-    "CREATE TRIGGER t3 BEFORE INSERT ON dpem_debits BEGIN SELECT RAISE(IGNORE); END",
-    "CREATE TRIGGER t4 AFTER INSERT ON dpem_debits BEGIN UPDATE dpem_datasets SET epsilon = 1e9; END",
-    "ALTER TABLE dpem_debits RENAME TO hidden; CREATE VIEW dpem_debits AS SELECT * FROM hidden WHERE number < 2",
-    "ALTER TABLE dpem_datasets RENAME TO totals; CREATE VIEW dpem_datasets AS SELECT name, 1e9 AS epsilon, delta, "
-    "version, time FROM totals",
-    "ALTER TABLE dpem_debits RENAME TO hidden; CREATE VIEW dpem_debits AS SELECT * FROM hidden WHERE number < 4; "
-    "CREATE TRIGGER t5 INSTEAD OF INSERT ON dpem_debits BEGIN SELECT 1; END",
+    "DROP TABLE dpem_entries",
+    "ALTER TABLE dpem_entries RENAME COLUMN body TO bodies",
+    "ALTER TABLE dpem_entries ADD COLUMN extra DEFAULT {v}",
+    "CREATE TRIGGER t1 AFTER INSERT ON dpem_entries BEGIN DELETE FROM dpem_entries; END",
+    "CREATE TRIGGER t2 AFTER INSERT ON dpem_entries BEGIN UPDATE dpem_entries SET body = ''; END",
+    "CREATE TRIGGER t3 BEFORE INSERT ON dpem_entries BEGIN SELECT RAISE(IGNORE); END",
+    "CREATE TRIGGER t4 AFTER INSERT ON dpem_entries BEGIN UPDATE dpem_datasets SET body = ''; END",
+    "ALTER TABLE dpem_entries RENAME TO hidden; CREATE VIEW dpem_entries AS SELECT * FROM hidden WHERE number < 2",
+    "ALTER TABLE dpem_datasets RENAME TO totals; CREATE VIEW dpem_datasets AS SELECT * FROM totals",
+    "ALTER TABLE dpem_entries RENAME TO hidden; CREATE VIEW dpem_entries AS SELECT * FROM hidden WHERE number < 4; "
+    "CREATE TRIGGER t5 INSTEAD OF INSERT ON dpem_entries BEGIN SELECT 1; END",
     "DROP TABLE dpem_meta; CREATE VIEW dpem_meta AS SELECT load_extension('x') AS version",
 )
 #: A table without its constraints.
@@ -111,7 +108,7 @@ def _planted(path: Path, draw: Draw) -> None:
         for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
             connection.execute(f'DROP TRIGGER "{name}"')
         if draw.below(2):
-            for table in ("dpem_datasets", "dpem_debits", "dpem_outcomes"):
+            for table in ("dpem_datasets", "dpem_entries"):
                 connection.executescript(BARE.format(table=table))
         for _ in range(1 + draw.below(2)):
             statement = draw.one_of(PLANTED).replace("{v}", draw.one_of(HOSTILE))

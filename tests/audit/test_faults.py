@@ -64,11 +64,14 @@ def looked_at(url, told):
 
 
 TAMPERED = {
-    "last row removed": ("DELETE FROM dpem_debits WHERE id = 3", "debit 3 was told to a fit and is not in the ledger"),
-    "cheaper": ("UPDATE dpem_debits SET rho = rho / 2 WHERE id = 2", "the rows add up to less than the fits cost"),
-    "outcome removed": ("DELETE FROM dpem_outcomes WHERE debit = 1", "debit 1 was answered and is not shown so"),
-    "total lowered": ("UPDATE dpem_datasets SET epsilon = 0.01", "the debits are beyond the dataset's total"),
-    "first row removed": ("DELETE FROM dpem_debits WHERE id = 1", "the ledger does not open"),
+    "last fit removed": ("DELETE FROM dpem_entries WHERE number > 7", "debit 8 was told to a fit and is not in the"),
+    "cheaper": (
+        "UPDATE dpem_entries SET body = json_set(body, '$.rho', 1e-9) WHERE number = 5",
+        "the ledger does not open",
+    ),
+    "outcome removed": ("DELETE FROM dpem_entries WHERE number > 8", "debit 8 was answered and is not shown so"),
+    "total lowered": ("UPDATE dpem_datasets SET body = json_set(body, '$.epsilon', 0.01)", "the ledger does not open"),
+    "first row removed": ("DELETE FROM dpem_entries WHERE number = 2", "the ledger does not open"),
 }
 
 

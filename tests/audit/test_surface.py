@@ -275,14 +275,14 @@ def test_the_journal_of_a_debit_is_for_its_owner_only(tmp_path):
 
 
 def endless(path: Path) -> None:
-    """The enemy's ledger: the table of debits is a view that never ends."""
+    """The enemy's ledger: the table of entries is a view that never ends."""
     connection = sqlite3.connect(path, isolation_level=None)
     for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
         connection.execute(f'DROP TRIGGER "{name}"')
-    columns = [row[1] for row in connection.execute("PRAGMA table_info(dpem_debits)")]
+    columns = [row[1] for row in connection.execute("PRAGMA table_info(dpem_entries)")]
     shown = ", ".join("c.k AS number" if name == "number" else f"hidden.{name}" for name in columns)
     connection.executescript(
-        "ALTER TABLE dpem_debits RENAME TO hidden; CREATE VIEW dpem_debits AS "
+        "ALTER TABLE dpem_entries RENAME TO hidden; CREATE VIEW dpem_entries AS "
         f"WITH RECURSIVE c(k) AS (SELECT 1 UNION ALL SELECT k + 1 FROM c) SELECT {shown} FROM c, hidden"
     )
     connection.close()
@@ -321,12 +321,12 @@ def test_a_ledger_with_an_endless_view_is_refused(tmp_path):
 @pytest.mark.parametrize(
     "planted",
     [
-        "ALTER TABLE dpem_debits RENAME TO hidden; CREATE VIEW dpem_debits AS SELECT * FROM hidden WHERE number < 2; "
-        "CREATE TRIGGER t INSTEAD OF INSERT ON dpem_debits BEGIN SELECT 1; END",
-        "DROP TRIGGER dpem_debits_no_delete; "
-        "CREATE TRIGGER t AFTER INSERT ON dpem_debits BEGIN DELETE FROM dpem_debits; END",
+        "ALTER TABLE dpem_entries RENAME TO hidden; CREATE VIEW dpem_entries AS SELECT * FROM hidden WHERE number < 2; "
+        "CREATE TRIGGER t INSTEAD OF INSERT ON dpem_entries BEGIN SELECT 1; END",
+        "DROP TRIGGER dpem_entries_no_delete; "
+        "CREATE TRIGGER t AFTER INSERT ON dpem_entries BEGIN DELETE FROM dpem_entries; END",
         "DROP TRIGGER dpem_datasets_no_update; "
-        "CREATE TRIGGER t AFTER INSERT ON dpem_debits BEGIN UPDATE dpem_datasets SET epsilon = 1e9; END",
+        "CREATE TRIGGER t AFTER INSERT ON dpem_entries BEGIN UPDATE dpem_datasets SET body = ''; END",
     ],
     ids=["view that swallows debits", "trigger that forgets debits", "trigger that raises the total"],
 )
@@ -485,9 +485,9 @@ def test_a_scaler_and_a_dataset_with_hostile_names_show_as_text(tmp_path):
     for name in ("a\u2028b", "a\nb", "a\x1b[2Jb", "\u202eb", "a\x00b"):
         with pytest.raises(ValueError, match="printable"):
             ledger.open(name, 1.0, 1e-4)
-    name = "x'; DROP TABLE dpem_debits; --"
+    name = "x'; DROP TABLE dpem_entries; --"
     bound = ledger.open(name, 1.0, 1e-4)
-    bound.debit(0.1, 1e-6, Price(0.0001), purpose="'); DELETE FROM dpem_debits; --").close("answered")
+    bound.debit(0.1, 1e-6, Price(0.0001), purpose="'); DELETE FROM dpem_entries; --").close("answered")
     assert [debit.dataset for debit in bound.history()] == [name]
 
 

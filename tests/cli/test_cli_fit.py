@@ -43,8 +43,17 @@ def test_a_session_on_a_ledger_until_it_is_spent():
     first = dpem(*MIXTURE, *PAID, "--report", "report.html")
     assert first.code == 0, first.err
     assert "spends epsilon = 0.4, delta = 0.0004 of patients in sqlite:///" in first.err
-    assert "is left before it" in first.err
-    assert "Wrote model.json and report.html." in first.out
+    assert "epsilon = 1 of 1 is left at delta = 0.001 before it and 0.75 after it" in first.err
+    *_, spent, left, head, model, report = first.out.splitlines()
+    assert spent == "This fit spent epsilon = 0.4, delta = 0.0004."
+    assert left.startswith("Of patients, one fit has spent epsilon = ")
+    assert left.endswith("; epsilon = 0.75 of 1 is left at delta = 0.001.")
+    state = Ledger(LEDGER).state("patients")
+    assert (head, model, report) == (
+        f"Head of the ledger: {state.head}",
+        "The model is in model.json.",
+        "The report is in report.html.",
+    )
     with open("report.html", encoding="utf-8") as file:
         assert file.read().startswith("<!DOCTYPE html>")
     assert [debit.outcome for debit in Ledger(LEDGER).history("patients")] == ["answered"]
@@ -56,7 +65,7 @@ def test_a_session_on_a_ledger_until_it_is_spent():
     third = dpem(*MIXTURE, "--epsilon", "0.9", "--delta", "4e-4", *PAID[4:], "--out", "third.json")
     assert third.code == 4
     assert "this fit asks for epsilon=0.9" in third.err
-    assert "is left" in third.err
+    assert "one more fit may use up to" in third.err
     assert third.err.count("\n") == 1
     assert charged() == 2
     assert not os.path.exists("third.json")

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import dpem
-from dpem.privacy import Budget, BudgetExceeded, Ledger, LedgerError, Price, digest, largest_price
+from dpem.privacy import Budget, BudgetExceeded, Ledger, LedgerError, Price, digest, largest_price, ledger_chain
 from dpem.privacy.budget import Total
 
 #: A fit of which a total of (1, 1e-5) holds many.
@@ -94,15 +94,15 @@ def test_a_refusal_says_what_is_left_and_records_nothing(ledger):
         ledger.debit(0.9, 2e-6, largest_price(0.9, 2e-6, gaussian=False))
     said = str(refusal.value)
     spent = first.epsilon(1e-5)
-    left = Price(WHOLE - first.rho, gaussian=True).epsilon(2e-6)
+    left = Price(WHOLE - first.rho, gaussian=True).epsilon(1e-5)
     assert "asks for epsilon=0.9, delta=2e-06" in said
     assert "dataset 'patients' with epsilon=1, delta=1e-05" in said
     assert f"1 fit(s) have spent epsilon={spent:.6g}" in said
-    assert f"about epsilon={left:.6g} is left" in said
+    assert f"at the total's delta one more fit may use up to epsilon={left:.6g}" in said
     assert len(ledger.history()) == 1
     with pytest.raises(BudgetExceeded):
-        ledger.debit(left * (1 + 1e-6), 2e-6, largest_price(left * (1 + 1e-6), 2e-6, gaussian=True))
-    ledger.debit(left, 2e-6, largest_price(left * (1 - 1e-6), 2e-6, gaussian=True))
+        ledger.debit(left * (1 + 1e-6), 1e-5, largest_price(left * (1 + 1e-6), 1e-5, gaussian=True))
+    ledger.debit(left, 1e-5, largest_price(left * (1 - 1e-6), 1e-5, gaussian=True))
     assert ledger.state().n_charges == 2
 
 
@@ -166,6 +166,7 @@ def test_what_is_left_can_be_asked_and_no_more(epsilon, delta, at, asked):
             charges.append(budget.debit(e, d, largest_price(e, d, gaussian=gaussian)))
         except BudgetExceeded:
             continue
+    at = min(at, delta)
     left = total.left(charges, at)
 
     def accepted(asks):
@@ -199,7 +200,7 @@ def test_a_dense_fit_of_the_whole_total_is_alone(ledger):
     ledger.debit(1.0, 1e-5, price)
     state = ledger.state()
     assert (state.spent_epsilon, state.left) == (1.0, 0.0)
-    with pytest.raises(BudgetExceeded, match="about epsilon=0 is left"):
+    with pytest.raises(BudgetExceeded, match="one more fit may use up to epsilon=0\\."):
         ledger.debit(1e-6, 1e-9, Price(1e-300, gaussian=True))
     assert len(ledger.history()) == 1
 
@@ -270,7 +271,7 @@ def test_a_relative_path_is_where_it_was_named(tmp_path, monkeypatch):
     assert pickle.loads(pickle.dumps(ledger)).state("patients").n_charges == 0
 
 
-@pytest.mark.parametrize("name", ["'; DROP TABLE dpem_debits; --", 'a" OR 1=1', "100 %s", ":name", "été ∑", "x" * 500])
+@pytest.mark.parametrize("name", ["'; DROP TABLE dpem_entries; --", 'a" OR 1=1', "100 %s", ":name", "été ∑", "x" * 500])
 def test_a_name_is_only_a_name(url, name):
     ledger = Ledger(url).open(name, 1.0, 1e-5)
     ledger.debit(*SMALL, purpose=name, digest=name)
@@ -363,7 +364,7 @@ def test_a_new_file_is_its_owner_s_alone(path):
     try:
         ledger = Ledger(f"sqlite:///{path}").open("patients", 1.0, 1e-5)
         with sqlite3.connect(path) as other:  # a writer in the middle of its work
-            other.execute("INSERT INTO dpem_outcomes VALUES (1, 'failed', '')")
+            other.execute("INSERT INTO dpem_entries VALUES (1, 'patients', 2, 'outcome', '', '', '')")
             modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
             other.rollback()
         other.close()
@@ -376,7 +377,7 @@ def test_a_new_file_is_its_owner_s_alone(path):
 @pytest.mark.parametrize("statement", ["UPDATE {} SET {} = {}", "DELETE FROM {}"])
 @pytest.mark.parametrize(
     ("table", "column"),
-    [("dpem_meta", "version"), ("dpem_datasets", "epsilon"), ("dpem_debits", "rho"), ("dpem_outcomes", "debit")],
+    [("dpem_meta", "version"), ("dpem_datasets", "body"), ("dpem_entries", "body")],
 )
 def test_rows_are_never_changed_in_sqlite(path, statement, table, column):
     ledger = Ledger(f"sqlite:///{path}").open("patients", 1.0, 1e-5)
@@ -408,7 +409,7 @@ def test_a_ledger_of_another_version(path, version):
         ledger.datasets,
         lambda: ledger.open("others", 1.0, 1e-5),
     ):
-        with pytest.raises(LedgerError, match=f"format {version}, and this dpem knows format 3 only") as refusal:
+        with pytest.raises(LedgerError, match=f"format {version}, and this dpem knows format 4 only") as refusal:
             refused()
         one_sentence(refusal)
 
@@ -416,9 +417,11 @@ def test_a_ledger_of_another_version(path, version):
 @pytest.mark.parametrize(
     "edits",
     [
-        "DELETE FROM dpem_debits WHERE number = 2",
-        "UPDATE dpem_debits SET epsilon = 'x', rho = 'x'",
-        "UPDATE dpem_debits SET number = 7 WHERE number = 1",
+        "DELETE FROM dpem_entries WHERE number = 3",
+        "UPDATE dpem_entries SET body = json_set(body, '$.rho', 1e-300) WHERE number = 3",
+        "UPDATE dpem_entries SET number = 7 WHERE number = 2",
+        "UPDATE dpem_entries SET kind = 'refusal' WHERE number = 4",
+        "UPDATE dpem_datasets SET body = json_set(body, '$.epsilon', 9.0)",
     ],
 )
 def test_a_missing_or_changed_row_is_noticed(path, edits):
@@ -433,12 +436,14 @@ def test_a_missing_or_changed_row_is_noticed(path, edits):
 
 
 def test_one_number_is_one_debit_even_without_a_lock(path, monkeypatch):
-    """Two writers that both saw no debit: the second is stopped by the table itself."""
+    """Two writers that both saw the same last entry: the second is stopped by the table itself."""
     ledger = Ledger(f"sqlite:///{path}").open("patients", 1.0, 1e-5)
     ledger.debit(*LARGE)
-    monkeypatch.setattr(Ledger, "_charges", lambda *_: [])
+    ledger.debit(*SMALL)
+    read = ledger_chain.read
+    monkeypatch.setattr(ledger_chain, "read", lambda *given: read(*given)[:2])
     with pytest.raises(LedgerError, match="UNIQUE constraint failed"):
-        ledger.debit(*LARGE)
+        ledger.debit(*SMALL)
 
 
 def test_repr_shows_no_password():

@@ -306,7 +306,7 @@ def test_a_file_that_stays_locked(tmp_path, monkeypatch):
     said = "another process has kept it busy for more than 0.2 seconds; nothing was recorded"
     with pytest.raises(LedgerError, match=said):
         ledger.debit(*SMALL)
-    with pytest.warns(RuntimeWarning, match='debit 1 stays charged and shows as "no answer"'):
+    with pytest.warns(RuntimeWarning, match='debit 2 stays charged and shows as "no answer"'):
         charge.close("answered")
     assert [debit.outcome for debit in ledger.history()] == ["no answer"]  # readers need not wait
     other.execute("ROLLBACK")
@@ -321,7 +321,7 @@ def test_a_reader_that_stays_does_not_stop_others_for_ever(tmp_path, monkeypatch
     monkeypatch.setattr(ledger_schema, "PATIENCE", 0.2)
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN")
-    other.execute("SELECT * FROM dpem_debits").fetchall()
+    other.execute("SELECT * FROM dpem_entries").fetchall()
     with pytest.raises(LedgerError, match=r"0.2 seconds; nothing was recorded"):
         ledger.debit(*SMALL)
     other.execute("ROLLBACK")

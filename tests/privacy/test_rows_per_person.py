@@ -326,11 +326,10 @@ def test_a_total_that_somebody_edited_is_refused(value, tmp_path):
     ledger = Ledger(f"sqlite:///{tmp_path}/budget.db").open("visits", 1.0, 1e-5, rows_per_person=5)
     with sqlite3.connect(tmp_path / "budget.db") as connection:
         connection.execute("DROP TRIGGER dpem_datasets_no_update")
-        connection.execute("PRAGMA ignore_check_constraints = ON")
-        connection.execute(f"UPDATE dpem_datasets SET rows_per_person = {value}")
+        connection.execute(f"UPDATE dpem_datasets SET body = json_set(body, '$.rows_per_person', {value})")
     connection.close()
     for refused in (lambda: ledger.debit(*SMALL, rows_per_person=5), ledger.history, ledger.datasets, ledger.left):
-        with pytest.raises(LedgerError, match=r"^the total of dataset 'visits' is not as it was written: restore"):
+        with pytest.raises(LedgerError, match=r"^the entries of dataset 'visits' are not as they were written"):
             refused()
 
 

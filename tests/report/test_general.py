@@ -9,7 +9,7 @@ import pytest
 from small_models import BOUNDS, DPAnswers, DPGroups, DPMeans, people
 from test_report import Outline, words
 
-from dpem import DPGaussianMixture, DPLatentClass, DPLinearRegression, DPMixtureRegression, DPStandardScaler
+from dpem import DPGaussianMixture, DPLatentClass, DPLinearRegression, DPMixtureRegression, DPStandardScaler, Ledger
 from dpem._html import measured, number
 from dpem.fitting.check import judged
 from dpem.fitting.summary import GIVEN as GIVEN_BY_USER
@@ -33,12 +33,13 @@ def model(request, fitted):
     return fitted[request.param]
 
 
-def test_the_first_screen_has_the_statement_the_check_and_the_occasion(model):
-    page = render(model, about=About("patients", "2031-01-31", "table <3>", "sqlite:///b.db", "ε = 0.5 of 2"))
+def test_the_first_screen_has_the_statement_the_check_and_the_occasion(model, tmp_path):
+    state = Ledger(f"sqlite:///{tmp_path}/b.db").open("patients", 2.0, 1e-5).state()
+    page = render(model, about=About("patients", "2031-01-31", "table <3>", "sqlite:///b.db", state))
     first = words(page.split("</header>")[0] + "</header></main></body></html>")
     assert "any one row stays hidden within ε = 1, δ = 10⁻⁶" in first
     assert model.fit_check_.verdict in first
-    for line in ("patients", "2031-01-31", "table <3>", "sqlite:///b.db", "ε = 0.5 of 2"):
+    for line in ("patients", "2031-01-31", "table <3>", "sqlite:///b.db", "ε = 2 of 2 at δ = 10⁻⁵", state.head):
         assert line in first
     assert "<3>" not in page
 

@@ -8,7 +8,7 @@ from dpem import Ledger
 from dpem.paper import DPMissingRegression
 from dpem.privacy import largest_price
 from dpem.report import About, render
-from dpem.report.book import Account, Published, dataset_page
+from dpem.report.ledger_page import Published, ledger_page
 
 pytestmark = pytest.mark.usefixtures("chromium")
 
@@ -34,9 +34,9 @@ def made(kind):
 @pytest.mark.parametrize("kind", ["paper", "groups", "answers"])
 def test_nothing_is_cut_at_any_width(chromium, tmp_path, kind):
     path = tmp_path / "report.html"
-    about = About(
-        "patients", "2031-01-31", "annual survey", "sqlite:///a/rather/long/name/of/a/folder/budget.db", "ε = 1"
-    )
+    state = Ledger(f"sqlite:///{tmp_path}/budget.db").open("patients", 1.0, 1e-5).state()
+    where = "sqlite:///a/rather/long/name/of/a/folder/budget.db"
+    about = About("patients", "2031-01-31", "annual survey", where, state)
     path.write_text(render(made(kind), about=about), encoding="utf-8")
     for width in (360, 800, 1280):
         chromium.size(width, 800)
@@ -61,8 +61,7 @@ def test_the_page_of_a_dataset_at_any_width(chromium, tmp_path):
     ledger = Ledger(f"sqlite:///{tmp_path}/budget.db").open("people", 3.0, 1e-5)
     model = DPGroups(epsilon=1.0, delta=1e-6, bounds=BOUNDS, budget=ledger).fit(people())
     (debit,) = ledger.history()
-    account = Account(ledger.state(), [debit], [])
-    page = dataset_page("sqlite:///budget.db", [account], {"": Published(model, "./a.json", "./a%20b.html")})
+    page = ledger_page("sqlite:///budget.db", [ledger.entries()], {"": Published(model, "./a.json", "./a%20b.html")})
     path = tmp_path / "book.html"
     path.write_text(page, encoding="utf-8")
     for width in (360, 800, 1280):

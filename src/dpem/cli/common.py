@@ -176,6 +176,7 @@ _WORD = re.compile("[A-Z][a-z]+")
 _IN_OPTIONS = (
     (r"Ledger\.open\(name, epsilon, delta\)", "dpem ledger open"),
     (r"see history\(\)", "see dpem ledger history"),
+    (r"see Ledger\.verify\(\)", "see dpem ledger verify"),
     (r"\bread_table\(path, levels=\)", "a file, with --levels"),
 )
 _ALWAYS = ("columns", "target", "exclude", "levels", "sep", "decimal", "epsilon", "delta", "rows_per_person")

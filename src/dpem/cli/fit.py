@@ -39,7 +39,7 @@ from dpem.cli.options import (
 
 if TYPE_CHECKING:
     from dpem.cli.spending import Quote
-    from dpem.privacy import Ledger
+    from dpem.privacy import DatasetState, Ledger
 
 #: How many parameters are shown; all of them are in the model's file.
 SHOWN = 20
@@ -142,7 +142,8 @@ def run(session: Session, name: str, kind: type[Any], asked: dict[str, Any]) -> 
         quote = None
         if ledger is not None:
             real = not asked["dry_run"]
-            quote = spending.quoted(ledger, epsilon, delta, plan.price, plan.rows_per_person, noting=real)
+            fit = (plan.model, plan.n)
+            quote = spending.quoted(ledger, epsilon, delta, plan.price, plan.rows_per_person, fit=fit, noting=real)
         facts = _facts(name, asked, plan, quote, source)
         if asked["dry_run"]:
             _show_dry_run(session, plan, facts, quote)
@@ -153,9 +154,9 @@ def run(session: Session, name: str, kind: type[Any], asked: dict[str, Any]) -> 
         spending.announce(session, epsilon, delta, quote)
         with spending.paying(session):
             estimator.fit(source)
-    left = spending.left(session, ledger, delta)
-    _write(asked, estimator, scaler, ledger, left)
-    _show(session, name, asked, estimator, facts, left, spending.with_scaler(estimator, scaler))
+    state = spending.state(session, ledger)
+    _write(asked, estimator, scaler, ledger, state)
+    _show(session, name, asked, estimator, facts, state, spending.with_scaler(estimator, scaler))
 
 
 def _estimator(name: str, kind: type[Any], asked: dict[str, Any]) -> Any:
@@ -196,10 +197,11 @@ def _refuse_noise(plan: Any, anyway: bool) -> None:
         )
 
 
-def _write(asked: dict[str, Any], estimator: Any, scaler: Any, ledger: Ledger | None, left: float | None) -> None:
+def _write(
+    asked: dict[str, Any], estimator: Any, scaler: Any, ledger: Ledger | None, state: DatasetState | None
+) -> None:
     """The model, at all costs; then the report, which can be made again from the model."""
-    from dpem.cli import outputs, spending
-    from dpem.privacy import LedgerError
+    from dpem.cli import outputs
     from dpem.report import About, write_report
 
     outputs.save(estimator, asked["out"], scaler)
@@ -207,10 +209,9 @@ def _write(asked: dict[str, Any], estimator: Any, scaler: Any, ledger: Ledger | 
         return
     day, purpose = f"{datetime.now(UTC):%Y-%m-%d}", asked["purpose"] or None
     try:
-        remains = None if ledger is None or left is None else spending.left_in_words(ledger)
-        about = About(asked["dataset"], day, purpose, None if ledger is None else ledger.where, remains)
+        about = About(asked["dataset"], day, purpose, None if ledger is None else ledger.where, state)
         write_report(estimator, asked["report"], scaler, about)
-    except (OSError, ValueError, LedgerError) as error:
+    except (OSError, ValueError) as error:
         raise Refused(Exit.OUTPUT, f"{str(error).rstrip('.')}; the model is in {asked['out']}.") from None
 
 
@@ -220,9 +221,10 @@ def _show(
     asked: dict[str, Any],
     estimator: Any,
     facts: dict[str, Any],
-    left: float | None,
+    state: DatasetState | None,
     whole: str | None,
 ) -> None:
+    from dpem.cli import spending
     from dpem.cli.common import aligned
 
     found, statement = estimator._told().estimates, str(estimator.guarantee_)
@@ -234,7 +236,8 @@ def _show(
         "fit_check": None if check is None else asdict(check),
         "guarantee": statement,
         "with_scaler": whole,
-        "left": left,
+        "left": None if state is None else state.left,
+        "head": None if state is None else state.head,
         "out": asked["out"],
         "report": asked["report"],
     }
@@ -249,9 +252,13 @@ def _show(
     lines += ["", wrapped(statement)]
     if whole is not None:
         lines.append(wrapped(f"With the scaler, if it was fitted to the same rows, {whole}."))
-    lines += ["", f"Wrote {asked['out']}{' and ' + asked['report'] if asked['report'] else ''}."]
-    if left is not None:
-        lines.append(f"At least epsilon = {left:.4g} is left of {asked['dataset']} at this delta.")
+    lines += ["", f"This fit spent epsilon = {asked['epsilon']:g}, delta = {asked['delta']:g}."]
+    if state is not None:
+        lines += [spending.left_in_words(state), f"Head of the ledger: {state.head}"]
+    lines.append(f"The model is in {asked['out']}.")
+    lines.append(
+        f"The report is in {asked['report']}." if asked["report"] else f"dpem report {asked['out']} makes a page."
+    )
     session.result(document, "\n".join(lines))
 
 

@@ -1,4 +1,4 @@
-"""``dpem ledger``: open a dataset's budget, see what is left, read what was spent."""
+"""``dpem ledger``: open a dataset's budget, see what is left, read and verify what was spent."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dpem.cli.common import Exit, Session, aligned, refusing
+from dpem.cli.common import Exit, Refused, Session, aligned, refusing
 from dpem.cli.options import (
     PATH,
     dataset_option,
@@ -24,9 +24,10 @@ from dpem.cli.options import (
 if TYPE_CHECKING:
     from dpem.privacy.ledger import Ledger
     from dpem.privacy.ledger_entries import Debit
+    from dpem.privacy.ledger_policy import Policy
 
 
-@click.group(invoke_without_command=True, short_help="Budgets of datasets: open, show, history, export.")
+@click.group(invoke_without_command=True, short_help="Budgets of datasets: open, show, explain, verify, export.")
 @click.pass_context
 def ledger(context: click.Context) -> None:
     """Budgets of datasets, kept in a file or a database, that every fit is charged to before it reads a row.
@@ -35,8 +36,9 @@ def ledger(context: click.Context) -> None:
     Examples:
       dpem ledger open --ledger sqlite:///budget.db --dataset patients --epsilon 2 --delta 1e-4
       dpem ledger show --ledger sqlite:///budget.db
-      dpem ledger history --ledger sqlite:///budget.db --dataset patients
-      dpem ledger export --ledger sqlite:///budget.db --out book.html
+      dpem ledger explain --ledger sqlite:///budget.db --dataset patients
+      dpem ledger verify --ledger sqlite:///budget.db --models published/
+      dpem ledger export --ledger sqlite:///budget.db --out ledger.html
 
     --ledger can be left out where the environment variable DPEM_LEDGER holds the URL. Keep passwords out of it, in
     the database's password file.
@@ -66,10 +68,17 @@ def where(book: Ledger) -> str:
 @epsilon_option
 @delta_option
 @rows_per_person_option
+@click.option("--policy", type=PATH, metavar="FILE", help="Limits on each fit; dpem ledger policy says which.")
 @json_option
 @click.pass_obj
 def open_dataset(
-    session: Session, url: str | None, dataset: str, epsilon: float, delta: float, rows_per_person: int
+    session: Session,
+    url: str | None,
+    dataset: str,
+    epsilon: float,
+    delta: float,
+    rows_per_person: int,
+    policy: str | None,
 ) -> None:
     """Open a dataset with its total budget, once and for all. A ledger that is not there yet is created.
 
@@ -81,7 +90,8 @@ def open_dataset(
     """
     book = found(url)
     with refusing(Exit.USAGE):
-        book.open(dataset, epsilon, delta, rows_per_person=rows_per_person)
+        limits = None if policy is None else _policy(policy)
+        book.open(dataset, epsilon, delta, rows_per_person=rows_per_person, policy=limits)
     total = {"epsilon": epsilon, "delta": delta, "rows_per_person": rows_per_person}
     counts = "" if rows_per_person == 1 else f" for a person with up to {rows_per_person} rows"
     session.result(
@@ -102,8 +112,8 @@ def show(session: Session, url: str | None, dataset: str | None) -> None:
     Example:
       dpem ledger show --ledger sqlite:///budget.db
 
-    "left" is the largest epsilon that one more fit could ask for at the dataset's delta; at a smaller delta it may
-    be more.
+    "left" is the largest epsilon that one more fit may use at the dataset's delta. dpem ledger explain shows how fits
+    add up.
     """
     book = found(url)
     with refusing(Exit.USAGE):
@@ -145,7 +155,7 @@ def history(session: Session, url: str | None, dataset: str | None) -> None:
     book = found(url)
     with refusing(Exit.USAGE):
         names = [s.name for s in book.datasets()] if dataset is None else [dataset]
-        debits = sorted((debit for name in names for debit in book.history(name)), key=lambda debit: debit.id)
+        debits = sorted((debit for name in names for debit in book.history(name)), key=lambda debit: debit.time)
         refused = [refusal for name in names for refusal in book.refusals(name)]
     header = ("dataset", "time", "epsilon", "delta", "outcome", "who", "purpose", "model")
     rows = [_line(debit) for debit in debits]
@@ -165,18 +175,18 @@ def history(session: Session, url: str | None, dataset: str | None) -> None:
 @json_option
 @click.pass_obj
 def export(session: Session, url: str | None, dataset: str | None, out: str, models: str | None, force: bool) -> None:
-    """Write the book of one dataset or of all: every fit that was charged or refused, by whom and for what, and what is
-    left. On the page a fit whose file is in the folder of --models has its statement, its fit check and links; files
-    are told by their fingerprints, whatever they are called.
+    """Write down one dataset or all: every fit that was charged or refused, by whom and for what, what is left, and the
+    head of each chain. On the page a fit whose file is in the folder of --models has its fit check and links; files
+    are recognised by their fingerprints, whatever they are called.
 
     \b
     Examples:
       dpem ledger export --ledger sqlite:///budget.db --dataset patients --out patients.html
-      dpem ledger export --ledger sqlite:///budget.db --out book.csv
+      dpem ledger export --ledger sqlite:///budget.db --out ledger.csv
     """
     from dpem._files import write_text
-    from dpem.cli import book, outputs
-    from dpem.report.book import Account, dataset_page
+    from dpem.cli import ledger_files, outputs
+    from dpem.report.ledger_page import ledger_page
 
     if not out.lower().endswith((".csv", ".html")):
         raise click.UsageError(f"--out must end in .csv or .html; got {out!r}.")
@@ -186,20 +196,128 @@ def export(session: Session, url: str | None, dataset: str | None, out: str, mod
     outputs.check([out], [], force)
     kept = found(url)
     with refusing(Exit.USAGE):
-        states = kept.datasets() if dataset is None else [kept.state(dataset)]
-        accounts = [Account(state, kept.history(state.name), kept.refusals(state.name)) for state in states]
+        shown = [kept.entries(name) for name in (kept.names() if dataset is None else [dataset])]
     if out.lower().endswith(".csv"):
-        known, text = {}, book.as_csv(accounts)
+        known, text = {}, ledger_files.as_csv(shown)
     else:
-        known = book.published(folder, out, [debit.model for account in accounts for debit in account.debits])
-        text = dataset_page(where(kept), accounts, known)
+        known = ledger_files.published(folder, out, [debit.model for one in shown for debit in one.debits])
+        text = ledger_page(where(kept), shown, known)
     with refusing(Exit.OUTPUT):
         write_text(out, text)
-    count = sum(len(account.debits) + len(account.refusals) for account in accounts)
+    count = sum(len(one.debits) + len(one.refusals) for one in shown)
     entries = f"{count} {'entry' if count == 1 else 'entries'}"
     beside = f", with {len(known)} model{'' if len(known) == 1 else 's'}" if known else ""
-    said = f"Wrote {entries} of {len(accounts)} dataset(s){beside} to {out}."
-    session.result({"out": out, "entries": count, "models": len(known)}, said)
+    heads = {one.name: one.state.head for one in shown}
+    lines = [f"Wrote {entries} of {len(shown)} dataset(s){beside} to {out}."]
+    lines += [f"Head of {name}: {head}" for name, head in heads.items()]
+    session.result({"out": out, "entries": count, "models": len(known), "heads": heads}, "\n".join(lines))
+
+
+@ledger.command()
+@ledger_option
+@dataset_option
+@json_option
+@click.pass_obj
+def explain(session: Session, url: str | None, dataset: str | None) -> None:
+    """How the fits of a dataset add up, line by line, in numbers that can be recomputed by hand.
+
+    \b
+    Example:
+      dpem ledger explain --ledger sqlite:///budget.db --dataset patients
+    """
+    book = found(url)
+    with refusing(Exit.USAGE):
+        states = book.datasets() if dataset is None else [book.state(dataset)]
+    lines = [line for s in states for line in (f"{s.name}:", *(f"  {line}" for line in s.explained))]
+    document = {"ledger": where(book), "datasets": {s.name: list(s.explained) for s in states}}
+    session.result(document, "\n".join(lines) or f"{where(book)} holds no dataset yet.")
+
+
+@ledger.command()
+@ledger_option
+@dataset_option
+@click.option("--head", "heads", multiple=True, metavar="DIGEST", help="A head that was printed earlier.")
+@click.option("--models", type=PATH, metavar="FOLDER", help="Model files and reports to check against the entries.")
+@json_option
+@click.pass_obj
+def verify(session: Session, url: str | None, dataset: str | None, heads: tuple[str, ...], models: str | None) -> None:
+    """Check that no entry was changed or removed. Exit status 0 if so, 5 if not, with what differs.
+
+    \b
+    Examples:
+      dpem ledger verify --ledger sqlite:///budget.db --models published/
+      dpem ledger verify --ledger sqlite:///budget.db --dataset patients --head sha256:0f3a...
+
+    Each entry holds the digest of the one before it. Whoever administers the database can compute all digests again:
+    only a head kept elsewhere shows that. Every report and export prints one; --models reads those of a folder.
+    """
+    from dpem.cli import ledger_files
+
+    book = found(url)
+    with refusing(Exit.USAGE):
+        printed = {} if models is None else ledger_files.printed_heads(Path(models), dataset)
+        checks = book.verify(dataset, [*heads, *printed])
+    faults = {check.dataset: list(check.faults) for check in checks}
+    for head, name in printed.items():
+        faults = {key: [fault.replace(head, f"{head} of {name}") for fault in own] for key, own in faults.items()}
+    if models is not None and not any(faults.values()):
+        for check in filter(lambda check: check.n_entries, checks):
+            faults[check.dataset] += ledger_files.differing_models(Path(models), book.history(check.dataset))
+    lines = [
+        f"{c.dataset or 'ledger'}: {'; '.join(faults[c.dataset])}."
+        if faults[c.dataset]
+        else f"{c.dataset or 'ledger'}: {c.n_entries} entries are as they were written, head {c.head or 'none'}."
+        for c in checks
+    ]
+    if any(faults.values()):
+        raise Refused(Exit.LEDGER, " ".join(line for line, c in zip(lines, checks, strict=True) if faults[c.dataset]))
+    heads_now = {c.dataset: c.head for c in checks}
+    session.result({"ledger": where(book), "heads": heads_now, "checked": len(heads) + len(printed)}, "\n".join(lines))
+
+
+@ledger.command()
+@ledger_option
+@click.option("--dataset", required=True, metavar="NAME", help="The dataset that the policy is for.")
+@click.option("--file", "file", required=True, type=PATH, metavar="FILE", help="The policy, a .toml or .json file.")
+@json_option
+@click.pass_obj
+def policy(session: Session, url: str | None, dataset: str, file: str) -> None:
+    """Put limits on each later fit of a dataset. A fit beyond them is refused before it is charged, and noted.
+
+    \b
+    Example:
+      dpem ledger policy --ledger sqlite:///budget.db --dataset patients --file policy.toml
+
+    \b
+    A policy file, of which every line may be left out:
+      largest_epsilon = 1.0
+      smallest_n = 1000
+      models = ["linear-regression", "gaussian-mixture"]
+      who = ["ann", "bob"]
+    """
+    book = found(url)
+    with refusing(Exit.USAGE):
+        limits = _policy(file)
+        book.set_policy(limits, dataset)
+    session.result({"dataset": dataset, "policy": limits.to_dict()}, f"The policy of {dataset} is in force.")
+
+
+def _policy(path: str) -> Policy:
+    """The policy that a file states."""
+    import tomllib
+
+    from dpem._files import read_text
+    from dpem._json import parse_json
+    from dpem.privacy.ledger_policy import Policy
+
+    text = read_text(path, 10**6)
+    try:
+        stated = parse_json(text) if path.lower().endswith(".json") else tomllib.loads(text)
+    except ValueError:
+        raise ValueError(f"the policy {path!r} must be a .toml or .json file; it cannot be read as one.") from None
+    if not isinstance(stated, dict):
+        raise ValueError(f"the policy {path!r} must hold fields with names.")
+    return Policy.from_dict(stated)
 
 
 def _line(debit: Debit) -> tuple[str, ...]:

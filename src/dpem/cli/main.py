@@ -18,7 +18,7 @@ COMMANDS = {
     "init": ("dpem.cli.init", "Write dpem.toml for a table: columns, and bounds to fill in."),
     "plan": ("dpem.cli.plan", "Choose settings and predict the error, without data."),
     "planner": ("dpem.cli.planner", "Open the page that plans, in a browser."),
-    "ledger": ("dpem.cli.ledger", "Budgets of datasets: open, show, history, export."),
+    "ledger": ("dpem.cli.ledger", "Budgets of datasets: open, show, explain, verify, export."),
     "fit": ("dpem.cli.fit", "Fit a model to rows, and pay for it."),
     "predict": ("dpem.cli.predict", "Apply a fitted model to new rows."),
     "report": ("dpem.cli.report", "Write the report of a fitted model."),

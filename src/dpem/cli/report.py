@@ -11,7 +11,7 @@ from dpem.cli.options import dataset_option, json_option, ledger_option
 @click.command(short_help="Write the report of a fitted model.")
 @click.argument("model", metavar="MODEL.JSON")
 @click.option("-o", "--out", metavar="FILE", default="report.html", show_default=True, help="The page to write.")
-@click.option("--scaler", metavar="SCALER.JSON", help="The scaler that the model was fitted behind.")
+@click.option("--scaler", metavar="SCALER.JSON", help="The scaler that the columns went through.")
 @click.option("--purpose", metavar="TEXT", help="What the fit was made for, for the first screen.")
 @ledger_option
 @dataset_option
@@ -48,13 +48,13 @@ def report(
     with refusing(Exit.DATA):
         fitted = load_model(model)
         created = parse_json(read_text(model, LARGEST_FILE))["created"][:10]
-    behind, left, where = inputs.scaler(scaler), None, None
+    behind, state, where = inputs.scaler(scaler), None, None
     if url is not None and dataset is not None:
-        from dpem.cli.spending import left_in_words
         from dpem.privacy import Ledger
 
-        ledger = Ledger(url)
-        left, where = left_in_words(ledger, dataset), ledger.where
+        with refusing(Exit.USAGE):
+            ledger = Ledger(url)
+        state, where = ledger.state(dataset), ledger.where
     with refusing(Exit.DATA):
-        write_report(fitted, out, behind, About(dataset, created, purpose, where, left))
+        write_report(fitted, out, behind, About(dataset, created, purpose, where, state))
     session.result({"report": out}, f"Wrote {out}.")

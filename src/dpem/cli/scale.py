@@ -107,7 +107,7 @@ def run(session: Session, asked: dict[str, Any]) -> None:
         with spending.paying(session):
             scaler.fit(source)
     outputs.save(scaler, asked["out"])
-    _show(session, asked, scaler, facts, spending.left(session, ledger, delta))
+    _show(session, asked, scaler, facts, spending.state(session, ledger))
 
 
 def _bounds(value: Any, names: list[str] | None) -> Any:
@@ -128,8 +128,8 @@ def _bounds(value: Any, names: list[str] | None) -> Any:
     return [pairs[name][0] for name in names], [pairs[name][1] for name in names]
 
 
-def _show(session: Session, asked: dict[str, Any], scaler: Any, facts: dict[str, Any], left: float | None) -> None:
-    from dpem.cli import inputs
+def _show(session: Session, asked: dict[str, Any], scaler: Any, facts: dict[str, Any], state: Any) -> None:
+    from dpem.cli import inputs, spending
 
     names = inputs.columns_of(scaler) or [str(j) for j in range(len(scaler.mean_))]
     found = list(zip(names, scaler.mean_, scaler.scale_, strict=True))
@@ -143,14 +143,14 @@ def _show(session: Session, asked: dict[str, Any], scaler: Any, facts: dict[str,
     if len(found) > SHOWN:
         lines.append(f"and {len(found) - SHOWN} more in {out}")
     lines += ["", wrapped(str(scaler.guarantee_)), "", f"Wrote {out}: give it to fit and predict as --scaler {out}."]
-    if left is not None:
-        lines.append(f"At least epsilon = {left:.4g} is left of {asked['dataset']} at this delta.")
+    if state is not None:
+        lines += [spending.left_in_words(state), f"Head of the ledger: {state.head}"]
     document = {
         **facts,
         "fitted": {name: [float(m), float(s)] for name, m, s in found},
         "only_noise": [name for (name, _, _), (_, _, floor) in zip(found, errors, strict=True) if floor],
         "guarantee": str(scaler.guarantee_),
-        "left": left,
+        "left": None if state is None else state.left,
         "out": out,
     }
     session.result(document, "\n".join(lines))

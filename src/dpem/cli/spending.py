@@ -15,12 +15,10 @@ from typing import Any
 
 import click
 
-from dpem._html import number
 from dpem.cli.common import ENDED, Exit, Refused, Session, refusing
-from dpem.cli.ledger import where
-from dpem.privacy import BudgetExceeded, Charge, Ledger, LedgerError, Price, largest_price, together
-from dpem.privacy.budget import Total
+from dpem.privacy import BudgetExceeded, Charge, DatasetState, Ledger, LedgerError, Price, largest_price, together
 from dpem.privacy.ledger import LedgerCharge
+from dpem.privacy.ledger_entries import hands
 from dpem.tables import progress
 
 
@@ -46,10 +44,12 @@ class WatchedLedger(Ledger):
 
 @dataclass(frozen=True)
 class Quote:
-    """What a further fit at the same δ could ask for at least, whatever its kind, before and after this one."""
+    """The largest ε that one more fit may use at the total's δ, before and after this one."""
 
     ledger: str
     dataset: str
+    epsilon: float
+    delta: float
     left_before: float
     left_after: float
 
@@ -81,20 +81,31 @@ def refuse_at_any_price(
 
 
 def quoted(
-    ledger: WatchedLedger, epsilon: float, delta: float, price: Price, rows_per_person: int, *, noting: bool = False
+    ledger: WatchedLedger,
+    epsilon: float,
+    delta: float,
+    price: Price,
+    rows_per_person: int,
+    *,
+    fit: tuple[str, int] | None = None,
+    noting: bool = False,
 ) -> Quote:
-    """What the fit would leave, or BudgetExceeded in the ledger's words; with ``noting``, the ledger keeps that too."""
-    state, charges = ledger.state(), [_charge(debit) for debit in ledger.history()]
-    total = Total(state.epsilon, state.delta, state.rows_per_person)
+    """What the fit would leave, or BudgetExceeded in the ledger's words; with ``noting``, the ledger keeps that too.
+    ``fit`` is the model's name and the number of rows, for the dataset's policy.
+    """
+    known = ledger.entries()
+    total, charges = known.total, known.charges
     new = Charge(epsilon, delta, price, rows_per_person=rows_per_person)
     try:
-        total.admit(charges, new, f"dataset {state.name!r} with")
-    except BudgetExceeded:
+        if fit is not None:
+            known.policy.admit(known.name, epsilon=epsilon, model=fit[0], n=fit[1], who=hands()["who"])
+        total.admit(charges, new, f"dataset {known.name!r} with")
+    except BudgetExceeded as refusal:
         if noting:
-            ledger.note_refusal(new, purpose=ledger.purpose)
+            ledger.note_refusal(new, refusal.reason, purpose=ledger.purpose)
         raise
-    before, after = total.left(charges, delta), total.left([*charges, new], delta)
-    return Quote(where(ledger), state.name, before, after)
+    left = (total.left(charges, total.delta), total.left([*charges, new], total.delta))
+    return Quote(ledger.where, known.name, total.epsilon, total.delta, *left)
 
 
 def announce(session: Session, epsilon: float, delta: float, quote: Quote | None) -> None:
@@ -104,8 +115,8 @@ def announce(session: Session, epsilon: float, delta: float, quote: Quote | None
         session.warn(f"no --ledger: nothing remembers that this fit spends {spends} of these rows (dpem ledger --help)")
         return
     session.say(
-        f"this fit spends {spends} of {quote.dataset} in {quote.ledger}; at this delta at least epsilon = "
-        f"{quote.left_before:.4g} is left before it and {quote.left_after:.4g} after it"
+        f"this fit spends {spends} of {quote.dataset} in {quote.ledger}; {_left(quote.left_before, quote)} before it "
+        f"and {_down(quote.left_after)} after it"
     )
 
 
@@ -114,9 +125,18 @@ def would(epsilon: float, delta: float, quote: Quote | None) -> str:
     spends = f"A fit would spend epsilon = {epsilon:g}, delta = {delta:g}"
     if quote is None:
         return f"{spends}; no ledger was named. Nothing was spent."
-    left = f"at least epsilon = {quote.left_before:.4g} is left, and {quote.left_after:.4g} would be"
-    adding = "Fits add up by their prices, not by their epsilons."
-    return f"{spends} of {quote.dataset} in {quote.ledger}: at this delta {left}. {adding} Nothing was spent."
+    left = f"{_left(quote.left_before, quote)} now, and {_down(quote.left_after)} would be left"
+    return f"{spends} of {quote.dataset} in {quote.ledger}: {left}. Prices add, not epsilons. Nothing was spent."
+
+
+def _left(left: float, total: Any) -> str:
+    """The one number for what is left, wherever the command says it."""
+    return f"epsilon = {_down(left)} of {total.epsilon:g} is left at delta = {total.delta:g}"
+
+
+def _down(epsilon: float) -> str:
+    """ε to three digits after the point, never more than it is."""
+    return f"{math.floor(1e3 * epsilon) / 1e3:g}"
 
 
 @contextmanager
@@ -133,21 +153,22 @@ def paying(session: Session) -> Iterator[None]:
         raise Refused(Exit.FAILED, str(error)) from None  # a cluster that failed, in a sentence of dpem.tables.dask
 
 
-def left(session: Session, ledger: WatchedLedger | None, delta: float) -> float | None:
-    """What is left once the fit is done and written: a ledger that has gone away since is only a warning."""
+def state(session: Session, ledger: WatchedLedger | None) -> DatasetState | None:
+    """The dataset once the fit is done and written: a ledger that has gone away since is only a warning."""
     if ledger is None:
         return None
     try:
-        return ledger.left(delta=delta)
+        return ledger.state()
     except LedgerError as error:
         session.warn(str(error).rstrip("."))
         return None
 
 
-def left_in_words(ledger: Ledger, dataset: str | None = None) -> str:
-    """What is left of a dataset's total, for the first screen of a report."""
-    state = ledger.state(dataset)
-    return f"ε = {math.floor(1e3 * state.left) / 1e3:g} of {state.epsilon:g} at δ = {number(state.delta)}"
+def left_in_words(state: DatasetState) -> str:
+    """What was spent in all and what is left, for the end of a fit."""
+    spent = math.ceil(1e3 * state.spent_epsilon) / 1e3
+    fits = "one fit has" if state.n_charges == 1 else f"{state.n_charges} fits have"
+    return f"Of {state.name}, {fits} spent epsilon = {spent:g}; {_left(state.left, state)}."
 
 
 def with_scaler(estimator: Any, scaler: Any) -> str | None:
@@ -158,8 +179,3 @@ def with_scaler(estimator: Any, scaler: Any) -> str | None:
     promise = f"both together are ({math.ceil(1e4 * both.epsilon) / 1e4:g}, {both.delta:g})-differentially private"
     alike = both.rows_per_person == 1 == estimator.guarantee_.rows_per_person
     return promise if alike else f"{promise} for {both.unit}"
-
-
-def _charge(debit: Any) -> Charge:
-    price = Price(debit.rho, debit.gaussian)
-    return Charge(debit.epsilon, debit.delta, price, rows_per_person=debit.rows_per_person)

@@ -143,7 +143,7 @@ class PrivateEstimator(FittedModel):
             warnings.warn(remark, UserWarning, stacklevel=2)
         account = Account(plan.epsilon, plan.delta, gaussian=plan.price.gaussian, rho=plan.price.rho)
         model = self._model(schema)
-        with single_blas(), self._charged(plan) as charge:
+        with single_blas(), self._charged(plan, bounds, table.levels) as charge:
             curator = self._curator(table.source, account, noise)
             expect(plan.n * plan.passes)
             state = run_steps(curator, model, plan.steps, model.start())
@@ -311,7 +311,9 @@ class PrivateEstimator(FittedModel):
         """The door that this fit's questions pass; an audit puts a recorder there."""
         return Curator(source, account, noise, rows_per_person=self.rows_per_person)
 
-    def _charged(self, plan: Plan) -> AbstractContextManager[Any]:
+    def _charged(
+        self, plan: Plan, bounds: dict[str, Pair], levels: dict[str, tables.Levels]
+    ) -> AbstractContextManager[Any]:
         """Charge the fit to the budget, now; on leaving, a ledger is told how it ended."""
         budget = self.budget
         if budget is None:
@@ -323,6 +325,12 @@ class PrivateEstimator(FittedModel):
             purpose=f"{type(self).__name__}.fit, n={plan.n}, d={plan.d}",
             digest=digest(plan.to_dict()),
             rows_per_person=plan.rows_per_person,
+            model=plan.model,
+            n=plan.n,
+            columns={
+                **{name: digest({"bounds": list(pair)})[:8] for name, pair in bounds.items()},
+                **{name: digest({"levels": list(own.labels)})[:8] for name, own in levels.items()},
+            },
         )
 
     def __sklearn_tags__(self) -> Tags:

@@ -138,7 +138,12 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             return nullcontext()
         purpose = f"{type(self).__name__}.fit, n={settings['n']}, d={settings['d']}"
         return self.budget.debit(
-            *charge, purpose=purpose, digest=digest(settings), rows_per_person=settings["rows_per_person"]
+            *charge,
+            purpose=purpose,
+            digest=digest(settings),
+            rows_per_person=settings["rows_per_person"],
+            model="scale",
+            n=settings["n"],
         )
 
     def transform(self, X: Any) -> Any:

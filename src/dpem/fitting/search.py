@@ -217,6 +217,8 @@ class DPGridSearch(MetaEstimatorMixin, BaseEstimator):
             purpose=f"{type(self).__name__}.fit, n={sizes['n']}, d={sizes['d']}",
             digest=digest({**sizes, "rho": price.rho}),
             rows_per_person=self.rows_per_person,
+            model="grid-search",
+            n=sizes["n"],
         )
 
     def __sklearn_tags__(self) -> Tags:

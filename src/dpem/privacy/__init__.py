@@ -1,4 +1,4 @@
-"""The only room that draws noise or spends budget: curator, mechanisms, accounting, budget, ledger. No model here.
+"""The only package that draws noise or spends budget: curator, mechanisms, accounting, budget, ledger. No model here.
 
 Names are imported when they are first used, as in :mod:`dpem`: a look into a ledger loads no noise.
 """
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from dpem.privacy.guarantee import Guarantee, together
     from dpem.privacy.ledger import Ledger
     from dpem.privacy.ledger_entries import DatasetState, Debit
+    from dpem.privacy.ledger_policy import Policy
     from dpem.privacy.ledger_schema import LedgerError
     from dpem.privacy.noise import Noise, PrivateNoise, SeededNoise
 
@@ -31,6 +32,7 @@ __all__ = [
     "Ledger",
     "LedgerError",
     "Noise",
+    "Policy",
     "Price",
     "PrivateNoise",
     "Release",
@@ -48,6 +50,7 @@ _HOME = {
     "guarantee": ("Guarantee", "together"),
     "ledger": ("Ledger",),
     "ledger_entries": ("DatasetState", "Debit"),
+    "ledger_policy": ("Policy",),
     "ledger_schema": ("LedgerError",),
     "noise": ("Noise", "PrivateNoise", "SeededNoise"),
 }

@@ -80,6 +80,26 @@ def zcdp_delta(rho: float, epsilon: float) -> float:
     return min(1.0, math.exp(min(0.0, best)))
 
 
+def zcdp_order(rho: float, epsilon: float, delta: float) -> float:
+    """The order α at which ρ-zCDP gives (ε, δ): where α·ρ + [ln(1/δ) − ln(α−1) + α·ln(1−1/α)]/(α−1) is least.
+
+    >>> round(zcdp_order(0.01, 0.6, 1e-5), 1)
+    29.5
+    """
+
+    def epsilon_at(log_excess: float) -> float:
+        excess = math.exp(log_excess)
+        alpha = 1 + excess
+        return alpha * rho + (-math.log(delta) - log_excess - alpha * math.log1p(1 / excess)) / excess
+
+    guess = math.log(max((epsilon - rho) / (2 * rho), 1e-6) + 1e-3)
+    low, high = guess - 4, guess + 4
+    for _ in range(60):
+        third = (high - low) / 3
+        low, high = (low, high - third) if epsilon_at(low + third) < epsilon_at(high - third) else (low + third, high)
+    return 1 + math.exp((low + high) / 2)
+
+
 def gaussian_delta(mu: float, epsilon: float) -> float:
     """δ of μ-Gaussian privacy at ε, exact."""
     if mu <= 0 or math.isinf(epsilon):
@@ -105,7 +125,9 @@ def largest_price(epsilon: float, delta: float, *, gaussian: bool) -> Price:
 
     low, high = -60.0, math.log(1e4 + 10 * min(epsilon, 1e300))
     if above(low) or not above(high):
-        raise ValueError(f"epsilon={epsilon:g} with delta={delta:g} is too small to be bought: choose them larger.")
+        raise ValueError(
+            f"epsilon={epsilon:g} with delta={delta:g} is too small for any mechanism: choose larger ones."
+        )
     price = Price(math.exp(_crossing(above, low, high, 1e-13)), gaussian)
     while price.delta(epsilon) > delta:  # land on the safe side of the root
         price = Price(price.rho * (1 - 1e-10), gaussian)

@@ -31,7 +31,7 @@ from types import TracebackType
 from typing import Any, NoReturn, Self
 
 from dpem._repr_html import budget_html
-from dpem.privacy.accounting import Price, largest_price, total
+from dpem.privacy.accounting import Price, largest_price, total, zcdp_order
 
 #: How a fit that was charged can end.
 OUTCOMES = ("answered", "failed")
@@ -40,9 +40,16 @@ SLACK = 1 + 1e-9
 
 
 class BudgetExceeded(RuntimeError):
-    """A fit asked for more than its budget has left, or protects fewer rows of a person than the budget counts. Nothing
-    was computed and nothing was spent.
+    """A fit is not covered by its budget. Nothing was computed and nothing was spent.
+
+    ``reason`` is ``"budget"`` if too little is left, ``"delta"`` if the fit's δ is above the total's, ``"rows per
+    person"`` if it protects fewer rows of a person than the total counts, and ``"policy"`` if the dataset's policy does
+    not allow it.
     """
+
+    def __init__(self, message: str, reason: str = "budget") -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 def shown(value: Any) -> str:
@@ -71,7 +78,7 @@ def checked_rows_per_person(name: str, value: Any) -> int:
 
 
 def unit(rows_per_person: int) -> str:
-    """What a promise is about.
+    """What a guarantee is about.
 
     >>> unit(1), unit(5)
     ('one row', 'one person with up to 5 rows')
@@ -153,7 +160,7 @@ class Total:
         return charge.epsilon <= self.epsilon * SLACK and charge.delta <= self.delta * SLACK
 
     def left(self, charges: Sequence[Charge], delta: float) -> float:
-        """The largest ε that a further fit at ``delta`` could ask for and be accepted, sparse or dense.
+        """The largest ε that one more fit at ``delta`` could use and be accepted, sparse or dense.
 
         Such a fit is taken to spend its (ε, δ) to the full: its price is the largest that converts to (ε, δ), for
         Gaussian noise alone or for other noise, whichever leaves less. Below a millionth of the total it is 0.
@@ -174,20 +181,65 @@ class Total:
 
     def admit(self, charges: Sequence[Charge], new: Charge, owner: str) -> None:
         """Raise :class:`BudgetExceeded` unless ``new`` protects the total's unit and fits beside ``charges``."""
+        stated = f"the {owner} epsilon={self.epsilon:.6g}, delta={self.delta:.3g}"
         if new.rows_per_person < self.rows_per_person:
             raise BudgetExceeded(
-                f"this fit protects {unit(new.rows_per_person)}, but the {owner} epsilon={self.epsilon:.6g}, "
-                f"delta={self.delta:.3g} counts {unit(self.rows_per_person)}: rows_per_person must be at least "
-                f"{self.rows_per_person}. Nothing was computed."
+                f"this fit protects {unit(new.rows_per_person)}, but {stated} counts {unit(self.rows_per_person)}: "
+                f"rows_per_person must be at least {self.rows_per_person}. Nothing was computed.",
+                "rows per person",
+            )
+        if math.isfinite(self.epsilon) and new.delta > self.delta * SLACK:
+            raise BudgetExceeded(
+                f"delta of this fit is {new.delta:.3g}, above that of {stated}: choose a delta of at most "
+                f"{self.delta:.3g}. Nothing was computed.",
+                "delta",
             )
         if self.fits([*charges, new]):
             return
         raise BudgetExceeded(
-            f"this fit asks for epsilon={new.epsilon:.6g}, delta={new.delta:.3g}; of the {owner} "
-            f"epsilon={self.epsilon:.6g}, delta={self.delta:.3g}, {len(charges)} fit(s) have spent "
-            f"epsilon={self.spent(charges):.6g} and at this delta about "
-            f"epsilon={self.left(charges, new.delta):.6g} is left. Nothing was computed."
+            f"this fit asks for epsilon={new.epsilon:.6g}, delta={new.delta:.3g}; of {stated}, {len(charges)} fit(s) "
+            f"have spent epsilon={self.spent(charges):.6g}, and at the total's delta one more fit may use up to "
+            f"epsilon={self.left(charges, self.delta):.6g}. Nothing was computed."
         )
+
+    def explain(self, charges: Sequence[Charge]) -> list[str]:
+        """How the charges add up, in lines that can be recomputed by hand.
+
+        >>> for line in Total(1.0, 1e-5).explain([Charge(0.6, 5e-6, Price(0.011))] * 2):
+        ...     print(line)
+        prices add: ρ = 0.011 + 0.011 = 0.022
+        ε = α·ρ + [ln(1/δ) − ln(α−1) + α·ln(1−1/α)]/(α−1), here least at the order α = 20.6396
+        at δ = 1e-05: ε = 20.6396·0.022 + [11.5129 − 2.97755 − 1.02504]/19.6396 = 0.836479
+        the total (ε, δ) = (1, 1e-05) is worth ρ = 0.0305566, so ρ = 0.0085566 is left
+        one more fit may use up to ε = 0.456495 at δ = 1e-05 (Gaussian noise of ρ-zCDP price 0.0085566)
+        """
+        if not charges:
+            return [f"no fit was charged: all of (ε, δ) = ({self.epsilon:g}, {self.delta:g}) is left"]
+        rho, whole = _zcdp(charges).rho, largest_price(self.epsilon, self.delta, gaussian=False).rho
+        parts = [f"{charge.price.rho:.6g}" for charge in charges]
+        shown = " + ".join(parts if len(parts) <= 12 else [*parts[:6], f"… ({len(parts) - 9} more) …", *parts[-3:]])
+        lines = [f"prices add: ρ = {shown}{f' = {rho:.6g}' if len(parts) > 1 else ''}"]
+        epsilon = _zcdp(charges).epsilon(self.delta)
+        alpha = zcdp_order(rho, epsilon, self.delta)
+        terms = (-math.log(self.delta), math.log(alpha - 1), -alpha * math.log1p(-1 / alpha))
+        bracket = " − ".join(f"{term:.6g}" for term in terms)
+        lines += [
+            "ε = α·ρ + [ln(1/δ) − ln(α−1) + α·ln(1−1/α)]/(α−1), here least at the order " + f"α = {alpha:.6g}",
+            f"at δ = {self.delta:g}: ε = {alpha:.6g}·{rho:.6g} + [{bracket}]/{alpha - 1:.6g} = {epsilon:.6g}",
+        ]
+        if (spent := self.spent(charges)) < epsilon:
+            lines.append(f"one fit alone is covered by its own (ε, δ), which is less: ε = {spent:.6g}")
+        room, left = whole - rho, self.left(charges, self.delta)
+        worth = f"the total (ε, δ) = ({self.epsilon:g}, {self.delta:g}) is worth ρ = {whole:.6g}"
+        if not left:
+            return [*lines, f"{worth}: nothing is left"]
+        sharper = Price(room, True).epsilon(self.delta) <= Price(room).epsilon(self.delta)
+        noise = "Gaussian noise" if sharper else "noise"
+        lines.append(f"{worth}, so ρ = {room:.6g} is left")
+        lines.append(
+            f"one more fit may use up to ε = {left:.6g} at δ = {self.delta:g} ({noise} of ρ-zCDP price {room:.6g})"
+        )
+        return lines
 
 
 def _zcdp(charges: Sequence[Charge]) -> Price:
@@ -198,7 +250,7 @@ def _zcdp(charges: Sequence[Charge]) -> Price:
 class Budget:
     """A total (ε, δ) that several fits draw on, in one process.
 
-    ``budget=`` of an estimator debits it before any question is put to the data. The object is never copied:
+    ``budget=`` of an estimator debits it before the data are queried. The object is never copied:
     ``clone`` and ``deepcopy`` of an estimator keep the same budget, so cross-validation folds each pay. It is safe
     under threads. A budget in another process would be a second budget, so it cannot be pickled, and a process that
     was forked cannot spend the copy it has. A :class:`~dpem.privacy.Ledger` outlives the process and is shared by
@@ -233,10 +285,12 @@ class Budget:
         purpose: str = "",
         digest: str = "",
         rows_per_person: int = 1,
+        model: str = "",
+        n: int | None = None,
+        columns: Mapping[str, str] | None = None,
     ) -> Charge:
         """Charge one fit that is (ε, δ)-private for up to ``rows_per_person`` rows and costs ``price``, or raise
-        :class:`BudgetExceeded` and charge nothing. ``purpose`` and ``digest`` are for a ledger; a budget does not keep
-        them.
+        :class:`BudgetExceeded` and charge nothing. The other arguments are for a ledger; a budget does not keep them.
         """
         if os.getpid() != self._process:
             raise RuntimeError(

@@ -1,58 +1,57 @@
-"""A budget that outlives the process: one row per debit, in a SQLite file or a PostgreSQL database.
+"""A budget that outlives the process: one entry per debit, in a SQLite file or a PostgreSQL database.
 
 *Lemma.* However many processes and machines debit a dataset, and wherever any of them dies, every fit that touched data
 is in the ledger, and the debits in the ledger are covered by the dataset's total. *Proof.* A debit reads all earlier
 debits, decides by :meth:`~dpem.privacy.budget.Total.admit` and appends, in one transaction that excludes every other
 writer (:mod:`dpem.privacy.ledger_schema`); so debits are decided one after another, each in sight of all before it. The
-fit goes on only after the commit has been confirmed, and a committed row is never changed or removed. A process that
-dies before the commit leaves no row and has touched nothing; one that dies later leaves a row without an outcome. If
-the confirmation is lost, the row may be there, and the fit does not go on. ∎
+fit goes on only after the commit has been confirmed, and a committed entry is never changed or removed. A process that
+dies before the commit leaves no entry and has touched nothing; one that dies later leaves a debit without an outcome.
+If the confirmation is lost, the entry may be there, and the fit does not go on. ∎ Changes by other means are found by
+the chain of digests (:mod:`dpem.privacy.ledger_chain`), which every use of a ledger checks.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from dpem._version import __version__
+from dpem.privacy import ledger_chain
 from dpem.privacy.accounting import Price
 from dpem.privacy.budget import BudgetExceeded, Charge, Total, checked_rows_per_person, shown
 from dpem.privacy.ledger_entries import (
     NO_ANSWER,
+    DatasetEntries,
     DatasetState,
     Debit,
     Refusal,
+    alike,
+    changed_table,
     checked_text,
-    debit_of,
     hands,
     now,
-    state_of,
 )
-from dpem.privacy.ledger_schema import (
-    LedgerError,
-    Store,
-    datasets,
-    debits,
-    models,
-    outcomes,
-    refusals,
-)
+from dpem.privacy.ledger_policy import Policy
+from dpem.privacy.ledger_schema import LedgerError, Store, altered, datasets
+
+#: Columns of which a debit keeps a digest each.
+MOST_COLUMNS = 1000
 
 
 class LedgerWarning(RuntimeWarning):
-    """Something about a fit that was paid for could not be written down."""
+    """Something about a fit or a dataset that its ledger's keeper should look at."""
 
 
 @dataclass(frozen=True)
 class LedgerCharge(Charge):
-    """A charge that is in a ledger, as debit ``id``."""
+    """A charge that is in a ledger, as entry ``id`` of its dataset."""
 
     id: int
     ledger: Ledger = field(repr=False)
@@ -61,7 +60,7 @@ class LedgerCharge(Charge):
         """Append how the fit ended. If that cannot be written the fit has still been paid for: a warning says so."""
         super().close(outcome)
         try:
-            self.ledger._append(outcomes, debit=self.id, outcome=outcome)
+            self.ledger._append("outcome", debit=self.id, outcome=outcome)
         except LedgerError as error:
             said = f'debit {self.id} stays charged and shows as "{NO_ANSWER}", since {error}'
             warnings.warn(said, LedgerWarning, stacklevel=3)
@@ -69,9 +68,19 @@ class LedgerCharge(Charge):
     def released(self, fingerprint: str) -> None:
         """Append which model the fit became. If that cannot be written, a warning says so."""
         try:
-            self.ledger._append(models, debit=self.id, fingerprint=checked_text("fingerprint", fingerprint))
+            self.ledger._append("model", debit=self.id, model=checked_text("fingerprint", fingerprint))
         except LedgerError as error:
             warnings.warn(f"debit {self.id} does not name its model, since {error}", LedgerWarning, stacklevel=3)
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What was found of a dataset's entries: ``faults`` is empty if they are as they were written."""
+
+    dataset: str
+    head: str
+    n_entries: int
+    faults: tuple[str, ...]
 
 
 class Ledger:
@@ -101,7 +110,7 @@ class Ledger:
     >>> ledger.debit(0.9, 1e-6, Price(0.019))
     Traceback (most recent call last):
         ...
-    dpem.privacy.budget.BudgetExceeded: this fit asks for epsilon=0.9, ... is left. Nothing was computed.
+    dpem.privacy.budget.BudgetExceeded: this fit asks for epsilon=0.9, ... Nothing was computed.
     """
 
     def __init__(self, url: str, dataset: str | None = None) -> None:
@@ -118,25 +127,41 @@ class Ledger:
         """This ledger, bound to a dataset."""
         return Ledger(self._store.url_with_password, name)
 
-    def open(self, dataset: str, epsilon: float, delta: float, *, rows_per_person: int = 1) -> Ledger:
+    def open(
+        self, dataset: str, epsilon: float, delta: float, *, rows_per_person: int = 1, policy: Policy | None = None
+    ) -> Ledger:
         """Open a dataset with its total, once and for all, and return the ledger bound to it.
 
         ``rows_per_person`` is the most rows of the dataset that one person has. The total is about all of them
-        together, and a fit that protects fewer is refused. A ledger that is not there yet is created.
+        together, and a fit that protects fewer is refused. ``policy`` limits each fit. A ledger that is not there yet
+        is created; a name that is easily taken for another dataset's is opened with a :class:`LedgerWarning`.
         """
         name, total = checked_text("dataset", dataset), Total.checked("dataset", epsilon, delta, rows_per_person)
         if math.isinf(total.epsilon):
             raise ValueError("epsilon of a dataset must be finite, got inf.")
         with self._store.making() as connection:
-            known = connection.execute(sa.select(datasets).where(datasets.c.name == name)).one_or_none()
-            if known is not None:
+            names = _names(connection)
+            if name in names:
+                known = self._entries(connection, name).total
                 raise LedgerError(
                     f"dataset {name!r} is open already, with epsilon={known.epsilon:g} and delta={known.delta:g}: "
                     "a total is set once."
                 )
-            row = {"name": name, **asdict(total)}
-            connection.execute(sa.insert(datasets).values(**row, version=__version__, time=now()))
+            body = {**asdict(total), "version": __version__, "time": now()}
+            chain = [ledger_chain.append(connection, [], name, "opened", body)]
+            if policy is not None:
+                ledger_chain.append(connection, chain, name, "policy", _stated(policy))
+        if close := [other for other in names if alike(name, other)]:
+            said = f"dataset {name!r} is now open beside {close[0]!r}: two names for the same rows are two budgets."
+            warnings.warn(said, LedgerWarning, stacklevel=2)
         return self.dataset(name)
+
+    def set_policy(self, policy: Policy, dataset: str | None = None) -> None:
+        """Put a policy in force for all later fits of a dataset. It is an entry of the chain, as a debit is."""
+        name = self._name(dataset)
+        with self._store.writing(name) as connection:
+            chain = self._entries(connection, name).chain
+            ledger_chain.append(connection, chain, name, "policy", _stated(policy))
 
     def debit(
         self,
@@ -147,140 +172,158 @@ class Ledger:
         purpose: str = "",
         digest: str = "",
         rows_per_person: int = 1,
+        model: str = "",
+        n: int | None = None,
+        columns: Mapping[str, str] | None = None,
     ) -> LedgerCharge:
         """Charge one fit that is (ε, δ)-private for up to ``rows_per_person`` rows and costs ``price``, or raise
         :class:`~dpem.BudgetExceeded` and charge nothing. When this returns, the debit is on disk.
+
+        ``model`` is the model's name, ``n`` the number of rows and ``columns`` a digest of what is declared of each
+        column: the dataset's policy is checked against them, and a table that differs from the one before is reported
+        by a :class:`LedgerWarning`.
         """
         name = self._name(None)
         price = Price(float(price.rho), bool(price.gaussian))
         rows = checked_rows_per_person("rows_per_person", rows_per_person)
         charge = Charge(float(epsilon), float(delta), price, rows_per_person=rows)
-        row = {"epsilon": charge.epsilon, "delta": charge.delta, "rho": price.rho, "gaussian": price.gaussian}
-        row["rows_per_person"] = rows
-        said = {
+        stated = dict(columns or {}) if len(columns or {}) <= MOST_COLUMNS else {}
+        body = {
+            "epsilon": charge.epsilon,
+            "delta": charge.delta,
+            "rho": price.rho,
+            "gaussian": price.gaussian,
+            "rows_per_person": rows,
             "purpose": checked_text("purpose", purpose, empty=True),
             "digest": checked_text("digest", digest, empty=True),
+            "estimator": checked_text("model", model, empty=True),
+            "n": n,
+            "columns": stated,
+            **hands(),
+            "version": __version__,
         }
         try:
             with self._store.writing(name) as connection:
-                total, _ = self._total(connection, name)
-                charges = self._charges(connection, name)
-                total.admit(charges, charge, f"dataset {name!r} with")
-                values = {"dataset": name, "number": len(charges) + 1, **row, **said, **hands()}
-                append = sa.insert(debits).values(**values, version=__version__, time=now()).returning(debits.c.id)
-                number = connection.execute(append).scalar_one()
-        except BudgetExceeded:
-            self.note_refusal(charge, purpose=purpose)
+                known = self._entries(connection, name)
+                known.policy.admit(name, epsilon=charge.epsilon, n=n, model=model, who=str(body["who"]))
+                known.total.admit(known.charges, charge, f"dataset {name!r} with")
+                made = ledger_chain.append(connection, known.chain, name, "debit", {**body, "time": now()})
+        except BudgetExceeded as refusal:
+            self.note_refusal(charge, refusal.reason, purpose=purpose)
             raise
-        return LedgerCharge(charge.epsilon, charge.delta, price, number, self, rows_per_person=rows)
+        if differs := changed_table(known.debits, n, stated):
+            said = f"dataset {name!r}: {differs}. Fits of other rows under the same name draw on the same total."
+            warnings.warn(said, LedgerWarning, stacklevel=3)
+        return LedgerCharge(charge.epsilon, charge.delta, price, made.number, self, rows_per_person=rows)
 
-    def note_refusal(self, charge: Charge, *, purpose: str = "") -> None:
+    def note_refusal(self, charge: Charge, reason: str = "budget", *, purpose: str = "") -> None:
         """Write down that a fit was not accepted. Where that fails the fit is refused all the same."""
         with suppress(LedgerError):
             name = self._name(None)
             with self._store.writing(name) as connection:
-                total, _ = self._total(connection, name)
-                few = charge.rows_per_person < total.rows_per_person
-                row = {
-                    "dataset": name,
-                    "epsilon": charge.epsilon,
+                chain = self._entries(connection, name).chain
+                body = {
+                    "epsilon": charge.epsilon if math.isfinite(charge.epsilon) else "inf",
                     "delta": charge.delta,
                     "rows_per_person": charge.rows_per_person,
-                    "reason": "rows per person" if few else "budget",
+                    "reason": reason,
                     "purpose": checked_text("purpose", purpose, empty=True),
+                    **hands(),
+                    "time": now(),
                 }
-                connection.execute(sa.insert(refusals).values(**row, **hands(), time=now()))
+                ledger_chain.append(connection, chain, name, "refusal", body)
+
+    def entries(self, dataset: str | None = None) -> DatasetEntries:
+        """Everything that the ledger says about a dataset, from one moment."""
+        name = self._name(dataset)
+        with self._store.reading() as connection:
+            return self._entries(connection, name)
 
     def refusals(self, dataset: str | None = None) -> list[Refusal]:
         """Every fit to a dataset that was not accepted, oldest first."""
-        name = self._name(dataset)
-        with self._store.reading() as connection:
-            self._total(connection, name)
-            chosen = sa.select(refusals).where(refusals.c.dataset == name).order_by(refusals.c.id)
-            rows = connection.execute(chosen).all()
-        try:
-            return [Refusal(**{**row._mapping, "time": datetime.fromisoformat(row.time)}) for row in rows]
-        except (TypeError, ValueError):
-            raise LedgerError(f"the refusals of dataset {name!r} are not as they were written.") from None
+        return list(self.entries(dataset).refusals)
 
     def history(self, dataset: str | None = None) -> list[Debit]:
         """Every debit of a dataset, oldest first. An outcome is ``"answered"``, ``"failed"`` or ``"no answer"``."""
-        name = self._name(dataset)
+        return list(self.entries(dataset).debits)
+
+    def names(self) -> list[str]:
+        """The names of the datasets."""
         with self._store.reading() as connection:
-            self._total(connection, name)
-            self._charges(connection, name)
-            rows = connection.execute(
-                sa.select(debits, outcomes.c.outcome, models.c.fingerprint)
-                .outerjoin(outcomes, outcomes.c.debit == debits.c.id)
-                .outerjoin(models, models.c.debit == debits.c.id)
-                .where(debits.c.dataset == name)
-                .order_by(debits.c.number)
-            ).all()
-        return [debit_of(row) for row in rows]
+            return _names(connection)
 
     def datasets(self) -> list[DatasetState]:
         """Every dataset, by name."""
         with self._store.reading() as connection:
-            names = connection.execute(sa.select(datasets.c.name).order_by(datasets.c.name)).scalars().all()
-            found = [(name, *self._total(connection, name), self._charges(connection, name)) for name in names]
-        return [state_of(*one) for one in found]
+            return [self._entries(connection, name).state for name in _names(connection)]
 
     def state(self, dataset: str | None = None) -> DatasetState:
         """One dataset: its total, what is spent and what is left."""
-        name = self._name(dataset)
-        with self._store.reading() as connection:
-            total, opened = self._total(connection, name)
-            charges = self._charges(connection, name)
-        return state_of(name, total, opened, charges)
+        return self.entries(dataset).state
 
     def left(self, dataset: str | None = None, delta: float | None = None) -> float:
-        """The largest ε that a further fit of ``method="tight"`` at ``delta`` could ask for and be accepted.
+        """The largest ε that one more fit of ``method="tight"`` at ``delta`` may use and be accepted.
 
         ``delta`` is the total's unless given; a smaller one leaves room for a larger ε. It is exact for a fit that
         spends its (ε, δ) to the full, as the estimators do, for the dearer of sparse and dense fits.
         """
-        name = self._name(dataset)
-        with self._store.reading() as connection:
-            total, _ = self._total(connection, name)
-            charges = self._charges(connection, name)
+        known = self.entries(dataset)
         if delta is not None and not 0 < delta < 1:
             raise ValueError(f"delta must lie strictly between 0 and 1, got {shown(delta)}.")
-        return total.left(charges, total.delta if delta is None else delta)
+        return known.total.left(known.charges, known.total.delta if delta is None else delta)
 
-    def _append(self, table: sa.Table, *, debit: int, **said: str) -> None:
-        """One row about a debit, once."""
-        with self._store.writing(self._name(None)) as connection:
-            (what,) = said
-            known = connection.execute(sa.select(table.c[what]).where(table.c.debit == debit)).scalar()
-            if known is not None:
-                raise ValueError(f"debit {debit} was closed already, as {known!r}.")
-            connection.execute(sa.insert(table).values(debit=debit, **said, time=now()))
+    def verify(self, dataset: str | None = None, heads: Sequence[str] = ()) -> list[Verification]:
+        """Check every entry of a dataset, or of all: the digests, each ρ against its (ε, δ), the sum against the total.
 
-    def _total(self, connection: Connection, name: str) -> tuple[Total, datetime]:
-        row = connection.execute(sa.select(datasets).where(datasets.c.name == name)).one_or_none()
-        if row is None:
+        Parameters
+        ----------
+        dataset : str, optional
+            The dataset; all of them if not given.
+        heads : sequence of str
+            Heads that were printed earlier. Each must still be the digest of an entry; this shows what somebody who
+            recomputed the chain, or removed its last entries, cannot hide.
+
+        Returns
+        -------
+        list of Verification
+            One for each dataset.
+        """
+        with self._store.reading() as connection:
+            names = _names(connection, *ledger_chain.TABLES) if dataset is None else [checked_text("dataset", dataset)]
+            chains = {name: ledger_chain.read(connection, name) for name in names}
+            beside = altered(connection)
+        every = [entry for chain in chains.values() for entry in chain]
+        lost = ledger_chain.unknown_heads(every, heads)
+        found = []
+        for name, chain in chains.items():
+            said = ledger_chain.faults(chain) or (_unsound(name, chain) if chain else ["the dataset is not there"])
+            head = f"sha256:{chain[-1].digest}" if chain else ""
+            found.append(Verification(name, head, len(chain), (*said, *beside, *lost)))
+        return found or [Verification("", "", 0, (*beside, *lost))]
+
+    def _append(self, kind: str, *, debit: int, **said: str) -> None:
+        """One entry about a debit, once."""
+        name = self._name(None)
+        with self._store.writing(name) as connection:
+            known = self._entries(connection, name)
+            own = next(one for one in known.debits if one.id == debit)
+            if (before := getattr(own, kind)) not in ("", NO_ANSWER):
+                raise ValueError(f"debit {debit} was closed already, as {before!r}.")
+            ledger_chain.append(connection, known.chain, name, kind, {"debit": debit, **said, "time": now()})
+
+    def _entries(self, connection: Connection, name: str) -> DatasetEntries:
+        """A dataset's entries, checked."""
+        chain = ledger_chain.read(connection, name)
+        if not chain:
             raise LedgerError(
                 f"dataset {name!r} is not open in this ledger: Ledger.open(name, epsilon, delta) opens it."
             )
-        try:
-            total = Total.checked("dataset", row.epsilon, row.delta, row.rows_per_person)
-            return total, datetime.fromisoformat(row.time)
-        except (TypeError, ValueError):
-            raise LedgerError(f"the total of dataset {name!r} is not as it was written: restore a backup.") from None
-
-    def _charges(self, connection: Connection, name: str) -> list[Charge]:
-        """What was charged to a dataset, in order. A gap in the numbers is a row that somebody has removed."""
-        rows = connection.execute(sa.select(debits).where(debits.c.dataset == name).order_by(debits.c.number)).all()
-        try:
-            charges = [
-                Charge(row.epsilon, row.delta, Price(row.rho, row.gaussian), rows_per_person=row.rows_per_person)
-                for row in rows
-            ]
-        except (TypeError, ValueError):
-            charges = []
-        if [row.number for row in rows] != list(range(1, len(charges) + 1)):
-            raise LedgerError(f"the debits of dataset {name!r} are not as they were written: restore a backup.")
-        return charges
+        if faults := ledger_chain.faults(chain):
+            raise LedgerError(
+                f"the entries of dataset {name!r} are not as they were written ({faults[0]}): see Ledger.verify(), and "
+                "restore a backup."
+            )
+        return DatasetEntries.of(name, chain)
 
     def _name(self, dataset: str | None) -> str:
         name = self.name if dataset is None else checked_text("dataset", dataset)
@@ -299,3 +342,22 @@ class Ledger:
 
     def __reduce__(self) -> tuple[type[Ledger], tuple[str, str | None]]:
         return Ledger, (self._store.url_with_password, self.name)
+
+
+def _names(connection: Connection, *tables: sa.Table) -> list[str]:
+    """The datasets that tables name: those that are open, unless others are given."""
+    found = [connection.execute(sa.select(table.c.dataset).distinct()).scalars() for table in tables or (datasets,)]
+    return sorted({str(name) for names in found for name in names})
+
+
+def _stated(policy: Policy) -> dict[str, Any]:
+    return {"policy": policy.to_dict(), **hands(), "time": now()}
+
+
+def _unsound(name: str, chain: Sequence[ledger_chain.Entry]) -> list[str]:
+    """What entries with sound digests get wrong: a price above its (ε, δ), or debits beyond the total."""
+    try:
+        known = DatasetEntries.of(name, chain)
+    except LedgerError as error:
+        return [str(error).rstrip(".")]
+    return [] if known.total.fits(known.charges) else ["the debits come to more than the total"]

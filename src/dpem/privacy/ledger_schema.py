@@ -3,7 +3,7 @@
 *One writer at a time.* A debit reads what was charged and appends to it in one transaction that excludes every other
 writer of the dataset: in SQLite ``BEGIN IMMEDIATE`` locks the file, in PostgreSQL a transaction holds an advisory lock
 and reads, at READ COMMITTED, what every earlier holder has committed. (An advisory lock needs no privilege; ``SELECT …
-FOR UPDATE`` would need the right to update.) Should a lock ever fail, the unique number of a debit within its
+FOR UPDATE`` would need the right to update.) Should a lock ever fail, the unique number of an entry within its
 dataset lets only one of two writers through.
 
 *Durable.* SQLite keeps its rollback journal (``journal_mode=DELETE``): one file, no shared memory, and a copy of the
@@ -11,7 +11,9 @@ file is a copy of the ledger. A commit is then the removal of the journal, so ``
 ``FULL`` the folder is not synced after it, and a power cut could bring the journal back and undo the debit. In
 PostgreSQL ``synchronous_commit`` is switched on whatever the server's default.
 
-*Append-only.* Triggers refuse UPDATE and DELETE on all tables. They stop accidents, not the owner of the file.
+*Append-only.* Triggers refuse UPDATE and DELETE on all tables. They stop accidents, not the owner of the file; what
+its owner has changed is found by the chain of digests (:mod:`dpem.privacy.ledger_chain`). There are two tables of
+entries so that a database can grant analysts INSERT on one of them only.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 #: The format of the tables; a ledger of another format is refused.
-FORMAT = 3
+FORMAT = 4
 #: Seconds to wait for another process that is writing, and for a server that does not answer.
 PATIENCE = 30.0
 #: What PostgreSQL says when all its connections are taken; libpq passes on no code for it.
@@ -51,73 +53,27 @@ _id = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 meta = sa.Table("dpem_meta", _tables, sa.Column("version", sa.Integer, primary_key=True, autoincrement=False))
 
-datasets = sa.Table(
-    "dpem_datasets",
-    _tables,
-    sa.Column("name", sa.String(LONGEST), primary_key=True),
-    sa.Column("epsilon", sa.Double, nullable=False),
-    sa.Column("delta", sa.Double, nullable=False),
-    sa.Column("rows_per_person", sa.Integer, nullable=False),
-    sa.Column("version", sa.String(100), nullable=False),
-    sa.Column("time", sa.String(40), nullable=False),
-    sa.CheckConstraint("epsilon > 0 AND delta > 0 AND delta < 1 AND rows_per_person > 0"),
-)
 
-debits = sa.Table(
-    "dpem_debits",
-    _tables,
-    sa.Column("id", _id, sa.Identity(always=True), primary_key=True),
-    sa.Column("dataset", sa.ForeignKey(datasets.c.name), nullable=False),
-    sa.Column("number", sa.Integer, nullable=False),
-    sa.Column("epsilon", sa.Double, nullable=False),
-    sa.Column("delta", sa.Double, nullable=False),
-    sa.Column("rho", sa.Double, nullable=False),
-    sa.Column("gaussian", sa.Boolean, nullable=False),
-    sa.Column("rows_per_person", sa.Integer, nullable=False),
-    sa.Column("purpose", sa.String(LONGEST), nullable=False),
-    sa.Column("digest", sa.String(LONGEST), nullable=False),
-    sa.Column("who", sa.String(LONGEST), nullable=False),
-    sa.Column("host", sa.String(LONGEST), nullable=False),
-    sa.Column("version", sa.String(100), nullable=False),
-    sa.Column("time", sa.String(40), nullable=False),
-    sa.UniqueConstraint("dataset", "number"),
-    sa.CheckConstraint("epsilon > 0 AND delta > 0 AND delta < 1 AND rho > 0 AND rows_per_person > 0"),
-    sqlite_autoincrement=True,
-)
-
-outcomes = sa.Table(
-    "dpem_outcomes",
-    _tables,
-    sa.Column("debit", _id, sa.ForeignKey(debits.c.id), primary_key=True, autoincrement=False),
-    sa.Column("outcome", sa.String(20), nullable=False),
-    sa.Column("time", sa.String(40), nullable=False),
-    sa.CheckConstraint("outcome IN ('answered', 'failed')"),
-)
+def _entries(name: str) -> sa.Table:
+    return sa.Table(
+        name,
+        _tables,
+        sa.Column("id", _id, sa.Identity(always=True), primary_key=True),
+        sa.Column("dataset", sa.String(LONGEST), nullable=False),
+        sa.Column("number", sa.Integer, nullable=False),
+        sa.Column("kind", sa.String(20), nullable=False),
+        sa.Column("body", sa.Text, nullable=False),
+        sa.Column("previous", sa.String(64), nullable=False),
+        sa.Column("digest", sa.String(64), nullable=False),
+        sa.UniqueConstraint("dataset", "number"),
+        sqlite_autoincrement=True,
+    )
 
 
-models = sa.Table(
-    "dpem_models",
-    _tables,
-    sa.Column("debit", _id, sa.ForeignKey(debits.c.id), primary_key=True, autoincrement=False),
-    sa.Column("fingerprint", sa.String(100), nullable=False),
-    sa.Column("time", sa.String(40), nullable=False),
-)
-
-refusals = sa.Table(
-    "dpem_refusals",
-    _tables,
-    sa.Column("id", _id, sa.Identity(always=True), primary_key=True),
-    sa.Column("dataset", sa.ForeignKey(datasets.c.name), nullable=False),
-    sa.Column("epsilon", sa.Double, nullable=False),
-    sa.Column("delta", sa.Double, nullable=False),
-    sa.Column("rows_per_person", sa.Integer, nullable=False),
-    sa.Column("reason", sa.String(40), nullable=False),
-    sa.Column("purpose", sa.String(LONGEST), nullable=False),
-    sa.Column("who", sa.String(LONGEST), nullable=False),
-    sa.Column("host", sa.String(LONGEST), nullable=False),
-    sa.Column("time", sa.String(40), nullable=False),
-    sqlite_autoincrement=True,
-)
+#: What the keeper of a ledger writes: the opening of a dataset with its total, and its policies.
+datasets = _entries("dpem_datasets")
+#: What fits write: debits, outcomes, fingerprints of models, refusals.
+entries = _entries("dpem_entries")
 
 
 class LedgerError(RuntimeError):
@@ -195,8 +151,8 @@ class Store:
         if versions != [FORMAT]:
             found = ", ".join(map(str, versions[:2])) or "none"
             raise LedgerError(
-                f"{self.where} is a ledger of format {found}, and this dpem knows format {FORMAT} only: use the "
-                f"version of dpem that wrote it."
+                f"{self.where} is a ledger of format {found}, and this dpem knows format {FORMAT} only: read it with "
+                "the version of dpem that wrote it, and open the dataset in a new ledger with what is left."
             )
         if not ours or (connection.dialect.name == "sqlite" and not _is_ours(connection, _tables.sorted_tables)):
             raise LedgerError(
@@ -330,6 +286,25 @@ def _create(connection: Connection) -> None:
             f"CREATE TRIGGER {table}_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON {table} "
             "FOR EACH STATEMENT EXECUTE FUNCTION dpem_append_only()"
         )
+
+
+def altered(connection: Connection) -> list[str]:
+    """What a SQLite file shows beside its entries: triggers that are gone, and rows that were removed.
+
+    Ids are handed out by AUTOINCREMENT, in the transaction of the row, so in an untouched table the last id that was
+    handed out is the number of rows. PostgreSQL's sequences have gaps, and its triggers are for its administrator.
+    """
+    if connection.dialect.name != "sqlite":
+        return []
+    names = set(connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE type = 'trigger'").scalars())
+    expected = {f"{table}_no_{change}" for table in _tables.tables for change in ("update", "delete")}
+    found = ["the triggers that keep rows from being changed are gone"] if expected - names else []
+    given = {name: seq for name, seq in connection.exec_driver_sql("SELECT name, seq FROM sqlite_sequence")}
+    for table in (datasets, entries):
+        count = connection.execute(sa.select(sa.func.count()).select_from(table)).scalar_one()
+        if (missing := (given.get(table.name) or 0) - count) > 0:
+            found.append(f"{missing} row(s) of {table.name} were removed")
+    return found
 
 
 def _is_ours(connection: Connection, tables: Sequence[sa.Table]) -> bool:

@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from dpem.privacy import Guarantee, Release
+from dpem._html import number
+from dpem.privacy import DatasetState, Guarantee, Release
 from dpem.privacy import together as joint
 
 
@@ -37,14 +38,22 @@ class Unit(NamedTuple):
 class About:
     """What a reader wants to know of the occasion, where it is known: none of it comes from rows.
 
-    ``left`` is what remains of the budget, in words.
+    ``state`` is that of the dataset in its ledger, after the fit.
     """
 
     dataset: str | None = None
     date: str | None = None
     purpose: str | None = None
     ledger: str | None = None
-    left: str | None = None
+    state: DatasetState | None = None
+
+    @property
+    def left(self) -> str | None:
+        """What is left of the dataset's total, at the total's δ."""
+        if self.state is None:
+            return None
+        s = self.state
+        return f"ε = {math.floor(1e3 * s.left) / 1e3:g} of {s.epsilon:g} at δ = {number(s.delta)}"
 
     def lines(self) -> list[tuple[str, str]]:
         """What is known, named."""
@@ -54,6 +63,7 @@ class About:
             ("purpose", self.purpose),
             ("ledger", self.ledger),
             ("left of the budget", self.left),
+            ("head of the ledger", self.state and self.state.head),
         )
         return [(name, value) for name, value in named if value]
 

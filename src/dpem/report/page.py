@@ -82,6 +82,7 @@ def render(model: Any, scaler: DPStandardScaler | None = None, about: About | No
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n<link rel="icon" href="data:,">\n'
+        f"{_metas(digest, about)}"
         f"<title>{'' if private else 'NOT PRIVATE: '}{title}</title>\n<style>\n{STYLE}</style>\n</head>\n"
         f"<body>\n<main>\n{body}\n<footer><p>{last} This page loads nothing and runs no "
         "script.</p></footer>\n</main>\n</body>\n</html>\n"
@@ -93,6 +94,12 @@ def write_report(
 ) -> None:
     """Write the report of a fitted estimator to ``path``, whole or not at all; see :func:`render`."""
     write_text(path, render(model, scaler, about))
+
+
+def _metas(digest: str | None, about: About | None) -> str:
+    """Facts for programs, such as ``dpem ledger verify``."""
+    named = {"model": digest, "dataset": about and about.dataset, "head": about and about.state and about.state.head}
+    return "".join(f'<meta name="dpem-{key}" content="{text(value)}">\n' for key, value in named.items() if value)
 
 
 def _fingerprint(model: Any) -> str | None:

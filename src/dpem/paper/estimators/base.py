@@ -188,6 +188,8 @@ class PrivateEM(BaseEstimator):
             purpose=purpose,
             digest=digest(fit_plan.to_dict()),
             rows_per_person=fit_plan.rows_per_person,
+            model=fit_plan.model,
+            n=n,
         )
 
     def plan(

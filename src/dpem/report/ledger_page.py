@@ -10,11 +10,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from dpem._html import number, percent, table, text
 from dpem.privacy.accounting import largest_price
-from dpem.privacy.ledger_entries import DatasetState, Debit, Refusal
+from dpem.privacy.ledger_entries import DatasetEntries, Debit, Refusal
 from dpem.report.facts import rounded_up
 from dpem.report.sections import fit_check, statement
 from dpem.report.style import STYLE
@@ -36,14 +36,6 @@ article.refused { border-style: dashed; color: var(--muted); }
 """
 
 
-class Account(NamedTuple):
-    """A dataset and everything that was asked of it."""
-
-    state: DatasetState
-    debits: list[Debit]
-    refusals: list[Refusal]
-
-
 @dataclass(frozen=True)
 class Published:
     """A model that is there to be read: the estimator, and how to get to its file and its report from the page."""
@@ -53,14 +45,14 @@ class Published:
     report: str | None = None
 
 
-def dataset_page(where: str, accounts: Sequence[Account], models: Mapping[str, Published]) -> str:
+def ledger_page(where: str, accounts: Sequence[DatasetEntries], models: Mapping[str, Published]) -> str:
     """One page of HTML, offline, over all fits of the datasets.
 
     Parameters
     ----------
     where : str
         The ledger's place, without a password.
-    accounts : sequence of Account
+    accounts : sequence of DatasetEntries
         The datasets.
     models : mapping of str to Published
         Models that are known, by their fingerprints.
@@ -71,6 +63,10 @@ def dataset_page(where: str, accounts: Sequence[Account], models: Mapping[str, P
     """
     now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     title = f"Privacy budget of {text(accounts[0].state.name)}" if len(accounts) == 1 else "Privacy budgets"
+    metas = "".join(
+        f'<meta name="dpem-dataset" content="{text(one.name)}">\n<meta name="dpem-head" content="{one.state.head}">\n'
+        for one in accounts
+    )
     parts = "\n".join(_dataset(account, models) for account in accounts) or "<p>The ledger holds no dataset yet.</p>"
     return f"""<!DOCTYPE html>
 <html lang="en">
@@ -80,7 +76,7 @@ def dataset_page(where: str, accounts: Sequence[Account], models: Mapping[str, P
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
 <meta name="color-scheme" content="light dark">
 <link rel="icon" href="data:,">
-<title>{title}</title>
+{metas}<title>{title}</title>
 <style>
 {STYLE}{_RULES}</style>
 </head>
@@ -97,7 +93,7 @@ systems gave them; purposes are as they were stated. This page loads nothing and
 """
 
 
-def _dataset(account: Account, models: Mapping[str, Published]) -> str:
+def _dataset(account: DatasetEntries, models: Mapping[str, Published]) -> str:
     state = account.state
     unit = "one row" if state.rows_per_person == 1 else f"one person with up to {state.rows_per_person} rows"
     spent = number(rounded_up(state.spent_epsilon), 5)
@@ -115,7 +111,7 @@ def _dataset(account: Account, models: Mapping[str, Published]) -> str:
         ("budget ε", number(state.epsilon)),
         ("budget δ", number(state.delta)),
         ("spent, ε", spent),
-        ("one more fit, ε", number(math.floor(1e3 * state.left) / 1e3)),
+        ("left, ε", number(math.floor(1e3 * state.left) / 1e3)),
         ("fits", f"{state.n_charges}"),
     ]
     figures = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in tiles)
@@ -126,16 +122,23 @@ def _dataset(account: Account, models: Mapping[str, Published]) -> str:
 {_bar(account)}
 <p class="note">Opened {state.opened:%Y-%m-%d}. Fits add up by their prices and not by their ε: what one more fit could
 ask for is therefore more than the difference.</p>
+<pre>{text_lines(state.explained)}</pre>
+<p class="note">Head of the {state.n_entries} entries: <code>{state.head}</code>.</p>
 {"".join(entry for _, entry in entries)}
 {_lines(account)}
 </section>"""
+
+
+def text_lines(lines: Sequence[str]) -> str:
+    """Escaped lines."""
+    return "\n".join(text(line) for line in lines)
 
 
 def _fits(count: int) -> str:
     return "one fit" if count == 1 else f"{count} fits"
 
 
-def _bar(account: Account) -> str:
+def _bar(account: DatasetEntries) -> str:
     """What was spent of the price that the total buys, by whom: prices add, ε's do not."""
     state, spent = account.state, dict[str, float]()
     whole = largest_price(state.epsilon, state.delta, gaussian=False).rho
@@ -188,7 +191,7 @@ def _refused(refusal: Refusal) -> str:
     )
 
 
-def _lines(account: Account) -> str:
+def _lines(account: DatasetEntries) -> str:
     """Every entry on one line each."""
     rows = [
         (

@@ -1,0 +1,250 @@
+"""A ledger that somebody has changed: every edit is found, by the chain or by a head that was kept elsewhere."""
+
+import hashlib
+import json
+import math
+import re
+import sqlite3
+import warnings
+
+import pytest
+
+from dpem.privacy import Budget, BudgetExceeded, Ledger, LedgerError, Policy, Price, largest_price
+from dpem.privacy.budget import Total
+from dpem.privacy.ledger import LedgerWarning
+from dpem.privacy.ledger_chain import Entry
+
+SMALL = (0.1, 1e-6, largest_price(0.1, 1e-6, gaussian=False))
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "budget.db"
+
+
+@pytest.fixture
+def ledger(path):
+    made = Ledger(f"sqlite:///{path}").open("patients", 1.0, 1e-5)
+    for _ in range(3):
+        made.debit(*SMALL).close("answered")
+    return made
+
+
+def edit(path, *statements):
+    """Change a file as its owner can: without the triggers."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    for (trigger,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+        connection.execute(f"DROP TRIGGER {trigger}")
+    for statement in statements:
+        connection.execute(statement)
+    return connection
+
+
+def forge(path, **changes):
+    """Lower ρ of every debit and compute every digest again: what an administrator can do."""
+    connection = edit(path)
+    previous = ""
+    for table in ("dpem_datasets", "dpem_entries"):
+        for row in connection.execute(f"SELECT * FROM {table} ORDER BY number").fetchall():
+            body = {**json.loads(row[4]), **(changes if row[3] == "debit" else {})}
+            made = Entry(*row[1:4], json.dumps(body, sort_keys=True, separators=(",", ":")), previous, "")
+            said = (made.body, previous, made.own_digest, row[0])
+            connection.execute(f"UPDATE {table} SET body = ?, previous = ?, digest = ? WHERE id = ?", said)
+            previous = made.own_digest
+    connection.close()
+
+
+def faults(ledger, **given):
+    return [fault for found in ledger.verify(**given) for fault in found.faults]
+
+
+def test_an_untouched_ledger_has_no_faults(ledger):
+    (found,) = ledger.verify("patients")
+    assert (found.dataset, found.n_entries, found.faults) == ("patients", 7, ())
+    assert found.head == ledger.state().head
+    assert faults(ledger, heads=[found.head, found.head.removeprefix("sha256:")]) == []
+
+
+def test_a_digest_can_be_computed_without_dpem(ledger, path):
+    """As the page says: five lines and SHA-256."""
+    connection = sqlite3.connect(path)
+    previous = ""
+    for table in ("dpem_datasets", "dpem_entries"):
+        rows = connection.execute(f"SELECT previous, dataset, number, kind, body, digest FROM {table} ORDER BY number")
+        for *lines, digest in rows:
+            assert lines[0] == previous
+            previous = hashlib.sha256("\n".join(map(str, lines)).encode()).hexdigest()
+            assert digest == previous
+    connection.close()
+    assert ledger.state().head == f"sha256:{previous}"
+
+
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        (
+            "UPDATE dpem_entries SET body = json_set(body, '$.rho', 1e-9) WHERE number = 4",
+            r"entry 4 \(debit\) was chan",
+        ),
+        ("UPDATE dpem_datasets SET body = json_set(body, '$.epsilon', 9.0)", r"entry 1 \(opened\) was changed"),
+        ("DELETE FROM dpem_entries WHERE number = 4", "entry 4 is missing"),
+        ("DELETE FROM dpem_datasets", "entry 1 is missing"),
+        ("UPDATE dpem_entries SET previous = '' WHERE number = 5", r"entry 5 \(outcome\) was changed"),
+    ],
+)
+def test_an_edit_is_found_and_nothing_is_charged_any_more(ledger, path, statement, said):
+    edit(path, statement).close()
+    assert any(re.match(said, fault) for fault in faults(ledger))
+    assert "the triggers that keep rows from being changed are gone" in faults(ledger)
+    with pytest.raises(LedgerError):
+        ledger.debit(*SMALL)
+
+
+def test_a_removed_last_row_is_found_by_the_ids_that_were_handed_out(ledger, path):
+    edit(path, "DELETE FROM dpem_entries WHERE number = 7").close()
+    assert "1 row(s) of dpem_entries were removed" in faults(ledger)
+
+
+def test_a_removed_dataset_is_found(ledger, path):
+    ledger.open("others", 1.0, 1e-5)
+    edit(path, "DELETE FROM dpem_datasets", "DELETE FROM dpem_entries").close()
+    (found,) = Ledger(f"sqlite:///{path}").verify()
+    assert "6 row(s) of dpem_entries were removed" in found.faults
+
+
+def test_a_recomputed_chain_is_found_by_a_head_that_was_kept_and_by_nothing_else(ledger, path):
+    head = ledger.state().head
+    forge(path, rho=1e-9)
+    assert faults(ledger) == ["the triggers that keep rows from being changed are gone"]
+    assert f"no entry has the head {head}" in " ".join(faults(ledger, heads=[head]))
+    assert ledger.state().spent_epsilon < 1e-3  # this is what the page warns of
+
+
+def test_a_price_above_its_epsilon_is_found_in_a_recomputed_chain(ledger, path):
+    forge(path, rho=1.0)
+    assert any("is not as dpem writes one" in fault for fault in faults(ledger))
+
+
+def test_a_head_of_an_earlier_day_still_holds(ledger):
+    head = ledger.state().head
+    ledger.debit(*SMALL).close("failed")
+    assert ledger.state().head != head
+    assert faults(ledger, heads=[head]) == []
+
+
+def test_each_dataset_has_a_chain_of_its_own(ledger):
+    before = ledger.state().head
+    ledger.open("others", 1.0, 1e-5).debit(*SMALL)
+    assert ledger.state().head == before
+    assert [found.dataset for found in ledger.verify()] == ["others", "patients"]
+
+
+# ------------------------------------------------------------------------------------------------ names, rows, columns
+
+
+@pytest.mark.parametrize("name", ["Patients", "patients.", "pâtients", "patient", "pa-tients"])
+def test_a_name_that_is_easily_mistaken_is_opened_with_a_warning(ledger, name):
+    with pytest.warns(LedgerWarning, match=r"is now open beside 'patients': two names"):
+        ledger.open(name, 1.0, 1e-5)
+
+
+def test_other_names_are_opened_without_one(ledger):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for name in ("visits", "survey 2023", "survey 2024", "a", "b"):
+            ledger.open(name, 1.0, 1e-5)
+
+
+def test_another_table_under_the_same_name_is_warned_of(ledger):
+    known = {"age": "0a", "income": "0b"}
+    ledger.debit(*SMALL, n=1000, columns=known)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ledger.debit(*SMALL, n=1000, columns={"age": "0a"})
+        ledger.debit(*SMALL, n=1000, columns={"age": "0a", "height": "0c"})
+        ledger.debit(*SMALL)
+    with pytest.warns(LedgerWarning, match="this table has 900 rows, and that of the fit before had 1,000"):
+        ledger.debit(*SMALL, n=900)
+    with pytest.warns(LedgerWarning, match="the bounds or levels of 'income' differ"):
+        ledger.debit(*SMALL, n=900, columns={"age": "0a", "income": "ff"})
+    with pytest.warns(LedgerWarning, match="none of the columns"):
+        ledger.debit(*SMALL, n=900, columns={"dose": "0a"})
+
+
+# ---------------------------------------------------------------------------------------------- δ, policy, explanation
+
+
+def test_a_delta_above_the_total_s_is_refused(ledger):
+    for account in (ledger, Budget(1.0, 1e-5)):
+        with pytest.raises(BudgetExceeded, match=r"delta of this fit is 0\.01, above that of") as refusal:
+            account.debit(0.01, 0.01, Price(1e-9))
+        assert refusal.value.reason == "delta"
+    assert ledger.refusals()[0].reason == "delta"
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
+        ({"largest_epsilon": 0.05}, "allows a fit up to epsilon=0.05, and this one asks for 0.1"),
+        ({"smallest_n": 501}, "requires at least 501 rows, and this table has 500"),
+        ({"models": ["latent-class"]}, "allows the models latent-class, and this is linear-regression"),
+        ({"who": ["nobody else"]}, "names who may fit, and"),
+    ],
+)
+def test_a_policy_refuses_before_the_charge_and_is_written_down(path, policy, said):
+    ledger = Ledger(f"sqlite:///{path}").open("patients", 1.0, 1e-5, policy=Policy.from_dict(policy))
+    with pytest.raises(BudgetExceeded, match=said) as refusal:
+        ledger.debit(*SMALL, model="linear-regression", n=500)
+    assert refusal.value.reason == "policy"
+    assert (ledger.history(), [one.reason for one in ledger.refusals()]) == ([], ["policy"])
+    assert ledger.state().policy == {key: tuple(v) if isinstance(v, list) else v for key, v in policy.items()}
+    ledger.set_policy(Policy())
+    ledger.debit(*SMALL, model="linear-regression", n=500)
+    assert faults(ledger) == []
+
+
+def test_a_policy_about_rows_refuses_a_fit_that_does_not_state_them(path):
+    ledger = Ledger(f"sqlite:///{path}").open("patients", 1.0, 1e-5, policy=Policy(smallest_n=10))
+    with pytest.raises(BudgetExceeded, match="does not say how many it has"):
+        ledger.debit(*SMALL)
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        ({"epsilon": 1}, "a policy has the fields largest_epsilon, smallest_n, models, who; got 'epsilon'"),
+        ({"largest_epsilon": 0}, "largest_epsilon of a policy must be positive, got 0"),
+        ({"largest_epsilon": "1"}, "largest_epsilon of a policy must be positive, got '1'"),
+        ({"smallest_n": 1.5}, "smallest_n of a policy must be a whole number of at least 1, got 1.5"),
+        ({"models": "all"}, "models of a policy must be a list of texts, got 'all'"),
+        ({"who": [1]}, "who of a policy must be a list of texts"),
+    ],
+)
+def test_a_wrong_policy_is_refused(found, said):
+    with pytest.raises(ValueError, match=said):
+        Policy.from_dict(found)
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 40])
+@pytest.mark.parametrize("delta", [1e-4, 1e-9])
+def test_the_composition_can_be_recomputed_by_hand(count, delta):
+    """Each line holds the numbers that the next one needs, to six digits."""
+    budget, price = Budget(3.0, delta), Price(1e-3)
+    charges = [budget.debit(price.epsilon(delta / 2), delta / 2, price) for _ in range(count)]
+    lines = Total(3.0, delta).explain(charges)
+    rho = float(lines[0].split("= ")[-1])
+    assert rho == pytest.approx(1e-3 * count, rel=1e-5)
+    alpha = float(lines[1].split("α = ")[-1])
+    epsilon = alpha * rho + (-math.log(delta) - math.log(alpha - 1) + alpha * math.log(1 - 1 / alpha)) / (alpha - 1)
+    assert epsilon == pytest.approx(float(lines[2].split("= ")[-1]), rel=1e-4)
+    assert epsilon == pytest.approx(Price(rho).epsilon(delta), rel=1e-4)
+    whole, left = re.search(r"worth ρ = (\S+), so ρ = (\S+) is left", lines[-2]).groups()
+    assert float(left) == pytest.approx(float(whole) - rho, rel=1e-4)
+    assert float(re.search(r"up to ε = (\S+) at", lines[-1])[1]) == pytest.approx(
+        Total(3.0, delta).left(charges, delta), rel=1e-5
+    )
+
+
+def test_what_is_left_is_never_more_than_the_total():
+    for epsilon in (0.1, 1.0, 30.0):
+        assert Total(epsilon, 1e-4).left([], 1e-4) <= epsilon * (1 + 1e-9)
