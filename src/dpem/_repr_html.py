@@ -52,11 +52,11 @@ def plan_html(plan: Any) -> str:
 
 def model_html(model: Any) -> str:
     """The fit check, the parameters with their intervals, the statement."""
-    told, check = model._told(), getattr(model, "fit_check_", None)
+    summary, check = model._fit_summary(), getattr(model, "fit_check_", None)
     parts = [f"<strong>{text(type(model).__name__)}</strong>, fitted to {model.plan_.n:,} rows"]
     if check is not None:
         parts.append(f'<div style="{_BOX if check.better else _ALARM}">{text(check)}</div>')
-    found = told.estimates
+    found = summary.estimates
     if found is not None:
         many = len(found.names)
         rows = [

@@ -60,7 +60,7 @@ def test_what_was_asked_and_predicted(model):
     assert "About 1 of 100 such fits find no structure" in shown
     for step, _ in model.plan_.shares():
         assert step in shown
-    assert Setting("bounds of age", "0 to 100", GIVEN_BY_USER) in model._told().settings
+    assert Setting("bounds of age", "0 to 100", GIVEN_BY_USER) in model._fit_summary().settings
     assert "bounds of age0 to 100given by the user" in shown
 
 
@@ -147,7 +147,7 @@ def test_slopes_share_one_scale_and_lines_are_groups():
     side = np.where(rng.random(8000) < 0.5, 1.0, -1.0)
     known = {"epsilon": 2.0, "delta": 1e-6, "bounds": {"age": (0, 100), "dose": (0, 1)}, "y_bounds": (-100, 100)}
     line = DPLinearRegression(**known).fit(X, 0.5 * X.age + 10 * X.dose + rng.normal(0, 3, 8000))
-    assert line._told().estimates.scale.tolist() == [1, 50, 0.5, 1]
+    assert line._fit_summary().estimates.scale.tolist() == [1, 50, 0.5, 1]
     assert "All lanes have one scale" in render(line)
     lines = DPMixtureRegression(2, **known).fit(X, side * (0.8 * X.age + 5) + rng.normal(0, 3, 8000))
     profile = lines._profile()

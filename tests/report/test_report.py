@@ -17,7 +17,7 @@ from dpem import DPStandardScaler
 from dpem._html import measured, number, percent, table, text
 from dpem.fitting import summary as told
 from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression, Plan
-from dpem.paper.estimators.told import coefficient_noise, settings
+from dpem.paper.estimators.summary import coefficient_noise, settings
 from dpem.persistence import fingerprint, load_model, save_model
 from dpem.privacy import total_price
 from dpem.report import facts, render, style, write_report

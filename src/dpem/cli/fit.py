@@ -227,7 +227,7 @@ def _show(
     from dpem.cli import spending
     from dpem.cli.common import aligned
 
-    found, statement = estimator._told().estimates, str(estimator.guarantee_)
+    found, statement = estimator._fit_summary().estimates, str(estimator.guarantee_)
     check = getattr(estimator, "fit_check_", None)
     rows = [] if found is None else list(zip(found.names, found.value, found.low, found.high, strict=True))
     document = {

@@ -88,7 +88,7 @@ def _models(folder: Path) -> Iterator[tuple[Path, Any, str]]:
             own = fingerprint(model)
         except (ValueError, OSError):
             continue
-        if hasattr(model, "_told"):
+        if hasattr(model, "_fit_summary"):
             yield path, model, own
 
 

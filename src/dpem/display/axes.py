@@ -23,8 +23,8 @@ def panels(count: int, width: float, height: float) -> list[Any]:
     return list(made[1][0])
 
 
-def told_of(estimator: Any) -> Any:
+def summary_of(estimator: Any) -> Any:
     """What a fitted estimator tells, or a refusal that names what came."""
-    if not hasattr(estimator, "_told"):
+    if not hasattr(estimator, "_fit_summary"):
         raise ValueError(f"estimator must be a fitted model of dpem, got {type(estimator).__name__}.")
-    return estimator._told()
+    return estimator._fit_summary()

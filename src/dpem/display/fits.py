@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from dpem.display.axes import BLUE, BROWN, COLOURS, GREY, axes, panels, told_of
+from dpem.display.axes import BLUE, BROWN, COLOURS, GREY, axes, panels, summary_of
 from dpem.fitting.summary import Estimates, Profile
 
 
@@ -45,10 +45,10 @@ class CoefficientDisplay:
         -------
         CoefficientDisplay
         """
-        told = told_of(estimator)
-        if told.estimates is None:
+        summary = summary_of(estimator)
+        if summary.estimates is None:
             raise ValueError(f"estimator released no parameters to draw; it is a {type(estimator).__name__}.")
-        return cls(estimates=told.estimates).plot(ax, names=names)
+        return cls(estimates=summary.estimates).plot(ax, names=names)
 
     def plot(self, ax: Any = None, *, names: Sequence[str] | None = None) -> Self:
         """Draw, on given axes or new ones; ``names`` picks parameters.
@@ -109,7 +109,7 @@ class MixtureDisplay:
         -------
         MixtureDisplay
         """
-        profile = told_of(estimator).profile
+        profile = summary_of(estimator).profile
         if profile is None:
             raise ValueError(f"estimator must be a model that finds groups, got {type(estimator).__name__}.")
         return cls(profile=profile).plot(axes)
@@ -179,7 +179,7 @@ class PriceDisplay:
         -------
         PriceDisplay
         """
-        told_of(estimator)
+        summary_of(estimator)
         whole = estimator.guarantee_.price.rho
         if not 0 < whole < np.inf:
             raise ValueError("estimator must be a private fit: one without noise has no price.")

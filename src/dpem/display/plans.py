@@ -73,15 +73,15 @@ class PlanDisplay:
             for value in points
         ]
         found = [(x, getattr(plan, "prediction", None)) for x, plan in zip(points, plans, strict=True)]
-        told = [(x, prediction) for x, prediction in found if prediction is not None]
-        if not told:
+        known = [(x, prediction) for x, prediction in found if prediction is not None]
+        if not known:
             raise ValueError(f"{type(estimator).__name__} makes no prediction of this kind: there is nothing to draw.")
         return cls(
-            x=[x for x, _ in told],
-            median=[p.median for _, p in told],
-            low=[p.low for _, p in told],
-            high=[p.high for _, p in told],
-            quantity=told[0][1].quantity,
+            x=[x for x, _ in known],
+            median=[p.median for _, p in known],
+            low=[p.low for _, p in known],
+            high=[p.high for _, p in known],
+            quantity=known[0][1].quantity,
             along="rows" if rows else "ε",
         ).plot(ax)
 

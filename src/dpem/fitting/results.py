@@ -20,7 +20,7 @@ from dpem.fitting import serialization as content
 from dpem.fitting import validation as checks
 from dpem.fitting.check import FitCheck
 from dpem.fitting.diagnostics import Diagnostic
-from dpem.fitting.summary import Profile, Told, of_general
+from dpem.fitting.summary import FitSummary, Profile, from_estimator
 from dpem.fitting.uncertainty import Uncertainty, frame
 from dpem.privacy import Guarantee
 from dpem.query import FloatArray
@@ -116,10 +116,10 @@ class FittedModel(BaseEstimator):
         table.attrs["fit_check"] = None if self.fit_check_ is None else str(self.fit_check_)
         return table
 
-    def _told(self) -> Told:
+    def _fit_summary(self) -> FitSummary:
         """What reports and pictures show of the fit."""
         check_is_fitted(self)
-        return of_general(self)
+        return from_estimator(self)
 
     def _repr_html_(self) -> str:
         return model_html(self) if self.__sklearn_is_fitted__() else f"<pre>{text(self)}</pre>"

@@ -1,4 +1,4 @@
-"""What an estimator tells of its fit, for reports, pictures and notebooks: facts as fields, all of them released or
+"""What is shown of a fit in reports, pictures and notebooks: facts as fields, all of them released or
 public. Whoever shows a fit asks the estimator for this and needs to know nothing else about it.
 """
 
@@ -105,7 +105,7 @@ def of_lines(weights: FloatArray, slopes: FloatArray, schema: Schema) -> Profile
 
 
 @dataclass(frozen=True)
-class Expected:
+class Predicted:
     """What was predicted before the fit: ``cases`` says how many fits the interval holds, ``when`` from what."""
 
     quantity: str
@@ -131,14 +131,14 @@ class Extra:
 
 
 @dataclass(frozen=True)
-class Told:
-    """One fit, in the facts that are shown of it. ``useful`` is False where little more than noise was expected."""
+class FitSummary:
+    """One fit, in the facts that are shown of it. ``useful`` is False where little more than noise was predicted."""
 
     name: str
     released: str
     estimates: Estimates | None
     profile: Profile | None
-    expected: Expected | None
+    predicted: Predicted | None
     no_prediction: str
     settings: tuple[Setting, ...]
     useful: bool = True
@@ -146,22 +146,22 @@ class Told:
     extra: Extra | None = None
 
 
-def of_general(model: Any) -> Told:
-    """What a fitted estimator of a general model tells: the same for all, from its plan, summary and hooks."""
+def from_estimator(model: Any) -> FitSummary:
+    """The summary of a fitted general model, from its plan, its uncertainty and its hooks."""
     plan = model.plan_
     estimates = _estimates(model)
-    expected = None
+    predicted = None
     if plan.prediction is not None:
         p = plan.prediction
-        told = (p.quantity, p.median, p.low, p.high, "nine fits of ten", "before the data were read")
-        expected = Expected(*told, p.meaning, p.assumed, p.failure)
+        parts = (p.quantity, p.median, p.low, p.high, "nine fits of ten", "before the data were read")
+        predicted = Predicted(*parts, p.meaning, p.assumed, p.failure)
     count = 0 if estimates is None else len(estimates.names)
-    return Told(
+    return FitSummary(
         name=f"{plan.model.replace('-', ' ')} model",
         released=f"{count:,} parameter{'' if count == 1 else 's'}" if count else "its parameters",
         estimates=estimates,
         profile=model._profile(),
-        expected=expected,
+        predicted=predicted,
         no_prediction="this model makes no prediction",
         settings=_settings(model),
         useful=plan.feasible,

@@ -170,8 +170,8 @@ def _charged(debit: Debit, known: Published | None) -> str:
         title = {"answered": "A fit whose file is not here", "failed": "A fit that failed"}.get(debit.outcome, "A fit")
         rest = f"<p>Fingerprint <code>{text(debit.model)}</code>.</p>" if debit.model else ""
     else:
-        told = known.model._told()
-        title = f"{text(told.name[:1].upper() + told.name[1:])}, {known.model.plan_.n:,} rows"
+        summary = known.model._fit_summary()
+        title = f"{text(summary.name[:1].upper() + summary.name[1:])}, {known.model.plan_.n:,} rows"
         links = [f'<a href="{text(known.report)}">its report</a>'] if known.report else []
         links.append(f'<a href="{text(known.file)}">the model</a>')
         rest = (

@@ -50,29 +50,29 @@ def render(model: Any, scaler: DPStandardScaler | None = None, about: About | No
     >>> "NOT PRIVATE" in page, "<script" in page
     (False, False)
     """
-    if not hasattr(model, "_told"):
+    if not hasattr(model, "_fit_summary"):
         raise ValueError(f"a report is made of a fitted model; got {type(model).__name__}.")
     check_is_fitted(model)
     digest = _fingerprint(model)
     if scaler is not None and getattr(model, "scaler_", None) not in (None, fingerprint(scaler)):
         raise ValueError("scaler must be the one that the model was fitted behind; its file names another.")
-    private, told = model.guarantee_.private, model._told()
+    private, summary = model.guarantee_.private, model._fit_summary()
     how = "under differential privacy" if private else "WITHOUT privacy"
-    title = f"{text(told.name[:1].upper() + told.name[1:])} fitted {how}"
+    title = f"{text(summary.name[:1].upper() + summary.name[1:])} fitted {how}"
     last = "Nothing here was computed from the rows without a price." if private else "This fit is not private."
     body = "\n".join(
         part
         for part in (
             sections.banner(model.guarantee_),
-            f"<header>\n<h1>{title}</h1>\n{sections.opening(model, told, scaler, about or About())}\n</header>",
-            sections.groups(told),
-            sections.estimates(told),
-            sections.extra(told),
+            f"<header>\n<h1>{title}</h1>\n{sections.opening(model, summary, scaler, about or About())}\n</header>",
+            sections.groups(summary),
+            sections.estimates(summary),
+            sections.extra(summary),
             sections.asked(model),
-            sections.predicted(model, told),
+            sections.predicted(model, summary),
             sections.promise(model, scaler),
             sections.limits(model, scaler),
-            sections.chosen(model, told),
+            sections.chosen(model, summary),
             sections.citation(model, digest),
         )
         if part

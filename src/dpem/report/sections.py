@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from dpem._html import measured, number, percent, section, table, text
-from dpem.fitting.summary import Estimates, Profile, Told
+from dpem.fitting.summary import Estimates, FitSummary, Profile
 from dpem.privacy import Guarantee
 from dpem.report import facts
 from dpem.report.charts import COLUMNS, DRAWN, estimate_chart, price_bar, profile_chart
@@ -35,18 +35,18 @@ def banner(guarantee: Guarantee) -> str:
     return f'<p class="banner" role="alert">NOT PRIVATE. {reason}</p>'
 
 
-def opening(model: Any, told: Told, scaler: Any | None, about: facts.About) -> str:
+def opening(model: Any, summary: FitSummary, scaler: Any | None, about: facts.About) -> str:
     """The first screen: the joint statement, the fit check, the occasion."""
     plan, joint = model.plan_, facts.promised(model, scaler)
     epsilon = facts.rounded_up(joint.epsilon)
-    sentence = f"A {text(told.name)} was fitted to {plan.n:,} rows, and {text(told.released)} were released"
+    sentence = f"A {text(summary.name)} was fitted to {plan.n:,} rows, and {text(summary.released)} were released"
     if joint.private:
         both = "model and scaling together" if scaler is not None else "the whole fit"
         promise = f"ε = {number(epsilon, 5)}, δ = {number(joint.delta)}"
         sentence += f"; any {text(joint.unit)} stays hidden within <strong>{promise}</strong> ({both})"
     else:
         sentence += ", <strong>without privacy</strong>"
-    if not told.useful:
+    if not summary.useful:
         sentence += "; <strong>as planned, expect little more than noise</strong>"
     tiles = [
         ("ε", number(epsilon, 5)),
@@ -91,12 +91,14 @@ def fit_check(check: Any | None) -> str:
     return f'<p class="check {kind}"><strong>Fit check.</strong> {text(check.verdict)} ({error}).{advice}</p>'
 
 
-def estimates(told: Told) -> str:
+def estimates(summary: FitSummary) -> str:
     """Every estimate in the table's units, with its interval."""
-    found = told.estimates
+    found = summary.estimates
     if found is None:
         return section("Estimates", "<p>No coefficient was larger than what noise alone explains.</p>")
-    apart = found.scale is None and told.profile is not None  # shares, centres, spreads: no picture holds them together
+    apart = (
+        found.scale is None and summary.profile is not None
+    )  # shares, centres, spreads: no picture holds them together
     chart = "" if apart else f"<figure>\n{estimate_chart(found)}\n<figcaption>{_caption(found)}</figcaption>\n</figure>"
     lead = f'<p class="note">{_caption(found, drawn=False)}</p>' if apart else ""
     known = not all(math.isnan(v) for v in found.sampling)
@@ -137,9 +139,9 @@ def _sentence(words: str) -> str:
     return text(words[:1].upper() + words[1:].rstrip(".") + ".")
 
 
-def groups(told: Told) -> str:
+def groups(summary: FitSummary) -> str:
     """What is typical of each group that a model found."""
-    profile = told.profile
+    profile = summary.profile
     if profile is None:
         return ""
     pictures = "\n".join(f'<div class="group">\n{picture}\n</div>' for picture in profile_chart(profile))
@@ -172,11 +174,11 @@ def _cell(profile: Profile, k: int, j: int) -> str:
     return number(value, 4) + ("" if profile.spread is None else f" ± {number(float(profile.spread[k, j]))}")
 
 
-def extra(told: Told) -> str:
+def extra(summary: FitSummary) -> str:
     """One more table, where the estimator has one."""
-    if told.extra is None:
+    if summary.extra is None:
         return ""
-    own = told.extra
+    own = summary.extra
     rows = [tuple(number(c, 5) if isinstance(c, float) else text(c) for c in row) for row in own.rows]
     made = table(text(own.caption), [text(h) for h in own.head], rows, range(1, len(own.head)))
     return section(own.heading, f"<p>{text(own.lead)}</p>", made)
@@ -269,15 +271,15 @@ def asked(model: Any) -> str:
     return section("What was asked of the data", lead, figure, made)
 
 
-def predicted(model: Any, told: Told) -> str:
+def predicted(model: Any, summary: FitSummary) -> str:
     """What to expect, from before the data were read; and what the paid fit check found."""
-    p = told.expected
+    p = summary.predicted
     heading = "What the plan predicted"
     check = getattr(model, "fit_check_", None)
     after = "" if check is None else f"<p>After the fit, the fit check says: {text(check.verdict)}.</p>"
     if p is None:
-        return section(heading, f"<p>Nothing: {text(told.no_prediction)}.</p>", after)
-    advice = f" Not useful: {text(told.advice)}." if not told.useful else ""
+        return section(heading, f"<p>Nothing: {text(summary.no_prediction)}.</p>", after)
+    advice = f" Not useful: {text(summary.advice)}." if not summary.useful else ""
     fails = f" About {100 * p.failure:.0f} of 100 such fits find no structure at all." if p.failure >= 0.005 else ""
     rest = " ".join(text(words) for words in (p.meaning, p.assumed) if words)
     return section(
@@ -289,9 +291,9 @@ def predicted(model: Any, told: Told) -> str:
     )
 
 
-def chosen(model: Any, told: Told) -> str:
+def chosen(model: Any, summary: FitSummary) -> str:
     """Every setting, and where it came from."""
-    rows = [(text(setting.name), _value(setting.value), text(setting.origin)) for setting in told.settings]
+    rows = [(text(setting.name), _value(setting.value), text(setting.origin)) for setting in summary.settings]
     made = table("Settings of the fit.", ("setting", "value", "origin"), rows)
     return section(
         "Settings and where they came from",

@@ -23,10 +23,10 @@ from dpem.fitting import validation as checks
 from dpem.fitting.rows import pieces_of, source_of
 from dpem.fitting.scale_step import estimate_sigma, rows_for_sigma
 from dpem.fitting.serialization import name_model
-from dpem.fitting.summary import Told
+from dpem.fitting.summary import FitSummary
 from dpem.paper.estimators import content
 from dpem.paper.estimators._docs import filled
-from dpem.paper.estimators.told import told
+from dpem.paper.estimators.summary import fit_summary
 from dpem.paper.planning import Plan, paper_plan, plan, reference_plan
 from dpem.paper.planning.choose import MODELS
 from dpem.paper.planning.simulate import Model
@@ -368,9 +368,9 @@ class PrivateEM(BaseEstimator):
             return np.concatenate([function(rows) for rows in pieces])
         return np.concatenate([function(rows, part) for rows, part in checks.beside(pieces, y)])
 
-    def _told(self) -> Told:
+    def _fit_summary(self) -> FitSummary:
         """What reports and pictures show of the fit."""
-        return told(self)
+        return fit_summary(self)
 
     def _repr_html_(self) -> str:
         return model_html(self) if self.__sklearn_is_fitted__() else f"<pre>{text(self)}</pre>"

@@ -1,4 +1,4 @@
-"""What the paper's estimators tell of a fit: coefficients with the known noise, settings and where they came from."""
+"""The summary of a fit by the paper's estimators: coefficients, their known noise, settings and their origin."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from dpem.fitting.summary import (
     PUBLIC,
     UNPAID,
     Estimates,
-    Expected,
     Extra,
+    FitSummary,
+    Predicted,
     Setting,
-    Told,
 )
 from dpem.paper.published import PaperEM
 from dpem.paper.tight import Refine, Screen, Select, Start, Trim
@@ -36,13 +36,13 @@ NAMES = {
 _SHOWN = 12
 
 
-def told(model: PrivateEM) -> Told:
+def fit_summary(model: PrivateEM) -> FitSummary:
     """The fit of one of the paper's estimators."""
     plan, kept = model.plan_, len(model.support_)
-    expected = None
+    predicted = None
     if plan.predicted_error is not None and plan.interval is not None:
         known = planned(model) == PLANNED
-        expected = Expected(
+        predicted = Predicted(
             "the distance ‖β̂ − β‖ between the released and the true coefficients",
             plan.predicted_error,
             *plan.interval,
@@ -52,12 +52,12 @@ def told(model: PrivateEM) -> Told:
             f"β is assumed to have length {plan.signal:.3g}. It counts privacy noise and sampling error, by rehearsing "
             "the fit on invented rows that follow the model and the assumptions in the settings.",
         )
-    return Told(
+    return FitSummary(
         name=NAMES[plan.model],
         released=f"{kept:,} of {plan.d:,} coefficients" if kept < plan.d else f"all {plan.d:,} coefficients",
         estimates=_estimates(model) if kept else None,
         profile=None,
-        expected=expected,
+        predicted=predicted,
         no_prediction=f"the method “{plan.method}” makes no prediction",
         settings=tuple(settings(model)),
         useful=plan.feasible is not False,
