@@ -52,13 +52,16 @@ def test_an_interrupted_process_says_so():
     assert done.stderr.lstrip() == "dpem: error: interrupted; nothing was spent.\n"
 
 
-@pytest.mark.parametrize(("terminal", "json_wanted"), [(True, False), (True, True), (False, False)])
-def test_waiting_is_shown_on_a_terminal_only(monkeypatch, capsys, terminal, json_wanted):
+@pytest.mark.parametrize(("terminal", "json_wanted"), [(True, False), (True, True), (False, False), (False, True)])
+def test_waiting_is_shown_in_place_or_in_lines(monkeypatch, capsys, terminal, json_wanted):
     monkeypatch.setattr(common, "PATIENCE", 0.05)
+    monkeypatch.setattr(common, "LINE_EVERY", 0.05)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)
     with common.Session(json=json_wanted).waiting("choosing settings"):
         time.sleep(0.3)
-    assert ("choosing settings, 0 s" in capsys.readouterr().err) == (terminal and not json_wanted)
+    said = capsys.readouterr().err
+    assert ("choosing settings, 0 s" in said) == (not json_wanted)
+    assert ("\r" in said, "\n" in said) == (terminal and not json_wanted, not terminal and not json_wanted)
 
 
 def test_nothing_is_shown_for_what_is_quick(monkeypatch, capsys):

@@ -2,7 +2,7 @@
 
 Results go to standard output, everything else to standard error, one line each. With ``--json`` there is one JSON
 object on standard output, for success and for failure, and standard error stays empty. No message quotes a row: those
-of the library do not, and of an error that nobody foresaw only the kind and the place are told. The commands import the
+of the library do not, and of an unexpected error only the kind and the place are printed. The commands import the
 rest of the package when they run, so that ``--help`` need not wait for it.
 """
 
@@ -58,6 +58,8 @@ Exit status:
 
 #: Seconds before work that takes long is mentioned.
 PATIENCE = 2.0
+#: Seconds between lines about it where there is no terminal.
+LINE_EVERY = 5.0
 
 
 class Refused(Exception):
@@ -137,12 +139,15 @@ class Session:
 
     @contextmanager
     def waiting(self, doing: str) -> Iterator[None]:
-        """Seconds counted on a terminal, once there have been two, for work whose length nobody knows beforehand."""
-        if self.json or not sys.stderr.isatty():
+        """Seconds that work has taken, once there have been two: counted in place on a terminal, else a line every
+        few seconds, so that a log shows that it goes on.
+        """
+        if self.json or self.quiet:
             yield
             return
         done = threading.Event()
-        clock = threading.Thread(target=_count, args=(doing, done), daemon=True)
+        count = _count_in_place if sys.stderr.isatty() else _count_in_lines
+        clock = threading.Thread(target=count, args=(doing, done), daemon=True)
         clock.start()
         try:
             yield
@@ -151,7 +156,13 @@ class Session:
             clock.join()
 
 
-def _count(doing: str, done: threading.Event) -> None:
+def _count_in_lines(doing: str, done: threading.Event) -> None:
+    begun = time.monotonic()
+    while not done.wait(LINE_EVERY):
+        click.echo(f"dpem: {doing}, {time.monotonic() - begun:.0f} s", err=True)
+
+
+def _count_in_place(doing: str, done: threading.Event) -> None:
     begun, shown = time.monotonic(), False
     while not done.wait(PATIENCE if not shown else 0.5):
         shown = True
@@ -209,8 +220,8 @@ def in_options(text: str) -> str:
     return re.sub(rf"(?<![\w-])(?P<name>{names})(?P<value>)\b", lambda f: option(f) if "_" in f["name"] else f[0], text)
 
 
-def unforeseen(error: Exception) -> str:
-    """An error that nobody foresaw, without its message, which may hold anything."""
+def unexpected(error: Exception) -> str:
+    """An unexpected error, without its message, which may hold anything."""
     frames = traceback.extract_tb(error.__traceback__)
     ours = [frame for frame in frames if "dpem" in Path(frame.filename).parts] or frames
     where = f" at {Path(ours[-1].filename).name}, line {ours[-1].lineno}" if ours else ""

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import click
 
 from dpem._version import __version__
-from dpem.cli.common import ENDED, EXIT_CODES, Exit, Refused, Session, in_options, unforeseen
+from dpem.cli.common import ENDED, EXIT_CODES, Exit, Refused, Session, in_options, unexpected
 
 #: Every command, in the order of a session: where it is, and a line about it. Only the one that runs is loaded.
 COMMANDS = {
@@ -25,6 +25,7 @@ COMMANDS = {
     "scale": ("dpem.cli.scale", "Measure centres and spreads of columns privately, for --scaler."),
     "demo": ("dpem.cli.demo", "A private regression and groups on a table of real people."),
     "audit": ("dpem.cli.audit", "Check the claimed epsilon against what runs prove."),
+    "doctor": ("dpem.cli.doctor", "Versions, extras, threads, and whether the ledger can be reached."),
     "completion": ("dpem.cli.completion", "Let a shell complete commands, options and file names."),
 }
 
@@ -100,7 +101,7 @@ def _failure(error: Exception) -> tuple[Exit, str]:
         return Exit.BUDGET, in_options(str(error))
     if isinstance(error, LedgerError):
         return Exit.LEDGER, in_options(str(error))
-    return Exit.FAILED, unforeseen(error)
+    return Exit.FAILED, unexpected(error)
 
 
 def _interrupted(session: Session) -> str:

@@ -8,8 +8,9 @@ the preview said. ∎
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -141,9 +142,10 @@ def _down(epsilon: float) -> str:
 
 @contextmanager
 def paying(session: Session) -> Iterator[None]:
-    """Around a fit: a bar on a terminal, and refusals that say whether anything was spent."""
+    """Around a fit: a bar on a terminal, lines without one, and refusals that say whether anything was spent."""
+    lines = nullcontext() if sys.stderr.isatty() else session.waiting("fitting")
     try:
-        with refusing(Exit.DATA), progress(disable=True if session.json else None):
+        with refusing(Exit.DATA), progress(disable=True if session.json else None), lines:
             yield
     except Refused as error:
         raise Refused(error.code, f"{error} {ENDED[session.charged]}") from None

@@ -1,0 +1,94 @@
+"""``dpem doctor``: what is installed and whether it works, to read before asking for help."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+
+import click
+
+from dpem._version import __version__
+from dpem.cli.common import Exit, Refused, Session, aligned
+from dpem.cli.options import json_option, ledger_option
+
+#: Packages that fits need, and the extra that brings each of the others.
+CORE = ("numpy", "scipy", "scikit-learn", "numba", "opendp", "jinja2")
+EXTRAS = {
+    "pyarrow": "files",
+    "SQLAlchemy": "ledger",
+    "psycopg": "postgresql",
+    "tqdm": "cli",
+    "dask": "dask",
+    "pandas": "demo",
+    "matplotlib": "reproduce",
+    "torch": "a GPU (its own instructions)",
+}
+
+
+@click.command(short_help="Versions, extras, threads, and whether the ledger can be reached.")
+@ledger_option
+@json_option
+@click.pass_obj
+def doctor(session: Session, url: str | None) -> None:
+    """Show versions, what is installed, how many threads fits use, and whether the ledger can be read. Nothing is
+    spent.
+
+    \b
+    Examples:
+      dpem doctor
+      dpem doctor --ledger sqlite:///budget.db
+    """
+    found = {name: _version(name) for name in (*CORE, *EXTRAS)}
+    missing = [name for name in CORE if found[name] is None]
+    threads, (reached, about) = None if missing else _threads(), _ledger(url)
+    document = {
+        "dpem": __version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "packages": found,
+        "cores": os.cpu_count(),
+        "threads": threads,
+        "ledger": [reached, about],
+    }
+    rows = [("dpem", __version__, ""), ("python", platform.python_version(), platform.platform())]
+    rows += [(name, found[name] or "missing", "" if found[name] else "fits need it") for name in CORE]
+    rows += [(name, found[name] or "not installed", "" if found[name] else f"for {EXTRAS[name]}") for name in EXTRAS]
+    rows.append(("threads", str(threads or "unknown"), f"of {os.cpu_count()} cores"))
+    rows.append(("ledger", reached, about))
+    problem = [f"{name} is missing: install dpem again" for name in missing]
+    if reached == "failed":
+        problem.append(about.rstrip("."))
+    session.result(document, aligned(("what", "found", "note"), rows, left=(0, 1, 2)))
+    if problem:
+        raise Refused(Exit.FAILED, f"{'; '.join(problem)}.")
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "installed" if find_spec(name.replace("-", "_").lower()) else None
+
+
+def _threads() -> int:
+    import numba
+
+    return int(numba.config.NUMBA_NUM_THREADS)
+
+
+def _ledger(url: str | None) -> tuple[str, str]:
+    """Whether the ledger can be read, and what it holds."""
+    from dpem.privacy import Ledger, LedgerError
+
+    if not url:
+        return "none named", "--ledger or DPEM_LEDGER names one"
+    try:
+        ledger = Ledger(url)
+        faults = [fault for found in ledger.verify() for fault in found.faults]
+        if faults:
+            return "failed", f"{ledger.where}: {faults[0]}"
+        return "reachable", f"{ledger.where}, {len(ledger.names())} dataset(s)"
+    except (LedgerError, ValueError, ModuleNotFoundError) as error:
+        return "failed", str(error)

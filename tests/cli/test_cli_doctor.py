@@ -1,0 +1,89 @@
+"""dpem doctor, and completion in real shells."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+from running_dpem import LEDGER, dpem
+
+import dpem as package
+from dpem import __version__
+
+
+@pytest.mark.usefixtures("folder")
+class TestDoctor:
+    def test_it_shows_versions_threads_and_the_ledger(self):
+        done = dpem("doctor", "--ledger", LEDGER)
+        assert done.code == 0, done.err
+        lines = [line.split(maxsplit=2) for line in done.out.splitlines()[1:]]
+        found = {line[0]: line[1] for line in lines}
+        assert (found["dpem"], found["ledger"]) == (__version__, "reachable")
+        assert int(found["threads"]) >= 1
+        assert dpem("doctor", "--json").json["ledger"] == ["none named", "--ledger or DPEM_LEDGER names one"]
+
+    def test_a_ledger_that_cannot_be_read_is_a_failure(self):
+        done = dpem("doctor", "--ledger", "sqlite:///no.db")
+        assert done.code == 1
+        assert "no such file" in done.err
+        assert "failed" in done.out
+
+    def test_a_package_that_is_missing_is_named(self, monkeypatch):
+        from dpem.cli import doctor
+
+        monkeypatch.setattr(doctor, "_version", lambda name: None if name == "opendp" else "1")
+        done = dpem("doctor")
+        assert (done.code, "opendp is missing" in done.err) == (1, True)
+
+
+BASH = """
+eval "$(dpem completion bash)"
+COMP_WORDS=({words})
+COMP_CWORD={last}
+_dpem_completion dpem
+for reply in "${{COMPREPLY[@]}}"; do echo "$reply"; done
+"""
+
+
+def completed(tmp_path, *words):
+    """What bash offers for the last of the words."""
+    command = tmp_path / "dpem"
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m dpem "$@"\n', encoding="utf-8")
+    command.chmod(0o755)
+    source = os.path.dirname(os.path.dirname(package.__file__))
+    script = BASH.format(words=" ".join(f'"{word}"' for word in words), last=len(words) - 1)
+    done = subprocess.run(
+        ["bash", "--norc", "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": source},
+    )
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash here")
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        (("dpem", "led"), ["ledger"]),
+        (("dpem", "ledger", "ve"), ["verify"]),
+        (("dpem", "fit", "linear"), ["linear-regression"]),
+        (("dpem", "ledger", "verify", "--he"), ["--head", "--help"]),
+    ],
+)
+def test_bash_completes(tmp_path, words, offered):
+    assert completed(tmp_path, *words) == offered
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_other_shells_accept_the_script(shell, tmp_path):
+    if shutil.which(shell) is None:
+        pytest.skip(f"no {shell} here")
+    script = tmp_path / "completion"
+    script.write_text(dpem("completion", shell).out, encoding="utf-8")
+    done = subprocess.run([shell, "-n", str(script)], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
