@@ -23,13 +23,13 @@ from scipy import sparse, stats
 from dpem._threads import at_most
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
 from dpem.paper.models.base import Clip
-from dpem.paper.robust import RobustGradient
 from dpem.privacy import Account, Curator, PrivateNoise, SeededNoise, gumbel
 from dpem.queries.scales import CappedSquares, ColumnMoments, SizeHistogram
 from dpem.query import BLOCK, Query
 from dpem.tables import ArraySource, ChunkedSource
 from dpem.tables.device import DeviceSource
 from dpem.tables.sparse import SparseSource
+from studies.paper.baselines.robust import RobustGradient
 
 #: Chance that a test about random numbers fails although nothing is wrong, for each of its decisions.
 FALSE_ALARM = 1e-8

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from dpem._threads import at_most
-from dpem.paper.baselines import clipped_gradient_em, spectral
 from dpem.paper.planning.choose import MODELS
-from dpem.paper.wang2020 import prescribed, sampling_only, wang2020
 from dpem.privacy import Account, Curator, SeededNoise, largest_price
 from dpem.query import FloatArray
 from dpem.tables import ArraySource
+from studies.paper.baselines.simple import clipped_gradient_em, spectral
+from studies.paper.baselines.wang2020 import prescribed, sampling_only, wang2020
 from studies.paper.peers.data import PRACTICE_SEED, SIGNAL, Problem, Table
 
 Settings = dict[str, Any]

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from dpem.paper import wang2020
 from dpem.paper.models import SymmetricMixture
 from dpem.query import FloatArray
+from studies.paper.baselines import wang2020
 from studies.paper.reproduce import plot
 from studies.paper.reproduce.curves import (
     CORRECTED,

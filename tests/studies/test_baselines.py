@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 
-from dpem.paper.baselines import clipped_gradient_em, spectral
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
 from dpem.paper.reference import gradient_em
 from dpem.privacy import Account, BudgetExceeded, Curator, PrivateNoise, SeededNoise, largest_price, total_price
 from dpem.tables import ArraySource
+from studies.paper.baselines.simple import clipped_gradient_em, spectral
 
 SIGMA = 0.5
 MODELS = {

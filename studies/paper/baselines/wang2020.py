@@ -2,8 +2,8 @@
 
 for t = 0 … T−1:  β^{t+1} = β^t + η·(robust mean of ∇q_i(β^t; β^t) at scale s + N(0, τ²I))
 
-The robust mean is :class:`~dpem.paper.robust.RobustGradient`, whose lemma prices it. Every step reads all rows, so the
-prices of the T steps add.
+The robust mean is :class:`~studies.paper.baselines.robust.RobustGradient`, whose lemma prices it. Every step reads all
+rows, so the prices of the T steps add.
 
 *Lemma.* At ρ/T a step, with ρ the largest price that the curator's account converts to (ε, δ), the fit is (ε, δ)-DP.
 *Proof.* Each step is a Gaussian release at price ρ/T by the query's bound, and β^t was released before. Prices add to
@@ -16,11 +16,11 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from dpem.paper.robust import LARGEST, RobustGradient, RobustModel
 from dpem.privacy import Curator
 from dpem.privacy.accounting import largest_price
 from dpem.privacy.mechanisms import gaussian_scale
 from dpem.query import FloatArray
+from studies.paper.baselines.robust import LARGEST, RobustGradient, RobustModel
 
 
 def wang2020(
@@ -77,7 +77,7 @@ def prescribed(
         (1 + 1/β)·v/(2s)  +  s·(β/2 + L)/n  +  τ₁·s·√(2L),    L = log(2dT/ζ),
 
     bias, sampling and privacy noise: v bounds the second moment of a coordinate, τ₁ is the noise at scale 1 and β = L
-    the smoothing. (First two terms: Catoni and Giulini 2017 with a factor 1 + η, whose divergence from its mean-0 twin
+    the smoothing. (First two terms: Catoni and Giulini 2017 with a factor 1 + η, whose divergence from that at mean 0
     is β/2. Third: a Gaussian tail.) The sum is smallest where the first term equals the others. Orders are the
     publication's, constants follow from this bound.
 

@@ -10,11 +10,11 @@ from scipy.special import ndtr
 
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
 from dpem.paper.reference import gradient_em
-from dpem.paper.robust import LARGEST, RobustGradient, record_gradients, smoothed_truncation
-from dpem.paper.wang2020 import prescribed, sampling_only, wang2020
 from dpem.privacy import Account, BudgetExceeded, Curator, Price, PrivateNoise, SeededNoise, largest_price, total_price
 from dpem.query import Chunk
 from dpem.tables import ArraySource
+from studies.paper.baselines.robust import LARGEST, RobustGradient, record_gradients, smoothed_truncation
+from studies.paper.baselines.wang2020 import prescribed, sampling_only, wang2020
 
 SIGMA = 0.5
 MODELS = {
