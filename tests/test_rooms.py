@@ -19,9 +19,9 @@ PACKAGE = Path(dpem.__file__).parent
 TREES = {p.relative_to(PACKAGE).as_posix(): ast.parse(p.read_text("utf-8")) for p in sorted(PACKAGE.rglob("*.py"))}
 
 NOISE = ("privacy/noise.py", "privacy/gumbel.py")
-#: Rooms that simulate: what they draw is synthetic data, never added to an answer about rows.
+#: Modules that simulate: what they draw is never released as private.
 SIMULATION = (
-    "paper/planning/",
+    "paper/improved/planning/",
     "paper/algorithms.py",
     "fitting/rehearsal.py",
     "fitting/simulate.py",
@@ -135,9 +135,9 @@ def test_the_noise_module_is_seen_to_draw():
         ("fitting/search.py", "import opendp.prelude as dp"),
         ("privacy/curator.py", "import numpy as np\nanswer = np.random.normal(size=3)"),
         ("privacy/mechanisms.py", "def f(rng, v):\n    return v + rng.laplace(size=3)"),
-        ("paper/tight.py", "from numpy.random import default_rng"),
-        ("paper/tight.py", "import numpy as np\nrng = np.random.default_rng(0)"),
-        ("paper/tight.py", "import random\nrandom.gauss(0, 1)"),
+        ("paper/improved/steps.py", "from numpy.random import default_rng"),
+        ("paper/improved/steps.py", "import numpy as np\nrng = np.random.default_rng(0)"),
+        ("paper/improved/steps.py", "import random\nrandom.gauss(0, 1)"),
         ("tables/array.py", "def sample(rng):\n    return rng.standard_normal(3)"),
         ("paper/engine/clipped_sums.py", "import numpy as np\ndef kernel(x):\n    return x + np.random.gumbel()"),
         ("paper/models/base.py", "def sum(self, rng):\n    return rng.uniform(3)"),

@@ -74,7 +74,7 @@ def cases() -> list[Case]:
     y = X @ BETA + 0.5 * rng.normal(size=N)
     regression = Table("as drawn", X, rng.choice([-1, 1], N) * y)
     holes = Table("as drawn", np.where(rng.random(X.shape) < 0.2, np.nan, X), y)
-    paper: dict[str, Any] = {**PRICE, **STEPS, "method": "paper"}
+    paper: dict[str, Any] = {**PRICE, **STEPS, "method": "published"}
     steep = {**paper, "start": list(60 * BETA), "clip": 1.0, "signal": 60.0}
     return [
         Case(DPSymmetricMixture(**PRICE, **STEPS, sigma=1.0), mixture),
@@ -170,7 +170,7 @@ def black_box() -> Iterator[str]:
         (fits.case("symmetric-mixture", **claim), FITS),
         (fits.case("symmetric-mixture", **claim, columns=16, sparsity=4), FITS),
         (fits.case("missing-regression", **claim), FITS),
-        (fits.case("symmetric-regression", **claim, method="paper"), FITS),
+        (fits.case("symmetric-regression", **claim, method="published"), FITS),
     ]
     for subject, runs in subjects:
         yield from (str(finding) for finding in audit(subject, runs) if not finding.consistent)

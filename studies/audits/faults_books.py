@@ -22,14 +22,14 @@ import numpy as np
 
 from dpem import Ledger, LedgerError
 from dpem.paper import DPSymmetricMixture
-from dpem.paper.planning import paper_plan
+from dpem.paper.improved.planning import published_plan
 from dpem.privacy import Account, Curator, Noise, Price
 from dpem.query import FloatArray, Query
 from dpem.tables import Source
 
 #: A fit of a hundredth of a second: nothing is left for the plan to choose.
 SETTINGS: dict[str, Any] = {
-    **{"epsilon": 0.5, "delta": 1e-5, "method": "paper"},
+    **{"epsilon": 0.5, "delta": 1e-5, "method": "published"},
     **{"sparsity": 2, "sigma": 1.0, "start": "equal", "n_iter": 2},
 }
 DATASET = "patients"
@@ -101,7 +101,7 @@ class Watched(DPSymmetricMixture):
 def price() -> float:
     """ρ of one fit to :func:`table`, from its plan; no kernel runs."""
     X, settings = table(), {name: value for name, value in SETTINGS.items() if name not in ("method", "start")}
-    return paper_plan("symmetric-mixture", n=X.shape[0], d=X.shape[1], signal=1.0, **settings).price.rho
+    return published_plan("symmetric-mixture", n=X.shape[0], d=X.shape[1], signal=1.0, **settings).price.rho
 
 
 def room_for(fits: int) -> dict[str, Any]:

@@ -150,7 +150,7 @@ def outputs(found: Findings, folder: Path) -> None:
     rows, url = folder / "rows.csv", f"sqlite:///{folder}/outputs.db"
     np.savetxt(rows, table(), delimiter=",", header="a,b,c,d", comments="")
     Ledger(url).open(DATASET, **AMPLE)
-    settings = "--epsilon 0.5 --delta 1e-5 --method paper --sparsity 2 --sigma 1 --start equal --anyway --force"
+    settings = "--epsilon 0.5 --delta 1e-5 --method published --sparsity 2 --sigma 1 --start equal --anyway --force"
     fit = ("fit", "symmetric-mixture", str(rows), *settings.split(), "--ledger", url, "--dataset", DATASET)
     for out in (("--out", "/dev/full"), ("--out", str(folder / "m.json"), "--report", "/dev/full")):
         status, said = shell(*fit, *out)

@@ -14,11 +14,13 @@ from sqlalchemy.engine import make_url
 
 from dpem import Ledger, LedgerError
 from dpem.paper import Plan, plan
-from dpem.paper.planning.candidates import Knobs, Pipeline
+from dpem.paper.improved.planning.candidates import Knobs, Pipeline
 from dpem.query import FloatArray
 from studies.audits.fuzz_core import SECRET_TEXT, Broken, Draw
 
-planning: Any = import_module("dpem.paper.planning.choose")  # the package's attribute of this name is the function
+planning: Any = import_module(
+    "dpem.paper.improved.planning.choose"
+)  # the package's attribute of this name is the function
 
 
 @contextmanager
@@ -47,7 +49,7 @@ class Plans:
 
     name, patience = "Plan.from_dict", 5.0
     refusals: tuple[type[Exception], ...] = (ValueError,)
-    guided_by = ("dpem._json", "dpem.paper.planning.choose")
+    guided_by = ("dpem._json", "dpem.paper.improved.planning.choose")
 
     def __init__(self, folder: Path) -> None:
         with without_rehearsals():
@@ -87,7 +89,7 @@ def _exchange(document: dict[str, Any], draw: Draw) -> None:
         if draw.below(12) == 11 and isinstance(holder, dict):
             del holder[key]
         else:
-            words = ("", "inf", "-inf", "nan", "Refine", "tight", "reference", "missing-regression", SECRET_TEXT)
+            words = ("", "inf", "-inf", "nan", "Refine", "improved", "reference", "missing-regression", SECRET_TEXT)
             holder[key] = draw.one_of(words) if draw.below(4) == 3 else draw.number()
         return
 
@@ -97,7 +99,7 @@ class Arguments:
 
     name, patience = "arguments of plan", 5.0
     refusals: tuple[type[Exception], ...] = (ValueError,)
-    guided_by = ("dpem._validation", "dpem.paper.planning.choose", "dpem.privacy.accounting")
+    guided_by = ("dpem._validation", "dpem.paper.improved.planning.choose", "dpem.privacy.accounting")
 
     around = staticmethod(without_rehearsals)
 

@@ -19,7 +19,7 @@ class Estimators:
 
     name, patience = "estimators' fit", 20.0
     refusals: tuple[type[Exception], ...] = (ValueError, OSError, BudgetExceeded)
-    guided_by = ("dpem.fitting", "dpem._validation", "dpem.paper.planning.fixed", "dpem.paper")
+    guided_by = ("dpem.fitting", "dpem._validation", "dpem.paper.improved.planning.fixed", "dpem.paper")
 
     around = staticmethod(without_rehearsals)
 
@@ -75,7 +75,7 @@ def arguments_of(draw: Draw, kind: Any) -> dict[str, Any]:
         given["bounds"] = draw.one_of(((-5.0, 5.0), (-5, 1e300), (0, 5e-324), *bounds))
         names: tuple[str, ...] = ("epsilon", "delta", "random_state")
     else:
-        given |= {"sigma": 0.5, "method": draw.one_of(("tight", "tight", "paper"))}
+        given |= {"sigma": 0.5, "method": draw.one_of(("improved", "improved", "published"))}
         names = ("epsilon", "delta", "sigma", "signal", "sparsity", "max_sparsity", "n_iter", "step_size", "clip")
         starts: tuple[Any, ...] = (
             None,
@@ -91,7 +91,7 @@ def arguments_of(draw: Draw, kind: Any) -> dict[str, Any]:
         given["start"] = draw.one_of(starts)
     for _ in range(draw.below(4)):
         name = draw.one_of((*names, "method", "sparsity") if len(names) > 3 else names)
-        value = draw.number() if name != "method" else draw.one_of(("paper", "", None, 1))
+        value = draw.number() if name != "method" else draw.one_of(("published", "", None, 1))
         if name == "sparsity" and draw.below(3) == 0:
             value = draw.one_of(("auto", 1, 2, 3, 4))
         if name == "n_iter" and isinstance(value, int | float) and value > 50:

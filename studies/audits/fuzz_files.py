@@ -83,7 +83,7 @@ def _other(value: Any, draw: Draw) -> Any:
     if kind == 1 and isinstance(value, list):
         return [*value, *value][: draw.below(6)]
     if kind == 2:
-        return draw.one_of(("", "auto", "equal", "inf", "tight", "<b>", "\u2028", None, True, [], {}, "x" * 5000))
+        return draw.one_of(("", "auto", "equal", "inf", "improved", "<b>", "\u2028", None, True, [], {}, "x" * 5000))
     number = draw.number()
     return number if isinstance(number, int | float | str | None | list) else 1
 
@@ -91,7 +91,7 @@ def _other(value: Any, draw: Draw) -> Any:
 def _fitted() -> list[Any]:
     rng = np.random.default_rng(0)
     rows = rng.choice([-1.0, 1.0], size=(400, 1)) * [0.8, 0.6] + 0.5 * rng.standard_normal((400, 2))
-    given: dict[str, Any] = {"epsilon": 0.4, "delta": 1e-4, "sigma": 0.5, "method": "paper", "start": "equal"}
+    given: dict[str, Any] = {"epsilon": 0.4, "delta": 1e-4, "sigma": 0.5, "method": "published", "start": "equal"}
     dense = DPSymmetricMixture(**given, n_iter=2).fit(rows)
     sparse = DPSymmetricMixture(**given, n_iter=1, sparsity=1).fit(rows)
     return [dense, sparse, DPStandardScaler(epsilon=1.0, delta=1e-4, bounds=([-9, -9], [9, 9])).fit(rows)]

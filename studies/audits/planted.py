@@ -20,9 +20,9 @@ import dpem.paper.estimators.base as estimators
 from dpem.fitting import validation as checks
 from dpem.paper.estimators.base import PrivateEM
 from dpem.paper.gradient import CoordinateQuery, SupportQuery
+from dpem.paper.improved.steps import Refine, run_steps
 from dpem.paper.models import SymmetricRegression
 from dpem.paper.models.missing_regression import TruncatedScore
-from dpem.paper.tight import Refine, tight_em
 from dpem.privacy import Curator, PrivateNoise, SeededNoise, budget, curator, gumbel, mechanisms
 from dpem.privacy.accounting import Price
 from dpem.queries.scales import ColumnMoments
@@ -207,13 +207,13 @@ def _rho_counted_twice() -> Iterator[None]:
     right = curator.total_price
 
     def generous(door, model, steps, start):
-        return tight_em(door, model, [_dearer(step) for step in steps], start)
+        return run_steps(door, model, [_dearer(step) for step in steps], start)
 
     def blind(releases):
         price = right(releases)
         return Price(price.rho / 2, price.gaussian)
 
-    with exchanged((estimators, "tight_em", generous), (curator, "total_price", blind)):
+    with exchanged((estimators, "run_steps", generous), (curator, "total_price", blind)):
         yield
 
 
@@ -224,9 +224,9 @@ def _dearer(step):
 @bug("the plan spends ρ twice")
 def _spends_twice() -> Iterator[None]:
     def generous(door, model, steps, start):
-        return tight_em(door, model, [_dearer(step) for step in steps], start)
+        return run_steps(door, model, [_dearer(step) for step in steps], start)
 
-    with exchanged((estimators, "tight_em", generous)):
+    with exchanged((estimators, "run_steps", generous)):
         yield
 
 

@@ -4,7 +4,7 @@ non-private EM.
     python -m studies.paper.accuracy [--reps 20] [--out results/accuracy.csv]
 
 The paper's method is *given* a start within 1/8 of the truth and runs with the settings it prescribes; non-private EM
-gets the same start. Tight gets none, except in the row that says so.
+gets the same start. The improved method gets none, except in the row that says so.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ FIELDS = (
     "epsilon",
     "note",
     "target",
-    "tight",
+    "improved",
     "sd",
     "median",
     "predicted",
-    "paper",
+    "published",
     "non_private",
 )
 
@@ -68,8 +68,8 @@ def fits(setting: Setting) -> dict[str, Changes]:
     own_start = setting.start_distance
     exact = {"sparsity": None if setting.dense else setting.s, "sigma": setting.sigma, "signal": 1.0}
     return {
-        "tight": lambda rng: {} if own_start is None else {"start": setting.start_near(rng, own_start)},
-        "paper": lambda rng: {"method": "paper", "start": setting.start_near(rng, 1 / 8), **exact},
+        "improved": lambda rng: {} if own_start is None else {"start": setting.start_near(rng, own_start)},
+        "published": lambda rng: {"method": "published", "start": setting.start_near(rng, 1 / 8), **exact},
         "non-private": lambda rng: {
             "epsilon": float("inf"),
             "n_iter": 30,
@@ -89,7 +89,7 @@ def predicted(setting: Setting) -> float:
 def row(setting: Setting, reps: int) -> dict[str, object]:
     """One row of the table."""
     errors = repeat(setting, reps, fits(setting))
-    tight, reference = errors["tight"], float(np.mean(errors["non-private"]))
+    improved, reference = errors["improved"], float(np.mean(errors["non-private"]))
     target = 1.35 * reference if setting.target is None else setting.target
     return {
         "model": setting.model,
@@ -99,11 +99,11 @@ def row(setting: Setting, reps: int) -> dict[str, object]:
         "epsilon": setting.epsilon,
         "note": setting.note,
         "target": f"{target:.4f}",
-        "tight": f"{np.mean(tight):.4f}",
-        "sd": f"{np.std(tight):.4f}",
-        "median": f"{np.median(tight):.4f}",
+        "improved": f"{np.mean(improved):.4f}",
+        "sd": f"{np.std(improved):.4f}",
+        "median": f"{np.median(improved):.4f}",
         "predicted": f"{predicted(setting):.4f}",
-        "paper": f"{np.mean(errors['paper']):.4f}",
+        "published": f"{np.mean(errors['published']):.4f}",
         "non_private": f"{reference:.4f}",
     }
 

@@ -73,9 +73,9 @@ def rates(seed: int, epsilon: float, sparsity: int) -> dict[str, float]:
     n = len(split.train)
     common: dict[str, Any] = {"delta": 1 / (2 * n), "sparsity": sparsity, "random_state": seed, **ASSUMED}
     fits = {
-        "paper": DPSymmetricMixture(epsilon=epsilon, method="paper", start="equal", n_iter=50, **common),
-        "tight, equal start": DPSymmetricMixture(epsilon=epsilon, start="equal", **common),
-        "tight, no start": DPSymmetricMixture(epsilon=epsilon, **common),
+        "paper": DPSymmetricMixture(epsilon=epsilon, method="published", start="equal", n_iter=50, **common),
+        "improved, equal start": DPSymmetricMixture(epsilon=epsilon, start="equal", **common),
+        "improved, no start": DPSymmetricMixture(epsilon=epsilon, **common),
         "non-private": DPSymmetricMixture(epsilon=float("inf"), start="equal", **common),
     }
     out = {name: misclassification(model.fit(split.train), split) for name, model in fits.items()}

@@ -1,4 +1,4 @@
-"""Tight against the paper's method, both from a start within 1/8 of the truth, and non-private EM beside them.
+"""The improved and the paper's method from a start within 1/8 of the truth, with non-private EM beside them.
 
     python -m studies.paper.core [--reps 20]
 
@@ -35,9 +35,9 @@ def fits(setting: Setting) -> dict[str, Changes]:
     if setting.dense:
         kinder = {"clip": setting.sigma * math.sqrt(math.log(setting.n))}
     return {
-        "tight": with_start(),
-        "paper": with_start(method="paper"),
-        "paper, kinder": with_start(method="paper", **kinder),
+        "improved": with_start(),
+        "published": with_start(method="published"),
+        "published, kinder": with_start(method="published", **kinder),
         "non-private": with_start(epsilon=float("inf")),
     }
 

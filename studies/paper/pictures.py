@@ -13,7 +13,7 @@ import csv
 import math
 from pathlib import Path
 
-from dpem.paper.planning import plan
+from dpem.paper.improved.planning import plan
 
 try:
     import matplotlib
@@ -74,13 +74,13 @@ def case(table: Path, path: Path) -> None:
         }
     figure, axes = _new(9.0, 5.2)
     styles = (
-        ("paper", "the paper's method, started within 1/8 of the truth", ORANGE, "D", 60),
-        ("tight", "dpem, default settings", BLUE, "o", 80),
+        ("published", "the paper's method, started within 1/8 of the truth", ORANGE, "D", 60),
+        ("improved", "dpem, default settings", BLUE, "o", 80),
         ("non_private", "EM without privacy", BLACK, "x", 55),
     )
     for height, key in enumerate(reversed(SHOWN)):
         row = found[key]
-        axes.plot([float(row["non_private"]), float(row["paper"])], [height] * 2, color="#DDDDDD", zorder=1)
+        axes.plot([float(row["non_private"]), float(row["published"])], [height] * 2, color="#DDDDDD", zorder=1)
         for column, label, colour, marker, size in styles:
             shown = label if height == 0 else None
             axes.scatter(float(row[column]), height, color=colour, marker=marker, s=size, label=shown, zorder=3)

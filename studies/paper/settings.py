@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
-from dpem.paper.planning import Plan, plan
+from dpem.paper.improved.planning import Plan, plan
 from dpem.query import FloatArray
 
 ESTIMATORS = {

@@ -63,7 +63,7 @@ class TestLikelihood:
         assert abs(seen - chance) < 0.04
 
     def test_peeling_has_no_transcript(self):
-        fit = case("symmetric-mixture", epsilon=1.0, delta=DELTA, sparsity=2, method="paper")
+        fit = case("symmetric-mixture", epsilon=1.0, delta=DELTA, sparsity=2, method="published")
         tape = record(fit.estimator, *in_memory(fit.tables[0]))
         with pytest.raises(ValueError, match="answers of a laplace sampler are not released"):
             transcript_ratio(tape, tape)
@@ -115,7 +115,7 @@ CASES = [
         for sparsity in (None, 2)
         if model != "scaler"
     ),
-    ("scaler", "tight", None),
+    ("scaler", "improved", None),
 ]
 
 
@@ -165,7 +165,7 @@ class TestFits:
         with pytest.raises(ValueError, match="columns must be at least 2"):
             case("scaler", epsilon=1.0, delta=DELTA, columns=1)
         with pytest.raises(ValueError, match="the fit to be audited was refused: epsilon=30 with delta=1e-05"):
-            audit(case("symmetric-mixture", epsilon=30.0, delta=DELTA, method="paper"), 40)
+            audit(case("symmetric-mixture", epsilon=30.0, delta=DELTA, method="published"), 40)
         with pytest.raises(ValueError, match="runs must be at least 40"):
             audit(Values(1.0, DELTA), 20)
         with pytest.raises(ValueError, match="finite epsilon"):

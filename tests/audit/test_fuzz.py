@@ -227,7 +227,7 @@ def test_one_row_cannot_overflow_a_float32_sum():
     """
     X, y = np.zeros((600, 3), dtype=np.float32), np.zeros(600)
     X[0] = 1e20
-    given: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-4, "sigma": 0.5, "method": "paper", "start": "equal"}
+    given: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-4, "sigma": 0.5, "method": "published", "start": "equal"}
     model, budget = DPSymmetricRegression(**given, clip=1e20, n_iter=1), Budget(5.0, 1e-3)
     model.set_params(budget=budget)
     try:
@@ -385,7 +385,7 @@ def fits(draw: st.DrawFn) -> tuple[Any, dict[str, Any], Any, Any]:
         given["bounds"] = draw(st.sampled_from([(-5, 5), (5, -5), None, (0, np.inf), "ab", (-1e308, 1e308)]))
         names = ["epsilon", "delta"]
     else:
-        given |= {"sigma": 0.5, "method": draw(st.sampled_from(["tight", "paper"])), "start": "equal"}
+        given |= {"sigma": 0.5, "method": draw(st.sampled_from(["improved", "published"])), "start": "equal"}
         names = ["epsilon", "delta", "sparsity", "max_sparsity", "signal"]
     for name in draw(st.lists(st.sampled_from(names), max_size=2)):
         given[name] = draw(numbers)

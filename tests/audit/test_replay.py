@@ -13,7 +13,7 @@ from dpem.audit.noise_law import noise_faults
 from dpem.audit.replay import compare, in_memory, replay, unequal
 from dpem.audit.tape import Tape, TapedAccount, TapedNoise, TapedSource, record
 from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
-from dpem.paper.tight import tight_em
+from dpem.paper.improved.steps import run_steps
 from dpem.privacy import Account, Curator, PrivateNoise
 from dpem.tables import ArraySource
 
@@ -42,18 +42,21 @@ CASES = {
     "mixture, selected": (DPSymmetricMixture(**PRICE, sparsity=3, sigma=1.0), "mixture"),
     "mixture, unknown sparsity": (DPSymmetricMixture(**PRICE, sparsity="auto", max_sparsity=4, sigma=1.0), "mixture"),
     "mixture, unknown sigma": (DPSymmetricMixture(epsilon=8.0, delta=1e-4, **STEPS), "mixture"),
-    "mixture, paper": (DPSymmetricMixture(**PRICE, **STEPS, sigma=1.0, method="paper"), "mixture"),
-    "mixture, paper, sparse": (DPSymmetricMixture(**PRICE, **STEPS, sigma=1.0, sparsity=2, method="paper"), "mixture"),
+    "mixture, paper": (DPSymmetricMixture(**PRICE, **STEPS, sigma=1.0, method="published"), "mixture"),
+    "mixture, paper, sparse": (
+        DPSymmetricMixture(**PRICE, **STEPS, sigma=1.0, sparsity=2, method="published"),
+        "mixture",
+    ),
     "mixture of regressions": (DPSymmetricRegression(**PRICE, **STEPS, sigma=0.5), "mixed"),
     "mixture of regressions, selected": (DPSymmetricRegression(**PRICE, **STEPS, sigma=0.5, sparsity=3), "mixed"),
     "mixture of regressions, paper": (
-        DPSymmetricRegression(**PRICE, **STEPS, sigma=0.5, sparsity=2, method="paper"),
+        DPSymmetricRegression(**PRICE, **STEPS, sigma=0.5, sparsity=2, method="published"),
         "mixed",
     ),
     "missing": (DPMissingRegression(**PRICE, sigma=0.5, n_iter=3), "holes"),
     "missing, selected": (DPMissingRegression(**PRICE, sigma=0.5, sparsity=3), "holes"),
-    "missing, paper": (DPMissingRegression(**PRICE, **STEPS, sigma=0.5, sparsity=2, method="paper"), "holes"),
-    "missing, paper, dense": (DPMissingRegression(**PRICE, **STEPS, sigma=0.5, method="paper"), "holes"),
+    "missing, paper": (DPMissingRegression(**PRICE, **STEPS, sigma=0.5, sparsity=2, method="published"), "holes"),
+    "missing, paper, dense": (DPMissingRegression(**PRICE, **STEPS, sigma=0.5, method="published"), "holes"),
     "scaler": (DPStandardScaler(**PRICE, bounds=(-3, 3)), "mixture"),
     "scaler, holes": (DPStandardScaler(**PRICE, bounds=(-3, 3)), "holes"),
 }
@@ -131,14 +134,14 @@ def test_the_same_wherever_the_rows_live(name, storage, tmp_path):
     assert verdict.faults == []
 
 
-@pytest.mark.parametrize("method", ["tight", "paper"])
+@pytest.mark.parametrize("method", ["improved", "published"])
 def test_the_rows_of_one_person_are_replaced_together(method):
     """Three rows, in as many batches where there are batches."""
     price = {"epsilon": 1.0, "delta": 1e-4, "rows_per_person": 3}
     estimator = DPSymmetricMixture(**price, **STEPS, sigma=1.0, sparsity=2, method=method)
     verdict = replay(estimator, table("mixture"), where=[10, 150, 290])
     assert verdict.faults == []
-    assert max(verdict.used.values()) > (0.9 if method == "tight" else 0.3)  # a third of them in each batch
+    assert max(verdict.used.values()) > (0.9 if method == "improved" else 0.3)  # a third of them in each batch
 
 
 @pytest.mark.parametrize("name", ["mixture, selected", "mixture of regressions, selected", "missing, selected"])
@@ -154,7 +157,7 @@ def test_rows_that_hold_no_numbers_stay_within_the_bounds(name):
         noise = TapedNoise(PrivateNoise(), tape, None if frozen is None else frozen.answers)
         curator = Curator(TapedSource(ArraySource(rows.X, rows.y), tape), account, noise)
         start = None if fitted.start is None else np.array(fitted.start)
-        tight_em(curator, fitted._model(), fitted.plan_.steps, start)
+        run_steps(curator, fitted._model(), fitted.plan_.steps, start)
         return tape
 
     first = run(rows)

@@ -185,7 +185,7 @@ from dpem.cli import cli
 
 rng = np.random.default_rng(0)
 X = rng.standard_normal((400, 2))
-fit = dict(epsilon=0.4, delta=1e-4, sigma=0.5, method="paper", budget=Budget(1.0, 1e-3))
+fit = dict(epsilon=0.4, delta=1e-4, sigma=0.5, method="published", budget=Budget(1.0, 1e-3))
 DPMissingRegression(**fit).fit(X, X[:, 0])
 np.savetxt("rows.csv", X, delimiter=",", header="a,b", comments="")
 paid = "--ledger sqlite:///budget.db --dataset rows"
@@ -377,7 +377,7 @@ def fitted() -> DPSymmetricMixture:
 
     rng = np.random.default_rng(0)
     rows = rng.choice([-1.0, 1.0], size=(400, 1)) * np.full(8, 0.3) + 0.5 * rng.standard_normal((400, 8))
-    given = {"epsilon": 0.4, "delta": 1e-4, "sigma": 0.5, "method": "paper", "start": "equal", "n_iter": 1}
+    given = {"epsilon": 0.4, "delta": 1e-4, "sigma": 0.5, "method": "published", "start": "equal", "n_iter": 1}
     return DPSymmetricMixture(**given).fit(pd.DataFrame(rows, columns=[f"c{j}" for j in range(8)]))
 
 

@@ -154,9 +154,9 @@ def test_a_start_from_a_file(kind):
 
 
 def test_the_paper_s_method_with_an_equal_start():
-    done = dpem(*MIXTURE, *PRICE, "--method", "paper", "--start", "equal")
+    done = dpem(*MIXTURE, *PRICE, "--method", "published", "--start", "equal")
     assert done.code == 0, done.err
-    assert load_model("model.json").plan_.method == "paper"
+    assert load_model("model.json").plan_.method == "published"
 
 
 def test_warnings_are_one_line_each():

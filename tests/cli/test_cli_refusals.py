@@ -55,7 +55,7 @@ def odd_files(folder):
         ([*MIXTURE, *PRICE, "--sparsity", "4"], Exit.USAGE, "--sparsity must be between 1 and"),
         ([*MIXTURE, *PRICE, "--sparsity", "auto"], Exit.USAGE, "--sparsity auto needs --max-sparsity"),
         ([*MIXTURE, *PRICE, "--max-sparsity", "2"], Exit.USAGE, "--max-sparsity goes with"),
-        ([*MIXTURE, *PRICE[:4], "--method", "paper"], Exit.USAGE, "--method paper needs --sigma"),
+        ([*MIXTURE, *PRICE[:4], "--method", "published"], Exit.USAGE, "--method published needs --sigma"),
         ([*MIXTURE, *PRICE, "--target", "dose"], Exit.USAGE, "--target"),
         (["fit", "missing-regression", "holes.csv", *PRICE], Exit.USAGE, "missing-regression needs --target"),
         ([*MIXTURE, *PRICE, "--columns", "age,,dose"], Exit.USAGE, "give names with commas"),
@@ -89,7 +89,7 @@ def odd_files(folder):
         ([*MIXTURE, *PRICE, "--ledger", "sqlite:///no.db", "--dataset", "x"], Exit.LEDGER, "there is no such file"),
         ([*MIXTURE, *PRICE, "--ledger", "sqlite:///notes.txt", "--dataset", "x"], Exit.LEDGER, "not a database"),
         ([*MIXTURE, *PRICE, *LEDGERED, "--epsilon", "1.5"], Exit.BUDGET, "epsilon=1.5"),
-        ([*MIXTURE, *PRICE, "--method", "paper"], Exit.PLAN, "--method paper needs --start"),
+        ([*MIXTURE, *PRICE, "--method", "published"], Exit.PLAN, "--method published needs --start"),
         ([*MIXTURE, "--epsilon", "0.01", "--delta", "1e-4"], Exit.PLAN, "give --sigma"),
         (["scale", "patients.csv", "--bounds", "1", *PRICE[:4]], Exit.USAGE, "give two numbers such as 0,100"),
         (["scale", "patients.csv", "--bounds", "5,1", *PRICE[:4]], Exit.USAGE, "low below high"),
@@ -205,7 +205,7 @@ def test_a_private_start_that_would_fail_is_a_refusal_of_the_plan(folder):
 
 @pytest.mark.parametrize(("place", "said", "fits"), [
     ("dpem.cli.spending.announce", "interrupted; nothing was spent.", 0),
-    ("dpem.paper.estimators.base.tight_em", "interrupted; the fit stays charged, and nothing was released.", 1),
+    ("dpem.paper.estimators.base.run_steps", "interrupted; the fit stays charged, and nothing was released.", 1),
 ])  # fmt: skip
 def test_an_interruption_says_what_was_charged(monkeypatch, place, said, fits):
     def interrupted(*_, **__):
@@ -238,7 +238,7 @@ def test_an_error_that_nobody_foresaw_quotes_nothing(monkeypatch):
     def broken(*_, **__):
         raise KeyError(SECRET)
 
-    monkeypatch.setattr("dpem.paper.estimators.base.tight_em", broken)
+    monkeypatch.setattr("dpem.paper.estimators.base.run_steps", broken)
     done = dpem(*MIXTURE, *PRICE, *LEDGERED, "--json")
     assert done.code == Exit.FAILED
     assert done.json["error"]["charged"] is True

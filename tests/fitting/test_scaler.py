@@ -285,7 +285,7 @@ def mixture(**changes):
     given = {
         "epsilon": 0.5,
         "delta": 2e-5,
-        "method": "paper",
+        "method": "published",
         "sparsity": 2,
         "sigma": 1.0,
         "start": "equal",
@@ -359,7 +359,7 @@ class TestTogether:
     def test_what_is_promised_was_fixed_beforehand(self, X):
         """What the paper's method spends of its price depends on answers; what is stated must not."""
         y = X @ [0.5, 0.5, 0.0]
-        settings = {"epsilon": 0.8, "delta": 1e-5, "method": "paper", "sparsity": 2, "sigma": 1.0, "clip": 2.0}
+        settings = {"epsilon": 0.8, "delta": 1e-5, "method": "published", "sparsity": 2, "sigma": 1.0, "clip": 2.0}
         models = [DPMissingRegression(**settings).fit(X, y) for _ in range(4)]
         spent = {total_price(list(model.releases_)).rho for model in models}
         charged = printed_price(0.8, 1e-5, 2)

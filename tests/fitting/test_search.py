@@ -27,7 +27,7 @@ MODELS = {
     "mixture": DPSymmetricMixture(start=list(BETA), n_iter=2),
     "regressions": DPSymmetricRegression(start=list(BETA), n_iter=2),
     "missing": DPMissingRegression(sparsity=2, n_iter=2),
-    "paper": DPSymmetricMixture(start=list(BETA), method="paper", sparsity=2),
+    "paper": DPSymmetricMixture(start=list(BETA), method="published", sparsity=2),
 }
 GRID = {"sigma": [0.5, 8.0]}
 

@@ -36,7 +36,7 @@ def paper(name, **more):
     return registry.estimator(name)(**{**PRICE, "sigma": 1.0, **more})
 
 
-PRINTED = {"method": "paper", "sparsity": 1}
+PRINTED = {"method": "published", "sparsity": 1}
 CHECKED = {
     "linear-regression": dpem.DPLinearRegression(**PRICE, **BOUNDS, **RESPONSE),
     "gaussian-mixture": dpem.DPGaussianMixture(2, **PRICE, **BOUNDS),

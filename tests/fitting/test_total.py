@@ -21,7 +21,7 @@ FITS = {
     "mixture, start unknown": DPSymmetricMixture(epsilon=9.9, delta=1e-4, sigma=1.0, n_iter=2),
     "regressions": DPSymmetricRegression(epsilon=9.9, delta=1e-4, sigma=1.0, n_iter=2),
     "missing": DPMissingRegression(**PRICE, sparsity=2, sigma=1.0, n_iter=2),
-    "missing, paper": DPMissingRegression(**PRICE, sparsity=2, sigma=1.0, method="paper"),
+    "missing, paper": DPMissingRegression(**PRICE, sparsity=2, sigma=1.0, method="published"),
     "scaler": DPStandardScaler(**PRICE, bounds=(-3, 3)),
     "pipeline": DPSymmetricMixture(**PRICE, sigma=1.0, start=[1.0, 0.0, 0.0], n_iter=2),
 }
@@ -114,7 +114,7 @@ def test_a_fit_that_breaks_in_the_middle_leaves_the_fit_before(monkeypatch):
     X, _ = table()
     model = clone(FITS["mixture, sigma unknown"]).fit(X)
     before = seen(model)
-    monkeypatch.setattr("dpem.paper.estimators.base.tight_em", lambda *_: (_ for _ in ()).throw(OSError("gone")))
+    monkeypatch.setattr("dpem.paper.estimators.base.run_steps", lambda *_: (_ for _ in ()).throw(OSError("gone")))
     with pytest.raises(OSError, match="gone"):
         model.set_params(sigma=7.0).fit(X)
     assert seen(model).keys() == before.keys()

@@ -19,9 +19,9 @@ from dpem.tables import ArraySource
 
 ALL = (DPSymmetricMixture, DPSymmetricRegression, DPMissingRegression)
 #: A fit that plans nothing.
-QUICK = {"epsilon": 0.5, "delta": 1e-5, "method": "paper", "sparsity": 2, "sigma": 1.0, "start": "equal"}
+QUICK = {"epsilon": 0.5, "delta": 1e-5, "method": "published", "sparsity": 2, "sigma": 1.0, "start": "equal"}
 #: A fit that does; the sizes are few, so that it does so seldom.
-TIGHT = {"epsilon": 0.5, "delta": 1e-5, "sigma": 0.5, "start": "equal"}
+IMPROVED = {"epsilon": 0.5, "delta": 1e-5, "sigma": 0.5, "start": "equal"}
 
 
 def room_for(fits, settings=QUICK):
@@ -55,7 +55,7 @@ def asked(monkeypatch):
     return questions
 
 
-@pytest.mark.parametrize("settings", [QUICK, TIGHT], ids=["paper", "tight"])
+@pytest.mark.parametrize("settings", [QUICK, IMPROVED], ids=["published", "improved"])
 @pytest.mark.parametrize("estimator", ALL)
 def test_fits_share_a_budget(estimator, settings, data, asked):
     budget = room_for(2, settings)
@@ -79,8 +79,8 @@ def test_fits_share_a_budget(estimator, settings, data, asked):
 
 def test_a_dense_fit_may_take_a_whole_budget_and_then_nothing_follows(data, asked):
     """Its exact curve covers (ε, δ) and its zCDP price does not: accepted alone, whatever comes next is refused."""
-    budget = Budget(TIGHT["epsilon"], TIGHT["delta"])
-    fit = DPSymmetricMixture(**TIGHT, budget=budget).fit(*data)
+    budget = Budget(IMPROVED["epsilon"], IMPROVED["delta"])
+    fit = DPSymmetricMixture(**IMPROVED, budget=budget).fit(*data)
     assert fit.plan_.price.gaussian
     assert Price(fit.plan_.price.rho).delta(0.5) > 1e-5 >= fit.plan_.price.delta(0.5)
     assert budget.spent_epsilon == 0.5
@@ -94,7 +94,7 @@ def test_a_dense_fit_may_take_a_whole_budget_and_then_nothing_follows(data, aske
 
 def test_what_is_charged_is_what_is_guaranteed(data):
     budget = Budget(epsilon=10.0, delta=1e-3)
-    fit = DPMissingRegression(**TIGHT, budget=budget).fit(*data)
+    fit = DPMissingRegression(**IMPROVED, budget=budget).fit(*data)
     (charge,) = budget._charges
     epsilon, delta, price = charge.epsilon, charge.delta, charge.price
     assert (epsilon, delta) == (fit.guarantee_.epsilon, fit.guarantee_.delta) == (0.5, 1e-5)
@@ -139,7 +139,7 @@ def test_the_reference_fit_has_no_place_in_a_budget(estimator, data, asked):
     assert budget.n_charges == 0
 
 
-@pytest.mark.parametrize("settings", [QUICK, TIGHT], ids=["paper", "tight"])
+@pytest.mark.parametrize("settings", [QUICK, IMPROVED], ids=["published", "improved"])
 @pytest.mark.parametrize("estimator", ALL)
 def test_cross_validation_pays_for_each_fold(estimator, settings, data):
     budget = room_for(3, settings)

@@ -39,7 +39,7 @@ def tables():
 
 
 @pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("method", ["tight", "paper"])
+@pytest.mark.parametrize("method", ["improved", "published"])
 @pytest.mark.parametrize("sparsity", [3, None])
 class TestEveryKindOfFit:
     @pytest.fixture
@@ -65,7 +65,7 @@ class TestEveryKindOfFit:
         assert price.rho <= fitted.plan_.price.rho * (1 + 1e-9)
         assert price.delta(1.0) <= fitted.guarantee_.delta * (1 + 1e-9)
         assert (1.0, fitted.guarantee_.delta) == (fitted.guarantee_.epsilon, fitted.plan_.delta)
-        if method == "tight":  # nothing is left unused
+        if method == "improved":  # nothing is left unused
             assert price.rho >= fitted.plan_.price.rho * (1 - 1e-6)
             assert price.delta(0.99) > fitted.guarantee_.delta
 
@@ -75,7 +75,7 @@ class TestEveryKindOfFit:
             assert 0 < release.sensitivity < math.inf
             assert 0 < release.price.rho < math.inf
         rows = [release.n_rows for release in fitted.releases_]
-        if method == "tight":
+        if method == "improved":
             assert rows == [400] * len(fitted.plan_.steps)
         else:
             assert sum(rows) == 400
@@ -139,7 +139,7 @@ def test_sizes_are_found_however_deep():
 
 class TestPrivateNoise:
     @pytest.mark.parametrize("model", MODELS)
-    @pytest.mark.parametrize("method", ["tight", "paper"])
+    @pytest.mark.parametrize("method", ["improved", "published"])
     def test_unseeded_fits_are_private_and_differ(self, model, method, tables):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -408,7 +408,7 @@ def test_strange_tables_give_finite_coefficients_and_the_same_guarantee(model, s
     assert total_price(list(strange.releases_)) == total_price(list(usual.releases_))
     if X.dtype == np.float64:
         assert strange.guarantee_ == usual.guarantee_
-    paper = seeded(small(model), sparsity=sparsity, method="paper").fit(X, y)
+    paper = seeded(small(model), sparsity=sparsity, method="published").fit(X, y)
     assert np.isfinite(paper.coef_).all()
     assert (paper.guarantee_.epsilon, paper.guarantee_.delta) == (1.0, 1 / 800)
 
@@ -456,7 +456,7 @@ def test_given_settings_are_used(model, tables):
     (select,) = (step for step in fit.plan_.steps if type(step).__name__ == "Select")
     assert select.clip.entry == pytest.approx(0.7)
     assert fit.n_iter_ == 5  # the selecting step is one too
-    paper = seeded(small(model), n_iter=4, step_size=0.6, clip=0.7, method="paper").fit(*tables[model])
+    paper = seeded(small(model), n_iter=4, step_size=0.6, clip=0.7, method="published").fit(*tables[model])
     (em,) = paper.plan_.steps
     assert (em.n_iter, em.step, em.T) == (4, 0.6, 0.7)
     assert paper.n_iter_ == len(paper.releases_) == 4

@@ -15,7 +15,15 @@ from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegre
 from dpem.privacy import Curator, digest, largest_price
 
 #: A fit that plans nothing.
-QUICK = {"epsilon": 0.5, "delta": 1e-5, "method": "paper", "sparsity": 2, "sigma": 1.0, "start": "equal", "n_iter": 2}
+QUICK = {
+    "epsilon": 0.5,
+    "delta": 1e-5,
+    "method": "published",
+    "sparsity": 2,
+    "sigma": 1.0,
+    "start": "equal",
+    "n_iter": 2,
+}
 
 
 @pytest.fixture(scope="module")

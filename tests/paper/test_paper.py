@@ -8,10 +8,11 @@ import pytest
 
 from dpem import Budget
 from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression, algorithms
+from dpem.paper.improved.steps import Refine, Select, run_steps
 from dpem.paper.models import LatentModel, MissingRegression, SymmetricMixture, SymmetricRegression
 from dpem.paper.models.base import Clip
 from dpem.paper.published import (
-    PaperEM,
+    PublishedEM,
     high_dimensional_em,
     low_dimensional_em,
     printed_gaussian_scale,
@@ -19,7 +20,6 @@ from dpem.paper.published import (
 )
 from dpem.paper.reference import gradient_em, hard_threshold
 from dpem.paper.state import State
-from dpem.paper.tight import Refine, Select, tight_em
 from dpem.privacy import Account, BudgetExceeded, Curator, PrivateNoise, SeededNoise, total_price
 from dpem.privacy.mechanisms import printed_peeling_scale
 from dpem.query import Bound, Chunk, Query
@@ -184,9 +184,9 @@ def test_paper_em_as_a_step_is_the_function(s):
     run = low_dimensional_em if s is None else high_dimensional_em
     opened = dict(epsilon=0.9, delta=1e-4, gaussian=s is None)
     beta = run(curator(ArraySource(X, y), **opened), MODELS[name], start, **sparse_too, **settings)
-    step = PaperEM(s=s, **settings)
+    step = PublishedEM(s=s, **settings)
     c = curator(ArraySource(X, y), **opened)
-    state = tight_em(c, MODELS[name], [step], start)
+    state = run_steps(c, MODELS[name], [step], start)
     np.testing.assert_array_equal(state.beta, beta)
     np.testing.assert_array_equal(state.support, np.arange(d) if s is None else np.flatnonzero(beta))
     assert total_price(c.account.releases).rho == pytest.approx(step.rho, rel=1e-9)  # 2T is exact for this model
@@ -352,7 +352,7 @@ def test_the_fourth_model_runs_unmodified_in_low_dimension(half_shifted, noise):
     assert np.abs(found - truth).max() < 0.1
 
 
-# ----------------------------------------------------------------------------------- the reference and the tight method
+# -------------------------------------------------------------------------------- the reference and the improved method
 
 
 @every_model
@@ -383,7 +383,7 @@ def test_gradient_em_is_refused_by_a_finite_account():
 
 @every_model
 @pytest.mark.parametrize("s", [None, 3])
-def test_tight_em_with_next_to_no_noise_is_gradient_em(name, s):
+def test_run_steps_with_next_to_no_noise_is_gradient_em(name, s):
     n, d, step, n_iter, rho = 5_000, 12, 0.3, 5, 1e9
     truth = sparse(d, 3)
     X, y = data(name, truth, n)
@@ -396,7 +396,7 @@ def test_tight_em_with_next_to_no_noise_is_gradient_em(name, s):
         one.insert(0, Select(s, Clip(entry=1e2, residual=1e2, bracket=1e3), step, rho))
     steps = one * n_iter
     c = curator(ArraySource(X, y), epsilon=math.inf, delta=0.0)
-    state = tight_em(c, MODELS[name], steps, start)
+    state = run_steps(c, MODELS[name], steps, start)
     np.testing.assert_allclose(state.beta, reference, atol=1e-3)
     assert np.linalg.norm(reference - start) > 0.1  # something happened
     assert [r.price.rho for r in c.account.releases] == [step.rho for step in steps]
@@ -425,7 +425,7 @@ def test_seeded_runs_repeat_bit_for_bit(name):
         return (
             high_dimensional_em(c[0], MODELS[name], 0.7 * truth, s=s, **settings),
             low_dimensional_em(c[1], MODELS[name], 0.7 * truth, **settings),
-            tight_em(c[2], MODELS[name], steps, 0.7 * truth).beta,
+            run_steps(c[2], MODELS[name], steps, 0.7 * truth).beta,
             gradient_em(c[3], MODELS[name], 0.7 * truth, s=s, n_iter=2, step=0.5),
         )
 
@@ -456,7 +456,7 @@ def test_the_printed_noise_is_multiplied_and_stays_within_the_account(model, s):
     for m in (1, 6):
         account = Account(0.5, 1e-4, gaussian=s is None, rho=printed_price(0.5, 1e-4, s).rho)
         batches = Curator(ArraySource(X), account, SeededNoise(0), rows_per_person=m)
-        PaperEM(0.5, 1e-4, s, n_iter=4, step=0.5, T=1.0)(batches, model, State(sparse(5, 2), np.arange(5)))
+        PublishedEM(0.5, 1e-4, s, n_iter=4, step=0.5, T=1.0)(batches, model, State(sparse(5, 2), np.arange(5)))
         scales.append([release.scale for release in account.releases])
         prices.append([release.price.rho for release in account.releases])
     np.testing.assert_allclose(scales[1], 6 * np.array(scales[0]), rtol=1e-9)
@@ -488,6 +488,6 @@ def test_a_fit_to_a_tall_table_is_not_charged_and_then_refused(estimator, n, spa
     """There the rounding of β + η·mean is beyond the tolerance of the account, so the noise must have room for it."""
     budget = Budget(1.0, 1e-6)
     settings = {"epsilon": 0.5, "delta": 1e-12, "sparsity": sparsity, "sigma": 1.0, "start": "equal", "signal": 100.0}
-    model = estimator(**settings, method="paper", budget=budget).fit(Tall(n))
+    model = estimator(**settings, method="published", budget=budget).fit(Tall(n))
     assert budget.n_charges == 1
     assert total_price(list(model.releases_)).rho <= printed_price(0.5, 1e-12, sparsity).rho * (1 + 1e-9)

@@ -17,8 +17,8 @@ from dpem.report import render
 from dpem.tables import ArraySource
 
 N, D, M = 2000, 4, 3
-PAPER = {"epsilon": 0.5, "delta": 1e-5, "method": "paper", "sigma": 1.0, "start": "equal"}
-TIGHT = {"epsilon": 1.0, "delta": 1e-5, "sigma": 0.5, "start": "equal"}
+PAPER = {"epsilon": 0.5, "delta": 1e-5, "method": "published", "sigma": 1.0, "start": "equal"}
+IMPROVED = {"epsilon": 1.0, "delta": 1e-5, "sigma": 0.5, "start": "equal"}
 MODELS = (DPSymmetricMixture, DPSymmetricRegression, DPMissingRegression)
 rng = np.random.default_rng(0)
 X = rng.standard_normal((N, D))
@@ -33,7 +33,7 @@ def scaler(**changes):
 KINDS = {
     **{f"{kind.__name__}, paper, s={s}": (lambda kind=kind, s=s, **c: kind(**PAPER, sparsity=s, **c))
        for kind in MODELS for s in (2, None)},
-    **{kind.__name__: (lambda kind=kind, **c: kind(**TIGHT, **c)) for kind in MODELS},
+    **{kind.__name__: (lambda kind=kind, **c: kind(**IMPROVED, **c)) for kind in MODELS},
     "DPStandardScaler": scaler,
 }  # fmt: skip
 every_kind = pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)
@@ -75,7 +75,7 @@ def test_the_statement_and_the_noise_follow(make):
 
 @pytest.mark.parametrize("kind", MODELS)
 def test_the_plan_is_made_for_it(kind):
-    plans = [kind(**TIGHT, rows_per_person=m).fit(X, Y).plan_ for m in (1, M)]
+    plans = [kind(**IMPROVED, rows_per_person=m).fit(X, Y).plan_ for m in (1, M)]
     assert [plan.rows_per_person for plan in plans] == [1, M]
     assert plans[1].predicted_error > plans[0].predicted_error
     assert plans[1].detectable > 1.5 * plans[0].detectable
@@ -126,7 +126,7 @@ def test_a_total_that_counts_more_rows_refuses_the_fit(make, kind, asked, tmp_pa
 def test_estimating_sigma_takes_as_many_times_the_rows():
     needed = [rows_for_sigma(D, of_response=False, rho=0.001, rows_per_person=m) for m in (1, 5)]
     assert 5 * (needed[0] - 1) < needed[1] <= 5 * needed[0]
-    given = {**TIGHT, "sigma": None}
+    given = {**IMPROVED, "sigma": None}
     DPSymmetricMixture(**given).fit(X)
     with pytest.raises(ValueError, match=r"sigma=None needs about \d+ rows .*, there are 2000; give sigma="):
         DPSymmetricMixture(**given, rows_per_person=20).fit(X)

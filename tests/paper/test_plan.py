@@ -11,13 +11,13 @@ import pytest
 
 from dpem import paper
 from dpem.paper import DPSymmetricMixture
+from dpem.paper.improved.planning import Plan, published_plan, reference_plan
+from dpem.paper.improved.planning.candidates import Knobs, Pipeline
+from dpem.paper.improved.planning.detection import detectable, trim_threshold
+from dpem.paper.improved.planning.simulate import Problem, Rehearsal, RehearsalCurator
+from dpem.paper.improved.steps import Refine, Select
 from dpem.paper.models import SymmetricMixture
 from dpem.paper.models.base import Clip
-from dpem.paper.planning import Plan, paper_plan, reference_plan
-from dpem.paper.planning.candidates import Knobs, Pipeline
-from dpem.paper.planning.detection import detectable, trim_threshold
-from dpem.paper.planning.simulate import Problem, Rehearsal, RehearsalCurator
-from dpem.paper.tight import Refine, Select
 from studies.paper.settings import Setting
 
 MODELS = ("symmetric-mixture", "symmetric-regression", "missing-regression")
@@ -40,7 +40,7 @@ def small(model, **changes):
 class TestEveryPlan:
     def test_is_complete(self, model, sparsity):
         plan = small(model, sparsity=sparsity)
-        assert (plan.model, plan.method) == (model, "tight")
+        assert (plan.model, plan.method) == (model, "improved")
         assert (plan.n, plan.d, plan.sparsity) == (400, 10, sparsity)
         assert (plan.epsilon, plan.delta) == (1.0, 1 / 4000)
         assert (plan.sigma, plan.signal) == (0.5, 1.0)
@@ -81,7 +81,7 @@ class TestEveryPlan:
         assert len(lines) == 6 + len(plan.steps) <= 20
         assert max(map(len, lines)) <= 120
         text = str(plan)
-        assert lines[0].startswith(f"Plan for {model}, method 'tight': n = 400, ")
+        assert lines[0].startswith(f"Plan for {model}, method 'improved': n = 400, ")
         assert ("3 of 10 coordinates" if sparsity else "all coordinates") in lines[0]
         assert "epsilon = 1, delta = 0.00025" in text
         assert f"{plan.predicted_error:.3g} expected" in text
@@ -110,7 +110,7 @@ class TestEveryPlan:
     def test_is_the_same_again(self, model, sparsity, monkeypatch):
         """Made anew, past the cache, with numpy's global generator elsewhere."""
         plan = small(model, sparsity=sparsity)
-        module = importlib.import_module("dpem.paper.planning.choose")
+        module = importlib.import_module("dpem.paper.improved.planning.choose")
         monkeypatch.setattr(module, "_chosen", module._chosen.__wrapped__)
         np.random.seed(12345)
         before = np.random.get_state()[1].copy()
@@ -224,7 +224,7 @@ class TestArguments:
         ],
     )
     def test_one_sentence_for_each(self, name, values, said, monkeypatch):
-        module = importlib.import_module("dpem.paper.planning.choose")
+        module = importlib.import_module("dpem.paper.improved.planning.choose")
         monkeypatch.setattr(module, "_chosen", lambda *_: pytest.fail("a plan was made"))
         for value in values:
             with pytest.raises(ValueError, match=said) as refusal:
@@ -308,8 +308,8 @@ class TestSeveralRowsPerPerson:
         assert many.predicted_error > 1.5 * one.predicted_error
 
     def test_fixed_plans_keep_it(self):
-        paper = paper_plan("symmetric-mixture", **COMMON, sparsity=3, epsilon=0.5, rows_per_person=9)
-        one = paper_plan("symmetric-mixture", **COMMON, sparsity=3, epsilon=0.5)
+        paper = published_plan("symmetric-mixture", **COMMON, sparsity=3, epsilon=0.5, rows_per_person=9)
+        one = published_plan("symmetric-mixture", **COMMON, sparsity=3, epsilon=0.5)
         assert dataclasses.replace(paper, rows_per_person=1) == one
         reference = reference_plan("symmetric-mixture", **COMMON, sparsity=3, has_start=True, rows_per_person=9)
         for plan in (paper, reference):
@@ -394,15 +394,15 @@ COMMON = {"n": 4000, "d": 10, "delta": 1e-4, "sigma": 0.5, "signal": 1.0}
 class TestFixedPlans:
     @pytest.mark.parametrize(("model", "sparsity"), KINDS)
     def test_paper(self, model, sparsity):
-        plan = paper_plan(model, **COMMON, sparsity=sparsity, epsilon=0.5)
+        plan = published_plan(model, **COMMON, sparsity=sparsity, epsilon=0.5)
         (em,) = plan.steps
         assert (em.n_iter, em.step, em.T) == (8, 0.5, pytest.approx(math.sqrt(math.log(4000))))
         assert em.rho == plan.price.rho
         assert plan.price.delta(0.5) <= 1e-4
         assert plan.feasible is None
-        assert "paper" in str(plan)
-        assert json.loads(json.dumps(plan.to_dict(), allow_nan=False))["steps"][0]["kind"] == "PaperEM"
-        given = paper_plan(model, **COMMON, sparsity=sparsity, epsilon=0.5, n_iter=2, step=0.3, T=1.0)
+        assert "published" in str(plan)
+        assert json.loads(json.dumps(plan.to_dict(), allow_nan=False))["steps"][0]["kind"] == "PublishedEM"
+        given = published_plan(model, **COMMON, sparsity=sparsity, epsilon=0.5, n_iter=2, step=0.3, T=1.0)
         assert (given.steps[0].n_iter, given.steps[0].step, given.steps[0].T) == (2, 0.3, 1.0)
 
     @pytest.mark.parametrize(("model", "sparsity"), KINDS)

@@ -16,7 +16,7 @@ MIXTURES = (DPSymmetricMixture, DPSymmetricRegression)
 REGRESSIONS = (DPSymmetricRegression, DPMissingRegression)
 N, D = 60, 4
 #: Valid, and nothing to plan: whatever is refused is refused for what the test changes.
-VALID = {"epsilon": 0.5, "delta": 1e-5, "method": "paper", "sparsity": 2, "sigma": 1.0, "start": "equal"}
+VALID = {"epsilon": 0.5, "delta": 1e-5, "method": "published", "sparsity": 2, "sigma": 1.0, "start": "equal"}
 
 
 class Untouchable(ArraySource):
@@ -99,7 +99,7 @@ class TestArguments:
 
     def test_what_cannot_be_estimated(self, estimator, X, y):
         assert "signal must be a positive finite number" in refused(estimator, X, y, signal=None)
-        assert "method='paper' needs sigma=" in refused(estimator, X, y, sigma=None)
+        assert "method='published' needs sigma=" in refused(estimator, X, y, sigma=None)
 
     @pytest.mark.parametrize("name", ["step_size", "clip"])
     @pytest.mark.parametrize("value", [0, -1.0, math.nan, math.inf, "1", True])
@@ -110,9 +110,9 @@ class TestArguments:
     def test_n_iter(self, estimator, n_iter, X, y):
         assert "n_iter must be a positive whole number" in refused(estimator, X, y, n_iter=n_iter)
 
-    @pytest.mark.parametrize("method", ["Tight", "", None, 3, ["tight"]])
+    @pytest.mark.parametrize("method", ["Improved", "", None, 3, ["improved"], "paper", "tight"])
     def test_method(self, estimator, method, X, y):
-        assert "method must be one of 'tight', 'paper'" in refused(estimator, X, y, method=method)
+        assert "method must be one of 'improved', 'published'" in refused(estimator, X, y, method=method)
 
     @pytest.mark.parametrize("budget", [1.0, (1.0, 1e-5), "1", Budget])
     def test_budget(self, estimator, budget, X, y):
@@ -123,9 +123,9 @@ class TestArguments:
         said = refused(estimator, X, y, random_state=0)
         assert "budget and random_state must not both be given" in said
 
-    @pytest.mark.parametrize("method", ["tight", "paper"])
+    @pytest.mark.parametrize("method", ["improved", "published"])
     def test_arguments_are_refused_before_anything_is_planned(self, estimator, method, X, y, monkeypatch):
-        for name in ("plan", "paper_plan", "reference_plan"):
+        for name in ("plan", "published_plan", "reference_plan"):
             monkeypatch.setattr(f"dpem.paper.estimators.base.{name}", lambda *_, **__: pytest.fail("a fit was planned"))
         for change in (
             {"epsilon": -1},
@@ -161,7 +161,7 @@ class TestStart:
             assert "start must be a vector of numbers" in refused(estimator, X, y, start=start)
 
 
-@pytest.mark.parametrize("method", ["tight", "paper"])
+@pytest.mark.parametrize("method", ["improved", "published"])
 @pytest.mark.parametrize("estimator", MIXTURES)
 def test_a_mixture_cannot_start_at_zero(estimator, method, X, y):
     assert "start must not be zero" in refused(estimator, X, y, start=np.zeros(D), method=method)
@@ -174,7 +174,7 @@ def test_the_regression_with_missing_entries_can(X, y):
 
 @pytest.mark.parametrize("estimator", MIXTURES)
 def test_the_paper_needs_a_start(estimator, X, y):
-    assert "method='paper' needs start=" in refused(estimator, X, y, start=None)
+    assert "method='published' needs start=" in refused(estimator, X, y, start=None)
 
 
 @pytest.mark.parametrize("estimator", ALL)
@@ -286,7 +286,7 @@ class TestPaperNoise:
     def test_large_epsilon(self, estimator, sparsity, epsilon, X, y):
         message = refused(estimator, X, y, sparsity=sparsity, epsilon=epsilon)
         assert f"epsilon={epsilon:g} with delta=1e-05 is beyond what the paper's printed noise honours" in message
-        assert "method='tight'" in message
+        assert "method='improved'" in message
 
     @pytest.mark.parametrize("sparsity", [None, 2])
     def test_small_epsilon_is_honoured(self, estimator, sparsity, X, y):
@@ -297,8 +297,8 @@ class TestPaperNoise:
 @pytest.mark.parametrize("sparsity", [3, None])
 def test_mixture_regression_without_start_says_how_many_rows_it_needs(sparsity):
     X = np.random.default_rng(0).standard_normal((50, 4))
-    tight = {"epsilon": 1.0, "delta": 1e-5, "sigma": 0.5, "sparsity": sparsity}
-    message = refused(DPSymmetricRegression, X, X[:, 0], valid=tight)
+    improved = {"epsilon": 1.0, "delta": 1e-5, "sigma": 0.5, "sparsity": sparsity}
+    message = refused(DPSymmetricRegression, X, X[:, 0], valid=improved)
     assert message.startswith("start= is required at n=50: a private start is predicted to fail at this size;")
     rows = int(message.split("about n = ")[1].split()[0].rstrip(".").replace(",", ""))
     assert 100 <= rows <= 5000

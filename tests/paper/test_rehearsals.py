@@ -6,12 +6,12 @@ import sys
 import numpy as np
 import pytest
 
+from dpem.paper.improved.planning.candidates import Pipeline
+from dpem.paper.improved.planning.invented import InventedRows, SameNoise
+from dpem.paper.improved.planning.search import MARGIN, SEED, Judge
+from dpem.paper.improved.planning.simulate import Problem, Rehearsal
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
 from dpem.paper.models.base import Clip
-from dpem.paper.planning.candidates import Pipeline
-from dpem.paper.planning.invented import InventedRows, SameNoise
-from dpem.paper.planning.search import MARGIN, SEED, Judge
-from dpem.paper.planning.simulate import Problem, Rehearsal
 from dpem.privacy import SeededNoise
 from dpem.tables import ArraySource
 

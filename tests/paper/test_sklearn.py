@@ -26,7 +26,7 @@ ARGUMENTS = [
 ]
 
 #: A fit that plans nothing, for tests about something else.
-QUICK = {"epsilon": 0.5, "delta": 1e-5, "method": "paper", "sparsity": 2, "start": "equal", "sigma": 0.5}
+QUICK = {"epsilon": 0.5, "delta": 1e-5, "method": "published", "sparsity": 2, "start": "equal", "sigma": 0.5}
 
 
 def quick(estimator, **changes):
@@ -63,7 +63,7 @@ def test_privacy_has_no_default(estimator):
 def test_parameters_survive_clone_and_pickle(estimator, data):
     start = np.array([0.1, 0.2, 0.3, 0.4])
     given = {
-        **{"epsilon": 0.25, "delta": 1e-6, "sparsity": 2, "sigma": 0.4, "signal": 2.0, "method": "paper"},
+        **{"epsilon": 0.25, "delta": 1e-6, "sparsity": 2, "sigma": 0.4, "signal": 2.0, "method": "published"},
         **{"start": start, "n_iter": 3, "step_size": 0.6, "clip": 1.5, "random_state": 4},
     }
     model = estimator(**given).fit(*data)

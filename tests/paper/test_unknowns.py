@@ -10,8 +10,8 @@ from dpem import Budget, BudgetExceeded
 from dpem.fitting.scale_step import estimate_sigma
 from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
 from dpem.paper.estimators.base import SIGMA_SHARE
+from dpem.paper.improved.steps import Trim
 from dpem.paper.state import State
-from dpem.paper.tight import Trim
 from dpem.privacy import Account, Curator, SeededNoise, largest_price, total_price
 from dpem.tables import ArraySource
 
@@ -162,8 +162,8 @@ class TestSigmaUnknown:
     @pytest.mark.parametrize("estimator", ALL)
     def test_the_paper_needs_it(self, estimator):
         budget = Budget(epsilon=100.0, delta=0.5)
-        model = estimator(**PAID, sparsity=3, sigma=None, method="paper", start="equal", budget=budget)
-        with pytest.raises(ValueError, match="method='paper' needs sigma="):
+        model = estimator(**PAID, sparsity=3, sigma=None, method="published", start="equal", budget=budget)
+        with pytest.raises(ValueError, match="method='published' needs sigma="):
             model.fit(clouds(), np.ones(N))
         assert budget.n_charges == 0
 
@@ -300,8 +300,8 @@ class TestRefusedBeforePaying:
             model.fit(X, y)
         assert budget.n_charges == 0
 
-    @pytest.mark.parametrize("changes", [{"epsilon": float("inf")}, {"method": "paper", "start": "equal"}])
+    @pytest.mark.parametrize("changes", [{"epsilon": float("inf")}, {"method": "published", "start": "equal"}])
     def test_auto_is_for_the_tight_method(self, changes):
         arguments = {"epsilon": 0.5, "delta": 1e-4, "sparsity": "auto", "max_sparsity": 3, "sigma": 1.0, **changes}
-        with pytest.raises(ValueError, match="sparsity='auto' goes with method='tight'"):
+        with pytest.raises(ValueError, match="sparsity='auto' goes with method='improved'"):
             DPSymmetricMixture(**arguments).fit(np.random.default_rng(0).standard_normal((600, 12)))

@@ -45,11 +45,11 @@ FITS = {
     "named columns": lambda: DPSymmetricMixture(**COMMON).fit(pd.DataFrame(Y, columns=NAMES)),
     "seeded": lambda: DPSymmetricMixture(**COMMON, random_state=0).fit(Y),
     "auto": lambda: DPSymmetricMixture(**{**COMMON, "sparsity": "auto", "sigma": None}, max_sparsity=3).fit(Y),
-    "paper": lambda: DPSymmetricMixture(**COMMON, method="paper", start="equal").fit(Y),
+    "paper": lambda: DPSymmetricMixture(**COMMON, method="published", start="equal").fit(Y),
     "reference": lambda: DPSymmetricMixture(**{**COMMON, "epsilon": math.inf}, n_iter=5, step_size=1.0).fit(Y),
     "two lines": lambda: DPSymmetricRegression(**COMMON, start=[0.5, 0.5, 0, 0, 0, 0]).fit(X, MIXED),
     "budget": lambda: DPMissingRegression(**COMMON, budget=Budget(1.0, 1e-5)).fit(HOLES, RESPONSE),
-    "low paper": lambda: DPMissingRegression(**{**COMMON, "sparsity": None}, method="paper").fit(HOLES, RESPONSE),
+    "low paper": lambda: DPMissingRegression(**{**COMMON, "sparsity": None}, method="published").fit(HOLES, RESPONSE),
     "scaler": lambda: DPStandardScaler(epsilon=1.0, delta=1e-5, bounds=(-5, [5.0] * D)).fit(X),
 }  # fmt: skip
 
@@ -343,7 +343,9 @@ VALUES = st.one_of(
     st.booleans(),
     st.integers(-(2**53), 2**53),
     st.floats(allow_nan=False, allow_infinity=False),
-    st.sampled_from([0, 1, 2, 6, 1.0, -1.0, 1e-320, 1e308, "inf", "auto", "tight", "equal", "Refine", [], {}, [0, 1]]),
+    st.sampled_from(
+        [0, 1, 2, 6, 1.0, -1.0, 1e-320, 1e308, "inf", "auto", "improved", "equal", "Refine", [], {}, [0, 1]]
+    ),
     st.text(max_size=5),
     st.lists(st.integers(0, 6) | st.floats(allow_nan=False, allow_infinity=False), max_size=7),
 )

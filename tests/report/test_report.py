@@ -36,8 +36,8 @@ FITS = {
     "private": lambda: DPSymmetricMixture(**COMMON).fit(Y),
     "seeded": lambda: DPSymmetricMixture(**COMMON, random_state=0).fit(Y),
     "auto": lambda: DPSymmetricMixture(**{**COMMON, "sparsity": "auto", "sigma": None}, max_sparsity=3).fit(Y),
-    "paper": lambda: DPSymmetricMixture(**COMMON, method="paper", start="equal").fit(Y),
-    "low paper": lambda: DPMissingRegression(**{**COMMON, "sparsity": None}, method="paper").fit(X, RESPONSE),
+    "paper": lambda: DPSymmetricMixture(**COMMON, method="published", start="equal").fit(Y),
+    "low paper": lambda: DPMissingRegression(**{**COMMON, "sparsity": None}, method="published").fit(X, RESPONSE),
     "reference": lambda: DPSymmetricMixture(**{**COMMON, "epsilon": math.inf}).fit(Y),
     "lines": lambda: DPSymmetricRegression(**COMMON, start=BETA).fit(X, RESPONSE * rng.choice([-1, 1], N)),
     "missing": lambda: DPMissingRegression(**COMMON).fit(X, RESPONSE),
@@ -220,8 +220,8 @@ class TestFacts:
         [
             ({"sparsity": None, "start": BETA, "n_iter": 1}, 60),
             ({"sparsity": None, "start": BETA, "n_iter": 1, "step_size": 0.5}, 60),
-            ({"sparsity": None, "start": BETA, "n_iter": 1, "method": "paper"}, 60),
-            ({"sparsity": D, "start": BETA, "n_iter": 1, "method": "paper"}, 120),
+            ({"sparsity": None, "start": BETA, "n_iter": 1, "method": "published"}, 60),
+            ({"sparsity": D, "start": BETA, "n_iter": 1, "method": "published"}, 120),
         ],
     )
     def test_the_noise_level_is_that_of_repeated_fits(self, arguments, count):

@@ -10,8 +10,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dpem.paper.planning.choose import MODELS
-from dpem.paper.published import PaperEM
+from dpem.paper.improved.planning.choose import MODELS
+from dpem.paper.published import PublishedEM
 from dpem.paper.state import State
 from dpem.privacy import Account, Curator
 from dpem.privacy.noise import SeededNoise
@@ -19,7 +19,7 @@ from dpem.tables import ArraySource
 from studies.paper import reproduce as package
 from studies.paper.reproduce import EXPERIMENTS, curves, figures, fill, noise, rates, reproduce, runner, table1
 from studies.paper.reproduce.__main__ import main
-from studies.paper.reproduce.curves import CORRECTED, REFERENCE, TIGHT, TIGHT_START, Table, key, prescribed
+from studies.paper.reproduce.curves import CORRECTED, IMPROVED, IMPROVED_START, REFERENCE, Table, key, prescribed
 from studies.paper.reproduce.runner import Experiment, Verdict
 from studies.paper.reproduce.store import Point, Results, Store
 from studies.paper.settings import Setting
@@ -36,15 +36,15 @@ def test_the_last_beta_is_the_estimator_s(model):
     at = replace(SMALL, model=model, missing=0.1 if model == "missing-regression" else 0.0)
     table, plans = Table("test", at, 0), curves.plans(at)
     cases = {
-        TIGHT_START: (table.tight(TIGHT_START, plans.same_start, table.start), {"start": table.start}),
-        TIGHT: (table.tight(TIGHT, plans.no_start, None), {}),
+        IMPROVED_START: (table.improved(IMPROVED_START, plans.same_start, table.start), {"start": table.start}),
+        IMPROVED: (table.improved(IMPROVED, plans.no_start, None), {}),
         CORRECTED: (
             table.paper(CORRECTED, model == "missing-regression"),  # the published method keeps the printed covariance
-            {"start": table.start, "method": "paper"},
+            {"start": table.start, "method": "published"},
         ),
     }
     for method, (trace, changes) in cases.items():
-        seed = curves.seed(*table._key, method)
+        seed = table.seed(method)
         model_fit = at.estimator(random_state=seed, **changes).fit(table.X, table.y)
         np.testing.assert_allclose(trace[-1], model_fit.coef_, rtol=1e-9, atol=1e-12)
 
@@ -53,9 +53,9 @@ def test_traces_have_every_iteration():
     found = curves.traces(Table("test", SMALL, 1), curves.plans(SMALL))
     assert len(found[CORRECTED]) == prescribed(SMALL.n)[0] + 1
     assert len(found[REFERENCE]) == curves.REFERENCE_ITERATIONS + 1
-    starts = {m: SMALL.error(trace[0]) for m, trace in found.items() if m != TIGHT}
+    starts = {m: SMALL.error(trace[0]) for m, trace in found.items() if m != IMPROVED}
     assert all(math.isclose(error, curves.DISTANCE) for error in starts.values())
-    assert SMALL.error(found[TIGHT][0]) == pytest.approx(1.0)
+    assert SMALL.error(found[IMPROVED][0]) == pytest.approx(1.0)
 
 
 def test_a_table_depends_on_its_seed_alone():
@@ -83,7 +83,7 @@ def test_the_noise_floor_is_the_noise_that_is_drawn(at):
     account = Account(at.epsilon, at.delta, gaussian=at.dense)
     curator = Curator(ArraySource(*at.draw(np.random.default_rng(0))), account, SeededNoise(0))
     n_iter, T = prescribed(at.n)
-    steps = PaperEM(at.epsilon, at.delta, None if at.dense else at.s, n_iter, curves.ETA, T)
+    steps = PublishedEM(at.epsilon, at.delta, None if at.dense else at.s, n_iter, curves.ETA, T)
     steps(curator, MODELS[at.model](at.sigma), State(np.zeros(at.d), np.arange(at.d)))
     scale = account.releases[-1].scale
     norm = math.sqrt(at.d) * curves.ETA * scale if at.dense else math.sqrt(2 * at.s) * scale
@@ -166,10 +166,12 @@ def test_the_file_does_not_depend_on_who_finishes_first(tmp_path):
     assert run(tmp_path, 3, parallel=backwards) == first
 
 
-def test_a_file_made_with_other_settings_is_refused_and_kept(tmp_path):
+def test_a_file_made_with_other_settings_or_code_is_refused_and_kept(tmp_path, monkeypatch):
     before = run(tmp_path, 1)
-    with pytest.raises(ValueError, match="made with other settings"):
-        run(tmp_path, 1, toy(eta=1.0))
+    for change in ({"eta": 1.0}, {}):
+        with pytest.raises(ValueError, match="made with other settings or another version"):
+            run(tmp_path, 1, toy(**change))
+        monkeypatch.setattr("studies.paper.reproduce.store.__version__", "0.0")
     assert (tmp_path / "toy.csv").read_text() == before
 
 
@@ -243,12 +245,33 @@ def test_all_three_files_are_written_and_agree(tmp_path, monkeypatch):
     assert str(curves.SEED) in text
 
 
-def test_a_bar_only_on_a_terminal(tmp_path, capsys):
+def test_progress_is_shown_without_a_terminal_too(tmp_path, capsys):
     store = Store(tmp_path / "toy.csv", "toy", {})
-    runner.run(toy(), store, 1, map, progress=None)
+    runner.run(toy(), store, 1, map, progress=False)
     assert capsys.readouterr().err == ""
-    runner.run(toy(), store, 2, map, progress=True)
-    assert "toy" in capsys.readouterr().err
+    runner.run(toy(), store, 2, map)
+    assert "toy: 100%" in capsys.readouterr().err
+
+
+def test_fewer_repetitions_never_replace_more(tmp_path, monkeypatch):
+    panels = figures.three_panels(SMALL, (900,) * 3, (3,) * 3, (1.0,) * 3)
+    monkeypatch.setitem(EXPERIMENTS, "tiny", figures.high_dimensional("tiny", "a small figure", [panels]))
+    common = {"out": tmp_path / "out", "workers": 1, "progress": False}
+    reproduce(["tiny"], reps=2, raw=tmp_path / "raw", **common)
+    before = (tmp_path / "out/tiny.csv").read_bytes()
+    monkeypatch.setattr(runner, "run", lambda *args: pytest.fail("something was computed"))
+    with pytest.raises(ValueError, match=r"tiny\.csv rests on 2 repetitions; 1 would replace it"):
+        reproduce(["tiny"], reps=1, raw=tmp_path / "other", **common)
+    assert (tmp_path / "out/tiny.csv").read_bytes() == before
+
+
+def test_quick_writes_elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(runner, "run", lambda *args: pytest.skip(str(list(tmp_path.rglob("*")))))
+    with pytest.raises(pytest.skip.Exception) as stopped:
+        reproduce(["fig1"], quick=True, workers=1)
+    assert "build/quick" in str(stopped.value)
+    assert "results" not in str(stopped.value)
 
 
 def test_module_runs_as_a_program():
@@ -272,7 +295,7 @@ def results_of(errors: dict[Setting, dict[str, list[float]]]) -> Results:
 def test_a_refusal_is_called_one():
     panels = figures.three_panels(SMALL, (900,) * 3, (3,) * 3, (1.0,) * 3)
     errors = {m: [0.5, 0.7] for m in (*figures.METHODS, curves.PRINTED_REFERENCE)}
-    errors[TIGHT] = [math.nan, math.nan]
+    errors[IMPROVED] = [math.nan, math.nan]
     found = figures.verdict(results_of({SMALL: errors}), (SMALL,), panels)
     assert any("refuses to fit in 1 of 1 settings" in sentence for sentence in found.sentences)
     assert "refused" in found.rows[0]
@@ -282,14 +305,14 @@ def test_a_refusal_is_called_one():
 def test_slopes_recover_a_planted_exponent():
     """cost = 3/n exactly on average; the slope's z-score is checked at 5, false alarm below 1e-6."""
     rng, reps = np.random.default_rng(5), 200
-    sweep = rates.TIGHT_SWEEPS[0]
+    sweep = rates.IMPROVED_SWEEPS[0]
     assert sweep.variable == "n"
     errors = {}
     for at in sweep.settings:
         reference = np.abs(0.01 + 0.001 * rng.standard_normal(reps))
         square = reference**2 + (300 / at.n) ** 2 * rng.gamma(4.0, 0.25, size=reps)
-        errors[at] = {REFERENCE: reference.tolist(), TIGHT: np.sqrt(square).tolist()}
-    found = rates.slope(results_of(errors), sweep, TIGHT)
+        errors[at] = {REFERENCE: reference.tolist(), IMPROVED: np.sqrt(square).tolist()}
+    found = rates.slope(results_of(errors), sweep, IMPROVED)
     assert found.used == len(sweep.settings)
     assert abs(found.value + 1) < 5 * found.error
     assert 0.005 < found.error < 0.1
@@ -297,10 +320,10 @@ def test_slopes_recover_a_planted_exponent():
 
 
 def test_a_cost_that_cannot_be_told_from_zero_does_not_count():
-    errors = {REFERENCE: [0.02, 0.03, 0.02], TIGHT: [0.02, 0.02, 0.03]}
-    assert not rates.cost(results_of({SMALL: errors}), SMALL, TIGHT).counts
-    assert not rates.cost(results_of({SMALL: {**errors, TIGHT: [2.0, 2.1, 2.0]}}), SMALL, TIGHT).counts
-    assert rates.cost(results_of({SMALL: {**errors, TIGHT: [0.2, 0.21, 0.2]}}), SMALL, TIGHT).counts
+    errors = {REFERENCE: [0.02, 0.03, 0.02], IMPROVED: [0.02, 0.02, 0.03]}
+    assert not rates.cost(results_of({SMALL: errors}), SMALL, IMPROVED).counts
+    assert not rates.cost(results_of({SMALL: {**errors, IMPROVED: [2.0, 2.1, 2.0]}}), SMALL, IMPROVED).counts
+    assert rates.cost(results_of({SMALL: {**errors, IMPROVED: [0.2, 0.21, 0.2]}}), SMALL, IMPROVED).counts
 
 
 def test_table1_methods_without_data(tmp_path):

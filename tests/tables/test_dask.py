@@ -23,9 +23,9 @@ from distributed import Client, LocalCluster
 from dpem import Budget
 from dpem._threads import at_most, side_by_side
 from dpem.paper import DPSymmetricMixture
+from dpem.paper.improved.steps import Refine, Select, run_steps
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
 from dpem.paper.models.base import Clip
-from dpem.paper.tight import Refine, Select, tight_em
 from dpem.privacy import Account, Curator, SeededNoise
 from dpem.queries.scales import ColumnMoments, SizeHistogram
 from dpem.queries.validity import AnomalyQuery
@@ -357,17 +357,17 @@ class HomeNoise(SeededNoise):
         raise AssertionError("noise is drawn at the client")
 
 
-def tight(source):
+def improved(source):
     account = Account(5.0, 1e-5)
-    state = tight_em(Curator(source, account, HomeNoise(3)), SymmetricMixture(0.8), STEPS, BETA)
+    state = run_steps(Curator(source, account, HomeNoise(3)), SymmetricMixture(0.8), STEPS, BETA)
     return state.beta, account.releases
 
 
 def test_noise_is_drawn_once_and_at_the_client(client):
     """The same seed gives the fit that it gives in memory; an array of workers draws nothing of its own."""
     X, _ = table()
-    beta, releases = tight(DaskSource(da.from_array(X, chunks=(500, 3)).persist()))
-    expected, theirs = tight(ArraySource(X))
+    beta, releases = improved(DaskSource(da.from_array(X, chunks=(500, 3)).persist()))
+    expected, theirs = improved(ArraySource(X))
     agree(beta, expected)
     assert releases == theirs
 
@@ -468,8 +468,8 @@ def interrupted(tmp_path):
 
 def test_a_killed_worker_leaves_the_answer_right_and_the_account_charged_once(client, interrupted):
     X, _ = table()
-    beta, releases = tight(interrupted(da.from_array(X, chunks=(250, 3)).persist()))
-    expected, theirs = tight(ArraySource(X))
+    beta, releases = improved(interrupted(da.from_array(X, chunks=(250, 3)).persist()))
+    expected, theirs = improved(ArraySource(X))
     agree(beta, expected)
     assert releases == theirs
 
@@ -478,7 +478,7 @@ def test_a_killed_worker_leaves_a_fit_right_and_its_budget_charged_once(client, 
     X, _ = table()
     monkeypatch.setattr("dpem.tables.dask.DaskSource", interrupted)
     budget = Budget(1.0, 1e-5)
-    settings = {"epsilon": 0.5, "delta": 1e-5, "sigma": 0.8, "start": BETA, "method": "paper"}
+    settings = {"epsilon": 0.5, "delta": 1e-5, "sigma": 0.8, "start": BETA, "method": "published"}
     monkeypatch.setattr("dpem.paper.estimators.base.PrivateNoise", lambda: SeededNoise(0))
     fitted = DPSymmetricMixture(**settings, budget=budget).fit(da.from_array(X, chunks=(250, 3)))
     agree(fitted.coef_, DPSymmetricMixture(**settings, random_state=0).fit(X).coef_)

@@ -98,7 +98,7 @@ def test_what_may_move_is_read_in_float64_and_not_split(kind, tmp_path):
         Curator(source, Account(1.0, 1e-5), SeededNoise(0)).split(3)
     budget = Budget(1.0, 1e-4)
     paper = DPSymmetricMixture(
-        epsilon=0.5, delta=1e-5, sigma=1.0, start="equal", sparsity=2, method="paper", budget=budget
+        epsilon=0.5, delta=1e-5, sigma=1.0, start="equal", sparsity=2, method="published", budget=budget
     )
     with pytest.raises(ValueError, match=sentence):
         paper.fit(source)
@@ -141,7 +141,7 @@ def test_a_row_that_moves_is_covered_where_rows_may_move():
     [
         DPSymmetricMixture(epsilon=1.0, delta=1e-4, sigma=1.0, start=[1.0, 0.0, 0.0], n_iter=2),
         DPStandardScaler(epsilon=1.0, delta=1e-4, bounds=(-3, 3)),
-        DPSymmetricMixture(epsilon=1.0, delta=1e-4, sigma=1.0, start="equal", sparsity=2, method="paper"),
+        DPSymmetricMixture(epsilon=1.0, delta=1e-4, sigma=1.0, start="equal", sparsity=2, method="published"),
     ],
     ids=["mixture", "scaler", "paper"],
 )
@@ -158,7 +158,7 @@ def test_neighbours_that_move_are_replayed(estimator):
 
 def test_a_table_that_is_kept_sorted_shows_in_the_batches():
     """What is asked of the user: a sorted table in memory looks like any other, and its batches do all move."""
-    paper = DPMissingRegression(epsilon=1.0, delta=1e-4, sigma=1.0, sparsity=2, method="paper")
+    paper = DPMissingRegression(epsilon=1.0, delta=1e-4, sigma=1.0, sparsity=2, method="published")
     y = X[:, 0] + 0.5 * X[:, 1]
 
     def hold(table):

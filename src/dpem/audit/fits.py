@@ -32,7 +32,7 @@ MODELS: dict[str, type[BaseEstimator]] = {
     "missing-regression": DPMissingRegression,
     "scaler": DPStandardScaler,
 }
-METHODS = ("tight", "paper")
+METHODS = ("improved", "published")
 SIGMA = 0.5
 #: Far beyond every clip.
 FAR = 1e9
@@ -120,7 +120,7 @@ def case(
     rows: int = 50,
     columns: int = 4,
     sparsity: int | None = None,
-    method: str = "tight",
+    method: str = "improved",
 ) -> Fit:
     """The audit of one estimator on the tables that tell the most about it.
 
@@ -143,15 +143,15 @@ def case(
         "sigma": SIGMA,
         "sparsity": sparsity,
         "method": method,
-        "start": None if MODELS[model]._missing and method == "tight" else start,
+        "start": None if MODELS[model]._missing and method == "improved" else start,
     }
-    if method == "paper":  # one batch, so that the canary is in it and the model is what it released
+    if method == "published":  # one batch, so that the canary is in it and the model is what it released
         settings["n_iter"] = 1
     tables, direction = _TABLES[model](rows, columns, method)
-    parts = (model, "paper's method" if method == "paper" else "", f"{sparsity} of {columns}" if sparse else "")
+    parts = (model, "paper's method" if method == "published" else "", f"{sparsity} of {columns}" if sparse else "")
     name = ", ".join(part for part in parts if part)
     estimator = MODELS[model](**settings)
-    return Fit(name, estimator, tables, direction, peels=sparse and method == "paper")
+    return Fit(name, estimator, tables, direction, peels=sparse and method == "published")
 
 
 def _pattern(d: int) -> FloatArray:
@@ -193,7 +193,7 @@ def _regressions(n: int, d: int, method: str) -> tuple[tuple[Table, Table], Floa
     """
     u = _pattern(d)
     answered = 10 * u
-    if method == "paper":
+    if method == "published":
         answered[0] = 1e-3
     return _tables(np.ones((n, d)), np.full(n, 10.0), ((1e4 * u, 0.0), (answered, FAR))), u
 
@@ -205,7 +205,7 @@ def _holes(n: int, d: int, method: str) -> tuple[tuple[Table, Table], FloatArray
     """
     u = _pattern(d)
     above, below = 10 * u, 10 * u
-    if method == "paper":
+    if method == "published":
         above[0], below[0] = -FAR, FAR
     return _tables(np.ones((n, d)), np.full(n, 10.0), ((above, FAR), (below, -FAR))), u
 

@@ -28,8 +28,8 @@ from dpem.audit.bounds import CONFIDENCE, one_run_bound
 from dpem.audit.subject import Finding
 from dpem.audit.tape import Tape, record
 from dpem.paper import DPSymmetricMixture
+from dpem.paper.improved.steps import run_steps
 from dpem.paper.models import SymmetricMixture
-from dpem.paper.tight import tight_em
 from dpem.privacy import Account, Curator, largest_price
 from dpem.query import FloatArray
 from dpem.tables import ArraySource
@@ -151,4 +151,4 @@ def _expected(tape: Tape, canaries: Canaries) -> FloatArray:
     """The coefficients of the same fit without noise and without the sides of the canaries."""
     plan = tape.model.plan_
     curator = Curator(ArraySource(canaries.X), Account(plan.epsilon, plan.delta, gaussian=True), Silent())  # type: ignore[arg-type]
-    return tight_em(curator, SymmetricMixture(SIGMA), plan.steps, canaries.start).beta
+    return run_steps(curator, SymmetricMixture(SIGMA), plan.steps, canaries.start).beta

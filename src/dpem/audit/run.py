@@ -58,8 +58,8 @@ def subjects() -> list[tuple[Subject, int]]:
             whole.append((case(model, **common), 12_000))
             whole.append((case(model, **common, columns=16, sparsity=4), 8_000))
             if epsilon == 4.0:
-                whole.append((case(model, **common, method="paper"), 8_000))
-                whole.append((case(model, **common, method="paper", columns=16, sparsity=4), 4_000))
+                whole.append((case(model, **common, method="published"), 8_000))
+                whole.append((case(model, **common, method="published", columns=16, sparsity=4), 4_000))
     return alone + whole
 
 

@@ -38,7 +38,7 @@ FULL_SIZE, FULL_DELTA = (100_000, 1_000), 1e-7
 @click.option("--rows", type=click.IntRange(min=2), help="Rows of the tables; 50 if not given, 100000 for one-run.")
 @click.option("--columns", type=click.IntRange(min=2), help="Their columns; 4 if not given, 1000 for one-run.")
 @click.option("--sparsity", type=click.IntRange(min=1), help="Coefficients that may be non-zero; all if not given.")
-@click.option("--method", type=click.Choice(["tight", "paper"]), help="How the models are fitted; tight if not given.")
+@click.option("--method", type=click.Choice(["improved", "published"]), help="How to fit; improved if not given.")
 @click.option("--seed", type=int, help="Of one-run's invented rows; 0 if not given. The noise has no seed.")
 @click.option("--out", metavar="FOLDER", help="Write audit.csv, audit.png and audit.md there.")
 @json_option

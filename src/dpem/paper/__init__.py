@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         noisy_hard_thresholding,
     )
     from dpem.paper.estimators import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
-    from dpem.paper.planning import Plan, plan
+    from dpem.paper.improved.planning import Plan, plan
 
 __all__ = [
     "DPMissingRegression",
@@ -53,7 +53,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'dpem.paper' has no attribute {name!r}")
     if name == "algorithms":
         return import_module("dpem.paper.algorithms")
-    home = "planning" if name.lower() == "plan" else "estimators" if name.startswith("DP") else "algorithms"
+    home = "improved.planning" if name.lower() == "plan" else "estimators" if name.startswith("DP") else "algorithms"
     return getattr(import_module(f"dpem.paper.{home}"), name)
 
 

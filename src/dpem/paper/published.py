@@ -96,7 +96,7 @@ def printed_price(epsilon: float, delta: float, s: int | None) -> Price:
 
 
 @dataclass(frozen=True)
-class PaperEM(PaperStep):
+class PublishedEM(PaperStep):
     """The paper's algorithm as the one step of a fit: high-dimensional if ``s`` is given, low-dimensional if None."""
 
     epsilon: float
@@ -117,7 +117,7 @@ class PaperEM(PaperStep):
         return self.n_iter
 
     def describe(self) -> tuple[str, str]:
-        return "paper", f"N0 = {self.n_iter} batches, T = {self.T:.3g}, step {self.step:g}, {self.paid}"
+        return "published", f"N0 = {self.n_iter} batches, T = {self.T:.3g}, step {self.step:g}, {self.paid}"
 
     def __call__(self, curator: Curator, model: LatentModel, state: State) -> State:
         common: dict[str, Any] = {

@@ -10,14 +10,14 @@ from typing import ClassVar
 
 import numpy as np
 
+from dpem.paper.improved.steps import ImprovedModel
 from dpem.paper.state import PaperStep, State
-from dpem.paper.tight import TightModel
 from dpem.privacy import Curator
 from dpem.query import FloatArray
 
 
 def gradient_em(
-    curator: Curator, model: TightModel, start: FloatArray, *, s: int | None, n_iter: int, step: float
+    curator: Curator, model: ImprovedModel, start: FloatArray, *, s: int | None, n_iter: int, step: float
 ) -> FloatArray:
     """β ← H_s(β + η·∇Q_n(β; β)) for n_iter full passes, nothing clipped, no noise (Balakrishnan et al. 2017; Wang et
     al. 2015).
@@ -65,6 +65,6 @@ class ReferenceEM(PaperStep):
     def describe(self) -> tuple[str, str]:
         return "reference", f"{self.n_iter} steps without noise: not private"
 
-    def __call__(self, curator: Curator, model: TightModel, state: State) -> State:
+    def __call__(self, curator: Curator, model: ImprovedModel, state: State) -> State:
         beta = gradient_em(curator, model, state.beta, s=self.s, n_iter=self.n_iter, step=self.step)
         return State(beta, np.flatnonzero(beta) if self.s else state.support)

@@ -262,7 +262,7 @@ class Ledger:
         return self.entries(dataset).state
 
     def left(self, dataset: str | None = None, delta: float | None = None) -> float:
-        """The largest ε that one more fit of ``method="tight"`` at ``delta`` may use and be accepted.
+        """The largest ε that one more fit of ``method="improved"`` at ``delta`` may use and be accepted.
 
         ``delta`` is the total's unless given; a smaller one leaves room for a larger ε. It is exact for a fit that
         spends its (ε, δ) to the full, as the estimators do, for the dearer of sparse and dense fits.

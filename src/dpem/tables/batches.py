@@ -28,7 +28,7 @@ class BatchSource(ChunkedSource):
 
     ``fixed_order=True`` says that a row has its place whatever rows hold, and the same on every pass: no shuffling, no
     sorting. It is known of a list; of anything else it is not, unless you say so. Where rows may move they are read in
-    float64 and cannot be split into batches, as ``method="paper"`` does.
+    float64 and cannot be split into batches, as ``method="published"`` does.
 
     >>> source = BatchSource([np.ones((2, 3)), np.empty((0, 3)), np.zeros((5, 3))])
     >>> source.n_rows, source.n_features

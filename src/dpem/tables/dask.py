@@ -50,7 +50,7 @@ class DaskSource:
 
     ``fixed_order=True`` says that a row has its place whatever rows hold. Of a Dask array it is taken for granted
     unless its graph shows a shuffle, a sort or a DataFrame; of a DataFrame it is not, since Dask orders those by an
-    index. Where rows may move they are read in float64 and cannot be split into batches, as ``method="paper"`` does.
+    index. Where rows may move they are read in float64, and cannot be split into batches by ``method="published"``.
 
     >>> source = DaskSource(da.ones((10, 3), chunks=(4, 3)))
     >>> source

@@ -1,24 +1,24 @@
 """What one would try first: clip the whole gradient and add noise, or take the top eigenvector of a noisy covariance.
 
-Both go through the curator and use the whole budget, as the tight method does, so that a comparison is about method and
-not about price. The two non-private ones, gradient EM (Balakrishnan, Wainwright and Yu 2017) and truncated gradient EM
-(Wang, Gu, Ning and Liu 2015), are :func:`dpem.paper.reference.gradient_em` without and with a sparsity.
+Both go through the curator and use the whole budget, as the improved method does, so that a comparison is about
+method and not about price. The two non-private ones, gradient EM (Balakrishnan, Wainwright and Yu 2017) and truncated
+gradient EM (Wang, Gu, Ning and Liu 2015), are :func:`dpem.paper.reference.gradient_em` without and with a sparsity.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from dpem.paper.improved.steps import ImprovedModel, Start, StartModel
 from dpem.paper.reference import hard_threshold
 from dpem.paper.state import State
-from dpem.paper.tight import Start, StartModel, TightModel
 from dpem.privacy import Curator
 from dpem.query import FloatArray
 
 
 def clipped_gradient_em(
     curator: Curator,
-    model: TightModel,
+    model: ImprovedModel,
     start: FloatArray,
     *,
     rho: float,

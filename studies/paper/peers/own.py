@@ -1,4 +1,4 @@
-"""The methods of this package: tight, the paper's, the baselines, and non-private EM, each on given tables.
+"""The methods of this package: the improved, the paper's, the baselines, and non-private EM, each on given tables.
 
 Settings that a method leaves open are tuned as the peers' are: a small grid, mean error over practice tables.
 """
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from dpem._threads import at_most
-from dpem.paper.planning.choose import MODELS
+from dpem.paper.improved.planning.choose import MODELS
 from dpem.privacy import Account, Curator, SeededNoise, largest_price
 from dpem.query import FloatArray
 from dpem.tables import ArraySource
@@ -59,7 +59,9 @@ def methods(problem: Problem) -> list[Method]:
     out = [Method("dpem", _estimator(problem), start=setting.start_distance is not None)]
     if setting.model == "symmetric-regression" and dense:
         out.append(Method("dpem, start given", _estimator(problem, start=True), start=True))
-    out.append(Method("the paper's method, as prescribed", _estimator(problem, start=True, method="paper"), start=True))
+    out.append(
+        Method("the paper's method, as prescribed", _estimator(problem, start=True, method="published"), start=True)
+    )
     if dense:
         out += _wang(problem)
         if not missing:

@@ -4,12 +4,13 @@
 
 Each experiment writes three files: a CSV that sums up its repetitions, a picture in the paper's layout, and a page that
 says what the numbers show. The repetitions themselves are kept in another folder, from which a run continues. Curves:
-the paper as printed, the paper corrected, tight from the same start, tight with no start, non-private EM. Noise is
-seeded, data are invented (or, for Table 1, public): nothing here is a private fit.
+the paper as printed, the paper corrected, the improved method from the same start and with none, non-private EM.
+Noise is seeded, data are invented (or, for Table 1, public): nothing here is a private fit.
 """
 
 from __future__ import annotations
 
+import csv
 import os
 import tempfile
 from collections.abc import Sequence
@@ -36,17 +37,17 @@ def reproduce(
     *,
     reps: int | None = None,
     quick: bool = False,
-    out: str | os.PathLike[str] = "results",
+    out: str | os.PathLike[str] | None = None,
     raw: str | os.PathLike[str] = RAW,
     workers: int | None = None,
-    progress: bool | None = None,
+    progress: bool = True,
 ) -> None:
     """Run experiments and write NAME.csv, NAME.png and NAME.md for each into the folder ``out``.
 
-    ``names`` are keys of :data:`EXPERIMENTS`, or "all". ``reps`` is 50 if not given, 3 with ``quick``. Repetitions
-    that the folder ``raw`` already holds are not computed again, so an interrupted run continues, and a full run builds
-    on a quick one. ``workers`` processes share the work (one per core if not given); ``progress`` shows a bar (if not
-    given, only on a terminal).
+    ``names`` are keys of :data:`EXPERIMENTS`, or "all". ``reps`` is 50 if not given, 3 with ``quick``; ``out`` is
+    "results" if not given, "build/quick" with ``quick``. Results that rest on more repetitions are never replaced.
+    Repetitions that the folder ``raw`` already holds are not computed again, so an interrupted run continues, and a
+    full run builds on a quick one. ``workers`` processes share the work (one per core if not given).
     """
     chosen = _chosen(names)
     count = (QUICK if quick else FULL) if reps is None else reps
@@ -54,7 +55,10 @@ def reproduce(
     for name, value in (("reps", count), ("workers", processes)):
         if value < 1:
             raise ValueError(f"{name} must be at least 1, got {value!r}.")
-    folder, repetitions = _writable(Path(out)), _writable(Path(raw))
+    target = Path("build/quick" if quick else "results") if out is None else Path(out)
+    for experiment in chosen:
+        _refuse_fewer(target / f"{experiment.name}.csv", count)
+    folder, repetitions = _writable(target), _writable(Path(raw))
     stores = {e.name: Store(repetitions / f"{e.name}.csv", e.name, e.protocol) for e in chosen}
     with runner.processes(processes) as parallel:
         for experiment in chosen:
@@ -73,6 +77,18 @@ def _chosen(names: Sequence[str]) -> list[Experiment]:
         known = ", ".join([*EXPERIMENTS, "all"])
         raise ValueError(f"{unknown[0] if unknown else 'nothing'!r} is not a figure or table; known are {known}.")
     return [e for name, e in EXPERIMENTS.items() if name in names or "all" in names]
+
+
+def _refuse_fewer(summary: Path, count: int) -> None:
+    """Refuse to replace a summary that rests on more repetitions than are asked for."""
+    if not summary.exists():
+        return
+    with summary.open(newline="", encoding="utf-8") as file:
+        there = max((int(row["reps"]) for row in csv.DictReader(file)), default=0)
+    if there > count:
+        raise ValueError(
+            f"{summary} rests on {there} repetitions; {count} would replace it: use --out or --reps {there}."
+        )
 
 
 def _writable(folder: Path) -> Path:

@@ -16,7 +16,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(EXPERIMENTS)} or all; listed if none")
     parser.add_argument("--reps", type=int, help="repetitions of each setting (50 if not given)")
     parser.add_argument("--quick", action="store_true", help="3 repetitions: minutes instead of half an hour")
-    parser.add_argument("--out", type=Path, default=Path("results"), help="folder to write to")
+    parser.add_argument("--out", type=Path, help="folder to write to (results; build/quick with --quick)")
     parser.add_argument("--workers", type=int, help="processes (one per core if not given)")
     options = parser.parse_args()
     if not options.names:

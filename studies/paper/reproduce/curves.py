@@ -16,11 +16,11 @@ import numpy as np
 
 from dpem.paper.algorithms import MODELS, high_dimensional_em, low_dimensional_em
 from dpem.paper.estimators.base import ASSUMED_MISSING, START_DISTANCE
-from dpem.paper.planning import plan
-from dpem.paper.planning.choose import MODELS as PRIVATE_MODELS
+from dpem.paper.improved.planning import plan
+from dpem.paper.improved.planning.choose import MODELS as PRIVATE_MODELS
+from dpem.paper.improved.steps import run_steps
 from dpem.paper.reference import hard_threshold
 from dpem.paper.state import State
-from dpem.paper.tight import tight_em
 from dpem.privacy import Account, Curator
 from dpem.privacy.noise import SeededNoise
 from dpem.query import FloatArray
@@ -28,9 +28,10 @@ from dpem.tables import ArraySource
 from studies.paper.settings import Setting
 
 PRINTED, CORRECTED = "paper, as printed", "paper, corrected"
-TIGHT_START, TIGHT = "tight, same start", "tight, no start"
+IMPROVED_START, IMPROVED = "improved, same start", "improved, no start"
 REFERENCE, PRINTED_REFERENCE = "non-private", "non-private, printed weight"
-WANG = "Wang et al. 2020"
+WANG, WANG_OWN = "Wang et al. 2020, balanced", "Wang et al. 2020, its own scale"
+KINDER = "paper, corrected, N₀ = 3, T = 1.5"
 
 SEED = 20_260_101
 #: ‖β⁰ − β*‖: the theorem for the Gaussian mixture asks for R/2 with R = ‖β*‖/4.
@@ -55,7 +56,7 @@ def prescribed(n: int) -> tuple[int, float]:
 
 @dataclass(frozen=True)
 class Plans:
-    """The steps of tight for one setting, as the estimator chooses them; None where it asks for a start."""
+    """The steps of the improved method as the estimator chooses them; None where it asks for a start."""
 
     same_start: tuple[Any, ...]
     no_start: tuple[Any, ...] | None
@@ -85,7 +86,13 @@ def plans(setting: Setting) -> Plans:
 
 
 #: The words that the seeds of the published figures were drawn from.
-SEED_NAMES = {"symmetric-mixture": "gaussian-mixture", "symmetric-regression": "mixture-regression"}
+SEED_NAMES = {
+    "symmetric-mixture": "gaussian-mixture",
+    "symmetric-regression": "mixture-regression",
+    IMPROVED_START: "tight, same start",
+    IMPROVED: "tight, no start",
+    WANG: "Wang et al. 2020",
+}
 
 
 class Table:
@@ -99,9 +106,12 @@ class Table:
         self.X, self.y = setting.draw(rng)
         self.start = setting.start_near(rng, DISTANCE)
 
+    def seed(self, method: str) -> int:
+        return seed(*self._key, SEED_NAMES.get(method, method))
+
     def curator(self, method: str, epsilon: float) -> Curator:
         account = Account(epsilon, self.setting.delta, gaussian=self.setting.dense)
-        return Curator(ArraySource(self.X, self.y), account, SeededNoise(seed(*self._key, method)))
+        return Curator(ArraySource(self.X, self.y), account, SeededNoise(self.seed(method)))
 
     def paper(
         self, method: str, as_printed: bool, *, n_iter: int | None = None, T: float | None = None, noise: float = 1.0
@@ -119,7 +129,7 @@ class Table:
             "sigma": at.sigma,
             "step": ETA,
             "as_printed": as_printed,
-            "random_state": seed(*self._key, method),
+            "random_state": self.seed(method),
         }
         if at.dense:
             return list(low_dimensional_em(at.model, self.X, self.y, self.start, **settings))
@@ -134,7 +144,7 @@ class Table:
             trace.append(hard_threshold(whole, None if at.dense else at.s))
         return trace
 
-    def tight(self, method: str, steps: tuple[Any, ...], start: FloatArray | None) -> Trace:
+    def improved(self, method: str, steps: tuple[Any, ...], start: FloatArray | None) -> Trace:
         trace: Trace = [np.zeros(self.setting.d) if start is None else start]
 
         def recorded(step: Callable[..., State]) -> Callable[..., State]:
@@ -146,7 +156,7 @@ class Table:
             return run
 
         model: Any = PRIVATE_MODELS[self.setting.model](self.setting.sigma)
-        tight_em(self.curator(method, self.setting.epsilon), model, map(recorded, steps), start)
+        run_steps(self.curator(method, self.setting.epsilon), model, map(recorded, steps), start)
         return trace
 
 
@@ -156,8 +166,8 @@ def traces(table: Table, prepared: Plans) -> dict[str, Trace | None]:
     out: dict[str, Trace | None] = {
         PRINTED: table.paper(PRINTED, True),
         CORRECTED: table.paper(CORRECTED, False),
-        TIGHT_START: table.tight(TIGHT_START, prepared.same_start, table.start),
-        TIGHT: None if prepared.no_start is None else table.tight(TIGHT, prepared.no_start, None),
+        IMPROVED_START: table.improved(IMPROVED_START, prepared.same_start, table.start),
+        IMPROVED: None if prepared.no_start is None else table.improved(IMPROVED, prepared.no_start, None),
         REFERENCE: table.reference(),
     }
     if at.model != "missing-regression":

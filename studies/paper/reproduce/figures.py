@@ -21,12 +21,12 @@ from studies.paper.reproduce.curves import (
     CORRECTED,
     DISTANCE,
     ETA,
+    IMPROVED,
+    IMPROVED_START,
     PRINTED,
     PRINTED_REFERENCE,
     REFERENCE,
     REFERENCE_ITERATIONS,
-    TIGHT,
-    TIGHT_START,
     Plans,
     Table,
     plans,
@@ -39,7 +39,7 @@ from studies.paper.reproduce.store import Point, Results
 from studies.paper.reproduce.verdict import mean_sd, span
 from studies.paper.settings import Setting
 
-METHODS = (PRINTED, CORRECTED, TIGHT_START, TIGHT, REFERENCE)
+METHODS = (PRINTED, CORRECTED, IMPROVED_START, IMPROVED, REFERENCE)
 PROTOCOL = {"distance": DISTANCE, "eta": ETA, "reference": REFERENCE_ITERATIONS, "N0": "log n", "T": "sqrt log n"}
 
 GAUSSIAN = Setting("symmetric-mixture", n=4000, d=1000, s=10, epsilon=0.5)
@@ -116,8 +116,8 @@ def verdict(results: Results, settings: tuple[Setting, ...], panels: list[Panel]
 
     paper = [*means(PRINTED), *means(CORRECTED)]
     above, floors = sum(error > 1 for error in paper), [noise_floor(at) for at in settings]
-    refused = sum(not results.has(at, TIGHT) for at in settings)
-    alone = f"without a start it ends at {span(means(TIGHT))}" if means(TIGHT) else ""
+    refused = sum(not results.has(at, IMPROVED) for at in settings)
+    alone = f"without a start it ends at {span(means(IMPROVED))}" if means(IMPROVED) else ""
     if refused:
         alone += " where it fits at all: " if alone else "without a start "
         alone += (f"the estimator refuses to fit in {refused} of {len(settings)} settings, because it predicts that a "
@@ -127,8 +127,8 @@ def verdict(results: Results, settings: tuple[Setting, ...], panels: list[Panel]
         f"{span(means(CORRECTED))} corrected, from a start whose error is {DISTANCE:g}: {above} of {len(paper)} are "
         f"above 1, the error of answering zero. The noise of its last release alone has a root mean square norm of "
         f"{span(floors)}, whatever the data and the weight.",
-        f"Tight ends at {span(means(TIGHT_START))} from the same start; {alone}; non-private EM ends at "
-        f"{span(means(REFERENCE))}.",
+        f"The improved method ends at {span(means(IMPROVED_START))} from the same start; {alone}; non-private EM "
+        f"ends at {span(means(REFERENCE))}.",
     ]
     sentences.append(trends(results, panels))
     methods = [m for m in (*METHODS, PRINTED_REFERENCE) if results.tried(settings[0], m)]
@@ -146,7 +146,7 @@ def names(at: Setting) -> tuple[str, ...]:
 def trends(results: Results, panels: list[Panel]) -> str:
     """Whether the error moves with n, s* and ε as the paper says."""
     found = []
-    for method in (PRINTED, CORRECTED, TIGHT_START, TIGHT):
+    for method in (PRINTED, CORRECTED, IMPROVED_START, IMPROVED):
         runs = [panel for panel in panels if all(results.has(at, method) for at in panel.settings)]
         held = 0
         for panel in runs:

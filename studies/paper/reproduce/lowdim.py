@@ -1,8 +1,15 @@
 """Figure 2 of the paper: the low-dimensional Gaussian mixture, compared with Wang et al. (2020) and non-private EM.
 
 The paper varies n from 5,000 to 25,000 and d from 5 to 25 and does not say what is held fixed; here d = 10, n =
-10,000, ε = 0.5, δ = 1/(2n). The method of Wang et al. runs as its authors prescribe, from the same start, told that a
-coordinate's second moment is at most σ² + ‖β*‖².
+10,000, ε = 0.5, δ = 1/(2n). Two choices decide who comes first, and both readings of each are shown.
+
+*Wang et al.* "Its own scale" is that of the robust mean itself, of order √n: it balances bias and sampling error, and
+goes with the rate √(d²/n)·log(1/δ)/ε that is quoted of them. "Balanced" puts the privacy noise into that balance too,
+which is kinder to them. Both start where the others do, and are given that a coordinate's second moment is at most
+σ² + ‖β*‖².
+
+*The paper.* N₀ = log n and T = √log n are its orders with constant 1. N₀ = 3 and T = 1.5 (3σ) are of the same orders
+with smaller constants, chosen with these data in view.
 """
 
 from __future__ import annotations
@@ -21,13 +28,15 @@ from studies.paper.reproduce.curves import (
     CORRECTED,
     DISTANCE,
     ETA,
+    IMPROVED,
+    IMPROVED_START,
+    KINDER,
     PRINTED,
     PRINTED_REFERENCE,
     REFERENCE,
     REFERENCE_ITERATIONS,
-    TIGHT,
-    TIGHT_START,
     WANG,
+    WANG_OWN,
     Plans,
     Table,
     plans,
@@ -40,7 +49,7 @@ from studies.paper.reproduce.verdict import mean_sd, span
 from studies.paper.settings import Setting
 
 NAME = "fig2"
-METHODS = (PRINTED, CORRECTED, WANG, TIGHT_START, TIGHT, REFERENCE)
+METHODS = (PRINTED, CORRECTED, KINDER, WANG_OWN, WANG, IMPROVED_START, IMPROVED, REFERENCE)
 BASE = Setting("symmetric-mixture", n=10_000, d=10, s=10, epsilon=0.5, dense=True)
 BY_ROWS = tuple(replace(BASE, n=n) for n in (5000, 10_000, 15_000, 20_000, 25_000))
 BY_COLUMNS = tuple(replace(BASE, d=d, s=d) for d in (5, 10, 15, 20, 25))
@@ -49,12 +58,15 @@ TITLE = "Gaussian mixture in low dimension (the paper's Figure 2): σ = 0.5, ε 
 PROTOCOL = {"distance": DISTANCE, "eta": ETA, "reference": REFERENCE_ITERATIONS, "N0": "log n", "T": "sqrt log n"}
 
 
-def wang(table: Table) -> FloatArray:
-    """Their estimate from the same start."""
+def wang(table: Table, method: str) -> FloatArray:
+    """Their estimate from the same start, at either scale."""
     at = table.setting
     budget: dict[str, Any] = {"epsilon": at.epsilon, "delta": at.delta}
-    chosen = wang2020.prescribed(at.n, at.d, **budget, second_moment=at.sigma**2 + 1.0)
-    curator = table.curator(WANG, at.epsilon)
+    if method == WANG_OWN:
+        chosen = wang2020.sampling_only(at.n, at.d, second_moment=at.sigma**2 + 1.0)
+    else:
+        chosen = wang2020.prescribed(at.n, at.d, **budget, second_moment=at.sigma**2 + 1.0)
+    curator = table.curator(method, at.epsilon)
     return wang2020.wang2020(curator, SymmetricMixture(at.sigma), table.start, **budget, **chosen._asdict())
 
 
@@ -62,7 +74,8 @@ def repeat(setting: Setting, prepared: Plans, rep: int) -> list[Point]:
     """One repetition: the last β of each method."""
     table = Table(NAME, setting, rep)
     found = traces(table, prepared)
-    found[WANG] = [wang(table)]
+    found[KINDER] = table.paper(KINDER, False, n_iter=3, T=1.5)
+    found |= {method: [wang(table, method)] for method in (WANG, WANG_OWN)}
     return [Point(m, len(t) - 1, setting.error(t[-1])) for m, t in found.items() if t is not None]
 
 
@@ -92,16 +105,22 @@ def judge(results: Results) -> Verdict:
     def ratio(method: str) -> str:
         return span(a / b for a, b in zip(means(method), means(REFERENCE), strict=True))
 
-    better = sum(a < b for a, b in zip(means(CORRECTED), means(WANG), strict=True))
+    def better(paper: str, wang: str) -> str:
+        won = sum(a < b for a, b in zip(means(paper), means(wang), strict=True))
+        return f"{won} of {len(SETTINGS)}"
+
     above = sum(error > DISTANCE for error in means(CORRECTED))
     sentences = (
-        f"Against Wang et al. as implemented here (constants that balance its error bound, the exact Gaussian price: "
-        f"kinder to it than its publication) the paper's method has the smaller mean error in {better} of "
-        f"{len(SETTINGS)} settings: {span(means(CORRECTED))} corrected and {span(means(PRINTED))} as printed, against "
-        f"{span(means(WANG))}. In {above} of {len(SETTINGS)} the corrected one ends further from the truth than its "
-        f"start ({DISTANCE:g}); its error is {ratio(CORRECTED)} times that of non-private EM.",
-        f"Tight is at {ratio(TIGHT_START)} times non-private EM from the same start and at {ratio(TIGHT)} times from "
-        "none.",
+        f"The paper's order (its method before Wang et al.) depends on two choices that it does not state. With N₀ = "
+        f"log n and T = √log n its corrected algorithm ({span(means(CORRECTED))}) has the smaller mean error in "
+        f"{better(CORRECTED, WANG_OWN)} settings against Wang et al. at their own scale ({span(means(WANG_OWN))}), and "
+        f"in {better(CORRECTED, WANG)} against Wang et al. at the scale that balances their bound with the noise "
+        f"({span(means(WANG))}). With N₀ = 3 and T = 1.5 ({span(means(KINDER))}) it has the smaller one in "
+        f"{better(KINDER, WANG_OWN)} and {better(KINDER, WANG)}. As printed it reaches {span(means(PRINTED))}.",
+        f"With N₀ = log n and T = √log n the corrected algorithm ends further from the truth than its start "
+        f"({DISTANCE:g}) in {above} of {len(SETTINGS)} settings, at {ratio(CORRECTED)} times the error of non-private "
+        f"EM; with N₀ = 3 and T = 1.5 at {ratio(KINDER)} times. The improved method is at {ratio(IMPROVED_START)} "
+        f"times from the same start and at {ratio(IMPROVED)} times from none.",
     )
     methods = (*METHODS, PRINTED_REFERENCE)
     rows = tuple(

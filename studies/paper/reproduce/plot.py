@@ -11,7 +11,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dpem.query import FloatArray
-from studies.paper.reproduce.curves import CORRECTED, PRINTED, PRINTED_REFERENCE, REFERENCE, TIGHT, TIGHT_START, WANG
+from studies.paper.reproduce.curves import (
+    CORRECTED,
+    IMPROVED,
+    IMPROVED_START,
+    KINDER,
+    PRINTED,
+    PRINTED_REFERENCE,
+    REFERENCE,
+    WANG,
+    WANG_OWN,
+)
 from studies.paper.reproduce.store import Results
 from studies.paper.settings import Setting
 
@@ -30,13 +40,24 @@ except ImportError as absent:
 COLOURS = {
     PRINTED: "#D55E00",
     CORRECTED: "#E69F00",
+    KINDER: "#F0C000",
     WANG: "#CC79A7",
-    TIGHT_START: "#56B4E9",
-    TIGHT: "#0072B2",
+    WANG_OWN: "#882255",
+    IMPROVED_START: "#56B4E9",
+    IMPROVED: "#0072B2",
     REFERENCE: "#000000",
     PRINTED_REFERENCE: "#888888",
 }
-MARKERS = {PRINTED: "s", CORRECTED: "D", WANG: "v", TIGHT_START: "^", TIGHT: "o", REFERENCE: "x"}
+MARKERS = {
+    PRINTED: "s",
+    CORRECTED: "D",
+    KINDER: "d",
+    WANG: "v",
+    WANG_OWN: "<",
+    IMPROVED_START: "^",
+    IMPROVED: "o",
+    REFERENCE: "x",
+}
 STYLES = ("-", "--", ":")
 ZERO = "error of answering zero"
 #: 1200 pixels wide and more.
@@ -146,5 +167,5 @@ def _panel(results: Results, panel: Panel, axes: Axes, methods: Sequence[str]) -
     ]
     title = axes.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, frameon=False)
     title.set_title(panel.fixed)
-    axes.set_xlabel("iteration (for tight: step)")
+    axes.set_xlabel("iteration (improved: step)")
     whole_numbers(axes)

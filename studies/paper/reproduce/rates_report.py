@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from studies.paper.reproduce import plot
-from studies.paper.reproduce.curves import CORRECTED, REFERENCE, TIGHT, TIGHT_START
+from studies.paper.reproduce.curves import CORRECTED, IMPROVED, IMPROVED_START, REFERENCE
 from studies.paper.reproduce.rates import (
     NAME,
     PROTOCOL,
@@ -54,7 +54,7 @@ def draw(results: Results, path: Path) -> None:
                 _axes(grid[place], variable, sorted({v for sweep in sweeps for v in sweep.x()}))
     grid[1, 3].axis("off")
     handles = [Line2D([], [], color=plot.COLOURS[m], marker=plot.MARKERS[m], label=m)
-               for m in (CORRECTED, TIGHT_START, TIGHT)]  # fmt: skip
+               for m in (CORRECTED, IMPROVED_START, IMPROVED)]  # fmt: skip
     handles.append(Line2D([], [], color="#444444", linestyle=":", label="the theorem's form (its slope only)"))
     handles.append(Line2D([], [], color="#444444", marker="o", markerfacecolor="white", linestyle="none",
                                label="does not count towards the slope"))  # fmt: skip
@@ -89,10 +89,10 @@ def _points(results: Results, sweep: Sweep, method: str, axes: Axes) -> None:
 def judge(results: Results) -> Verdict:
     found = [(sweep, method, slope(results, sweep, method)) for sweep in SWEEPS for method in sweep.methods]
     sentences = (
-        _claim(found, "n", CORRECTED) + " " + _claim(found, "n", TIGHT_START),
-        _claim(found, "ε", CORRECTED) + " " + _claim(found, "ε", TIGHT_START),
+        _claim(found, "n", CORRECTED) + " " + _claim(found, "n", IMPROVED_START),
+        _claim(found, "ε", CORRECTED) + " " + _claim(found, "ε", IMPROVED_START),
         f"The error divided by the lower bound's form, over the n of each method's own sweep: "
-        f"{_ratio(results, CORRECTED)}; {_ratio(results, TIGHT)}.",
+        f"{_ratio(results, CORRECTED)}; {_ratio(results, IMPROVED)}.",
     )
     rows = tuple(
         ("low" if sweep.dense else "high", sweep.variable, method, exponent(s),
@@ -113,8 +113,8 @@ def judge(results: Results) -> Verdict:
         "bound: a method may do better than it says. The lower bounds have a constant that the paper does not give, so "
         "a ratio below 1 is no contradiction; what matters is whether it grows. They ask for δ < n^−(1+ω); δ = 1/(2n), "
         "as in the paper's experiments, is just outside.",
-        table(("setting", "lower bound's form", REFERENCE, "paper, corrected", "tight, no start", "ratio, paper",
-               "ratio, tight"), _ratios(results)),
+        table(("setting", "lower bound's form", REFERENCE, "paper, corrected", "improved, no start", "ratio, paper",
+               "ratio, improved"), _ratios(results)),
     )  # fmt: skip
     return Verdict(sentences, header, rows, notes)
 
@@ -168,9 +168,9 @@ def _ratio(results: Results, method: str) -> str:
 
 def _ratios(results: Results) -> list[tuple[str, ...]]:
     rows = []
-    for at in dict.fromkeys([*_in_order(CORRECTED), *_in_order(TIGHT)]):
+    for at in dict.fromkeys([*_in_order(CORRECTED), *_in_order(IMPROVED)]):
         form, size = lower_bound(at), "" if at.dense else f", s = {at.s}"
-        errors = [float(results.last(at, m).mean()) if results.has(at, m) else None for m in (CORRECTED, TIGHT)]
+        errors = [float(results.last(at, m).mean()) if results.has(at, m) else None for m in (CORRECTED, IMPROVED)]
         rows.append((f"n = {at.n:,}, d = {at.d}{size}, ε = {at.epsilon:g}", f"{form:.4f}",
                      f"{float(results.last(at, REFERENCE).mean()):.4f}",
                      *("–" if e is None else f"{e:.4f}" for e in errors),

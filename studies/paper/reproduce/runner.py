@@ -79,13 +79,14 @@ def default_workers() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def run(experiment: Experiment, store: Store, reps: int, parallel: Map, progress: bool | None) -> Results:
+def run(experiment: Experiment, store: Store, reps: int, parallel: Map, progress: bool = True) -> Results:
     """Everything that is missing of ``reps`` repetitions of each setting; then what the file holds."""
     missing = [(at, rep) for rep in range(reps) for at in experiment.settings if not store.has(at, rep)]
     wanted = [at for at in experiment.settings if any(at == setting for setting, _ in missing)]
     store.open()
-    shown = sys.stderr.isatty() if progress is None else progress
-    with tqdm(total=len(wanted) + len(missing), desc=experiment.name, unit="task", disable=not shown) as bar:
+    pause = 0.1 if sys.stderr.isatty() else 30.0  # a log gets a line every half minute
+    count = len(wanted) + len(missing)
+    with tqdm(total=count, desc=experiment.name, unit="task", disable=not progress, mininterval=pause) as bar:
         prepared: dict[Setting, Any] = {}
         for setting, found in parallel(_prepare, [(experiment.prepare, at) for at in wanted]):
             prepared[setting] = found

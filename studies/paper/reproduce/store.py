@@ -1,7 +1,7 @@
 """The raw CSV of an experiment, a row per setting, repetition, method and iteration (a run continues what it finds),
 and its summary.
 
-The first line is a comment with the seed and a digest of everything that decides the numbers and is not in the rows.
+The first line is a comment with the seed, the version and a digest of what decides the numbers and is not in the rows.
 A file with another digest is refused, never mixed. A repetition is appended in one write. Each of its rows says how
 many there are, so a repetition that was cut short is noticed, dropped and computed again.
 """
@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dpem._version import __version__
 from dpem.query import FloatArray
 from studies.paper.reproduce.curves import SEED, key
 from studies.paper.settings import Setting
@@ -38,12 +39,12 @@ class Point(NamedTuple):
 
 
 def digest(name: str, protocol: dict[str, Any]) -> str:
-    """A short name for everything that decides the numbers besides the settings.
+    """A short name for everything that decides the numbers besides the settings, the version of the code included.
 
     >>> digest("fig1", {"eta": 0.5}) == digest("fig1", {"eta": 0.5}) != digest("fig1", {"eta": 1.0})
     True
     """
-    text = json.dumps([name, SEED, COLUMNS, protocol], sort_keys=True)
+    text = json.dumps([name, SEED, COLUMNS, __version__, protocol], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
@@ -100,7 +101,7 @@ class Store:
 
     def __init__(self, path: Path, name: str, protocol: dict[str, Any]) -> None:
         self.path = path
-        self._first = f"# reproduce {name}, seed {SEED}, digest {digest(name, protocol)}\n"
+        self._first = f"# reproduce {name}, dpem {__version__}, seed {SEED}, digest {digest(name, protocol)}\n"
         self._repetitions: dict[tuple[Key, int], list[Point]] = {}
         if path.exists():
             self._load()
@@ -108,7 +109,9 @@ class Store:
     def _load(self) -> None:
         lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
         if not lines or lines[0] != self._first:
-            raise ValueError(f"{self.path} was made with other settings; move it away or use another folder.")
+            raise ValueError(
+                f"{self.path} was made with other settings or another version; move it away or use another folder."
+            )
         expected: dict[tuple[Key, int], int] = {}
         for line in lines[2:]:
             row = _parsed(line)

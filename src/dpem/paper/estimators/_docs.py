@@ -21,17 +21,19 @@ sigma : float or None
 signal : float
     Assumed length of the coefficient vector; settings are chosen for it. A wrong value costs accuracy, never
     privacy.
-method : {"tight", "paper"}
-    "tight" chooses every setting by :func:`dpem.plan`; "paper" runs the published algorithm with its own settings.
+method : {"improved", "published"}
+    "published" is the paper's algorithm with its own settings and noise; errata E1, E2 and E4 (docs/errata.md) are
+    corrected, E5 and E6 refused. "improved", the default, is not in the paper: all rows at every step, one selection,
+    refinement on the selected columns, every setting chosen by :func:`dpem.paper.plan`.
 start : array of shape (n_features,), "equal" or None
     Where EM begins. It must not be computed from these data without paying. "equal" is signal/√d everywhere.
 n_iter, step_size, clip : int, float, float, or None
-    Refining steps (batches, for "paper"), the step η and the clip T of an entry; None leaves them to the plan.
+    Refining steps (for "published" the batches N₀), the step η and the clip T of an entry; None: the plan chooses.
 rows_per_person : int
     The most rows that one person has. All of them are protected together, and noise grows in proportion. It must be
     publicly known, or made true beforehand; whoever has more rows is protected less.
 budget : Budget, Ledger or None
-    Debited with (epsilon, delta) before any question is put to the data.
+    Charged with (epsilon, delta) before the rows are read.
 random_state : int or None
     None draws private noise. A seed makes the noise repeatable for simulations, and **not private**; it goes with
     no budget.

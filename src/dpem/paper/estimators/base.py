@@ -27,10 +27,10 @@ from dpem.fitting.summary import FitSummary
 from dpem.paper.estimators import content
 from dpem.paper.estimators._docs import filled
 from dpem.paper.estimators.summary import fit_summary
-from dpem.paper.planning import Plan, paper_plan, plan, reference_plan
-from dpem.paper.planning.choose import MODELS
-from dpem.paper.planning.simulate import Model
-from dpem.paper.tight import tight_em
+from dpem.paper.improved.planning import Plan, plan, published_plan, reference_plan
+from dpem.paper.improved.planning.choose import MODELS
+from dpem.paper.improved.planning.simulate import Model
+from dpem.paper.improved.steps import run_steps
 from dpem.privacy import (
     Account,
     Budget,
@@ -77,8 +77,11 @@ class PrivateEM(BaseEstimator):
         "max_sparsity": {"help": "With --sparsity auto: the most there may be."},
         "sigma": {"help": "Noise level, if publicly known; estimated and paid for if not."},
         "signal": {"help": "Assumed length of the coefficients."},
-        "method": {"choices": ("tight", "paper"), "help": "Settings chosen by the plan, or the paper's."},
-        "n_iter": {"help": "Refining steps, or the paper's batches; the plan's if not given."},
+        "method": {
+            "choices": ("improved", "published"),
+            "help": "published: the paper's algorithm, errata E1, E2, E4 corrected; improved: not in the paper.",
+        },
+        "n_iter": {"help": "Refining steps, or batches of the published algorithm; the plan's if not given."},
         "step_size": {"help": "The step η of an EM step; the plan's if not given."},
         "clip": {"help": "The clip T of an entry; the plan's if not given."},
     }
@@ -93,7 +96,7 @@ class PrivateEM(BaseEstimator):
         max_sparsity: int | None = None,
         sigma: float | None = None,
         signal: float = 1.0,
-        method: str = "tight",
+        method: str = "improved",
         start: Any = None,
         n_iter: int | None = None,
         step_size: float | None = None,
@@ -124,7 +127,7 @@ class PrivateEM(BaseEstimator):
         """
         self._check_arguments()
         source = source_of(self, X, y, needs_y=self._needs_y)
-        if self.method == "paper":
+        if self.method == "published":
             refuse_to_split(source)
         fit_plan = self.plan(source.n_rows, source.n_features)
         self._accept(fit_plan)
@@ -142,7 +145,7 @@ class PrivateEM(BaseEstimator):
                 self._warn_of_noise(fit_plan)
             self.sigma_ = fit_plan.sigma
             expect(n * fit_plan.passes)
-            state = tight_em(curator, self._model(), fit_plan.steps, start)  # type: ignore[arg-type]
+            state = run_steps(curator, self._model(), fit_plan.steps, start)  # type: ignore[arg-type]
 
         self.scaler_: str | None = None
         self.coef_ = state.beta
@@ -246,7 +249,7 @@ class PrivateEM(BaseEstimator):
     @property
     def _spends_in_full(self) -> bool:
         """Whether a fit costs all that its ε and δ buy; the paper's printed noise costs less."""
-        return bool(self.method != "paper")
+        return bool(self.method != "published")
 
     def _preview_plan(self, X: Any, y: Any = None) -> Plan:
         """The plan of a fit to these rows, once everything that the fit would refuse has been. Nothing is asked."""
@@ -261,13 +264,13 @@ class PrivateEM(BaseEstimator):
     def _check_arguments(self) -> None:
         """Refuse what is wrong whatever the rows are."""
         arguments.privacy_parameters(self.epsilon, self.delta)
-        arguments.one_of("method", self.method, ("tight", "paper"))
+        arguments.one_of("method", self.method, ("improved", "published"))
         checked_rows_per_person("rows_per_person", self.rows_per_person)
         checks.budget_of(self.budget, self.random_state)
         arguments.positive("signal", self.signal)
         arguments.optional_positive("sigma", self.sigma)
-        if self.sigma is None and self.method == "paper":
-            raise ValueError("method='paper' needs sigma=: the paper assumes that it is known.")
+        if self.sigma is None and self.method == "published":
+            raise ValueError("method='published' needs sigma=: the paper assumes that it is known.")
 
     def _accept(self, made: Plan) -> None:
         """Refuse a plan that is expected to fail, and say what speaks against one that is not; before the debit."""
@@ -311,18 +314,20 @@ class PrivateEM(BaseEstimator):
             "signal": signal,
             "rows_per_person": arguments.rows_per_person(self.rows_per_person, n),
         }
-        if auto and (math.isinf(epsilon) or self.method == "paper"):
-            raise ValueError("sparsity='auto' goes with method='tight' and a finite epsilon only.")
+        if auto and (math.isinf(epsilon) or self.method == "published"):
+            raise ValueError("sparsity='auto' goes with method='improved' and a finite epsilon only.")
         if math.isinf(epsilon):
             given = self.start is not None
             return reference_plan(self._model_name, **common, has_start=given, n_iter=n_iter, step=step)
-        if self.method == "paper":
+        if self.method == "published":
             if self.start is None and self._model_name != "missing-regression":
-                raise ValueError("method='paper' needs start=: the paper's algorithm begins close to the truth.")
-            chosen = paper_plan(self._model_name, **common, epsilon=epsilon, n_iter=n_iter, step=step, T=clip)
+                raise ValueError("method='published' needs start=: the paper's algorithm begins close to the truth.")
+            chosen = published_plan(self._model_name, **common, epsilon=epsilon, n_iter=n_iter, step=step, T=clip)
             batches = chosen.em_steps
             if n < batches:
-                raise ValueError(f"method='paper' splits the rows into n_iter={batches} batches, there are {n} rows.")
+                raise ValueError(
+                    f"method='published' splits the rows into n_iter={batches} batches; there are {n} rows."
+                )
             return chosen
         pinned = {"n_refine": n_iter, "step": step, "entry": None if clip is None else clip / self._entry_scale(sigma)}
         return plan(

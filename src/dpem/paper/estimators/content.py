@@ -11,7 +11,7 @@ import numpy as np
 
 from dpem._json import plain, rebuild, record
 from dpem.fitting.serialization import features_read, features_written, vector
-from dpem.paper.planning import Plan
+from dpem.paper.improved.planning import Plan
 from dpem.privacy import Guarantee
 from dpem.query import FloatArray
 
@@ -97,7 +97,7 @@ def _agree(model: PrivateEM, d: int, guarantee: Guarantee) -> None:
         ("plan.d", "features.count"): plan.d != d,
         ("plan.sparsity", "parameters.sparsity"): plan.sparsity != size,
         ("plan.sparsity", "fitted.support"): len(model.support_) > (plan.sparsity or d),
-        ("plan.method", "parameters.method"): plan.method != method or model.method not in ("tight", "paper"),
+        ("plan.method", "parameters.method"): plan.method != method or model.method not in ("improved", "published"),
         ("plan.signal", "parameters.signal"): plan.signal != model.signal,
         ("plan.sigma", "fitted.sigma"): plan.sigma != model.sigma_,
         ("parameters.sigma", "fitted.sigma"): model.sigma not in (None, model.sigma_),

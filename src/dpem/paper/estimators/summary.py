@@ -21,8 +21,8 @@ from dpem.fitting.summary import (
     Predicted,
     Setting,
 )
-from dpem.paper.published import PaperEM
-from dpem.paper.tight import Refine, Screen, Select, Start, Trim
+from dpem.paper.improved.steps import Refine, Screen, Select, Start, Trim
+from dpem.paper.published import PublishedEM
 
 if TYPE_CHECKING:
     from dpem.paper.estimators.base import PrivateEM
@@ -120,9 +120,9 @@ def coefficient_noise(model: PrivateEM) -> float | None:
     if math.isinf(last.rho):
         return None
     scale = model.releases_[-1].scale
-    if isinstance(last, PaperEM) and last.s is not None:
+    if isinstance(last, PublishedEM) and last.s is not None:
         return math.sqrt(2) * scale
-    assert isinstance(last, Refine | PaperEM)
+    assert isinstance(last, Refine | PublishedEM)
     return last.step * scale
 
 
@@ -151,7 +151,7 @@ def settings(model: PrivateEM) -> list[Setting]:
         Setting("coefficients that may be non-zero", size, DEFAULT if model.sparsity is None else GIVEN),
         Setting("noise level σ of the model", model.sigma_, GIVEN if model.sigma is not None else _asked(model)),
         Setting("assumed length of β", plan.signal, DEFAULT if plan.signal == 1.0 else GIVEN),
-        Setting("method", model.method, DEFAULT if model.method == "tight" else GIVEN),
+        Setting("method", model.method, DEFAULT if model.method == "improved" else GIVEN),
         Setting("start", *_start(model)),
     ]
     if model._missing and plan.missing:
@@ -200,7 +200,7 @@ def _steps(model: PrivateEM) -> list[Setting]:
         elif not isinstance(step, Refine):
             found.append(Setting("steps N₀", step.n_iter, origin(model.n_iter)))
             found.append(Setting("step size η", step.step, origin(model.step_size)))
-            if isinstance(step, PaperEM):
+            if isinstance(step, PublishedEM):
                 found.append(Setting("clip T", step.T, origin(model.clip)))
     if refine:
         found.append(Setting("refining steps", len(refine), origin(model.n_iter)))

@@ -1,4 +1,4 @@
-"""The tight method: screen, start, select, refine. Full data at every step, prices added, everything between the
+"""The improved method: screen, start, select, refine. Full data at every step, prices added, everything between the
 steps post-processing.
 
 A fit is a short tuple of steps, each a frozen record of its settings and its price, chosen before the data are read.
@@ -23,8 +23,8 @@ from dpem.privacy import Curator
 from dpem.query import FloatArray
 
 
-class TightModel(Protocol):
-    """What the tight method asks of a model beyond :class:`~dpem.paper.models.LatentModel`."""
+class ImprovedModel(Protocol):
+    """What the improved method asks of a model beyond :class:`~dpem.paper.models.LatentModel`."""
 
     def gradient(self, beta: FloatArray, clip: Clip) -> CoordinateQuery: ...
 
@@ -33,7 +33,7 @@ class TightModel(Protocol):
     def shift(self, beta: FloatArray) -> FloatArray: ...
 
 
-class StartModel(TightModel, Protocol):
+class StartModel(ImprovedModel, Protocol):
     """What private starts ask of a model: both mixtures have it."""
 
     def screening(self, signal: float, s: int) -> ExceedanceQuery: ...
@@ -96,7 +96,7 @@ class Select(PaperStep):
             clips += f", residuals at {self.clip.residual:.3g}"
         return "select", f"{self.s} coordinates, {clips}, {self.paid}"
 
-    def __call__(self, curator: Curator, model: TightModel, state: State) -> State:
+    def __call__(self, curator: Curator, model: ImprovedModel, state: State) -> State:
         beta = state.beta
         query = model.gradient(beta, self.clip)
         chosen = curator.select(query, self.s, self.rho, offset=beta + self.step * model.shift(beta), step=self.step)
@@ -119,7 +119,7 @@ class Refine(PaperStep):
     def describe(self) -> tuple[str, str]:
         return "refine", f"step {self.step:g}, norm clipped at {self.radius:.3g}, {self.paid}"
 
-    def __call__(self, curator: Curator, model: TightModel, state: State) -> State:
+    def __call__(self, curator: Curator, model: ImprovedModel, state: State) -> State:
         query = model.on_support(state.beta, state.support, self.radius)
         beta = state.beta.copy()
         beta[state.support] += self.step * curator.measure(query, self.rho)
@@ -137,7 +137,7 @@ class Trim(PaperStep):
     def describe(self) -> tuple[str, str]:
         return "trim", f"coefficients up to {self.threshold:.3g}, which noise explains; free"
 
-    def __call__(self, curator: Curator, model: TightModel, state: State) -> State:
+    def __call__(self, curator: Curator, model: ImprovedModel, state: State) -> State:
         beta = np.where(np.abs(state.beta) > self.threshold, state.beta, 0.0)
         return State(beta, np.flatnonzero(beta))
 
@@ -145,7 +145,7 @@ class Trim(PaperStep):
 Step = Screen | Start | Select | Refine | Trim
 
 
-def tight_em(
+def run_steps(
     curator: Curator, model: StartModel, steps: Iterable[Callable[..., State]], start: FloatArray | None = None
 ) -> State:
     """Run the steps in order, from a given start or from zero on all coordinates."""

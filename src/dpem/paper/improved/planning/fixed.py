@@ -6,16 +6,16 @@ import math
 from dataclasses import replace
 
 from dpem import _validation as arguments
-from dpem.paper.planning.candidates import Knobs, Pipeline
-from dpem.paper.planning.choose import MODELS, Plan
-from dpem.paper.planning.simulate import Problem
-from dpem.paper.published import PaperEM, printed_price
+from dpem.paper.improved.planning.candidates import Knobs, Pipeline
+from dpem.paper.improved.planning.choose import MODELS, Plan
+from dpem.paper.improved.planning.simulate import Problem
+from dpem.paper.improved.steps import Screen, Start, Step
+from dpem.paper.published import PublishedEM, printed_price
 from dpem.paper.reference import ReferenceEM
-from dpem.paper.tight import Screen, Start, Step
 from dpem.privacy import Price
 
 
-def paper_plan(
+def published_plan(
     model: str,
     *,
     n: int,
@@ -32,7 +32,7 @@ def paper_plan(
 ) -> Plan:
     """The paper's own prescription: N₀ ≈ log n, T ≈ √log n, and η = 0.5 as in its experiments; or the values given.
 
-    >>> paper_plan(
+    >>> published_plan(
     ...     "symmetric-mixture", n=4000, d=9, epsilon=0.5, delta=1e-4, sparsity=3, sigma=1.0, signal=1.0
     ... ).steps[0].n_iter
     8
@@ -42,9 +42,9 @@ def paper_plan(
     if price.delta(epsilon) > delta:
         raise ValueError(
             f"epsilon={epsilon:g} with delta={delta:g} is beyond what the paper's printed noise honours "
-            f"(its formula holds for small epsilon only); use method='tight', or a smaller epsilon."
+            f"(its formula holds for small epsilon only); use method='improved', or a smaller epsilon."
         )
-    em = PaperEM(
+    em = PublishedEM(
         epsilon,
         delta,
         sparsity,
@@ -52,7 +52,7 @@ def paper_plan(
         step=0.5 if step is None else step,
         T=math.sqrt(math.log(n)) if T is None else T,
     )
-    return Plan(model, "paper", n, d, epsilon, delta, sparsity, sigma, signal, 0.0, (em,), price, rows_per_person)
+    return Plan(model, "published", n, d, epsilon, delta, sparsity, sigma, signal, 0.0, (em,), price, rows_per_person)
 
 
 def reference_plan(
@@ -71,7 +71,7 @@ def reference_plan(
 ) -> Plan:
     """Non-private EM, for comparison: the start of a private fit but without noise, then many exact steps."""
     rows_per_person = arguments.rows_per_person(rows_per_person, n)
-    steps: list[Step | PaperEM | ReferenceEM] = []
+    steps: list[Step | PublishedEM | ReferenceEM] = []
     if not has_start and model != "missing-regression":
         problem = Problem(MODELS[model](sigma), n, d, sparsity or d, signal)
         pipeline = Pipeline(problem, private_start=True, sparse=sparsity is not None and sparsity < d)

@@ -17,10 +17,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from dpem.paper.improved.planning.invented import InventedRows, SameNoise
+from dpem.paper.improved.steps import Step
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
-from dpem.paper.planning.invented import InventedRows, SameNoise
 from dpem.paper.state import State
-from dpem.paper.tight import Step
 from dpem.privacy import Account, Curator, mechanisms
 from dpem.privacy.accounting import Price
 from dpem.query import FloatArray, Query

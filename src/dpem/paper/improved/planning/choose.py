@@ -13,14 +13,14 @@ import numpy as np
 from dpem import _validation as arguments
 from dpem._json import rebuild, without_infinity
 from dpem._threads import single_blas
+from dpem.paper.improved.planning.candidates import Pipeline
+from dpem.paper.improved.planning.detection import detectable, trim_threshold
+from dpem.paper.improved.planning.search import choose, estimate, rough_error
+from dpem.paper.improved.planning.simulate import Model, Problem
+from dpem.paper.improved.steps import Step, Trim
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
-from dpem.paper.planning.candidates import Pipeline
-from dpem.paper.planning.detection import detectable, trim_threshold
-from dpem.paper.planning.search import choose, estimate, rough_error
-from dpem.paper.planning.simulate import Model, Problem
-from dpem.paper.published import PaperEM
+from dpem.paper.published import PublishedEM
 from dpem.paper.reference import ReferenceEM
-from dpem.paper.tight import Step, Trim
 from dpem.privacy import Price, largest_price
 from dpem.privacy.budget import unit
 
@@ -31,7 +31,7 @@ MODELS: dict[str, Callable[[float], Model]] = {
 }
 
 #: How settings come about: by :func:`plan`, by the paper's prescription, or for the non-private reference.
-METHODS = ("tight", "paper", "reference")
+METHODS = ("improved", "published", "reference")
 
 #: A fit is called feasible if its predicted error is below this part of the signal.
 USEFUL = 0.5
@@ -60,7 +60,7 @@ class Plan:
     sigma: float
     signal: float
     missing: float
-    steps: tuple[Step | PaperEM | ReferenceEM, ...]
+    steps: tuple[Step | PublishedEM | ReferenceEM, ...]
     price: Price
     rows_per_person: int = 1
     needs_start: bool = False
@@ -165,10 +165,10 @@ def plan(
     spent: float = 0.0,
     rows_per_person: int = 1,
 ) -> Plan:
-    """Choose the settings of a tight fit from public numbers alone, and predict its error. No data are read.
+    """Choose every setting of the improved method from public numbers, and predict the error. No data are read.
 
     ``start_distance`` says how far a given start may be from the truth; None means that no start is given. ``fixed``
-    pins knobs (of :class:`~dpem.paper.planning.candidates.Knobs`, by name) that the search would otherwise choose.
+    sets some of :class:`~dpem.paper.improved.planning.candidates.Knobs` by name; the search chooses the others.
     ``trim`` drops small coefficients at the end (``sparsity`` is then the most there may be); ``spent`` is the part
     of ρ already paid, for σ. ``rows_per_person`` is the most rows that one person has: noise grows in proportion to it.
     The same question gives the same plan.
@@ -226,7 +226,7 @@ def _chosen(
     if not rho > 0:
         raise ValueError(f"spent must be below the price that epsilon and delta buy (rho = {price.rho:.3g}).")
     pipeline = Pipeline(problem, private_start, sparse, fixed)
-    draft = Plan(model, "tight", n, d, epsilon, delta, sparsity, sigma, signal, missing, (), price, rows_per_person)
+    draft = Plan(model, "improved", n, d, epsilon, delta, sparsity, sigma, signal, missing, (), price, rows_per_person)
     with single_blas(), np.errstate(all="ignore"):  # rehearsals are too short to be worth a second thread
         stand_in = _narrowed(pipeline)
         knobs = choose(stand_in, rho)

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from dpem.paper.planning.candidates import GRID, Knobs, Pipeline
-from dpem.paper.planning.simulate import Rehearsal, Twist
+from dpem.paper.improved.planning.candidates import GRID, Knobs, Pipeline
+from dpem.paper.improved.planning.simulate import Rehearsal, Twist
 from dpem.query import FloatArray
 
 #: Entries that may be drawn in all for each of the two stages; fewer tables when they are large.

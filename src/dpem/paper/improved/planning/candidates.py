@@ -12,15 +12,15 @@ from typing import Any
 
 import numpy as np
 
+from dpem.paper.improved.planning.simulate import Problem
+from dpem.paper.improved.steps import Refine, Screen, Select, Start, Step
 from dpem.paper.models import MissingRegression, SymmetricMixture
 from dpem.paper.models.base import Clip
-from dpem.paper.planning.simulate import Problem
-from dpem.paper.tight import Refine, Screen, Select, Start, Step
 
 
 @dataclass(frozen=True)
 class Knobs:
-    """Dimensionless settings of the tight method; ``share_*`` are relative shares of ρ."""
+    """Dimensionless settings of the improved method; ``share_*`` are relative shares of ρ."""
 
     screened: float = 1.0  # coordinates screened, as a multiple of s
     share_screen: float = 4.0

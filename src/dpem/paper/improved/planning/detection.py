@@ -7,9 +7,9 @@ import math
 import numpy as np
 from scipy.special import ndtr
 
+from dpem.paper.improved.planning.simulate import Problem
+from dpem.paper.improved.steps import Refine, Select, Step
 from dpem.paper.models import MissingRegression, SymmetricMixture
-from dpem.paper.planning.simulate import Problem
-from dpem.paper.tight import Refine, Select, Step
 from dpem.privacy.mechanisms import gaussian_scale, top_k_scale
 from dpem.query import FloatArray
 
