@@ -31,6 +31,7 @@ ROUNDS, LONGEST = 25, 1.0
 class Answer:
     """A released score: where and how it was asked, the answer and the standard deviation of its noise."""
 
+    family: Family
     predictor: Predictor
     turn: FloatArray
     leverage: float
@@ -62,16 +63,14 @@ class Prior:
 def combined(
     answers: tuple[Answer, ...],
     rows: Surrogate,
-    family: Family,
     free: NDArray[np.intp],
     prior: Prior,
     start: FloatArray,
     n: int,
-    dispersion: float = 1.0,
 ) -> Posterior:
     """The coefficients that agree best with all answers. ``free`` are the columns of (1, u) that have one."""
     X, m = rows.rows[:, free], len(rows.rows)
-    asked = [_weighted(answer, rows, family) for answer in answers]
+    asked = [_weighted(answer, rows) for answer in answers]
     first = answers[0].predictor
     known = Predictor(placed(0 * start, free, first.coef), first.exposure, first.middle, first.half)
     offset = known(np, rows.rows[:, 1:])
@@ -80,7 +79,7 @@ def combined(
         eta = offset + X @ coef
         A, total, parts = prior.precision.copy(), prior.precision @ (prior.mean - coef), []
         for answer, (at, wa) in zip(answers, asked, strict=True):
-            there = family.expected(at, eta)
+            there = answer.family.expected(at, eta)
             D = rows.complete / m * (wa * there.slope[:, None]).T @ X
             far = D @ (coef - answer.predictor.coef[free])
             omega = answer.noise**2 + MISFIT**2 * float(far @ far) / len(far)
@@ -95,21 +94,22 @@ def combined(
     V = np.linalg.inv(A)
     V = (V + V.T) / 2
     influence, noisy = np.zeros((m, len(coef))), np.zeros_like(A)
+    family = answers[-1].family  # which knows most
     for (at, wa), (D, omega) in zip(asked, parts, strict=True):
         square = np.sqrt(family.expected(at, offset + X @ coef).square)
         influence += (wa * square[:, None]) @ D @ V / omega
         noisy += D.T @ D / omega
     drawn = V @ prior.precision @ (prior.mean - coef)
-    sampling = dispersion * rows.complete * influence.T @ influence / (m * n)
+    sampling = rows.complete * influence.T @ influence / (m * n)
     privacy = V @ noisy @ V + np.outer(drawn, drawn)
     return Posterior(coef, sampling, privacy, np.clip(np.diag(V @ prior.precision), 0.0, 1.0))
 
 
-def _weighted(answer: Answer, rows: Surrogate, family: Family) -> tuple[FloatArray, FloatArray]:
+def _weighted(answer: Answer, rows: Surrogate) -> tuple[FloatArray, FloatArray]:
     """The predictor of each surrogate row where the score was asked, and w·a."""
     at = answer.predictor(np, rows.rows[:, 1:])
     a = rows.rows @ answer.turn.T
-    w = weights(np, family, at, np.linalg.norm(a, axis=1), answer.leverage, answer.clip)
+    w = weights(np, answer.family, at, np.linalg.norm(a, axis=1), answer.leverage, answer.clip)
     return at, a * w[:, None]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -88,18 +89,20 @@ class GeneralisedLinearModel(Model):
         """The mean of the offset over surrogate rows."""
         return float(np.mean(self.predictor(self.offset)(np, rows[:, 1:])))
 
-    def mean_of(self, shares: FloatArray, noise: float) -> float:
-        """The mean response from the noisy shares of the bins of its unit coordinate."""
-        raise NotImplementedError
+    @abstractmethod
+    def response_of(self, shares: FloatArray, noise: float) -> tuple[float, Family]:
+        """The mean response from the noisy shares of the bins of its unit coordinate, and the family as it clips."""
 
     def steps(self, sizes: Sizes) -> tuple[Step, ...]:
         check = (CHECK_SHARE,) if sizes.check else ()
         first, second, whole, *last = prices(sizes.rho, (MARGINALS, MOMENTS, SCORES, *check))
         radius = math.inf if math.isinf(sizes.rho) else MOMENT_RADIUS * math.sqrt(self.schema.width + 1)
-        scores = prices(whole, GROWTH)
-        steps: list[Step] = [FindMarginals(first), FindMoments(second, radius)]
-        steps += [TakeStep(rho, last=i == len(scores) - 1) for i, rho in enumerate(scores)]
+        steps = (FindMarginals(first), FindMoments(second, radius), *self.score_steps(whole))
         return (*steps, *(Check(rho, rival=self.rival, advice=NO_BETTER) for rho in last))
+
+    def score_steps(self, rho: float) -> tuple[Step, ...]:
+        """The steps along scores, at prices that grow; what a family needs to measure besides is among them."""
+        return tuple(TakeStep(own, last=i == len(GROWTH) - 1) for i, own in enumerate(prices(rho, GROWTH)))
 
     def predict_fit(self, sizes: Sizes, steps: tuple[Step, ...]) -> PredictedFit:
         k = len(self.free)

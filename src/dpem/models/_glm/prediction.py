@@ -40,11 +40,13 @@ def predicted_loss(model: Any, sizes: Sizes, steps: tuple[Step, ...]) -> Predict
     answers = []
     for step in steps:
         if isinstance(step, TakeStep):
-            turn, leverage, clip = clips(model, surrogate, predictor, sizes.n, step.rho, sizes.rows_per_person)
+            turn, leverage, clip = clips(
+                model.free, model.family, surrogate, predictor, sizes.n, step.rho, sizes.rows_per_person
+            )
             noise = 2 * clip * sizes.rows_per_person / sizes.n / math.sqrt(2 * step.rho)
-            answers.append(Answer(predictor, turn, leverage, clip, np.zeros(k), noise))
+            answers.append(Answer(model.family, predictor, turn, leverage, clip, np.zeros(k), noise))
     prior = Prior(np.zeros(k), precision)
-    found = combined(tuple(answers), surrogate, model.family, model.free, prior, coef[model.free], sizes.n)
+    found = combined(tuple(answers), surrogate, model.free, prior, coef[model.free], sizes.n)
     X = rows[:, model.free]
     J = (X * model.family.variance(np, predictor(np, rows[:, 1:]))[:, None]).T @ X / len(X)
     size = 0.5 * float(np.sum(J * found.privacy)) / k

@@ -7,11 +7,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpem.fitting.step import State, Step
 from dpem.models._glm.combine import Answer, Posterior, Prior, combined, placed
+from dpem.models._glm.families import Family
 from dpem.models._glm.marginals import Marginals, marginals
-from dpem.models._glm.queries import Moments, Score, weights
+from dpem.models._glm.queries import Moments, Predictor, Score, weights
 from dpem.models._glm.reference import maximum_likelihood
 from dpem.models._glm.surrogate import Surrogate, fitted
 from dpem.privacy import Curator
@@ -30,10 +32,13 @@ CLIPPED = 5e-4
 
 @dataclass(frozen=True)
 class Progress:
-    """What is known so far, all of it released: marginals, surrogate rows, answers, and the coefficients they give."""
+    """What is known so far, all of it released: marginals, mean response, the family as it clips, surrogate rows,
+    answers, and the coefficients they give.
+    """
 
     marginals: Marginals
     mean: float
+    family: Family
     surrogate: Surrogate | None = None
     prior: Prior | None = None
     posterior: Posterior | None = None
@@ -53,7 +58,8 @@ class FindMarginals(Step):
         shares = curator.measure(question, self.rho).reshape(-1, BINS + 1)
         seen = np.clip(1 - shares[:, -1:], 0.05, 1.0)
         known = marginals(shares[:-1, :-1] / seen[:-1], noise, model.schema)
-        now = Progress(known, model.mean_of(shares[-1, :-1], noise))
+        mean, family = model.response_of(shares[-1, :-1], noise)
+        now = Progress(known, mean, family)
         return replace(state, notes={"glm": now})
 
 
@@ -110,39 +116,47 @@ class TakeStep(Step):
         n = curator.n_rows
         coef = now.prior.mean if now.posterior is None else now.posterior.coef
         predictor = model.predictor(placed(coef, model.free, model.offset))
-        turn, leverage, clip = clips(model, now.surrogate, predictor, n, self.rho, curator.rows_per_person)
-        question = Score(model.schema, model.family, predictor, turn, leverage, clip)
+        turn, leverage, clip = clips(
+            model.free, now.family, now.surrogate, predictor, n, self.rho, curator.rows_per_person
+        )
+        question = Score(model.schema, now.family, predictor, turn, leverage, clip)
         noise = curator.noise_scale(question, self.rho)
-        answer = Answer(predictor, turn, leverage, clip, curator.measure(question, self.rho), noise)
+        answer = Answer(now.family, predictor, turn, leverage, clip, curator.measure(question, self.rho), noise)
         answers = (*now.answers, answer)
-        posterior = combined(answers, now.surrogate, model.family, model.free, now.prior, coef, n)
+        posterior = combined(answers, now.surrogate, model.free, now.prior, coef, n)
         now = replace(now, answers=answers, posterior=posterior)
         theta = model.finished(now, posterior, n) if self.last else state.theta
         return replace(state, theta=theta, notes={"glm": now})
 
 
 def clips(
-    model: Any, surrogate: Surrogate, predictor: Any, n: int, rho: float, rows_per_person: int
+    free: NDArray[np.intp],
+    family: Family,
+    surrogate: Surrogate,
+    predictor: Predictor,
+    n: int,
+    rho: float,
+    rows_per_person: int,
 ) -> tuple[FloatArray, float, float]:
     """Coordinates in which the information of a surrogate row is round, and where to clip in them: where sampling
     error and privacy noise together are least. From released numbers alone.
     """
-    rows, k = surrogate.rows, len(model.free)
+    rows, k = surrogate.rows, len(free)
     eta = predictor(np, rows[:, 1:])
-    V = model.family.variance(np, eta)
-    X = rows[:, model.free]
+    V = family.variance(np, eta)
+    X = rows[:, free]
     J = (X * V[:, None]).T @ X / len(X)
     values, vectors = np.linalg.eigh(J)
     values = np.maximum(values, 1e-6 * values[-1])
     turn = np.zeros((k, rows.shape[1]))
-    turn[:, model.free] = (vectors / np.sqrt(values)).T * math.sqrt(float(V.mean()))
+    turn[:, free] = (vectors / np.sqrt(values)).T * math.sqrt(float(V.mean()))
     size = np.linalg.norm(rows @ turn.T, axis=1)
     unit = float(np.sqrt(np.mean(V * size**2)))
     best, least = (turn, LEVERAGES[0], 1.0), math.inf
     whole = float(np.mean(V * size**2)) / k
     for leverage in (wide * math.sqrt(k) for wide in LEVERAGES):
         for clip in unit * CLIPS:
-            w = weights(np, model.family, eta, size, leverage, clip)
+            w = weights(np, family, eta, size, leverage, clip)
             slope = float(np.mean(w * V * size**2)) / k
             noise = (2 * clip * rows_per_person / n) ** 2 / (2 * rho) / surrogate.complete
             sampling = float(np.mean(w**2 * V * size**2)) / k / n

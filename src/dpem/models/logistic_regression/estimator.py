@@ -14,7 +14,7 @@ from dpem.fitting.bounds import Pair
 from dpem.fitting.frames import Levels, Table, checked_levels, coded_response, open_table
 from dpem.fitting.step import State
 from dpem.models._glm.estimator import GeneralisedLinearEstimator
-from dpem.models._glm.families import Bernoulli
+from dpem.models._glm.families import Bernoulli, Family
 from dpem.models._glm.model import EFFECT, GeneralisedLinearModel, Parameters
 from dpem.queries.histograms import BINS
 from dpem.queries.schema import Schema
@@ -32,9 +32,9 @@ class LogisticRegression(GeneralisedLinearModel):
 
     effect = EFFECT
 
-    def mean_of(self, shares: FloatArray, noise: float) -> float:
+    def response_of(self, shares: FloatArray, noise: float) -> tuple[float, Family]:
         yes, no = (max(float(shares[place]), 0.5 * noise, 1e-6) for place in (YES, NO))
-        return min(max(yes / (yes + no), 1e-4), 1 - 1e-4)
+        return min(max(yes / (yes + no), 1e-4), 1 - 1e-4), self.family
 
     def explained(self, fitted: FloatArray) -> float:
         mean = float(np.mean(fitted))

@@ -1,0 +1,108 @@
+"""How far counts vary beyond Poisson's law: the dispersion φ = Var y / E y, measured at the fitted coefficients."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from dpem.fitting.rehearsal import generator
+from dpem.fitting.step import State, Step
+from dpem.models._glm.combine import placed
+from dpem.models._glm.queries import Predictor, complete
+from dpem.models.poisson_regression.counts import Poisson
+from dpem.privacy import Curator
+from dpem.queries.narrow import NarrowQuery, rounded, zero_nonfinite
+from dpem.query import Bound, FloatArray
+
+#: Squares are capped at so many times what is expected of them.
+CAP = 20.0
+#: Dispersions that are tried, for what the cap takes away.
+TRIED = np.geomspace(0.5, 64.0, 29)
+
+
+@dataclass(frozen=True)
+class PearsonSquares(NarrowQuery):
+    """Σ min((y − μ)²/(μ + floor), cap) over complete rows.
+
+    *Lemma.* Sensitivity cap. *Proof.* A contribution lies in [0, cap]. ∎
+    """
+
+    family: Poisson = field(repr=False)
+    predictor: Predictor = field(repr=False)
+    floor: float
+    cap: float
+
+    @property
+    def label(self) -> str:
+        return f"squares of standardised residuals, capped at {self.cap:.4g}"
+
+    @property
+    def bound(self) -> Bound:
+        if math.isinf(self.cap):
+            return Bound()
+        return rounded(Bound(linf=self.cap, l2=self.cap, size_linf=self.cap, size_l2=self.cap), 4)
+
+    def contributions(self, xp: Any, x: Any, y: Any) -> Any:
+        rows, response, seen = complete(xp, self.family, x, y)
+        mean = self.family.mean(xp, self.predictor(xp, rows))
+        each = xp.clip(zero_nonfinite(xp, (response - mean) ** 2 / (mean + self.floor)), 0.0, self.cap)
+        return xp.sum(seen * each)[None]
+
+
+@dataclass(frozen=True)
+class FindDispersion(Step):
+    """The dispersion at the present coefficients. At the end it widens the standard errors."""
+
+    final: bool = False
+
+    def describe(self) -> str:
+        return "dispersion of the counts around the fit"
+
+    def run(self, curator: Curator, model: Any, state: State) -> State:
+        now = state.notes["glm"]
+        private = math.isfinite(self.rho)
+        if not private and not self.final:
+            return state
+        family, n = now.family, curator.n_rows
+        coef = (
+            now.posterior.coef if private else np.concatenate([[state.theta.intercept], state.theta.coef])[model.free]
+        )
+        predictor = model.predictor(placed(coef, model.free, model.offset))
+        cap = CAP * family.dispersion if private else math.inf
+        question = PearsonSquares(model.schema, family, predictor, 0.5 if private else 0.0, cap)
+        released = float(curator.measure(question, self.rho)[0]) / now.surrogate.complete
+        if private:
+            noise = curator.noise_scale(question, self.rho) / now.surrogate.complete
+            found, error = dispersion_of(released, noise, predictor(np, now.surrogate.rows[:, 1:]), cap)
+        else:
+            degrees = n * now.surrogate.complete
+            found, error = released * degrees / max(degrees - len(coef), 1), math.sqrt(2 / degrees)
+        used, family = family.dispersion if private else 1.0, replace(family, dispersion=max(found, 1.0))
+        state = replace(state, notes={"glm": replace(now, family=family)})
+        if not self.final:
+            return state
+        wider = max(found, 1.0) / used
+        theta = replace(state.theta, sampling=state.theta.sampling * wider, dispersion=(found, error))
+        return replace(state, theta=theta)
+
+
+def dispersion_of(released: float, noise: float, eta: FloatArray, cap: float) -> tuple[float, float]:
+    """The dispersion of which capped squares have this mean, and its standard error; rows have these predictors."""
+    means = np.array([_capped(eta, float(phi), cap) for phi in TRIED])
+    means = np.maximum.accumulate(means) + 1e-9 * np.arange(len(TRIED))
+    found = float(np.interp(released, means, TRIED))
+    ends = np.interp([released - noise, released + noise], means, TRIED)
+    return found, max(float(ends[1] - ends[0]) / 2, 1e-9)
+
+
+def _capped(eta: FloatArray, phi: float, cap: float) -> float:
+    """The mean of capped squares of counts with dispersion φ, invented at these predictors."""
+    rng, mu = generator(2), np.exp(np.minimum(eta, 20.0))
+    if phi > 1.01:
+        y = rng.poisson(rng.gamma(mu / (phi - 1), phi - 1))
+        return float(np.mean(np.minimum((y - mu) ** 2 / (mu + 0.5), cap)))
+    poisson = float(np.mean(np.minimum((rng.poisson(mu) - mu) ** 2 / (mu + 0.5), cap)))
+    return phi * poisson

@@ -1,0 +1,196 @@
+"""Poisson regression of counts: coefficients, rate ratios, offsets and overdispersion."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import RegressorMixin
+
+from dpem.fitting.diagnostics import Diagnostic
+from dpem.fitting.step import Step, prices
+from dpem.models._glm.estimator import GeneralisedLinearEstimator
+from dpem.models._glm.families import Family
+from dpem.models._glm.model import EFFECT, GROWTH, GeneralisedLinearModel, Parameters
+from dpem.models._glm.steps import TakeStep
+from dpem.models.poisson_regression.counts import Poisson, clip_of
+from dpem.models.poisson_regression.dispersion import FindDispersion
+from dpem.queries.histograms import BINS
+from dpem.queries.schema import Schema
+from dpem.query import FloatArray
+
+__all__ = ["DPPoissonRegression", "Parameters"]
+
+#: Parts of the scores' price that measure the dispersion, after the first score and at the end.
+FIRST_DISPERSION, LAST_DISPERSION = 0.03, 0.05
+#: Counts are called overdispersed if the dispersion is this large, and so many standard errors above 1.
+OVERDISPERSED, STANDARD_ERRORS = 1.2, 2.0
+
+
+@dataclass(frozen=True)
+class PoissonRegression(GeneralisedLinearModel):
+    """log E y = intercept + coef·u + offset."""
+
+    effect = EFFECT
+
+    def response_of(self, shares: FloatArray, noise: float) -> tuple[float, Family]:
+        """The mean count, and the family with a dispersion that is at most that of all counts around their mean."""
+        assert isinstance(self.family, Poisson)
+        kept = np.where(shares > 3 * noise, shares, 0.0)
+        kept = kept / kept.sum() if kept.sum() > 0 else np.full(BINS, 1 / BINS)
+        counts = self.family.middle + self.family.half * ((np.arange(BINS) + 0.5) * 2 / BINS - 1)
+        mean = max(float(kept @ counts), 0.05)
+        around = float(kept @ (counts - mean) ** 2) / mean
+        dispersion = min(max(around, 1.5), 20.0)
+        return mean, replace(self.family, dispersion=dispersion, clip=clip_of(noise))
+
+    def score_steps(self, rho: float) -> tuple[Step, ...]:
+        early, late, whole = prices(rho, (FIRST_DISPERSION, LAST_DISPERSION, 1 - FIRST_DISPERSION - LAST_DISPERSION))
+        first, *others = prices(whole, GROWTH)
+        scores = [TakeStep(own, last=i == len(others) - 1) for i, own in enumerate(others)]
+        return (TakeStep(first), FindDispersion(early), *scores, FindDispersion(late, final=True))
+
+
+class DPPoissonRegression(RegressorMixin, GeneralisedLinearEstimator):
+    """Poisson regression of counts under differential privacy: rate ratios with intervals, offsets, overdispersion.
+
+    Besides ε and δ it needs public bounds of every column, or levels, and of the response. Rows with a missing value
+    contribute nothing, as in R's ``glm``. Standard errors are those of quasi-Poisson: they are widened by the measured
+    dispersion where that is above 1.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The privacy of the whole fit. ``epsilon=inf`` is the non-private reference: maximum likelihood.
+    bounds : dict, pair or path
+        Public limits of each column: by name, as (low, high) of numbers or vectors, or a file.
+    y_bounds : pair, optional
+        Public limits of the response, the lower one not negative; larger counts are clipped.
+    levels : dict, optional
+        Levels of categorical columns by name; the first is the baseline.
+    offset : str, optional
+        The column that is added to the linear predictor as it is, such as a logarithm of an exposure.
+    exposure : str, optional
+        The column whose logarithm is added to the linear predictor, such as person-years; its bounds are positive.
+    rows_per_person : int, default 1
+        The most rows that one person has: all of them are protected together.
+    budget : Budget or Ledger, optional
+        What the fit is charged to.
+    check : bool, default True
+        Whether 5 % of the price buy a fit check against the intercept alone.
+    random_state : int, optional
+        Repeatable noise, for simulations: such a fit is **not private**.
+
+    Attributes
+    ----------
+    coef_, intercept_ : array, float
+        Changes of the log-rate for one unit of each column, and the intercept. ``coef_names_`` says what each
+        coefficient belongs to, a column or a level of one; that of an offset is 1, that of an exposure 0.
+    rate_ratios_ : array
+        exp(coef_).
+    dispersion_ : float
+        The variance of counts around their mean, divided by the mean: 1 for Poisson counts.
+    mean_, covariance_ : array
+        Mean and covariance of the coordinates, as released.
+    complete_share_ : float
+        The share of rows without a missing value.
+    converged_ : bool
+        Whether the reference fit converged; always True with privacy, where steps are counted beforehand.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> age = rng.uniform(20, 80, 20000)
+    >>> visits = rng.poisson(np.exp(-1 + 0.03 * age))
+    >>> model = DPPoissonRegression(epsilon=1.0, delta=1e-6, bounds=(18, 90), y_bounds=(0, 50))
+    >>> bool(abs(model.fit(age[:, None], visits).coef_[0] - 0.03) < 0.01)
+    True
+    """
+
+    _ratio = "rate_ratio"
+
+    def __init__(
+        self,
+        *,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        bounds: Any = None,
+        y_bounds: Any = None,
+        levels: Any = None,
+        offset: str | None = None,
+        exposure: str | None = None,
+        rows_per_person: int = 1,
+        budget: Any = None,
+        check: bool = True,
+        random_state: Any = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.bounds = bounds
+        self.y_bounds = y_bounds
+        self.levels = levels
+        self.offset = offset
+        self.exposure = exposure
+        self.rows_per_person = rows_per_person
+        self.budget = budget
+        self.check = check
+        self.random_state = random_state
+
+    def _model(self, schema: Schema) -> PoissonRegression:
+        if schema.y_middle - schema.y_half < 0 and schema.y_middle != 0:
+            low = schema.y_middle - schema.y_half
+            raise ValueError(f"y_bounds must not be negative: counts are at least 0, got {low:g}.")
+        offset, exposure = (self._coordinate(schema, name) for name in ("offset", "exposure"))
+        if offset >= 0 and exposure >= 0:
+            raise ValueError("offset and exposure must not both be given.")
+        if exposure >= 0 and not schema.middle[exposure] - schema.half[exposure] > 0:
+            raise ValueError(f"bounds of the exposure {self.exposure!r} must be positive: its logarithm is taken.")
+        family = Poisson(schema.y_middle, schema.y_half)
+        return PoissonRegression(schema, family=family, offset_coordinate=offset, exposure=exposure)
+
+    def _coordinate(self, schema: Schema, argument: str) -> int:
+        """The coordinate of the column that the argument names, −1 if it names none."""
+        name = getattr(self, argument)
+        if name is None:
+            return -1
+        if name not in schema.names:
+            raise ValueError(f"{argument} must be the name of a numeric column of X, got {name!r}.")
+        return schema.names.index(name)
+
+    def _attributes(self, theta: Parameters, schema: Schema) -> dict[str, Any]:
+        found = super()._attributes(theta, schema)
+        dispersion = theta.dispersion[0] if theta.dispersion else math.nan
+        return {**found, "rate_ratios_": np.exp(found["coef_"]), "dispersion_": dispersion}
+
+    def _diagnostics(self) -> list[Diagnostic]:
+        found = super()._diagnostics()
+        phi, error = self.theta_.dispersion
+        if phi > OVERDISPERSED and phi - 1 > STANDARD_ERRORS * error:
+            found.append(
+                Diagnostic(
+                    "overdispersion",
+                    "note",
+                    f"The counts vary {phi:.2g} times as much as Poisson's law has it (standard error {error:.2g}). "
+                    "Standard errors are widened accordingly.",
+                    "A column that explains the excess may be missing.",
+                )
+            )
+        return found
+
+    def predict(self, X: Any) -> NDArray[np.float64]:
+        """The expected count of each row, given its offset or exposure; NaN where a covariate is missing.
+
+        Parameters
+        ----------
+        X : array, DataFrame, CSR matrix, source, Dask collection or array on a device
+            Rows with the columns that were fitted.
+
+        Returns
+        -------
+        array of shape (rows,)
+        """
+        return np.exp(self._predictors(X))
