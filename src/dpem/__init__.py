@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from dpem.registry import plan
     from dpem.report import write_report
     from dpem.tables import progress
+    from dpem.tables.entries import OTHER
     from dpem.tables.files import read_table
 
 __all__ = [
+    "OTHER",
     "Budget",
     "BudgetExceeded",
     "DPGridSearch",
@@ -51,6 +53,7 @@ _HOME = {
     "dpem.privacy": ("Budget", "BudgetExceeded", "Guarantee", "Ledger", "LedgerError"),
     "dpem.registry": ("plan",),
     "dpem.report": ("write_report",),
+    "dpem.tables.entries": ("OTHER",),
     "dpem.tables.files": ("read_table",),
     "dpem.tables.progress": ("progress",),
 }

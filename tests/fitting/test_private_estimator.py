@@ -87,7 +87,7 @@ def test_texts_become_coordinates_and_unknown_ones_holes(people):
     people = people.assign(sex=np.where(np.arange(len(people)) % 2 == 0, "f", "x"))
     model = DPMeans(**{**GIVEN, "levels": {"sex": ["m", "f"]}}).fit(people)
     assert model.schema_.names == ("age", "dose", "sex=f")
-    with pytest.raises(ValueError, match="neither is in column 'sex'"):
+    with pytest.raises(ValueError, match="column 'sex' is not numeric"):
         DPMeans(**GIVEN).fit(people)
 
 

@@ -185,9 +185,7 @@ class TestRefusals:
         assert "budget and random_state must not both be given" in self.refused(X, random_state=0)
 
     def test_text(self, X):
-        named = X.astype(object)
-        named[3, 1] = "Ada"
-        assert "Ada" not in self.refused(named)
+        assert "Ada" not in self.refused(pd.DataFrame(X).assign(name="Ada"))
 
     def test_a_budget_that_is_spent(self, X):
         budget = Budget(epsilon=0.5, delta=1e-5)
@@ -269,7 +267,7 @@ class TestTransform:
         for given in (rows, pd.DataFrame(rows), np.array(rows)):
             np.testing.assert_allclose(fitted.inverse_transform(given)[0], expected)
 
-    @pytest.mark.parametrize("bad", [[1.0, 2.0, 3.0], [[1.0, 2.0]], [[1.0, 2.0, 3.0, 4.0]], [["x", "y", "z"]]])
+    @pytest.mark.parametrize("bad", [[1.0, 2.0, 3.0], [[1.0, 2.0]], [[1.0, 2.0, 3.0, 4.0]]])
     def test_inverse_refuses_other_tables(self, X, bad):
         with pytest.raises(ValueError, match="X "):
             scaler().fit(X).inverse_transform(bad)

@@ -202,7 +202,7 @@ def test_what_a_search_over_general_models_refuses_costs_nothing():
         (DPLinearRegression(bounds=(-10, 10), y_bounds=(-9, 9)), {"sparsity": [1]}, "got DPLinearRegression"),
         (GENERAL["classes"][0], {"levels": [None]}, "'levels' is the search's own"),
         (GENERAL["classes"][0], {"n_classes": [1, 2]}, "n_classes must be at least 2"),
-        (DPLatentClass(), {"n_classes": [2]}, "neither is in columns"),
+        (DPLatentClass(), {"n_classes": [2]}, "columns .* are not numeric"),
     ):
         with pytest.raises(ValueError, match=said):
             DPGridSearch(estimator, grid, **paid).fit(rows.iloc[:, :5], rows["a"] if "sparsity" in grid else None)

@@ -11,7 +11,7 @@ import math
 import re
 import warnings
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, Self
 
@@ -249,7 +249,7 @@ class PrivateEstimator(FittedModel):
 
     def _open(self, probe: Any, X: Any, y: Any) -> tables.Table:
         """The table, opened but not read; the probe learns its columns."""
-        return tables.open_table(probe, X, y, needs_y=self._needs_y, levels=self._given("levels"))
+        return tables.open_table(probe, X, y, needs_y=self._needs_y, **self._declared())
 
     def _coordinates(
         self,
@@ -281,6 +281,11 @@ class PrivateEstimator(FittedModel):
         if named and arguments.count("d", d) > len(named):
             raise ValueError(f"d must be the number of columns that bounds and levels name ({len(named)}), got {d}.")
         return tuple(named[:d] if named else (f"x{j}" for j in range(arguments.count("d", d))))
+
+    def _declared(self) -> dict[str, Any]:
+        """What was declared of columns by name: levels, and bounds, which say that a column holds numbers."""
+        bounds = self._given("bounds")
+        return {"levels": self._given("levels"), "spelled": tuple(bounds) if isinstance(bounds, Mapping) else ()}
 
     def _given(self, name: str) -> Any:
         return getattr(self, name, None)
@@ -338,5 +343,6 @@ class PrivateEstimator(FittedModel):
         tags.non_deterministic = self.random_state is None
         tags.target_tags.required = self._needs_y
         tags.input_tags.allow_nan = True
+        tags.input_tags.string = True
         tags.input_tags.sparse = True
         return tags

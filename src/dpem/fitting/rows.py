@@ -9,7 +9,7 @@ where an entry is infinite, the row's contribution is bounded like any other's, 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import PurePath
 from typing import Any
 
@@ -27,6 +27,7 @@ from dpem.query import FloatArray
 from dpem.tables import ArraySource, ChunkedSource, Source
 from dpem.tables.blocks import rows_of
 from dpem.tables.device import DeviceSource
+from dpem.tables.entries import Levels, converted
 from dpem.tables.progress import expect
 from dpem.tables.scaled import ScaledSource, moved_and_scaled
 from dpem.tables.sparse import SparseSource
@@ -41,14 +42,22 @@ def source_of(
     *,
     needs_y: bool,
     accept_sparse: str | bool = "csr",
+    levels: Mapping[str, Levels] | None = None,
+    spelled: Collection[str] = (),
+    y_levels: Levels | None = None,
 ) -> Source:
-    """The rows to fit to. Arrays and DataFrames pass scikit-learn's validation; the others what they need of it."""
+    """The rows to fit to. Arrays pass scikit-learn's validation; the others what they need of it."""
     _refuse_paths(X)
-    if is_dask(X):
+    response = None if not needs_y or y is None or is_source(X) else response_of(y, y_levels)
+    if is_frame(X):
+        frame = frame_of(X)
+        source: Source = frame_source(frame, _given(response) if needs_y else None, levels, spelled)
+        _remember(estimator, source if frame.named else ArraySource(np.empty((0, len(frame.names)))))
+    elif is_dask(X):
         with needed_by("a Dask collection"):
             from dpem.tables.dask import DaskSource
 
-        source: Source = DaskSource(X, _given(y) if needs_y else None)
+        source = DaskSource(X, _given(response) if needs_y else None)
         _remember(estimator, source)
     elif is_source(X):
         if y is not None:
@@ -56,16 +65,76 @@ def source_of(
         source = X
         _remember(estimator, source)
     elif is_on_device(X):
-        source = DeviceSource(*_device_arrays(X, _given(y) if needs_y else None))
+        source = DeviceSource(*_device_arrays(X, _given(response) if needs_y else None))
         validate_data(estimator, X, skip_check_array=True)
     else:
-        X, y = checks.table(estimator, X, y, needs_y=needs_y, accept_sparse=accept_sparse)
+        X, y = checks.table(estimator, X, response, needs_y=needs_y, accept_sparse=accept_sparse)
         return SparseSource(X, y) if sparse.issparse(X) else ArraySource(X, y)
     if needs_y and not getattr(source, "has_response", True):
         raise ValueError("this source has no response: name its column with target=.")
     if source.n_rows < 2:
         raise ValueError(f"X must have at least 2 rows, got {source.n_rows}.")
     return source
+
+
+def frame_of(X: Any) -> Any:
+    """A DataFrame of any library as named columns."""
+    with needed_by("a DataFrame"):
+        from dpem.tables.frame import Frame
+    return Frame(X)
+
+
+def frame_source(frame: Any, y: Any, levels: Mapping[str, Levels] | None, spelled: Collection[str] = ()) -> Any:
+    """The rows of a DataFrame under what was declared of its columns, or a refusal by their types."""
+    from dpem.tables.columns import select
+    from dpem.tables.frame import FrameSource
+
+    refused = "X must hold numbers or declared levels: "
+    schema = frame.schema
+    try:
+        selection = select(schema, None, None, levels=levels, spelled=spelled)
+    except ValueError as error:
+        raise ValueError(f"{refused}{str(error).replace('with exclude=', 'of X')}") from None
+    n = frame.n_rows
+    if y is not None and (y.ndim != 1 or len(y) != n):
+        raise ValueError(f"y must be a vector with one response for each of the {n} rows, got shape {y.shape}.")
+    return FrameSource(frame, selection, None if y is None else np.asarray(y, dtype=float))
+
+
+def response_of(y: Any, own: Levels | None = None) -> Any:
+    """Responses as float64, entry by entry; of an array on a device or a Dask collection, that."""
+    if is_on_device(y) or is_dask(y) or sparse.issparse(y):
+        return y
+    if is_frame(y):
+        frame = frame_of(y)
+        if len(frame.names) != 1:
+            raise ValueError(f"y must be one column of responses, got {len(frame.names)} columns.")
+        y = frame.block(0, frame.n_rows).column(frame.names[0])
+    elif not isinstance(y, np.ndarray) and is_series(y):
+        with needed_by("a Series"):
+            from dpem.tables.frame import column_of
+        y = column_of(y)
+    if not hasattr(y, "type"):
+        return checks.numeric_array(y, "y", own)
+    from dpem.tables.columns import holds
+
+    if not holds(y.type, own is not None):
+        raise ValueError("y must hold numbers.")
+    return converted(y, own, np.dtype(np.float64))
+
+
+def is_frame(X: Any) -> bool:
+    """A DataFrame of pandas, polars, Arrow or another library that hands over Arrow data."""
+    if isinstance(X, np.ndarray) or is_dask(X) or is_source(X):
+        return False
+    has = (hasattr(X, name) for name in ("__arrow_c_stream__", "__narwhals_dataframe__", "__dataframe__", "collect"))
+    return (hasattr(X, "iloc") and hasattr(X, "columns")) or (any(has) and not is_series(X))
+
+
+def is_series(X: Any) -> bool:
+    """One column of such a library."""
+    arrow = hasattr(X, "__arrow_c_stream__") or hasattr(X, "__arrow_c_array__")
+    return (hasattr(X, "iloc") or arrow) and not hasattr(X, "columns") and not hasattr(X, "collect_schema")
 
 
 def refuse_non_finite(X: Any, y: Any = None, *, missing: bool = False) -> None:
@@ -118,12 +187,22 @@ def _dense_pieces(estimator: BaseEstimator, X: Any) -> Iterator[NDArray[np.float
             raise ValueError("X has other columns, or in another order, than those that were fitted.")
         for chunk in X.chunks():
             yield from rows_of(chunk.X).pieces(chunk.X, _PIECE)
+    elif is_frame(X):
+        yield from _of_frame(estimator, X)
     else:
         X, _ = checks.table(estimator, X, needs_y=False, reset=False)
         if sparse.issparse(X):
             yield from rows_of(X).pieces(X, _PIECE)
         else:
             yield X
+
+
+def _of_frame(estimator: BaseEstimator, X: Any) -> Iterator[NDArray[np.floating]]:
+    frame = frame_of(X)
+    named = hasattr(X, "iloc") or type(X).__module__.startswith("polars")  # kinds that scikit-learn knows the names of
+    validate_data(estimator, X if named else np.empty((1, len(frame.names))), skip_check_array=True, reset=False)
+    for chunk in frame_source(frame, None, None).chunks():
+        yield chunk.X
 
 
 @np.errstate(all="ignore")
@@ -150,7 +229,10 @@ def scaled_rows(estimator: BaseEstimator, X: Any, mean: FloatArray, scale: Float
         xp = array_namespace(X)
         mean, scale = (xp.asarray(part, dtype=X.dtype, device=device(X)) for part in (mean, scale))
         return (X - mean) / scale
-    X, _ = checks.table(estimator, X, needs_y=False, reset=False, accept_sparse=False)
+    if is_frame(X):
+        X = np.concatenate(list(_of_frame(estimator, X)))
+    else:
+        X, _ = checks.table(estimator, X, needs_y=False, reset=False, accept_sparse=False)
     return np.asarray((X - mean.astype(X.dtype)) / scale.astype(X.dtype))
 
 

@@ -249,6 +249,7 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.non_deterministic = self.random_state is None
         tags.input_tags.allow_nan = True
+        tags.input_tags.string = True
         return tags
 
 

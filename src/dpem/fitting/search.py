@@ -25,7 +25,7 @@ from dpem.fitting import frames as tables
 from dpem.fitting import validation as checks
 from dpem.fitting.diagnostics import FitWarning, issue
 from dpem.fitting.estimator import PrivateEstimator
-from dpem.fitting.rows import source_of
+from dpem.fitting.rows import is_frame, source_of
 from dpem.privacy import (
     Account,
     Budget,
@@ -167,8 +167,8 @@ class DPGridSearch(MetaEstimatorMixin, BaseEstimator):
     def _source(self, X: Any, y: Any) -> Source:
         """The rows that the choice is about, in the numbers that the candidates see."""
         needs_y = get_tags(self.estimator).target_tags.required
-        if tables.is_frame(X) and isinstance(self.estimator, PrivateEstimator):
-            return tables.open_table(self, X, y, needs_y=needs_y, levels=getattr(self.estimator, "levels", None)).source
+        if is_frame(X) and isinstance(self.estimator, PrivateEstimator):
+            return tables.open_table(self, X, y, needs_y=needs_y, **self.estimator._declared()).source
         return source_of(self, X, y, needs_y=needs_y)
 
     def _points(self) -> list[dict[str, Any]]:

@@ -21,13 +21,13 @@ from numpy.typing import NDArray
 from dpem._json import checksum, plain, rebuild, record
 from dpem.fitting.bounds import Pair, checked_pair
 from dpem.fitting.check import FitCheck
-from dpem.fitting.frames import Levels, checked_levels
 from dpem.fitting.plan import Plan
 from dpem.fitting.step import State
 from dpem.fitting.uncertainty import KINDS, Uncertainty
 from dpem.privacy import Charge, Guarantee
 from dpem.queries.schema import Schema
 from dpem.query import FloatArray
+from dpem.tables.entries import OTHER, Levels, checked_levels
 
 E = TypeVar("E", bound=Any)
 
@@ -116,7 +116,7 @@ def _column(estimator: Any, name: str) -> dict[str, Any]:
     own: Levels | None = estimator.levels_.get(name)
     if own is None:
         return {"name": name, "bounds": list(estimator.bounds_[name])}
-    return {"name": name, "levels": list(own.labels if own.texts else own.values)}
+    return {"name": name, "levels": own.given}
 
 
 def read(kind: type[E], content: Mapping[str, Any], guarantee: Guarantee) -> E:
@@ -202,7 +202,9 @@ def _columns(value: Any) -> tuple[dict[str, Pair], dict[str, Levels], tuple[str,
 
 
 def _levels(value: Any, where: str) -> Levels:
-    if not isinstance(value, list) or not (_all(value, str) or _all(value, int, float)):
+    if not isinstance(value, list) or not (
+        _all(value, str) or _all([level for level in value if level != OTHER], int, float)
+    ):
         raise ValueError(f"{where} must be a list of texts or of numbers")
     return checked_levels({where: value})[where]
 
@@ -229,7 +231,7 @@ def _response(value: Any, needed: bool) -> tuple[str | None, Pair | None]:
 
 def _given(levels: Mapping[str, Levels]) -> dict[str, Any]:
     """Levels as a user gives them."""
-    return {name: list(own.labels if own.texts else own.values) for name, own in levels.items()}
+    return {name: own.given for name, own in levels.items()}
 
 
 def _arguments(value: Any, known: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d, validate_data
 
@@ -21,6 +22,7 @@ from dpem.fitting.model import Effect
 from dpem.privacy import Budget
 from dpem.privacy.budget import is_number, shown
 from dpem.query import FloatArray
+from dpem.tables.entries import Levels, converted
 
 if TYPE_CHECKING:
     from dpem.privacy import Ledger
@@ -133,6 +135,7 @@ def table(
         "reset": reset,
     }
     with _quoting_no_entry(), np.errstate(all="ignore"):
+        X = numeric_array(X, "X")
         if not needs_y:
             return validate_data(estimator, X, **options), None
         if y is None:
@@ -143,10 +146,23 @@ def table(
     return X, y
 
 
+def numeric_array(values: Any, name: str, own: Levels | None = None) -> Any:
+    """An array of Python objects or texts as numbers, entry by entry; anything else as it is."""
+    if sparse.issparse(values) or (hasattr(values, "__array__") and not isinstance(values, np.ndarray)):
+        return values
+    array = np.asarray(values)
+    if array.dtype.kind in "OU" or (own is not None and own.texts and array.dtype.kind in "biuf"):
+        found = converted(array.ravel().astype(object), own, np.dtype(np.float64))
+        return found.reshape(array.shape)
+    if array.dtype.kind in "SmMV":
+        raise ValueError(f"{name} must hold numbers, got {array.dtype}.")
+    return array
+
+
 def beside(pieces: Iterable[NDArray[np.floating]], y: Any) -> Iterator[tuple[NDArray[np.floating], FloatArray]]:
     """Pieces of rows, each with its responses, for methods after fit."""
     with _quoting_no_entry():
-        y = np.asarray(check_array(y, ensure_2d=False, dtype=np.float64, ensure_all_finite=False))
+        y = np.asarray(check_array(numeric_array(y, "y"), ensure_2d=False, dtype=np.float64, ensure_all_finite=False))
     refuse_anomalies(False, False, bool(np.isnan(y).any()), bool(np.isinf(y).any()))
     mismatch = f"y must be a vector with one response for each row, got shape {y.shape}."
     if y.ndim != 1:
@@ -164,7 +180,7 @@ def beside(pieces: Iterable[NDArray[np.floating]], y: Any) -> Iterator[tuple[NDA
 def scaled(X: Any, d: int) -> NDArray[np.floating]:
     """A table of d columns in a scaler's units, to be taken back; names of columns are not compared."""
     with _quoting_no_entry():
-        X = check_array(X, dtype=[np.float64, np.float32], ensure_all_finite=False)
+        X = check_array(numeric_array(X, "X"), dtype=[np.float64, np.float32], ensure_all_finite=False)
     if X.shape[1] != d:
         raise ValueError(f"X has {X.shape[1]} columns, but the scaler was fitted to {d}.")
     return np.asarray(X)
@@ -186,7 +202,6 @@ def refuse_anomalies(
 
 #: Messages of numpy and scikit-learn that quote entries, by a part of them, and what is said in their place.
 _QUOTING = {
-    "could not convert": "X and y must be numeric: a text entry was found.",
     "Complex data not supported": "Complex data not supported: X and y must be real.",
     "Expected 2D array": "X must be a table of rows and columns: Reshape your data with reshape(-1, 1) if it is one "
     "column, with reshape(1, -1) if it is one row.",

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import or_
 from typing import Any
 
 import numpy as np
@@ -136,11 +137,12 @@ class Schema:
                 parts.append(u[:, j])
                 continue
             own, entry = self.levels[int(self.column[j])], raw[:, j]
-            declared = entry == own[0]
-            for value in own[1:]:
-                declared = declared | (entry == value)
             ones = xp.ones_like(entry)
-            sign = xp.where(entry == own[int(self.level[j])], ones, -ones)
+            fits = [entry == value for value in own]
+            if own[-1] == np.inf:  # every other entry that is not missing
+                fits[-1] = ~(xp.isnan(entry) | reduce(or_, fits[:-1]))
+            declared = reduce(or_, fits)
+            sign = xp.where(fits[int(self.level[j])], ones, -ones)
             parts.append(xp.where(declared, sign, xp.full_like(ones, xp.nan)))
         return xp.stack(parts, axis=1)
 

@@ -31,5 +31,5 @@ class TableSource(ArraySource):
         self.feature_names = list(selection.features)
         #: The response's name.
         self.target_name = selection.target
-        #: Columns whose texts are read as places among these levels.
+        #: Columns whose entries are read as these levels.
         self.text_levels = dict(selection.levels)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ import pyarrow as pa
 from dpem.query import Chunk
 from dpem.tables.base import CHUNK_ROWS, ChunkedSource
 from dpem.tables.columns import Selection, rows_of, select
-from dpem.tables.parquet import Every
+from dpem.tables.every import Every
 
 
 class BatchSource(ChunkedSource):
@@ -123,7 +122,7 @@ class _Form:
         if table is not None:
             self._schema, self._selection = table.schema, select(table.schema, columns, target)
             if not single:
-                self._selection = replace(self._selection, dtype=np.dtype(np.float64))
+                self._selection = self._selection.double()
             self.width, self.dtype = len(self._selection.features), self._selection.dtype
             self.has_response = self._selection.target is not None
             return

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import copy
-import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +20,9 @@ from pyarrow.fs import LocalFileSystem
 from dpem.query import Chunk, FloatArray, Query
 from dpem.tables.base import CHUNK_ROWS, ChunkedSource
 from dpem.tables.columns import Selection, refuse_repeated, rows_of, select
-from dpem.tables.parquet import Every, Stretch, cut_rows, read_stretches
+from dpem.tables.entries import Levels, number
+from dpem.tables.every import Every
+from dpem.tables.parquet import Stretch, cut_rows, read_stretches
 
 #: Formats by how a file's name ends.
 FORMATS = {".parquet": "parquet", ".pq": "parquet", ".arrow": "ipc", ".feather": "ipc", ".ipc": "ipc"}
@@ -61,15 +61,16 @@ class DatasetSource(ChunkedSource):
         columns: Sequence[str] | None = None,
         target: str | None = None,
         exclude: Sequence[str] = (),
-        levels: Mapping[str, Sequence[str]] | None = None,
+        levels: Mapping[str, Any] | None = None,
     ) -> None:
         self._name = type(data).__name__ if isinstance(data, ds.Dataset) else str(data)
         dataset = data if isinstance(data, ds.Dataset) else _dataset(Path(data))
-        self._selection = select(dataset.schema, columns, target, exclude=exclude, levels=levels)
         fragments = _fragments(dataset)
+        folders = {name for fragment in fragments for name in ds.get_partition_keys(fragment.partition_expression)}
+        self._selection = select(dataset.schema, columns, target, exclude=exclude, levels=levels, spelled=folders)
         self.order_may_depend_on_values = any(map(_moves_rows, fragments))
         if self.order_may_depend_on_values:  # see slack
-            self._selection = replace(self._selection, dtype=np.dtype(np.float64))
+            self._selection = self._selection.double()
         self._files = [_File(fragment, dataset.schema, self._selection) for fragment in fragments]
         if columns is None and not exclude:
             for file in self._files:
@@ -109,8 +110,8 @@ class DatasetSource(ChunkedSource):
         return self._selection.target
 
     @property
-    def text_levels(self) -> dict[str, tuple[str, ...]]:
-        """Columns whose texts are read as places among these levels."""
+    def text_levels(self) -> dict[str, Levels]:
+        """Columns whose entries are read as these levels."""
         return dict(self._selection.levels)
 
     def chunks(self) -> Iterator[Chunk]:
@@ -149,9 +150,9 @@ class _File:
         self.name = without_values(str(getattr(fragment, "path", "the dataset")))
         self.is_parquet = isinstance(fragment, ds.ParquetFileFragment)
         keys = ds.get_partition_keys(fragment.partition_expression)
-        if any(name in keys for name in selection.levels):
-            raise ValueError("levels must not be given for a column that folders stand for: it is not in the files.")
-        self._constant = {name: _as_float(keys[name]) for name in selection.names if name in keys}
+        self._constant = {
+            name: _value(keys[name], selection.levels.get(name)) for name in selection.names if name in keys
+        }
         with telling(self.name):
             stored = fragment.physical_schema
             self.row_groups = [(group.id, group.num_rows) for group in fragment.row_groups] if self.is_parquet else []
@@ -274,8 +275,17 @@ def _dataset(path: Path) -> ds.Dataset:
     with telling(without_values(str(found[0]))):
         names = layout.inspect(str(found[0]), filesystem=LocalFileSystem()).names
     refuse_repeated(names)  # Arrow would refuse them as damage
+    folders = ds.partitioning(pa.schema([(name, pa.string()) for name in _folders(found, Path(base))]), flavor="hive")
     with telling(str(path)):
-        return ds.dataset(list(map(str, found)), format=layout, partitioning="hive", partition_base_dir=base)
+        return ds.dataset(list(map(str, found)), format=layout, partitioning=folders, partition_base_dir=base)
+
+
+def _folders(files: Sequence[Path], base: Path) -> list[str]:
+    """Columns that folders stand for, ``year`` of ``year=2024``. Their values are read as texts: Arrow would choose a
+    type by looking at all of them.
+    """
+    parts = [part for file in files for part in file.relative_to(base).parts[:-1] if "=" in part]
+    return list(dict.fromkeys(part.partition("=")[0] for part in parts))
 
 
 def schema_of(path: Path) -> pa.Schema:
@@ -314,5 +324,5 @@ def _moves_rows(fragment: ds.Fragment) -> bool:
         return footer.num_row_groups > 0 and bool(footer.row_group(0).sorting_columns)
 
 
-def _as_float(value: Any) -> float:
-    return math.nan if value is None else float(value)
+def _value(entry: Any, own: Levels | None) -> float:
+    return number(entry) if own is None else own.value(entry)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import math
 import mmap
 import os
 import re
@@ -22,9 +23,8 @@ from dpem.tables.base import CHUNK_ROWS
 from dpem.tables.batches import BatchSource
 from dpem.tables.columns import select
 from dpem.tables.dataset import FORMATS, DatasetSource, schema_of, stored_columns
+from dpem.tables.entries import MISSING, checked_levels, number
 
-#: Entries of a CSV file that stand for a missing number.
-MISSING = ("", "NA", "NaN", "nan", "null")
 #: Files of text by how their names end, and what stands between entries.
 TEXTS = {".csv": ",", ".tsv": "\t"}
 #: Bytes of rows of a .npy file that are held at once.
@@ -77,7 +77,7 @@ def read_table(
     kind = kind if kind in TEXTS else where.suffix.lower()
     if not where.exists():
         raise FileNotFoundError(f"{where} cannot be read: there is no such file or folder.")
-    texts = {name: tuple(own) for name, own in (levels or {}).items() if all(isinstance(one, str) for one in own)}
+    texts = {name: own for name, own in checked_levels(levels).items() if own.texts or own.other}
     if where.is_file() and kind not in (*FORMATS, ".npy", *TEXTS):
         known = ", ".join([*FORMATS, ".npy", *TEXTS, *(f"{kind}.gz" for kind in TEXTS)])
         raise ValueError(f"{where} is of an unknown kind; the names of files that can be read end in {known}.")
@@ -267,16 +267,16 @@ def _header(path: Path, looks: Looks) -> list[str]:
         raise ValueError(
             f"{path} must begin with a line of column names, but it is empty or begins with an empty line."
         )
-    if any(name in MISSING or _is_number(name) for name in names):
+    if any(name in MISSING or _is_record(part) for name in names for part in re.split(r"[,;|\t]", name)):
         raise ValueError(f"the first line of {path} must name the columns, but it holds numbers or empty entries.")
     if len(set(names)) < len(names):
         raise ValueError(f"the first line of {path} must name the columns, but an entry of it is there twice.")
     return names
 
 
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+def _is_record(text: str) -> bool:
+    """Whether an entry of the first line cannot be a name: a number, a date, a time, an address."""
+    text = text.strip(" \"'")
+    return not math.isnan(number(text.replace(",", "."))) or bool(
+        re.fullmatch(r"[\d\s.:/TZ+-]*\d[\d\s.:/TZ+-]*|.*@.*", text)
+    )

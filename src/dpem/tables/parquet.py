@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 from dpem.query import Chunk
 from dpem.tables.base import CHUNK_ROWS
 from dpem.tables.columns import Selection
+from dpem.tables.every import Every
 
 #: Bytes of rows up to which neighbouring row groups of a file are read together.
 SMALL = 64 << 20
@@ -28,28 +28,6 @@ SMALL = 64 << 20
 LARGEST = 384 << 20
 #: Bytes of decoded columns in a group: beyond that, copying them and finding memory for them takes longer.
 GROUP = 8 << 20
-
-
-class Every(NamedTuple):
-    """Rows first, first + step, first + 2·step, … of a table.
-
-    >>> [list(range(10))[part.within(0)] for part in Every().split(3)]
-    [[0, 3, 6, 9], [1, 4, 7], [2, 5, 8]]
-    """
-
-    first: int = 0
-    step: int = 1
-
-    def split(self, parts: int) -> list[Every]:
-        return [Every(self.first + t * self.step, self.step * parts) for t in range(parts)]
-
-    def within(self, begin: int) -> slice:
-        """Which of the rows that begin with row ``begin`` of the table these are."""
-        ahead = self.first - begin
-        return slice(ahead if ahead >= 0 else ahead % self.step, None, self.step)
-
-    def count(self, n_rows: int) -> int:
-        return len(range(self.first, n_rows, self.step))
 
 
 @dataclass(frozen=True)

@@ -252,7 +252,7 @@ class DPLinearRegression(RegressorMixin, PrivateEstimator):
     y_bounds : pair, optional
         Public limits of the response.
     levels : dict, optional
-        Levels of categorical columns by name; the first is the baseline. Categories of pandas need not be given.
+        Levels of categorical columns by name; the first is the baseline.
     rows_per_person : int, default 1
         The most rows that one person has: all of them are protected together.
     budget : Budget or Ledger, optional

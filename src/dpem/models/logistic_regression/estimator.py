@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 
 from dpem.fitting.bounds import Pair
-from dpem.fitting.frames import Levels, Table, checked_levels, coded_response, open_table
+from dpem.fitting.frames import Levels, Table, checked_levels, open_table, response_name
 from dpem.fitting.step import State
 from dpem.models._glm.estimator import GeneralisedLinearEstimator
 from dpem.models._glm.families import Bernoulli, Family
@@ -139,11 +139,10 @@ class DPLogisticRegression(ClassifierMixin, GeneralisedLinearEstimator):
         return middle - half, middle + half
 
     def _open(self, probe: Any, X: Any, y: Any) -> Table:
-        name = getattr(X, "target_name", None) if y is None else getattr(y, "name", None)
-        levels = self.levels
-        if isinstance(levels, Mapping) and name is not None:
-            levels = {column: own for column, own in levels.items() if column != name}
-        return open_table(probe, X, coded_response(y, self._classes_of(name)), needs_y=True, levels=levels)
+        name, declared = response_name(X, y), self._declared()
+        if isinstance(self.levels, Mapping):
+            declared["levels"] = {column: own for column, own in self.levels.items() if column != name}
+        return open_table(probe, X, y, needs_y=True, **declared, y_levels=self._classes_of(name))
 
     def _take(self, probe: Any, state: State, *others: Any) -> None:
         if not state.theta.labels:

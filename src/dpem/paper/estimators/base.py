@@ -389,5 +389,6 @@ class PrivateEM(BaseEstimator):
         tags.non_deterministic = self.random_state is None
         tags.target_tags.required = self._needs_y
         tags.input_tags.allow_nan = True
+        tags.input_tags.string = True
         tags.input_tags.sparse = True
         return tags

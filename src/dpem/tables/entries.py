@@ -1,0 +1,265 @@
+"""How an entry of a table becomes a number.
+
+One rule, which depends on the entry and on what was declared of its column, and on nothing else: not on the type that
+a library inferred for the column, not on other rows, not on where the rows came from.
+
+    a number, a Boolean   that number (0 or 1); beyond the largest float it is infinite
+    a text                the number that it spells ("3", " 3.0 ", "3e0"; "true" is 1), else missing
+    anything else         missing
+
+In a column with levels, a text that is a declared level stands for it, and so does a number, or a text that spells one,
+that equals the number which a level is or spells: 1, 1.0 and "1" are one level. Everything else is missing, or, where
+:data:`OTHER` is among the levels, the level "other"; what is missing (None, NaN, NA, an empty text) stays missing.
+
+:func:`number` and :meth:`Levels.value` are the rule for one entry, :func:`numbers` and :func:`codes` the same for a
+column of Arrow's; tests compare them.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers as kinds
+import re
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: In a list of levels: every entry that is no other level, and not missing.
+OTHER = "<other>"
+#: Texts that stand for a missing entry, unless they are declared levels.
+MISSING = ("", "NA", "NaN", "nan", "null", "None", "<NA>")
+
+_SPACE = " \t\n\r\v\f"
+_NUMBER = r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|(?i:inf|infinity))"
+_SPELLED = re.compile(_NUMBER)
+
+
+def number(entry: Any) -> float:
+    """The number that an entry is, NaN if it is none.
+
+    >>> [number(entry) for entry in (3, True, Decimal("0.5"), " 3e0 ", "true", 10**400)]
+    [3.0, 1.0, 0.5, 3.0, 1.0, inf]
+    >>> [number(entry) for entry in (None, "three", "1_000", 1j, [3.0])]
+    [nan, nan, nan, nan, nan]
+    """
+    if isinstance(entry, str):
+        text = entry.strip(_SPACE)
+        if _SPELLED.fullmatch(text):
+            return float(text)
+        return {"true": 1.0, "false": 0.0}.get(text.lower(), math.nan)
+    if not isinstance(entry, kinds.Real | Decimal | np.bool_):
+        return math.nan
+    try:
+        return float(entry)
+    except OverflowError:
+        return math.inf if entry > 0 else -math.inf  # type: ignore[operator]
+    except (TypeError, ValueError):  # a signalling NaN
+        return math.nan
+
+
+class Levels(NamedTuple):
+    """Levels of a categorical column: the numbers that stand for them in the rows, and how they are called.
+
+    Levels that are numbers, or all spell one, stand for themselves; others have their places, 0, 1, …; ``texts`` says
+    which. :data:`OTHER` is infinite.
+    """
+
+    values: tuple[float, ...]
+    labels: tuple[str, ...]
+    texts: bool
+
+    @property
+    def other(self) -> bool:
+        return self.values[-1] == math.inf
+
+    @property
+    def given(self) -> list[str | float]:
+        """The levels as a user gives them."""
+        plain = not self.texts and all(label == _plainly(value) for value, label in self._declared)
+        last = [OTHER] if self.other else []
+        return [*(value if plain else label for value, label in self._declared), *last]
+
+    @property
+    def by_text(self) -> dict[str, float]:
+        return {} if not self.texts else {text: value for value, text in self._declared}
+
+    @property
+    def by_number(self) -> dict[float, float]:
+        """What stands for a number: the level that it is, or that spells it (in its plainest way, if several do)."""
+        found: dict[float, float] = {}
+        for value, label in self._declared:
+            spelled = number(label) if self.texts else value
+            if spelled == spelled and (spelled not in found or label == _plainly(spelled)):
+                found[spelled] = value
+        return found
+
+    @property
+    def _declared(self) -> list[tuple[float, str]]:
+        return [pair for pair in zip(self.values, self.labels, strict=True) if pair[0] != math.inf]
+
+    def value(self, entry: Any) -> float:
+        """The number that stands for an entry's level.
+
+        >>> own = checked_levels({"region": ["north", "2", OTHER]})["region"]
+        >>> [own.value(entry) for entry in ("north", 2, "2.0", "south", None, "")]
+        [0.0, 1.0, 1.0, inf, nan, nan]
+        """
+        if isinstance(entry, str) and entry in self.by_text:
+            return self.by_text[entry]
+        value = self.by_number.get(number(entry))
+        if value is not None:
+            return value
+        return math.inf if self.other and not _missing(entry) else math.nan
+
+
+def checked_levels(levels: Any) -> dict[str, Levels]:
+    """Levels by column: ``{"region": ["north", "south"], "smoker": [0, 1]}``."""
+    if levels is None:
+        return {}
+    if not isinstance(levels, Mapping) or not all(isinstance(name, str) for name in levels):
+        kind = type(levels).__name__
+        raise ValueError(f"levels must be a dict with a list of levels for each column's name, got a {kind}.")
+    return {name: own if isinstance(own, Levels) else _levels(name, own) for name, own in levels.items()}
+
+
+def _levels(name: str, own: Any) -> Levels:
+    given = [] if isinstance(own, str) or not isinstance(own, Sequence | np.ndarray) else list(own)
+    other = (math.inf,) if OTHER in [one for one in given if isinstance(one, str)] else ()
+    declared = [one for one in given if not (isinstance(one, str) and one == OTHER)]
+    few = len(given) < 2 or not declared
+    if few or len(given) - len(declared) > 1 or len(set(map(str, declared))) != len(declared):
+        raise ValueError(f"levels of {name!r} must be a list of at least two different levels.")
+    last = (OTHER,) if other else ()
+    texts = [isinstance(one, str) for one in declared]
+    spelled = tuple(map(number, declared))
+    numeric = all(map(math.isfinite, spelled)) and len(set(spelled)) == len(spelled)
+    if all(texts):
+        values = spelled if numeric else tuple(map(float, range(len(declared))))
+        return Levels((*values, *other), (*declared, *last), not numeric)
+    if any(texts) or not numeric:
+        raise ValueError(f"levels of {name!r} must be texts only or different finite numbers only.")
+    return Levels((*spelled, *other), (*map(_plainly, spelled), *last), False)
+
+
+def converted(column: Any, own: Levels | None, dtype: np.dtype) -> NDArray[np.floating]:
+    """A column of Arrow's, or an array of Python objects, as numbers."""
+    if isinstance(column, np.ndarray):
+        rule = number if own is None else own.value
+        return np.array([rule(entry) for entry in column], dtype=dtype)
+    plain = own is None or (not own.texts and not own.other)
+    return numbers(column, dtype) if plain else codes(column, own, dtype)  # type: ignore[arg-type]
+
+
+def numbers(column: pa.Array | pa.ChunkedArray, dtype: np.dtype) -> NDArray[np.floating]:
+    """An Arrow column as a float array; not copied where it already is one.
+
+    >>> import pyarrow as pa
+    >>> numbers(pa.array([1, None, 3]), np.dtype(np.float64)), numbers(pa.array(["1", "one", " 3."]), np.dtype("f8"))
+    (array([ 1., nan,  3.]), array([ 1., nan,  3.]))
+    """
+    import pyarrow as pa
+
+    column = _decoded(column)
+    wanted = pa.float32() if dtype == np.float32 else pa.float64()
+    if is_text(column.type):
+        column = _spelled(column)
+    elif pa.types.is_boolean(column.type):
+        column = column.cast(pa.uint8())
+    if column.type != wanted:
+        column = column.cast(wanted, safe=False)
+    return np.asarray(column.to_numpy(zero_copy_only=False))
+
+
+def codes(column: pa.Array | pa.ChunkedArray, own: Levels, dtype: np.dtype) -> NDArray[np.floating]:
+    """What stands for the level of each entry of an Arrow column.
+
+    >>> import pyarrow as pa
+    >>> own = checked_levels({"region": ["north", "south"]})["region"]
+    >>> codes(pa.array(["south", "north", "east", None]), own, np.dtype(np.float64))
+    array([ 1.,  0., nan, nan])
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    column = _decoded(column)
+    value = _by_number(column, own)
+    if is_text(column.type):
+        known = own.by_text
+        place = pc.index_in(column, value_set=pa.array(list(known), column.type))
+        exact = np.append(list(known.values()), np.nan)[_filled(place, len(known))]
+        value = np.where(np.isnan(exact), value, exact)
+        missing = np.asarray(pc.is_null(column)) | _filled(
+            pc.is_in(column, value_set=pa.array(MISSING, column.type)), False
+        )
+    else:
+        missing = np.isnan(numbers(column, np.dtype(np.float64)))
+    if own.other:
+        value[np.isnan(value) & ~missing] = math.inf
+    return value.astype(dtype, copy=False)
+
+
+def is_text(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    t = pa.types
+    return bool(t.is_string(kind) or t.is_large_string(kind) or t.is_string_view(kind))
+
+
+def _by_number(column: Any, own: Levels) -> NDArray[np.float64]:
+    """The levels of entries that are numbers, or spell them; NaN elsewhere."""
+    known = own.by_number
+    value = np.full(len(column), math.nan)
+    if not known:
+        return value
+    entries = numbers(column, np.dtype(np.float64))
+    for spelled, stands in known.items():
+        value[entries == spelled] = stands
+    return value
+
+
+def _decoded(column: Any) -> Any:
+    """A dictionary-encoded column as its entries; a column of several pieces as one."""
+    import pyarrow as pa
+
+    if isinstance(column, pa.ChunkedArray):
+        column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+
+
+def _spelled(column: pa.Array) -> pa.Array:
+    """The numbers that texts spell, null elsewhere."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    text = pc.ascii_trim_whitespace(column)
+    try:
+        found = text.cast(pa.float64())
+    except pa.ArrowInvalid:
+        spells = pc.match_substring_regex(text, f"^(?:{_NUMBER})$")
+        found = pc.if_else(spells, text, pa.scalar(None, text.type)).cast(pa.float64())
+        for word, value in (("true", 1.0), ("false", 0.0)):
+            found = pc.if_else(pc.fill_null(pc.equal(pc.ascii_lower(text), word), False), value, found)
+    return found
+
+
+def _plainly(value: float) -> str:
+    return f"{value:.15g}"
+
+
+def _filled(column: Any, value: Any) -> NDArray[Any]:
+    return np.asarray(column.fill_null(value))
+
+
+def _missing(entry: Any) -> bool:
+    """None, NaN, what pandas has for them, or a text that says so."""
+    if isinstance(entry, str):
+        return entry in MISSING
+    if entry is None or type(entry).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(entry, kinds.Real | Decimal) and math.isnan(number(entry))

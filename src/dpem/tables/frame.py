@@ -1,0 +1,164 @@
+"""Rows in a DataFrame: pandas, polars, Arrow, or anything that hands over Arrow data. They are converted block by
+block, never copied whole.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import narwhals.stable.v1 as nw
+import numpy as np
+import pyarrow as pa
+
+from dpem.query import Chunk, FloatArray, Query
+from dpem.tables.base import CHUNK_ROWS, ChunkedSource
+from dpem.tables.columns import Selection, rows_of
+from dpem.tables.every import Every
+
+
+class Frame:
+    """The columns of a DataFrame, under the names that they have as texts. Nothing here looks at an entry.
+
+    >>> frame = Frame(pa.table({"age": [31, None]}))
+    >>> frame.names, frame.n_rows, frame.schema.field("age").type
+    (['age'], 2, DataType(int64))
+    """
+
+    def __init__(self, X: Any) -> None:
+        self._pandas = hasattr(X, "iloc")
+        if not self._pandas:
+            X = _eager(X)
+        self._X = X
+        self.names = list(map(str, X.columns))
+        #: Whether names were given, and are not numbers that pandas put there.
+        self.named = all(isinstance(name, str) for name in X.columns)
+        self._place = {name: j for j, name in enumerate(self.names)}
+
+    @property
+    def n_rows(self) -> int:
+        return len(self._X)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Names and types, from no rows. What a column of Python objects holds is not known: its type is null."""
+        if len(self._place) < len(self.names):
+            raise ValueError("X must have columns with different names.")
+        return pa.schema([(name, _type(self._column(j, 0, 0))) for j, name in enumerate(self.names)])
+
+    def block(self, first: int, last: int) -> Block:
+        return Block(self, first, last)
+
+    def _column(self, j: int, first: int, last: int) -> Any:
+        part = self._X.iloc[first:last, j] if self._pandas else self._X[first:last, j]
+        return column_of(part)
+
+
+class Block:
+    """Some rows of a frame."""
+
+    def __init__(self, frame: Frame, first: int, last: int) -> None:
+        self._frame, self._first, self._last = frame, first, last
+
+    def column(self, name: str) -> Any:
+        return self._frame._column(self._frame._place[name], self._first, self._last)
+
+
+class FrameSource(ChunkedSource):
+    """The selected columns of a DataFrame, in float64, and a response.
+
+    >>> from dpem.tables.columns import select
+    >>> frame = Frame(pa.table({"age": [31, None, 60], "cost": [1.0, 2.0, 3.0]}))
+    >>> source = FrameSource(frame, select(frame.schema, None, "cost"))
+    >>> source, source.feature_names, [chunk.X[:, 0].tolist() for chunk in source.chunks()]
+    (FrameSource(3 rows, 1 columns, float64), ['age'], [[31.0, nan, 60.0]])
+    """
+
+    order_may_depend_on_values = False
+
+    def __init__(self, frame: Frame, selection: Selection, y: FloatArray | None = None) -> None:
+        self._frame, self._selection, self._y = frame, selection.double(), y
+        self._every, self._needed = Every(), selection.features
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.n_rows} rows, {self.n_features} columns, {self.dtype})"
+
+    @property
+    def n_rows(self) -> int:
+        return self._every.count(self._frame.n_rows)
+
+    @property
+    def n_features(self) -> int:
+        return len(self._selection.features)
+
+    @property
+    def has_response(self) -> bool:
+        return self._y is not None or self._selection.target is not None
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self._selection.dtype
+
+    @property
+    def feature_names(self) -> list[str]:
+        return list(self._selection.features)
+
+    def chunks(self) -> Iterator[Chunk]:
+        n, step = self._frame.n_rows, self._every.step
+        for first in range(0, n, CHUNK_ROWS * step):
+            last = min(first + CHUNK_ROWS * step, n)
+            rows = self._every.within(first)
+            chunk = rows_of(self._frame.block(first, last), self._selection, rows, self._needed)
+            if chunk.X.shape[0]:
+                yield chunk if self._y is None else Chunk(chunk.X, self._y[first:last][rows])
+
+    def total(self, query: Query) -> FloatArray:
+        """As for every source, but of a query that names the only columns it ``reads``, no others are converted."""
+        reads = getattr(query, "reads", None)
+        if reads is None:
+            return super().total(query)
+        part = copy.copy(self)
+        part._needed = tuple(self._selection.features[j] for j in reads)
+        return super(FrameSource, part).total(query)
+
+    def split(self, parts: int) -> list[FrameSource]:
+        """Disjoint batches: rows t, t + parts, t + 2·parts, …"""
+        batches = [copy.copy(self) for _ in range(parts)]
+        for batch, every in zip(batches, self._every.split(parts), strict=True):
+            batch._every = every
+        return batches
+
+
+def column_of(series: Any) -> Any:
+    """A column as Arrow data, or as an array of Python objects where it is no column of one type."""
+    if isinstance(series, pa.Array | pa.ChunkedArray):
+        return series
+    if str(getattr(series, "dtype", None)) == "object":
+        return np.asarray(series, dtype=object)
+    if hasattr(series, "sparse"):
+        series = series.sparse.to_dense()
+    own = series if isinstance(series, nw.Series) else nw.from_native(series, series_only=True)
+    try:
+        return own.to_arrow()
+    except (pa.ArrowException, TypeError, NotImplementedError):
+        pass
+    if own.dtype == nw.Object:
+        return np.array(own.to_list(), dtype=object)
+    return pa.array([None] * len(own), pa.binary())  # of a type that holds no numbers: refused by it
+
+
+def _eager(X: Any) -> Any:
+    """A narwhals DataFrame."""
+    if isinstance(X, pa.RecordBatch):
+        X = pa.Table.from_batches([X])
+    found = nw.from_native(X, pass_through=True)
+    if isinstance(found, nw.LazyFrame):
+        raise ValueError("X must hold rows, got a query that has not run: collect() it first.")
+    if isinstance(found, nw.DataFrame):
+        return found
+    return nw.from_native(pa.table(X), eager_only=True)
+
+
+def _type(column: Any) -> pa.DataType:
+    return pa.null() if isinstance(column, np.ndarray) else column.type

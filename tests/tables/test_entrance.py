@@ -1,0 +1,169 @@
+"""What comes in at the entrance: no entry becomes a name, a level or a message, and none decides what others become."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import dpem
+from dpem import DPLinearRegression, load_model, save_model, write_report
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # what a fit of so few rows says of itself
+
+N = 400
+SALARY = 73219
+
+
+def repr_of(odd):
+    return type(odd).__name__
+
+
+def people(seed=0):
+    rng = np.random.default_rng(seed)
+    return {
+        "salary": rng.integers(20_000, 90_000, N),
+        "smoker": rng.integers(0, 2, N),
+    }, rng.normal(size=N)
+
+
+def regression(**more):
+    known = {"bounds": {"salary": (0, 100_000)}, "levels": {"smoker": ["0", "1"]}, "y_bounds": (-5, 5)}
+    return DPLinearRegression(epsilon=5.0, delta=1e-5, random_state=0, **{**known, **more})
+
+
+KINDS = {
+    "pandas": pd.DataFrame,
+    "polars": pl.DataFrame,
+    "Arrow": lambda columns: pa.table({name: pa.array(own) for name, own in columns.items()}),
+    "a record batch": lambda columns: pa.RecordBatch.from_pydict({k: pa.array(own) for k, own in columns.items()}),
+}
+every_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+@every_kind
+def test_names_of_columns_are_names(kind, tmp_path):
+    columns, y = people()
+    columns["salary"][0] = SALARY
+    model = regression().fit(KINDS[kind](columns), y)
+    assert model.feature_names_in_.tolist() == ["salary", "smoker"]
+    save_model(model, tmp_path / "model.json")
+    write_report(model, tmp_path / "report.html")
+    for page in ("model.json", "report.html"):
+        assert str(SALARY) not in (tmp_path / page).read_text("utf-8")
+    assert str(SALARY) not in str(model.summary())
+    assert load_model(tmp_path / "model.json").levels_ == model.levels_
+
+
+@every_kind
+def test_a_refusal_quotes_no_column(kind):
+    columns, y = people()
+    with pytest.raises(ValueError, match=r"^bounds must name every column, but they lack column 'salary'\.$"):
+        regression(bounds={"other": (0, 1)}).fit(KINDS[kind](columns), y)
+
+
+def coordinates(X, y=None, **more):
+    """Unit coordinates of the rows that a fit reads."""
+    from dpem.fitting.frames import open_table
+
+    model = regression(**more)
+    table = open_table(model, X, y, needs_y=y is not None, **model._declared())
+    schema = model._schema(table.names, table.levels, table.y_name)
+    rows = np.concatenate([np.array(chunk.X) for chunk in table.source.chunks()])
+    return schema.coordinates(np, rows[:, schema.reads])
+
+
+@every_kind
+def test_one_null_leaves_the_levels_of_other_rows(kind):
+    columns, _ = people()
+    before = coordinates(KINDS[kind](columns))
+    columns["smoker"] = [None, *columns["smoker"].tolist()[1:]]
+    after = coordinates(KINDS[kind](columns))
+    np.testing.assert_array_equal(before[1:], after[1:])
+    assert np.isnan(after[0, 1])
+    assert not np.isnan(before).any()
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "Arrow"])
+def test_categories_are_not_levels(kind):
+    """They were found in rows: one person may be all there is of a category."""
+    columns, y = people()
+    texts = ["recluse" if i == 7 else "city" for i in range(N)]
+    tables = {
+        "pandas": lambda: pd.DataFrame(columns).assign(home=pd.Categorical(texts)),
+        "polars": lambda: pl.DataFrame(columns).with_columns(home=pl.Series(texts, dtype=pl.Categorical)),
+        "Arrow": lambda: pa.table({**columns, "home": pa.array(texts).dictionary_encode()}),
+    }
+    with pytest.raises(ValueError, match=r"column 'home' is not numeric \(categories\).*levels") as refusal:
+        regression().fit(tables[kind](), y)
+    assert "recluse" not in str(refusal.value)
+    model = regression(levels={"smoker": [0, 1], "home": ["city", "village", dpem.OTHER]}).fit(tables[kind](), y)
+    assert model.levels_["home"].labels == ("city", "village", dpem.OTHER)
+    assert "recluse" not in str(model.summary())
+
+
+def test_other_takes_what_is_no_level():
+    texts = ["a", "b", "c", None, "", "NA"]
+    frame = pd.DataFrame({"home": pd.Series(texts, dtype=object)})
+    found = coordinates(frame, bounds=None, levels={"home": ["a", "b", dpem.OTHER]})
+    np.testing.assert_array_equal(found[:3], [[-1, -1], [1, -1], [-1, 1]])
+    assert np.isnan(found[3:]).all()
+
+
+@pytest.mark.parametrize("odd", [pd.NA, None, math.nan, "text", 10**400, 1j, [1], pd.Timestamp(0), True], ids=repr_of)
+def test_no_entry_of_a_frame_is_refused(odd):
+    columns, y = people()
+    usual = coordinates(pd.DataFrame(columns))
+    for name in columns:
+        frame = pd.DataFrame(columns).astype({name: object})
+        frame.at[0, name] = odd
+        np.testing.assert_array_equal(coordinates(frame)[1:], usual[1:])
+        regression().fit(frame, y)
+
+
+def test_a_boolean_column_with_one_null():
+    flags = pd.array([True, False] * (N // 2), dtype="boolean")
+    usual = coordinates(pd.DataFrame({"flag": flags}), bounds={"flag": (0, 1)}, levels=None)
+    flags[0] = pd.NA
+    for kind in ("boolean", object):
+        found = coordinates(pd.DataFrame({"flag": flags.astype(kind)}), bounds={"flag": (0, 1)}, levels=None)
+        np.testing.assert_array_equal(found[1:], usual[1:])
+
+
+def test_a_response_in_a_frame_with_a_column_called_name():
+    columns, y = people()
+    model = regression().fit(pd.DataFrame(columns), pd.DataFrame({"name": y}))
+    assert model.y_name_ == "name"
+
+
+def test_a_response_that_is_called_as_a_column_is():
+    columns, y = people()
+    with pytest.raises(ValueError, match=r"y has the name of a column of X, 'salary'"):
+        regression().fit(pd.DataFrame(columns), pd.Series(y, name="salary"))
+
+
+def test_an_object_array_has_an_answer():
+    columns, y = people()
+    X = np.column_stack(list(columns.values())).astype(object)
+    X[0, 0], X[1, 1], X[2, 0] = 10**400, pd.NA, "secret"
+    known = {"bounds": {"x0": (0, 100_000)}, "levels": {"x1": [0, 1]}}
+    regression(**known).fit(X, y)
+    y = y.astype(object)
+    y[3] = "secret"
+    regression(**known).fit(X, y)
+
+
+@pytest.mark.parametrize("line", ["Ada;73219", "Ada|73,5", "Ada,1987-03-04", "Ada\t12:30", "ada@example.org;x", "x;-7"])
+def test_init_takes_no_record_for_names(tmp_path, line):
+    from click.testing import CliRunner
+
+    from dpem.cli import cli
+
+    data, out = tmp_path / "people.csv", tmp_path / "dpem.toml"
+    data.write_text(f"{line}\n{line}\n")
+    done = CliRunner().invoke(cli, ["init", str(data), "--out", str(out)])
+    assert done.exit_code != 0
+    assert not out.exists()
+    assert "Ada" not in done.output
