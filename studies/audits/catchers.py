@@ -121,7 +121,7 @@ def books() -> Iterator[str]:
     child = os.fork()
     if child == 0:
         try:
-            budget.debit(0.8, 1e-6, largest_price(0.8, 1e-6, gaussian=False))
+            budget.charge(0.8, 1e-6, largest_price(0.8, 1e-6, gaussian=False))
             os.write(writing, b"spent")
         finally:
             os._exit(0)
@@ -151,7 +151,7 @@ def noise_law() -> Iterator[str]:
 
 
 def refusal() -> Iterator[str]:
-    """The library's own checks: a release that would cost more than its debit, an account that is exhausted."""
+    """The library's own checks: a release that would cost more than its charge, an account that is exhausted."""
     for case in cases():
         if case.hold is not in_memory:  # the sorted one is to be refused
             continue

@@ -1,6 +1,6 @@
 """What the campaigns of faults share: a small fit that can be watched, and a ledger's books read without the library.
 
-*What must hold* after any fault. (1) The ledger opens and its history replays. (2) Every debit that a fit was told of
+*What must hold* after any fault. (1) The ledger opens and its history replays. (2) Every charge that a fit was told of
 is a row, so the rows add up to at least what all fits that can have reached data cost: nothing is under-counted.
 (3) The rows are covered by the dataset's total, and what is left is not negative. (4) A fit that gave no answer is
 shown as such. The sums here are made from the rows by a few lines of their own: a mistake in the library's sums would
@@ -110,7 +110,7 @@ def room_for(fits: int) -> dict[str, Any]:
 
 
 class Row(NamedTuple):
-    """A debit as the database holds it."""
+    """A charge as the database holds it."""
 
     id: int
     number: int
@@ -126,11 +126,11 @@ _TOTAL = "SELECT body FROM dpem_datasets WHERE dataset = {} AND kind = 'opened'"
 
 def _rows(entries: Sequence[Any]) -> list[Row]:
     bodies = [(number, kind, json.loads(body)) for number, kind, body in entries]
-    outcomes = {body["debit"]: body["outcome"] for _, kind, body in bodies if kind == "outcome"}
-    debits = [(number, body) for number, kind, body in bodies if kind == "debit"]
+    outcomes = {body["charge"]: body["outcome"] for _, kind, body in bodies if kind == "outcome"}
+    charges = [(number, body) for number, kind, body in bodies if kind == "fit"]
     return [
         Row(number, place, body["epsilon"], body["delta"], body["rho"], outcomes.get(number))
-        for place, (number, body) in enumerate(debits, start=1)
+        for place, (number, body) in enumerate(charges, start=1)
     ]
 
 
@@ -139,7 +139,7 @@ def _total(body: str) -> tuple[float, float]:
 
 
 def read(url: str, dataset: str = DATASET) -> tuple[list[Row], tuple[float, float]]:
-    """The debits of a dataset and its total, by the database's own driver."""
+    """The charges of a dataset and its total, by the database's own driver."""
     if url.startswith("sqlite"):
         file = sqlite3.connect(url.removeprefix("sqlite:///"), timeout=30)
         try:
@@ -169,7 +169,7 @@ def smallest_delta(rho: float, epsilon: float) -> float:
 
 
 def check_books(found: Findings, url: str, told: Mapping[int, str], cost: float, dataset: str = DATASET) -> list[Row]:
-    """Check (1) to (4) of the module. ``told`` has the debits that fits were told of, and "answered" for an answer."""
+    """Check (1) to (4) of the module. ``told`` has the charges that fits were told of, and "answered" for an answer."""
     try:
         ledger = Ledger(url, dataset)
         history, state = ledger.history(), ledger.state()
@@ -177,22 +177,25 @@ def check_books(found: Findings, url: str, told: Mapping[int, str], cost: float,
         found.broken.append(f"the ledger does not open: {error}")
         return []
     rows, (epsilon, delta) = read(url, dataset)
-    replayed = [(debit.id, debit.rho, debit.outcome) for debit in history]
+    replayed = [(charge.id, charge.rho, charge.outcome) for charge in history]
     found.check(
         replayed == [(row.id, row.rho, row.outcome or "no answer") for row in rows], "history differs from the rows"
     )
-    found.check([row.number for row in rows] == list(range(1, len(rows) + 1)), "numbers of debits have a gap")
+    found.check([row.number for row in rows] == list(range(1, len(rows) + 1)), "numbers of charges have a gap")
     outcomes = {row.id: row.outcome for row in rows}
-    for debit, answer in told.items():
-        found.check(debit in outcomes, f"debit {debit} was told to a fit and is not in the ledger")
+    for charge, answer in told.items():
+        found.check(charge in outcomes, f"charge {charge} was told to a fit and is not in the ledger")
         found.check(
-            answer != "answered" or outcomes.get(debit) == "answered", f"debit {debit} was answered and is not shown so"
+            answer != "answered" or outcomes.get(charge) == "answered",
+            f"charge {charge} was answered and is not shown so",
         )
     rho = math.fsum(row.rho for row in rows)
     found.check(rho >= cost * len(told) * (1 - 1e-12), "the rows add up to less than the fits cost")
-    found.check(state.left >= 0 and state.n_charges == len(rows), "what is left is negative, or debits are not counted")
+    found.check(
+        state.left >= 0 and state.n_charges == len(rows), "what is left is negative, or a charge is not counted"
+    )
     if len(rows) > 1:
-        found.check(smallest_delta(rho, epsilon) <= delta * (1 + 1e-6), "the debits are beyond the dataset's total")
+        found.check(smallest_delta(rho, epsilon) <= delta * (1 + 1e-6), "the charges are beyond the dataset's total")
         close = smallest_delta(rho, state.spent_epsilon)
         found.check(
             delta * (1 - 1e-4) <= close <= delta * (1 + 1e-4), "what is said to be spent is not what the rows say"
@@ -246,19 +249,19 @@ class Attempts:
         self.found.sentence(error, "nothing was recorded" if sure else "it may have been recorded")
 
     def look(self) -> list[Row]:
-        """The books: every debit that was told, and no more than may have been recorded besides."""
+        """The books: every charge that was told, and no more than may have been recorded besides."""
         rows = check_books(self.found, self.url, self.told, price())
         besides = len(rows) - len(self.told)
-        self.found.check(0 <= besides <= self.perhaps, f"{besides} row(s) of debits that were said not to be recorded")
+        self.found.check(0 <= besides <= self.perhaps, f"{besides} row(s) of charges that were said not to be recorded")
         return rows
 
 
 class NotingLedger(Ledger):
-    """A ledger that keeps the number of its last debit."""
+    """A ledger that keeps the number of its last charge."""
 
     noted = 0
 
-    def debit(self, epsilon: float, delta: float, price: Price, **said: Any) -> Any:
-        charge = super().debit(epsilon, delta, price, **said)
+    def charge(self, epsilon: float, delta: float, price: Price, **said: Any) -> Any:
+        charge = super().charge(epsilon, delta, price, **said)
         self.noted = charge.id
         return charge

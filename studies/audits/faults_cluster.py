@@ -71,9 +71,9 @@ def campaign(url: str, rounds: int, tick: Callable[[int], object]) -> Findings:
             tick(1)
     finally:
         logging.getLogger("distributed").setLevel(logging.NOTSET)
-    outcomes = [debit.outcome for debit in ledger.history()]
+    outcomes = [charge.outcome for charge in ledger.history()]
     found.check(outcomes == ["answered"] * rounds, f"{rounds} fits were charged as {outcomes}")
-    Attempts(found, url, {debit.id: "answered" for debit in ledger.history()}).look()
+    Attempts(found, url, {charge.id: "answered" for charge in ledger.history()}).look()
     return found
 
 

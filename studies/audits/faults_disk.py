@@ -3,7 +3,7 @@
 Arguments of ``main``: FOLDER quick|long sqlite|URL, where the URL is that of a PostgreSQL superuser.
 
 A disk is full in two ways. ``RLIMIT_FSIZE`` stops every file of this process at a size, which is swept from nothing to
-more than enough, so that the debit, its journal and the outcome each meet the limit. A small file system in memory,
+more than enough, so that the charge, its journal and the outcome each meet the limit. A small file system in memory,
 where this process may mount one, is filled but for some pages; it also takes a tablespace of the server, and the models
 and reports of ``dpem fit``.
 """
@@ -146,7 +146,7 @@ def shell(*arguments: str) -> tuple[int, str]:
 
 
 def outputs(found: Findings, folder: Path) -> None:
-    """Models and reports that find no room: refused before the debit if that can be known, else rescued."""
+    """Models and reports that find no room: refused before the charge if that can be known, else rescued."""
     rows, url = folder / "rows.csv", f"sqlite:///{folder}/outputs.db"
     np.savetxt(rows, table(), delimiter=",", header="a,b,c,d", comments="")
     Ledger(url).open(DATASET, **AMPLE)
@@ -190,8 +190,8 @@ def as_reader(url: str) -> str:
                 os.setuid(NOBODY)
             found = Findings()
             attempts = Attempts(found, url)
-            how, debits = attempts.fit(), len(Ledger(url, DATASET).history())
-            os.write(write, json.dumps([how, debits, attempts.perhaps, found.broken]).encode())
+            how, charges = attempts.fit(), len(Ledger(url, DATASET).history())
+            os.write(write, json.dumps([how, charges, attempts.perhaps, found.broken]).encode())
         finally:
             os._exit(0)
     os.close(write)
@@ -227,7 +227,7 @@ def read_only_server(found: Findings, url: str) -> None:
     database = url.split("?")[0].rsplit("/")[-1]
     with psycopg.connect(url, autocommit=True) as server:
         server.execute(f"ALTER DATABASE {database} SET default_transaction_read_only = on".encode())
-        found.check(attempts.fit() == "refused", "a database that can only be read took a debit")
+        found.check(attempts.fit() == "refused", "a database that can only be read took a charge")
         try:
             Ledger(url).open("others", **AMPLE)
             found.broken.append("a dataset was opened in a database that can only be read")

@@ -27,38 +27,38 @@ ROOM = 60
 ASKING, TOLD, READING, ANSWERED, REFUSED, FAILED = "ADQRXE"
 #: Phases of a fit, in order, as the table names them.
 PHASES = {
-    "": "before the debit",
-    ASKING: "in the debit, no row",
-    "written": "in the debit, row written",
-    TOLD: "debit told, rows not asked",
+    "": "before the charge",
+    ASKING: "in the charge, no row",
+    "written": "in the charge, row written",
+    TOLD: "charge told, rows not asked",
     READING: "rows asked",
     "closed": "closed, answer not given",
-    ANSWERED: "before the debit",
+    ANSWERED: "before the charge",
     REFUSED: "refused",
 }
 
 
 class TellingLedger(Ledger):
-    """A ledger that tells on a pipe before a debit and after it."""
+    """A ledger that tells on a pipe before a charge and after it."""
 
     pipe: int
 
-    def debit(self, epsilon: float, delta: float, price: Price, **said: Any) -> Any:
+    def charge(self, epsilon: float, delta: float, price: Price, **said: Any) -> Any:
         os.write(self.pipe, f"{ASKING}\n".encode())
-        charge = super().debit(epsilon, delta, price, **said)
+        charge = super().charge(epsilon, delta, price, **said)
         os.write(self.pipe, f"{TOLD} {charge.id}\n".encode())
         return charge
 
 
 class LateLedger(TellingLedger):
-    """A planted bug: the debit is written when the fit has ended."""
+    """A planted bug: the charge is written when the fit has ended."""
 
-    def debit(self, epsilon: float, delta: float, price: Price, **said: Any) -> Any:
+    def charge(self, epsilon: float, delta: float, price: Price, **said: Any) -> Any:
         ledger, number = self, len(self.history()) + 1
 
         class Late(Charge):
             def close(self, outcome: str) -> None:
-                Ledger.debit(ledger, epsilon, delta, price, **said).close(outcome)
+                Ledger.charge(ledger, epsilon, delta, price, **said).close(outcome)
 
         os.write(self.pipe, f"{ASKING}\n{TOLD} {number}\n".encode())
         return Late(epsilon, delta, price)
@@ -119,10 +119,10 @@ class Child:
     def _hear(self, line: str) -> None:
         self.last, _, rest = line.partition(" ")
         if self.last == TOLD:
-            self._debit = int(rest)
-            self.told[self._debit] = "told"
+            self._charge = int(rest)
+            self.told[self._charge] = "told"
         elif self.last == ANSWERED:
-            self.told[self._debit] = "answered"
+            self.told[self._charge] = "answered"
             self.answers.append(rest)
         elif self.last == FAILED:
             self.said = rest
@@ -167,7 +167,7 @@ class Campaign:
         self._untold = 0
 
     def _four_fits(self) -> float:
-        """Seconds that four fits take, with their debits: two for each of two children."""
+        """Seconds that four fits take, with their charges: two for each of two children."""
         started = time.perf_counter()
         ledger = Ledger(self._url).open("timing", epsilon=100.0, delta=1e-3)
         for _ in range(10):

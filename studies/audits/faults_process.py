@@ -1,8 +1,8 @@
 """A clock that is set back, and memory that runs out in a chunk.
 
-The clock of whoever debits is written down and decides nothing: order and totals are those of the debits' numbers.
+The clock of whoever charges is written down and decides nothing: order and totals are those of the charges' numbers.
 
-A question that runs out of memory fails after the debit: the charge stays, is shown as failed, and the budget serves
+A question that runs out of memory fails after the charge: the charge stays, is shown as failed, and the budget serves
 the next fit.
 
 ``main``, with a URL as its argument, limits the memory of a process for real, before a kernel's sum over five million
@@ -52,28 +52,28 @@ class Clock(datetime):
         return cls.fromisoformat(Clock.says.isoformat())
 
 
-def clock_set_back(url: str, debits: int, tick: Callable[[int], object]) -> Findings:
+def clock_set_back(url: str, charges: int, tick: Callable[[int], object]) -> Findings:
     """A clock that jumps by years in both directions, beside a dataset with an honest clock."""
     found, chance = Findings(), Random(0)
     jumping, honest = (Ledger(url).open(name, epsilon=50.0, delta=1e-3) for name in ("jumping", "honest"))
-    prices = [chance.uniform(1e-3, 8e-3) for _ in range(debits)]
+    prices = [chance.uniform(1e-3, 8e-3) for _ in range(charges)]
     said = []
     with mock.patch("dpem.privacy.ledger_entries.datetime", Clock):
         for turn, rho in enumerate(prices):
             Clock.says = datetime(2030, 1, 1, tzinfo=UTC) + chance.randint(-500, 500) * MONTHS
             said.append(Clock.says)
-            jumping.debit(0.5, 1e-5, Price(rho), purpose=f"{turn}").close("answered")
+            jumping.charge(0.5, 1e-5, Price(rho), purpose=f"{turn}").close("answered")
             tick(1)
     for turn, rho in enumerate(prices):
-        honest.debit(0.5, 1e-5, Price(rho), purpose=f"{turn}").close("answered")
+        honest.charge(0.5, 1e-5, Price(rho), purpose=f"{turn}").close("answered")
     history = jumping.history()
-    found.check([debit.time for debit in history] == said, "the clock that was set was not the ledger's")
-    found.check([debit.purpose for debit in history] == [f"{turn}" for turn in range(debits)], "the order has changed")
+    found.check([charge.time for charge in history] == said, "the clock that was set was not the ledger's")
+    found.check([charge.purpose for charge in history] == [f"{turn}" for turn in range(charges)], "the order changed")
     ours, theirs = jumping.state(), honest.state()
     same = (ours.spent_epsilon, ours.left, ours.n_charges) == (theirs.spent_epsilon, theirs.left, theirs.n_charges)
     found.check(same, "the totals depend on the clock")
-    check_books(found, url, {debit.id: "answered" for debit in history}, min(prices), "jumping")
-    found.counts["debits"] = debits
+    check_books(found, url, {charge.id: "answered" for charge in history}, min(prices), "jumping")
+    found.counts["fits"] = charges
     found.counts["clock set back"] = sum(later < sooner for sooner, later in pairwise(said))
     return found
 
@@ -126,14 +126,14 @@ def out_of_memory(url: str, rounds: int, tick: Callable[[int], object]) -> Findi
                 found.broken.append("a fit without memory gave an answer")
             except MemoryError:
                 failed += 1
-        outcomes = [debit.outcome for debit in ledger.history()]
+        outcomes = [charge.outcome for charge in ledger.history()]
         found.check(outcomes[before:] == ["failed"], "a fit without memory is not charged once and shown as failed")
         found.check(budget.n_charges == len(outcomes), "a fit without memory is not charged once to a Budget")
         for money in (ledger, budget):
             Watched(**SETTINGS, budget=money).before_questions(lambda _: None).fit(X)
         before = len(outcomes) + 1
         tick(1)
-    Attempts(found, url, {debit.id: "told" for debit in ledger.history()}).look()
+    Attempts(found, url, {charge.id: "told" for charge in ledger.history()}).look()
     found.counts["chunks out of memory"] = failed
     found.counts["fits answered afterwards"] = 2 * rounds
     return found
@@ -160,7 +160,7 @@ def real_limit(url: str) -> Findings:
         found.check("\n" not in str(error), "what was said is not one line")
     finally:
         resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    outcomes = [debit.outcome for debit in ledger.history()][charges:]
+    outcomes = [charge.outcome for charge in ledger.history()][charges:]
     found.check(outcomes == ["failed"], f"a fit whose process ran out of memory is shown as {outcomes}")
     del X
     found.check(Attempts(found, url).fit() == "answered", "the budget no longer serves")

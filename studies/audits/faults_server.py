@@ -1,7 +1,7 @@
 """Connections that drop: a server that stops without warning, sessions that are ended, in mid-fit and at random.
 
-A fit whose debit was confirmed goes on without the server and keeps its answer; if its outcome cannot be written a
-warning says so. A fit whose debit was not confirmed never asks the rows: it is told that nothing was recorded, or, if
+A fit whose charge was confirmed goes on without the server and keeps its answer; if its outcome cannot be written a
+warning says so. A fit whose charge was not confirmed never asks the rows: it is told that nothing was recorded, or, if
 the confirmation itself was lost, that it may have been.
 """
 
@@ -39,15 +39,15 @@ def stopped_in_mid_fit(found: Findings, server: Server, rounds: int) -> None:
         found.check(attempts.fit() == "refused", "a fit went on without its server")
         server.start()
         rows = attempts.look()
-        found.check([row.outcome for row in rows] == [None] * (turn + 1), "the debit is not shown as it is")
+        found.check([row.outcome for row in rows] == [None] * (turn + 1), "the charge is not shown as it is")
 
 
 def ended_in_mid_fit(found: Findings, server: Server, rounds: int) -> None:
-    """All sessions are ended between debit and close: the ledger connects again."""
+    """All sessions are ended between charge and close: the ledger connects again."""
     database, attempts = opened(found, server)
     for _ in range(rounds):
         how = attempts.fit(lambda _: void(server.end_sessions(database)))
-        found.check(how == "answered", f"a fit whose sessions were ended between debit and close was {how}")
+        found.check(how == "answered", f"a fit whose sessions were ended between charge and close was {how}")
         found.counts[f"sessions ended in mid-fit: {how}"] += 1
     attempts.look()
 
@@ -91,7 +91,7 @@ def storm(found: Findings, server: Server, fits: int, chance: random.Random) -> 
         for _ in range(fits):
             found.counts[f"sessions ended at random: {attempts.fit()}"] += 1
     found.counts["sessions ended at random"] += ended
-    found.counts["debits of which was said that they may have been recorded"] += attempts.perhaps
+    found.counts["charges of which was said that they may have been recorded"] += attempts.perhaps
     attempts.look()
 
 
@@ -110,7 +110,7 @@ def crashes(found: Findings, server: Server, rounds: int, chance: random.Random)
             how = attempts.fit()
             found.counts[f"server stopped at random: {how}"] += 1
             time.sleep(0.05 if how == "refused" else 0.0)
-    found.counts["debits of which was said that they may have been recorded"] += attempts.perhaps
+    found.counts["charges of which was said that they may have been recorded"] += attempts.perhaps
     attempts.look()
 
 

@@ -23,7 +23,7 @@ class LedgerFiles:
         url = f"sqlite:///{self._path}"
         self._ledger = Ledger(url).open("patients", 2.0, 1e-4)
         for _ in range(3):
-            self._ledger.debit(0.2, 1e-6, Price(0.0005), purpose="a fit").close("answered")
+            self._ledger.charge(0.2, 1e-6, Price(0.0005), purpose="a fit").close("answered")
         self._real = self._path.read_bytes()
 
     def seeds(self) -> list[bytes]:
@@ -59,9 +59,9 @@ class LedgerFiles:
         state = self._ledger.state()
         if not (state.left >= 0 and state.spent_epsilon >= 0):
             raise Broken("a ledger states a negative or meaningless budget")
-        self._ledger.debit(0.1, 1e-6, Price(0.0001), purpose="another").close("failed")
+        self._ledger.charge(0.1, 1e-6, Price(0.0001), purpose="another").close("failed")
         if len(self._ledger.history()) <= len(before):
-            raise Broken("a debit was confirmed and is not in the history")
+            raise Broken("a charge was confirmed and is not in the history")
         return True
 
 

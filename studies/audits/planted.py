@@ -243,19 +243,19 @@ def _stopping() -> Iterator[None]:
         yield
 
 
-@bug("debit after the answer")
+@bug("charge after the answer")
 def _debit_after() -> Iterator[None]:
     def late(self, query, rho):
         sensitivity = self.sensitivity(query, "l2")
         answer = mechanisms.gaussian(self._noise, self._mean(query), sensitivity, Price(rho, gaussian=True))
-        self._debit(query, "Gaussian", Price(rho, gaussian=True), sensitivity, self.noise_scale(query, rho))
+        self._charge(query, "Gaussian", Price(rho, gaussian=True), sensitivity, self.noise_scale(query, rho))
         return answer
 
     with exchanged((Curator, "measure", late)):
         yield
 
 
-@bug("a selection that is not debited")
+@bug("a selection that is not charged")
 def _free_selection() -> Iterator[None]:
     def free(self, query, k, rho, *, offset=0.0, step=1.0):
         sensitivity = abs(step) * self.sensitivity(query, "linf")
@@ -266,7 +266,7 @@ def _free_selection() -> Iterator[None]:
         yield
 
 
-@bug("the budget debited after the fit")
+@bug("the budget charged after the fit")
 def _budget_after() -> Iterator[None]:
     right = PrivateEM._debited
 

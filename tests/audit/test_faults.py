@@ -36,7 +36,7 @@ def test_nothing_is_lost(site, name, place):
     expected = {
         "kill -9": {"kills": 10},
         "race for the last": {"fits answered": 4, "fits refused by BudgetExceeded": 20},
-        "clock set back": {"debits": 20, "clock set back": 9},
+        "clock set back": {"fits": 20, "clock set back": 9},
         "Dask worker killed": {"workers killed": 1, "fits answered, as in memory": 1},
     }
     assert expected.get(name, {}).items() <= result.counts.items()
@@ -44,7 +44,7 @@ def test_nothing_is_lost(site, name, place):
 
 
 def test_a_debit_after_the_answer_is_caught(site):
-    """The planted bug: the debit is written when the fit has ended, so a killed fit has reached data and no row."""
+    """The planted bug: the charge is written when the fit has ended, so a killed fit has reached data and no row."""
     found = site.apart.run(lambda _: None, "kills", site.url(SQLITE), 6, 0, "late")
     assert any("was told to a fit and is not in the ledger" in sentence for sentence in found.broken)
 
@@ -54,7 +54,7 @@ def fitted(url, fits):
     ledger = Ledger(url).open(faults_books.DATASET, **faults_books.AMPLE)
     for _ in range(fits):
         DPSymmetricMixture(**faults_books.SETTINGS, budget=ledger).fit(faults_books.table())
-    return {debit.id: "answered" for debit in ledger.history()}
+    return {charge.id: "answered" for charge in ledger.history()}
 
 
 def looked_at(url, told):
@@ -64,12 +64,12 @@ def looked_at(url, told):
 
 
 TAMPERED = {
-    "last fit removed": ("DELETE FROM dpem_entries WHERE number > 7", "debit 8 was told to a fit and is not in the"),
+    "last fit removed": ("DELETE FROM dpem_entries WHERE number > 7", "charge 8 was told to a fit and is not in the"),
     "cheaper": (
         "UPDATE dpem_entries SET body = json_set(body, '$.rho', 1e-9) WHERE number = 5",
         "the ledger does not open",
     ),
-    "outcome removed": ("DELETE FROM dpem_entries WHERE number > 8", "debit 8 was answered and is not shown so"),
+    "outcome removed": ("DELETE FROM dpem_entries WHERE number > 8", "charge 8 was answered and is not shown so"),
     "total lowered": ("UPDATE dpem_datasets SET body = json_set(body, '$.epsilon', 0.01)", "the ledger does not open"),
     "first row removed": ("DELETE FROM dpem_entries WHERE number = 2", "the ledger does not open"),
 }

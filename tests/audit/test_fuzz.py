@@ -347,13 +347,13 @@ def test_a_debit_without_a_time_is_damage(time, tmp_path):
     from dpem.privacy.ledger_chain import Entry
 
     ledger = Ledger(f"sqlite:///{tmp_path}/budget.db").open("patients", 1.0, 1e-4)
-    ledger.debit(0.1, 1e-6, Price(0.0001)).close("answered")
+    ledger.charge(0.1, 1e-6, Price(0.0001)).close("answered")
     connection = sqlite3.connect(tmp_path / "budget.db", isolation_level=None)
     connection.execute("DROP TRIGGER dpem_entries_no_update")
     rows = connection.execute("SELECT * FROM dpem_datasets UNION SELECT * FROM dpem_entries ORDER BY number").fetchall()
     previous = ""
     for row in rows:  # somebody who computes the digests again
-        body = json.dumps({**json.loads(row[4]), "time": time}) if row[3] == "debit" else row[4]
+        body = json.dumps({**json.loads(row[4]), "time": time}) if row[3] == "fit" else row[4]
         digest = Entry(*row[1:4], body, previous, "").own_digest
         connection.execute(
             "UPDATE dpem_entries SET body = ?, previous = ?, digest = ? WHERE number = ?",
@@ -427,13 +427,13 @@ def test_a_fit_is_private_and_paid_for_or_refused_and_free(drawn):
 
 
 def test_a_refused_fit_that_had_paid_would_be_seen():
-    """Teeth: an estimator that debits and then refuses is a finding."""
+    """Teeth: an estimator that charges and then refuses is a finding."""
 
     class Greedy(DPSymmetricMixture):
         def _noise(self, epsilon: float) -> Any:
             from dpem.privacy import Price
 
-            self.budget.debit(0.1, 1e-6, Price(0.0001))
+            self.budget.charge(0.1, 1e-6, Price(0.0001))
             raise ValueError("refused.")
 
     with without_rehearsals(), pytest.raises(Broken, match="after it had charged"):

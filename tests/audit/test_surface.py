@@ -231,7 +231,7 @@ def test_the_hook_would_notice():
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
 @pytest.mark.parametrize("shared", [False, True])
 def test_a_ledger_is_for_its_owner_only(tmp_path, umask, shared):
-    """The file, and whatever SQLite puts beside it while a debit is being written."""
+    """The file, and whatever SQLite puts beside it while a charge is being written."""
     folder = tmp_path / "books"
     folder.mkdir()
     folder.chmod(0o1777 if shared else 0o755)
@@ -250,7 +250,7 @@ def test_a_ledger_is_for_its_owner_only(tmp_path, umask, shared):
     try:
         ledger = Ledger(f"sqlite:///{folder}/budget.db").open("patients", 1.0, 1e-4)
         for _ in range(3):
-            ledger.debit(0.1, 1e-6, Price(0.0001)).close("answered")
+            ledger.charge(0.1, 1e-6, Price(0.0001)).close("answered")
     finally:
         os.umask(before)
         done.set()
@@ -260,7 +260,7 @@ def test_a_ledger_is_for_its_owner_only(tmp_path, umask, shared):
 
 
 def test_the_journal_of_a_debit_is_for_its_owner_only(tmp_path):
-    """The rollback journal holds the pages before a debit: looked at between the append and the commit."""
+    """The rollback journal holds the pages before a charge: looked at between the append and the commit."""
     ledger = Ledger(f"sqlite:///{tmp_path}/budget.db").open("patients", 1.0, 1e-4)
     modes: dict[str, int] = {}
     before = os.umask(0)
@@ -302,7 +302,7 @@ except LedgerError:
 
 def test_a_ledger_with_an_endless_view_is_refused(tmp_path):
     ledger = Ledger(f"sqlite:///{tmp_path}/budget.db").open("patients", 1.0, 1e-4)
-    ledger.debit(0.1, 1e-6, Price(0.0001)).close("answered")
+    ledger.charge(0.1, 1e-6, Price(0.0001)).close("answered")
     endless(tmp_path / "budget.db")
     run = subprocess.Popen(
         [sys.executable, "-c", _READER, f"sqlite:///{tmp_path}/budget.db"], stdout=subprocess.PIPE, text=True
@@ -328,18 +328,18 @@ def test_a_ledger_with_an_endless_view_is_refused(tmp_path):
         "DROP TRIGGER dpem_datasets_no_update; "
         "CREATE TRIGGER t AFTER INSERT ON dpem_entries BEGIN UPDATE dpem_datasets SET body = ''; END",
     ],
-    ids=["view that swallows debits", "trigger that forgets debits", "trigger that raises the total"],
+    ids=["view that swallows charges", "trigger that forgets charges", "trigger that raises the total"],
 )
 def test_a_ledger_with_planted_views_or_triggers_is_refused(tmp_path, planted):
     """An enemy who can write the file can forge its rows; but the file must not change them by itself from then on."""
     url = f"sqlite:///{tmp_path}/budget.db"
     ledger = Ledger(url).open("patients", 1.0, 1e-4)
-    ledger.debit(0.1, 1e-6, Price(0.0001)).close("answered")
+    ledger.charge(0.1, 1e-6, Price(0.0001)).close("answered")
     connection = sqlite3.connect(tmp_path / "budget.db", isolation_level=None)
     connection.executescript(planted)
     connection.close()
     with pytest.raises(LedgerError, match="not as"):
-        ledger.debit(0.1, 1e-6, Price(0.0001))
+        ledger.charge(0.1, 1e-6, Price(0.0001))
 
 
 # --- Models and reports from an enemy ---------------------------------------------------------------------------------
@@ -487,8 +487,8 @@ def test_a_scaler_and_a_dataset_with_hostile_names_show_as_text(tmp_path):
             ledger.open(name, 1.0, 1e-4)
     name = "x'; DROP TABLE dpem_entries; --"
     bound = ledger.open(name, 1.0, 1e-4)
-    bound.debit(0.1, 1e-6, Price(0.0001), purpose="'); DELETE FROM dpem_entries; --").close("answered")
-    assert [debit.dataset for debit in bound.history()] == [name]
+    bound.charge(0.1, 1e-6, Price(0.0001), purpose="'); DELETE FROM dpem_entries; --").close("answered")
+    assert [charge.dataset for charge in bound.history()] == [name]
 
 
 def test_scaler_files_are_read_by_the_same_rules(tmp_path):

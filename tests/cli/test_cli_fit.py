@@ -56,7 +56,7 @@ def test_a_session_on_a_ledger_until_it_is_spent():
     )
     with open("report.html", encoding="utf-8") as file:
         assert file.read().startswith("<!DOCTYPE html>")
-    assert [debit.outcome for debit in Ledger(LEDGER).history("patients")] == ["answered"]
+    assert [charge.outcome for charge in Ledger(LEDGER).history("patients")] == ["answered"]
 
     second = dpem(*MIXTURE, *PAID, "--out", "second.json")
     assert second.code == 0, second.err

@@ -48,8 +48,8 @@ def test_from_a_file_of_semicolons_to_answers_with_their_ids():
     assert "Fitted latent-class." in done.out
     assert "The model describes the rows better than" in done.out
     assert Path("report.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
-    (debit,) = Ledger(LEDGER).history("people")
-    assert debit.purpose == "table 3"
+    (charge,) = Ledger(LEDGER).history("people")
+    assert charge.purpose == "table 3"
 
     predicted = dpem("predict", "model.json", "people.csv", "--sep", ";", "--keep", "id", "--out", "groups.csv")
     assert predicted.code == 0, predicted.err
@@ -158,8 +158,8 @@ def test_the_ledger_as_an_officer_s_book():
     assert dpem(*FIT, *paid, "--epsilon", "9", "--purpose", "too much", "--out", "b.json").code == 4
     assert dpem(*FIT, *paid, "--epsilon", "8", "--dry-run").code == 4
     found = dpem("ledger", "history", *paid, "--json").json
-    (debit,), (refusal,) = found["debits"], found["refusals"]
-    assert debit["model"] == fingerprint(load_model("model.json"))
+    (charge,), (refusal,) = found["fits"], found["refusals"]
+    assert charge["model"] == fingerprint(load_model("model.json"))
     assert (refusal["epsilon"], refusal["reason"], refusal["purpose"]) == (9.0, "budget", "too much")
 
     assert dpem("ledger", "export", *paid, "--out", "book.csv").code == 0
@@ -173,6 +173,6 @@ def test_the_ledger_as_an_officer_s_book():
     page = Path("book.html").read_text(encoding="utf-8")
     assert "=table &lt;3&gt;" in page
     assert "Refused: over the budget" in page
-    assert debit["model"].removeprefix("sha256:")[:16] in page
+    assert charge["model"].removeprefix("sha256:")[:16] in page
     assert "http" not in page.replace("http-equiv", "")
     assert dpem("ledger", "export", "--ledger", LEDGER, "--out", "book.txt").code == 2

@@ -38,7 +38,7 @@ def test_an_untouched_ledger_is_verified_with_its_models_and_reports():
     [
         (
             "UPDATE dpem_entries SET body = json_set(body, '$.rho', 1e-9) WHERE number = 2",
-            "entry 2 (debit) was changed",
+            "entry 2 (fit) was changed",
         ),
         ("UPDATE dpem_datasets SET body = json_set(body, '$.epsilon', 9)", "entry 1 (opened) was changed"),
         ("DELETE FROM dpem_entries WHERE number = 4", "1 row(s) of dpem_entries were removed"),
@@ -65,13 +65,13 @@ def test_removed_entries_are_found_by_the_head_that_a_report_prints():
 
 
 def test_a_model_file_that_contradicts_its_entry_is_found(monkeypatch):
-    """A ledger in which a debit names a model that was fitted at another price."""
+    """A ledger in which a charge names a model that was fitted at another price."""
     assert dpem(*FIT, *ON, "--out", "model.json").code == 0
     fingerprint = Ledger(LEDGER).history("patients")[0].model
     other = Ledger("sqlite:///other.db").open("patients", 1.0, 1e-3)
     from dpem.privacy import Price
 
-    charge = other.debit(0.4, 4e-4, Price(1e-9))
+    charge = other.charge(0.4, 4e-4, Price(1e-9))
     charge.released(fingerprint)
     done = dpem("ledger", "verify", "--ledger", "sqlite:///other.db", "--models", ".")
     assert done.code == 5

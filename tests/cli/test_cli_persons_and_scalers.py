@@ -41,14 +41,14 @@ def test_a_fit_and_a_scaler_protect_persons(visits):
     assert model.rows_per_person == model.plan_.rows_per_person == model.guarantee_.rows_per_person == 3
     with open("report.html", encoding="utf-8") as file:
         assert "one person with up to 3 rows" in file.read()
-    assert [debit.rows_per_person for debit in Ledger(LEDGER).history("visits")] == [3, 3]
+    assert [charge.rows_per_person for charge in Ledger(LEDGER).history("visits")] == [3, 3]
     lines = dpem("ledger", "show", "--ledger", LEDGER).out.splitlines()
     assert lines[0].split()[:4] == ["dataset", "epsilon", "delta", "rows/person"]
     assert [line.split()[3] for line in lines[1:]] == ["1", "3"]
     (state,) = dpem("ledger", "show", "--ledger", LEDGER, "--dataset", "visits", "--json").json["datasets"]
     assert state["rows_per_person"] == 3
-    debits = dpem("ledger", "history", "--ledger", LEDGER, "--dataset", "visits", "--json").json["debits"]
-    assert [debit["rows_per_person"] for debit in debits] == [3, 3]
+    charges = dpem("ledger", "history", "--ledger", LEDGER, "--dataset", "visits", "--json").json["fits"]
+    assert [charge["rows_per_person"] for charge in charges] == [3, 3]
 
 
 @pytest.mark.parametrize("command", [(*MIXTURE, *PRICE), SCALE, (*MIXTURE, *PRICE, "--dry-run")])

@@ -100,8 +100,8 @@ class TestLedger:
         assert [(state["name"], state["n_charges"]) for state in one] == [("trial", 1)]
         lines = dpem("ledger", "history", *at).out.splitlines()
         assert "DPSymmetricMixture.fit, n=600, d=3" in lines[1]
-        (debit,) = dpem("ledger", "history", *at, "--dataset", "trial", "--json").json["debits"]
-        assert (debit["epsilon"], debit["delta"], debit["outcome"]) == (1.0, 1e-4, "answered")
+        (charge,) = dpem("ledger", "history", *at, "--dataset", "trial", "--json").json["fits"]
+        assert (charge["epsilon"], charge["delta"], charge["outcome"]) == (1.0, 1e-4, "answered")
 
     def test_json_of_open(self):
         asked = ("--ledger", "sqlite:///new.db", "--dataset", "x", "--epsilon", "1", "--delta", "1e-4", "--json")

@@ -47,7 +47,7 @@ def test_a_fit_repeats_and_says_that_it_is_private():
 
 
 def test_the_price_is_still_checked():
-    with pytest.raises(RuntimeError, match="cost more than was debited"):
+    with pytest.raises(RuntimeError, match="cost more than was charged"):
         PrivateNoise().gaussian(np.zeros(1), 1.0, 1.0, 0.4)
 
 

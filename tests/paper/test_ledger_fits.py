@@ -41,21 +41,21 @@ def ledger(tmp_path):
 @pytest.mark.parametrize("estimator", [DPSymmetricMixture, DPSymmetricRegression, DPMissingRegression])
 def test_a_fit_is_debited_and_answered(estimator, data, ledger):
     model = estimator(**QUICK, budget=ledger).fit(*data)
-    (debit,) = ledger.history()
-    assert (debit.epsilon, debit.delta, debit.rho) == (0.5, 1e-5, model.plan_.price.rho)
-    assert debit.gaussian is model.plan_.price.gaussian
-    assert debit.purpose == f"{estimator.__name__}.fit, n=300, d=4"
-    assert debit.digest == digest(model.plan_.to_dict())
-    assert debit.outcome == "answered"
+    (charge,) = ledger.history()
+    assert (charge.epsilon, charge.delta, charge.rho) == (0.5, 1e-5, model.plan_.price.rho)
+    assert charge.gaussian is model.plan_.price.gaussian
+    assert charge.purpose == f"{estimator.__name__}.fit, n=300, d=4"
+    assert charge.digest == digest(model.plan_.to_dict())
+    assert charge.outcome == "answered"
 
 
 def test_a_scaler_is_debited_and_answered(data, ledger):
     DPStandardScaler(epsilon=0.5, delta=1e-5, bounds=(-5, 5), budget=ledger).fit(data[0])
-    (debit,) = ledger.history()
+    (charge,) = ledger.history()
     price = largest_price(0.5, 1e-5, gaussian=True)
-    assert (debit.epsilon, debit.delta, debit.rho, debit.gaussian) == (0.5, 1e-5, price.rho, True)
-    assert (debit.purpose, debit.outcome) == ("DPStandardScaler.fit, n=300, d=4", "answered")
-    assert len(debit.digest) == 16
+    assert (charge.epsilon, charge.delta, charge.rho, charge.gaussian) == (0.5, 1e-5, price.rho, True)
+    assert (charge.purpose, charge.outcome) == ("DPStandardScaler.fit, n=300, d=4", "answered")
+    assert len(charge.digest) == 16
 
 
 either = pytest.mark.parametrize(
@@ -69,14 +69,14 @@ either = pytest.mark.parametrize(
 def test_the_debit_is_in_the_ledger_before_the_first_question(model, data, ledger, monkeypatch):
     class Refusing(Curator):
         def __init__(self, *args, **kwargs):
-            assert [debit.outcome for debit in ledger.history()] == ["no answer"]
+            assert [charge.outcome for charge in ledger.history()] == ["no answer"]
             raise ZeroDivisionError
 
     for module in ("paper.estimators.base", "fitting.scaler"):
         monkeypatch.setattr(f"dpem.{module}.Curator", Refusing)
     with pytest.raises(ZeroDivisionError):
         clone(model).set_params(budget=ledger).fit(data[0])
-    assert [debit.outcome for debit in ledger.history()] == ["failed"]  # and stays charged
+    assert [charge.outcome for charge in ledger.history()] == ["failed"]  # and stays charged
     assert ledger.state().n_charges == 1
     assert ledger.state().spent_epsilon > 0
 
@@ -116,7 +116,7 @@ def test_clones_and_pickles_draw_on_the_same_ledger(data, ledger):
     pickle.loads(pickle.dumps(model)).fit(data[0])
     fitted = pickle.loads(pickle.dumps(model.fit(data[0])))
     fitted.fit(data[0])
-    assert [debit.outcome for debit in ledger.history()] == ["answered"] * 4
+    assert [charge.outcome for charge in ledger.history()] == ["answered"] * 4
     assert "budget.db" in repr(model)
 
 
@@ -126,9 +126,9 @@ def test_grid_search_in_worker_processes_pays_for_each_fold(data, ledger):
     with joblib.parallel_config(backend="loky", n_jobs=2), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         search = GridSearchCV(model, {"step_size": [0.3, 0.6]}, cv=3, n_jobs=2, error_score="raise").fit(data[0])
-    debits = ledger.history()
-    assert [debit.outcome for debit in debits] == ["answered"] * 7
-    assert sorted(debit.purpose for debit in debits) == (
+    charges = ledger.history()
+    assert [charge.outcome for charge in charges] == ["answered"] * 7
+    assert sorted(charge.purpose for charge in charges) == (
         ["DPSymmetricMixture.fit, n=200, d=4"] * 6 + ["DPSymmetricMixture.fit, n=300, d=4"]
     )
     assert search.best_estimator_.budget is ledger
@@ -144,7 +144,7 @@ def test_workers_cannot_overspend(data, tmp_path):
         search = GridSearchCV(model, {"step_size": [0.3, 0.6]}, cv=3, n_jobs=2, refit=False).fit(data[0])
     failed = sum(np.isnan(search.cv_results_[f"split{fold}_test_score"]).sum() for fold in range(3))
     assert failed == 2
-    assert [debit.outcome for debit in ledger.history()] == ["answered"] * 4
+    assert [charge.outcome for charge in ledger.history()] == ["answered"] * 4
     with pytest.raises(BudgetExceeded):
         model.fit(data[0])
 
@@ -154,11 +154,11 @@ def test_the_book_names_the_model_that_a_fit_became(model, data, ledger):
     from dpem.persistence import fingerprint
 
     fitted = clone(model).set_params(budget=ledger).fit(data[0])
-    (debit,) = ledger.history()
-    assert debit.model == fingerprint(fitted)
-    assert debit.private
-    assert debit.who == getpass.getuser()
-    assert debit.host
+    (charge,) = ledger.history()
+    assert charge.model == fingerprint(fitted)
+    assert charge.private
+    assert charge.who == getpass.getuser()
+    assert charge.host
 
 
 def test_the_book_names_the_model_also_where_sigma_was_estimated(data, ledger):

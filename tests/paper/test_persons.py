@@ -118,7 +118,7 @@ def test_a_total_that_counts_more_rows_refuses_the_fit(make, kind, asked, tmp_pa
     fitted = make(budget=total, rows_per_person=M).fit(X, Y)
     assert fitted.guarantee_.rows_per_person == M
     if kind == "ledger":
-        assert [(debit.rows_per_person, debit.outcome) for debit in total.history()] == [(M, "answered")]
+        assert [(charge.rows_per_person, charge.outcome) for charge in total.history()] == [(M, "answered")]
     else:
         assert total.n_charges == 1
 

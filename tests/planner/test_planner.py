@@ -247,7 +247,7 @@ class TestBrowser:
             each = js(shown, f"eachOf({{...read(), epsilon: {epsilon}, delta: {delta}}}, {fits})")
             budget = Budget(epsilon, delta)
             for _ in range(fits):
-                budget.debit(each, delta, largest_price(each, delta, gaussian=True))
+                budget.charge(each, delta, largest_price(each, delta, gaussian=True))
             assert each > epsilon / fits / 1.5
 
     def test_the_odds_are_those_of_the_report(self, shown):

@@ -41,7 +41,7 @@ def accepted(budget, charges):
     taken = []
     for charge in charges:
         try:
-            budget.debit(*charge)
+            budget.charge(*charge)
         except BudgetExceeded:
             continue
         taken.append(charge)
@@ -52,9 +52,9 @@ def accepted(budget, charges):
 def test_refusal_says_asked_spent_and_left_and_charges_nothing(gaussian):
     budget = Budget(epsilon=1.0, delta=1e-5)
     first, second = full(0.7, 5e-6, gaussian), full(0.6, 4e-6, gaussian)
-    budget.debit(*first)
+    budget.charge(*first)
     with pytest.raises(BudgetExceeded) as refusal:
-        budget.debit(*full(0.9, 2e-6))
+        budget.charge(*full(0.9, 2e-6))
     spent = min(0.7, Price(first[2].rho).epsilon(1e-5))
     left = Price(WHOLE - first[2].rho, gaussian=True).epsilon(1e-5)  # a dense fit is the dearer
     message = str(refusal.value)
@@ -66,8 +66,8 @@ def test_refusal_says_asked_spent_and_left_and_charges_nothing(gaussian):
     assert budget.n_charges == 1
     assert budget.spent_epsilon == pytest.approx(spent, rel=1e-12)
     with pytest.raises(BudgetExceeded):
-        budget.debit(*full(left * (1 + 1e-6), 1e-5, True))
-    budget.debit(*second)  # the refused fits took nothing away
+        budget.charge(*full(left * (1 + 1e-6), 1e-5, True))
+    budget.charge(*second)  # the refused fits took nothing away
     assert budget.n_charges == 2
     assert budget.spent_epsilon == pytest.approx(Price(first[2].rho + second[2].rho).epsilon(1e-5), rel=1e-9)
 
@@ -76,7 +76,7 @@ def test_refusal_says_asked_spent_and_left_and_charges_nothing(gaussian):
 def test_delta_is_spent_too(gaussian):
     budget = Budget(epsilon=1.0, delta=1e-5)
     with pytest.raises(BudgetExceeded):
-        budget.debit(*full(1.0, 1.1e-5, gaussian))
+        budget.charge(*full(1.0, 1.1e-5, gaussian))
     assert budget.n_charges == 0
     counts = []
     for delta in (1e-8, 1e-6, 9e-6):  # the same ε is dearer at a larger δ, which allows less noise
@@ -98,11 +98,11 @@ def test_halves_fit_in_a_whole_and_more_of_them_than_two(epsilon, delta, parts, 
     assert quotient > parts
     fits = math.floor(quotient)
     for _ in range(fits):
-        budget.debit(*charge)
+        budget.charge(*charge)
     assert budget.spent_epsilon == pytest.approx(Price(fits * charge[2].rho).epsilon(delta), rel=1e-9)
     assert budget.spent_epsilon <= epsilon
     with pytest.raises(BudgetExceeded):
-        budget.debit(*charge)
+        budget.charge(*charge)
     assert budget.n_charges == fits
 
 
@@ -113,10 +113,10 @@ def test_many_small_charges_whose_epsilons_add_up_to_more():
     epsilon = price.epsilon(1e-7)
     assert 64 * epsilon > 3.0
     for _ in range(64):
-        budget.debit(epsilon, 1e-7, price)
+        budget.charge(epsilon, 1e-7, price)
     assert budget.spent_epsilon == pytest.approx(1.0, rel=1e-6)
     with pytest.raises(BudgetExceeded):
-        budget.debit(epsilon, 1e-7, price)
+        budget.charge(epsilon, 1e-7, price)
     assert budget.n_charges == 64
 
 
@@ -128,11 +128,11 @@ def test_a_dense_fit_of_the_whole_total_is_alone():
     budget = Budget(epsilon=1.0, delta=1e-5)
     charge = full(1.0, 1e-5, gaussian=True)
     assert charge[2].rho > 1.05 * WHOLE
-    budget.debit(*charge)
+    budget.charge(*charge)
     assert budget.spent_epsilon == 1.0
     for tiny in ((1e-6, 1e-9, Price(1e-300)), full(1e-6, 1e-12, True)):
         with pytest.raises(BudgetExceeded, match="may use up to epsilon=0\\."):
-            budget.debit(*tiny)
+            budget.charge(*tiny)
     assert budget.n_charges == 1
 
 
@@ -140,15 +140,15 @@ def test_a_dense_fit_of_the_whole_total_is_alone():
 def test_a_dense_fit_after_another_is_priced_in_zcdp(before):
     """A fit of nearly the whole total: ε's and δ's add up to the total, and still it is refused."""
     budget = Budget(epsilon=1.0, delta=1e-5)
-    budget.debit(*before)
+    budget.charge(*before)
     dense = full(1.0 - before[0], 1e-5 - before[1], gaussian=True)
     assert dense[2].rho > WHOLE
     with pytest.raises(BudgetExceeded):
-        budget.debit(*dense)
+        budget.charge(*dense)
     room = WHOLE - before[2].rho
     with pytest.raises(BudgetExceeded):
-        budget.debit(9.9, 1e-6, Price(room * (1 + 1e-6), gaussian=True))  # whatever ε it states
-    budget.debit(9.9, 1e-6, Price(room * (1 - 1e-6), gaussian=True))
+        budget.charge(9.9, 1e-6, Price(room * (1 + 1e-6), gaussian=True))  # whatever ε it states
+    budget.charge(9.9, 1e-6, Price(room * (1 - 1e-6), gaussian=True))
     assert budget.n_charges == 2
     assert 1 - 1e-5 < budget.spent_epsilon <= 1
 
@@ -187,7 +187,7 @@ def test_never_overdrawn(epsilon, delta, asked):
     for charge in asked:
         before = budget.spent_epsilon
         try:
-            budget.debit(*charge)
+            budget.charge(*charge)
         except BudgetExceeded:
             assert budget.spent_epsilon == before
         else:
@@ -233,7 +233,7 @@ def test_against_an_accountant():
 def test_an_infinite_total_refuses_nothing():
     budget = Budget(math.inf, 1e-5)
     for charge in ((math.inf, 1e-5, Price(math.inf)), full(1.0, 1e-5), (math.inf, 1e-5, Price(math.inf, True))):
-        budget.debit(*charge)
+        budget.charge(*charge)
     assert budget.n_charges == 3
     assert budget.spent_epsilon == math.inf
 
@@ -250,9 +250,9 @@ def test_identity_survives_copies_and_clones():
     for other in (clone(fit), clone(clone(fit)), copy.copy(fit), copy.deepcopy(fit)):
         assert other is not fit
         assert other.budget is budget
-    clone(fit).budget.debit(*full(0.8, 1e-6))
+    clone(fit).budget.charge(*full(0.8, 1e-6))
     with pytest.raises(BudgetExceeded):
-        fit.budget.debit(*full(0.8, 1e-6))
+        fit.budget.charge(*full(0.8, 1e-6))
     assert budget.n_charges == 1
 
 
@@ -271,7 +271,7 @@ def test_threads_racing_for_the_last_charge(fits, gaussian):
     def run():
         barrier.wait()
         try:
-            budget.debit(*charge)
+            budget.charge(*charge)
         except BudgetExceeded:
             outcome.append(False)
         else:
@@ -309,7 +309,7 @@ def test_a_forked_copy_cannot_be_spent():
     if child == 0:
         said = "spent"
         try:
-            budget.debit(*full(0.8, 1e-6))
+            budget.charge(*full(0.8, 1e-6))
         except RuntimeError as error:
             said = str(error)
         os.write(writing, said.encode())
@@ -321,7 +321,7 @@ def test_a_forked_copy_cannot_be_spent():
     assert "belongs to the process that made it" in said
     assert "dpem.Ledger" in said
     assert budget.n_charges == 0
-    budget.debit(*full(0.8, 1e-6))  # here it is whole
+    budget.charge(*full(0.8, 1e-6))  # here it is whole
 
 
 @pytest.mark.parametrize("gaussian", [True, False])
@@ -332,7 +332,7 @@ def test_a_charge_is_worth_no_more_than_it_states(gaussian):
         with pytest.raises(ValueError, match="must convert to its epsilon and delta"):
             Charge(epsilon, delta, price)
         with pytest.raises(ValueError, match="must convert to its epsilon and delta"):
-            Budget(9.0, 1e-3).debit(epsilon, delta, price)
+            Budget(9.0, 1e-3).charge(epsilon, delta, price)
 
 
 @pytest.mark.parametrize("epsilon", [0, -1.0, math.nan])
@@ -352,7 +352,7 @@ def test_a_fresh_budget_and_its_repr():
     assert budget.spent_epsilon == 0
     assert budget.n_charges == 0
     assert repr(budget) == "Budget(epsilon=2, delta=1e-05, spent=0 in 0 fit(s))"
-    budget.debit(*full(0.5, 1e-5, gaussian=True))
+    budget.charge(*full(0.5, 1e-5, gaussian=True))
     assert repr(budget) == "Budget(epsilon=2, delta=1e-05, spent=0.5 in 1 fit(s))"
 
 
@@ -360,7 +360,7 @@ def test_a_fresh_budget_and_its_repr():
 def test_negative_charges_are_refused(charge):
     budget = Budget(1.0, 1e-5)
     with pytest.raises(ValueError, match=r"negative|positive"):
-        budget.debit(*charge)
+        budget.charge(*charge)
 
 
 @pytest.mark.parametrize("given", [{"epsilon": [73.5]}, {"delta": [73.5]}, {"rows_per_person": [73.5]}])

@@ -48,13 +48,13 @@ def one_sentence(error):
 def test_what_is_written_is_read_again(ledger, url):
     before = datetime.now(UTC)
     price = Price(0.001 + 0.2 * 1e-3, gaussian=True)
-    charge = ledger.debit(0.1 + 0.2, 1e-6 / 3, price, purpose="DPSymmetricMixture.fit, n=7, d=2", digest="0a1b")
-    (debit,) = Ledger(url).history("patients")
-    assert (debit.id, debit.dataset, debit.outcome) == (charge.id, "patients", "no answer")
-    assert (debit.epsilon, debit.delta, debit.rho, debit.gaussian) == (0.1 + 0.2, 1e-6 / 3, price.rho, True)
-    assert (debit.purpose, debit.digest) == ("DPSymmetricMixture.fit, n=7, d=2", "0a1b")
-    assert debit.version == dpem.__version__
-    assert before - timedelta(seconds=1) < debit.time < datetime.now(UTC) + timedelta(seconds=1)
+    charge = ledger.charge(0.1 + 0.2, 1e-6 / 3, price, purpose="DPSymmetricMixture.fit, n=7, d=2", digest="0a1b")
+    (entry,) = Ledger(url).history("patients")
+    assert (entry.id, entry.dataset, entry.outcome) == (charge.id, "patients", "no answer")
+    assert (entry.epsilon, entry.delta, entry.rho, entry.gaussian) == (0.1 + 0.2, 1e-6 / 3, price.rho, True)
+    assert (entry.purpose, entry.digest) == ("DPSymmetricMixture.fit, n=7, d=2", "0a1b")
+    assert entry.version == dpem.__version__
+    assert before - timedelta(seconds=1) < entry.time < datetime.now(UTC) + timedelta(seconds=1)
     charge.close("answered")
     assert ledger.history()[0].outcome == "answered"
 
@@ -62,22 +62,22 @@ def test_what_is_written_is_read_again(ledger, url):
 @pytest.mark.parametrize("value", [5e-324, 1e-300, 0.1, 1 / 3, math.nextafter(1.0, 0)])
 def test_numbers_come_back_to_the_last_bit(ledger, value):
     """ρ is worth little enough for any ε and δ here."""
-    ledger.debit(1e-6 + value / 2, min(value, 1e-7), Price(min(value, 1e-300)))
-    (debit,) = ledger.history()
-    assert debit.rho == min(value, 1e-300)
-    assert debit.epsilon == 1e-6 + value / 2
-    assert debit.delta == min(value, 1e-7)
+    ledger.charge(1e-6 + value / 2, min(value, 1e-7), Price(min(value, 1e-300)))
+    (charge,) = ledger.history()
+    assert charge.rho == min(value, 1e-300)
+    assert charge.epsilon == 1e-6 + value / 2
+    assert charge.delta == min(value, 1e-7)
 
 
 def test_outcomes(ledger):
-    with ledger.debit(0.1, 1e-7, Price(1e-4)):
+    with ledger.charge(0.1, 1e-7, Price(1e-4)):
         pass
-    with pytest.raises(ZeroDivisionError), ledger.debit(0.1, 1e-7, Price(1e-4)):
+    with pytest.raises(ZeroDivisionError), ledger.charge(0.1, 1e-7, Price(1e-4)):
         raise ZeroDivisionError
-    charge = ledger.debit(0.1, 1e-7, Price(1e-4))
-    debits = ledger.history()
-    assert [debit.outcome for debit in debits] == ["answered", "failed", "no answer"]
-    assert [debit.id for debit in debits] == sorted({debit.id for debit in debits})
+    charge = ledger.charge(0.1, 1e-7, Price(1e-4))
+    charges = ledger.history()
+    assert [charge.outcome for charge in charges] == ["answered", "failed", "no answer"]
+    assert [charge.id for charge in charges] == sorted({charge.id for charge in charges})
     assert ledger.state().n_charges == 3
     with pytest.raises(ValueError, match="outcome must be one of 'answered', 'failed'; got 'maybe'"):
         charge.close("maybe")
@@ -89,9 +89,9 @@ def test_outcomes(ledger):
 
 def test_a_refusal_says_what_is_left_and_records_nothing(ledger):
     first = largest_price(0.7, 5e-6, gaussian=False)
-    ledger.debit(0.7, 5e-6, first)
+    ledger.charge(0.7, 5e-6, first)
     with pytest.raises(BudgetExceeded) as refusal:
-        ledger.debit(0.9, 2e-6, largest_price(0.9, 2e-6, gaussian=False))
+        ledger.charge(0.9, 2e-6, largest_price(0.9, 2e-6, gaussian=False))
     said = str(refusal.value)
     spent = first.epsilon(1e-5)
     left = Price(WHOLE - first.rho, gaussian=True).epsilon(1e-5)
@@ -101,8 +101,8 @@ def test_a_refusal_says_what_is_left_and_records_nothing(ledger):
     assert f"at the total's delta one more fit may use up to epsilon={left:.6g}" in said
     assert len(ledger.history()) == 1
     with pytest.raises(BudgetExceeded):
-        ledger.debit(left * (1 + 1e-6), 1e-5, largest_price(left * (1 + 1e-6), 1e-5, gaussian=True))
-    ledger.debit(left, 1e-5, largest_price(left * (1 - 1e-6), 1e-5, gaussian=True))
+        ledger.charge(left * (1 + 1e-6), 1e-5, largest_price(left * (1 + 1e-6), 1e-5, gaussian=True))
+    ledger.charge(left, 1e-5, largest_price(left * (1 - 1e-6), 1e-5, gaussian=True))
     assert ledger.state().n_charges == 2
 
 
@@ -112,9 +112,9 @@ def test_many_small_fits_are_priced_together(ledger):
     epsilon = price.epsilon(1e-7)
     assert 16 * epsilon > 2
     for _ in range(16):
-        ledger.debit(epsilon, 1e-7, price)
+        ledger.charge(epsilon, 1e-7, price)
     with pytest.raises(BudgetExceeded):
-        ledger.debit(epsilon, 1e-7, price)
+        ledger.charge(epsilon, 1e-7, price)
     state = ledger.state()
     assert (state.n_charges, state.left) == (16, 0.0)
     assert state.spent_epsilon == pytest.approx(1.0, rel=1e-6)
@@ -141,7 +141,7 @@ def test_a_ledger_accepts_exactly_what_a_budget_accepts(url, epsilon, delta, ask
         said = []
         for account in (budget, ledger):
             try:
-                account.debit(e, d, price)
+                account.charge(e, d, price)
                 said.append("accepted")
             except BudgetExceeded as refusal:
                 said.append(str(refusal).partition("of the ")[0] + str(refusal).partition("fit(s)")[2])
@@ -163,7 +163,7 @@ def test_what_is_left_can_be_asked_and_no_more(epsilon, delta, at, asked):
     budget = Budget(epsilon, delta)
     for e, d, gaussian in asked:
         try:
-            charges.append(budget.debit(e, d, largest_price(e, d, gaussian=gaussian)))
+            charges.append(budget.charge(e, d, largest_price(e, d, gaussian=gaussian)))
         except BudgetExceeded:
             continue
     at = min(at, delta)
@@ -186,7 +186,7 @@ def test_left_is_the_whole_total_at_first_and_then_nothing(ledger):
     stricter = ledger.left(delta=1e-6)  # a fit of the same price at a smaller δ has a larger ε
     assert stricter == pytest.approx(Price(WHOLE, gaussian=True).epsilon(1e-6))  # a dense fit is the dearer
     assert 1.04 < stricter < 1.2
-    ledger.debit(stricter, 1e-6, largest_price(stricter, 1e-6, gaussian=True))
+    ledger.charge(stricter, 1e-6, largest_price(stricter, 1e-6, gaussian=True))
     assert ledger.left() == ledger.left(delta=1e-6) == 0
     assert len(ledger.history()) == 1
     with pytest.raises(ValueError, match="delta must lie strictly between 0 and 1, got 2"):
@@ -197,17 +197,17 @@ def test_a_dense_fit_of_the_whole_total_is_alone(ledger):
     """The one exception to adding prices survives in the database, and so does what it excludes."""
     price = largest_price(1.0, 1e-5, gaussian=True)
     assert price.rho > WHOLE
-    ledger.debit(1.0, 1e-5, price)
+    ledger.charge(1.0, 1e-5, price)
     state = ledger.state()
     assert (state.spent_epsilon, state.left) == (1.0, 0.0)
     with pytest.raises(BudgetExceeded, match="one more fit may use up to epsilon=0\\."):
-        ledger.debit(1e-6, 1e-9, Price(1e-300, gaussian=True))
+        ledger.charge(1e-6, 1e-9, Price(1e-300, gaussian=True))
     assert len(ledger.history()) == 1
 
 
 def test_datasets_are_separate_and_listed_by_name(url):
     ledger = Ledger(url)
-    ledger.open("b", 2.0, 1e-6).debit(1.0, 1e-6, largest_price(1.0, 1e-6, gaussian=True))
+    ledger.open("b", 2.0, 1e-6).charge(1.0, 1e-6, largest_price(1.0, 1e-6, gaussian=True))
     ledger.open("a", 1.0, 1e-5)
     first, second = ledger.datasets()
     assert (first.name, first.epsilon, first.delta, first.spent_epsilon, first.n_charges) == ("a", 1.0, 1e-5, 0.0, 0)
@@ -216,7 +216,7 @@ def test_datasets_are_separate_and_listed_by_name(url):
     assert first.left == pytest.approx(1.0)
     assert second.opened.tzinfo is not None
     assert ledger.history("a") == []
-    ledger.dataset("a").debit(*LARGE)
+    ledger.dataset("a").charge(*LARGE)
     assert (ledger.state("a").n_charges, ledger.state("b").n_charges) == (1, 1)
 
 
@@ -237,8 +237,8 @@ def test_threads_racing_for_the_last_of_a_total(url):
     def run():
         barrier.wait()
         try:
-            ledger.debit(*charge)
-            outcomes.append("debited")
+            ledger.charge(*charge)
+            outcomes.append("charged")
         except BudgetExceeded:
             outcomes.append("refused")
 
@@ -247,7 +247,7 @@ def test_threads_racing_for_the_last_of_a_total(url):
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(outcomes) == ["debited"] * 5 + ["refused"] * 15
+    assert sorted(outcomes) == ["charged"] * 5 + ["refused"] * 15
     assert len(ledger.history()) == 5
 
 
@@ -258,7 +258,7 @@ def test_copies_are_the_same_ledger_and_pickles_connect_again(ledger):
         other = pickle.loads(pickle.dumps(ledger, protocol=protocol))
         assert other is not ledger
         assert repr(other) == repr(ledger)
-        other.debit(*SMALL)
+        other.charge(*SMALL)
     assert ledger.state().n_charges == pickle.HIGHEST_PROTOCOL + 1
 
 
@@ -274,7 +274,7 @@ def test_a_relative_path_is_where_it_was_named(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["'; DROP TABLE dpem_entries; --", 'a" OR 1=1', "100 %s", ":name", "été ∑", "x" * 500])
 def test_a_name_is_only_a_name(url, name):
     ledger = Ledger(url).open(name, 1.0, 1e-5)
-    ledger.debit(*SMALL, purpose=name, digest=name)
+    ledger.charge(*SMALL, purpose=name, digest=name)
     Ledger(url).open("other", 1.0, 1e-5)
     assert [state.name for state in ledger.datasets()] == sorted([name, "other"])
     assert (ledger.history()[0].purpose, ledger.history()[0].digest) == (name, name)
@@ -310,17 +310,17 @@ def test_a_bad_total_is_refused_before_anything_is_made(path, total, said):
 )
 def test_a_bad_charge_is_refused(ledger, charge):
     with pytest.raises(ValueError, match="a charge needs"):
-        ledger.debit(*charge)
+        ledger.charge(*charge)
     assert ledger.history() == []
 
 
 def test_a_dataset_must_be_open_and_named(url, ledger):
     other = Ledger(url, "others")
-    for refused in (lambda: other.debit(*SMALL), other.history, other.left, other.state):
+    for refused in (lambda: other.charge(*SMALL), other.history, other.left, other.state):
         with pytest.raises(LedgerError, match="dataset 'others' is not open") as refusal:
             refused()
         one_sentence(refusal)
-    for refused in (lambda: Ledger(url).debit(*SMALL), Ledger(url).history):
+    for refused in (lambda: Ledger(url).charge(*SMALL), Ledger(url).history):
         with pytest.raises(ValueError, match="bound to no dataset"):
             refused()
 
@@ -352,7 +352,7 @@ def test_a_bad_url_is_refused_without_repeating_a_password(url):
 
 def test_nothing_is_made_by_looking(path):
     ledger = Ledger(f"sqlite:///{path}", "patients")
-    for refused in (lambda: ledger.debit(*SMALL), ledger.history, ledger.datasets):
+    for refused in (lambda: ledger.charge(*SMALL), ledger.history, ledger.datasets):
         with pytest.raises(LedgerError, match=r"no such file, Ledger\.open") as refusal:
             refused()
         one_sentence(refusal)
@@ -381,7 +381,7 @@ def test_a_new_file_is_its_owner_s_alone(path):
 )
 def test_rows_are_never_changed_in_sqlite(path, statement, table, column):
     ledger = Ledger(f"sqlite:///{path}").open("patients", 1.0, 1e-5)
-    ledger.debit(*SMALL).close("answered")
+    ledger.charge(*SMALL).close("answered")
     connection = sqlite3.connect(path)
     with pytest.raises(sqlite3.IntegrityError, match="append-only"):
         connection.execute(statement.format(table, column, column))
@@ -404,7 +404,7 @@ def test_a_ledger_of_another_version(path, version):
     ledger = Ledger(f"sqlite:///{path}").open("patients", 1.0, 1e-5)
     edit(path, f"UPDATE dpem_meta SET version = {version}")
     for refused in (
-        lambda: ledger.debit(*SMALL),
+        lambda: ledger.charge(*SMALL),
         ledger.history,
         ledger.datasets,
         lambda: ledger.open("others", 1.0, 1e-5),
@@ -427,9 +427,9 @@ def test_a_ledger_of_another_version(path, version):
 def test_a_missing_or_changed_row_is_noticed(path, edits):
     ledger = Ledger(f"sqlite:///{path}").open("patients", 1.0, 1e-5)
     for _ in range(3):
-        ledger.debit(*SMALL)
+        ledger.charge(*SMALL)
     edit(path, edits)
-    for refused in (lambda: ledger.debit(*SMALL), ledger.history, ledger.datasets):
+    for refused in (lambda: ledger.charge(*SMALL), ledger.history, ledger.datasets):
         with pytest.raises(LedgerError, match="not as they were written") as refusal:
             refused()
         one_sentence(refusal)
@@ -438,12 +438,12 @@ def test_a_missing_or_changed_row_is_noticed(path, edits):
 def test_one_number_is_one_debit_even_without_a_lock(path, monkeypatch):
     """Two writers that both saw the same last entry: the second is stopped by the table itself."""
     ledger = Ledger(f"sqlite:///{path}").open("patients", 1.0, 1e-5)
-    ledger.debit(*LARGE)
-    ledger.debit(*SMALL)
+    ledger.charge(*LARGE)
+    ledger.charge(*SMALL)
     read = ledger_chain.read
     monkeypatch.setattr(ledger_chain, "read", lambda *given: read(*given)[:2])
     with pytest.raises(LedgerError, match="UNIQUE constraint failed"):
-        ledger.debit(*SMALL)
+        ledger.charge(*SMALL)
 
 
 def test_repr_shows_no_password():

@@ -26,7 +26,7 @@ def path(tmp_path):
 def ledger(path):
     made = Ledger(f"sqlite:///{path}").open("patients", 1.0, 1e-5)
     for _ in range(3):
-        made.debit(*SMALL).close("answered")
+        made.charge(*SMALL).close("answered")
     return made
 
 
@@ -41,12 +41,12 @@ def edit(path, *statements):
 
 
 def forge(path, **changes):
-    """Lower ρ of every debit and compute every digest again: what an administrator can do."""
+    """Lower ρ of every charge and compute every digest again: what an administrator can do."""
     connection = edit(path)
     previous = ""
     for table in ("dpem_datasets", "dpem_entries"):
         for row in connection.execute(f"SELECT * FROM {table} ORDER BY number").fetchall():
-            body = {**json.loads(row[4]), **(changes if row[3] == "debit" else {})}
+            body = {**json.loads(row[4]), **(changes if row[3] == "fit" else {})}
             made = Entry(*row[1:4], json.dumps(body, sort_keys=True, separators=(",", ":")), previous, "")
             said = (made.body, previous, made.own_digest, row[0])
             connection.execute(f"UPDATE {table} SET body = ?, previous = ?, digest = ? WHERE id = ?", said)
@@ -84,7 +84,7 @@ def test_a_digest_can_be_computed_without_dpem(ledger, path):
     [
         (
             "UPDATE dpem_entries SET body = json_set(body, '$.rho', 1e-9) WHERE number = 4",
-            r"entry 4 \(debit\) was chan",
+            r"entry 4 \(charge\) was chan",
         ),
         ("UPDATE dpem_datasets SET body = json_set(body, '$.epsilon', 9.0)", r"entry 1 \(opened\) was changed"),
         ("DELETE FROM dpem_entries WHERE number = 4", "entry 4 is missing"),
@@ -97,7 +97,7 @@ def test_an_edit_is_found_and_nothing_is_charged_any_more(ledger, path, statemen
     assert any(re.match(said, fault) for fault in faults(ledger))
     assert "the triggers that keep rows from being changed are gone" in faults(ledger)
     with pytest.raises(LedgerError):
-        ledger.debit(*SMALL)
+        ledger.charge(*SMALL)
 
 
 def test_a_removed_last_row_is_found_by_the_ids_that_were_handed_out(ledger, path):
@@ -127,14 +127,14 @@ def test_a_price_above_its_epsilon_is_found_in_a_recomputed_chain(ledger, path):
 
 def test_a_head_of_an_earlier_day_still_holds(ledger):
     head = ledger.state().head
-    ledger.debit(*SMALL).close("failed")
+    ledger.charge(*SMALL).close("failed")
     assert ledger.state().head != head
     assert faults(ledger, heads=[head]) == []
 
 
 def test_each_dataset_has_a_chain_of_its_own(ledger):
     before = ledger.state().head
-    ledger.open("others", 1.0, 1e-5).debit(*SMALL)
+    ledger.open("others", 1.0, 1e-5).charge(*SMALL)
     assert ledger.state().head == before
     assert [found.dataset for found in ledger.verify()] == ["others", "patients"]
 
@@ -157,18 +157,18 @@ def test_other_names_are_opened_without_one(ledger):
 
 def test_another_table_under_the_same_name_is_warned_of(ledger):
     known = {"age": "0a", "income": "0b"}
-    ledger.debit(*SMALL, n=1000, columns=known)
+    ledger.charge(*SMALL, n=1000, columns=known)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        ledger.debit(*SMALL, n=1000, columns={"age": "0a"})
-        ledger.debit(*SMALL, n=1000, columns={"age": "0a", "height": "0c"})
-        ledger.debit(*SMALL)
+        ledger.charge(*SMALL, n=1000, columns={"age": "0a"})
+        ledger.charge(*SMALL, n=1000, columns={"age": "0a", "height": "0c"})
+        ledger.charge(*SMALL)
     with pytest.warns(LedgerWarning, match="this table has 900 rows, and that of the fit before had 1,000"):
-        ledger.debit(*SMALL, n=900)
+        ledger.charge(*SMALL, n=900)
     with pytest.warns(LedgerWarning, match="the bounds or levels of 'income' differ"):
-        ledger.debit(*SMALL, n=900, columns={"age": "0a", "income": "ff"})
+        ledger.charge(*SMALL, n=900, columns={"age": "0a", "income": "ff"})
     with pytest.warns(LedgerWarning, match="none of the columns"):
-        ledger.debit(*SMALL, n=900, columns={"dose": "0a"})
+        ledger.charge(*SMALL, n=900, columns={"dose": "0a"})
 
 
 # ---------------------------------------------------------------------------------------------- δ, policy, explanation
@@ -177,7 +177,7 @@ def test_another_table_under_the_same_name_is_warned_of(ledger):
 def test_a_delta_above_the_total_s_is_refused(ledger):
     for account in (ledger, Budget(1.0, 1e-5)):
         with pytest.raises(BudgetExceeded, match=r"delta of this fit is 0\.01, above that of") as refusal:
-            account.debit(0.01, 0.01, Price(1e-9))
+            account.charge(0.01, 0.01, Price(1e-9))
         assert refusal.value.reason == "delta"
     assert ledger.refusals()[0].reason == "delta"
 
@@ -194,19 +194,19 @@ def test_a_delta_above_the_total_s_is_refused(ledger):
 def test_a_policy_refuses_before_the_charge_and_is_written_down(path, policy, said):
     ledger = Ledger(f"sqlite:///{path}").open("patients", 1.0, 1e-5, policy=Policy.from_dict(policy))
     with pytest.raises(BudgetExceeded, match=said) as refusal:
-        ledger.debit(*SMALL, model="linear-regression", n=500)
+        ledger.charge(*SMALL, model="linear-regression", n=500)
     assert refusal.value.reason == "policy"
     assert (ledger.history(), [one.reason for one in ledger.refusals()]) == ([], ["policy"])
     assert ledger.state().policy == {key: tuple(v) if isinstance(v, list) else v for key, v in policy.items()}
     ledger.set_policy(Policy())
-    ledger.debit(*SMALL, model="linear-regression", n=500)
+    ledger.charge(*SMALL, model="linear-regression", n=500)
     assert faults(ledger) == []
 
 
 def test_a_policy_about_rows_refuses_a_fit_that_does_not_state_them(path):
     ledger = Ledger(f"sqlite:///{path}").open("patients", 1.0, 1e-5, policy=Policy(smallest_n=10))
     with pytest.raises(BudgetExceeded, match="does not say how many it has"):
-        ledger.debit(*SMALL)
+        ledger.charge(*SMALL)
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_a_wrong_policy_is_refused(found, said):
 def test_the_composition_can_be_recomputed_by_hand(count, delta):
     """Each line holds the numbers that the next one needs, to six digits."""
     budget, price = Budget(3.0, delta), Price(1e-3)
-    charges = [budget.debit(price.epsilon(delta / 2), delta / 2, price) for _ in range(count)]
+    charges = [budget.charge(price.epsilon(delta / 2), delta / 2, price) for _ in range(count)]
     lines = Total(3.0, delta).explain(charges)
     rho = float(lines[0].split("= ")[-1])
     assert rho == pytest.approx(1e-3 * count, rel=1e-5)

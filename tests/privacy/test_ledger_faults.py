@@ -1,6 +1,6 @@
-"""Killed, raced, forked, full, locked, damaged: a ledger never forgets a debit that a fit relied on.
+"""Killed, raced, forked, full, locked, damaged: a ledger never forgets a charge that a fit relied on.
 
-Importing the package takes longer than a thousand debits, so each script below imports what it needs and then forks.
+Importing the package takes longer than a thousand charges, so each script below imports what it needs and then forks.
 """
 
 import json
@@ -64,7 +64,7 @@ for turn in range(rounds):
             os.close(go)
             os.read(wait, 1)  # until the parent closes its end
             try:
-                racer.debit(price.epsilon(1e-6), 1e-6, price)
+                racer.charge(price.epsilon(1e-6), 1e-6, price)
             except BudgetExceeded:
                 os._exit(1)
             except BaseException:
@@ -95,8 +95,8 @@ for _ in range(kills):
     if child == 0:
         os.close(read)
         for _ in range(10**6):
-            charge = ledger.debit(0.1, 1e-7, Price(1e-7))
-            os.write(write, b"%d\\n" % charge.id)  # told only after debit has returned
+            charge = ledger.charge(0.1, 1e-7, Price(1e-7))
+            os.write(write, b"%d\\n" % charge.id)  # told only after charge has returned
             charge.close("answered")
     os.close(write)
     said = os.read(read, 1)  # it is under way
@@ -110,17 +110,17 @@ print(json.dumps(told))
 
 
 def test_killed_at_random_points(url):
-    """Ten kills: all that a process was told is there; at most one debit a kill that it was not told of."""
+    """Ten kills: all that a process was told is there; at most one charge a kill that it was not told of."""
     ledger = Ledger(url).open("patients", 5.0, 1e-3)
     told = run(KILLS, url, 0)
     assert len(told) >= 10
-    debits = ledger.history()
-    written = {debit.id for debit in debits}
+    charges = ledger.history()
+    written = {charge.id for charge in charges}
     assert set(told) <= written
     assert len(written) <= len(told) + 10
-    assert sum(debit.outcome == "no answer" for debit in debits) <= 10
-    ledger.debit(*SMALL).close("answered")
-    assert ledger.state().n_charges == len(debits) + 1
+    assert sum(charge.outcome == "no answer" for charge in charges) <= 10
+    ledger.charge(*SMALL).close("answered")
+    assert ledger.state().n_charges == len(charges) + 1
     if url.startswith("sqlite"):
         connection = sqlite3.connect(url.removeprefix("sqlite:///"))
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
@@ -138,7 +138,7 @@ def killed(self):
 
 if (child := os.fork()) == 0:
     Connection.commit = killed
-    ledger.debit(0.1, 1e-7, Price(1e-7))
+    ledger.charge(0.1, 1e-7, Price(1e-7))
 print(json.dumps(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])))
 """
 
@@ -147,15 +147,15 @@ print(json.dumps(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])))
 def test_killed_around_the_commit(url, when, outcomes):
     ledger = Ledger(url).open("patients", 1.0, 1e-5)
     assert run(KILL_AT, url, when) == -signal.SIGKILL
-    assert [debit.outcome for debit in ledger.history()] == outcomes
-    ledger.debit(*SMALL)
+    assert [charge.outcome for charge in ledger.history()] == outcomes
+    ledger.charge(*SMALL)
     assert ledger.state().n_charges == len(outcomes) + 1
 
 
 FORK = """
-with ledger.debit(0.1, 1e-7, Price(1e-7), purpose="parent"):
+with ledger.charge(0.1, 1e-7, Price(1e-7), purpose="parent"):
     if (child := os.fork()) == 0:
-        with ledger.debit(0.1, 1e-7, Price(1e-7), purpose="child"):
+        with ledger.charge(0.1, 1e-7, Price(1e-7), purpose="child"):
             os._exit(len(ledger.history()))
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 print(json.dumps(code))
@@ -174,7 +174,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (size + 2048, size + 2048))
 told, said = 0, ""
 try:
     for _ in range(1000):
-        ledger.debit(0.1, 1e-7, Price(1e-7), purpose="x" * 500)
+        ledger.charge(0.1, 1e-7, Price(1e-7), purpose="x" * 500)
         told += 1
 except LedgerError as error:
     said = str(error)
@@ -183,17 +183,17 @@ print(json.dumps([told, said]))
 
 
 def test_a_full_disk(tmp_path):
-    """The file may not grow: what was told is there, the refused debit is not, and the file is whole."""
+    """The file may not grow: what was told is there, the refused charge is not, and the file is whole."""
     path = tmp_path / "budget.db"
     ledger = Ledger(f"sqlite:///{path}").open("patients", 1.0, 1e-3)
-    ledger.debit(*SMALL)
+    ledger.charge(*SMALL)
     told, said = run(FULL, f"sqlite:///{path}", path)
     assert "could not be written" in said
     assert "recorded" in said
     assert said.endswith(".")
     assert "\n" not in said
     assert ledger.state().n_charges == told + 1 < 1000
-    ledger.debit(*SMALL)  # room again
+    ledger.charge(*SMALL)  # room again
 
 
 READ_ONLY = """
@@ -203,7 +203,7 @@ if os.geteuid() == 0:
     os.setuid(65534)
 said = []
 for attempt in (
-    lambda: ledger.debit(0.1, 1e-7, Price(1e-7)),
+    lambda: ledger.charge(0.1, 1e-7, Price(1e-7)),
     lambda: ledger.open("others", 1.0, 1e-5),
     lambda: Ledger(sys.argv[1] + ".new").open("others", 1.0, 1e-5),
 ):
@@ -218,11 +218,11 @@ print(json.dumps([said, len(ledger.history())]))
 
 @pytest.mark.parametrize("file_mode", [0o444, 0o666])
 def test_a_read_only_folder(file_mode):
-    """Whether or not the file could be written: it can be read, and a debit is refused."""
+    """Whether or not the file could be written: it can be read, and a charge is refused."""
     with tempfile.TemporaryDirectory() as name:  # pytest's own folders are closed to the user that the child becomes
         folder = Path(name)
         path = folder / "budget.db"
-        Ledger(f"sqlite:///{path}").open("patients", 1.0, 1e-5).debit(*SMALL)
+        Ledger(f"sqlite:///{path}").open("patients", 1.0, 1e-5).charge(*SMALL)
         path.chmod(file_mode)
         folder.chmod(0o555)
         try:
@@ -243,7 +243,7 @@ def test_a_folder_that_is_not_there(tmp_path):
     with pytest.raises(LedgerError, match="no such file or directory; nothing was recorded"):
         ledger.open("patients", 1.0, 1e-5)
     with pytest.raises(LedgerError, match="no such file"):
-        ledger.debit(*SMALL)
+        ledger.charge(*SMALL)
 
 
 @pytest.mark.parametrize(
@@ -259,7 +259,7 @@ def test_a_file_that_is_not_a_ledger(tmp_path, content, said):
     path = tmp_path / "budget.db"
     path.mkdir() if content is None else path.write_bytes(content)
     ledger = Ledger(f"sqlite:///{path}", "patients")
-    for refused in (lambda: ledger.debit(*SMALL), ledger.history, ledger.datasets):
+    for refused in (lambda: ledger.charge(*SMALL), ledger.history, ledger.datasets):
         with pytest.raises(LedgerError, match=said) as refusal:
             refused()
         assert "patient,diagnosis" not in str(refusal.value)
@@ -276,46 +276,46 @@ def test_another_program_s_database_is_left_alone(tmp_path):
     connection.commit()
     before = path.read_bytes()
     with pytest.raises(LedgerError, match="holds no ledger yet"):
-        Ledger(f"sqlite:///{path}", "patients").debit(*SMALL)
+        Ledger(f"sqlite:///{path}", "patients").charge(*SMALL)
     assert path.read_bytes() == before
     connection.close()
 
 
 def test_a_damaged_file(tmp_path):
-    """Bytes written over the pages: one sentence, whatever was hit, and never a debit that fits by oversight."""
+    """Bytes written over the pages: one sentence, whatever was hit, and never a charge that fits by oversight."""
     path = tmp_path / "budget.db"
     ledger = Ledger(f"sqlite:///{path}").open("patients", 1.0, 1e-5)
-    ledger.debit(*LARGE)
+    ledger.charge(*LARGE)
     whole = path.read_bytes()
     for start in range(0, len(whole), 2048):
         path.write_bytes(whole[:start] + b"\x55" * 512 + whole[start + 512 :])
         with pytest.raises((LedgerError, BudgetExceeded)):
-            ledger.debit(*LARGE)
+            ledger.charge(*LARGE)
     path.write_bytes(whole[: len(whole) // 2])
     with pytest.raises((LedgerError, BudgetExceeded)):
-        ledger.debit(*LARGE)
+        ledger.charge(*LARGE)
 
 
 def test_a_file_that_stays_locked(tmp_path, monkeypatch):
     path = tmp_path / "budget.db"
     ledger = Ledger(f"sqlite:///{path}").open("patients", 1.0, 1e-5)
-    charge = ledger.debit(*SMALL)
+    charge = ledger.charge(*SMALL)
     monkeypatch.setattr(ledger_schema, "PATIENCE", 0.2)
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     said = "another process has kept it busy for more than 0.2 seconds; nothing was recorded"
     with pytest.raises(LedgerError, match=said):
-        ledger.debit(*SMALL)
-    with pytest.warns(RuntimeWarning, match='debit 2 stays charged and shows as "no answer"'):
+        ledger.charge(*SMALL)
+    with pytest.warns(RuntimeWarning, match='charge 2 stays charged and shows as "no answer"'):
         charge.close("answered")
-    assert [debit.outcome for debit in ledger.history()] == ["no answer"]  # readers need not wait
+    assert [charge.outcome for charge in ledger.history()] == ["no answer"]  # readers need not wait
     other.execute("ROLLBACK")
-    ledger.debit(*SMALL)
+    ledger.charge(*SMALL)
     other.close()
 
 
 def test_a_reader_that_stays_does_not_stop_others_for_ever(tmp_path, monkeypatch):
-    """A reader holds up the commit itself; the debit is then refused and surely not there."""
+    """A reader holds up the commit itself; the charge is then refused and surely not there."""
     path = tmp_path / "budget.db"
     ledger = Ledger(f"sqlite:///{path}").open("patients", 1.0, 1e-5)
     monkeypatch.setattr(ledger_schema, "PATIENCE", 0.2)
@@ -323,14 +323,14 @@ def test_a_reader_that_stays_does_not_stop_others_for_ever(tmp_path, monkeypatch
     other.execute("BEGIN")
     other.execute("SELECT * FROM dpem_entries").fetchall()
     with pytest.raises(LedgerError, match=r"0.2 seconds; nothing was recorded"):
-        ledger.debit(*SMALL)
+        ledger.charge(*SMALL)
     other.execute("ROLLBACK")
     other.close()
     assert ledger.history() == []
 
 
 def test_a_confirmation_that_is_lost(url, monkeypatch):
-    """The commit happened but its answer did not arrive: the caller is told so, and the debit stays."""
+    """The commit happened but its answer did not arrive: the caller is told so, and the charge stays."""
     ledger = Ledger(url).open("patients", 1.0, 1e-5)
     commit = Connection.commit
 
@@ -342,9 +342,9 @@ def test_a_confirmation_that_is_lost(url, monkeypatch):
     with pytest.raises(
         LedgerError, match=r"closed the connection unexpectedly; it may have been recorded, see history"
     ):
-        ledger.debit(*SMALL)
+        ledger.charge(*SMALL)
     monkeypatch.undo()
-    assert [debit.outcome for debit in ledger.history()] == ["no answer"]
+    assert [charge.outcome for charge in ledger.history()] == ["no answer"]
 
 
 def test_new_ledgers_made_at_the_same_moment(url):

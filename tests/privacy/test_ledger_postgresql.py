@@ -13,7 +13,7 @@ psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed")
 SMALL = (0.1, 1e-7, Price(1e-7))
 #: A fit of which a total of (1, 1e-5) holds one.
 LARGE = (0.8, 1e-6, largest_price(0.8, 1e-6, gaussian=False))
-#: A debit as it is stored.
+#: A charge as it is stored.
 BODY = {
     **{"epsilon": 0.1, "delta": 1e-7, "rho": 1e-7, "gaussian": False, "rows_per_person": 1},
     **dict.fromkeys(("purpose", "digest", "version", "who", "host"), ""),
@@ -45,7 +45,7 @@ def wait_for(condition):
 
 
 class Attempt(threading.Thread):
-    """A debit in a thread of its own, and what came of it."""
+    """A charge in a thread of its own, and what came of it."""
 
     def __init__(self, ledger):
         super().__init__()
@@ -54,8 +54,8 @@ class Attempt(threading.Thread):
 
     def run(self):
         try:
-            self.ledger.debit(*SMALL)
-            self.said = "debited"
+            self.ledger.charge(*SMALL)
+            self.said = "charged"
         except LedgerError as error:
             self.said = str(error)
 
@@ -75,10 +75,10 @@ def test_an_analyst_needs_to_read_and_insert_only(postgresql, database, ledger):
     for grant in GRANTS:
         postgresql.execute(grant, database)
     analyst = Ledger(postgresql.url(database, user="analyst"), "patients")
-    analyst.debit(*LARGE).close("answered")
+    analyst.charge(*LARGE).close("answered")
     with pytest.raises(BudgetExceeded):
-        analyst.debit(*LARGE)
-    assert [debit.outcome for debit in analyst.history()] == ["answered"]
+        analyst.charge(*LARGE)
+    assert [charge.outcome for charge in analyst.history()] == ["answered"]
     with pytest.raises(LedgerError, match="permission denied for table dpem_datasets; nothing was recorded"):
         analyst.open("mine", 99.0, 1e-5)
     with psycopg.connect(postgresql.url(database, user="analyst"), autocommit=True) as connection:
@@ -90,7 +90,7 @@ def test_an_analyst_needs_to_read_and_insert_only(postgresql, database, ledger):
 
 
 def test_rows_are_never_changed_or_removed_even_by_their_owner(postgresql, database, ledger):
-    ledger.debit(*SMALL).close("failed")
+    ledger.charge(*SMALL).close("failed")
     columns = {"dpem_meta": "version", "dpem_datasets": "body", "dpem_entries": "body"}
     for table, column in columns.items():
         for statement in (
@@ -100,13 +100,13 @@ def test_rows_are_never_changed_or_removed_even_by_their_owner(postgresql, datab
         ):
             with pytest.raises(psycopg.errors.RaiseException, match="append-only"):
                 postgresql.execute(statement, database)
-    assert [debit.outcome for debit in ledger.history()] == ["failed"]
+    assert [charge.outcome for charge in ledger.history()] == ["failed"]
 
 
 def test_sessions_ended_between_debit_and_close(postgresql, database, ledger):
-    with ledger.debit(*SMALL):
+    with ledger.charge(*SMALL):
         end_sessions(postgresql, database)
-    assert [debit.outcome for debit in ledger.history()] == ["answered"]
+    assert [charge.outcome for charge in ledger.history()] == ["answered"]
 
 
 def test_a_session_ended_while_it_waits_for_its_turn(postgresql, database, ledger, capfd):
@@ -140,17 +140,17 @@ def test_a_session_ended_in_its_commit(postgresql, database, ledger, capfd):
 
 
 def test_a_server_that_is_gone_before_the_close(postgresql, database, ledger):
-    """The fit was paid for and has its answer: a warning, not an error, and the debit shows as it is."""
-    charge = ledger.debit(*SMALL)
+    """The fit was paid for and has its answer: a warning, not an error, and the charge shows as it is."""
+    charge = ledger.charge(*SMALL)
     postgresql.execute(f"ALTER DATABASE {database} RENAME TO {database}_away")
-    with pytest.warns(RuntimeWarning, match='debit 2 stays charged and shows as "no answer"'):
+    with pytest.warns(RuntimeWarning, match='charge 2 stays charged and shows as "no answer"'):
         charge.close("answered")
     with pytest.raises(LedgerError, match="could not be read: "):
         ledger.history()
     with pytest.raises(LedgerError, match="nothing was recorded"):
-        ledger.debit(*SMALL)
+        ledger.charge(*SMALL)
     postgresql.execute(f"ALTER DATABASE {database}_away RENAME TO {database}")
-    assert [debit.outcome for debit in ledger.history()] == ["no answer"]
+    assert [charge.outcome for charge in ledger.history()] == ["no answer"]
 
 
 def test_a_lock_that_is_never_given_back(postgresql, database, ledger, monkeypatch):
@@ -158,14 +158,14 @@ def test_a_lock_that_is_never_given_back(postgresql, database, ledger, monkeypat
     with psycopg.connect(postgresql.url(database)) as other:
         other.execute("SELECT pg_advisory_xact_lock(%s)", [ledger_schema._lock_key("patients")])
         with pytest.raises(LedgerError, match=r"kept it busy for more than 0\.2 seconds; nothing was recorded"):
-            ledger.debit(*SMALL)
-        ledger.open("others", 1.0, 1e-5).debit(*SMALL)  # another dataset has another lock
-    ledger.debit(*SMALL)
+            ledger.charge(*SMALL)
+        ledger.open("others", 1.0, 1e-5).charge(*SMALL)  # another dataset has another lock
+    ledger.charge(*SMALL)
 
 
 @pytest.mark.parametrize("isolation", ["repeatable read", "serializable"])
 def test_a_server_s_default_isolation_does_not_hide_the_last_debit(postgresql, database, ledger, isolation):
-    """With a snapshot taken before the lock is granted, a waiting debit would not see the one it waited for."""
+    """With a snapshot taken before the lock is granted, a waiting charge would not see the one it waited for."""
     postgresql.execute(f"ALTER DATABASE {database} SET default_transaction_isolation = '{isolation}'")
     with ledger._store.writing("patients"):
         attempt = Attempt(ledger)
@@ -177,10 +177,10 @@ def test_a_server_s_default_isolation_does_not_hide_the_last_debit(postgresql, d
         engine = sa.create_engine(postgresql.url(database).replace("postgresql:", "postgresql+psycopg:"))
         with engine.begin() as other:  # a writer that ignores the lock
             chain = ledger_chain.read(other, "patients")
-            ledger_chain.append(other, chain, "patients", "debit", BODY)
+            ledger_chain.append(other, chain, "patients", "charge", BODY)
         engine.dispose()
     attempt.join()
-    assert attempt.said == "debited"
+    assert attempt.said == "charged"
     assert ledger.state().n_charges == 2
 
 
@@ -207,9 +207,9 @@ def test_a_server_that_is_not_there(tmp_path):
     with pytest.raises(
         LedgerError, match=r"^postgresql://ann@/budgets could not be written: connection .* nothing was recorded\.$"
     ):
-        ledger.debit(*SMALL)
+        ledger.charge(*SMALL)
 
 
 def test_an_option_that_is_not_one(postgresql):
     with pytest.raises(LedgerError, match="invalid connection option"):
-        Ledger(postgresql.url("postgres") + "&colour=blue", "patients").debit(*SMALL)
+        Ledger(postgresql.url("postgres") + "&colour=blue", "patients").charge(*SMALL)

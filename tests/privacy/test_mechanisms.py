@@ -170,17 +170,17 @@ def test_private_noise_accepts_its_price_and_refuses_less(rho):
     sensitivity = 0.7
     sd = mechanisms.gaussian_scale(sensitivity, rho)
     noise.gaussian(np.zeros(2), sd, sensitivity, rho)
-    with pytest.raises(RuntimeError, match="cost more than was debited"):
+    with pytest.raises(RuntimeError, match="cost more than was charged"):
         noise.gaussian(np.zeros(2), sd * (1 - 1e-6), sensitivity, rho)
-    with pytest.raises(RuntimeError, match="cost more than was debited"):
+    with pytest.raises(RuntimeError, match="cost more than was charged"):
         noise.gaussian(np.zeros(2), sd, sensitivity * (1 + 1e-6), rho)
 
     k = 3
     at_unit_scale = math.sqrt(2 * rho / k)  # λ/b when the scores are divided by b
     noise.top_k(np.zeros(5), k, at_unit_scale, rho)
-    with pytest.raises(RuntimeError, match="cost more than was debited"):
+    with pytest.raises(RuntimeError, match="cost more than was charged"):
         noise.top_k(np.zeros(5), k, at_unit_scale * (1 + 1e-6), rho)
-    with pytest.raises(RuntimeError, match="cost more than was debited"):
+    with pytest.raises(RuntimeError, match="cost more than was charged"):
         noise.top_k(np.zeros(5), k + 1, at_unit_scale, rho)
 
 

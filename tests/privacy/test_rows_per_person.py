@@ -275,13 +275,13 @@ def test_a_fit_that_protects_fewer_rows_than_the_total_counts_is_refused(kind, t
     total = total_of(kind, 5, tmp_path)
     for said, counts in (({}, "one row"), ({"rows_per_person": 4}, "one person with up to 4 rows")):
         with pytest.raises(BudgetExceeded) as refusal:
-            total.debit(*SMALL, **said)
+            total.charge(*SMALL, **said)
         assert f"this fit protects {counts}, but the" in str(refusal.value)
         assert "counts one person with up to 5 rows: rows_per_person must be at least 5." in str(refusal.value)
         assert str(refusal.value).endswith("Nothing was computed.")
     assert charges(total) == 0
-    assert total.debit(*SMALL, rows_per_person=5).rows_per_person == 5
-    assert total.debit(*SMALL, rows_per_person=60).rows_per_person == 60
+    assert total.charge(*SMALL, rows_per_person=5).rows_per_person == 5
+    assert total.charge(*SMALL, rows_per_person=60).rows_per_person == 60
     assert charges(total) == 2
 
 
@@ -292,15 +292,15 @@ def test_a_total_counts_whole_rows(kind, value, tmp_path):
         total_of(kind, value, tmp_path)
     total = total_of(kind, 1, tmp_path)
     with pytest.raises(ValueError, match="must be a whole number of at least 1"):
-        total.debit(*SMALL, rows_per_person=value)
+        total.charge(*SMALL, rows_per_person=value)
     assert charges(total) == 0
 
 
 def test_more_rows_per_person_are_not_charged_more():
     """A price is what it is; protecting more rows took more noise, not more budget."""
     one, many = Budget(1.0, 1e-5), Budget(1.0, 1e-5)
-    one.debit(*SMALL)
-    many.debit(*SMALL, rows_per_person=30)
+    one.charge(*SMALL)
+    many.charge(*SMALL, rows_per_person=30)
     assert one.spent_epsilon == many.spent_epsilon
 
 
@@ -312,12 +312,12 @@ def test_a_budget_shows_what_it_counts():
 
 
 def test_a_ledger_remembers_what_it_counts(url):
-    Ledger(url).open("visits", 1.0, 1e-5, rows_per_person=5).debit(*SMALL, rows_per_person=6)
+    Ledger(url).open("visits", 1.0, 1e-5, rows_per_person=5).charge(*SMALL, rows_per_person=6)
     again = Ledger(url, "visits")
     assert again.state().rows_per_person == again.datasets()[0].rows_per_person == 5
-    assert [debit.rows_per_person for debit in again.history()] == [6]
+    assert [charge.rows_per_person for charge in again.history()] == [6]
     with pytest.raises(BudgetExceeded, match="must be at least 5"):
-        again.debit(*SMALL, rows_per_person=2)
+        again.charge(*SMALL, rows_per_person=2)
     assert len(again.history()) == 1
 
 
@@ -328,7 +328,7 @@ def test_a_total_that_somebody_edited_is_refused(value, tmp_path):
         connection.execute("DROP TRIGGER dpem_datasets_no_update")
         connection.execute(f"UPDATE dpem_datasets SET body = json_set(body, '$.rows_per_person', {value})")
     connection.close()
-    for refused in (lambda: ledger.debit(*SMALL, rows_per_person=5), ledger.history, ledger.datasets, ledger.left):
+    for refused in (lambda: ledger.charge(*SMALL, rows_per_person=5), ledger.history, ledger.datasets, ledger.left):
         with pytest.raises(LedgerError, match=r"^the entries of dataset 'visits' are not as they were written"):
             refused()
 

@@ -60,7 +60,7 @@ def test_the_page_of_a_dataset_at_any_width(chromium, tmp_path):
     """What one person spent fills its part of the bar; every fit has its check and its links; nothing is cut."""
     ledger = Ledger(f"sqlite:///{tmp_path}/budget.db").open("people", 3.0, 1e-5)
     model = DPGroups(epsilon=1.0, delta=1e-6, bounds=BOUNDS, budget=ledger).fit(people())
-    (debit,) = ledger.history()
+    (charge,) = ledger.history()
     page = ledger_page("sqlite:///budget.db", [ledger.entries()], {"": Published(model, "./a.json", "./a%20b.html")})
     path = tmp_path / "book.html"
     path.write_text(page, encoding="utf-8")
@@ -71,7 +71,7 @@ def test_the_page_of_a_dataset_at_any_width(chromium, tmp_path):
         assert chromium.execute_script(CUT) == [], width
         part = "const bar = document.querySelector('.budget'); return bar.firstChild.offsetWidth / bar.offsetWidth"
         whole = largest_price(3.0, 1e-5, gaussian=False).rho
-        assert chromium.execute_script(part) == pytest.approx(debit.rho / whole, abs=0.02)
+        assert chromium.execute_script(part) == pytest.approx(charge.rho / whole, abs=0.02)
     assert [link.get_attribute("href").rpartition("/")[2] for link in chromium.find_elements("css selector", "a")] == [
         "a%20b.html",
         "a.json",

@@ -1,7 +1,7 @@
 """The mechanisms alone: values, selection and peeling, each asked once of a curator, on the worst neighbours there are.
 
 Everything that runs in a fit runs here: a model's query with its clip, the source's sum, the curator's sensitivity,
-price and debit, the private sampler. The claim is the (ε, δ) to which the price converts
+price and charge, the private sampler. The claim is the (ε, δ) to which the price converts
 (:mod:`dpem.privacy.accounting`). The two tables differ in one row, which is far outside and moves the statistic by
 the whole of the stated sensitivity.
 

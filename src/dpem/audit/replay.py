@@ -8,8 +8,8 @@ price applied to neighbouring statistics, and mechanisms compose adaptively. The
 answers. ∎ A replay checks one pair and one sequence of answers, so it proves nothing; it finds what is wrong in the
 glue, where the wrong things are.
 
-What is checked: (1) equal events and outcome; (2) the budget was debited before anything else, and each total was
-computed after its own debit, one for each; (3) totals move by at most the query's bound and its rounding; (4) what the
+What is checked: (1) equal events and outcome; (2) the budget was charged before anything else, and each total was
+computed after its own charge, one for each; (3) totals move by at most the query's bound and its rounding; (4) what the
 sampler was given moves by at most what the sampler, and the release, state; (5) of the batches of a split, no more
 move than the person has rows; (6) the noise that was asked for, priced afresh from scale and sensitivity by formulas
 of this module's own, stays within (ε, δ).
@@ -27,7 +27,7 @@ from scipy.special import log_ndtr, ndtr
 from sklearn.base import BaseEstimator
 
 from dpem.audit.neighbours import Table, neighbours
-from dpem.audit.tape import Answered, Charged, Debited, Event, Tape, Totalled, record
+from dpem.audit.tape import Answered, BudgetCharged, Event, ReleaseCharged, Tape, Totalled, record
 from dpem.privacy import Release
 from dpem.query import FloatArray
 
@@ -58,7 +58,7 @@ def compare(first: Tape, second: Tape, *, rows: int = 1) -> Verdict:
     moved: set[int] = set()
     release: Release | None = None
     for one, two in zip(first.events, second.events, strict=False):
-        if isinstance(one, Debited):
+        if isinstance(one, ReleaseCharged):
             release = one.release
         elif isinstance(one, Totalled) and isinstance(two, Totalled):
             if one.batch is not None and not np.array_equal(one.total, two.total):
@@ -89,20 +89,20 @@ def unequal(first: Tape, second: Tape) -> Iterator[str]:
 
 def unpaid(events: list[Event]) -> Iterator[str]:
     """Whether anything was computed or released before it was paid for."""
-    if events and not isinstance(events[0], Charged):
-        yield f"the first event is {type(events[0]).__name__}, not the debit of the budget"
+    if events and not isinstance(events[0], BudgetCharged):
+        yield f"the first event is {type(events[0]).__name__}, not the charge of the budget"
     paid = answerable = 0
     for event in events:
-        if isinstance(event, Debited):
+        if isinstance(event, ReleaseCharged):
             paid += 1
             answerable += 1
         elif isinstance(event, Totalled):
             if paid == 0:
-                yield f"'{event.question}' was computed before it was debited"
+                yield f"'{event.question}' was computed before it was charged"
             paid = max(0, paid - 1)
-        elif isinstance(event, Answered) and event.kind != "laplace":  # peeling draws s + 1 times for one debit
+        elif isinstance(event, Answered) and event.kind != "laplace":  # peeling draws s + 1 times for one charge
             if answerable == 0:
-                yield f"a {event.kind} answer was given that was not debited"
+                yield f"a {event.kind} answer was given that was not charged"
             answerable = max(0, answerable - 1)
 
 
@@ -116,7 +116,7 @@ def overspent(tape: Tape, epsilon: float, delta: float) -> Iterator[str]:
     batches: dict[int, float] = {}
     release: Release | None = None
     for event in tape.events:
-        if isinstance(event, Debited):
+        if isinstance(event, ReleaseCharged):
             release = event.release
         elif isinstance(event, Answered) and release is not None:
             gaussian &= event.kind == "gaussian"

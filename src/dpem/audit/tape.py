@@ -1,7 +1,7 @@
 """Record a fit at the curator's door, and play it again on another table with the answers frozen.
 
 A recorder stands on both sides of the curator. Towards the data it writes down every total that is computed, towards
-the sampler every statistic that is given away to be made noisy, and between them every debit, in the order in which
+the sampler every statistic that is given away to be made noisy, and between them every charge, in the order in which
 they happen. In a second run the answers are those of the first, whatever the data: what an algorithm does then depends
 on the table only through leaks. So two recordings of neighbours must be equal in everything but the statistics, and
 those must be as close as was promised (:mod:`dpem.audit.replay` compares them).
@@ -30,8 +30,8 @@ class Diverged(Exception):
 
 
 @dataclass(frozen=True)
-class Charged:
-    """The budget was debited for the whole fit."""
+class BudgetCharged:
+    """The budget was charged for the whole fit."""
 
     epsilon: float
     delta: float
@@ -39,8 +39,8 @@ class Charged:
 
 
 @dataclass(frozen=True)
-class Debited:
-    """One question was debited."""
+class ReleaseCharged:
+    """One question was charged."""
 
     release: Release
 
@@ -72,7 +72,7 @@ class Answered:
     answer: Any = field(compare=False, repr=False)
 
 
-Event = Charged | Debited | Totalled | Answered
+Event = BudgetCharged | ReleaseCharged | Totalled | Answered
 
 
 @dataclass
@@ -93,7 +93,7 @@ class Tape:
 
     @property
     def releases(self) -> list[Release]:
-        return [event.release for event in self.events if isinstance(event, Debited)]
+        return [event.release for event in self.events if isinstance(event, ReleaseCharged)]
 
 
 class TapedSource:
@@ -158,7 +158,7 @@ class TapedNoise:
 
 
 class TapedAccount(Account):
-    """An account whose debits are written down; it shares its list of releases with the one it stands for."""
+    """An account whose charges are written down; it shares its list of releases with the one it stands for."""
 
     def __init__(self, account: Account, tape: Tape) -> None:
         super().__init__(account.epsilon, account.delta, gaussian=account.gaussian, rho=account.rho)
@@ -166,19 +166,19 @@ class TapedAccount(Account):
 
     def charge(self, release: Release) -> None:
         super().charge(release)
-        self._tape.events.append(Debited(release))
+        self._tape.events.append(ReleaseCharged(release))
 
 
 class TapedBudget(Budget):
-    """A budget of its own for a recorded fit, so that it is on the tape when it was debited."""
+    """A budget of its own for a recorded fit, so that it is on the tape when it was charged."""
 
     def __init__(self, tape: Tape, epsilon: float, delta: float, **counts: Any) -> None:
         super().__init__(epsilon, delta, **counts)
         self._tape = tape
 
-    def debit(self, epsilon: float, delta: float, price: Price, **purpose: Any) -> Charge:
-        charge = super().debit(epsilon, delta, price, **purpose)
-        self._tape.events.append(Charged(epsilon, delta, price.rho))
+    def charge(self, epsilon: float, delta: float, price: Price, **purpose: Any) -> Charge:
+        charge = super().charge(epsilon, delta, price, **purpose)
+        self._tape.events.append(BudgetCharged(epsilon, delta, price.rho))
         return charge
 
 
@@ -189,7 +189,7 @@ def record(estimator: BaseEstimator, X: Any, y: Any = None, *, frozen: Tape | No
     >>> X = np.random.default_rng(0).normal(size=(200, 2))
     >>> tape = record(DPSymmetricMixture(epsilon=1.0, delta=1e-4, sigma=1.0, start=[1.0, 0.0], n_iter=2), X)
     >>> [type(event).__name__ for event in tape.events[:4]]
-    ['Charged', 'Debited', 'Totalled', 'Answered']
+    ['BudgetCharged', 'ReleaseCharged', 'Totalled', 'Answered']
     """
     tape, model = Tape(), clone(estimator)
     door = model._curator

@@ -1,6 +1,6 @@
 """``dpem fit MODEL DATA``: refuse, quote, say, spend, write, in this order.
 
-Everything that can be refused is refused before the debit: outputs, ledger, rows, settings, budget. Once the fit is
+Everything that can be refused is refused before the charge: outputs, ledger, rows, settings, budget. Once the fit is
 paid for, its model is written somewhere, whatever happens to the place that was named. A model's options are its
 estimator's arguments (:mod:`dpem.cli.models`).
 """

@@ -23,7 +23,7 @@ from dpem.cli.options import (
 
 if TYPE_CHECKING:
     from dpem.privacy.ledger import Ledger
-    from dpem.privacy.ledger_entries import Debit
+    from dpem.privacy.ledger_entries import FitEntry
     from dpem.privacy.ledger_policy import Policy
 
 
@@ -155,12 +155,12 @@ def history(session: Session, url: str | None, dataset: str | None) -> None:
     book = found(url)
     with refusing(Exit.USAGE):
         names = [s.name for s in book.datasets()] if dataset is None else [dataset]
-        debits = sorted((debit for name in names for debit in book.history(name)), key=lambda debit: debit.time)
+        fits = sorted((fit for name in names for fit in book.history(name)), key=lambda fit: fit.time)
         refused = [refusal for name in names for refusal in book.refusals(name)]
     header = ("dataset", "time", "epsilon", "delta", "outcome", "who", "purpose", "model")
-    rows = [_line(debit) for debit in debits]
+    rows = [_line(fit) for fit in fits]
     text = aligned(header, rows, left=(0, 1, 4, 5, 6, 7)) if rows else "Nothing was charged yet."
-    document = {"debits": [_plain(debit) for debit in debits], "refusals": [_plain(refusal) for refusal in refused]}
+    document = {"fits": [_plain(fit) for fit in fits], "refusals": [_plain(refusal) for refusal in refused]}
     session.result({"ledger": where(book), **document}, text)
 
 
@@ -200,11 +200,11 @@ def export(session: Session, url: str | None, dataset: str | None, out: str, mod
     if out.lower().endswith(".csv"):
         known, text = {}, ledger_files.as_csv(shown)
     else:
-        known = ledger_files.published(folder, out, [debit.model for one in shown for debit in one.debits])
+        known = ledger_files.published(folder, out, [fit.model for one in shown for fit in one.fits])
         text = ledger_page(where(kept), shown, known)
     with refusing(Exit.OUTPUT):
         write_text(out, text)
-    count = sum(len(one.debits) + len(one.refusals) for one in shown)
+    count = sum(len(one.fits) + len(one.refusals) for one in shown)
     entries = f"{count} {'entry' if count == 1 else 'entries'}"
     beside = f", with {len(known)} model{'' if len(known) == 1 else 's'}" if known else ""
     heads = {one.name: one.state.head for one in shown}
@@ -320,10 +320,10 @@ def _policy(path: str) -> Policy:
     return Policy.from_dict(stated)
 
 
-def _line(debit: Debit) -> tuple[str, ...]:
-    privacy = (f"{debit.epsilon:g}", f"{debit.delta:g}")
-    model = debit.model.removeprefix("sha256:")[:12]
-    return (debit.dataset, _day(debit.time), *privacy, debit.outcome, debit.who, debit.purpose, model)
+def _line(fit: FitEntry) -> tuple[str, ...]:
+    privacy = (f"{fit.epsilon:g}", f"{fit.delta:g}")
+    model = fit.model.removeprefix("sha256:")[:12]
+    return (fit.dataset, _day(fit.time), *privacy, fit.outcome, fit.who, fit.purpose, model)
 
 
 def _day(time: datetime) -> str:

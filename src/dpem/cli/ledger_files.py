@@ -16,7 +16,7 @@ from urllib.parse import quote
 from dpem._files import read_text
 from dpem.persistence import LARGEST_FILE, fingerprint, load_model
 from dpem.privacy import digest
-from dpem.privacy.ledger_entries import DatasetEntries, Debit, Refusal
+from dpem.privacy.ledger_entries import DatasetEntries, FitEntry, Refusal
 from dpem.report.ledger_page import Published
 
 _META = re.compile('<meta name="dpem-(model|dataset|head)" content="([^"]*)">')
@@ -24,15 +24,15 @@ _META = re.compile('<meta name="dpem-(model|dataset|head)" content="([^"]*)">')
 
 def as_csv(datasets: Sequence[DatasetEntries]) -> str:
     """Every entry on a line of its own, oldest first within a dataset, with the digest of its entry in the chain."""
-    names = [field.name for field in fields(Debit) if field.name not in ("id", "columns")]
+    names = [field.name for field in fields(FitEntry) if field.name not in ("id", "columns")]
     text = io.StringIO()
     rows = csv.DictWriter(text, ["entry", *names, "private", "reason", "entry_digest"], lineterminator="\n", restval="")
     rows.writeheader()
     for one in datasets:
-        records: list[Debit | Refusal] = sorted((*one.debits, *one.refusals), key=lambda record: record.id)
+        records: list[FitEntry | Refusal] = sorted((*one.fits, *one.refusals), key=lambda record: record.id)
         for record in records:
             line = {name: getattr(record, name) for name in (*names, "private", "reason") if hasattr(record, name)}
-            line |= {"entry": "charged" if isinstance(record, Debit) else "refused", "time": record.time.isoformat()}
+            line |= {"entry": "charged" if isinstance(record, FitEntry) else "refused", "time": record.time.isoformat()}
             line["entry_digest"] = one.chain[record.id - 1].digest
             rows.writerow({name: _safe(value) for name, value in line.items()})
     return text.getvalue()
@@ -64,19 +64,19 @@ def printed_heads(folder: Path, dataset: str | None) -> dict[str, str]:
     return {meta["head"]: name for meta, name in found if "head" in meta}
 
 
-def differing_models(folder: Path, debits: Sequence[Debit]) -> list[str]:
-    """What the models of a folder contradict: a debit with the same fingerprint and another ε, δ, price or plan."""
-    charged, found = {debit.model: debit for debit in debits if debit.model}, []
+def differing_models(folder: Path, fits: Sequence[FitEntry]) -> list[str]:
+    """What the models of a folder contradict: a charge with the same fingerprint and another ε, δ, price or plan."""
+    charged, found = {fit.model: fit for fit in fits if fit.model}, []
     for path, model, own in _models(folder):
-        debit = charged.get(own)
-        if debit is None:
+        fit = charged.get(own)
+        if fit is None:
             continue
         guarantee = model.guarantee_
         stated = (guarantee.epsilon, guarantee.delta, guarantee.price.rho)
-        if stated != (debit.epsilon, debit.delta, debit.rho):
-            found.append(f"entry {debit.id} does not have the epsilon, delta and price of its model {path.name}")
-        elif debit.digest and debit.digest != digest(model.plan_.to_dict()):
-            found.append(f"entry {debit.id} does not have the plan of its model {path.name}")
+        if stated != (fit.epsilon, fit.delta, fit.rho):
+            found.append(f"entry {fit.id} does not have the epsilon, delta and price of its model {path.name}")
+        elif fit.digest and fit.digest != digest(model.plan_.to_dict()):
+            found.append(f"entry {fit.id} does not have the plan of its model {path.name}")
     return found
 
 

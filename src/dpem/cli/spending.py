@@ -1,7 +1,7 @@
 """What a fit will be charged, to which ledger, and what that leaves.
 
 *Lemma.* A preview spends nothing and reads no row. *Proof.* It computes from the ledger's public records and the price
-of the plan, which is made of public numbers. The debit itself is decided by the ledger, in one transaction, whatever
+of the plan, which is made of public numbers. The charge itself is decided by the ledger, in one transaction, whatever
 the preview said. ∎
 """
 
@@ -30,12 +30,12 @@ class WatchedLedger(Ledger):
         super().__init__(url, dataset)
         self._session, self.purpose = session, purpose
 
-    def debit(self, *charge: Any, **said: Any) -> LedgerCharge:
+    def charge(self, *charge: Any, **said: Any) -> LedgerCharge:
         self._session.charged = None
         if self.purpose:
             said["purpose"] = self.purpose
         try:
-            made = super().debit(*charge, **said)
+            made = super().charge(*charge, **said)
         except BudgetExceeded:
             self._session.charged = False
             raise

@@ -1,7 +1,7 @@
-"""What the estimators of the general models share: arguments, plan, debit, fit, fitted attributes.
+"""What the estimators of the general models share: arguments, plan, charge, fit, fitted attributes.
 
 The order of a fit matters and is written once, in :meth:`PrivateEstimator.fit`: everything that can be refused is
-refused before the debit, nothing is asked before it, and the fitted attributes change all at once or not at all.
+refused before the charge, nothing is asked before it, and the fitted attributes change all at once or not at all.
 """
 
 from __future__ import annotations
@@ -323,7 +323,7 @@ class PrivateEstimator(FittedModel):
         budget = self.budget
         if budget is None:
             return nullcontext()
-        return budget.debit(
+        return budget.charge(
             plan.epsilon,
             plan.delta,
             plan.price,

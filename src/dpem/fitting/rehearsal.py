@@ -60,7 +60,7 @@ class StandIn(Curator):
         bound = query.bound
         return self.rows_per_person * (bound.linf if norm == "linf" else bound.l2) / self._n
 
-    def _debit(self, query: Query, mechanism: str, price: Price, sensitivity: float, scale: float) -> None:
+    def _charge(self, query: Query, mechanism: str, price: Price, sensitivity: float, scale: float) -> None:
         pass
 
     @np.errstate(all="ignore")

@@ -1,6 +1,6 @@
 """Whatever holds the rows, as a source to fit to, or as dense pieces to apply a fitted model to.
 
-Refusals come first, one sentence each, before anything is planned, debited or asked. They depend on shapes, types and
+Refusals come first, one sentence each, before anything is planned, charged or asked. They depend on shapes, types and
 names, never on an entry: every table of numbers has an answer. NaN is a hole where a model has them; elsewhere, and
 where an entry is infinite, the row's contribution is bounded like any other's, and zero if nothing can be said of it.
 :func:`refuse_non_finite` is for those who want to be told, and looks.

@@ -58,7 +58,7 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     rows_per_person : int
         The most rows that one person has: all of them are protected together, and noise grows in proportion.
     budget : Budget, Ledger or None
-        Debited before the data are asked.
+        Charged before the data are asked.
     random_state : int or None
         None draws private noise; a seed is for simulations, **not private**, and goes with no budget.
 
@@ -137,7 +137,7 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         if self.budget is None:
             return nullcontext()
         purpose = f"{type(self).__name__}.fit, n={settings['n']}, d={settings['d']}"
-        return self.budget.debit(
+        return self.budget.charge(
             *charge,
             purpose=purpose,
             digest=digest(settings),

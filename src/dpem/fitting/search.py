@@ -76,7 +76,7 @@ class DPGridSearch(MetaEstimatorMixin, BaseEstimator):
     rows_per_person : int
         The most rows that one person has: all of them are protected together.
     budget : Budget, Ledger or None
-        Debited once, for the whole search, before the data are asked.
+        Charged once, for the whole search, before the data are asked.
     random_state : int or None
         None draws private noise; a seed is for simulations, **not private**, and goes with no budget.
 
@@ -124,7 +124,7 @@ class DPGridSearch(MetaEstimatorMixin, BaseEstimator):
 
     @checks.all_at_once
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Fit every candidate to the rows and choose one. What can be refused is refused before the debit."""
+        """Fit every candidate to the rows and choose one. What can be refused is refused before the charge."""
         epsilon, delta = arguments.privacy_parameters(self.epsilon, self.delta)
         if math.isinf(epsilon):
             raise ValueError("epsilon must be finite: without privacy, scikit-learn's GridSearchCV searches better.")
@@ -210,7 +210,7 @@ class DPGridSearch(MetaEstimatorMixin, BaseEstimator):
         """Charge the whole search to the budget, now; on leaving, a ledger is told how it ended."""
         if self.budget is None:
             return nullcontext()
-        return self.budget.debit(
+        return self.budget.charge(
             float(self.epsilon),  # type: ignore[arg-type]
             float(self.delta),  # type: ignore[arg-type]
             price,
@@ -232,7 +232,7 @@ class DPGridSearch(MetaEstimatorMixin, BaseEstimator):
 
 
 class _Quoted(Exception):
-    """A fit has come to its debit: nothing else refuses it."""
+    """A fit has come to its charge: nothing else refuses it."""
 
     def __init__(self, charge: Charge) -> None:
         super().__init__("quoted")
@@ -245,7 +245,7 @@ class _Quote(Budget):
     def __init__(self) -> None:
         super().__init__(math.inf, 0.5)
 
-    def debit(self, epsilon: float, delta: float, price: Price, **_: Any) -> NoReturn:
+    def charge(self, epsilon: float, delta: float, price: Price, **_: Any) -> NoReturn:
         raise _Quoted(Charge(epsilon, delta, price))
 
 

@@ -1,4 +1,4 @@
-"""Refusals of data: one sentence each, before anything is planned, debited or asked. No message quotes a record, and no
+"""Refusals of data: one sentence each, before anything is planned, charged or asked. No message quotes a record, and no
 refusal of a fit depends on one.
 """
 

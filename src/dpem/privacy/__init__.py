@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dpem.privacy.curator import Account, Curator, Release, total_price
     from dpem.privacy.guarantee import Guarantee, together
     from dpem.privacy.ledger import Ledger
-    from dpem.privacy.ledger_entries import DatasetState, Debit
+    from dpem.privacy.ledger_entries import DatasetState, FitEntry
     from dpem.privacy.ledger_policy import Policy
     from dpem.privacy.ledger_schema import LedgerError
     from dpem.privacy.noise import Noise, PrivateNoise, SeededNoise
@@ -27,7 +27,7 @@ __all__ = [
     "Charge",
     "Curator",
     "DatasetState",
-    "Debit",
+    "FitEntry",
     "Guarantee",
     "Ledger",
     "LedgerError",
@@ -49,7 +49,7 @@ _HOME = {
     "curator": ("Account", "Curator", "Release", "total_price"),
     "guarantee": ("Guarantee", "together"),
     "ledger": ("Ledger",),
-    "ledger_entries": ("DatasetState", "Debit"),
+    "ledger_entries": ("DatasetState", "FitEntry"),
     "ledger_policy": ("Policy",),
     "ledger_schema": ("LedgerError",),
     "noise": ("Noise", "PrivateNoise", "SeededNoise"),

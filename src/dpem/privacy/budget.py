@@ -250,7 +250,7 @@ def _zcdp(charges: Sequence[Charge]) -> Price:
 class Budget:
     """A total (ε, δ) that several fits draw on, in one process.
 
-    ``budget=`` of an estimator debits it before the data are queried. The object is never copied:
+    ``budget=`` of an estimator charges it before the data are queried. The object is never copied:
     ``clone`` and ``deepcopy`` of an estimator keep the same budget, so cross-validation folds each pay. It is safe
     under threads. A budget in another process would be a second budget, so it cannot be pickled, and a process that
     was forked cannot spend the copy it has. A :class:`~dpem.privacy.Ledger` outlives the process and is shared by
@@ -263,7 +263,7 @@ class Budget:
     a fit whose own ``rows_per_person`` is smaller is refused.
 
     >>> budget = Budget(epsilon=1.0, delta=1e-4)
-    >>> charge = budget.debit(0.5, 1e-5, Price(0.005))
+    >>> charge = budget.charge(0.5, 1e-5, Price(0.005))
     >>> budget.spent_epsilon <= 0.5
     True
     """
@@ -276,7 +276,7 @@ class Budget:
         self._lock = threading.Lock()
         self._process = os.getpid()
 
-    def debit(
+    def charge(
         self,
         epsilon: float,
         delta: float,

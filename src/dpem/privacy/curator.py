@@ -1,6 +1,6 @@
 """The curator: the one door to the data.
 
-An algorithm holds a curator, never rows. It asks a bounded question and a price; the curator debits the price, *then*
+An algorithm holds a curator, never rows. It asks a bounded question and a price; the curator charges the price, *then*
 sums, adds noise calibrated from the question's own bound, and writes down what was asked and paid. There is no other
 way to data, and what has not come out of here reaches no attribute, message or file.
 """
@@ -172,7 +172,7 @@ class Curator:
         """The mean of the query's contributions with Gaussian noise, at price ρ."""
         sensitivity = self.sensitivity(query, "l2")
         price = Price(rho, gaussian=True)
-        self._debit(query, "Gaussian", price, sensitivity, self.noise_scale(query, rho))
+        self._charge(query, "Gaussian", price, sensitivity, self.noise_scale(query, rho))
         return mechanisms.gaussian(self._noise, self._mean(query), sensitivity, price)
 
     def select(
@@ -185,7 +185,7 @@ class Curator:
         _check_price(rho)
         sensitivity = abs(step) * self.sensitivity(query, "linf")
         scale = 0.0 if math.isinf(rho) else mechanisms.top_k_scale(k, sensitivity, rho)
-        self._debit(query, f"Gumbel top-{k}", Price(rho), sensitivity, scale)
+        self._charge(query, f"Gumbel top-{k}", Price(rho), sensitivity, scale)
         fold = getattr(query, "folded", np.asarray)
         v = offset + step * fold(self._mean(query))
         magnitude = self.rows_per_person * _magnitude(query, offset, step)
@@ -211,11 +211,11 @@ class Curator:
         """
         sensitivity = self.peeling_sensitivity(query, scale, offset=offset, step=step)
         price = mechanisms.peeling_price(s, sensitivity, scale)
-        self._debit(query, f"Laplace peeling, {s} of {self.n_features}", price, sensitivity, scale)
+        self._charge(query, f"Laplace peeling, {s} of {self.n_features}", price, sensitivity, scale)
         v, magnitude = offset + step * self._mean(query), _magnitude(query, offset, step)
         return mechanisms.noisy_hard_thresholding(self._noise, v, s, scale, magnitude)
 
-    def _debit(self, query: Query, mechanism: str, price: Price, sensitivity: float, scale: float) -> None:
+    def _charge(self, query: Query, mechanism: str, price: Price, sensitivity: float, scale: float) -> None:
         _check_price(price.rho)
         if math.isinf(sensitivity) and not math.isinf(price.rho):
             raise ValueError(f"'{query.label}' is not bounded in the norm that {mechanism} needs; it was not asked.")

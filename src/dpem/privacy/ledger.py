@@ -1,13 +1,13 @@
-"""A budget that outlives the process: one entry per debit, in a SQLite file or a PostgreSQL database.
+"""A budget that outlives the process: one entry per charge, in a SQLite file or a PostgreSQL database.
 
-*Lemma.* However many processes and machines debit a dataset, and wherever any of them dies, every fit that touched data
-is in the ledger, and the debits in the ledger are covered by the dataset's total. *Proof.* A debit reads all earlier
-debits, decides by :meth:`~dpem.privacy.budget.Total.admit` and appends, in one transaction that excludes every other
-writer (:mod:`dpem.privacy.ledger_schema`); so debits are decided one after another, each in sight of all before it. The
-fit goes on only after the commit has been confirmed, and a committed entry is never changed or removed. A process that
-dies before the commit leaves no entry and has touched nothing; one that dies later leaves a debit without an outcome.
-If the confirmation is lost, the entry may be there, and the fit does not go on. ∎ Changes by other means are found by
-the chain of digests (:mod:`dpem.privacy.ledger_chain`), which every use of a ledger checks.
+*Lemma.* However many processes and machines charge a dataset, and wherever any of them dies, every fit that touched
+data is in the ledger, and the charges in the ledger are covered by the dataset's total. *Proof.* A charge reads all
+earlier charges, decides by :meth:`~dpem.privacy.budget.Total.admit` and appends, in one transaction that excludes every
+other writer (:mod:`dpem.privacy.ledger_schema`); so charges are decided one after another, each in sight of all before
+it. The fit goes on only after the commit has been confirmed, and a committed entry is never changed or removed. A
+process that dies before the commit leaves no entry and has touched nothing; one that dies later leaves a charge without
+an outcome. If the confirmation is lost, the entry may be there, and the fit does not go on. ∎ Changes by other means
+are found by the chain of digests (:mod:`dpem.privacy.ledger_chain`), which every use of a ledger checks.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from dpem.privacy.ledger_entries import (
     NO_ANSWER,
     DatasetEntries,
     DatasetState,
-    Debit,
+    FitEntry,
     Refusal,
     alike,
     changed_table,
@@ -41,7 +41,7 @@ from dpem.privacy.ledger_entries import (
 from dpem.privacy.ledger_policy import Policy
 from dpem.privacy.ledger_schema import LedgerError, Store, altered, datasets
 
-#: Columns of which a debit keeps a digest each.
+#: Columns of which a charge keeps a digest each.
 MOST_COLUMNS = 1000
 
 
@@ -60,17 +60,17 @@ class LedgerCharge(Charge):
         """Append how the fit ended. If that cannot be written the fit has still been paid for: a warning says so."""
         super().close(outcome)
         try:
-            self.ledger._append("outcome", debit=self.id, outcome=outcome)
+            self.ledger._append("outcome", fit=self.id, outcome=outcome)
         except LedgerError as error:
-            said = f'debit {self.id} stays charged and shows as "{NO_ANSWER}", since {error}'
+            said = f'charge {self.id} stays charged and shows as "{NO_ANSWER}", since {error}'
             warnings.warn(said, LedgerWarning, stacklevel=3)
 
     def released(self, fingerprint: str) -> None:
         """Append which model the fit became. If that cannot be written, a warning says so."""
         try:
-            self.ledger._append("model", debit=self.id, model=checked_text("fingerprint", fingerprint))
+            self.ledger._append("model", fit=self.id, model=checked_text("fingerprint", fingerprint))
         except LedgerError as error:
-            warnings.warn(f"debit {self.id} does not name its model, since {error}", LedgerWarning, stacklevel=3)
+            warnings.warn(f"charge {self.id} does not name its model, since {error}", LedgerWarning, stacklevel=3)
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Verification:
 class Ledger:
     """Budgets of datasets, kept in a database that processes and machines share.
 
-    A dataset is opened once with its total (ε, δ). Every fit is debited, durably, before data are touched, or refused
+    A dataset is opened once with its total (ε, δ). Every fit is charged, durably, before data are touched, or refused
     with :class:`~dpem.BudgetExceeded` and what is left. Fits are priced together by the rule of :class:`~dpem.Budget`.
     Copies are the same ledger, and a pickled ledger connects again where it is unpickled, so ``clone`` and worker
     processes count right. The pickle holds the URL: keep passwords out of it, in a password file.
@@ -103,11 +103,11 @@ class Ledger:
     --------
     >>> import tempfile
     >>> ledger = Ledger(f"sqlite:///{tempfile.mkdtemp()}/budget.db").open("patients", epsilon=1.0, delta=1e-5)
-    >>> with ledger.debit(0.9, 1e-6, Price(0.019), purpose="a fit"):
+    >>> with ledger.charge(0.9, 1e-6, Price(0.019), purpose="a fit"):
     ...     pass  # ask the data
-    >>> [(debit.purpose, debit.outcome) for debit in ledger.history()]
+    >>> [(fit.purpose, fit.outcome) for fit in ledger.history()]
     [('a fit', 'answered')]
-    >>> ledger.debit(0.9, 1e-6, Price(0.019))
+    >>> ledger.charge(0.9, 1e-6, Price(0.019))
     Traceback (most recent call last):
         ...
     dpem.privacy.budget.BudgetExceeded: this fit asks for epsilon=0.9, ... Nothing was computed.
@@ -157,13 +157,13 @@ class Ledger:
         return self.dataset(name)
 
     def set_policy(self, policy: Policy, dataset: str | None = None) -> None:
-        """Put a policy in force for all later fits of a dataset. It is an entry of the chain, as a debit is."""
+        """Put a policy in force for all later fits of a dataset. It is an entry of the chain, as a charge is."""
         name = self._name(dataset)
         with self._store.writing(name) as connection:
             chain = self._entries(connection, name).chain
             ledger_chain.append(connection, chain, name, "policy", _stated(policy))
 
-    def debit(
+    def charge(
         self,
         epsilon: float,
         delta: float,
@@ -177,7 +177,7 @@ class Ledger:
         columns: Mapping[str, str] | None = None,
     ) -> LedgerCharge:
         """Charge one fit that is (ε, δ)-private for up to ``rows_per_person`` rows and costs ``price``, or raise
-        :class:`~dpem.BudgetExceeded` and charge nothing. When this returns, the debit is on disk.
+        :class:`~dpem.BudgetExceeded` and charge nothing. When this returns, the charge is on disk.
 
         ``model`` is the model's name, ``n`` the number of rows and ``columns`` a digest of what is declared of each
         column: the dataset's policy is checked against them, and a table that differs from the one before is reported
@@ -207,11 +207,11 @@ class Ledger:
                 known = self._entries(connection, name)
                 known.policy.admit(name, epsilon=charge.epsilon, n=n, model=model, who=str(body["who"]))
                 known.total.admit(known.charges, charge, f"dataset {name!r} with")
-                made = ledger_chain.append(connection, known.chain, name, "debit", {**body, "time": now()})
+                made = ledger_chain.append(connection, known.chain, name, "fit", {**body, "time": now()})
         except BudgetExceeded as refusal:
             self.note_refusal(charge, refusal.reason, purpose=purpose)
             raise
-        if differs := changed_table(known.debits, n, stated):
+        if differs := changed_table(known.fits, n, stated):
             said = f"dataset {name!r}: {differs}. Fits of other rows under the same name draw on the same total."
             warnings.warn(said, LedgerWarning, stacklevel=3)
         return LedgerCharge(charge.epsilon, charge.delta, price, made.number, self, rows_per_person=rows)
@@ -243,9 +243,9 @@ class Ledger:
         """Every fit to a dataset that was not accepted, oldest first."""
         return list(self.entries(dataset).refusals)
 
-    def history(self, dataset: str | None = None) -> list[Debit]:
-        """Every debit of a dataset, oldest first. An outcome is ``"answered"``, ``"failed"`` or ``"no answer"``."""
-        return list(self.entries(dataset).debits)
+    def history(self, dataset: str | None = None) -> list[FitEntry]:
+        """Every charge of a dataset, oldest first. An outcome is ``"answered"``, ``"failed"`` or ``"no answer"``."""
+        return list(self.entries(dataset).fits)
 
     def names(self) -> list[str]:
         """The names of the datasets."""
@@ -301,15 +301,15 @@ class Ledger:
             found.append(Verification(name, head, len(chain), (*said, *beside, *lost)))
         return found or [Verification("", "", 0, (*beside, *lost))]
 
-    def _append(self, kind: str, *, debit: int, **said: str) -> None:
-        """One entry about a debit, once."""
+    def _append(self, kind: str, *, fit: int, **said: str) -> None:
+        """One entry about a charge, once."""
         name = self._name(None)
         with self._store.writing(name) as connection:
             known = self._entries(connection, name)
-            own = next(one for one in known.debits if one.id == debit)
+            own = next(one for one in known.fits if one.id == fit)
             if (before := getattr(own, kind)) not in ("", NO_ANSWER):
-                raise ValueError(f"debit {debit} was closed already, as {before!r}.")
-            ledger_chain.append(connection, known.chain, name, kind, {"debit": debit, **said, "time": now()})
+                raise ValueError(f"charge {fit} was closed already, as {before!r}.")
+            ledger_chain.append(connection, known.chain, name, kind, {"fit": fit, **said, "time": now()})
 
     def _entries(self, connection: Connection, name: str) -> DatasetEntries:
         """A dataset's entries, checked."""
@@ -355,9 +355,9 @@ def _stated(policy: Policy) -> dict[str, Any]:
 
 
 def _unsound(name: str, chain: Sequence[ledger_chain.Entry]) -> list[str]:
-    """What entries with sound digests get wrong: a price above its (ε, δ), or debits beyond the total."""
+    """What entries with sound digests get wrong: a price above its (ε, δ), or charges beyond the total."""
     try:
         known = DatasetEntries.of(name, chain)
     except LedgerError as error:
         return [str(error).rstrip(".")]
-    return [] if known.total.fits(known.charges) else ["the debits come to more than the total"]
+    return [] if known.total.fits(known.charges) else ["the charges come to more than the total"]

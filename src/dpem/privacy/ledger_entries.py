@@ -1,4 +1,4 @@
-"""What a ledger's entries say: debits, refusals, the state of a dataset."""
+"""What a ledger's entries say: charges, refusals, the state of a dataset."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from dpem.privacy.ledger_chain import Entry
 from dpem.privacy.ledger_policy import Policy
 from dpem.privacy.ledger_schema import LONGEST, LedgerError
 
-#: The outcome of a debit whose fit has not said how it ended.
+#: The outcome of a charge whose fit has not said how it ended.
 NO_ANSWER = "no answer"
 
 
 @dataclass(frozen=True)
-class Debit:
+class FitEntry:
     """One fit that was charged. ``id`` is the number of its entry in the dataset's chain; ``time`` is the clock of
-    whoever debited, in UTC.
+    whoever charged, in UTC.
 
     ``who`` and ``host`` are the user's and the machine's names as the system gave them, ``model`` the fingerprint of
     the model that the fit became (empty if it became none, or none that can be saved), ``estimator`` the model's name,
@@ -111,7 +111,7 @@ class DatasetEntries:
     total: Total
     opened: datetime
     policy: Policy
-    debits: tuple[Debit, ...]
+    fits: tuple[FitEntry, ...]
     refusals: tuple[Refusal, ...]
     charges: tuple[Charge, ...]
     chain: tuple[Entry, ...]
@@ -143,21 +143,21 @@ class DatasetEntries:
             first = _body(entry)
             total = Total.checked("dataset", first["epsilon"], first["delta"], first["rows_per_person"])
             opened, policy = _time(first), Policy()
-            debits, refusals = dict[int, dict[str, Any]](), list[Refusal]()
+            fits, refusals = dict[int, dict[str, Any]](), list[Refusal]()
             for entry in chain[1:]:
                 body = _body(entry)
-                if entry.kind == "debit":
+                if entry.kind == "fit":
                     body |= {"time": _time(body), "outcome": NO_ANSWER, "model": ""}
-                    debits[entry.number] = {"id": entry.number, "dataset": name, **body}
+                    fits[entry.number] = {"id": entry.number, "dataset": name, **body}
                 elif entry.kind == "refusal":
                     body |= {"time": _time(body), "epsilon": float(body["epsilon"])}
                     refusals.append(Refusal(id=entry.number, dataset=name, **body))
                 elif entry.kind == "policy":
                     policy = Policy.from_dict(body["policy"])
                 else:
-                    debits[body["debit"]][entry.kind] = str(body[entry.kind])
-            made = tuple(Debit(**fields) for fields in debits.values())
-            charges = tuple(debit.charge for debit in made)
+                    fits[body["fit"]][entry.kind] = str(body[entry.kind])
+            made = tuple(FitEntry(**fields) for fields in fits.values())
+            charges = tuple(fit.charge for fit in made)
         except (TypeError, ValueError, KeyError, AttributeError, RecursionError):
             raise LedgerError(
                 f"entry {entry.number} of dataset {name!r} is not as dpem writes one: restore a backup."
@@ -180,18 +180,18 @@ def _time(body: Mapping[str, Any]) -> datetime:
 
 
 #: What an entry can be. "model" holds the fingerprint of the model that a fit became.
-KINDS = ("opened", "policy", "debit", "outcome", "model", "refusal")
+KINDS = ("opened", "policy", "fit", "outcome", "model", "refusal")
 
 
-def changed_table(debits: Sequence[Debit], n: int | None, columns: Mapping[str, str] | None) -> str:
+def changed_table(fits: Sequence[FitEntry], n: int | None, columns: Mapping[str, str] | None) -> str:
     """What differs between a table and the one of the latest fit that stated its own; empty if nothing does."""
-    sized = next((debit for debit in reversed(debits) if debit.n is not None), None)
+    sized = next((fit for fit in reversed(fits) if fit.n is not None), None)
     if n is not None and sized is not None and sized.n != n:
         return f"this table has {n:,} rows, and that of the fit before had {sized.n:,}"
-    stated = [debit for debit in debits if debit.columns]
+    stated = [fit for fit in fits if fit.columns]
     if not columns or not stated:
         return ""
-    known = {name: digest for debit in stated for name, digest in debit.columns.items()}
+    known = {name: digest for fit in stated for name, digest in fit.columns.items()}
     if not set(known) & set(columns):
         return "this table has none of the columns of the fits before"
     other = [name for name, digest in columns.items() if known.get(name, digest) != digest]

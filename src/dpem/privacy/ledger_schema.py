@@ -1,6 +1,6 @@
 """Where a ledger is kept: its URL, its tables, and how a transaction begins in SQLite and in PostgreSQL.
 
-*One writer at a time.* A debit reads what was charged and appends to it in one transaction that excludes every other
+*One writer at a time.* A charge reads what was charged and appends to it in one transaction that excludes every other
 writer of the dataset: in SQLite ``BEGIN IMMEDIATE`` locks the file, in PostgreSQL a transaction holds an advisory lock
 and reads, at READ COMMITTED, what every earlier holder has committed. (An advisory lock needs no privilege; ``SELECT …
 FOR UPDATE`` would need the right to update.) Should a lock ever fail, the unique number of an entry within its
@@ -8,7 +8,7 @@ dataset lets only one of two writers through.
 
 *Durable.* SQLite keeps its rollback journal (``journal_mode=DELETE``): one file, no shared memory, and a copy of the
 file is a copy of the ledger. A commit is then the removal of the journal, so ``synchronous=EXTRA`` is needed: with
-``FULL`` the folder is not synced after it, and a power cut could bring the journal back and undo the debit. In
+``FULL`` the folder is not synced after it, and a power cut could bring the journal back and undo the charge. In
 PostgreSQL ``synchronous_commit`` is switched on whatever the server's default.
 
 *Append-only.* Triggers refuse UPDATE and DELETE on all tables. They stop accidents, not the owner of the file; what
@@ -72,7 +72,7 @@ def _entries(name: str) -> sa.Table:
 
 #: What the keeper of a ledger writes: the opening of a dataset with its total, and its policies.
 datasets = _entries("dpem_datasets")
-#: What fits write: debits, outcomes, fingerprints of models, refusals.
+#: What fits write: charges, outcomes, fingerprints of models, refusals.
 entries = _entries("dpem_entries")
 
 

@@ -7,7 +7,7 @@ law: OpenDP 0.16 takes tens of seconds for a million scores when few of them sta
 noise give the data away, and whoever knows the seed can subtract the noise). It exists for simulations.
 
 Each method takes the sensitivity and the price along with the scale: ``PrivateNoise`` asks OpenDP's own privacy map
-whether the noise it is about to draw costs no more than the price that was debited, and refuses otherwise.
+whether the noise it is about to draw costs no more than the price that was charged, and refuses otherwise.
 """
 
 from __future__ import annotations
@@ -107,4 +107,4 @@ class SeededNoise:
 
 def _check(mechanism: Any, sensitivity: float, rho: float) -> None:
     if mechanism.map(sensitivity) > rho * (1 + 1e-9):
-        raise RuntimeError("the noise about to be drawn would cost more than was debited; nothing was released.")
+        raise RuntimeError("the noise about to be drawn would cost more than was charged; nothing was released.")

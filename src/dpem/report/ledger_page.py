@@ -14,7 +14,7 @@ from typing import Any
 
 from dpem._html import number, percent, table, text
 from dpem.privacy.accounting import largest_price
-from dpem.privacy.ledger_entries import DatasetEntries, Debit, Refusal
+from dpem.privacy.ledger_entries import DatasetEntries, FitEntry, Refusal
 from dpem.report.facts import rounded_up
 from dpem.report.sections import fit_check, statement
 from dpem.report.style import STYLE
@@ -98,7 +98,7 @@ def _dataset(account: DatasetEntries, models: Mapping[str, Published]) -> str:
     unit = "one row" if state.rows_per_person == 1 else f"one person with up to {state.rows_per_person} rows"
     spent = number(rounded_up(state.spent_epsilon), 5)
     entries = sorted(
-        [(debit.time, _charged(debit, models.get(debit.model))) for debit in account.debits]
+        [(fit.time, _charged(fit, models.get(fit.model))) for fit in account.fits]
         + [(refusal.time, _refused(refusal)) for refusal in account.refusals]
     )
     said = (
@@ -142,8 +142,8 @@ def _bar(account: DatasetEntries) -> str:
     """What was spent of the price that the total buys, by whom: prices add, ε's do not."""
     state, spent = account.state, dict[str, float]()
     whole = largest_price(state.epsilon, state.delta, gaussian=False).rho
-    for debit in account.debits:
-        spent[debit.who or "unknown"] = spent.get(debit.who or "unknown", 0.0) + debit.rho
+    for fit in account.fits:
+        spent[fit.who or "unknown"] = spent.get(fit.who or "unknown", 0.0) + fit.rho
     whole = max(whole, math.fsum(spent.values()))
     largest = sorted(spent.items(), key=lambda pair: -pair[1])
     colours = dict(zip((name for name, _ in largest), COLOURS, strict=False))
@@ -161,14 +161,14 @@ def _bar(account: DatasetEntries) -> str:
     )
 
 
-def _charged(debit: Debit, known: Published | None) -> str:
+def _charged(fit: FitEntry, known: Published | None) -> str:
     """A fit: what it was for, what it promises, what its check found, where to read on."""
-    price = f"ε = {number(debit.epsilon)}, δ = {number(debit.delta)}"
-    outcome = debit.outcome if debit.private else f"{debit.outcome}, not private"
-    by = f"{text(debit.who or 'unknown')}{f' on {text(debit.host)}' if debit.host else ''}"
+    price = f"ε = {number(fit.epsilon)}, δ = {number(fit.delta)}"
+    outcome = fit.outcome if fit.private else f"{fit.outcome}, not private"
+    by = f"{text(fit.who or 'unknown')}{f' on {text(fit.host)}' if fit.host else ''}"
     if known is None:
-        title = {"answered": "A fit whose file is not here", "failed": "A fit that failed"}.get(debit.outcome, "A fit")
-        rest = f"<p>Fingerprint <code>{text(debit.model)}</code>.</p>" if debit.model else ""
+        title = {"answered": "A fit whose file is not here", "failed": "A fit that failed"}.get(fit.outcome, "A fit")
+        rest = f"<p>Fingerprint <code>{text(fit.model)}</code>.</p>" if fit.model else ""
     else:
         summary = known.model._fit_summary()
         title = f"{text(summary.name[:1].upper() + summary.name[1:])}, {known.model.plan_.n:,} rows"
@@ -178,7 +178,7 @@ def _charged(debit: Debit, known: Published | None) -> str:
             f"{fit_check(getattr(known.model, 'fit_check_', None))}\n<p>{statement(known.model.guarantee_)}</p>\n"
             f"<p>Read on: {' · '.join(links)}.</p>"
         )
-    facts = " · ".join((f"{debit.time:%Y-%m-%d %H:%M}", price, text(outcome), by, text(debit.purpose)))
+    facts = " · ".join((f"{fit.time:%Y-%m-%d %H:%M}", price, text(outcome), by, text(fit.purpose)))
     return f'<article>\n<h3>{title}</h3>\n<p class="note">{facts}</p>\n{rest}\n</article>\n'
 
 
@@ -195,17 +195,17 @@ def _lines(account: DatasetEntries) -> str:
     """Every entry on one line each."""
     rows = [
         (
-            f"{debit.time:%Y-%m-%d %H:%M}",
-            number(debit.epsilon),
-            number(debit.delta),
-            number(debit.rho),
-            text(debit.outcome),
-            text(debit.who),
-            text(debit.purpose),
-            f"<code>{text(debit.model.removeprefix('sha256:')[:16])}</code>" if debit.model else "–",
-            text(debit.version),
+            f"{fit.time:%Y-%m-%d %H:%M}",
+            number(fit.epsilon),
+            number(fit.delta),
+            number(fit.rho),
+            text(fit.outcome),
+            text(fit.who),
+            text(fit.purpose),
+            f"<code>{text(fit.model.removeprefix('sha256:')[:16])}</code>" if fit.model else "–",
+            text(fit.version),
         )
-        for debit in account.debits
+        for fit in account.fits
     ]
     if not rows:
         return ""

@@ -233,7 +233,7 @@ def asked(model: Any) -> str:
     price = model.guarantee_.price
     paid = math.isfinite(price.rho)
     lead = (
-        "<p>The fit saw no row. It put these questions to a curator, which debited the price of each, summed over the "
+        "<p>The fit saw no row. It put these questions to a curator, which charged the price of each, summed over the "
         "rows with every row’s influence clipped, added noise, and answered. The prices are zCDP ρ.</p>"
         if paid
         else "<p>The answers have no noise, so their price is infinite.</p>"

@@ -124,7 +124,7 @@ class ChunkedSource(ABC):
 
 
 def refuse_to_split(source: Source) -> None:
-    """Refuse batches of a source whose rows may move: the sentence that comes before any debit."""
+    """Refuse batches of a source whose rows may move: the sentence that comes before any charge."""
     if getattr(source, "order_may_depend_on_values", True):
         raise ValueError(
             "the rows cannot be split into batches here: their order may depend on what they hold (a partitioned or "

@@ -1,4 +1,4 @@
-"""What the three estimators share: constructor, plan, debit, fit, fitted attributes."""
+"""What the three estimators share: constructor, plan, charge, fit, fitted attributes."""
 
 from __future__ import annotations
 
@@ -122,8 +122,8 @@ class PrivateEM(BaseEstimator):
 
     @checks.all_at_once
     def _fit(self, X: Any, y: Any) -> Self:
-        """Check, plan, debit, ask. The order matters: nothing is debited on a refusal, nothing is asked before the
-        debit.
+        """Check, plan, charge, ask. The order matters: nothing is charged on a refusal, nothing is asked before the
+        charge.
         """
         self._check_arguments()
         source = source_of(self, X, y, needs_y=self._needs_y)
@@ -184,7 +184,7 @@ class PrivateEM(BaseEstimator):
         if self.budget is None:
             return nullcontext()
         purpose = f"{type(self).__name__}.fit, n={n}, d={d}"
-        return self.budget.debit(
+        return self.budget.charge(
             fit_plan.epsilon,
             fit_plan.delta,
             price,
@@ -273,7 +273,7 @@ class PrivateEM(BaseEstimator):
             raise ValueError("method='published' needs sigma=: the paper assumes that it is known.")
 
     def _accept(self, made: Plan) -> None:
-        """Refuse a plan that is expected to fail, and say what speaks against one that is not; before the debit."""
+        """Refuse a plan that is expected to fail, and say what speaks against one that is not; before the charge."""
         for remark in made.remarks:
             warnings.warn(remark, UserWarning, stacklevel=5)
         if made.needs_start:
