@@ -98,7 +98,7 @@ honest: $(STUDIES)     ## coverage of intervals, what fit checks say, prediction
 
 audit: $(STAMP)        ## audits, planted bugs, faults and fuzzing, the long versions (under an hour on two cores)
 	-$(BIN)/python -m pip install --quiet 'atheris>=3.0'  # the fuzzer steers by coverage where it has this
-	$(BIN)/python -m dpem.audit --out results
+	$(BIN)/python -m studies.audits.campaign --out results
 	$(BIN)/python -m studies.audits.table --out results
 	$(BIN)/python -m studies.audits.faults --out results/audit_faults.json
 	$(BIN)/python -m studies.audits.fuzz --minutes 8 --out results/audit_fuzz.json

@@ -21,7 +21,6 @@ from dpem import Budget, DPStandardScaler
 from dpem.audit import fits
 from dpem.audit.mechanisms import Peeling, Selection, Values
 from dpem.audit.neighbours import Table, cancelling, neighbours
-from dpem.audit.noise_law import noise_faults
 from dpem.audit.replay import in_memory, replay
 from dpem.audit.subject import Subject, audit
 from dpem.audit.tape import record
@@ -30,6 +29,7 @@ from dpem.paper.models import MissingRegression, SymmetricMixture
 from dpem.privacy import largest_price
 from dpem.query import Chunk
 from dpem.tables import BatchSource
+from studies.audits.noise_law import noise_faults
 
 N, D = 300, 6
 #: Of a short black-box audit: enough to see half the noise in a mechanism, and worse in a fit.

@@ -12,19 +12,22 @@ import pytest
 from click.testing import CliRunner
 from scipy.stats import norm
 
-from dpem.audit import one_run
+from dpem import registry
 from dpem.audit.fits import METHODS, MODELS, Fit, audit_fit, case
+from dpem.audit.general import estimator_of, invented, replay_model, subject
 from dpem.audit.likelihood import gaussian_ratio, plackett_luce, transcript_ratio
 from dpem.audit.mechanisms import GaussianSampler, GumbelSampler, Peeling, Selection, Values
-from dpem.audit.one_run import Canaries, right_guesses, settled_guesses
-from dpem.audit.replay import in_memory
-from dpem.audit.run import audit_all, subjects, write
+from dpem.audit.replay import Verdict, in_memory, overspent
 from dpem.audit.subject import BATCH, Finding, audit, tasks
 from dpem.audit.tape import record
+from dpem.cli.audit import SUBJECTS
 from dpem.cli.audit import audit as command
-from dpem.cli.common import Refused, Session
+from dpem.cli.common import Session
 from dpem.paper import DPSymmetricRegression
 from dpem.privacy import PrivateNoise, SeededNoise, gumbel
+from studies.audits import one_run
+from studies.audits.campaign import audit_all, subjects, write
+from studies.audits.one_run import Canaries, right_guesses, settled_guesses
 
 EPSILON, DELTA = 4.0, 1e-5
 
@@ -217,12 +220,53 @@ class TestRunning:
         assert page.decode().count("\n| ") == 1 + len(findings)
 
 
+class TestGeneral:
+    """Every registered model and the search: found by the registry, with tables from the estimator's signature."""
+
+    @pytest.mark.parametrize("model", [*registry.general(), "search"])
+    def test_a_replay_finds_nothing(self, model):
+        verdict = replay_model(model, epsilon=4.0, delta=DELTA, rows=100, columns=3)
+        assert verdict.faults == []
+        assert verdict.neighbours == 23
+        assert max(verdict.used.values()) > 0.8
+
+    @pytest.mark.parametrize("noise", [1.0, 0.0])
+    def test_a_claim_is_kept_with_noise_and_violated_without(self, noise, monkeypatch):
+        right = PrivateNoise.gaussian
+
+        def part(self, values, *rest):
+            return values + noise * (right(self, values, *rest) - values)
+
+        monkeypatch.setattr(PrivateNoise, "gaussian", part)
+        fit = subject("linear-regression", epsilon=0.3, delta=0.05, rows=30, columns=2)
+        [found] = audit(fit, 60)
+        assert found.adversary == "every release"
+        assert found.consistent == (noise == 1.0)
+
+    def test_a_search_is_recorded_with_its_candidates(self):
+        table = invented("search", 100, 3)
+        tape = record(estimator_of("search", EPSILON, DELTA, 3), *in_memory(table))
+        assert [answer.kind for answer in tape.answers].count("top_k") == 1
+        assert len(tape.answers) == len(tape.model.releases_) > 2 * 4
+        assert list(overspent(tape, EPSILON, DELTA)) == []
+
+
 def dpem_audit(*arguments):
     session = Session(json="--json" in arguments)
     return CliRunner().invoke(command, arguments, obj=session, standalone_mode=False)
 
 
 class TestCommand:
+    def test_a_general_model_is_replayed_and_bounded(self):
+        result = dpem_audit("linear-regression", "--epsilon", "4", "--runs", "40", "--rows", "50", "--columns", "2")
+        assert result.return_value == 0
+        replayed, bounded = result.stdout.splitlines()
+        assert replayed.startswith("linear-regression, replayed on 23 neighbours: no fault; moved up to 100% of")
+        assert bounded.startswith("linear-regression, every release: claimed 4, at least")
+
+    def test_every_registered_model_can_be_audited(self):
+        assert set(registry.modules()) | {"search", "scaler", "mechanisms", "all"} == set(SUBJECTS)
+
     def test_one_line_for_each_adversary(self):
         result = dpem_audit("scaler", "--epsilon", "4", "--runs", "60")
         assert result.return_value == 0
@@ -244,18 +288,19 @@ class TestCommand:
         assert result.return_value == 1
         assert result.stdout.count("VIOLATED") == 2
 
-    def test_one_run_and_its_files(self, tmp_path):
-        arguments = ("one-run", "--rows", "500", "--columns", "20", "--epsilon", "4", "--out", str(tmp_path / "out"))
-        assert dpem_audit(*arguments).return_value == 0
-        page = (tmp_path / "out" / "audit.md").read_text()
-        assert "`dpem audit one-run --epsilon 4.0 --rows 500 --columns 20" in page
+    def test_a_replay_with_a_fault_fails(self, monkeypatch):
+        verdict = Verdict(["infinite: the public outcome 'coef_' differs"], {"a mean": 1.0}, 23)
+        monkeypatch.setattr("dpem.audit.general.replay_model", lambda *a, **k: verdict)
+        monkeypatch.setattr("dpem.audit.general.subject", lambda *a, **k: Values(1.0, DELTA))
+        result = dpem_audit("latent-class", "--runs", "40")
+        assert result.return_value == 1
+        assert "1 FAULTS" in result.stdout
+        assert "infinite: the public outcome" in result.stdout
 
-    def test_refusals(self, tmp_path):
+    def test_refusals(self):
         error = dpem_audit("mechanisms", "--rows", "3").exception
         assert "--rows does not go with mechanisms" in error.format_message()
-        (tmp_path / "file").write_text("")
-        error = dpem_audit("scaler", "--out", str(tmp_path / "file")).exception
-        assert isinstance(error, Refused)
-        assert "cannot be made: file exists" in str(error)
+        error = dpem_audit("latent-class", "--method", "published").exception
+        assert "--method does not go with latent-class" in error.format_message()
         error = dpem_audit("symmetric-mixture", "--sparsity", "9").exception
         assert "--sparsity must be" in str(error)

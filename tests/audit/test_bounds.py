@@ -7,9 +7,10 @@ import pytest
 from scipy.stats import binom
 
 from dpem.audit import bounds
-from dpem.audit.bounds import at_least, at_most, lower_bound, one_run_bound, one_run_p_value
+from dpem.audit.bounds import at_least, at_most, lower_bound
 from dpem.privacy import largest_price
 from dpem.privacy.accounting import gaussian_delta
+from studies.audits.one_run import one_run_bound, one_run_p_value
 
 
 class TestClopperPearson:

@@ -9,13 +9,13 @@ from scipy import sparse
 
 from dpem import DPStandardScaler, read_table
 from dpem.audit.neighbours import Table, neighbours
-from dpem.audit.noise_law import noise_faults
 from dpem.audit.replay import compare, in_memory, replay, unequal
 from dpem.audit.tape import Tape, TapedAccount, TapedNoise, TapedSource, record
 from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
 from dpem.paper.improved.steps import run_steps
 from dpem.privacy import Account, Curator, PrivateNoise
 from dpem.tables import ArraySource
+from studies.audits.noise_law import noise_faults
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

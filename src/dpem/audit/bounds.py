@@ -1,7 +1,5 @@
-"""Lower bounds on ε that hold with a stated confidence, from runs of a mechanism. No assumption but independent runs.
-
-Two bounds: from many runs on each of two neighbours (:func:`lower_bound`), and from one run on a table with many
-canaries (:func:`one_run_bound`).
+"""Lower bounds on ε that hold with a stated confidence, from runs of a mechanism on each of two neighbouring tables.
+Nothing is assumed but that runs are independent.
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
-from scipy.stats import beta, binom
+from scipy.stats import beta
 
 from dpem.query import FloatArray
 
@@ -138,56 +136,3 @@ def _by_curve(ordered: FloatArray, thresholds: FloatArray) -> FloatArray:
     """The same by the normal curve with their mean and spread."""
     spread = max(float(np.std(ordered)), 1e-12 * float(np.max(np.abs(ordered))), 1e-300)
     return np.asarray(ndtr((np.mean(ordered) - thresholds) / spread))
-
-
-def one_run_p_value(correct: int, guesses: int, canaries: int, epsilon: float, delta: float) -> float:
-    """How likely an (ε, δ)-private mechanism makes so many guesses right, at most.
-
-    Each of m canaries is one row or another by the toss of a fair coin; from what is released, at most r coins are
-    guessed, and v guesses are right.
-
-    *Lemma* (Steinke, Nasr & Jagielski 2023, their main theorem). If the mechanism is (ε, δ)-private for replacing one
-    canary by its other row, then P(W ≥ v) ≤ f(v) + 2mδ·max over i of (f(v − i) − f(v))/i, where f(v) = P(Binomial(r,
-    e^ε/(1 + e^ε)) ≥ v). *Proof for δ = 0.* Fix the released outcome and the first coins. The next coin was fair, and
-    either of its sides makes the outcome at most e^ε times as likely as the other, averaged over the coins to come; so
-    by Bayes' rule a guess of it is right with probability at most e^ε/(1 + e^ε), whatever came before. A sum of such
-    indicators is stochastically below the binomial. For δ > 0 see the paper. ∎ The number of guesses must not depend on
-    the coins; here it is fixed beforehand.
-
-    >>> one_run_p_value(correct=95, guesses=100, canaries=1000, epsilon=1.0, delta=1e-7) < 1e-5
-    True
-    """
-    if not 0 <= correct <= guesses <= canaries:
-        raise ValueError(f"there must be 0 <= correct <= guesses <= canaries, got {correct}, {guesses}, {canaries}.")
-    right = 1 / (1 + math.exp(-epsilon))
-    tail = float(binom.sf(correct - 1, guesses, right))
-    below = np.cumsum(binom.pmf(np.arange(correct - 1, -1, -1), guesses, right))  # f(v − i) − f(v) for i = 1, …, v
-    steepest = float(np.max(below / np.arange(1, correct + 1))) if correct else 0.0
-    return min(1.0, tail + 2 * canaries * delta * steepest)
-
-
-def one_run_bound(correct: int, guesses: int, canaries: int, delta: float, confidence: float = CONFIDENCE) -> float:
-    """The smallest ε at which that many right guesses are not too unlikely: a lower bound with this confidence.
-
-    *Lemma.* If the mechanism is (ε, δ)-private, the result exceeds ε with probability at most 1 − confidence. *Proof.*
-    If it does, ε itself was found too unlikely. Let v be the least number of right guesses for which that happens: the
-    p-value of v at ε is below 1 − confidence, and it bounds the probability of v or more of them. ∎
-
-    >>> one_run_bound(correct=50, guesses=100, canaries=1000, delta=1e-5)
-    0.0
-    >>> 1.3 < one_run_bound(correct=92, guesses=100, canaries=1000, delta=1e-7) < math.log(92 / 8)
-    True
-    """
-
-    def unlikely(epsilon: float) -> bool:
-        return one_run_p_value(correct, guesses, canaries, epsilon, delta) < 1 - confidence
-
-    if not unlikely(0.0):
-        return 0.0
-    step = 0.01
-    high = next(step * i for i in range(1, 10_000) if not unlikely(step * i))
-    low = high - step
-    while high - low > 1e-6:
-        middle = (low + high) / 2
-        low, high = (middle, high) if unlikely(middle) else (low, middle)
-    return low

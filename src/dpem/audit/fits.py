@@ -41,14 +41,15 @@ FAR = 1e9
 @dataclass(frozen=True)
 class Fit:
     """An estimator on two neighbouring tables. ``peels`` says that its answers are not released one by one, so that
-    only the model can be looked at; ``attribute`` is what the second adversary projects on ``direction``.
+    only the model can be looked at; ``attribute`` is what the second adversary projects on ``direction`` (None: there
+    is only the first, who knows at least as much, since the model is computed from the releases).
     """
 
     name: str
     estimator: Any = field(repr=False)
     tables: tuple[Table, Table] = field(repr=False)
     direction: FloatArray = field(repr=False)
-    attribute: str = "coef_"
+    attribute: str | None = "coef_"
     peels: bool = False
 
     @property
@@ -61,6 +62,8 @@ class Fit:
 
     @property
     def adversaries(self) -> tuple[str, ...]:
+        if self.attribute is None:
+            return ("every release",)
         return ("model only",) if self.peels else ("every release", "model only")
 
     def scores(self, neighbour: bool, runs: int) -> FloatArray:
@@ -68,15 +71,16 @@ class Fit:
 
     def _score(self, neighbour: bool) -> tuple[float, ...]:
         here, there = (in_memory(table) for table in (self.tables[::-1] if neighbour else self.tables))
-        tape = _fitted(record(self.estimator, *here))
-        seen = float(getattr(tape.model, self.attribute) @ self.direction)
+        tape = fitted(record(self.estimator, *here))
+        seen = () if self.attribute is None else (float(getattr(tape.model, self.attribute) @ self.direction),)
         if self.peels:
-            return (seen,)
+            return seen
         ratio = transcript_ratio(tape, record(self.estimator, *there, frozen=tape))
-        return (-ratio if neighbour else ratio), seen
+        return (-ratio if neighbour else ratio, *seen)
 
 
-def _fitted(tape: Tape) -> Tape:
+def fitted(tape: Tape) -> Tape:
+    """The tape, if its fit was not refused."""
     if "refused" in tape.outcome:
         _, _, reason = tape.outcome["refused"].partition(": ")
         raise ValueError(f"the fit to be audited was refused: {reason.rstrip('.')}.")

@@ -12,8 +12,8 @@ A tape holds raw totals. It is made of invented tables, in an audit; nothing her
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -127,7 +127,7 @@ class TapedSource:
 class TapedNoise:
     """A sampler whose statistics and answers are written down. With ``frozen`` answers nothing is drawn."""
 
-    def __init__(self, noise: Noise, tape: Tape, frozen: Sequence[Answered] | None = None) -> None:
+    def __init__(self, noise: Noise, tape: Tape, frozen: Iterable[Answered] | None = None) -> None:
         self._noise, self._tape, self.private = noise, tape, noise.private
         self._frozen = None if frozen is None else iter(frozen)
 
@@ -192,13 +192,7 @@ def record(estimator: BaseEstimator, X: Any, y: Any = None, *, frozen: Tape | No
     ['BudgetCharged', 'ReleaseCharged', 'Totalled', 'Answered']
     """
     tape, model = Tape(), clone(estimator)
-    door = model._curator
-    answers = None if frozen is None else frozen.answers
-
-    def taped(source: Source, account: Account, noise: Noise) -> Curator:
-        return door(TapedSource(source, tape), TapedAccount(account, tape), TapedNoise(noise, tape, answers))
-
-    model._curator = taped
+    _listen(model, tape, None if frozen is None else iter(frozen.answers))
     model.budget = TapedBudget(tape, *_room(model))
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
@@ -210,6 +204,24 @@ def record(estimator: BaseEstimator, X: Any, y: Any = None, *, frozen: Tape | No
     tape.outcome |= {name: _plain(value) for name, value in vars(model).items() if _public(name)}
     tape.model = model
     return tape
+
+
+def _listen(model: Any, tape: Tape, frozen: Iterator[Answered] | None) -> None:
+    """Put the recorder where an estimator makes its curator; for a search also in every candidate's place."""
+    make = model._curator
+
+    def taped(source: Source, account: Account, noise: Noise) -> Curator:
+        return make(TapedSource(source, tape), TapedAccount(account, tape), TapedNoise(noise, tape, frozen))
+
+    model._curator = taped
+    if hasattr(model, "param_grid"):
+        fit = model._fitted
+
+        def fitted(place: int, candidate: Any, X: Any, y: Any) -> Any:
+            _listen(candidate, tape, frozen)
+            return fit(place, candidate, X, y)
+
+        model._fitted = fitted
 
 
 def _room(model: Any) -> tuple[float, float]:
@@ -224,7 +236,15 @@ def _public(name: str) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """Something that is equal if and only if the value is, to the last bit."""
+    """Something that is equal if and only if the value is, to the last bit, whatever it is nested in."""
     if isinstance(value, np.ndarray):
         return (str(value.dtype), value.shape, value.tolist() if value.dtype == object else value.tobytes())
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, dict):
+        return [(_plain(key), _plain(one)) for key, one in value.items()]
+    if is_dataclass(value) and not isinstance(value, type):
+        return type(value).__name__, [(one.name, _plain(getattr(value, one.name))) for one in fields(value)]
+    if isinstance(value, BaseEstimator):
+        return type(value).__name__, [(name, _plain(one)) for name, one in vars(value).items() if _public(name)]
     return repr(value)

@@ -1,6 +1,6 @@
 """The long audit: every mechanism and every kind of fit, at several claims, to a table, a picture and a page.
 
-    python -m dpem.audit [--out results] [--quick] [--seed 0] [--workers N]
+    python -m studies.audits.campaign [--out results] [--quick] [--seed 0] [--workers N]
 
 The noise is private and never seeded, so another run gives slightly other bounds. The seed makes the invented rows of
 the audit of one run; all other tables are fixed.
@@ -25,8 +25,8 @@ from tqdm import tqdm
 
 from dpem.audit.fits import case
 from dpem.audit.mechanisms import GaussianSampler, GumbelSampler, Peeling, Selection, Values
-from dpem.audit.one_run import Canaries, one_run
 from dpem.audit.subject import Finding, Subject, Task, conclude, perform, tasks
+from studies.audits.one_run import Canaries, one_run
 
 DELTA = 1e-5
 #: At δ = 1e-5 the bound of one run would be lost in the theorem's term for δ, which grows with the canaries.
@@ -140,7 +140,7 @@ def write_page(findings: Sequence[Finding], path: Path, command: str, seconds: f
 
 def write(findings: Sequence[Finding], out: Path, command: str, seconds: float, workers: int) -> list[Path]:
     """``audit.csv``, ``audit.png`` and ``audit.md`` in a folder."""
-    from dpem.audit.pictures import draw
+    from studies.audits.pictures import draw
 
     out.mkdir(parents=True, exist_ok=True)
     paths = [out / f"audit.{suffix}" for suffix in ("csv", "png", "md")]
@@ -151,7 +151,9 @@ def write(findings: Sequence[Finding], out: Path, command: str, seconds: float, 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m dpem.audit", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m studies.audits.campaign", description=(__doc__ or "").splitlines()[0]
+    )
     parser.add_argument("--out", type=Path, default=Path("results"), help="folder to write to")
     parser.add_argument("--quick", action="store_true", help="a fiftieth of the runs: a minute or two")
     parser.add_argument("--seed", type=int, default=0, help="of the invented rows of the audit of one run")
@@ -159,7 +161,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     workers = options.workers or len(os.sched_getaffinity(0))
     begun = time.monotonic()
-    command = " ".join(["python -m dpem.audit", *(sys.argv[1:] if arguments is None else arguments)])
+    command = " ".join(["python -m studies.audits.campaign", *(sys.argv[1:] if arguments is None else arguments)])
     share, smaller = (QUICK, 5) if options.quick else (1.0, 1)
     chosen = [(subject, max(400, round(runs * share))) for subject, runs in subjects()]
     findings: list[Finding] = []
@@ -178,3 +180,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for found in audit_all(chosen, workers=workers, progress=sys.stderr.isatty()):
         keep(found)
     return 0 if all(finding.consistent for finding in findings) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
