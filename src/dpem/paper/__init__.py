@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dpem.paper import algorithms
+    from dpem.paper import algorithms, theory
     from dpem.paper.algorithms import (
         algorithm_1,
         algorithm_2,
@@ -45,14 +45,15 @@ __all__ = [
     "low_dimensional_em",
     "noisy_hard_thresholding",
     "plan",
+    "theory",
 ]
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'dpem.paper' has no attribute {name!r}")
-    if name == "algorithms":
-        return import_module("dpem.paper.algorithms")
+    if name in ("algorithms", "theory"):
+        return import_module(f"dpem.paper.{name}")
     home = "improved.planning" if name.lower() == "plan" else "estimators" if name.startswith("DP") else "algorithms"
     return getattr(import_module(f"dpem.paper.{home}"), name)
 

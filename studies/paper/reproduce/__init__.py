@@ -22,7 +22,7 @@ from studies.paper.reproduce.lowdim import FIG2
 from studies.paper.reproduce.noise import NOISE
 from studies.paper.reproduce.rates_report import RATES
 from studies.paper.reproduce.runner import Experiment
-from studies.paper.reproduce.store import Store
+from studies.paper.reproduce.store import Results, Store
 from studies.paper.reproduce.table1 import TABLE1
 from studies.paper.reproduce.verdict import page
 
@@ -64,9 +64,16 @@ def reproduce(
         for experiment in chosen:
             results = runner.run(experiment, stores[experiment.name], count, parallel, progress)
             (folder / f"{experiment.name}.csv").write_text(results.summary(), encoding="utf-8")
-            experiment.draw(results, folder / f"{experiment.name}.png")
-            text = page(experiment, experiment.judge(results), results)
-            (folder / f"{experiment.name}.md").write_text(text, encoding="utf-8")
+            draw([experiment.name], folder)
+
+
+def draw(names: Sequence[str], folder: Path = Path("results")) -> None:
+    """Write NAME.png and NAME.md again from the summaries NAME.csv in the folder."""
+    for experiment in _chosen(names):
+        results = Results.read(folder / f"{experiment.name}.csv")
+        experiment.draw(results, folder / f"{experiment.name}.png")
+        text = page(experiment, experiment.judge(results), results)
+        (folder / f"{experiment.name}.md").write_text(text, encoding="utf-8")
 
 
 def _chosen(names: Sequence[str]) -> list[Experiment]:

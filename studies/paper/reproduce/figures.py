@@ -11,11 +11,11 @@ import math
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from dpem.paper.published import printed_gaussian_scale
-from dpem.privacy.mechanisms import printed_peeling_scale
+from dpem.paper import theory
 from studies.paper.reproduce import plot
 from studies.paper.reproduce.curves import (
     CORRECTED,
@@ -66,22 +66,21 @@ def distinct(panels: list[Panel]) -> tuple[Setting, ...]:
 
 
 def noise_floor(at: Setting) -> float:
-    """Root mean square norm of the noise in the paper's last release: √(2ŝ)·b, in low dimension √d times the sd.
-
-    *Lemma.* With the stated noise, E‖β^{N₀} − β*‖² is at least its square, whatever the data, the start and the
-    weight. *Proof.* The noise on the released values is drawn last, has mean zero and is independent of the vector it
-    is added to and of the chosen places; so its second moment adds to that of the rest. A Laplace(b) variable has
-    variance 2b², and ŝ of them are released. ∎
+    """Of the published algorithm at the prescribed N₀ and T: :func:`dpem.paper.theory.noise_floor`.
 
     >>> round(noise_floor(GAUSSIAN), 2)
     1.69
     """
     n_iter, T = prescribed(at.n)
-    per_record = {"symmetric-mixture": 2 * T, "symmetric-regression": 4 * T**2, "missing-regression": 6 * T**2}
-    sensitivity = ETA * per_record[at.model] * n_iter / at.n
-    if at.dense:
-        return math.sqrt(at.d) * printed_gaussian_scale(math.sqrt(at.d) * sensitivity, at.epsilon, at.delta)
-    return math.sqrt(2 * at.s) * printed_peeling_scale(at.s, sensitivity, at.epsilon, at.delta)
+    sizes: dict[str, Any] = {
+        "n": at.n,
+        "d": at.d,
+        "s": None if at.dense else at.s,
+        "n_iter": n_iter,
+        "T": T,
+        "step": ETA,
+    }
+    return theory.noise_floor(at.model, epsilon=at.epsilon, delta=at.delta, **sizes)
 
 
 def repeat(figure: str, setting: Setting, prepared: Plans, rep: int) -> list[Point]:
@@ -112,7 +111,7 @@ def verdict(results: Results, settings: tuple[Setting, ...], panels: list[Panel]
     """What the final errors say about the figure."""
 
     def means(method: str) -> list[float]:
-        return [float(results.last(at, method).mean()) for at in settings if results.has(at, method)]
+        return [results.last(at, method).mean for at in settings if results.has(at, method)]
 
     paper = [*means(PRINTED), *means(CORRECTED)]
     above, floors = sum(error > 1 for error in paper), [noise_floor(at) for at in settings]
@@ -150,7 +149,7 @@ def trends(results: Results, panels: list[Panel]) -> str:
         runs = [panel for panel in panels if all(results.has(at, method) for at in panel.settings)]
         held = 0
         for panel in runs:
-            errors = [results.last(at, method).mean() for at in panel.settings]
+            errors = [results.last(at, method).mean for at in panel.settings]
             held += bool(np.all(np.diff(errors) > 0) if panel.symbol == "s*" else np.all(np.diff(errors) < 0))
         if runs:
             found.append(f"{held} of {len(runs)} panels for {method}")

@@ -1,10 +1,10 @@
 """Puts the verdicts into pages of documentation.
 
-    python -m studies.paper.reproduce.fill docs/reproduce.md docs/errata.md --raw build/reproduce
+    python -m studies.paper.reproduce.fill docs/reproduce.md docs/errata.md
 
 Between ``<!-- begin NAME -->`` and ``<!-- end NAME -->`` a page gets the picture of experiment NAME and its first two
-sentences; ``NAME table`` instead of ``NAME`` asks for the sentences and the table. Everything is computed from the
-repetitions, nothing is typed.
+sentences; ``NAME table`` instead of ``NAME`` asks for the sentences and the table. Everything is computed from
+results/NAME.csv, nothing is typed.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ import os
 import re
 from pathlib import Path
 
-from studies.paper.reproduce import EXPERIMENTS, RAW
-from studies.paper.reproduce.store import Store
+from studies.paper.reproduce import EXPERIMENTS
+from studies.paper.reproduce.store import Results
 from studies.paper.reproduce.verdict import command, table
 
 MARKED = re.compile(r"(<!-- begin (\w+)((?: table)?) -->\n).*?(<!-- end \2\3 -->)", re.DOTALL)
 
 
-def filled(text: str, results: Path, page: Path, raw: Path) -> str:
-    """The page's text with every marked place filled from the repetitions in ``raw``."""
+def filled(text: str, results: Path, page: Path) -> str:
+    """The page's text with every marked place filled from the summaries in ``results``."""
 
     def fill(found: re.Match[str]) -> str:
         before, name, whole, after = found[1], found[2], bool(found[3]), found[4]
-        return f"{before}{part(name, results, page, raw, whole)}\n{after}"
+        return f"{before}{part(name, results, page, whole)}\n{after}"
 
     return MARKED.sub(fill, text)
 
 
-def part(name: str, results: Path, page: Path, raw: Path, whole: bool) -> str:
+def part(name: str, results: Path, page: Path, whole: bool) -> str:
     """What the page shows of one experiment."""
     experiment = EXPERIMENTS[name]
-    path = raw / f"{name}.csv"
+    path = results / f"{name}.csv"
     if not path.exists():
         raise ValueError(f"{path} does not exist; run '{command(name, '50')}' first.")
-    found = Store(path, name, experiment.protocol).results()
+    found = Results.read(path)
     verdict = experiment.judge(found)
     sentences = [*verdict.sentences] if whole else [*verdict.sentences[:2]]
     beside = Path(os.path.relpath(results, page.parent)).as_posix()
@@ -51,10 +51,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("pages", nargs="+", type=Path)
     parser.add_argument("--results", type=Path, default=Path("results"))
-    parser.add_argument("--raw", type=Path, default=RAW)
     options = parser.parse_args()
     for page in options.pages:
-        page.write_text(filled(page.read_text(encoding="utf-8"), options.results, page, options.raw), encoding="utf-8")
+        page.write_text(filled(page.read_text(encoding="utf-8"), options.results, page), encoding="utf-8")
 
 
 if __name__ == "__main__":

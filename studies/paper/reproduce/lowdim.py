@@ -18,8 +18,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from dpem.paper.models import SymmetricMixture
 from dpem.query import FloatArray
 from studies.paper.baselines import wang2020
@@ -88,19 +86,21 @@ def draw(results: Results, path: Path) -> None:
     for axes, (settings, x, label, title) in zip(grid[0], panels, strict=True):
         plot.error_axis(axes)
         for method in METHODS:
-            values = np.array([results.last(at, method) for at in settings])
-            plot.band(axes, x, values, method, marker=plot.MARKERS[method])
+            cells = [results.last(at, method) for at in settings]
+            plot.band(axes, x, cells, method, marker=plot.MARKERS[method])
         axes.set_xlabel(label)
         axes.set_xticks(x, [f"{v:,}" for v in x])
         axes.set_title(title, fontsize=11)
     grid[0, 0].set_ylabel("error  ‖β̂ − β*‖")
     plot.legend(figure, METHODS)
-    plot.save(figure, path, TITLE, f"Lines: mean of {results.reps(SETTINGS)} repetitions. Bands: their middle half.")
+    plot.save(
+        figure, path, TITLE, f"Lines: mean of {results.reps(SETTINGS)} repetitions. Bands: one standard deviation."
+    )
 
 
 def judge(results: Results) -> Verdict:
     def means(method: str) -> list[float]:
-        return [float(results.last(at, method).mean()) for at in SETTINGS]
+        return [results.last(at, method).mean for at in SETTINGS]
 
     def ratio(method: str) -> str:
         return span(a / b for a, b in zip(means(method), means(REFERENCE), strict=True))

@@ -67,7 +67,7 @@ def draw(results: Results, path: Path) -> None:
         for axes in (upper, lower):
             plot.error_axis(axes)
             axes.axhline(DISTANCE, color="#B00068", linewidth=1, linestyle=":", label=f"the start ({DISTANCE:g})")
-            reference = float(results.last(setting, REFERENCE).mean())
+            reference = results.last(setting, REFERENCE).mean
             axes.axhline(reference, color="#000000", linewidth=1, linestyle="--", label="non-private EM")
             plot.whole_numbers(axes)
         upper.set_title(f"{title}\nn = {setting.n:,}, d = {setting.d}, ε = {setting.epsilon:g}", fontsize=11)
@@ -77,7 +77,7 @@ def draw(results: Results, path: Path) -> None:
         axes.set_ylabel("error  ‖β − β*‖")
     for axes in grid[:, 2]:
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
-    note = f"Lines: mean of {results.reps(SETTINGS)} repetitions. Bands: their middle half. Grey: answering zero."
+    note = f"Lines: mean of {results.reps(SETTINGS)} repetitions. Bands: one standard deviation. Grey: answering zero."
     plot.save(figure, path, TITLE, note)
 
 
@@ -85,22 +85,22 @@ def best(results: Results, setting: Setting) -> tuple[float, str, int]:
     """The smallest mean error on the grid, and where: chosen with the truth in hand."""
     found = []
     for level in LEVELS:
-        batches, values = results.trace(setting, of_level(level))
-        found += [(float(error), of_level(level), N0) for N0, error in zip(batches, values.mean(axis=1), strict=True)]
+        found += [
+            (cell.mean, of_level(level), N0) for N0, cell in zip(*results.trace(setting, of_level(level)), strict=True)
+        ]
     return min(found)
 
 
 def smallest_cut(results: Results, setting: Setting) -> int | None:
     """The smallest cut on the grid after which the run ends closer to the truth than it began."""
-    return next((cut for cut in CUTS if results.last(setting, of_cut(cut)).mean() < DISTANCE), None)
+    return next((cut for cut in CUTS if results.last(setting, of_cut(cut)).mean < DISTANCE), None)
 
 
 def judge(results: Results) -> Verdict:
-    prescribed_errors = [float(results.last(at, of_cut(1)).mean()) for at in SETTINGS]
+    prescribed_errors = [results.last(at, of_cut(1)).mean for at in SETTINGS]
     tuned = [best(results, at) for at in SETTINGS]
     several = [
-        min(float(results.at(at, of_level(level), N0).mean()) for level in LEVELS for N0 in BATCHES if N0 > 1)
-        for at in SETTINGS
+        min(results.at(at, of_level(level), N0).mean for level in LEVELS for N0 in BATCHES if N0 > 1) for at in SETTINGS
     ]
     cuts = [smallest_cut(results, at) for at in SETTINGS]
     short = sum(error > DISTANCE for error in prescribed_errors)
@@ -123,9 +123,9 @@ def judge(results: Results) -> Verdict:
     rows = []
     for at, title, (error, level, N0) in zip(SETTINGS, TITLES, tuned, strict=True):
         batches, T = prescribed(at.n)
-        reference = float(results.last(at, REFERENCE).mean())
+        reference = results.last(at, REFERENCE).mean
         rows.append((title, f"N₀ = {batches}, T = {T:.2f}", f"{noise_floor(at):.2f}",
-                     *(f"{float(results.last(at, of_cut(cut)).mean()):.3f}" for cut in CUTS),
+                     *(f"{results.last(at, of_cut(cut)).mean:.3f}" for cut in CUTS),
                      f"{error:.3f} (N₀ = {N0}, {level})", f"{reference:.3f}"))  # fmt: skip
     header = ("figure, base setting", "prescribed", "noise alone", *map(of_cut, CUTS), "best N₀ and T", REFERENCE)
     return Verdict(sentences, header, tuple(rows))

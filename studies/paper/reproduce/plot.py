@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpem.query import FloatArray
 from studies.paper.reproduce.curves import (
     CORRECTED,
     IMPROVED,
@@ -22,7 +21,7 @@ from studies.paper.reproduce.curves import (
     WANG,
     WANG_OWN,
 )
-from studies.paper.reproduce.store import Results
+from studies.paper.reproduce.store import Cell, Results
 from studies.paper.settings import Setting
 
 try:
@@ -99,17 +98,17 @@ def error_axis(axes: Axes, *, zero: bool = True) -> None:
 def band(
     axes: Axes,
     x: Sequence[float],
-    values: FloatArray,
+    cells: Sequence[Cell],
     method: str,
     style: str = "-",
     marker: str = "",
     colour: Any = None,
 ) -> None:
-    """The mean over repetitions (columns) as a line, their middle half as a band."""
-    low, high = np.quantile(values, [0.25, 0.75], axis=1)
+    """The mean over repetitions as a line, one standard deviation about it as a band."""
+    mean, sd = np.array([cell.mean for cell in cells]), np.array([cell.sd for cell in cells])
+    low, high = np.maximum(mean - sd, mean / 5), mean + sd  # an axis of errors is logarithmic
     colour = COLOURS[method] if colour is None else colour
     axes.fill_between(x, low, high, color=colour, alpha=0.13, linewidth=0)
-    mean = values.mean(axis=1)
     axes.plot(x, mean, style, color=colour, linewidth=1.6, marker=marker, markersize=4.5, label=method)
 
 
@@ -151,7 +150,7 @@ def against_iterations(
             _panel(results, panel, axes, shown)
         axes_row[0].set_ylabel("error  ‖βᵗ − β*‖")
     legend(figure, shown)
-    note = f"Lines: mean of {results.reps(rows[0][0].settings)} repetitions. Bands: their middle half."
+    note = f"Lines: mean of {results.reps(rows[0][0].settings)} repetitions. Bands: one standard deviation."
     save(figure, path, title, note)
 
 

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dpem.paper import theory
 from studies.paper.reproduce.curves import (
     CORRECTED,
     DISTANCE,
@@ -110,15 +111,16 @@ def repeat(setting: Setting, prepared: Plans | None, rep: int) -> list[Point]:
 
 def theorem(at: Setting) -> float:
     """The privacy term of the paper's upper bound, without its constant."""
-    logs = math.sqrt(math.log(1 / at.delta)) * math.log(at.n) ** 1.5 / (at.n * at.epsilon)
-    return at.d * logs if at.dense else at.s * math.log(at.d) * logs
+    return theory.upper_rate(at.model, **sizes(at)).privacy
 
 
 def lower_bound(at: Setting) -> float:
     """The form of the paper's minimax lower bound, without its constant."""
-    if at.dense:
-        return math.sqrt(at.d / at.n) + at.d * math.sqrt(math.log(1 / at.delta)) / (at.n * at.epsilon)
-    return math.sqrt(at.s * math.log(at.d) / at.n) + at.s * math.log(at.d) / (at.n * at.epsilon)
+    return sum(theory.lower_rate(at.model, **sizes(at)))
+
+
+def sizes(at: Setting) -> dict[str, Any]:
+    return {"n": at.n, "d": at.d, "s": None if at.dense else at.s, "epsilon": at.epsilon, "delta": at.delta}
 
 
 class Cost(NamedTuple):
@@ -133,16 +135,18 @@ class Cost(NamedTuple):
 
 
 def cost(results: Results, at: Setting, method: str) -> Cost:
-    """√(mean of error² − non-private error²), the two errors being of the same table.
+    """√(mean error² − mean non-private error²), both of the same tables.
 
-    With m that mean and e its standard error, log √m = ½·log m has the standard error ½·e/m, to first order.
+    With m that difference and e its standard error, log √m = ½·log m has the standard error ½·e/m, to first order. A
+    squared error has the standard deviation 2·mean·sd, to first order; the two are taken for independent, which
+    overstates e, because they are positively correlated.
     """
     if not results.has(at, method):
         return Cost(math.nan, math.inf)
-    excess = results.last(at, method) ** 2 - results.last(at, REFERENCE) ** 2
-    mean = float(excess.mean())
-    error = float(excess.std(ddof=1)) / math.sqrt(len(excess)) if len(excess) > 1 else math.inf
-    return Cost(math.sqrt(mean), error / mean / 2) if mean > 0 else Cost(math.nan, math.inf)
+    own, reference = results.last(at, method), results.last(at, REFERENCE)
+    excess = own.mean**2 + own.sd**2 - reference.mean**2 - reference.sd**2
+    error = 2 * math.hypot(own.mean * own.sd, reference.mean * reference.sd) / math.sqrt(max(own.reps - 1, 1))
+    return Cost(math.sqrt(excess), error / excess / 2) if excess > 0 else Cost(math.nan, math.inf)
 
 
 class Slope(NamedTuple):

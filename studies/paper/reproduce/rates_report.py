@@ -160,7 +160,7 @@ def _ratio(results: Results, method: str) -> str:
     parts = []
     for dense in (False, True):
         settings = [at for at in _in_order(method) if at.dense == dense and results.has(at, method)]
-        ratios = [float(results.last(at, method).mean()) / lower_bound(at) for at in settings]
+        ratios = [results.last(at, method).mean / lower_bound(at) for at in settings]
         where = "low" if dense else "high"
         parts.append(f"{span(ratios)} in {where} dimension")
     return f"that of {method} is {' and '.join(parts)}"
@@ -170,9 +170,9 @@ def _ratios(results: Results) -> list[tuple[str, ...]]:
     rows = []
     for at in dict.fromkeys([*_in_order(CORRECTED), *_in_order(IMPROVED)]):
         form, size = lower_bound(at), "" if at.dense else f", s = {at.s}"
-        errors = [float(results.last(at, m).mean()) if results.has(at, m) else None for m in (CORRECTED, IMPROVED)]
+        errors = [results.last(at, m).mean if results.has(at, m) else None for m in (CORRECTED, IMPROVED)]
         rows.append((f"n = {at.n:,}, d = {at.d}{size}, ε = {at.epsilon:g}", f"{form:.4f}",
-                     f"{float(results.last(at, REFERENCE).mean()):.4f}",
+                     f"{results.last(at, REFERENCE).mean:.4f}",
                      *("–" if e is None else f"{e:.4f}" for e in errors),
                      *("–" if e is None else f"{e / form:.2f}" for e in errors)))  # fmt: skip
     return rows

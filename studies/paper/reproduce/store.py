@@ -11,8 +11,8 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+import math
 import os
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dpem._version import __version__
-from dpem.query import FloatArray
 from studies.paper.reproduce.curves import SEED, key
 from studies.paper.settings import Setting
 
@@ -48,52 +47,74 @@ def digest(name: str, protocol: dict[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
+class Cell(NamedTuple):
+    """The errors of one method at one iteration in one setting, summed up."""
+
+    reps: int
+    mean: float
+    sd: float
+    median: float
+
+
 class Results:
-    """What has been computed: errors by setting, method, iteration and repetition."""
+    """The summary of an experiment: a :class:`Cell` for every setting, method and iteration."""
 
-    def __init__(self, repetitions: dict[tuple[Key, int], list[Point]]) -> None:
-        self._points: dict[tuple[Key, str], dict[int, dict[int, float]]] = {}
-        self._reps: Counter[Key] = Counter(setting for setting, _ in repetitions)
-        for (setting, rep), points in sorted(repetitions.items()):
+    def __init__(self, cells: dict[tuple[Key, str, int], Cell]) -> None:
+        self._cells = cells
+
+    @classmethod
+    def of(cls, repetitions: dict[tuple[Key, int], list[Point]]) -> Results:
+        """What the repetitions amount to."""
+        errors: dict[tuple[Key, str, int], list[float]] = {}
+        for (setting, _), points in sorted(repetitions.items()):
             for point in points:
-                of_method = self._points.setdefault((setting, point.method), {})
-                of_method.setdefault(point.iteration, {})[rep] = point.error
+                errors.setdefault((setting, point.method, point.iteration), []).append(point.error)
+        summed = {at: np.array(values) for at, values in errors.items()}
+        return cls({at: Cell(len(v), float(v.mean()), float(v.std()), float(np.median(v))) for at, v in summed.items()})
 
-    def reps(self, settings: Iterable[Setting]) -> str:
-        """How many repetitions each of these settings has: "50", or "3 to 50"."""
-        counts = sorted({self._reps[key(setting)] for setting in settings})
-        return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-
-    def tried(self, setting: Setting, method: str) -> bool:
-        return (key(setting), method) in self._points
-
-    def has(self, setting: Setting, method: str) -> bool:
-        """Whether the method ran there and did not refuse."""
-        return self.tried(setting, method) and bool(np.isfinite(self.last(setting, method)).all())
-
-    def last(self, setting: Setting, method: str) -> FloatArray:
-        """The error of each repetition at the method's last iteration."""
-        found = self._points[key(setting), method]
-        return np.array(list(found[max(found)].values()))
-
-    def at(self, setting: Setting, method: str, iteration: int) -> FloatArray:
-        return np.array(list(self._points[key(setting), method][iteration].values()))
-
-    def trace(self, setting: Setting, method: str) -> tuple[list[int], FloatArray]:
-        """The iterations, and an array of errors with a row for each of them and a column for each repetition."""
-        found = self._points[key(setting), method]
-        return sorted(found), np.array([list(found[iteration].values()) for iteration in sorted(found)])
+    @classmethod
+    def read(cls, path: Path) -> Results:
+        """What :meth:`summary` wrote."""
+        cells = {}
+        with path.open(newline="", encoding="utf-8") as file:
+            for row in csv.DictReader(file):
+                sizes = int(row["n"]), int(row["d"]), int(row["s"]), float(row["epsilon"]), float(row["missing"])
+                numbers = int(row["reps"]), float(row["mean"]), float(row["sd"]), float(row["median"])
+                cells[(row["model"], *sizes), row["method"], int(row["iteration"])] = Cell(*numbers)
+        return cls(cells)
 
     def summary(self) -> str:
         """A CSV with one row per setting, method and iteration: repetitions, mean, standard deviation, median."""
         lines = ["model,n,d,s,epsilon,missing,method,iteration,reps,mean,sd,median"]
-        for (setting, method), found in sorted(self._points.items()):
-            first = ",".join(map(str, setting))
-            for iteration, errors in sorted(found.items()):
-                v = np.array(list(errors.values()))
-                numbers = f"{len(v)},{v.mean():.6g},{v.std():.6g},{np.median(v):.6g}"
-                lines.append(f'{first},"{method}",{iteration},{numbers}')
+        for (setting, method, iteration), cell in sorted(self._cells.items()):
+            numbers = f"{cell.reps},{cell.mean:.6g},{cell.sd:.6g},{cell.median:.6g}"
+            lines.append(f'{",".join(map(str, setting))},"{method}",{iteration},{numbers}')
         return "\n".join(lines) + "\n"
+
+    def reps(self, settings: Iterable[Setting]) -> str:
+        """How many repetitions each of these settings has: "50", or "3 to 50"."""
+        wanted = {key(setting) for setting in settings}
+        counts = sorted({cell.reps for (setting, _, _), cell in self._cells.items() if setting in wanted})
+        return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+
+    def trace(self, setting: Setting, method: str) -> tuple[list[int], list[Cell]]:
+        """The iterations, and what is known at each."""
+        found = {i: cell for (at, m, i), cell in self._cells.items() if (at, m) == (key(setting), method)}
+        return sorted(found), [found[i] for i in sorted(found)]
+
+    def tried(self, setting: Setting, method: str) -> bool:
+        return bool(self.trace(setting, method)[0])
+
+    def has(self, setting: Setting, method: str) -> bool:
+        """Whether the method ran there and did not refuse."""
+        return self.tried(setting, method) and math.isfinite(self.last(setting, method).mean)
+
+    def last(self, setting: Setting, method: str) -> Cell:
+        """At the method's last iteration."""
+        return self.trace(setting, method)[1][-1]
+
+    def at(self, setting: Setting, method: str, iteration: int) -> Cell:
+        return self._cells[key(setting), method, iteration]
 
 
 class Store:
@@ -141,7 +162,7 @@ class Store:
         self._write()
 
     def results(self) -> Results:
-        return Results(self._repetitions)
+        return Results.of(self._repetitions)
 
     def _write(self) -> None:
         text = self._first + ",".join(COLUMNS) + "\n"

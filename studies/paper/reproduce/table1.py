@@ -90,8 +90,8 @@ def draw(results: Results, path: Path) -> None:
         settings = [at for at in SETTINGS if at.epsilon == epsilon]
         for place, method in enumerate(METHODS):
             x = np.arange(3) + (place - 3.0) * 0.095
-            values = [results.last(at, method) for at in settings]
-            means, sds = [v.mean() for v in values], [v.std() for v in values]
+            cells = [results.last(at, method) for at in settings]
+            means, sds = [cell.mean for cell in cells], [cell.sd for cell in cells]
             style = {"color": colours[method], "marker": markers[method], "linestyle": "none", "markersize": 6}
             axes.errorbar(x, means, yerr=sds, label=method, capsize=2, elinewidth=1, **style)
         published = [PUBLISHED[at.epsilon, at.s] for at in settings]
@@ -111,7 +111,7 @@ def draw(results: Results, path: Path) -> None:
 
 def judge(results: Results) -> Verdict:
     def means(method: str) -> list[float]:
-        return [float(results.last(at, method).mean()) for at in SETTINGS]
+        return [results.last(at, method).mean for at in SETTINGS]
 
     published = [PUBLISHED[at.epsilon, at.s] for at in SETTINGS]
     beaten = sum(ours <= theirs + 0.005 for ours, theirs in zip(means(IMPROVED_START), published, strict=True))

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from dpem.query import FloatArray
 from studies.paper.reproduce.curves import SEED
 from studies.paper.reproduce.runner import Experiment, Verdict
-from studies.paper.reproduce.store import Results
+from studies.paper.reproduce.store import Cell, Results
 
 
-def mean_sd(values: FloatArray) -> str:
+def mean_sd(cell: Cell) -> str:
     """
-    >>> import numpy as np
-    >>> mean_sd(np.array([0.5, 1.5]))
+    >>> mean_sd(Cell(2, 1.0, 0.5, 1.0))
     '1.00 (0.50)'
     """
-    mean, sd = float(values.mean()), float(values.std())
-    digits = 2 if mean >= 0.995 else 3
-    return f"{mean:.{digits}f} ({sd:.{digits}f})"
+    digits = 2 if cell.mean >= 0.995 else 3
+    return f"{cell.mean:.{digits}f} ({cell.sd:.{digits}f})"
 
 
 def span(values: Iterable[float]) -> str:
