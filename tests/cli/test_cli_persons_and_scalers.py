@@ -31,11 +31,11 @@ def test_a_fit_and_a_scaler_protect_persons(visits):
     told = ("--ledger", LEDGER, "--dataset", "visits", "--rows-per-person", "3")
     scaled = dpem(*SCALE, *told)
     assert scaled.code == 0, scaled.err
-    assert "in place of those of any one person with up to 3 rows" in " ".join(scaled.out.split())
+    assert "as if all rows of one person with up to 3 rows had been different" in " ".join(scaled.out.split())
     done = dpem(*MIXTURE, *PRICE, *told, "--scaler", "scaler.json", "--report", "report.html", "--anyway")
     assert done.code == 0, done.err
     said = " ".join(done.out.split())
-    assert "in place of those of any one person with up to 3 rows" in said
+    assert "as if all rows of one person with up to 3 rows had been different" in said
     assert "-differentially private for one person with up to 3 rows." in said
     model = load_model("model.json")
     assert model.rows_per_person == model.plan_.rows_per_person == model.guarantee_.rows_per_person == 3

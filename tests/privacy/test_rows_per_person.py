@@ -341,9 +341,9 @@ def guarantee(m, epsilon=0.5):
 
 
 def test_the_statement_names_its_unit():
-    assert "with another row in place of any one row of the table, plus 1e-05 (replace-one" in str(guarantee(1))
+    assert "as if one row of the table had been different (replace-one" in str(guarantee(1))
     text = str(guarantee(5))
-    assert "with other rows in place of those of any one person with up to 5 rows of the table, plus 1e-05" in text
+    assert "as if all rows of one person with up to 5 rows had been different (replace-one" in text
     assert [guarantee(m).unit for m in (1, 2)] == ["one row", "one person with up to 2 rows"]
 
 

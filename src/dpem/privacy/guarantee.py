@@ -14,10 +14,10 @@ from dpem.privacy.curator import Release
 
 @dataclass(frozen=True)
 class Guarantee:
-    """What was promised about every record, and by what means.
+    """What is guaranteed about every record, and by which mechanisms.
 
-    ``price`` was fixed, and charged, before any question was put to the data. What the releases in ``mechanisms`` came
-    to may be less and may depend on answers, so nothing is promised from it. ``rows_per_person`` rows of one person
+    ``price`` was fixed, and charged, before any query was run. What the releases in ``mechanisms`` cost in the end
+    may be less and may depend on answers, so nothing is derived from it. ``rows_per_person`` rows of one person
     are protected together. ``private`` is False for seeded noise and for epsilon = inf, whatever ε says.
     """
 
@@ -32,7 +32,7 @@ class Guarantee:
 
     @property
     def unit(self) -> str:
-        """What the promise is about: "one row", or "one person with up to 5 rows"."""
+        """What the guarantee protects: "one row", or "one person with up to 5 rows"."""
         return budget.unit(self.rows_per_person)
 
     def _repr_html_(self) -> str:
@@ -42,13 +42,12 @@ class Guarantee:
         if math.isinf(self.epsilon):
             return "No privacy guarantee: this is the non-private reference fit (epsilon = inf)."
         answers = "1 noisy answer" if len(self.mechanisms) == 1 else f"{len(self.mechanisms)} noisy answers"
-        several = self.rows_per_person > 1
-        other = f"other rows in place of those of any {self.unit}" if several else "another row in place of any one row"
+        other = "one row of the table" if self.rows_per_person == 1 else f"all rows of {self.unit}"
         text = (
-            f"({self.epsilon:g}, {self.delta:g})-differentially private: whatever is looked for in the fitted model, "
-            f"the probability of finding it is at most e^{self.epsilon:g} times what it would be with {other} of the "
-            f"table, plus {self.delta:g} ({self.neighbours} neighbours; {answers}; dpem {self.version}). It covers "
-            f"what these answers decided, not what other looks at the table did."
+            f"({self.epsilon:g}, {self.delta:g})-differentially private: any conclusion drawn from this model is at "
+            f"most e^{self.epsilon:g} times as likely, plus {self.delta:g}, as if {other} had been different "
+            f"({self.neighbours} neighbours; {answers}; dpem {self.version}). Other analyses of the same table are not "
+            "covered."
         )
         if not self.private:
             text = f"SIMULATION ONLY, NOT PRIVATE (seeded noise). With private noise it would be: {text}"
@@ -56,13 +55,13 @@ class Guarantee:
 
 
 def together(guarantees: Sequence[Guarantee]) -> Guarantee:
-    """One statement for several releases about the same rows: what they promise together.
+    """One statement for several releases about the same rows: what they guarantee together.
 
     ε's add, and δ's; or the prices add in zCDP and are converted at the added δ. Both hold for releases whose ε, δ and
     prices were fixed beforehand, so the smaller ε is stated; fits chosen after earlier answers share a Budget.
 
-    Where the units differ, the smallest is stated: it is what all of them promise. *Proof.* Neighbours that differ in
-    up to m rows of a person are among those that differ in more, so a promise about more rows holds for m too. ∎
+    Where the units differ, the smallest is stated: it is what all of them guarantee. *Proof.* Neighbours that differ in
+    up to m rows of a person are among those that differ in more, so a guarantee for more rows holds for m too. ∎
 
     >>> alone = Guarantee(0.5, 1e-5, Price(0.01), "replace-one", 1, (), True, "0")
     >>> round(together([alone, alone]).epsilon, 2)
