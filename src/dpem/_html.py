@@ -1,15 +1,24 @@
-"""Small pieces of HTML. Every text that is not a literal of this package goes through :func:`text`."""
+"""Numbers and texts for people, and the templates of every page.
+
+Templates escape each value they print, and replace control characters, lone surrogates and marks that reorder the text
+around them; so what a column or a dataset is called cannot change a page.
+"""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import html
 import math
 import re
-from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any
 
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-#: Control characters, lone surrogates, and marks that reorder what is around them: none has a place in a label.
-_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+_UNPRINTABLE = re.compile(
+    "[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
+)
 
 
 def text(value: object) -> str:
@@ -18,7 +27,11 @@ def text(value: object) -> str:
     >>> text('<b>"x" & y</b>')
     '&lt;b&gt;&quot;x&quot; &amp; y&lt;/b&gt;'
     """
-    return html.escape(_UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", str(value)), quote=True)
+    return html.escape(_printable(str(value)).replace("\n", "\N{REPLACEMENT CHARACTER}"), quote=True)
+
+
+def _printable(value: str) -> str:
+    return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", value)
 
 
 def number(value: float, digits: int = 3) -> str:
@@ -63,37 +76,50 @@ def percent(share: float) -> str:
     return f"{100 * share:.3g} %" if share < 0.9995 else "100 %"
 
 
-def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]], numeric: Sequence[int] = ()) -> str:
-    """A table whose first column names its rows. Cells are HTML already; ``numeric`` columns are set flush right. On a
-    narrow screen a row becomes a block, in which each cell has its column's heading before it: nothing is cut.
+def source(name: str) -> str:
+    """The text of a file beside the templates."""
+    return (files("dpem") / "templates" / name).read_text(encoding="utf-8")
+
+
+@cache
+def _environment() -> Any:
+    import jinja2  # here, so that what makes no page does not load it
+
+    def finalize(value: Any) -> Any:
+        return _printable(value) if type(value) is str else value
+
+    made = jinja2.Environment(
+        loader=jinja2.FunctionLoader(source),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=finalize,
+    )
+    made.filters |= {"number": number, "measured": measured, "percent": percent, "capital": capital}
+    return made
+
+
+def capital(words: str) -> str:
+    """The words with a capital letter first.
+
+    >>> capital("gaussian mixture")
+    'Gaussian mixture'
     """
+    return words[:1].upper() + words[1:]
 
-    def cell(tag: str, column: int, content: str, extra: str = "") -> str:
-        kind = ' class="number"' if column in numeric else ""
-        return f"<{tag}{extra}{kind}>{content}</{tag}>"
 
-    def labelled(column: int, content: str) -> str:
-        return cell("td", column, content, f' data-label="{caption_text(head[column])}"')
+def fill(template: str, /, **values: Any) -> str:
+    """A template with these values in it."""
+    made: str = _environment().get_template(template).render(**values)
+    return made
 
-    top = "".join(cell("th", i, content, ' scope="col"') for i, content in enumerate(head))
-    body = "".join(
-        "<tr>"
-        + cell("th", 0, row[0], ' scope="row"')
-        + "".join(labelled(i, content) for i, content in enumerate(row[1:], start=1))
-        + "</tr>\n"
-        for row in rows
+
+def page(template: str, /, *, style: str, script: str = "", **values: Any) -> str:
+    """A whole page: one string that loads nothing. Only the script in it may run, by its digest."""
+    allowed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    scripts = f" script-src 'sha256-{allowed}';" if script else ""
+    policy = (
+        f"default-src 'none'; style-src 'unsafe-inline';{scripts} img-src data:; base-uri 'none'; form-action 'none'"
     )
-    return (
-        f'<div class="wide" role="region" tabindex="0" aria-label="{caption_text(caption)}">'
-        f"<table>\n<caption>{caption}</caption>\n<thead><tr>{top}</tr></thead>\n<tbody>\n{body}</tbody>\n</table></div>"
-    )
-
-
-def caption_text(caption: str) -> str:
-    """A caption without its tags, for an attribute."""
-    return re.sub("<[^>]*>", "", caption)
-
-
-def section(heading: str, *content: str) -> str:
-    """A section with its heading; empty parts are left out."""
-    return f"<section>\n<h2>{heading}</h2>\n" + "\n".join(part for part in content if part) + "\n</section>"
+    return fill(template, style=style, script=script, policy=policy, **values)

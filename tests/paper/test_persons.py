@@ -276,7 +276,7 @@ def test_a_name_that_is_no_fingerprint_is_refused(pair, value, tmp_path):
 
 def test_a_report_says_whose_rows_are_protected():
     page = render(DPSymmetricMixture(**PAPER, sparsity=2, rows_per_person=5).fit(X))
-    assert "any one person with up to 5 rows stays hidden within" in page
+    assert "any one person with up to 5 rows is protected within" in page
     assert "Take the rows of any one person, up to 5, and put others in their place." in page
     assert "that differ in the rows of one person, at most 5 (replace-one neighbours)" in page
     assert "has two candidates for these, equally likely before" in page
@@ -284,7 +284,7 @@ def test_a_report_says_whose_rows_are_protected():
     assert "<strong>A person with more rows.</strong> The unit is one person with up to 5 rows" in page
     assert "rows that one person may have" in page
     page = render(DPSymmetricMixture(**PAPER, sparsity=2).fit(X))
-    assert "any one row stays hidden within" in page
+    assert "any one row is protected within" in page
     assert "Take any one row of the table and put another in its place." in page
     assert "that differ in one row (replace-one neighbours)" in page
     assert "a row is in one of them and pays there only" in page

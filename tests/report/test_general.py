@@ -37,9 +37,9 @@ def test_the_first_screen_has_the_statement_the_check_and_the_occasion(model, tm
     state = Ledger(f"sqlite:///{tmp_path}/b.db").open("patients", 2.0, 1e-5).state()
     page = render(model, about=About("patients", "2031-01-31", "table <3>", "sqlite:///b.db", state))
     first = words(page.split("</header>")[0] + "</header></main></body></html>")
-    assert "any one row stays hidden within ε = 1, δ = 10⁻⁶" in first
+    assert "any one row is protected within ε = 1, δ = 10⁻⁶" in first
     assert model.fit_check_.verdict in first
-    for line in ("patients", "2031-01-31", "table <3>", "sqlite:///b.db", "ε = 2 of 2 at δ = 10⁻⁵", state.head):
+    for line in ("patients", "2031-01-31", "table <3>", "sqlite:///b.db", "ε = 2 of 2 at δ = 10⁻⁵"):
         assert line in first
     assert "<3>" not in page
 
@@ -56,8 +56,8 @@ def test_what_was_asked_and_predicted(model):
     shown = words(render(model))
     for release in model.releases_:
         assert release.question in shown
-    assert "Width of an interval: 0.1, and between 0.05 and 0.2 in nine fits of ten" in shown
-    assert "About 1 of 100 such fits find no structure" in shown
+    assert "width of an interval0.1, and between 0.05 and 0.2 in nine fits of ten" in shown
+    assert "fits that find no structureabout 1 of 100" in shown
     for step, _ in model.plan_.shares():
         assert step in shown
     assert Setting("bounds of age", "0 to 100", GIVEN_BY_USER) in model._fit_summary().settings
@@ -66,7 +66,7 @@ def test_what_was_asked_and_predicted(model):
 
 def test_groups_are_drawn_one_by_one(fitted):
     page = render(fitted["DPGroups"])
-    assert page.count('id="group-') == page.count('class="group"') == 2
+    assert page.count('id="component-') == page.count('class="group"') == 2
     assert "group 2: 30 % of the rows" in page
     assert "The groups" not in render(fitted["DPMeans"])
     assert '<rect class="measure"' in render(fitted["DPAnswers"])
@@ -123,7 +123,7 @@ def test_latent_classes_show_their_answers():
     rows = (rng.random((5000, 4)) < np.where(rng.random(5000) < 0.3, 0.9, 0.2)[:, None]).astype(float)
     model = DPLatentClass(2, epsilon=2.0, delta=1e-6, levels={f"x{j}": [0, 1] for j in range(4)}).fit(rows)
     page = render(model)
-    assert page.index("<h2>The groups") < page.index("<h2>Estimates")
+    assert page.index("<h2>The classes") < page.index("<h2>Estimates")
     assert page.count('class="group"') == 2
     assert words(page).count("x3=1") >= 3
     assert fingerprint(model) in page

@@ -1,6 +1,8 @@
 """The report: what it must say, that it says nothing unpaid for, and that a browser and a screen reader can use it."""
 
+import base64
 import copy
+import hashlib
 import math
 import re
 import shutil
@@ -14,14 +16,14 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 from dpem import DPStandardScaler
-from dpem._html import measured, number, percent, table, text
+from dpem._html import measured, number, percent, text
 from dpem.fitting import summary as told
 from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression, Plan
 from dpem.paper.estimators.summary import coefficient_noise, settings
 from dpem.persistence import fingerprint, load_model, save_model
 from dpem.privacy import total_price
 from dpem.report import facts, render, style, write_report
-from dpem.report.charts import estimate_chart, ticks
+from dpem.report.charts import estimate_pictures, ticks
 
 N, D = 2500, 6
 BETA = np.array([0.8, 0.6, 0, 0, 0, 0])
@@ -67,7 +69,7 @@ def page(request, model, models, pages):
 class Outline(HTMLParser):
     """Elements in order, with attributes; complains about what is opened and not closed."""
 
-    VOID = frozenset({"meta", "link", "br"})
+    VOID = frozenset({"meta", "link", "br", "input"})
 
     def __init__(self, page):
         super().__init__()
@@ -87,7 +89,7 @@ class Outline(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data):
-        if not {"style", "title"} & set(self.open):
+        if not {"style", "title", "script"} & set(self.open):
             self.words.append(data)
 
     def all(self, tag):
@@ -102,9 +104,9 @@ def words(page):
 class TestContent:
     def test_every_part_is_there(self, model, page):
         headings = re.findall("<h2>(.*?)</h2>", page)
-        expected = ["Estimates", "What was asked of the data", "What the plan predicted", "The guarantee"]
-        expected += ["What the guarantee does not cover", "Settings and where they came from", "How to cite"]
-        assert [h for h in headings if h != "The two components"] == expected
+        expected = ["Estimates", "Plan and outcome", "Queries and prices", "The guarantee"]
+        expected += ["What the guarantee does not cover", "Settings", "How to cite"]
+        assert [h for h in headings if h not in ("The two components", "Diagnostics")] == expected
         assert ("The two components" in headings) is not isinstance(model, DPMissingRegression)
 
     def test_the_statement_of_the_guarantee(self, model, page):
@@ -204,16 +206,16 @@ class TestContent:
 
 class TestFacts:
     def test_shares_add_up_to_the_whole_price(self, model):
-        parts = facts.bill(facts.questions(model))
+        parts = facts.bill(facts.queries(model))
         if math.isfinite(model.guarantee_.epsilon):
             spent = total_price(list(model.releases_)).rho / model.guarantee_.price.rho
             assert 0.5 < spent <= 1 + 1e-9
             assert math.fsum(part.share for part in parts) == pytest.approx(spent, rel=1e-12)
 
     def test_a_row_pays_in_one_batch(self, models):
-        questions = facts.questions(models["paper"])
-        assert len(questions) > 1
-        assert len(facts.bill(questions)) == 1
+        queries = facts.queries(models["paper"])
+        assert len(queries) > 1
+        assert len(facts.bill(queries)) == 1
 
     @pytest.mark.parametrize(
         ("arguments", "count"),
@@ -256,7 +258,7 @@ class TestEscaping:
         evil = copy.deepcopy(models["private"])
         evil.feature_names_in_ = np.array([self.EVIL] * D, dtype=object)
         page = render(evil)
-        assert "<script" not in page
+        assert page.count("<script") == 1
         assert "&lt;script&gt;" in page
         assert not re.search("[\x00\u202e\ud800]", page)
         page.encode("utf-8")
@@ -269,7 +271,7 @@ class TestEscaping:
         evil.releases_ = (release, *evil.releases_[1:])
         evil.guarantee_ = replace(evil.guarantee_, mechanisms=evil.releases_, version=self.EVIL)
         page = render(evil)
-        assert "<script" not in page
+        assert page.count("<script") == 1
         Outline(page)
 
     def test_text(self):
@@ -280,7 +282,7 @@ class TestSelfContained:
     def test_nothing_is_loaded(self, page):
         outline = Outline(page)
         for tag, attributes in outline.elements:
-            assert tag not in {"script", "img", "iframe", "object", "embed", "audio", "video", "base", "form", "use"}
+            assert tag not in {"img", "iframe", "object", "embed", "audio", "video", "base", "form", "use"}
             assert not any(name.startswith("on") for name in attributes), attributes
             for name in ("src", "href", "xlink:href", "data", "action", "srcset", "poster"):
                 assert attributes.get(name, "data:,") == "data:,", (tag, attributes)
@@ -294,7 +296,10 @@ class TestSelfContained:
             m["content"] for m in Outline(page).all("meta") if m.get("http-equiv") == "Content-Security-Policy"
         )
         assert policy.startswith("default-src 'none'")
-        assert "script-src" not in policy
+        (script,) = re.findall("<script>(.*)</script>", page, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+        assert re.findall("script-src ([^;]*)", policy) == [f"'sha256-{digest}'"]
+        assert not re.search(r"fetch|XMLHttp|import\(|eval|WebSocket|sendBeacon", script)
 
 
 class TestReadableByEveryone:
@@ -311,7 +316,7 @@ class TestReadableByEveryone:
 
     def test_pictures_have_a_title_and_a_description(self, page):
         pictures = [own for _, own in Outline(page).elements if own.get("role") == "img"]
-        assert len(pictures) == page.count("<figure>")
+        assert len(pictures) == page.count("<figure") + page.count('class="parts"')
         for own in pictures:
             assert own.get("aria-label") or "aria-labelledby" in own
             for name in own.get("aria-labelledby", "").split():
@@ -328,7 +333,7 @@ class TestReadableByEveryone:
         assert all(cell.get("scope") in ("row", "col") for cell in outline.all("th"))
 
     def test_figures_have_captions(self, page):
-        assert page.count("<figure>") == page.count("<figcaption>")
+        assert page.count("<figure") == page.count("<figcaption>")
 
 
 def luminance(colour):
@@ -384,12 +389,9 @@ class TestPieces:
     def test_a_chart_of_any_values(self, values, scale):
         names = tuple("x" for _ in values)
         many = told.Estimates.noisy(names, np.array(values), 0.1, scale=scale and np.ones(len(values)), limit=1e-3)
-        made = estimate_chart(many)
-        Outline(made)
-        assert not re.search('"-?(nan|inf)', made)
-
-    def test_a_table_s_label_has_no_tags(self):
-        assert 'aria-label="a b"' in table("a <b>b</b>", ("c",), [("d",)])
+        for picture in estimate_pictures(many):
+            assert len(picture.lanes) == len(values)
+            assert not re.search("nan|inf", repr(picture.lanes))
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
@@ -414,16 +416,3 @@ class TestBrowser:
         path = tmp_path / "bad.html"
         path.write_text("<script>console.error('oh')</script>")
         assert "CONSOLE" in self.visit(path, tmp_path / "profile", "--dump-dom").stderr
-
-    def test_it_prints_with_the_folded_tables_open(self, pages, tmp_path):
-        def printed(page):
-            path, paper = tmp_path / "report.html", tmp_path / "report.pdf"
-            path.write_text(page, encoding="utf-8")
-            self.visit(path, tmp_path / "profile", f"--print-to-pdf={paper}")
-            return paper.read_bytes()
-
-        page = pages["private"]
-        assert printed(page).startswith(b"%PDF")
-        folded = re.sub("details::details-content {.*?}", "", page)
-        assert folded != page
-        assert len(printed(page)) > len(printed(folded)) + 1000

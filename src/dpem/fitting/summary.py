@@ -39,10 +39,10 @@ class Setting:
 class Estimates:
     """Released parameters, in the table's units, and how far they may be off.
 
-    ``sampling`` is NaN where that part of the error is not known, and then ``low`` and ``high`` hold the privacy noise
-    alone; ``error`` is 0 where nothing is known or nothing was added. ``scale`` brings the values to one unit for a
-    picture, named by ``scaled``; without it every parameter is drawn on a scale of its own. ``limit`` is a size that
-    is marked in the picture, in words ``limit_is``.
+    ``sampling``, ``privacy`` and ``misfit`` are the parts of ``error``, whose squares add up. ``sampling`` is NaN where
+    it is not known, and then ``low`` and ``high`` hold the privacy noise alone; ``error`` is 0 where nothing is known
+    or nothing was added. ``scale`` brings the values to one unit for a picture, named by ``scaled``; without it every
+    parameter is drawn on a scale of its own. ``limit`` is a size that is marked in the picture, in words ``limit_is``.
     """
 
     what: str
@@ -59,6 +59,15 @@ class Estimates:
     limit: float | None = None
     limit_is: str = ""
     misfit: FloatArray | None = None
+
+    def parts(self, j: int) -> list[tuple[str, float]]:
+        """The parts of a parameter's error as shares of its variance; none where they are not known."""
+        misfit = 0.0 if self.misfit is None else float(self.misfit[j])
+        values = (("sampling", float(self.sampling[j])), ("privacy", float(self.privacy[j])), ("misfit", misfit))
+        if not self.error[j] > 0 or math.isnan(values[0][1]):
+            return []
+        whole = math.fsum(value**2 for _, value in values) or 1.0
+        return [(name, value**2 / whole) for name, value in values]
 
     @classmethod
     def of(cls, found: Uncertainty, what: str = "parameter", **more: Any) -> Estimates:
@@ -78,9 +87,9 @@ class Estimates:
 
 @dataclass(frozen=True)
 class Profile:
-    """The groups that a model found: how large they are and what is typical of each, by column.
+    """The components or classes that a model found: how large they are and what is typical of each, by column.
 
-    ``centre`` has a row a group; ``spread`` likewise, or None. ``low`` and ``high`` are the public bounds of the
+    ``centre`` has a row for each; ``spread`` likewise, or None. ``low`` and ``high`` are the public bounds of the
     columns. With ``bars`` the centres are probabilities, drawn from 0.
     """
 

@@ -1,120 +1,191 @@
-"""The pictures of a report, as inline SVG. Positions are percentages, so that text keeps its size on any screen.
+"""The pictures of a report, as data: places are percentages, so that text keeps its size on any screen.
 
-A picture of many rows is a grid of a name, a lane and a number each; on a narrow screen the lane goes below them, so
-nothing is cut. Every picture has a description for screen readers, and every number in one is in a table as well.
+A picture of many rows is a list of lanes, each with a name, marks and a number. The templates draw them; every number
+in a picture is in a table as well.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from itertools import takewhile
+from typing import Any
 
 import numpy as np
 
-from dpem._html import measured, number, percent, text
+from dpem._html import measured, number, percent
 from dpem.fitting.summary import Estimates, Profile
-from dpem.report.facts import Question
+from dpem.report.facts import Query
 
-#: Rows drawn of estimates, and columns of a group; the tables have all of them.
+#: Rows drawn of estimates, and columns of a component; the tables have all of them.
 DRAWN, COLUMNS = 40, 12
-_BAR, _LANE = 40, 24
-#: A line over the whole of a lane: what the column can hold.
-_RANGE = f'<line class="grid" x1="0" y1="{_LANE / 2:g}" x2="100%" y2="{_LANE / 2:g}"/>'
 #: Letters of a name that are drawn.
 _LETTERS = 36
 
 
-def price_bar(parts: Sequence[Question]) -> str:
-    """One bar for the whole price, a numbered part for each question."""
-    shapes, left = [], 0.0
-    for part in parts:
-        width = 100 * part.share
-        shapes.append(
-            f'<rect class="part {part.kind}" x="{left:.3f}%" y="0" width="{width:.3f}%" height="{_BAR}">'
-            f"<title>{part.place}. {text(part.release.question)}: {percent(part.share)}</title></rect>"
-        )
-        label = str(part.place) if part.release.batch is None else "one batch"
-        if width >= 4 * len(label) ** 0.5:
-            shapes.append(
-                f'<text class="on-{part.kind}" x="{left + width / 2:.3f}%" y="{_BAR / 2}" text-anchor="middle" '
-                f'dominant-baseline="central">{label}</text>'
-            )
-        left += width
-    words = "; ".join(f"question {part.place}, {percent(part.share)}" for part in parts)
-    return (
-        '<svg role="img" aria-labelledby="price-title price-description" '
-        f'height="{_BAR}" xmlns="http://www.w3.org/2000/svg">\n'
-        '<title id="price-title">The price, question by question</title>\n'
-        f'<desc id="price-description">Parts of the whole price: {text(words)}.</desc>\n' + "\n".join(shapes) + "</svg>"
-    )
+@dataclass(frozen=True)
+class Lane:
+    """One row of a picture: upright lines by kind, marks of others, a bar, a dot or a filled part."""
+
+    name: str
+    value: str
+    interval: str = ""
+    tip: str = ""
+    lines: tuple[tuple[str, str], ...] = ()
+    others: tuple[str, ...] = ()
+    bar: tuple[str, str] | None = None
+    dot: str = ""
+    fill: str = ""
+    bounded: bool = False
 
 
-def estimate_chart(estimates: Estimates) -> str:
-    """A dot for each estimate with its interval: on one scale where the estimator names one, else each on its own."""
-    count = min(len(estimates.names), DRAWN)
-    values, low, high = (np.nan_to_num(v[:count]) for v in (estimates.value, estimates.low, estimates.high))
-    certain = (estimates.error[:count] > 0).tolist()
-    words = f"{count} {estimates.what}s with their intervals. The table below has every number."
-    shown = [
-        _interval(v, a, b, error) if error > 0 else number(v)
-        for v, a, b, error in zip(values, low, high, estimates.error[:count].tolist(), strict=True)
-    ]
-    names = shortened(estimates.names[:count])
-    if estimates.scale is None:
-        reach = np.maximum(np.maximum(np.abs(low), np.abs(high)), np.abs(values))
-        reach = np.where(reach > 0, reach, 1.0) * 1.05
-        lanes = [
-            _lane(_place(-r, r), [0.0], [], v, a, b, known)
-            for v, a, b, r, known in zip(values, low, high, reach, certain, strict=True)
-        ]
-        return _grid("estimates", words, zip(names, lanes, shown, strict=True))
-    scale = estimates.scale[:count]
-    values, low, high = values * scale, low * scale, high * scale
-    marks = [0.0] if estimates.limit is None else [-estimates.limit, estimates.limit]
-    bottom, top = min(*marks, low.min(), values.min(), 0.0), max(*marks, high.max(), values.max(), 0.0)
+@dataclass(frozen=True)
+class Picture:
+    """Lanes with what is said of them; ``axis`` has the places of labels."""
+
+    units: str
+    label: str
+    words: str
+    caption: str
+    lanes: list[Lane]
+    axis: list[tuple[str, str]] = field(default_factory=list)
+
+
+def estimate_pictures(found: Estimates) -> list[Picture]:
+    """The estimates in their own units, and on one scale where the model names one."""
+    ones = found.scale is not None and bool((np.asarray(found.scale) == 1).all())
+    made = [] if ones else [_own_scales(found)]
+    return made if found.scale is None else [*made, _one_scale(found, found.scale)]
+
+
+def _own_scales(found: Estimates) -> Picture:
+    count, lanes = min(len(found.names), DRAWN), []
+    for j, name in enumerate(shortened(found.names[:count])):
+        value, low, high = (float(np.nan_to_num(part[j])) for part in (found.value, found.low, found.high))
+        reach = 1.05 * (max(abs(low), abs(high), abs(value)) or 1.0)
+        lanes.append(_estimate(found, j, name, _place(-reach, reach), [("zero", 0.0)], (value, low, high)))
+    caption = f"Each lane has a scale of its own; the line in its middle is 0.{_more(found)}"
+    return Picture("units", "in the table’s units", _words(found, count), caption, lanes)
+
+
+def _one_scale(found: Estimates, scale: Any) -> Picture:
+    count = min(len(found.names), DRAWN)
+    value, low, high = (np.nan_to_num(p[:count]) * scale[:count] for p in (found.value, found.low, found.high))
+    limits = [] if found.limit is None else [-found.limit, found.limit]
+    bottom, top = min(*limits, low.min(), value.min(), 0.0), max(*limits, high.max(), value.max(), 0.0)
     pad = 0.04 * (top - bottom) or 1.0
-    x = _place(bottom - pad, top + pad)
-    grid, limits = ticks(bottom - pad, top + pad), marks if estimates.limit is not None else []
-    lanes = [_lane(x, grid, limits, v, a, b, known) for v, a, b, known in zip(values, low, high, certain, strict=True)]
-    rows = [*zip(names, lanes, shown, strict=True), ("", _axis(x, grid), "")]
-    return _grid("estimates", words, rows)
+    x, grid = _place(bottom - pad, top + pad), ticks(bottom - pad, top + pad)
+    lines = [*(("zero" if tick == 0 else "grid", tick) for tick in grid), *(("limit", limit) for limit in limits)]
+    each = zip(value.tolist(), low.tolist(), high.tolist(), strict=True)
+    names = shortened(found.names[:count])
+    lanes = [_estimate(found, j, names[j], x, lines, ends) for j, ends in enumerate(each)]
+    caption = f"All lanes have one scale: {found.scaled}." if found.scaled else "All lanes have one scale."
+    if limits:
+        caption += f" Dashed lines at ±{number(limits[1])}, as planned: {found.limit_is}."
+    axis = [(x(tick), number(tick) if tick else "0") for tick in grid]
+    return Picture("standardised", found.scaled, _words(found, count), caption + _more(found), lanes, axis)
 
 
-def profile_chart(profile: Profile) -> list[str]:
-    """A picture for each group: what is typical of it in each column, over the column's public bounds."""
-    order = telling_columns(profile)
-    names = shortened([profile.columns[j] for j in order])
-    made = []
-    for k, group in enumerate(profile.groups):
-        lanes, shown = [], []
-        for j in order:
-            x = _place(float(profile.low[j]), float(profile.high[j]))
-            value = float(profile.centre[k, j])
-            spread = 0.0 if profile.spread is None else float(profile.spread[k, j])
-            others = [float(v) for i, v in enumerate(profile.centre[:, j]) if i != k]
-            if profile.bars:
-                lanes.append(_RANGE + _filled(x, value, others))
-                shown.append(percent(value))
-            else:
-                lane = _lane(x, [], [], value, value - spread, value + spread, spread > 0, others)
-                lanes.append(_RANGE + lane)
-                shown.append(number(value) + (f" ± {number(spread)}" if spread > 0 else ""))
-        title = f"{group}: {percent(float(profile.share[k]))} of the rows"
-        words = f"{title}. {'Probabilities' if profile.bars else 'Centres'} by column; the table has every number."
-        made.append(f"<h3>{text(title)}</h3>\n" + _grid(f"group-{k + 1}", words, zip(names, lanes, shown, strict=True)))
-    return made
+def _estimate(
+    found: Estimates,
+    j: int,
+    name: str,
+    x: Callable[[float], str],
+    lines: Sequence[tuple[str, float]],
+    drawn: tuple[float, float, float],
+) -> Lane:
+    error = float(found.error[j])
+    shown = measured(float(found.value[j]), error) if error > 0 else number(float(found.value[j]))
+    ends = " to ".join(measured(float(end), error) for end in (found.low[j], found.high[j])) if error > 0 else ""
+    made = tuple((kind, x(at)) for kind, at in lines)
+    bar = (x(drawn[1]), x(drawn[2])) if error > 0 else None
+    return Lane(name, shown, ends, error_words(found, j), made, bar=bar, dot=x(drawn[0]))
+
+
+def error_words(found: Estimates, j: int) -> str:
+    """A parameter's value and what its standard error is made of."""
+    error = float(found.error[j])
+    if not error > 0:
+        return f"{found.names[j]}: {number(float(found.value[j]), 4)}"
+    shares = "; ".join(f"{name} {percent(share)}" for name, share in found.parts(j))
+    said = f"{found.names[j]}: {measured(float(found.value[j]), error)}, standard error {number(error, 2)}"
+    return f"{said}; of its variance {shares}" if shares else said
+
+
+def _words(found: Estimates, count: int) -> str:
+    return f"{count} {found.what}s with their intervals. The table below has every number."
+
+
+def _more(found: Estimates) -> str:
+    return f" The first {DRAWN} of {len(found.names):,} are drawn." if len(found.names) > DRAWN else ""
+
+
+def component_lanes(profile: Profile, k: int) -> list[Lane]:
+    """What is typical of a component in each column, over the column's public bounds."""
+    order, lanes = telling_columns(profile), []
+    for j, name in zip(order, shortened([profile.columns[j] for j in order]), strict=True):
+        x = _place(float(profile.low[j]), float(profile.high[j]))
+        value = float(profile.centre[k, j])
+        others = tuple(x(float(other)) for i, other in enumerate(profile.centre[:, j]) if i != k)
+        if profile.bars:
+            lanes.append(Lane(name, percent(value), others=others, fill=x(value), bounded=True))
+            continue
+        spread = 0.0 if profile.spread is None else float(profile.spread[k, j])
+        shown = cell(profile, k, j)
+        bar = (x(value - spread), x(value + spread)) if spread > 0 else None
+        bounds = f"{number(float(profile.low[j]))} and {number(float(profile.high[j]))}"
+        tip = f"{profile.columns[j]}: {shown}, between {bounds}"
+        lanes.append(Lane(name, shown, tip=tip, others=others, bar=bar, dot=x(value), bounded=True))
+    return lanes
+
+
+def cell(profile: Profile, k: int, j: int) -> str:
+    """Centre and spread of a component in a column."""
+    value = float(profile.centre[k, j])
+    if profile.bars:
+        return percent(value)
+    if profile.spread is None:
+        return number(value, 4)
+    spread = float(profile.spread[k, j])
+    return f"{measured(value, spread)} ± {measured(spread, spread)}"
 
 
 def telling_columns(profile: Profile) -> list[int]:
-    """The columns that are drawn, in their order: those in which the groups differ most, where there are many."""
+    """The columns that are drawn, in their order: those in which the components differ most, where there are many."""
     width = np.where(profile.high > profile.low, profile.high - profile.low, 1.0)
     apart = (profile.centre.max(axis=0) - profile.centre.min(axis=0)) / width
     return sorted(np.argsort(-apart, kind="stable")[:COLUMNS].tolist())
 
 
+@dataclass(frozen=True)
+class Part:
+    """A part of the bar of the price."""
+
+    kind: str
+    start: str
+    width: str
+    middle: str
+    label: str
+    tip: str
+
+
+def price_bar(queries: Sequence[Query]) -> list[Part]:
+    """One bar for the whole price, a numbered part for each query."""
+    parts, left = [], 0.0
+    for query in queries:
+        width = 100 * query.share
+        label = str(query.place) if query.release.batch is None else "one batch"
+        tip = f"{query.place}. {query.release.question}: {percent(query.share)}"
+        wide = width >= 4 * len(label) ** 0.5
+        places = (f"{left:.3f}", f"{width:.3f}", f"{left + width / 2:.3f}")
+        parts.append(Part(query.kind, *places, label if wide else "", tip))
+        left += width
+    return parts
+
+
 def shortened(names: Sequence[str]) -> list[str]:
-    """The names as far as there is room. What all of them begin with goes first: it tells none from another.
+    """The names as far as there is room. A beginning that all share is left out.
 
     >>> shortened(["a long common beginning, site 17, second visit to it", "a long common beginning, site 8"])
     ['…17, second visit to it', '…8']
@@ -139,59 +210,6 @@ def ticks(low: float, high: float) -> list[float]:
     return [float(f"{place * step:.6g}") for place in places]
 
 
-def _interval(value: float, low: float, high: float, error: float) -> str:
-    shown, bottom, top = (measured(part, error) for part in (value, low, high))
-    return f"{shown} <small>({bottom} to {top})</small>"
-
-
 def _place(low: float, high: float) -> Callable[[float], str]:
     """From a value to its place in a lane; what lies beyond the ends is put at them."""
     return lambda value: f"{100 * min(max((value - low) / (high - low), 0.0), 1.0):.3f}%"
-
-
-def _lane(
-    x: Callable[[float], str],
-    grid: Sequence[float],
-    limits: Sequence[float],
-    value: float,
-    low: float,
-    high: float,
-    certain: bool,
-    others: Sequence[float] = (),
-) -> str:
-    middle = _LANE / 2
-    shapes = [_upright("zero" if tick == 0 else "grid", x(tick), 0, _LANE) for tick in grid]
-    shapes += [_upright("limit", x(limit), 0, _LANE) for limit in limits]
-    shapes += [_upright("other", x(other), middle - 5, middle + 5) for other in others]
-    if certain:
-        shapes.append(f'<line class="bar" x1="{x(low)}" y1="{middle:g}" x2="{x(high)}" y2="{middle:g}"/>')
-        shapes += [_upright("bar", x(end), middle - 5, middle + 5) for end in (low, high)]
-    shapes.append(f'<circle class="measure" cx="{x(value)}" cy="{middle:g}" r="3.5"/>')
-    return "".join(shapes)
-
-
-def _filled(x: Callable[[float], str], value: float, others: Sequence[float]) -> str:
-    shapes = [f'<rect class="measure" x="0" y="5" width="{x(value)}" height="{_LANE - 10}"/>']
-    shapes += [_upright("other", x(other), 2, _LANE - 2) for other in others]
-    return "".join(shapes)
-
-
-def _upright(kind: str, x: str, top: float, bottom: float) -> str:
-    return f'<line class="{kind}" x1="{x}" y1="{top:g}" x2="{x}" y2="{bottom:g}"/>'
-
-
-def _axis(x: Callable[[float], str], grid: Sequence[float]) -> str:
-    return "".join(
-        f'<text class="quiet" x="{x(tick)}" y="14" text-anchor="middle">{number(tick) if tick else "0"}</text>'
-        for tick in grid
-    )
-
-
-def _grid(name: str, words: str, rows: object) -> str:
-    lines = [
-        f'<div class="lane"><span class="name">{text(label)}</span>'
-        f'<svg aria-hidden="true" height="{_LANE}" xmlns="http://www.w3.org/2000/svg">{lane}</svg>'
-        f'<span class="value">{shown}</span></div>'
-        for label, lane, shown in rows  # type: ignore[attr-defined]
-    ]
-    return f'<div class="lanes" id="{name}" role="img" aria-label="{text(words)}">\n' + "\n".join(lines) + "\n</div>"

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dpem._html import number
-from dpem.privacy import DatasetState, Guarantee, Release
+from dpem.privacy import Guarantee, Release
 from dpem.privacy import together as joint
 
+if TYPE_CHECKING:
+    from dpem.privacy import DatasetState
 
-class Question(NamedTuple):
-    """A release, its place in the order of asking, and its part of the price of the fit."""
+
+class Query(NamedTuple):
+    """A release, its place in the order of queries, and its part of the price of the fit."""
 
     place: int
     release: Release
@@ -20,7 +24,7 @@ class Question(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """Whether it measured values with Gaussian noise ("measure") or chose places ("select")."""
+        """Whether it measured values with Gaussian noise ("measure") or chose among candidates ("select")."""
         return "measure" if self.release.price.gaussian else "select"
 
 
@@ -63,7 +67,6 @@ class About:
             ("purpose", self.purpose),
             ("ledger", self.ledger),
             ("left of the budget", self.left),
-            ("head of the ledger", self.state and self.state.head),
         )
         return [(name, value) for name, value in named if value]
 
@@ -98,22 +101,30 @@ def unit_in_words(rows_per_person: int) -> Unit:
     )
 
 
-def questions(model: Any) -> list[Question]:
-    """Everything asked, with its part of the ρ that was charged. Batches are disjoint, so each is weighed against the
+def queries(model: Any) -> list[Query]:
+    """Every query, with its part of the ρ that was charged. Batches are disjoint, so each is weighed against the
     whole: all batches together cost one person no more than the dearest (:func:`dpem.privacy.total_price`).
     """
     releases = list(model.releases_)
     whole = model.guarantee_.price.rho
     shares = [r.price.rho / whole if 0 < whole < math.inf else math.nan for r in releases]
-    return [Question(i, r, share) for i, (r, share) in enumerate(zip(releases, shares, strict=True), start=1)]
+    return [Query(i, r, share) for i, (r, share) in enumerate(zip(releases, shares, strict=True), start=1)]
 
 
-def bill(asked: list[Question]) -> list[Question]:
-    """What one person pays at most: every question about the whole table, and those of the dearest batch."""
+def bill(asked: list[Query]) -> list[Query]:
+    """What one person pays at most: every query of the whole table, and those of the dearest batch."""
     batches = {q.release.batch for q in asked if q.release.batch is not None}
     cost = {b: math.fsum(q.share for q in asked if q.release.batch == b) for b in batches}
     dearest = max(cost, key=lambda b: (round(cost[b], 9), -b)) if cost else None
     return [q for q in asked if q.release.batch is None or q.release.batch == dearest]
+
+
+def grouped(asked: Sequence[Query]) -> list[list[Query]]:
+    """Queries with the same words and mechanism together, in the order of the first of each."""
+    groups: dict[tuple[str, str], list[Query]] = {}
+    for query in asked:
+        groups.setdefault((query.release.question, query.release.mechanism), []).append(query)
+    return list(groups.values())
 
 
 def best_guess(epsilon: float, delta: float) -> float:
@@ -133,10 +144,10 @@ def guesses(epsilon: float, delta: float) -> str:
     """How often that guess is right, in words; a percentage that rounds to all of them is not given.
 
     >>> guesses(1.0, 1e-5), guesses(12.0, 1e-5)
-    ('at most 73.2 of 100 cases', 'all but about 1 in 160,000 cases, so the promise is nearly empty')
+    ('at most 73.2 of 100 cases', 'all but about 1 in 160,000 cases, so the guarantee is nearly empty')
     """
     miss = 1 - best_guess(epsilon, delta)
     if miss < 0.001:
         missed = f"{float(f'{1 / miss:.2g}'):,.0f}" if miss > 1e-12 else "10¹²"
-        return f"all but about 1 in {missed} cases, so the promise is nearly empty"
+        return f"all but about 1 in {missed} cases, so the guarantee is nearly empty"
     return f"at most {100 - math.floor(1000 * miss) / 10:.1f} of 100 cases"

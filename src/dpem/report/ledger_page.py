@@ -1,4 +1,4 @@
-"""A dataset's page: the budget, what is spent and by whom, and every fit with its statement, its fit check and links.
+"""One page over a ledger: each dataset's budget, how its fits add up, who spent it, and every fit with its links.
 
 *Lemma.* The page costs nothing. *Proof.* It is a function of the ledger, which holds public facts about fits, and of
 fitted models, which were released. No row is read. ∎
@@ -12,28 +12,23 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from dpem._html import number, percent, table, text
+from dpem import _html
+from dpem._html import capital, number, percent
 from dpem.privacy.accounting import largest_price
+from dpem.privacy.budget import unit
 from dpem.privacy.ledger_entries import DatasetEntries, FitEntry, Refusal
 from dpem.report.facts import rounded_up
-from dpem.report.sections import fit_check, statement
 from dpem.report.style import STYLE
 
-#: Colours that people who see few colours tell apart; those beyond share grey.
+#: Colours that people who see few colours can distinguish; those beyond share grey.
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
-_RULES = """
-.budget { display: flex; height: 1.8rem; background: var(--rule); border-radius: .3rem; overflow: hidden;
-  margin: .75rem 0; -webkit-print-color-adjust: exact; print-color-adjust: exact; }
-.budget div { border-right: 2px solid var(--page); }
-.keys { display: flex; flex-wrap: wrap; gap: .2rem 1.25rem; font-size: .9rem; }
-.swatch { display: inline-block; width: .85rem; height: .85rem; border-radius: .2rem; margin-right: .4rem;
-  -webkit-print-color-adjust: exact; print-color-adjust: exact; }
-article { border: 1px solid var(--rule); border-radius: .3rem; padding: .9rem 1.1rem; margin: 0 0 1rem;
-  break-inside: avoid; }
-article h3 { margin: 0 0 .3rem; font-size: 1.05rem; }
-article > :last-child { margin-bottom: 0; }
-article.refused { border-style: dashed; color: var(--muted); }
-"""
+#: Why a fit was refused, in a heading.
+REASONS = {
+    "budget": "over the budget",
+    "delta": "δ above the total’s",
+    "rows per person": "protects too few rows",
+    "policy": "against the policy",
+}
 
 
 @dataclass(frozen=True)
@@ -45,14 +40,14 @@ class Published:
     report: str | None = None
 
 
-def ledger_page(where: str, accounts: Sequence[DatasetEntries], models: Mapping[str, Published]) -> str:
+def ledger_page(where: str, datasets: Sequence[DatasetEntries], models: Mapping[str, Published]) -> str:
     """One page of HTML, offline, over all fits of the datasets.
 
     Parameters
     ----------
     where : str
         The ledger's place, without a password.
-    accounts : sequence of DatasetEntries
+    datasets : sequence of DatasetEntries
         The datasets.
     models : mapping of str to Published
         Models that are known, by their fingerprints.
@@ -61,154 +56,107 @@ def ledger_page(where: str, accounts: Sequence[DatasetEntries], models: Mapping[
     -------
     str
     """
-    now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    title = f"Privacy budget of {text(accounts[0].state.name)}" if len(accounts) == 1 else "Privacy budgets"
-    metas = "".join(
-        f'<meta name="dpem-dataset" content="{text(one.name)}">\n<meta name="dpem-head" content="{one.state.head}">\n'
-        for one in accounts
+    return _html.page(
+        "ledger.html",
+        style=STYLE,
+        script=_html.source("page.js"),
+        metas=[pair for one in datasets for pair in (("dataset", one.name), ("head", one.state.head))],
+        title=f"Privacy budget of {datasets[0].name}" if len(datasets) == 1 else "Privacy budgets",
+        where=where,
+        now=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        datasets=[_dataset(one, models) for one in datasets],
     )
-    parts = "\n".join(_dataset(account, models) for account in accounts) or "<p>The ledger holds no dataset yet.</p>"
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
-<meta name="color-scheme" content="light dark">
-<link rel="icon" href="data:,">
-{metas}<title>{title}</title>
-<style>
-{STYLE}{_RULES}</style>
-</head>
-<body>
-<main>
-<header><h1>{title}</h1>
-<p class="kind">The book of <code>{text(where)}</code> on {now}.</p></header>
-{parts}
-<footer><p>Fits that were charged stay charged, whatever became of them. Names of people and machines are as their
-systems gave them; purposes are as they were stated. This page loads nothing and runs no script.</p></footer>
-</main>
-</body>
-</html>
-"""
 
 
-def _dataset(account: DatasetEntries, models: Mapping[str, Published]) -> str:
-    state = account.state
-    unit = "one row" if state.rows_per_person == 1 else f"one person with up to {state.rows_per_person} rows"
-    spent = number(rounded_up(state.spent_epsilon), 5)
-    entries = sorted(
-        [(fit.time, _charged(fit, models.get(fit.model))) for fit in account.fits]
-        + [(refusal.time, _refused(refusal)) for refusal in account.refusals]
-    )
-    said = (
-        f"Everything that {_fits(state.n_charges)} released about these rows is, together, <strong>(ε, δ) = ({spent}, "
-        f"{number(state.delta)})</strong>-differentially private for {unit}"
-        if state.n_charges
-        else f"Nothing was spent of it yet; it counts {unit}"
-    )
-    tiles = [
-        ("budget ε", number(state.epsilon)),
-        ("budget δ", number(state.delta)),
-        ("spent, ε", spent),
-        ("left, ε", number(math.floor(1e3 * state.left) / 1e3)),
-        ("fits", f"{state.n_charges}"),
-    ]
-    figures = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in tiles)
-    return f"""<section>
-<h2>{text(state.name)}</h2>
-<p class="verdict">{said}.</p>
-<dl class="figures">{figures}</dl>
-{_bar(account)}
-<p class="note">Opened {state.opened:%Y-%m-%d}. Fits add up by their prices and not by their ε: what one more fit could
-ask for is therefore more than the difference.</p>
-<pre>{text_lines(state.explained)}</pre>
-<p class="note">Head of the {state.n_entries} entries: <code>{state.head}</code>.</p>
-{"".join(entry for _, entry in entries)}
-{_lines(account)}
-</section>"""
+def _dataset(one: DatasetEntries, models: Mapping[str, Published]) -> dict[str, Any]:
+    state, spent = one.state, number(rounded_up(one.state.spent_epsilon), 5)
+    rows = state.rows_per_person
+    left = number(math.floor(1e3 * state.left) / 1e3, 6)
+    records: list[FitEntry | Refusal] = sorted((*one.fits, *one.refusals), key=lambda record: record.id)
+    return {
+        "state": state,
+        "spent": spent,
+        "fits": "one fit" if state.n_charges == 1 else f"{state.n_charges} fits",
+        "unit": unit(rows),
+        "differs": "one row" if rows == 1 else f"the rows of one person, at most {rows}",
+        "figures": [
+            ("total ε", number(state.epsilon)),
+            ("at δ", number(state.delta)),
+            ("spent, ε", spent),
+            ("left, ε", left),
+            ("fits", f"{state.n_charges}"),
+        ],
+        "policy": [
+            (name.replace("_", " "), ", ".join(value) if isinstance(value, tuple) else value)
+            for name, value in state.policy.items()
+        ],
+        "entries": [
+            _charged(record, models.get(record.model)) if isinstance(record, FitEntry) else _refused(record)
+            for record in records
+        ],
+        "rows": [_line(fit) for fit in one.fits],
+        **_bar(one),
+    }
 
 
-def text_lines(lines: Sequence[str]) -> str:
-    """Escaped lines."""
-    return "\n".join(text(line) for line in lines)
-
-
-def _fits(count: int) -> str:
-    return "one fit" if count == 1 else f"{count} fits"
-
-
-def _bar(account: DatasetEntries) -> str:
-    """What was spent of the price that the total buys, by whom: prices add, ε's do not."""
-    state, spent = account.state, dict[str, float]()
-    whole = largest_price(state.epsilon, state.delta, gaussian=False).rho
-    for fit in account.fits:
+def _bar(one: DatasetEntries) -> dict[str, Any]:
+    """What was spent of the price that the total is worth, by whom."""
+    total, spent = one.total, dict[str, float]()
+    whole = largest_price(total.epsilon, total.delta, gaussian=False).rho
+    for fit in one.fits:
         spent[fit.who or "unknown"] = spent.get(fit.who or "unknown", 0.0) + fit.rho
     whole = max(whole, math.fsum(spent.values()))
-    largest = sorted(spent.items(), key=lambda pair: -pair[1])
-    colours = dict(zip((name for name, _ in largest), COLOURS, strict=False))
-    shown = [(name, rho / whole, colours.get(name, "#777")) for name, rho in largest]
-    parts = "".join(f'<div style="width:{100 * part:.2f}%;background:{colour}"></div>' for _, part, colour in shown)
-    left = max(0.0, 1 - math.fsum(part for _, part, _ in shown))
-    keys = "".join(
-        f'<span><span class="swatch" style="background:{colour}"></span>{text(name)}: {percent(part)}</span>'
-        for name, part, colour in [*shown, ("left", left, "var(--rule)")]
+    parts = []
+    for place, (name, rho) in enumerate(sorted(spent.items(), key=lambda pair: -pair[1])):
+        colour = COLOURS[place] if place < len(COLOURS) else "#777777"
+        tip = f"{name}: ρ = {number(rho)} ({percent(rho / whole)} of the total’s)"
+        parts.append({"width": f"{100 * rho / whole:.2f}", "colour": colour, "tip": tip})
+    left = max(0.0, whole - math.fsum(spent.values()))
+    rest = {"colour": "var(--rule)", "tip": f"left: ρ = {number(left)} ({percent(left / whole)})"}
+    words = (
+        f"Of the total’s price ρ = {number(whole)}: {'; '.join(part['tip'] for part in parts) or 'nothing is spent'}."
     )
-    words = "; ".join(f"{text(name)} spent {percent(part)}" for name, part, _ in shown) or "nothing is spent"
-    return (
-        f'<div class="budget" role="img" aria-label="Of the whole price, {words}.">{parts}</div>\n'
-        f'<p class="keys">{keys}</p>'
-    )
+    return {"parts": parts, "legend": [*parts, rest], "bar_words": words}
 
 
-def _charged(fit: FitEntry, known: Published | None) -> str:
-    """A fit: what it was for, what it promises, what its check found, where to read on."""
-    price = f"ε = {number(fit.epsilon)}, δ = {number(fit.delta)}"
+def _charged(fit: FitEntry, known: Published | None) -> dict[str, Any]:
+    """A fit: what it was for, what its check found, where to read on."""
     outcome = fit.outcome if fit.private else f"{fit.outcome}, not private"
-    by = f"{text(fit.who or 'unknown')}{f' on {text(fit.host)}' if fit.host else ''}"
+    said = [f"{fit.time:%Y-%m-%d %H:%M}", f"ε = {number(fit.epsilon)}, δ = {number(fit.delta)}", outcome]
+    entry = {"facts": _facts([*said, _who(fit), fit.purpose]), "fingerprint": fit.model, "refused": False}
     if known is None:
-        title = {"answered": "A fit whose file is not here", "failed": "A fit that failed"}.get(fit.outcome, "A fit")
-        rest = f"<p>Fingerprint <code>{text(fit.model)}</code>.</p>" if fit.model else ""
-    else:
-        summary = known.model._fit_summary()
-        title = f"{text(summary.name[:1].upper() + summary.name[1:])}, {known.model.plan_.n:,} rows"
-        links = [f'<a href="{text(known.report)}">its report</a>'] if known.report else []
-        links.append(f'<a href="{text(known.file)}">the model</a>')
-        rest = (
-            f"{fit_check(getattr(known.model, 'fit_check_', None))}\n<p>{statement(known.model.guarantee_)}</p>\n"
-            f"<p>Read on: {' · '.join(links)}.</p>"
-        )
-    facts = " · ".join((f"{fit.time:%Y-%m-%d %H:%M}", price, text(outcome), by, text(fit.purpose)))
-    return f'<article>\n<h3>{title}</h3>\n<p class="note">{facts}</p>\n{rest}\n</article>\n'
+        titles = {"answered": "A fit whose file is not here", "failed": "A fit that failed"}
+        return {**entry, "title": titles.get(fit.outcome, "A fit"), "check": None, "links": []}
+    links = [("report", known.report)] if known.report else []
+    title = f"{capital(known.model._fit_summary().name)}, {known.model.plan_.n:,} rows"
+    check = getattr(known.model, "fit_check_", None)
+    return {**entry, "title": title, "check": check, "links": [*links, ("model file", known.file)]}
 
 
-def _refused(refusal: Refusal) -> str:
-    why = "over the budget" if refusal.reason == "budget" else "protects too few rows"
+def _refused(refusal: Refusal) -> dict[str, Any]:
+    said = [f"{refusal.time:%Y-%m-%d %H:%M}", f"ε = {number(refusal.epsilon)}, δ = {number(refusal.delta)}"]
+    title = f"Refused: {REASONS.get(refusal.reason, refusal.reason)}"
+    facts = _facts([*said, _who(refusal), refusal.purpose])
+    return {"title": title, "facts": facts, "refused": True, "check": None, "links": [], "fingerprint": ""}
+
+
+def _facts(parts: Sequence[str]) -> str:
+    return " · ".join(filter(None, parts))
+
+
+def _who(record: FitEntry | Refusal) -> str:
+    return f"{record.who or 'unknown'}{f' on {record.host}' if record.host else ''}"
+
+
+def _line(fit: FitEntry) -> tuple[str, ...]:
     return (
-        f'<article class="refused">\n<h3>Refused: {why}</h3>\n<p>{refusal.time:%Y-%m-%d %H:%M} · ε = '
-        f"{number(refusal.epsilon)}, δ = {number(refusal.delta)} · {text(refusal.who or 'unknown')}"
-        f"{f' on {text(refusal.host)}' if refusal.host else ''} · {text(refusal.purpose)}</p>\n</article>\n"
+        f"{fit.time:%Y-%m-%d %H:%M}",
+        number(fit.epsilon),
+        number(fit.delta),
+        number(fit.rho),
+        fit.outcome,
+        fit.who,
+        fit.purpose,
+        fit.model.removeprefix("sha256:")[:16] or "–",
+        fit.version,
     )
-
-
-def _lines(account: DatasetEntries) -> str:
-    """Every entry on one line each."""
-    rows = [
-        (
-            f"{fit.time:%Y-%m-%d %H:%M}",
-            number(fit.epsilon),
-            number(fit.delta),
-            number(fit.rho),
-            text(fit.outcome),
-            text(fit.who),
-            text(fit.purpose),
-            f"<code>{text(fit.model.removeprefix('sha256:')[:16])}</code>" if fit.model else "–",
-            text(fit.version),
-        )
-        for fit in account.fits
-    ]
-    if not rows:
-        return ""
-    head = ("time, UTC", "ε", "δ", "price ρ", "outcome", "who", "purpose", "model", "dpem")
-    made = table("What was charged, oldest first.", head, rows, (1, 2, 3))
-    return f"<details>\n<summary>The entries as a table</summary>\n{made}\n</details>"

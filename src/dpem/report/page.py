@@ -1,4 +1,4 @@
-"""A report is one string: no file is loaded, no script runs, nothing is fetched.
+"""A report is one string: no file is loaded, and only the script in it runs, which sorts and copies tables.
 
 *Lemma.* A report is covered by the guarantee of the fit. *Proof.* It is a function of the fitted attributes, which are
 released or public (docs/privacy.md), and of nothing else: :func:`render` takes no rows. Post-processing is free. ∎
@@ -6,21 +6,32 @@ released or public (docs/privacy.md), and of nothing else: :func:`render` takes 
 
 from __future__ import annotations
 
+import math
 import os
 from typing import Any
 
+import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from dpem import _html
 from dpem._files import write_text
-from dpem._html import text
+from dpem._html import capital, measured, number, percent
 from dpem.fitting.scaler import DPStandardScaler
+from dpem.fitting.summary import Estimates, FitSummary, Profile
 from dpem.persistence import fingerprint
-from dpem.report import sections
+from dpem.report import charts, facts
 from dpem.report.facts import About
 from dpem.report.style import STYLE
 
-#: Whatever slipped in, a browser that reads this loads nothing and runs nothing.
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+#: Rows above which a table is folded away.
+FOLDED = 12
+
+#: What each part of an interval is, in a line.
+CONTAINS = {
+    "sampling": ("Sampling error", "what other rows of the same population would change"),
+    "privacy": ("Privacy noise", "what the noise added for privacy changes; its size is known"),
+    "misfit": ("Misfit", "what clipping may hide and the rows leave undecided"),
+}
 
 
 def render(model: Any, scaler: DPStandardScaler | None = None, about: About | None = None) -> str:
@@ -31,7 +42,7 @@ def render(model: Any, scaler: DPStandardScaler | None = None, about: About | No
     model : estimator
         Any fitted estimator of this package that is a model of rows.
     scaler : DPStandardScaler, optional
-        What the model was fitted behind; the page then states what both promise together.
+        What the model was fitted behind; the page then states what both guarantee together.
     about : About, optional
         Dataset, date, purpose and ledger, for the first screen.
 
@@ -47,45 +58,43 @@ def render(model: Any, scaler: DPStandardScaler | None = None, about: About | No
     >>> Y = rng.choice([-1, 1], size=(2000, 1)) * np.array([0.8, 0.6]) + 0.5 * rng.standard_normal((2000, 2))
     >>> model = DPSymmetricMixture(epsilon=1.0, delta=1e-5, sigma=0.5).fit(Y)
     >>> page = render(model)
-    >>> "NOT PRIVATE" in page, "<script" in page
+    >>> "NOT PRIVATE" in page, "https://" in page
     (False, False)
     """
     if not hasattr(model, "_fit_summary"):
         raise ValueError(f"a report is made of a fitted model; got {type(model).__name__}.")
     check_is_fitted(model)
-    digest = _fingerprint(model)
     if scaler is not None and getattr(model, "scaler_", None) not in (None, fingerprint(scaler)):
-        raise ValueError("scaler must be the one that the model was fitted behind; its file names another.")
-    private, summary = model.guarantee_.private, model._fit_summary()
-    how = "under differential privacy" if private else "WITHOUT privacy"
-    title = f"{text(summary.name[:1].upper() + summary.name[1:])} fitted {how}"
-    last = "Nothing here was computed from the rows without a price." if private else "This fit is not private."
-    body = "\n".join(
-        part
-        for part in (
-            sections.banner(model.guarantee_),
-            f"<header>\n<h1>{title}</h1>\n{sections.opening(model, summary, scaler, about or About())}\n</header>",
-            sections.groups(summary),
-            sections.estimates(summary),
-            sections.extra(summary),
-            sections.asked(model),
-            sections.predicted(model, summary),
-            sections.promise(model, scaler),
-            sections.limits(model, scaler),
-            sections.chosen(model, summary),
-            sections.citation(model, digest),
-        )
-        if part
-    )
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="color-scheme" content="light dark">\n<link rel="icon" href="data:,">\n'
-        f"{_metas(digest, about)}"
-        f"<title>{'' if private else 'NOT PRIVATE: '}{title}</title>\n<style>\n{STYLE}</style>\n</head>\n"
-        f"<body>\n<main>\n{body}\n<footer><p>{last} This page loads nothing and runs no "
-        "script.</p></footer>\n</main>\n</body>\n</html>\n"
+        raise ValueError("scaler must be the one that the model was fitted with; its file names another.")
+    summary, digest, about = model._fit_summary(), _fingerprint(model), about or About()
+    private = model.guarantee_.private
+    heading = f"{capital(summary.name)} fitted {'under differential privacy' if private else 'WITHOUT privacy'}"
+    state = about.state
+    metas = (("model", digest), ("dataset", about.dataset), ("head", state and state.head))
+    return _html.page(
+        "report.html",
+        style=STYLE,
+        script=_html.source("page.js"),
+        metas=[(name, value) for name, value in metas if value],
+        title=heading if private else f"NOT PRIVATE: {heading}",
+        heading=heading,
+        summary=summary,
+        about=about.lines(),
+        state=state,
+        left=about.left,
+        fingerprint=digest,
+        estimator=type(model).__name__,
+        paper=type(model).__module__.startswith("dpem.paper"),
+        plan=str(model.plan_),
+        settings=[(s.name, _value(s.value), s.origin) for s in summary.settings],
+        extra_rows=[] if summary.extra is None else [[_value(c, 5) for c in row] for row in summary.extra.rows],
+        check=getattr(model, "fit_check_", None),
+        diagnostics=_diagnostics(model),
+        components=None if summary.profile is None else _components(summary.profile),
+        estimates=None if summary.estimates is None else _estimates(summary.estimates, summary),
+        **_statement(model, summary, scaler),
+        **_prices(model),
+        **_outcome(model, summary),
     )
 
 
@@ -96,15 +105,236 @@ def write_report(
     write_text(path, render(model, scaler, about))
 
 
-def _metas(digest: str | None, about: About | None) -> str:
-    """Facts for programs, such as ``dpem ledger verify``."""
-    named = {"model": digest, "dataset": about and about.dataset, "head": about and about.state and about.state.head}
-    return "".join(f'<meta name="dpem-{key}" content="{text(value)}">\n' for key, value in named.items() if value)
-
-
 def _fingerprint(model: Any) -> str | None:
     """The fingerprint of a model that can be written to a file; one of the user's own making has none."""
     try:
         return fingerprint(model)
     except ValueError:
         return None
+
+
+def _diagnostics(model: Any) -> list[Any] | None:
+    """What the fit warns of, warnings first. What the fit check says has a place of its own."""
+    found = getattr(model, "diagnostics_", None)
+    if found is None:
+        return None
+    return sorted((one for one in found if one.code != "fit-check"), key=lambda one: one.severity != "warning")
+
+
+def _statement(model: Any, summary: FitSummary, scaler: Any | None) -> dict[str, Any]:
+    """The one statement for all that was released, in words and in symbols."""
+    plan, joint = model.plan_, facts.promised(model, scaler)
+    epsilon, delta = number(facts.rounded_up(joint.epsilon), 5), number(joint.delta, 4)
+    verdict = f"A {summary.name} was fitted to {plan.n:,} rows, and {summary.released} were released"
+    if joint.private:
+        both = "model and scaling together" if scaler is not None else "the whole fit"
+        verdict += f"; any {joint.unit} is protected within ε = {epsilon}, δ = {number(joint.delta)} ({both})"
+    else:
+        verdict += ", without privacy"
+    banner = None
+    if math.isinf(model.guarantee_.epsilon):
+        banner = "No noise was added (ε = ∞): this is the non-private reference fit, and it protects nobody."
+    elif not model.guarantee_.private:
+        banner = (
+            "The noise came from a seed (random_state): whoever knows the seed can subtract it. This page shows a "
+            "simulation, and what it would guarantee with private noise."
+        )
+    symbols = None
+    if math.isfinite(joint.epsilon):
+        factor = number(math.exp(min(joint.epsilon, 700.0)), 4)
+        guesses = facts.guesses(joint.epsilon, joint.delta)
+        symbols = {"epsilon": epsilon, "delta": delta, "factor": factor, "guesses": guesses}
+    parts = () if scaler is None else (scaler.guarantee_, model.guarantee_)
+    person = "one row" if joint.rows_per_person == 1 else "one person"
+    return {
+        "verdict": verdict,
+        "banner": banner,
+        "guarantee": joint if scaler is not None else model.guarantee_,
+        "statement": str(joint),
+        "symbols": symbols,
+        "unit": facts.unit_in_words(plan.rows_per_person),
+        "rows_per_person": plan.rows_per_person,
+        "scaled": [f"ε = {number(g.epsilon, 4)}, δ = {number(g.delta, 4)}" for g in parts],
+        "unscaled": getattr(model, "scaler_", None) if scaler is None else None,
+        "figures": [
+            ("ε", epsilon),
+            ("δ", number(joint.delta)),
+            ("protects", person),
+            ("rows", f"{plan.n:,}"),
+            ("columns", f"{plan.d:,}"),
+        ],
+    }
+
+
+def _estimates(found: Estimates, summary: FitSummary) -> dict[str, Any]:
+    """The pictures and the table of the parameters, in units and standardised."""
+    apart = found.scale is None and summary.profile is not None  # shares, centres, spreads: no picture holds them all
+    many = len(found.names)
+    shares = [dict(found.parts(j)) for j in range(many)]
+    known = any(shares)
+    rows = [_row(found, j, known) for j in range(many)]
+    head = [found.what, "estimate", "95 % interval", "standard error", *(["made of"] if known else [])]
+    if known:
+        medians = {kind: float(np.median([own[kind] for own in shares if own])) for kind in CONTAINS}
+        contains = [
+            {"kind": kind, "name": name, "words": f"{capital(words)}. Median {percent(medians[kind])} of the variance."}
+            for kind, (name, words) in CONTAINS.items()
+            if medians[kind] > 0 or kind != "misfit"
+        ]
+    elif (found.error > 0).any():
+        contains = [
+            {"kind": "privacy", "name": "Privacy noise of the last step", "words": "Its size is known."},
+            {"kind": "", "name": "Not sampling error", "words": "To estimate it would cost budget."},
+        ]
+    else:
+        contains = [{"kind": "", "name": "Nothing", "words": "No noise was added, so there are no intervals."}]
+    return {
+        "what": found.what,
+        "pictures": [] if apart else charts.estimate_pictures(found),
+        "contains": contains,
+        "note": found.note and capital(found.note.rstrip(".")) + ".",
+        "head": head,
+        "rows": rows,
+        "fold": many > (charts.DRAWN if apart else FOLDED),
+    }
+
+
+def _row(found: Estimates, j: int, parted: bool) -> dict[str, Any]:
+    error, value, low, high = (float(p[j]) for p in (found.error, found.value, found.low, found.high))
+    scale = 1.0 if found.scale is None else float(found.scale[j])
+
+    def shown(unit: float) -> tuple[str, str, str]:
+        e, v, a, b = (unit * part for part in (error, value, low, high))
+        if not error > 0:
+            return number(v, 5), "none", "none"
+        return measured(v, e), f"{measured(a, e)} to {measured(b, e)}", number(e, 2)
+
+    sorts = (value, low, error)
+    other = shown(scale) if scale != 1.0 else ("", "", "")
+    cells = [{"text": t, "other": o, "sort": s} for t, o, s in zip(shown(1.0), other, sorts, strict=True)]
+    parts, start = [], 0.0
+    shares = found.parts(j) or [("sampling", 0.0), ("privacy", 0.0), ("misfit", 0.0)]
+    for kind, share in shares:
+        parts.append({"kind": kind, "start": f"{start:.1f}", "width": f"{100 * share:.1f}", "share": share})
+        start += 100 * share
+    words = ", ".join(f"{kind} {percent(share)}" for kind, share in shares)
+    return {"name": found.names[j], "cells": cells, "parts": parts if parted else [], "parts_words": words}
+
+
+def _components(profile: Profile) -> dict[str, Any]:
+    """A picture of each component and a table of all."""
+    unit = profile.groups[0].rpartition(" ")[0] or "component"
+    if profile.bars:
+        note = "A bar is the probability, from 0 to 100 %; grey marks are the others."
+    elif profile.spread is None:
+        note = f"A dot is this {unit}’s; grey marks are the others."
+    else:
+        note = "A dot is the centre, the bar one standard deviation around it, over the column’s public bounds; "
+        note += "grey marks are the others’ centres."
+    if len(profile.columns) > charts.COLUMNS:
+        note += f" The {charts.COLUMNS} columns that differ most are drawn."
+    panels = [
+        {
+            "id": f"component-{k + 1}",
+            "title": f"{name}: {percent(float(profile.share[k]))} of the rows",
+            "words": f"What is typical of {name}. The table below has every number.",
+            "lanes": charts.component_lanes(profile, k),
+        }
+        for k, name in enumerate(profile.groups)
+    ]
+    rows = [
+        (name, *(charts.cell(profile, k, j) for k in range(len(profile.groups))))
+        for j, name in enumerate(profile.columns)
+    ]
+    return {
+        "heading": f"The {unit}{'es' if unit.endswith('s') else 's'}",
+        "unit": unit,
+        "panels": panels,
+        "note": note,
+        "head": ("column", *profile.groups),
+        "rows": rows,
+        "numeric": range(1, len(profile.groups) + 1),
+    }
+
+
+def _prices(model: Any) -> dict[str, Any]:
+    """What was asked of the data and what each answer cost."""
+    asked, rho = facts.queries(model), model.guarantee_.price.rho
+    paid = math.isfinite(rho)
+    bill = facts.bill(asked) if paid else []
+
+    def share(part: float) -> str:
+        return percent(part) if paid else "–"
+
+    groups = [
+        (
+            _span([query.place for query in group]),
+            group[0].release.question,
+            f"{len(group)}",
+            group[0].release.mechanism.replace("-", "\N{NON-BREAKING HYPHEN}") if paid else "exact",
+            number(math.fsum(query.release.price.rho for query in group)),
+            share(math.fsum(query.share for query in group)),
+        )
+        for group in facts.grouped(asked)
+    ]
+    rows = [
+        (
+            f"{q.place}",
+            q.release.question,
+            number(q.release.price.rho),
+            share(q.share),
+            number(q.release.scale),
+            f"{q.release.n_rows:,}" + ("" if q.release.batch is None else f" (batch {q.release.batch + 1})"),
+        )
+        for q in asked
+    ]
+    return {
+        "paid": paid,
+        "rho": rho,
+        "bill": charts.price_bar(bill),
+        "bill_words": "; ".join(f"query {part.place}, {percent(part.share)}" for part in bill),
+        "batches": len(bill) < len(asked),
+        "kinds": len({part.kind for part in bill}),
+        "query_groups": groups,
+        "queries": rows,
+    }
+
+
+def _span(places: list[int]) -> str:
+    """Numbers in few signs.
+
+    >>> _span([3]), _span([1, 2, 3]), _span([1, 4])
+    ('3', '1–3', '1, 4')
+    """
+    if len(places) > 2 and places == list(range(places[0], places[-1] + 1)):
+        return f"{places[0]}–{places[-1]}"
+    return ", ".join(map(str, places if len(places) < 6 else [*places[:4], "…"]))
+
+
+def _outcome(model: Any, summary: FitSummary) -> dict[str, Any]:
+    """What the plan said beside what happened."""
+    plan, check, found = model.plan_, getattr(model, "fit_check_", None), summary.predicted
+    price = model.guarantee_.price.rho
+    rows, note = [], ""
+    if found is None:
+        rows.append(("predicted accuracy", f"none: {summary.no_prediction}", ""))
+    else:
+        ends = f"{number(found.middle)}, and between {number(found.low)} and {number(found.high)} in {found.cases}"
+        rows.append((found.quantity, ends, "not measured: to measure it would cost budget"))
+        note = " ".join(filter(None, (f"Computed {found.when}.", found.meaning, found.assumed)))
+        note += " If what is assumed is wrong, so is the prediction, and the guarantee still holds."
+        if found.failure >= 0.005:
+            rows.append(("fits that find no structure", f"about {100 * found.failure:.0f} of 100", ""))
+    if check is not None:
+        rows.append(("fit check", "to be better than the simpler model", check.verdict))
+    if math.isfinite(price):
+        rows.append(("price ρ", number(plan.price.rho), number(price)))
+    steps = len(plan.steps)
+    rows.append(("queries", f"{steps} step{'' if steps == 1 else 's'}", f"{len(model.releases_)} noisy answers"))
+    return {"outcome": rows, "prediction": note}
+
+
+def _value(value: str | float | int, digits: int = 4) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    return number(value, digits) if isinstance(value, float) else str(value)
