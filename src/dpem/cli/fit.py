@@ -164,7 +164,9 @@ def _estimator(name: str, kind: type[Any], asked: dict[str, Any]) -> Any:
     from dpem.cli import inputs
 
     target = asked.get("target")
-    if kind._needs_y and target is None:
+    if asked.get("formula") is not None:
+        _use_formula(kind, asked)
+    elif kind._needs_y and target is None:
         raise click.UsageError(f"{name} needs --target: the column with the response.")
     if asked["columns"] is not None and target in asked["columns"]:
         raise click.UsageError("--columns must not hold the target.")
@@ -179,6 +181,17 @@ def _estimator(name: str, kind: type[Any], asked: dict[str, Any]) -> Any:
     with refusing(Exit.USAGE):
         estimator._check_arguments()
     return estimator
+
+
+def _use_formula(kind: type[Any], asked: dict[str, Any]) -> None:
+    """Read the columns that the formula names, and no others."""
+    from dpem.fitting.formula import raw_columns
+
+    beside = [key for key in ("target", "columns", "exclude") if asked.get(key) is not None]
+    if beside:
+        raise click.UsageError(f"--{beside[0]} does not go with --formula, which names the columns: leave it out.")
+    with refusing(Exit.USAGE):
+        asked["columns"] = raw_columns(asked["formula"], needs_y=kind._needs_y)
 
 
 def _planned(session: Session, estimator: Any, source: Any) -> Any:

@@ -74,7 +74,7 @@ def run(session: Session, asked: dict[str, Any]) -> None:
     scaling = inputs.scaler(asked["scaler"])
     _check_scaler(model, scaling, path)
     asked["columns"] = inputs.columns_of(model)
-    levels = {name: own.labels for name, own in getattr(model, "levels_", {}).items() if own.texts}
+    levels = {name: own.labels for name, own in _levels(model).items() if own.texts}
     with inputs.table(session, asked, scaler=scaling, levels=levels) as source:
         if source.n_features != model.n_features_in_:
             said = f"the rows have {source.n_features} columns, but {path!r} was fitted to {model.n_features_in_}."
@@ -89,6 +89,11 @@ def run(session: Session, asked: dict[str, Any]) -> None:
         session.result(
             {"out": out, "rows": count, "columns": made}, f"Wrote {count:,} rows to {out}: {', '.join(made)}."
         )
+
+
+def _levels(model: Any) -> Any:
+    """The levels of the table's columns; a model of the paper has none."""
+    return model._table_levels() if hasattr(model, "_table_levels") else {}
 
 
 def _writers() -> dict[str, Callable[[Any, Any], Any]]:

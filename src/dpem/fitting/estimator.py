@@ -25,7 +25,9 @@ from dpem.fitting import frames as tables
 from dpem.fitting import serialization as content
 from dpem.fitting import validation as checks
 from dpem.fitting.bounds import Pair, _listed, column_bounds, response_bounds
+from dpem.fitting.derived import open_derived
 from dpem.fitting.diagnostics import issue
+from dpem.fitting.formula import CompiledFormula, compiled, missing_columns
 from dpem.fitting.model import Sizes
 from dpem.fitting.plan import Plan
 from dpem.fitting.results import FittedModel
@@ -101,6 +103,8 @@ class PrivateEstimator(FittedModel):
         Plan
         """
         rows = arguments.count("n", n)
+        if (formula := self._compiled()) is not None:
+            return self._planned(rows, self._schema(formula.names, formula.column_levels, formula.response), effect)
         names = self._column_names(columns, d, target)
         schema = self._schema(names, tables.checked_levels(self._given("levels")), None, plan=True)
         return self._planned(rows, schema, effect)
@@ -108,6 +112,9 @@ class PrivateEstimator(FittedModel):
     def _check_columns(self, source: Any) -> None:
         """Refuse columns without bounds or levels, and a response without bounds."""
         names = tuple(getattr(source, "feature_names", None) or (f"x{j}" for j in range(source.n_features)))
+        if (formula := self._compiled()) is not None:
+            missing_columns(formula, names)
+            return
         levels = tables.checked_levels(self._given("levels"))
         self._limits(names, levels, getattr(source, "target_name", None))
 
@@ -234,6 +241,8 @@ class PrivateEstimator(FittedModel):
         self, names: Sequence[str], levels: dict[str, tables.Levels], y_name: str | None, *, plan: bool = False
     ) -> tuple[dict[str, Pair], Pair | None]:
         """The public bounds of every column without levels, and of the response."""
+        if (formula := self._compiled()) is not None:
+            return formula.column_bounds, self._response_limits(formula.response) if self._needs_y else None
         if not hasattr(self, "bounds") and (lacking := [name for name in names if name not in levels]):
             raise ValueError(f"levels must name every column, but they lack {_listed(lacking)}.")
         given = self._given("bounds")
@@ -245,10 +254,15 @@ class PrivateEstimator(FittedModel):
 
     def _response_limits(self, y_name: str | None) -> Pair:
         """The public bounds of the response."""
+        if (formula := self._compiled()) is not None:
+            return formula.response_bounds()
         return response_bounds(self._given("y_bounds"), self._given("bounds"), y_name)
 
     def _open(self, probe: Any, X: Any, y: Any) -> tables.Table:
         """The table, opened but not read; the probe learns its columns."""
+        if (formula := self._compiled()) is not None:
+            probe._formula = formula
+            return open_derived(probe, formula, X, y)
         return tables.open_table(probe, X, y, needs_y=self._needs_y, **self._declared())
 
     def _coordinates(
@@ -287,6 +301,36 @@ class PrivateEstimator(FittedModel):
         bounds = self._given("bounds")
         return {"levels": self._given("levels"), "spelled": tuple(bounds) if isinstance(bounds, Mapping) else ()}
 
+    def _compiled(self) -> CompiledFormula | None:
+        """The formula over the declared columns, if there is one."""
+        if self._given("formula") is None:
+            return None
+        return compiled(
+            self._given("formula"),
+            self._given("bounds"),
+            self._given("levels"),
+            needs_y=self._needs_y,
+            y_bounds=self._given("y_bounds"),
+        )
+
+    @classmethod
+    def from_formula(cls, formula: str, /, *others: Any, **settings: Any) -> Self:
+        """An estimator whose columns are the terms of a formula; ``fit`` and ``predict`` take the raw table.
+
+        Parameters
+        ----------
+        formula : str
+            Such as ``"log(wage) ~ educ + I(exper**2) + C(region) * married"``; ``"~ x + log(y)"`` without a response.
+        *others, **settings
+            Arguments of the constructor; ``bounds`` and ``levels`` are of the raw columns, which are clamped to them
+            first. The bounds of terms follow from them.
+
+        Returns
+        -------
+        estimator
+        """
+        return cls(*others, formula=formula, **settings)
+
     def _given(self, name: str) -> Any:
         return getattr(self, name, None)
 
@@ -294,7 +338,12 @@ class PrivateEstimator(FittedModel):
         """Constructor arguments that are plain, for plans and files; never rows, budgets or seeds."""
         plain = (str, int, float, bool, type(None))
         skipped = ("epsilon", "delta", "budget", "random_state", "bounds", "y_bounds", "levels", "rows_per_person")
-        return {k: v for k, v in self.get_params(deep=False).items() if k not in skipped and isinstance(v, plain)}
+        found = {k: v for k, v in self.get_params(deep=False).items() if k not in skipped and isinstance(v, plain)}
+        if found.get("formula", "") is None:
+            del found["formula"]
+        if (formula := self._compiled()) is not None:
+            found["terms"] = formula.terms
+        return found
 
     @classmethod
     def _name(cls) -> str:

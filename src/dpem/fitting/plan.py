@@ -127,6 +127,8 @@ class Plan:
         lines = [f"Plan for {self.model}: {self.n:,} rows, {self.d:,} columns; {whole}."]
         for words, share in self.shares():
             lines.append(f"  {'' if math.isnan(share) else f'{100 * share:5.1f} %  '}{words}")
+        if "terms" in self.settings:
+            lines.append(f"Terms: {self.settings['terms']}.")
         if self.prediction is not None:
             p = self.prediction
             lines.append(f"Expected: {p.quantity} {p.median:.3g} (nine fits of ten: {p.low:.3g} to {p.high:.3g}).")

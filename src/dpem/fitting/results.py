@@ -19,11 +19,13 @@ from dpem.fitting import frames as tables
 from dpem.fitting import serialization as content
 from dpem.fitting import validation as checks
 from dpem.fitting.check import FitCheck
+from dpem.fitting.derived import derived_pieces
 from dpem.fitting.diagnostics import Diagnostic
 from dpem.fitting.summary import FitSummary, Profile, from_estimator
 from dpem.fitting.uncertainty import Uncertainty, frame
 from dpem.privacy import Guarantee
 from dpem.query import FloatArray
+from dpem.tables.entries import Levels
 
 
 class FittedModel(BaseEstimator):
@@ -65,9 +67,15 @@ class FittedModel(BaseEstimator):
         check_is_fitted(self)
         return np.concatenate([np.asarray(function(numpy_api, self.theta_, *piece)) for piece in self._units(X, y)])
 
+    def _table_levels(self) -> Mapping[str, Levels]:
+        """Levels of the columns of the table that the model is applied to."""
+        formula = getattr(self, "_formula", None)
+        return self.levels_ if formula is None else formula.covariate_levels
+
     def _units(self, X: Any, y: Any) -> Iterator[tuple[FloatArray, FloatArray | None]]:
         schema = self.schema_ if self.chosen_ is None else self.schema_.take(self.chosen_)
-        rows = tables.pieces(self, X, self.levels_)
+        formula = getattr(self, "_formula", None)
+        rows = tables.pieces(self, X, self.levels_) if formula is None else derived_pieces(self, formula, X)
         pairs = ((piece, None) for piece in rows) if y is None else checks.beside(rows, y)
         with np.errstate(all="ignore"):
             for piece, part in pairs:

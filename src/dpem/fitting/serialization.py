@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from dpem._json import checksum, plain, rebuild, record
 from dpem.fitting.bounds import Pair, checked_pair
 from dpem.fitting.check import FitCheck
+from dpem.fitting.formula import CompiledFormula, compiled
 from dpem.fitting.plan import Plan
 from dpem.fitting.step import State
 from dpem.fitting.uncertainty import KINDS, Uncertainty
@@ -100,9 +101,10 @@ def written(estimator: Any) -> dict[str, Any]:
     if estimator.y_bounds_ is not None:
         response = {"name": estimator.y_name_, "bounds": list(estimator.y_bounds_)}
     given = estimator.get_params(deep=False)
+    named = hasattr(estimator, "feature_names_in_")
     return {
         "parameters": plain({name: value for name, value in given.items() if name not in LEFT_OUT}),
-        "features": {"named": hasattr(estimator, "feature_names_in_"), "columns": columns, "response": response},
+        "features": {"named": named, "columns": columns, "response": response, **_raw_written(estimator)},
         "fitted": {
             "theta": plain(estimator.theta_),
             "chosen": plain(estimator.chosen_),
@@ -110,6 +112,22 @@ def written(estimator: Any) -> dict[str, Any]:
         },
         "plan": estimator.plan_.to_dict(),
     }
+
+
+def _raw_written(estimator: Any) -> dict[str, Any]:
+    """The raw columns of a formula, with their bounds or levels."""
+    formula: CompiledFormula | None = getattr(estimator, "_formula", None)
+    if formula is None:
+        return {}
+    both = [(name, formula.levels[name].given) for name in formula.raw if name in formula.levels]
+    levels = [{"name": name, "levels": own} for name, own in both]
+    return {"raw": [*levels, *({"name": name, "bounds": list(own)} for name, own in formula.bounds.items())]}
+
+
+def _raw_read(value: Any, formula: Any, needs_y: bool) -> CompiledFormula:
+    """The formula over the raw columns of a file."""
+    bounds, levels, _ = _columns(value)
+    return compiled(formula, bounds, _given(levels), needs_y=needs_y)
 
 
 def _column(estimator: Any, name: str) -> dict[str, Any]:
@@ -121,10 +139,17 @@ def _column(estimator: Any, name: str) -> dict[str, Any]:
 
 def read(kind: type[E], content: Mapping[str, Any], guarantee: Guarantee) -> E:
     """The fitted general model that the content describes, or a ValueError that names the field."""
-    features = record(content["features"], "features", ("named", "columns", "response"))
+    formula = _formula_text(content)
+    keys = ("named", "columns", "response", *(() if formula is None else ("raw",)))
+    features = record(content["features"], "features", keys)
     bounds, levels, names = _columns(features["columns"])
     y_name, y_bounds = _response(features["response"], kind._needs_y)
     told = {"bounds": bounds or None, "levels": _given(levels) or None, "y_bounds": y_bounds}
+    raw = None if formula is None else _raw_read(features["raw"], formula, kind._needs_y)
+    if raw is not None:
+        told = {"bounds": dict(raw.bounds), "levels": _given(raw.levels)}
+        if raw.names != names:
+            raise ValueError("features.columns does not agree with parameters.formula")
     known = inspect.signature(kind).parameters
     if levels and "levels" not in known:
         raise ValueError("features.columns must have no levels for this estimator")
@@ -142,7 +167,10 @@ def read(kind: type[E], content: Mapping[str, Any], guarantee: Guarantee) -> E:
     _agree(estimator, plan, guarantee, check, len(names))
     _describes_rows(model, state)
     estimator.n_features_in_ = len(names)
-    if rebuild(bool, features["named"], "features.named"):
+    if raw is not None:
+        estimator._formula, estimator.n_features_in_ = raw, len(raw.covariates)
+        estimator.feature_names_in_ = np.array(raw.covariates, dtype=object)
+    elif rebuild(bool, features["named"], "features.named"):
         estimator.feature_names_in_ = np.array(names, dtype=object)
     facts = {"columns_": names, "levels_": levels, "bounds_": bounds, "y_bounds_": y_bounds, "y_name_": y_name}
     try:
@@ -151,6 +179,11 @@ def read(kind: type[E], content: Mapping[str, Any], guarantee: Guarantee) -> E:
     except Exception:
         raise ValueError("fitted.theta does not agree with features and parameters") from None
     return estimator
+
+
+def _formula_text(content: Mapping[str, Any]) -> Any:
+    given = content["parameters"]
+    return given.get("formula") if isinstance(given, dict) else None
 
 
 def errors_written(estimator: Any) -> dict[str, Any] | None:

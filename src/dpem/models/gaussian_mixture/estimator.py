@@ -209,6 +209,8 @@ class DPGaussianMixture(PrivateEstimator):
         The whole fit is (epsilon, delta)-differentially private; epsilon = inf is the non-private reference.
     bounds : dict, pair of arrays, pair of numbers or path
         Public lower and upper limits of every column.
+    formula : str, optional
+        What the columns of the model are made of, such as ``"~ x + log(y)"`` (see :meth:`from_formula`).
     rows_per_person : int
         The most rows that one person has; all of them are protected together.
     budget : Budget or Ledger, optional
@@ -253,6 +255,7 @@ class DPGaussianMixture(PrivateEstimator):
         epsilon: float | None = None,
         delta: float | None = None,
         bounds: Any = None,
+        formula: str | None = None,
         rows_per_person: int = 1,
         budget: Any = None,
         check: bool = True,
@@ -264,6 +267,7 @@ class DPGaussianMixture(PrivateEstimator):
         self.epsilon = epsilon
         self.delta = delta
         self.bounds = bounds
+        self.formula = formula
         self.rows_per_person = rows_per_person
         self.budget = budget
         self.check = check

@@ -253,6 +253,8 @@ class DPLinearRegression(RegressorMixin, PrivateEstimator):
         Public limits of the response.
     levels : dict, optional
         Levels of categorical columns by name; the first is the baseline.
+    formula : str, optional
+        What the columns of the model are made of, such as ``"y ~ x + I(x**2) + C(g)"`` (see :meth:`from_formula`).
     rows_per_person : int, default 1
         The most rows that one person has: all of them are protected together.
     budget : Budget or Ledger, optional
@@ -300,6 +302,7 @@ class DPLinearRegression(RegressorMixin, PrivateEstimator):
         bounds: Any = None,
         y_bounds: Any = None,
         levels: Any = None,
+        formula: str | None = None,
         rows_per_person: int = 1,
         budget: Any = None,
         check: bool = True,
@@ -312,6 +315,7 @@ class DPLinearRegression(RegressorMixin, PrivateEstimator):
         self.bounds = bounds
         self.y_bounds = y_bounds
         self.levels = levels
+        self.formula = formula
         self.rows_per_person = rows_per_person
         self.budget = budget
         self.check = check

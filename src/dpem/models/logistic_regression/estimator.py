@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 
 from dpem.fitting.bounds import Pair
+from dpem.fitting.formula import CompiledFormula, compiled, raw_columns
 from dpem.fitting.frames import Levels, Table, checked_levels, open_table, response_name
 from dpem.fitting.step import State
 from dpem.models._glm.estimator import GeneralisedLinearEstimator
@@ -58,6 +59,8 @@ class DPLogisticRegression(ClassifierMixin, GeneralisedLinearEstimator):
     classes : sequence of two, default (0, 1)
         The two levels of the response, numbers or texts. Coefficients are about the odds of the second. A response that
         is neither counts as missing.
+    formula : str, optional
+        What the columns of the model are made of, such as ``"y ~ x + I(x**2) + C(g)"`` (see :meth:`from_formula`).
     rows_per_person : int, default 1
         The most rows that one person has: all of them are protected together.
     budget : Budget or Ledger, optional
@@ -104,6 +107,7 @@ class DPLogisticRegression(ClassifierMixin, GeneralisedLinearEstimator):
         bounds: Any = None,
         levels: Any = None,
         classes: Any = None,
+        formula: str | None = None,
         rows_per_person: int = 1,
         budget: Any = None,
         check: bool = True,
@@ -114,6 +118,7 @@ class DPLogisticRegression(ClassifierMixin, GeneralisedLinearEstimator):
         self.bounds = bounds
         self.levels = levels
         self.classes = classes
+        self.formula = formula
         self.rows_per_person = rows_per_person
         self.budget = budget
         self.check = check
@@ -138,7 +143,16 @@ class DPLogisticRegression(ClassifierMixin, GeneralisedLinearEstimator):
         middle, half = (no + yes) / 2, 1.5 * abs(yes - no)  # the levels are at −1/3 and 1/3 of the unit coordinate
         return middle - half, middle + half
 
+    def _compiled(self) -> CompiledFormula | None:
+        if self.formula is None or self.classes is None:
+            return super()._compiled()
+        response = raw_columns(self.formula, needs_y=True)[-1]
+        levels = {**(self.levels or {}), response: self.classes}
+        return compiled(self.formula, self.bounds, levels, needs_y=True)
+
     def _open(self, probe: Any, X: Any, y: Any) -> Table:
+        if self.formula is not None:
+            return super()._open(probe, X, y)
         name, declared = response_name(X, y), self._declared()
         if isinstance(self.levels, Mapping):
             declared["levels"] = {column: own for column, own in self.levels.items() if column != name}

@@ -230,6 +230,8 @@ class DPMixtureRegression(PrivateEstimator):
         Public limits of the response; not needed where ``bounds`` holds them under its name.
     levels : dict, optional
         Declared levels of categorical columns.
+    formula : str, optional
+        What the columns of the model are made of, such as ``"y ~ x + I(x**2)"`` (see :meth:`from_formula`).
     rows_per_person : int
         The most rows that one person has.
     budget : Budget or Ledger, optional
@@ -283,6 +285,7 @@ class DPMixtureRegression(PrivateEstimator):
         bounds: Any = None,
         y_bounds: Any = None,
         levels: Any = None,
+        formula: str | None = None,
         rows_per_person: int = 1,
         budget: Any = None,
         check: bool = True,

@@ -75,6 +75,8 @@ class DPPoissonRegression(RegressorMixin, GeneralisedLinearEstimator):
         The column that is added to the linear predictor as it is, such as a logarithm of an exposure.
     exposure : str, optional
         The column whose logarithm is added to the linear predictor, such as person-years; its bounds are positive.
+    formula : str, optional
+        What the columns of the model are made of, such as ``"y ~ x + I(x**2) + C(g)"`` (see :meth:`from_formula`).
     rows_per_person : int, default 1
         The most rows that one person has: all of them are protected together.
     budget : Budget or Ledger, optional
@@ -123,6 +125,7 @@ class DPPoissonRegression(RegressorMixin, GeneralisedLinearEstimator):
         levels: Any = None,
         offset: str | None = None,
         exposure: str | None = None,
+        formula: str | None = None,
         rows_per_person: int = 1,
         budget: Any = None,
         check: bool = True,
@@ -135,6 +138,7 @@ class DPPoissonRegression(RegressorMixin, GeneralisedLinearEstimator):
         self.levels = levels
         self.offset = offset
         self.exposure = exposure
+        self.formula = formula
         self.rows_per_person = rows_per_person
         self.budget = budget
         self.check = check

@@ -1,0 +1,127 @@
+"""Rows of a formula: derived columns of whatever holds the raw ones, computed block by block inside a query's sum."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from dpem.fitting.formula import CompiledFormula, missing_columns
+from dpem.fitting.frames import Table, open_table, pieces
+from dpem.fitting.rows import is_frame
+from dpem.query import Bound, Chunk, FloatArray, Query
+from dpem.tables import Source
+from dpem.tables.blocks import namespace_of, numpy_api, rows_of
+
+
+@dataclass(frozen=True)
+class DerivedQuery:
+    """A query about derived columns, as one about raw columns.
+
+    Its bound is that of the query: what is derived from a row depends on that row alone, and the query clips whatever
+    it is given.
+    """
+
+    query: Any
+    formula: CompiledFormula
+    places: tuple[int, ...]
+
+    @property
+    def label(self) -> str:
+        return str(self.query.label)
+
+    @property
+    def bound(self) -> Bound:
+        found: Bound = self.query.bound
+        return found
+
+    @property
+    def blocked(self) -> bool:
+        return bool(self.query.blocked)
+
+    @property
+    def reads(self) -> NDArray[np.intp]:
+        """The raw columns that are looked at."""
+        return np.array(sorted(self.places), dtype=np.intp)
+
+    def sum(self, chunk: Chunk) -> FloatArray:
+        on_host = isinstance(chunk.X, np.ndarray) or sparse.issparse(chunk.X)
+        xp = numpy_api if on_host else namespace_of(chunk.X)
+        raw = rows_of(chunk.X).columns(chunk.X, np.array(self.places, dtype=np.intp), slice(0, chunk.X.shape[0]))
+        with np.errstate(all="ignore"):
+            X = self.formula.design(xp, raw[:, : len(self.formula.covariates)])
+            y = chunk.y if self.formula.response is None else self.formula.responses(xp, raw)
+        found: FloatArray = self.query.sum(Chunk(X, y))
+        return found
+
+
+@dataclass(frozen=True)
+class DerivedSource:
+    """The derived columns of a source, which stays where it is."""
+
+    source: Any
+    formula: CompiledFormula
+    places: tuple[int, ...]
+
+    @property
+    def order_may_depend_on_values(self) -> bool:
+        return bool(getattr(self.source, "order_may_depend_on_values", True))
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.source.n_rows)
+
+    @property
+    def n_features(self) -> int:
+        return len(self.formula.columns)
+
+    def total(self, query: Query) -> FloatArray:
+        found: FloatArray = self.source.total(DerivedQuery(query, self.formula, self.places))
+        return found
+
+    def slack(self, query: Query) -> float:
+        return float(self.source.slack(DerivedQuery(query, self.formula, self.places)))
+
+    def split(self, parts: int) -> list[Source]:
+        return [DerivedSource(part, self.formula, self.places) for part in self.source.split(parts)]
+
+
+def open_derived(probe: Any, formula: CompiledFormula, X: Any, y: Any) -> Table:
+    """The table of derived columns; the probe learns the raw columns of the right side."""
+    if y is not None:
+        raise ValueError("y must not be given beside a formula, which names the response: fit(table).")
+    own = {name: levels for name, levels in formula.levels.items() if name in formula.raw}
+    if hasattr(X, "columns"):
+        missing_columns(formula, list(map(str, X.columns)))
+        X = X[list(formula.raw)]
+    table = open_table(probe, X, None, needs_y=False, levels=own, spelled=tuple(formula.bounds))
+    missing_columns(formula, table.names)
+    places = tuple(table.names.index(name) for name in formula.raw)
+    probe.n_features_in_ = len(formula.covariates)
+    probe.feature_names_in_ = np.array(formula.covariates, dtype=object)
+    source = DerivedSource(table.source, formula, places)
+    return Table(source, formula.names, True, formula.response, formula.column_levels)
+
+
+def derived_pieces(estimator: Any, formula: CompiledFormula, X: Any) -> Iterator[FloatArray]:
+    """Derived columns of new raw rows, piece by piece; columns of a frame that the formula does not use are ignored."""
+    if is_frame(X):
+        lacking = [name for name in formula.covariates if name not in set(map(str, X.columns))]
+        if lacking:
+            raise ValueError(f"X lacks columns of the formula: {', '.join(map(repr, lacking))}.")
+        X = X[list(formula.covariates)]
+    elif (names := getattr(X, "feature_names", None)) is not None and list(names) != list(formula.covariates):
+        places = [list(names).index(name) for name in formula.covariates if name in names]
+        if len(places) < len(formula.covariates):
+            lacking = [name for name in formula.covariates if name not in names]
+            raise ValueError(f"X lacks columns of the formula: {', '.join(map(repr, lacking))}.")
+        for chunk in X.chunks():
+            raw = np.asarray(rows_of(chunk.X).columns(chunk.X, np.array(places), slice(0, chunk.X.shape[0])))
+            yield formula.design(numpy_api, raw)
+        return
+    for raw in pieces(estimator, X, formula.covariate_levels):
+        yield np.asarray(formula.design(numpy_api, np.asarray(raw, dtype=float)))

@@ -1,0 +1,241 @@
+"""Formulas: the same design as statsmodels', bounds that hold every value, refusals that name the public way."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import statsmodels.api as sm
+import statsmodels.formula.api as smf
+from click.testing import CliRunner
+
+import dpem
+from dpem.audit.replay import compare
+from dpem.audit.tape import record
+from dpem.cli import cli
+from dpem.fitting.formula import compiled
+from dpem.fitting.formula_terms import interval, values
+
+pytestmark = pytest.mark.filterwarnings("ignore:random_state", "ignore::dpem.fitting.diagnostics.FitWarning")
+
+BOUNDS = {"educ": (0, 25), "exper": (0, 45), "wage": (0.5, 400)}
+LEVELS = {"region": ["n", "s", "w"], "married": ["no", "yes"]}
+TEXT = "log(wage) ~ educ + exper + I(exper**2) + C(region) * married"
+
+
+def people(n=6000, seed=0):
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "name": "x",
+            "educ": rng.integers(6, 20, n).astype(float),
+            "exper": rng.uniform(0, 40, n),
+            "region": rng.choice(LEVELS["region"], n),
+            "married": rng.choice(LEVELS["married"], n),
+        }
+    )
+    both = (frame.region == "w") & (frame.married == "yes")
+    mean = 0.5 + 0.08 * frame.educ + 0.04 * frame.exper - 0.0007 * frame.exper**2 + 0.2 * both
+    return frame.assign(wage=np.exp(mean + 0.4 * rng.standard_normal(n)))
+
+
+def settings(**more):
+    return {"epsilon": math.inf, "delta": 1e-6, "bounds": BOUNDS, "levels": LEVELS} | more
+
+
+def test_the_reference_is_that_of_statsmodels():
+    frame = people()
+    model = dpem.DPLinearRegression.from_formula(TEXT, **settings()).fit(frame)
+    reference = smf.ols(TEXT.replace("log(", "np.log("), frame).fit()
+    assert model.predict(frame) == pytest.approx(reference.fittedvalues, abs=1e-8)
+    assert sorted(model.summary()["estimate"][:-1]) == pytest.approx(sorted(reference.params), abs=1e-8)
+    assert "C(region)=w:married=yes" in model.coef_names_
+
+
+def test_an_interaction_without_its_margin_keeps_every_level():
+    frame = people()
+    text = "wage ~ C(region) + C(region):exper"
+    model = dpem.DPLinearRegression.from_formula(text, **settings()).fit(frame)
+    assert model.predict(frame) == pytest.approx(smf.ols(text, frame).fit().fittedvalues, abs=1e-8)
+
+
+@pytest.mark.parametrize("text", ["married ~ educ + I(exper**2) + C(region)", "married ~ region + sqrt(exper)"])
+def test_logistic_formulas_with_texts(text):
+    frame = people()
+    model = dpem.DPLogisticRegression.from_formula(text, **settings()).fit(frame)
+    right = text.partition("~")[2].replace("sqrt", "np.sqrt")
+    reference = smf.logit("married ~" + right, frame.assign(married=(frame.married == "yes") * 1.0)).fit(disp=0)
+    assert model.predict_proba(frame)[:, 1] == pytest.approx(reference.predict(frame), abs=1e-6)
+    assert list(model.classes_) == ["no", "yes"]
+
+
+def test_private_fits_are_saved_and_predict_from_the_raw_table(tmp_path):
+    frame = people(8000)
+    model = dpem.DPLinearRegression.from_formula(TEXT, **settings(epsilon=2.0, random_state=0)).fit(frame)
+    reference = smf.ols(TEXT.replace("log(", "np.log("), frame).fit()
+    error = np.std(model.predict(frame) - reference.fittedvalues) / np.std(reference.fittedvalues)
+    assert error < 0.25
+    dpem.save_model(model, tmp_path / "m.json")
+    again = dpem.load_model(tmp_path / "m.json")
+    shuffled = frame[["married", "region", "exper", "name", "educ"]]
+    assert again.predict(shuffled) == pytest.approx(model.predict(frame), abs=1e-12)
+    assert again.summary().equals(model.summary())
+    dpem.write_report(again, tmp_path / "report.html")
+    with pytest.raises(ValueError, match="X lacks columns of the formula: 'region'"):
+        again.predict(frame.drop(columns="region"))
+
+
+def test_every_source_gives_the_same_answer(tmp_path):
+    dask = pytest.importorskip("dask.dataframe")
+    frame = people(3000)
+    frame.to_csv(tmp_path / "people.csv", index=False)
+    frame.to_parquet(tmp_path / "people.parquet")
+    model = dpem.DPLinearRegression.from_formula(TEXT, **settings())
+    expected = model.fit(frame).coef_
+    for name in ("people.csv", "people.parquet"):
+        source = dpem.read_table(tmp_path / name, exclude=["name"], levels=LEVELS)
+        assert model.fit(source).coef_ == pytest.approx(expected, abs=1e-9), name
+    numeric = frame[["educ", "exper", "wage"]]
+    text = "log(wage) ~ educ + I(exper**2)"
+    model = dpem.DPLinearRegression.from_formula(text, **settings(levels=None))
+    expected = model.fit(numeric).coef_
+    assert model.fit(dask.from_pandas(numeric, npartitions=3)).coef_ == pytest.approx(expected, abs=1e-9)
+
+
+def test_mixtures_have_formulas_without_a_response():
+    rng = np.random.default_rng(1)
+    frame = pd.DataFrame(
+        {"x": rng.normal(size=4000) + 6 * (rng.random(4000) < 0.5), "y": np.exp(rng.normal(size=4000))}
+    )
+    bounds = {"x": (-6, 12), "y": (0.01, 100)}
+    model = dpem.DPGaussianMixture.from_formula(
+        "~ x + log(y)", 2, epsilon=4.0, delta=1e-6, bounds=bounds, random_state=0
+    )
+    model.fit(frame)
+    assert sorted(model.means_[:, 0]) == pytest.approx([0, 6], abs=0.5)
+    assert model.means_[:, 1] == pytest.approx([0, 0], abs=0.5)
+    assert len(model.predict(frame)) == 4000
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("I(x**2)", (0, 9)),
+        ("I(x*x)", (0, 9)),
+        ("I(x**3)", (-27, 8)),
+        ("I(x*z)", (-12, 8)),
+        ("I(abs(x))", (0, 3)),
+        ("I(x - z)", (-7, 1)),
+        ("I(-x / z)", (-2, 3)),
+        ("log(z)", (0, math.log(4))),
+        ("exp(x)", (math.exp(-3), math.exp(2))),
+        ("sqrt(z)", (1, 2)),
+        ("I(x > 1)", (0, 1)),
+        ("poly(x, 3, raw=True)", (-3, 2)),
+        ("I(z**-1)", (0.25, 1)),
+    ],
+)
+def test_intervals_are_tight_and_hold_every_value(text, expected):
+    bounds = {"x": (-3.0, 2.0), "z": (1.0, 4.0)}
+    low, high = interval(text, bounds)
+    assert (low, high) == pytest.approx(expected)
+    rng = np.random.default_rng(2)
+    grid = np.linspace(0, 1, 41)
+    x, z = (
+        np.append(rng.uniform(*own, 500), own[0] + (own[1] - own[0]) * np.append(grid, [0, 1]))
+        for own in bounds.values()
+    )
+    x[:5] = np.nan
+    found = values(np, text, {"x": x, "z": z}, bounds)
+    known = found[np.isfinite(found)]
+    assert np.isnan(found[:5]).all() == (text not in ("log(z)", "sqrt(z)", "I(z**-1)"))
+    assert low - 1e-12 <= known.min()
+    assert known.max() <= high + 1e-12
+
+
+def test_splines_and_polynomials_span_what_statsmodels_ones_do():
+    frame = people()
+    for mine, theirs in (
+        ("wage ~ poly(exper, 3)", "wage ~ exper + I(exper**2) + I(exper**3)"),
+        ("wage ~ bs(exper, knots=[10, 30])", "wage ~ bs(exper, knots=(10, 30), lower_bound=0, upper_bound=45)"),
+    ):
+        model = dpem.DPLinearRegression.from_formula(mine, **settings()).fit(frame)
+        assert model.predict(frame) == pytest.approx(smf.ols(theirs, frame).fit().fittedvalues, rel=1e-6)
+
+
+def test_raw_columns_are_clamped_before_terms_are_computed():
+    formula = compiled("y ~ I(x**2)", {"x": (-1, 2), "y": (0, 1)}, None, needs_y=True)
+    design = formula.design(np, np.array([[50.0], [-50.0], [np.inf], [0.5]]))
+    assert design[:, 0][[0, 1, 3]].tolist() == [4.0, 1.0, 0.25]
+    assert np.isnan(design[2, 0])
+    assert formula.column_bounds == {"I(x ** 2)": (0.0, 4.0)}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("log(wage) ~ center(educ)", "center.* would learn from the rows: subtract a public number"),
+        ("wage ~ scale(educ)", "scale.* would learn from the rows"),
+        ("wage ~ bs(educ, df=4)", "would place knots by the rows: give public ones"),
+        ("wage ~ C(name)", "levels must have an entry 'name'"),
+        ("log(educ) ~ exper", "needs bounds above 0; they begin at 0"),
+        ("wage ~ 0 + educ", "must keep its intercept"),
+        ("wage ~ I(educ/exper)", "divides by a term whose bounds hold 0"),
+        ("wage ~ foo(educ)", "known functions are log"),
+        ("wage ~ tenure", "bounds must have an entry 'tenure'"),
+        ("~ educ", "one response left of '~'"),
+        ("wage ~ (educ", "formula cannot be read"),
+        ("wage ~ educ | exper", "one right side"),
+        (7, "formula must be a text"),
+    ],
+)
+def test_refusals_name_the_public_way(text, said):
+    with pytest.raises(ValueError, match=said):
+        dpem.DPLinearRegression.from_formula(text, **settings(epsilon=1.0)).fit(people(100))
+
+
+def test_one_odd_row_shows_in_no_query_and_no_word():
+    frame = people(200)
+    other = frame.copy()
+    other.loc[3, ["educ", "exper", "wage"]] = [1e300, -np.inf, np.nan]
+    other.loc[3, "region"] = "nowhere"
+    model = dpem.DPLinearRegression.from_formula(TEXT, **settings(epsilon=4.0, delta=1e-4))
+    first = record(model, frame)
+    assert "refused" not in first.outcome
+    assert compare(first, record(model, other, frozen=first)).faults == []
+
+
+def test_the_plan_shows_the_bounds_of_terms():
+    plan = dpem.DPPoissonRegression.from_formula(
+        "visits ~ I(age**2) + C(sex)", bounds={"age": (-1, 90), "visits": (0, 50)}, levels={"sex": ["f", "m"]},
+        epsilon=1.0, delta=1e-6,
+    ).plan(5000)  # fmt: skip
+    assert "Terms: I(age ** 2) from 0 to 8100; C(sex): f, m." in str(plan)
+
+
+def test_on_the_command_line(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    people(4000).to_csv("people.csv", index=False)
+    (tmp_path / "bounds.json").write_text('{"educ": [0, 25], "exper": [0, 45], "wage": [0.5, 400]}')
+    (tmp_path / "levels.json").write_text('{"region": ["n", "s", "w"], "married": ["no", "yes"]}')
+    common = ["--bounds", "bounds.json", "--levels", "levels.json", "--epsilon", "2", "--delta", "1e-6"]
+    made = CliRunner().invoke(cli, ["fit", "linear-regression", "people.csv", "--formula", TEXT, *common])
+    assert made.exit_code == 0, made.output
+    told = CliRunner().invoke(cli, ["predict", "model.json", "people.csv", "--out", "told.csv"])
+    assert told.exit_code == 0, told.output
+    assert pd.read_csv("told.csv")["prediction"].between(0, 6).all()
+    text = "married ~ educ + C(region)"
+    arguments = ["fit", "logistic-regression", "people.csv", "--formula", text, *common, "--anyway", "--out", "l.json"]
+    assert CliRunner().invoke(cli, arguments).exit_code == 0
+    wrong = CliRunner().invoke(cli, [*arguments, "--target", "wage"])
+    assert wrong.exit_code != 0
+    assert "does not go with --formula" in wrong.output
+
+
+def test_statsmodels_is_the_reference_of_counts_too():
+    frame = people(3000).assign(visits=np.random.default_rng(3).poisson(2.0, 3000), years=2.0)
+    model = dpem.DPPoissonRegression.from_formula(
+        "visits ~ educ + years", **settings(bounds=BOUNDS | {"visits": (0, 99), "years": (1, 9)}), exposure="years"
+    ).fit(frame)
+    reference = smf.glm("visits ~ educ", frame, family=sm.families.Poisson(), exposure=frame.years).fit()
+    assert [model.intercept_, model.coef_[0]] == pytest.approx(reference.params, abs=1e-6)
