@@ -40,7 +40,7 @@ class Ask(Step):
 class Means(Model):
     def steps(self, sizes):
         ask, check = prices(sizes.rho, (0.9, 0.1))
-        return (Ask(ask), Check(check, rival="a mean of zero", advice="Ask for more rows."))
+        return (Ask(ask), Check(check, against="a mean of zero", advice="Ask for more rows."))
 
     def log_density(self, xp, theta, x, y):
         return -8.0 * xp.sum(zero_nonfinite(xp, (x - theta) ** 2), axis=1)

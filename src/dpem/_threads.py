@@ -49,7 +49,7 @@ def keep_memory() -> None:
 
 @contextmanager
 def at_most(threads: int) -> Iterator[None]:
-    """Sums asked for by this thread use so many threads at most; 1 is the calling thread alone."""
+    """Sums of this thread use so many threads at most; 1 is the calling thread alone."""
     before, _allowed.threads = _allowed.threads, threads
     try:
         yield

@@ -29,7 +29,7 @@ from dpem.privacy import Guarantee, total_price
 
 __all__ = ["check_writable", "fingerprint", "load_model", "save_model"]
 
-FORMAT, FORMAT_VERSION = "dpem-model", 2
+FORMAT, FORMAT_VERSION = "dpem-model", 3
 #: Files longer than this are neither written nor read: room for about two million coefficients.
 LARGEST_FILE = 64 * 2**20
 
@@ -122,7 +122,7 @@ def load_model(path: str | os.PathLike[str]) -> Any:
 def _chosen_by_search(model: Any) -> bool:
     """Whether the statement is about more than this fit: a search gives the fit that it chose its own."""
     guarantee = getattr(model, "guarantee_", None)
-    return guarantee is not None and any("candidates" in release.question for release in guarantee.mechanisms)
+    return guarantee is not None and any("candidates" in release.query for release in guarantee.mechanisms)
 
 
 def _behind(model: Any, scaler: Any) -> str | None:

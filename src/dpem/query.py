@@ -1,4 +1,4 @@
-"""The one question an algorithm may ask of data: a clipped sum over rows, and how far one row can move it.
+"""A query: a clipped sum over rows, and its sensitivity to one row.
 
 This module is the contract between the rooms. A model builds queries, a source sums them over chunks, and the curator
 turns a query's bound into noise. Nothing here knows about noise, files or models.
@@ -54,12 +54,12 @@ class Bound:
 
 @runtime_checkable
 class Query(Protocol):
-    """A bounded question. ``sum`` clips; ``bound`` is what the clipping guarantees, for *every* possible row.
+    """A bounded query. ``sum`` clips; ``bound`` is what the clipping guarantees, for *every* possible row.
 
     ``sum(chunk)`` returns the float64 sum of the clipped contributions of the chunk's rows. It may add at most
     :data:`BLOCK` rows in the rows' dtype (``blocked = True``) or must add all of them in float64 (``blocked = False``).
     Whatever a row contains, its
-    contribution must be finite and within the bound. ``label`` says in a few words what is asked. A query that looks
+    contribution must be finite and within the bound. ``label`` describes it in a few words. A query that looks
     at few columns may have an attribute ``reads`` that names them; in the others a source may then put anything. One
     that can give the sums over each so many rows at once may have a method ``sums(chunk, rows)``; it returns None where
     it cannot.

@@ -61,7 +61,7 @@ def test_the_better_candidate_is_chosen_at_one_price(name):
     assert search.guarantee_.price == search.best_estimator_.guarantee_.price == whole
     assert (search.guarantee_.epsilon, search.guarantee_.delta, search.guarantee_.private) == (2.0, 1e-5, True)
     fits = math.fsum(one.guarantee_.price.rho for one in search.candidates_)
-    (choice,) = [release for release in search.releases_ if "candidates" in release.question]
+    (choice,) = [release for release in search.releases_ if "candidates" in release.query]
     assert choice.price.rho == pytest.approx(0.1 * whole.rho)
     assert fits + choice.price.rho <= whole.rho * (1 + 1e-9)
     if name != "paper":  # which spends less than (epsilon, delta) are worth

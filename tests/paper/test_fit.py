@@ -101,7 +101,7 @@ class TestEveryKindOfFit:
         other = seeded(small(model), method=method, sparsity=sparsity).fit(100 * X, y)
         assert other.plan_ == fitted.plan_
         assert other.guarantee_.epsilon == fitted.guarantee_.epsilon
-        assert [r.question for r in other.releases_] == [r.question for r in fitted.releases_]
+        assert [r.query for r in other.releases_] == [r.query for r in fitted.releases_]
 
     def test_nothing_about_single_rows_is_kept(self, model, method, sparsity):
         X, y = small(model).draw(np.random.default_rng(3))

@@ -70,7 +70,7 @@ def test_the_same_model_from_every_kind_of_rows(case, kind):
     model = estimator(**QUICK, **extra).fit(*KINDS[kind](X, y))
     np.testing.assert_allclose(model.coef_, expected.coef_, rtol=1e-9, atol=0)
     assert model.n_features_in_ == D
-    assert [r.question for r in model.releases_] == [r.question for r in expected.releases_]
+    assert [r.query for r in model.releases_] == [r.query for r in expected.releases_]
     if kind == "dask frame":
         assert list(model.feature_names_in_) == [f"c{j}" for j in range(D)]
 

@@ -114,9 +114,9 @@ class TestSigmaUnknown:
 
     def test_two_more_questions_are_listed(self, fitted):
         first, second, *rest = fitted.releases_
-        assert first.question == "histogram of the rows' size"
+        assert first.query == "histogram of the rows' size"
         assert first.mechanism == "Gumbel top-1"
-        assert second.question.startswith("mean square of a row, capped at ")
+        assert second.query.startswith("mean square of a row, capped at ")
         assert second.mechanism == "Gaussian"
         assert len(rest) == len(fitted.plan_.steps)
         paid = first.price.rho + second.price.rho
@@ -157,7 +157,7 @@ class TestSigmaUnknown:
     def test_a_given_sigma_is_not_asked_for(self):
         fitted = auto().fit(clouds())
         assert fitted.sigma_ == 0.5
-        assert not any("size" in r.question or "mean square" in r.question for r in fitted.releases_)
+        assert not any("size" in r.query or "mean square" in r.query for r in fitted.releases_)
 
     @pytest.mark.parametrize("estimator", ALL)
     def test_the_paper_needs_it(self, estimator):

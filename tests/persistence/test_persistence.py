@@ -225,7 +225,7 @@ class TestRefusals:
             ("", "not valid JSON"),
             ("[]", "not a model file"),
             ('{"format": "dpem-model"}', "format_version must be a whole number"),
-            ('{"format": "dpem-model", "format_version": 9}', "format version 9, and dpem .* reads 2; update dpem"),
+            ('{"format": "dpem-model", "format_version": 9}', "format version 9, and dpem .* reads 3; update dpem"),
             ('{"format": "dpem-model", "format_version": 0}', "save the model again"),
             ('{"format": "dpem-model", "format_version": true}', "format_version must be a whole number"),
             ('{"a": 1, "a": 1}', "'a' is given twice"),

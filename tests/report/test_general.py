@@ -55,7 +55,7 @@ def test_every_estimate_with_its_interval_in_units(model):
 def test_what_was_asked_and_predicted(model):
     shown = words(render(model))
     for release in model.releases_:
-        assert release.question in shown
+        assert release.query in shown
     assert "width of an interval0.1, and between 0.05 and 0.2 in nine fits of ten" in shown
     assert "fits that find no structureabout 1 of 100" in shown
     for step, _ in model.plan_.shares():

@@ -115,7 +115,7 @@ class TestContent:
     def test_every_question_and_its_price(self, model, page):
         shown = words(page)
         for release in model.releases_:
-            assert release.question in shown
+            assert release.query in shown
             assert number(release.price.rho) in shown
 
     def test_every_coefficient(self, model, page):
@@ -267,7 +267,7 @@ class TestEscaping:
     def test_text_of_the_plan_and_the_releases(self, models):
         evil = copy.deepcopy(models["private"])
         evil.plan_ = replace(evil.plan_, advice=self.EVIL, predicted_error=1.0)
-        release = replace(evil.releases_[0], question=self.EVIL, mechanism=self.EVIL)
+        release = replace(evil.releases_[0], query=self.EVIL, mechanism=self.EVIL)
         evil.releases_ = (release, *evil.releases_[1:])
         evil.guarantee_ = replace(evil.guarantee_, mechanisms=evil.releases_, version=self.EVIL)
         page = render(evil)

@@ -66,9 +66,9 @@ def compare(first: Tape, second: Tape, *, rows: int = 1) -> Verdict:
             verdict.faults += _beyond_bound(one, two, rows)
         elif isinstance(one, Answered) and isinstance(two, Answered) and release is not None:
             part = _part_of_sensitivity(one, two, release)
-            verdict.used[release.question] = max(part, verdict.used.get(release.question, 0.0))
+            verdict.used[release.query] = max(part, verdict.used.get(release.query, 0.0))
             if part > _ROUNDING:
-                verdict.faults.append(f"'{release.question}' moved by {part:.4g} of its stated sensitivity")
+                verdict.faults.append(f"'{release.query}' moved by {part:.4g} of its stated sensitivity")
     if len(moved) > rows:
         verdict.faults.append(f"{len(moved)} batches moved, but {rows} row(s) were replaced: they overlap")
     return verdict

@@ -185,7 +185,7 @@ class PriceDisplay:
             raise ValueError("estimator must be a private fit: one without noise has no price.")
         asked = estimator.releases_
         return cls(
-            questions=[f"{i}. {release.question}" for i, release in enumerate(asked, start=1)],
+            questions=[f"{i}. {release.query}" for i, release in enumerate(asked, start=1)],
             shares=[release.price.rho / whole for release in asked],
             values=[release.price.gaussian for release in asked],
         ).plot(ax)

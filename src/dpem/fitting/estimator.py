@@ -1,7 +1,7 @@
 """What the estimators of the general models share: arguments, plan, charge, fit, fitted attributes.
 
 The order of a fit matters and is written once, in :meth:`PrivateEstimator.fit`: everything that can be refused is
-refused before the charge, nothing is asked before it, and the fitted attributes change all at once or not at all.
+refused before the charge, no query is sent before it, and the fitted attributes change all at once or not at all.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class PrivateEstimator(FittedModel):
     _needs_y: ClassVar[bool] = False
     _every_level: ClassVar[bool] = False  # whether a categorical column has a coordinate for its first level too
 
-    # --- what a subclass says --------------------------------------------------------------------------------------
+    # --- what a subclass defines --------------------------------------------------------------------------------------
 
     @abstractmethod
     def _model(self, schema: Schema) -> Any:
@@ -96,7 +96,7 @@ class PrivateEstimator(FittedModel):
             The response's name, where bounds are given by name and hold its own.
         effect : float, optional
             How strong the effects are supposed to be, in the measure that the plan names: it changes what is expected,
-            not what is asked.
+            not what is released.
 
         Returns
         -------
@@ -119,7 +119,7 @@ class PrivateEstimator(FittedModel):
         self._limits(names, levels, getattr(source, "target_name", None))
 
     def _preview_plan(self, X: Any, y: Any = None) -> Plan:
-        """The plan of a fit to these rows, once everything that the fit would refuse has been. Nothing is asked."""
+        """The plan of a fit to these rows, once everything that the fit would refuse has been. No query is sent."""
         self._check_arguments()
         table = self._open(copy.copy(self), X, y)
         return self._planned(table.source.n_rows, self._schema(table.names, table.levels, table.y_name))
@@ -130,7 +130,7 @@ class PrivateEstimator(FittedModel):
         Parameters
         ----------
         X : array, DataFrame, CSR matrix, source, Dask collection or array on a device
-            The rows. Entries that are missing or not finite are holes.
+            The rows. Entries that are not finite are missing.
         y : array, optional
             The responses, for models that have them.
 
@@ -164,14 +164,14 @@ class PrivateEstimator(FittedModel):
             private=noise.private and math.isfinite(plan.epsilon),
             version=__version__,
         )
-        told = {
+        declared = {
             "columns_": table.names,
             "levels_": table.levels,
             "bounds_": bounds,
             "y_bounds_": y_bounds,
             "y_name_": table.y_name,
         }
-        self._set_fitted(probe, state, schema, told, plan, guarantee)
+        self._set_fitted(probe, state, schema, declared, plan, guarantee)
         content.name_model(charge, self)
         issue(self.diagnostics_)
         return self
@@ -181,18 +181,18 @@ class PrivateEstimator(FittedModel):
         probe: Any,
         state: State,
         schema: Schema,
-        told: dict[str, Any],
+        declared: dict[str, Any],
         plan: Plan,
         guarantee: Guarantee,
     ) -> None:
-        """Make a finished fit this estimator's own: every fitted attribute at once. ``told`` is what was publicly
+        """Make a finished fit this estimator's own: every fitted attribute at once. ``declared`` is what was publicly
         known of the columns.
         """
         fitted = {
             "n_features_in_": probe.n_features_in_,
             "theta_": state.theta,
             "schema_": schema,
-            **told,
+            **declared,
             "fit_check_": state.check,
             "plan_": plan,
             "guarantee_": guarantee,
@@ -362,7 +362,7 @@ class PrivateEstimator(FittedModel):
         return SeededNoise(self.random_state)
 
     def _curator(self, source: Source, account: Account, noise: Noise) -> Curator:
-        """The door that this fit's questions pass; an audit puts a recorder there."""
+        """The curator of this fit; an audit replaces it by a recorder."""
         return Curator(source, account, noise, rows_per_person=self.rows_per_person)
 
     def _charged(

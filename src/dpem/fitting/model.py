@@ -59,22 +59,22 @@ class Model(ABC):
 
     @abstractmethod
     def steps(self, sizes: Sizes) -> tuple[Step, ...]:
-        """What a fit asks, in order; the prices add up to at most ``sizes.rho``."""
+        """The steps of a fit, in order; the prices add up to at most ``sizes.rho``."""
 
     @abstractmethod
     def log_density(self, xp: Any, theta: Any, x: Any, y: Any) -> Any:
-        """The log-density of each row, holes left out; of the response given the row where there is one."""
+        """The log-density of each row, missing values left out; of the response given the row where there is one."""
 
     @abstractmethod
     def simpler(self, theta: Any) -> Any:
-        """The parameters of the model's own simpler rival, from what was released."""
+        """The parameters of the simpler model of the fit check, from what was released."""
 
     @abstractmethod
     def draw(self, theta: Any, n: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray | None]:
         """n rows in unit coordinates, and their responses where the model has one."""
 
     def start(self) -> State:
-        """What is known before anything was asked."""
+        """What is known before the first release."""
         return State()
 
     def schema_of(self, state: State) -> Schema:

@@ -32,7 +32,7 @@ class Prediction:
 class Plan:
     """What a fit of ``model`` to n rows will ask, at what price.
 
-    ``remarks`` are said before anything is paid; ``feasible`` is False where the fit is expected to tell nothing, and
+    ``remarks`` are shown before anything is paid; ``feasible`` is False where little but noise is expected, and
     ``advice`` then names what would help.
     """
 
@@ -51,9 +51,9 @@ class Plan:
     settings: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        asked = math.fsum(step.rho for step in self.steps)
-        if math.isfinite(self.price.rho) and asked > self.price.rho * (1 + 1e-9):
-            raise ValueError(f"the steps of this plan cost rho={asked:.6g}, but its price is {self.price.rho:.6g}.")
+        cost = math.fsum(step.rho for step in self.steps)
+        if math.isfinite(self.price.rho) and cost > self.price.rho * (1 + 1e-9):
+            raise ValueError(f"the steps of this plan cost rho={cost:.6g}, but its price is {self.price.rho:.6g}.")
 
     @property
     def passes(self) -> int:
@@ -68,7 +68,7 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as plain data, for files and digests."""
-        told = None if self.prediction is None else asdict(self.prediction)
+        prediction = None if self.prediction is None else asdict(self.prediction)
         return without_infinity(
             {
                 "model": self.model,
@@ -80,7 +80,7 @@ class Plan:
                 "settings": self.settings,
                 "steps": [step.to_dict() for step in self.steps],
                 "price": asdict(self.price),
-                "prediction": told,
+                "prediction": prediction,
                 "remarks": list(self.remarks),
                 "feasible": self.feasible,
                 "advice": self.advice,
@@ -89,7 +89,9 @@ class Plan:
 
     @classmethod
     def from_dict(cls, document: Any) -> Plan:
-        """The plan that :meth:`to_dict` wrote, or a ValueError that names the field. Its steps tell and do not run."""
+        """The plan that :meth:`to_dict` wrote, or a ValueError that names the field. Its steps describe themselves and
+        do not run.
+        """
         keys = ("model", "n", "d", "epsilon", "delta", "rows_per_person", "settings", "steps", "price", "prediction")
         found = record(document, "plan", (*keys, "remarks", "feasible", "advice"))
         hints: dict[str, Any] = {
@@ -101,12 +103,12 @@ class Plan:
             "rows_per_person": int,
         }
         plain: dict[str, Any] = {name: rebuild(hint, found[name], f"plan.{name}") for name, hint in hints.items()}
-        told = found["prediction"]
+        prediction = found["prediction"]
         return cls(
             **plain,
             steps=tuple(_written(step, f"plan.steps[{i}]") for i, step in enumerate(_list(found["steps"]))),
             price=rebuild(Price, found["price"], "plan.price"),
-            prediction=None if told is None else rebuild(Prediction, told, "plan.prediction"),
+            prediction=None if prediction is None else rebuild(Prediction, prediction, "plan.prediction"),
             remarks=rebuild(tuple[str, ...], found["remarks"], "plan.remarks"),
             feasible=rebuild(bool, found["feasible"], "plan.feasible"),
             advice=rebuild(str, found["advice"], "plan.advice"),
@@ -147,11 +149,11 @@ def _list(value: Any) -> list[Any]:
     return value
 
 
-def _written(told: Any, where: str) -> WrittenStep:
+def _written(document: Any, where: str) -> WrittenStep:
     own = ("kind", "rho", "passes", "says")
-    if not isinstance(told, dict) or not set(own) <= set(told):
+    if not isinstance(document, dict) or not set(own) <= set(document):
         raise ValueError(f"{where} must be an object with kind, rho, passes and says")
-    kind, says = (rebuild(str, told[name], f"{where}.{name}") for name in ("kind", "says"))
-    rest = {name: value for name, value in told.items() if name not in own}
-    rho, passes = rebuild(float, told["rho"], f"{where}.rho"), rebuild(int, told["passes"], f"{where}.passes")
+    kind, says = (rebuild(str, document[name], f"{where}.{name}") for name in ("kind", "says"))
+    rest = {name: value for name, value in document.items() if name not in own}
+    rho, passes = rebuild(float, document["rho"], f"{where}.rho"), rebuild(int, document["passes"], f"{where}.passes")
     return WrittenStep(rho, kind=kind, says=says, settings=rest, passes=passes)

@@ -1,12 +1,11 @@
 """What to expect at any (n, ρ), from rehearsals at the corners of a lattice.
 
-A rehearsal is a small simulation, so what it tells scatters by some percent. Read off at the sizes asked for, two plans
-that hardly differ could be told in the wrong order. So rehearsals are made only at the corners of a lattice, so wide
-that along each side the answer about halves, which is far more than that scatter: an answer that falls like n⁻¹ has n a
-power of 2 there and ρ one of 4, one that falls like n⁻² has n a power of √2 and ρ one of 2. Between corners, logarithms
-are interpolated over triangles. Each corner has random numbers of its own, so that their errors average. What was
-rehearsed is remembered: a sweep over ε needs few more corners than one plan. Where a formula is known that is roughly
-right, rehearsals tell by which factor it is off, and that factor is interpolated: it bends less.
+A rehearsal is a small simulation, so its result varies by some percent, and two nearly equal plans could come out in
+the wrong order. Rehearsals are therefore made only at the corners of a lattice that is so wide that the predicted error
+about halves along each side: an error that falls like n⁻¹ has n a power of 2 there and ρ a power of 4, one that falls
+like n⁻² has n a power of √2 and ρ a power of 2. Between corners, logarithms are interpolated over triangles. Each
+corner has its own random numbers, so that errors average, and is remembered: a sweep over ε needs few more corners than
+one plan. Where an approximate formula is known, the ratio to it is interpolated, which varies less.
 
 *Lemma.* If the values fall along both axes of the lattice, the interpolated ones fall with n and with ρ everywhere.
 *Proof.* On the triangle (i, j), (i+1, j), (i+1, j+1) the interpolant is linear with the slopes v(i+1, j) − v(i, j) and
@@ -33,7 +32,7 @@ _known: dict[Hashable, FloatArray] = {}
 
 
 class Corner(NamedTuple):
-    """A point of the lattice: n = 2^(i/power), ρ = 4^(j/power), its part in what is told, and a seed of its own."""
+    """A point of the lattice: n = 2^(i/power), ρ = 4^(j/power), its weight in the interpolation, and its own seed."""
 
     i: int
     j: int

@@ -1,4 +1,4 @@
-"""What a fitted model says of new rows, as columns of a table."""
+"""What a fitted model predicts for new rows, as columns of a table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 def applied(estimator: Any, rows: Any, y: Any = None) -> dict[str, NDArray[Any]]:
     """``prediction`` of a model with a response, ``group`` of one without; and how likely each group is, as
-    ``probability_0``, ``probability_1``, …, where the model has groups and they can be told from what is given.
+    ``probability_0``, ``probability_1``, …, where the model has components and they can be predicted from what is
+    given.
     """
     found = np.asarray(estimator.predict(rows))
     columns = {"prediction": found.astype(float)} if estimator._needs_y else {"group": found.astype(np.int64)}
@@ -22,7 +23,7 @@ def applied(estimator: Any, rows: Any, y: Any = None) -> dict[str, NDArray[Any]]
 
 
 def tells_groups(estimator: Any, with_response: bool) -> bool:
-    """Whether the model says how likely each group is, with or without responses."""
+    """Whether the model gives the probability of each component, with or without responses."""
     return hasattr(estimator, "predict_proba") and (with_response or not _needs_response(estimator))
 
 

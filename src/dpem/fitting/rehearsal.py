@@ -1,6 +1,6 @@
-"""Rehearse a fit on invented rows: the real steps, the real noise levels, nobody's data.
+"""Rehearse a fit on simulated rows: the real steps, the real noise levels, nobody's data.
 
-A plan, and an interval after the fit, ask the same thing: how far would the answer be from the parameters that rows
+A plan, and an interval after the fit, need the same number: how far would the estimate be from the parameters that rows
 were drawn from? The model draws the rows, the steps are run on them through a curator whose noise is that of a table
 of n rows, and the answers are compared. What goes in is public or released, so a rehearsal costs nothing.
 """
@@ -25,22 +25,22 @@ from dpem.tables.blocks import numpy_api
 
 #: Rows that are really drawn; beyond them sampling errors are scaled.
 MOST_ROWS = 20_000
-#: Rows that are asked at a time: what a core's cache holds.
+#: Rows that are summed at a time: what a core's cache holds.
 PIECE = 4096
 
 
 def generator(seed: int) -> np.random.Generator:
-    """Random numbers for invented rows, the same for the same seed."""
+    """Random numbers for simulated rows, the same for the same seed."""
     return np.random.default_rng(seed)
 
 
 def normal(seed: int, shape: tuple[int, ...]) -> FloatArray:
-    """Standard normal numbers for imagined errors, the same for the same seed."""
+    """Standard normal numbers for simulated errors, the same for the same seed."""
     return generator(seed).standard_normal(shape)
 
 
 class StandIn(Curator):
-    """A curator of some invented rows that stands for a table of n: means over the rows, noise as for n.
+    """A curator of simulated rows that stands for a table of n: means over the rows, noise as for n.
 
     Rows are nobody's, so it keeps no account and leaves out what guards a real sum; they are in unit coordinates
     already.
@@ -90,8 +90,8 @@ def rehearsed(
     """The state after the steps on rows drawn from θ, as for a table of n rows; without noise if not ``private``."""
     drawn = replace(model, schema=model.schema.unit())
     x, y = model.draw(theta, min(n, rows), generator(seed))
-    asked = steps if private else [replace(step, rho=math.inf) for step in steps]
-    return run_steps(StandIn(ArraySource(x, y), n, seed + 1, rows_per_person), drawn, asked, drawn.start())
+    rehearsed_steps = steps if private else [replace(step, rho=math.inf) for step in steps]
+    return run_steps(StandIn(ArraySource(x, y), n, seed + 1, rows_per_person), drawn, rehearsed_steps, drawn.start())
 
 
 class Errors(NamedTuple):

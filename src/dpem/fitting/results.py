@@ -1,4 +1,4 @@
-"""What a fitted estimator of a general model can do without another look at the rows: apply itself, tell intervals, be
+"""What a fitted estimator of a general model can do without another look at the rows: apply itself, state intervals, be
 written to a file. All of it is made of what was released.
 """
 
@@ -34,7 +34,7 @@ class FittedModel(BaseEstimator):
     # --- what a subclass may say ------------------------------------------------------------------------------------
 
     def _uncertainty(self) -> Uncertainty:
-        """Estimates and their standard errors, from what was released; computed once, when it is first asked for."""
+        """Estimates and their standard errors, from what was released; computed once, on first use."""
         raise NotImplementedError
 
     def _diagnostics(self) -> list[Diagnostic]:

@@ -58,7 +58,7 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     rows_per_person : int
         The most rows that one person has: all of them are protected together, and noise grows in proportion.
     budget : Budget, Ledger or None
-        Charged before the data are asked.
+        Charged before the data are read.
     random_state : int or None
         None draws private noise; a seed is for simulations, **not private**, and goes with no budget.
 
@@ -69,7 +69,7 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     mean_error_, scale_error_, only_noise_ : arrays
         Their standard errors, and which spreads are no more than noise makes of a constant column.
     releases_, guarantee_
-        What was asked and its price; the statement.
+        The releases with their prices; the statement.
 
     Examples
     --------
@@ -129,7 +129,7 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return self
 
     def _curator(self, source: Source, account: Account, noise: Noise) -> Curator:
-        """The door that this fit's questions pass; an audit puts a recorder there."""
+        """The curator of this fit; an audit replaces it by a recorder."""
         return Curator(source, account, noise, rows_per_person=self.rows_per_person)
 
     def _charged(self, charge: tuple[float, float, Price], settings: dict[str, Any]) -> AbstractContextManager[Any]:
@@ -255,7 +255,7 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
 def pipeline_guarantee(pipeline: Pipeline) -> Guarantee:
     """One guarantee for a fitted scikit-learn pipeline of private steps: everything its steps released, together, at
-    the prices that were fixed and charged before they asked.
+    the prices that were fixed and charged before any query.
 
     Refuses a pipeline with a step that was fitted to the data but states no guarantee. If steps count different numbers
     of rows per person, the smallest is what all of them promise, and is stated.

@@ -76,7 +76,7 @@ class DPGridSearch(MetaEstimatorMixin, BaseEstimator):
     rows_per_person : int
         The most rows that one person has: all of them are protected together.
     budget : Budget, Ledger or None
-        Charged once, for the whole search, before the data are asked.
+        Charged once, for the whole search, before the data are read.
     random_state : int or None
         None draws private noise; a seed is for simulations, **not private**, and goes with no budget.
 
@@ -89,7 +89,7 @@ class DPGridSearch(MetaEstimatorMixin, BaseEstimator):
     candidates_ : tuple of estimators
         Every fit, in the grid's order: all are paid for.
     releases_, guarantee_
-        What was asked, by all fits and by the choice; the statement.
+        The releases of all fits and of the choice; the statement.
 
     Examples
     --------
@@ -142,12 +142,12 @@ class DPGridSearch(MetaEstimatorMixin, BaseEstimator):
             fits = tuple(self._fitted(place, one, X, y) for place, one in enumerate(candidates))
             if any(one.guarantee_.price.rho > share * (1 + 1e-9) for one in fits):
                 raise RuntimeError("a candidate cost more than its share of the price; nothing was published.")
-            question = CandidateScores(tuple(_density(one, source) for one in fits))
+            query = CandidateScores(tuple(_density(one, source) for one in fits))
             curator = self._curator(source, account, noise)
-            chosen = int(curator.select(question, 1, CHOICE_SHARE * price.rho, offset=question.most)[0])
-        asked = tuple(release for one in fits for release in one.releases_)
+            chosen = int(curator.select(query, 1, CHOICE_SHARE * price.rho, offset=query.most)[0])
+        made = tuple(release for one in fits for release in one.releases_)
         private = noise.private and all(one.guarantee_.private for one in fits)
-        releases: tuple[Release, ...] = (*asked, *account.releases)
+        releases: tuple[Release, ...] = (*made, *account.releases)
         self.guarantee_ = Guarantee(
             epsilon, delta, price, "replace-one", rows_per_person, releases, private, __version__
         )
@@ -199,11 +199,11 @@ class DPGridSearch(MetaEstimatorMixin, BaseEstimator):
         seed = None if self.random_state is None else int(self.random_state) + 1 + place
         candidate.set_params(random_state=seed)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FitWarning)  # what counts is what is said of the fit that is chosen
+            warnings.simplefilter("ignore", FitWarning)  # only the diagnostics of the chosen fit are issued
             return candidate.fit(X) if y is None else candidate.fit(X, y)
 
     def _curator(self, source: Source, account: Account, noise: Noise) -> Curator:
-        """The door that the choice's question passes; an audit puts a recorder there."""
+        """The curator of the choice; an audit replaces it by a recorder."""
         return Curator(source, account, noise, rows_per_person=self.rows_per_person)
 
     def _charged(self, price: Price, sizes: dict[str, int]) -> AbstractContextManager[Any]:
@@ -240,7 +240,7 @@ class _Quoted(Exception):
 
 
 class _Quote(Budget):
-    """A budget that is never charged: it stops the fit and keeps what it asked for."""
+    """A budget that is never charged: it stops the fit and keeps the charge."""
 
     def __init__(self) -> None:
         super().__init__(math.inf, 0.5)

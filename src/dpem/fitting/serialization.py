@@ -2,7 +2,7 @@
 
 An estimator writes itself by ``_to_content`` and reads itself by ``_from_content``; here is how the general models do
 it. Everything written was released or is public. What is read is rebuilt from declared types, and then everything that
-was not stored is computed anew from it, so that a file cannot hold two answers to one question.
+was not stored is computed anew from it, so that a file cannot contradict itself.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from dpem.tables.entries import OTHER, Levels, checked_levels
 
 E = TypeVar("E", bound=Any)
 
-#: Arguments that are not stored: two live in their process, three are told column by column.
+#: Arguments that are not stored: two live in their process, three are stored column by column.
 LEFT_OUT = ("budget", "random_state", "bounds", "y_bounds", "levels")
 #: The most columns that are believed of a file.
 MOST_COLUMNS = 10**8
@@ -53,7 +53,7 @@ def content_of(estimator: Any) -> dict[str, Any]:
 
 
 def name_model(charge: Any, estimator: Any) -> None:
-    """Tell the book which model a fit became; one that cannot be written to a file has no fingerprint."""
+    """Record in the ledger which model a fit became; one that cannot be written to a file has no fingerprint."""
     if isinstance(charge, Charge):
         with suppress(ValueError):
             charge.released(fingerprint(estimator))

@@ -1,4 +1,4 @@
-"""What a step of a fit is: one or more questions at a price fixed beforehand, and how it is written to a file."""
+"""What a step of a fit is: one or more queries at a price fixed beforehand, and how it is written to a file."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class State:
 class Step(ABC):
     """A step of a fit. Its price ``rho`` and its other fields are public and fixed before the data are read.
 
-    ``run(curator, model, state)`` asks the curator what costs ``rho`` in all, and returns the new state: everything it
-    computes of the answers is post-processing. Clip radii and step sizes may be functions of what earlier steps
-    released; prices may not. ``passes`` is how often it reads the rows.
+    ``run(curator, model, state)`` sends the curator queries that cost ``rho`` in all, and returns the new state:
+    everything it computes of the answers is post-processing. Clip radii and step sizes may be functions of what earlier
+    steps released; prices may not. ``passes`` is how often it reads the rows.
     """
 
     rho: float
@@ -43,7 +43,7 @@ class Step(ABC):
 
     @abstractmethod
     def describe(self) -> str:
-        """What the step asks, in a few words, for plans and reports."""
+        """What the step releases, in a few words, for plans and reports."""
 
     @abstractmethod
     def run(self, curator: Curator, model: Any, state: Any) -> Any: ...
@@ -56,7 +56,7 @@ class Step(ABC):
 
 @dataclass(frozen=True)
 class WrittenStep(Step):
-    """A step as a file tells of it: what was asked and paid. It cannot be run again."""
+    """A step as a file describes it: what was released and paid. It cannot be run again."""
 
     kind: str = ""
     says: str = ""
@@ -67,11 +67,11 @@ class WrittenStep(Step):
         return self.says
 
     def run(self, curator: Curator, model: Any, state: Any) -> Any:
-        raise RuntimeError("a step read from a file tells what was done; it cannot be run.")
+        raise RuntimeError("a step read from a file describes what was done; it cannot be run.")
 
     def to_dict(self) -> dict[str, Any]:
-        told = {"kind": self.kind, "rho": self.rho, **self.settings, "passes": self.passes, "says": self.says}
-        return without_infinity(told)
+        document = {"kind": self.kind, "rho": self.rho, **self.settings, "passes": self.passes, "says": self.says}
+        return without_infinity(document)
 
 
 def run_steps(curator: Curator, model: Any, steps: Iterable[Step], state: Any) -> Any:

@@ -71,14 +71,14 @@ class Uncertainty:
                 ends[j] = np.maximum(ends[j], 0.0)
             elif kind == "positive" and self.estimate[j] > 0:
                 ratio = reach[j] / self.estimate[j]
-                most = min(math.exp(min(ratio, 9.0)), 1 + 5 * ratio)  # an error that exceeds the estimate says little
+                most = min(math.exp(min(ratio, 9.0)), 1 + 5 * ratio)  # an error beyond the estimate means little
                 ends[j] = self.estimate[j] * math.exp(-ratio), self.estimate[j] * most
         return ends
 
     def rows(self, level: float = 0.95) -> list[dict[str, Any]]:
         """One record a parameter, as :meth:`summary` shows it.
 
-        ``detectable`` is the true size that would be told from 0 in four fits of five: 2.8 standard errors.
+        ``detectable`` is the true size that four fits of five would distinguish from 0: 2.8 standard errors.
         """
         ends = self.intervals(level)
         return [

@@ -1,7 +1,7 @@
 """The curator: the one door to the data.
 
-An algorithm holds a curator, never rows. It asks a bounded question and a price; the curator charges the price, *then*
-sums, adds noise calibrated from the question's own bound, and writes down what was asked and paid. There is no other
+An algorithm holds a curator, never rows. It sends a bounded query and a price; the curator charges the price, *then*
+sums, adds noise calibrated from the query's own bound, and records the release and its price. There is no other
 way to data, and what has not come out of here reaches no attribute, message or file.
 """
 
@@ -24,13 +24,13 @@ from dpem.tables.base import refuse_to_split
 
 @dataclass(frozen=True)
 class Release:
-    """What was asked and what it cost. Never the answer.
+    """A query and its price. Never the answer.
 
     ``sensitivity`` is of the mean over ``n_rows`` rows when all rows of a person are replaced, ``scale`` the noise's
-    scale in the same unit; ``batch`` names the disjoint batch it was asked of, or None for the whole table.
+    scale in the same unit; ``batch`` names the disjoint batch it was about, or None for the whole table.
     """
 
-    question: str
+    query: str
     mechanism: str
     price: Price
     sensitivity: float
@@ -43,13 +43,13 @@ class Account:
     """The price limit of one fit and what has been released under it.
 
     *Lemma.* If every release passes :meth:`charge`, all of them together are (ε, δ)-DP for neighbours that differ in
-    the rows of one person, as many as the curators of this account count (one by default), also if a question and its
+    the rows of one person, as many as the curators of this account count (one by default), also if a query and its
     price are chosen after seeing earlier answers. *Proof.* Releases of the whole table compose adaptively, prices add,
-    and a limit on the sum fixed in advance holds whatever is asked next (zCDP: Feldman & Zrnic 2021; Gaussian: Smith &
-    Thakurta 2022). The batches together cost no more than the dearest (:func:`total_price`). The total is converted
+    and a limit on the sum fixed in advance holds whatever is queried next (zCDP: Feldman & Zrnic 2021; Gaussian: Smith
+    & Thakurta 2022). The batches together cost no more than the dearest (:func:`total_price`). The total is converted
     by :class:`Price` and never exceeds (ε, δ). ∎
 
-    ``gaussian`` says beforehand that only Gaussian noise will be asked for; then the exact Gaussian curve is used, and
+    ``gaussian`` says beforehand that only Gaussian noise will be used; then the exact Gaussian curve is used, and
     other noise is refused. (Deciding afterwards which curve applies would let answers decide it.) ``rho`` is what a
     budget was charged for the fit: no more than that is released either.
     """
@@ -64,13 +64,13 @@ class Account:
     def charge(self, release: Release) -> None:
         """Write the release down, or refuse it if the total would no longer convert to (ε, δ)."""
         if self.gaussian and not release.price.gaussian:
-            raise ValueError(f"'{release.question}' needs other noise than this account was opened for: Gaussian only.")
+            raise ValueError(f"'{release.query}' needs other noise than this account was opened for: Gaussian only.")
         price = Price(total_price([*self.releases, release]).rho, self.gaussian)
         beyond = price.rho > self.rho * (1 + 1e-9)
         if beyond or (math.isfinite(self.epsilon) and price.delta(self.epsilon) > self.delta * (1 + 1e-9)):
             raise BudgetExceeded(
-                f"'{release.question}' would take this fit beyond epsilon={self.epsilon:.6g}, "
-                f"delta={self.delta:.3g}; it was not asked."
+                f"'{release.query}' would take this fit beyond epsilon={self.epsilon:.6g}, "
+                f"delta={self.delta:.3g}; it was not run."
             )
         self.releases.append(release)
 
@@ -95,7 +95,7 @@ def total_price(releases: list[Release]) -> Price:
 
 
 class Curator:
-    """Answers bounded questions about a source with noise, within an account.
+    """Answers bounded queries about a table with noise, within an account.
 
     ``rows_per_person`` is the most rows that one person has: all of them are protected together.
 
@@ -179,7 +179,7 @@ class Curator:
         self, query: Query, k: int, rho: float, *, offset: FloatArray | float = 0.0, step: float = 1.0
     ) -> NDArray[np.intp]:
         """The k coordinates where ``|offset + step·mean|`` is largest, with Gumbel noise, at price ρ. ``offset`` and
-        ``step`` are public. A query with a function ``folded`` is asked for the k largest of what that makes of the
+        ``step`` are public. A query with a function ``folded`` selects the k largest of what that makes of the
         mean, and its ℓ∞ bound is of that.
         """
         _check_price(rho)
@@ -218,17 +218,17 @@ class Curator:
     def _charge(self, query: Query, mechanism: str, price: Price, sensitivity: float, scale: float) -> None:
         _check_price(price.rho)
         if math.isinf(sensitivity) and not math.isinf(price.rho):
-            raise ValueError(f"'{query.label}' is not bounded in the norm that {mechanism} needs; it was not asked.")
+            raise ValueError(f"'{query.label}' is not bounded in the norm that {mechanism} needs; it was not run.")
         self._account.charge(Release(query.label, mechanism, price, sensitivity, scale, self.n_rows, self._batch))
 
-    @np.errstate(all="ignore")  # a warning that depends on a row would tell of it
+    @np.errstate(all="ignore")  # a warning that depends on a row would reveal it
     def _mean(self, query: Query) -> FloatArray:
         return self._source.total(query) / self.n_rows
 
 
 def _check_price(rho: float) -> None:
     if not rho > 0:
-        raise ValueError(f"the price of a question must be positive, got {rho!r}.")
+        raise ValueError(f"the price of a query must be positive, got {rho!r}.")
 
 
 def _magnitude(query: Query, offset: FloatArray | float, step: float) -> float:

@@ -2,7 +2,7 @@
 
 :class:`PrivateNoise` draws from OpenDP's exact samplers: the released floats carry no trace of how they were computed.
 For selection it asks OpenDP's privacy map for the price and draws by :mod:`dpem.privacy.gumbel`, which has the same
-law: OpenDP 0.16 takes tens of seconds for a million scores when few of them stand out, a time that tells what they are.
+law: OpenDP 0.16 takes tens of seconds for a million scores when few of them stand out, a time that depends on them.
 :class:`SeededNoise` is numpy's generator, repeatable and **not private** (the low bits of a float sum of data and
 noise give the data away, and whoever knows the seed can subtract the noise). It exists for simulations.
 

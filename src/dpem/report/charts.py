@@ -176,7 +176,7 @@ def price_bar(queries: Sequence[Query]) -> list[Part]:
     for query in queries:
         width = 100 * query.share
         label = str(query.place) if query.release.batch is None else "one batch"
-        tip = f"{query.place}. {query.release.question}: {percent(query.share)}"
+        tip = f"{query.place}. {query.release.query}: {percent(query.share)}"
         wide = width >= 4 * len(label) ** 0.5
         places = (f"{left:.3f}", f"{width:.3f}", f"{left + width / 2:.3f}")
         parts.append(Part(query.kind, *places, label if wide else "", tip))

@@ -123,7 +123,7 @@ def grouped(asked: Sequence[Query]) -> list[list[Query]]:
     """Queries with the same words and mechanism together, in the order of the first of each."""
     groups: dict[tuple[str, str], list[Query]] = {}
     for query in asked:
-        groups.setdefault((query.release.question, query.release.mechanism), []).append(query)
+        groups.setdefault((query.release.query, query.release.mechanism), []).append(query)
     return list(groups.values())
 
 

@@ -269,7 +269,7 @@ def _prices(model: Any) -> dict[str, Any]:
     groups = [
         (
             _span([query.place for query in group]),
-            group[0].release.question,
+            group[0].release.query,
             f"{len(group)}",
             group[0].release.mechanism.replace("-", "\N{NON-BREAKING HYPHEN}") if paid else "exact",
             number(math.fsum(query.release.price.rho for query in group)),
@@ -280,7 +280,7 @@ def _prices(model: Any) -> dict[str, Any]:
     rows = [
         (
             f"{q.place}",
-            q.release.question,
+            q.release.query,
             number(q.release.price.rho),
             share(q.share),
             number(q.release.scale),

@@ -98,7 +98,7 @@ class GeneralisedLinearModel(Model):
         first, second, whole, *last = prices(sizes.rho, (MARGINALS, MOMENTS, SCORES, *check))
         radius = math.inf if math.isinf(sizes.rho) else MOMENT_RADIUS * math.sqrt(self.schema.width + 1)
         steps = (FindMarginals(first), FindMoments(second, radius), *self.score_steps(whole))
-        return (*steps, *(Check(rho, rival=self.rival, advice=NO_BETTER) for rho in last))
+        return (*steps, *(Check(rho, against=self.rival, advice=NO_BETTER) for rho in last))
 
     def score_steps(self, rho: float) -> tuple[Step, ...]:
         """The steps along scores, at prices that grow; what a family needs to measure besides is among them."""

@@ -169,7 +169,9 @@ class LatentClass(Model):
         last = [Converge(math.inf)] if math.isinf(sizes.rho) else [AskClasses(rho) for rho in sums]
         steps = (AskMoments(moments), AskWaves(waves), *last)
         advice = "Fewer classes, more rows or a larger epsilon may show them; perhaps there are none."
-        return (*steps, Check(check, rival="independent answers (one class)", advice=advice)) if sizes.check else steps
+        return (
+            (*steps, Check(check, against="independent answers (one class)", advice=advice)) if sizes.check else steps
+        )
 
     @property
     def most(self) -> int:

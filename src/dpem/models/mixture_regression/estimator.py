@@ -113,7 +113,7 @@ class MixtureRegression(Model):
             CountCells(count, q, self.classes),
             ChooseStart(choose),
             *(ImproveLines(rho) for rho in scores),
-            *((Check(checked, rival="one line", advice=ADVICE),) if check else ()),
+            *((Check(checked, against="one line", advice=ADVICE),) if check else ()),
         )
 
     def fixed(self, frame: Frame) -> FloatArray | None:
