@@ -214,7 +214,7 @@ def test_e6_the_curator_refuses_before_the_source_is_asked():
     source = Watched(X, y)
     c = curator(source, epsilon=12.0, delta=delta)
     settings = dict(delta=delta, s=s, n_iter=2, step=0.5, T=2.0)
-    with pytest.raises(BudgetExceeded, match="not asked"):
+    with pytest.raises(BudgetExceeded, match="not run"):
         high_dimensional_em(c, MODELS[name], sparse(d, s), epsilon=12.0, **settings)
     assert source.asked == []
     assert c.account.releases == []
@@ -236,7 +236,7 @@ def test_e5_the_curator_refuses_before_the_source_is_asked():
     source = Watched(X, y)
     c = curator(source, epsilon=epsilon, delta=delta, gaussian=True)
     settings = dict(delta=delta, n_iter=2, step=0.5, T=2.0)
-    with pytest.raises(BudgetExceeded, match="not asked"):
+    with pytest.raises(BudgetExceeded, match="not run"):
         low_dimensional_em(c, MODELS[name], np.full(d, 0.4), epsilon=epsilon, **settings)
     assert source.asked == []
     assert c.account.releases == []

@@ -84,7 +84,7 @@ def test_a_question_beyond_the_account_is_refused_and_not_asked(ask, gaussian):
     source = Watched(rows())
     c = curator(source, gaussian=gaussian)
     dear = 1.01 * largest_price(1.0, 1e-5, gaussian=gaussian).rho
-    with pytest.raises(BudgetExceeded, match=r"clipped sum.*epsilon=1.*not asked"):
+    with pytest.raises(BudgetExceeded, match=r"clipped sum.*epsilon=1.*not run"):
         ask(c, dear)
     assert source.asked == []
     assert c.account.releases == []
@@ -163,7 +163,7 @@ def test_an_unbounded_question_is_refused(ask, bound, monkeypatch):
     source = Watched(rows())
     c = curator(source)
     monkeypatch.setattr(Sum, "__init__", lambda self: object.__setattr__(self, "bound", bound))
-    with pytest.raises(ValueError, match=r"not bounded.*not asked"):
+    with pytest.raises(ValueError, match=r"not bounded.*not run"):
         ask(c, 0.001)
     assert source.asked == []
     assert c.account.releases == []
@@ -196,7 +196,7 @@ def test_a_price_that_is_not_positive_is_refused(ask, rho):
 def test_a_price_of_zero_is_refused_in_words(ask):
     source = Watched(rows())
     c = curator(source)
-    with pytest.raises(ValueError, match="price of a question must be positive"):
+    with pytest.raises(ValueError, match="price of a query must be positive"):
         ask(c, 0.0)
     assert source.asked == []
 

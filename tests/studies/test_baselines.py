@@ -53,7 +53,7 @@ def test_clipped_gradient_em_releases_and_price(name, noise):
     price = total_price(releases)
     assert price.gaussian
     assert 0.999 * delta <= price.delta(epsilon) <= delta * (1 + 1e-9)
-    with pytest.raises(BudgetExceeded, match="not asked"):
+    with pytest.raises(BudgetExceeded, match="not run"):
         clipped_gradient_em(asked, MODELS[name], truth, rho=rho, n_iter=1, step=0.5, radius=1.5)
 
 

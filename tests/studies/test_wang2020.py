@@ -168,7 +168,7 @@ def test_releases_and_price(name, noise, gaussian):
         assert release.sensitivity == pytest.approx(4 * ROOT2 / 3 * 2.0 * math.sqrt(d) / n, rel=1e-9)
     price = Price(total_price(releases).rho, gaussian)
     assert 0.999 * delta <= price.delta(epsilon) <= delta * (1 + 1e-9)  # the whole budget, and no more
-    with pytest.raises(BudgetExceeded, match="not asked"):
+    with pytest.raises(BudgetExceeded, match="not run"):
         wang2020(curator, MODELS[name], truth, **settings)
 
 
