@@ -17,7 +17,7 @@ BLUE, BROWN = "#0b5cad", "#8a5000"
 
 
 def draw(told: dict[str, Any], path: str | Path) -> None:
-    """Coefficients and groups, private and without privacy."""
+    """Coefficients and classes, private and without privacy."""
     from matplotlib import pyplot
 
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
@@ -35,17 +35,17 @@ def draw(told: dict[str, Any], path: str | Path) -> None:
     left.set_xlabel("change of ln(1 + visits to a doctor)")
     left.set_title("Regression, with 95 % intervals")
     left.legend(loc="upper right")
-    groups, twins = told["groups"]["private"], told["groups"]["without_privacy"]
+    groups, references = told["classes"]["private"], told["classes"]["without_privacy"]
     labels = [(item, j) for item, levels in demo.LEVELS.items() for j in range(len(levels))]
     rows = np.arange(len(labels))[::-1]
     for k, colour in enumerate((BLUE, BROWN)):
         share = f"{100 * groups['shares'][k]:.0f} % of the rows"
         own = [groups[item][k][j] for item, j in labels]
         right.barh(rows + 0.2 - 0.4 * k, own, height=0.38, color=colour, label=share)
-        right.plot([twins[item][k][j] for item, j in labels], rows + 0.2 - 0.4 * k, "x", color="black")
+        right.plot([references[item][k][j] for item, j in labels], rows + 0.2 - 0.4 * k, "x", color="black")
     right.set_yticks(rows, [f"{item}: {demo.LEVELS[item][j]}" for item, j in labels])
     right.set_xlabel("probability")
-    right.set_title("Two groups of people who answer alike")
+    right.set_title("Two classes of people who answer alike")
     right.legend(loc="lower right")
     figure.savefig(path, dpi=110)
     pyplot.close(figure)

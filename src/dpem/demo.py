@@ -1,4 +1,4 @@
-"""The story in a minute: a private regression and private groups on a table of real people, each beside its twin.
+"""A private regression and private latent classes on a table of real people, each beside the fit without privacy.
 
 The table is of the RAND Health Insurance Experiment, which comes with statsmodels: 20,190 rows, a person and a year
 each. A person has at most five rows, and all of them are protected together.
@@ -22,14 +22,14 @@ from dpem.privacy import Budget
 from dpem.registry import estimator
 from dpem.report import About, write_report
 
-#: What the regression and the groups cost, and the budget that both are charged to.
-EPSILON, GROUPS_EPSILON, DELTA = 1.0, 2.0, 1e-6
+#: What the regression and the classes cost, and the budget that both are charged to.
+EPSILON, CLASSES_EPSILON, DELTA = 1.0, 2.0, 1e-6
 TOTAL_EPSILON, TOTAL_DELTA = 3.0, 1e-5
 ROWS_PER_PERSON = 5
 
 
 class Column(NamedTuple):
-    """What is publicly known of a column, and why."""
+    """The public bounds of a column, and their reason."""
 
     name: str
     low: float
@@ -79,25 +79,25 @@ def table() -> tuple[Any, Any, Any]:
 
 
 def main(out: str | Path | None = None, say: Callable[[str], None] = print) -> dict[str, Any]:
-    """Tell the story; what was found is returned as plain data.
+    """Plan, fit and report; the results are also returned as plain data.
 
     Parameters
     ----------
     out : path, optional
         A folder for the two reports; a new one among the temporary files if not given.
     say : function
-        Takes the lines that are printed.
+        Receives the printed lines.
 
     Returns
     -------
     dict
     """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FitWarning)  # what the fit checks found is printed
-        return _story(out, say)
+        warnings.simplefilter("ignore", FitWarning)  # diagnostics are printed
+        return _run(out, say)
 
 
-def _story(out: str | Path | None, say: Callable[[str], None]) -> dict[str, Any]:
+def _run(out: str | Path | None, say: Callable[[str], None]) -> dict[str, Any]:
     begun = time.monotonic()
     X, y, items = table()
     folder = Path(tempfile.mkdtemp(prefix="dpem-demo-") if out is None else out)
@@ -107,16 +107,16 @@ def _story(out: str | Path | None, say: Callable[[str], None]) -> dict[str, Any]
         f"The RAND Health Insurance Experiment: {len(X):,} rows, a person and a year each, at most "
         f"{ROWS_PER_PERSON} rows a person.\nAll rows of a person are protected together; a budget of "
         f"epsilon = {TOTAL_EPSILON:g}, delta = {TOTAL_DELTA:g} pays for everything below.\n\n"
-        "1. What is known before anybody looks: bounds, and why"
+        "1. Public bounds, and where they come from"
     )
     for column in (*COLUMNS, RESPONSE):
         say(f"   {column.name:<13} {column.low:>4g} to {column.high:<5g} {column.reason}")
     return {
         "rows": len(X),
         "regression": _regression(X, y, budget, folder, say),
-        "groups": _groups(items, budget, folder, say),
+        "classes": _classes(items, budget, folder, say),
         "spent": _paid(budget, say),
-        "reports": [str(folder / name) for name in ("regression.html", "groups.html")],
+        "reports": [str(folder / name) for name in ("regression.html", "classes.html")],
         "seconds": _ended(begun, folder, say),
     }
 
@@ -129,8 +129,8 @@ def _regression(X: Any, y: Any, budget: Budget, folder: Path, say: Callable[[str
     plan = model.plan(len(X), columns=list(X.columns))
     say(f"\n2. The plan of a regression, before it is paid for\n{_indented(plan)}")
     model.fit(X, y)
-    twin = kind(epsilon=math.inf, **given).fit(X, y)
-    private, exact = model.summary(), twin.summary()
+    reference = kind(epsilon=math.inf, **given).fit(X, y)
+    private, exact = model.summary(), reference.summary()
     say("\n3. What goes with visits to a doctor")
     say(f"   {'':<13} {'private, with its 95 % interval':>34}   without privacy")
     for name in private.index:
@@ -149,43 +149,43 @@ def _regression(X: Any, y: Any, budget: Budget, folder: Path, say: Callable[[str
     }
 
 
-def _groups(items: Any, budget: Budget, folder: Path, say: Callable[[str], None]) -> dict[str, Any]:
+def _classes(items: Any, budget: Budget, folder: Path, say: Callable[[str], None]) -> dict[str, Any]:
     kind = estimator("latent-class")
     given = {"levels": LEVELS, "delta": DELTA}
-    model = kind(2, epsilon=GROUPS_EPSILON, rows_per_person=ROWS_PER_PERSON, budget=budget, **given).fit(items)
-    twin = kind(2, epsilon=math.inf, **given).fit(items)
-    order = _alike(model, twin)
-    say(f"\n4. Groups of people who answer alike\n   {'':<24}{'private':>20}   {'without privacy':>20}")
-    shares = [[100 * w for w in model.weights_], [100 * twin.weights_[k] for k in order]]
+    model = kind(2, epsilon=CLASSES_EPSILON, rows_per_person=ROWS_PER_PERSON, budget=budget, **given).fit(items)
+    reference = kind(2, epsilon=math.inf, **given).fit(items)
+    order = _alike(model, reference)
+    say(f"\n4. Classes of people who answer alike\n   {'':<24}{'private':>20}   {'without privacy':>20}")
+    shares = [[100 * w for w in model.weights_], [100 * reference.weights_[k] for k in order]]
     say(f"   {'share of the rows':<24}{_percents(shares[0]):>20}   {_percents(shares[1]):>20}")
     for item, levels in LEVELS.items():
         for j, level in enumerate(levels):
-            own, other = 100 * model.probabilities_[item][:, j], 100 * twin.probabilities_[item][order, j]
+            own, other = 100 * model.probabilities_[item][:, j], 100 * reference.probabilities_[item][order, j]
             say(f"   {f'{item}: {level}':<24}{_percents(own):>20}   {_percents(other):>20}")
     say(f"   Fit check: {model.fit_check_}")
     for found in model._diagnostics():
         say(f"   {found}")
-    write_report(model, folder / "groups.html", about=_about("groups of people who answer alike"))
+    write_report(model, folder / "classes.html", about=_about("classes of people who answer alike"))
     return {
         "private": {"shares": model.weights_.tolist(), **_plain(model.probabilities_, slice(None))},
-        "without_privacy": {"shares": twin.weights_[order].tolist(), **_plain(twin.probabilities_, order)},
+        "without_privacy": {"shares": reference.weights_[order].tolist(), **_plain(reference.probabilities_, order)},
         "fit_check": str(model.fit_check_),
         "guarantee": str(model.guarantee_),
     }
 
 
-def _alike(model: Any, twin: Any) -> list[int]:
-    """The order of the twin's groups in which they are most like the model's: names of groups mean nothing."""
-    own, other = (np.hstack(list(one.probabilities_.values())) for one in (model, twin))
+def _alike(model: Any, reference: Any) -> list[int]:
+    """The order of the reference's classes that is most like the model's: labels of classes are arbitrary."""
+    own, other = (np.hstack(list(one.probabilities_.values())) for one in (model, reference))
     orders = itertools.permutations(range(len(other)))
     return list(min(orders, key=lambda order: float(np.sum((own - other[list(order)]) ** 2))))
 
 
 def _paid(budget: Budget, say: Callable[[str], None]) -> float:
     say(
-        f"\n5. What was paid\n   Fits at epsilon = {EPSILON:g} and {GROUPS_EPSILON:g} cost epsilon = "
+        f"\n5. What was paid\n   Fits at epsilon = {EPSILON:g} and {CLASSES_EPSILON:g} cost epsilon = "
         f"{budget.spent_epsilon:.2f} together, of {TOTAL_EPSILON:g}.\n"
-        "   The columns without privacy are here to compare; they protect nobody."
+        "   The columns without privacy are here to compare; they are not private."
     )
     return float(budget.spent_epsilon)
 
@@ -193,7 +193,7 @@ def _paid(budget: Budget, say: Callable[[str], None]) -> float:
 def _ended(begun: float, folder: Path, say: Callable[[str], None]) -> float:
     seconds = time.monotonic() - begun
     say(f"\n6. Reports to hand over, written in {seconds:.0f} seconds\n   {folder / 'regression.html'}")
-    say(f"   {folder / 'groups.html'}")
+    say(f"   {folder / 'classes.html'}")
     return seconds
 
 

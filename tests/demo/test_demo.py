@@ -31,8 +31,8 @@ def test_private_and_exact_agree_within_the_intervals(told):
     assert "better than" in found["fit_check"]
 
 
-def test_the_groups_are_those_of_the_twin(told):
-    found = told[0]["groups"]
+def test_the_classes_are_those_without_privacy(told):
+    found = told[0]["classes"]
     assert math.isclose(sum(found["private"]["shares"]), 1.0)
     for own, other in zip(found["private"]["shares"], found["without_privacy"]["shares"], strict=True):
         assert abs(own - other) < 0.2

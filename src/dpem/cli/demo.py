@@ -1,4 +1,4 @@
-"""``dpem demo``: the story on a table of real people, without a question asked."""
+"""``dpem demo``: a regression and latent classes on a table of real people."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from dpem.cli.common import Exit, Refused, Session
 from dpem.cli.options import json_option
 
 
-@click.command(short_help="A private regression and groups on a table of real people.")
+@click.command(short_help="A private regression and latent classes on a table of real people.")
 @click.option("--out", metavar="FOLDER", help="Where the two reports go; a temporary folder if not given.")
 @json_option
 @click.pass_obj
 def demo(session: Session, out: str | None) -> None:
-    """Plan, fit and report on the RAND Health Insurance Experiment, each fit beside its non-private twin.
+    """Plan, fit and report on the RAND Health Insurance Experiment, each fit beside the same one without privacy.
 
-    Takes less than a minute and asks nothing. It needs statsmodels, which the table comes with.
+    Takes less than a minute and needs no input. It needs statsmodels, which the table comes with.
 
     \b
     Examples:
       dpem demo
       dpem demo --out reports --json
     """
-    from dpem import demo as story
+    from dpem.demo import main
 
     try:
-        told = story.main(out, (lambda text: None) if session.json else click.echo)
+        result = main(out, (lambda text: None) if session.json else click.echo)
     except RuntimeError as error:
         raise Refused(Exit.FAILED, str(error)) from None
     if session.json:
-        session.result(told, "")
+        session.result(result, "")

@@ -23,7 +23,7 @@ COMMANDS = {
     "predict": ("dpem.cli.predict", "Apply a fitted model to new rows."),
     "report": ("dpem.cli.report", "Write the report of a fitted model."),
     "scale": ("dpem.cli.scale", "Measure centres and spreads of columns privately, for --scaler."),
-    "demo": ("dpem.cli.demo", "A private regression and groups on a table of real people."),
+    "demo": ("dpem.cli.demo", "A private regression and latent classes on a table of real people."),
     "audit": ("dpem.cli.audit", "Check the claimed epsilon against what runs prove."),
     "doctor": ("dpem.cli.doctor", "Versions, extras, threads, and whether the ledger can be reached."),
     "completion": ("dpem.cli.completion", "Let a shell complete commands, options and file names."),
