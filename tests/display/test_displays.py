@@ -13,8 +13,10 @@ matplotlib.use("Agg")
 from matplotlib import pyplot
 from small_models import BOUNDS, DPAnswers, DPGroups, DPMeans, people
 
-from dpem import Budget, DPStandardScaler
-from dpem.display import CoefficientDisplay, MixtureDisplay, PlanDisplay, PriceDisplay
+from dpem import Budget, DPGaussianMixture, DPStandardScaler
+from dpem.display import CoefficientDisplay, EllipseDisplay, MixtureDisplay, PlanDisplay, PriceDisplay
+from dpem.display.components import matrices
+from dpem.fitting.summary import Estimates
 from dpem.paper import DPMissingRegression
 
 PAPER = DPMissingRegression(epsilon=1.0, delta=1e-5, sigma=0.5)
@@ -34,11 +36,17 @@ def _no_figure_stays():
 
 def test_coefficients_are_those_of_the_summary(groups):
     shown = CoefficientDisplay.from_estimator(groups)
-    lines = shown.ax_.containers[0].lines
-    assert np.allclose(lines[0].get_xdata(), groups.summary().estimate)
-    ends = np.array([segment[:, 0] for segment in lines[2][0].get_segments()])
-    assert np.allclose(ends, groups.conf_int())
-    assert [label.get_text() for label in shown.ax_.get_yticklabels()] == list(BOUNDS)
+    found = {}
+    for ax in shown.axes_:
+        lines = ax.containers[0].lines
+        ends = [segment[:, 0] for segment in lines[2][0].get_segments()]
+        names = [label.get_text().replace("\n", " ") for label in ax.get_yticklabels()]
+        found |= dict(zip(names, zip(lines[0].get_xdata(), ends, strict=True), strict=True))
+    assert set(found) == set(BOUNDS)
+    for name, (low, high) in zip(groups.summary().index, groups.conf_int(), strict=True):
+        value, ends = found[name]
+        assert value == pytest.approx(groups.summary().estimate[name])
+        assert ends.tolist() == pytest.approx([low, high])
     assert shown.figure_ is shown.ax_.figure
 
 
@@ -67,7 +75,7 @@ def test_a_panel_for_each_group(groups):
     assert np.allclose(drawn, groups.means_ / np.array([100, 4, 50]))
     bars = MixtureDisplay.from_estimator(DPAnswers(**GIVEN).fit(people()))
     assert np.allclose([bar.get_width() for bar in bars.axes_[0].patches], bars.profile.centre[0] / [100, 4, 50])
-    with pytest.raises(ValueError, match="one for each of 2 groups, got 1"):
+    with pytest.raises(ValueError, match="one for each of 2 components, got 1"):
         shown.plot([pyplot.subplots()[1]])
 
 
@@ -77,20 +85,112 @@ def test_shares_of_the_price_add_up(groups):
     assert [bar.get_width() for bar in shown.ax_.patches] == pytest.approx([90, 10])
 
 
+def outside(figure):
+    """Labels and titles that reach beyond the figure; numbers at ticks beyond the limits are not drawn."""
+    figure.canvas.draw()
+    whole = figure.bbox
+    texts = [t for t in figure.findobj(matplotlib.text.Text) if len(t.get_text()) > 12 and "$" not in t.get_text()]
+    boxes = [(t.get_text(), t.get_window_extent()) for t in texts]
+    return [s for s, b in boxes if b.x0 < -1 or b.y0 < -1 or b.x1 > whole.x1 + 1 or b.y1 > whole.y1 + 1]
+
+
+LONG = "share of rows put into another class than without privacy, of those with a response"
+
+
+def long_plan():
+    return PlanDisplay(x=[1, 2], median=[2, 1], low=[1, 0.5], high=[3, 2], quantity=LONG, along="ε").plot()
+
+
+def long_names():
+    value = np.array([60.0, 0.1, 0.2])
+    own = Estimates.noisy((f"the intercept, {LONG}", LONG, "x"), value, 0.01)
+    return CoefficientDisplay(estimates={"": own}).plot()
+
+
+def long_prices():
+    return PriceDisplay(queries=[LONG, f"{LONG} (×5)"], shares=[0.5, 0.5], values=[True, False]).plot()
+
+
+@pytest.mark.parametrize("draw", [long_plan, long_names, long_prices])
+def test_long_titles_and_labels_are_not_cut(draw):
+    assert outside(draw().figure_) == []
+
+
+def test_sizes_that_differ_have_a_scale_each():
+    own = Estimates.noisy(("intercept", "age", "dose"), np.array([60.0, 0.1, -0.2]), 0.01)
+    shown = CoefficientDisplay(estimates={"": own}).plot()
+    names = [[label.get_text() for label in ax.get_yticklabels()] for ax in shown.axes_]
+    assert names == [["intercept"], ["age", "dose"]]
+    assert max(map(abs, shown.axes_[1].get_xlim())) < 1
+
+
+def test_several_fits_side_by_side(groups):
+    other = DPGroups(**{**GIVEN, "epsilon": 0.5}).fit(people())
+    shown = CoefficientDisplay.from_estimators({"ε = 1": groups, "ε = 0.5": other}, names=["age", "visits"])
+    labels = [text.get_text() for text in shown.axes_[0].get_legend().get_texts()]
+    assert labels == ["ε = 1", "ε = 0.5"]
+    drawn = [container.lines[0].get_xdata() for container in shown.axes_[0].containers]
+    assert drawn[1][0] == pytest.approx(other.summary().estimate["age"])
+
+
+def test_a_mixture_s_panel_is_filled(groups):
+    shown = MixtureDisplay.from_estimator(groups)
+    own, width = shown.profile, np.array([100, 4, 50])
+    ends = (own.centre + own.spread) / width, (own.centre - own.spread) / width
+    low, high = shown.axes_[0].get_xlim()
+    assert (ends[0].max() - ends[1].min()) / (high - low) > 0.85
+
+
+class TestEllipses:
+    def made(self, covariance_type="full"):
+        rng = np.random.default_rng(0)
+        rows = np.where(rng.random((4000, 1)) < 0.4, 30.0, 60.0) + rng.normal(0, 6, (4000, 3))
+        given = {"epsilon": 4.0, "delta": 1e-6, "bounds": (0, 100), "random_state": 0}
+        return DPGaussianMixture(2, covariance_type=covariance_type, **given).fit(rows)
+
+    @pytest.mark.filterwarnings("ignore::UserWarning")
+    def test_axes_of_an_ellipse_are_standard_deviations(self):
+        model = self.made("diag")
+        shown = EllipseDisplay.from_estimator(model, pairs=[("x0", "x2")])
+        (ax,) = shown.axes_
+        inner = ax.patches[0]
+        assert tuple(inner.get_center()) == pytest.approx(model.means_[0, [0, 2]])
+        sizes = sorted((inner.get_width(), inner.get_height()))
+        assert sizes == pytest.approx(sorted(2 * np.sqrt(model.covariances_[0, [0, 2]])))
+        cross = ax.containers[0].lines[2][0].get_segments()[0][:, 0]
+        error = model.summary().standard_error[f"{shown.labels[0]}: mean of x0"]
+        assert np.diff(cross)[0] == pytest.approx(2 * 1.96 * error)
+        assert len(EllipseDisplay.from_estimator(model).axes_) == 3
+        with pytest.raises(ValueError, match="'hat' is none"):
+            shown.plot([("x0", "hat")])
+        with pytest.raises(ValueError, match="one for each of 1 pairs, got 2"):
+            shown.plot([("x0", "x1")], pyplot.subplots(1, 2)[1])
+
+    def test_other_models_are_refused(self, groups):
+        with pytest.raises(ValueError, match="a fitted Gaussian mixture, got DPGroups"):
+            EllipseDisplay.from_estimator(groups)
+
+    def test_every_type_of_covariance_is_a_matrix(self):
+        full = np.array([[2.0, 1.0], [1.0, 3.0]])
+        assert np.array_equal(matrices(full, 3, 2), [full] * 3)
+        assert np.array_equal(matrices(np.array([[1.0, 2.0], [3.0, 4.0]]), 2, 2)[1], np.diag([3.0, 4.0]))
+        assert np.array_equal(matrices(np.array([full, full]), 2, 2), [full, full])
+
+
 def test_plans_over_epsilon_and_over_rows():
     planned = PlanDisplay.from_estimator(DPMeans(**GIVEN), 3000, epsilon=[0.5, 1, 2])
     assert (planned.along, planned.x.tolist()) == ("ε", [0.5, 1, 2])
     assert (planned.low <= planned.median).all()
     rows = PlanDisplay.from_estimator(DPMeans(**GIVEN), [1000, 2000])
     assert (rows.along, rows.x.tolist()) == ("rows", [1000, 2000])
-    assert rows.ax_.get_ylabel() == "width of an interval"
+    assert rows.ax_.get_title(loc="left") == "width of an interval"
 
 
 @pytest.mark.parametrize(
     ("made", "words"),
     [
         (lambda: CoefficientDisplay.from_estimator(DPStandardScaler()), "got DPStandardScaler"),
-        (lambda: MixtureDisplay.from_estimator(DPMeans(**GIVEN).fit(people(500))), "finds groups, got DPMeans"),
+        (lambda: MixtureDisplay.from_estimator(DPMeans(**GIVEN).fit(people(500))), "with components, got DPMeans"),
         (lambda: PriceDisplay.from_estimator(DPMeans(**{**GIVEN, "epsilon": math.inf}).fit(people(500))), "no price"),
         (lambda: PlanDisplay.from_estimator(DPStandardScaler(), 100), "plan method, got DPStandardScaler"),
         (lambda: PlanDisplay.from_estimator(PAPER, 2000, 4, epsilon=[1.0]), "makes no prediction"),

@@ -84,7 +84,7 @@ def test_a_digest_can_be_computed_without_dpem(ledger, path):
     [
         (
             "UPDATE dpem_entries SET body = json_set(body, '$.rho', 1e-9) WHERE number = 4",
-            r"entry 4 \(charge\) was chan",
+            r"entry 4 \(fit\) was changed",
         ),
         ("UPDATE dpem_datasets SET body = json_set(body, '$.epsilon', 9.0)", r"entry 1 \(opened\) was changed"),
         ("DELETE FROM dpem_entries WHERE number = 4", "entry 4 is missing"),

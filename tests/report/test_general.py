@@ -149,7 +149,7 @@ def test_slopes_share_one_scale_and_lines_are_groups():
     line = DPLinearRegression(**known).fit(X, 0.5 * X.age + 10 * X.dose + rng.normal(0, 3, 8000))
     assert line._fit_summary().estimates.scale.tolist() == [1, 50, 0.5, 1]
     assert "All lanes have one scale" in render(line)
-    lines = DPMixtureRegression(2, **known).fit(X, side * (0.8 * X.age + 5) + rng.normal(0, 3, 8000))
+    lines = DPMixtureRegression(2, **known).fit(X, side * (0.8 * X.age.to_numpy() + 5) + rng.normal(0, 3, 8000))
     profile = lines._profile()
     assert np.allclose(profile.centre, lines.coef_ * [50, 0.5])
     assert render(lines).count('class="group"') == 2

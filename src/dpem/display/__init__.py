@@ -3,7 +3,9 @@
 They show what was released, so drawing them costs nothing. matplotlib is loaded when something is drawn.
 """
 
-from dpem.display.fits import CoefficientDisplay, MixtureDisplay, PriceDisplay
+from dpem.display.coefficients import CoefficientDisplay
+from dpem.display.components import EllipseDisplay, MixtureDisplay
 from dpem.display.plans import PlanDisplay
+from dpem.display.prices import PriceDisplay
 
-__all__ = ["CoefficientDisplay", "MixtureDisplay", "PlanDisplay", "PriceDisplay"]
+__all__ = ["CoefficientDisplay", "EllipseDisplay", "MixtureDisplay", "PlanDisplay", "PriceDisplay"]

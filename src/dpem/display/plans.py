@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import clone
 
-from dpem.display.axes import BLUE, axes
+from dpem.display.axes import BLUE, axes, wrapped
 
 EPSILONS = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
 
@@ -99,6 +99,6 @@ class PlanDisplay:
         if self.low.min() > 0:
             ax.set_yscale("log")
         ax.set_xlabel(self.along)
-        ax.set_ylabel(self.quantity)
+        ax.set_title(wrapped(self.quantity, 52), fontsize="medium", loc="left")
         self.ax_, self.figure_ = ax, ax.figure
         return self

@@ -1,0 +1,211 @@
+"""The components of a mixture or the classes of a latent-class model: profiles, and ellipses on pairs of columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+from typing import Any, Self
+
+import numpy as np
+
+from dpem.display.axes import COLOURS, panels, summary_of, wrapped
+from dpem.fitting.summary import Profile
+from dpem.query import FloatArray
+
+
+class MixtureDisplay:
+    """What is typical of each component: a panel for each, a line for each column.
+
+    Parameters
+    ----------
+    profile : Profile
+        The components, as the estimator's summary has them.
+
+    Attributes
+    ----------
+    axes_, figure_ : list of Axes, Figure
+        Where it was drawn.
+    """
+
+    def __init__(self, *, profile: Profile) -> None:
+        self.profile = profile
+
+    @classmethod
+    def from_estimator(cls, estimator: Any, *, axes: Sequence[Any] | None = None) -> Self:
+        """Draw the components of a fitted mixture or latent-class model.
+
+        Parameters
+        ----------
+        estimator : fitted estimator
+            A model with components or classes.
+        axes : sequence of Axes, optional
+            One for each component; new ones if not given.
+
+        Returns
+        -------
+        MixtureDisplay
+        """
+        profile = summary_of(estimator).profile
+        if profile is None:
+            raise ValueError(f"estimator must be a model with components, got {type(estimator).__name__}.")
+        return cls(profile=profile).plot(axes)
+
+    def plot(self, axes: Sequence[Any] | None = None) -> Self:
+        """Draw, on given axes (one for each component) or new ones.
+
+        Returns
+        -------
+        self
+        """
+        own = self.profile
+        K, d = len(own.groups), len(own.columns)
+        if axes is not None and len(axes) != K:
+            raise ValueError(f"axes must be one for each of {K} components, got {len(axes)}.")
+        self.axes_ = list(axes) if axes is not None else panels(K, 3.4, 1.4 + 0.3 * d)
+        places = np.arange(d)[::-1]
+        width = np.where(own.high > own.low, own.high - own.low, 1.0)
+        centre = (own.centre - own.low) / width
+        spread = np.zeros_like(centre) if own.spread is None else own.spread / width
+        low, high = (centre - spread).min(), (centre + spread).max()
+        pad = 0.06 * (high - low) or 0.1
+        for k, ax in enumerate(self.axes_):
+            colour = COLOURS[k % len(COLOURS)]
+            if own.bars:
+                ax.barh(places, centre[k], color=colour, height=0.6)
+                ax.set_xlim(0, 1)
+            else:
+                error = None if own.spread is None else spread[k]
+                ax.errorbar(centre[k], places, xerr=error, fmt="o", color=colour, capsize=3)
+                ax.set_xlim(low - pad, high + pad)
+            ax.set_yticks(places, [wrapped(name, 28) for name in own.columns])
+            ax.set_ylim(-0.6, d - 0.4)
+            ax.set_title(f"{own.groups[k]}: {100 * own.share[k]:.0f} %", fontsize="medium")
+            ax.set_xlabel("probability" if own.bars else wrapped("place between the bounds (0 to 1)", 24))
+        self.figure_ = self.axes_[0].figure
+        return self
+
+
+class EllipseDisplay:
+    """Gaussian components on pairs of columns: ellipses of one and two standard deviations, and crosses that show how
+    far each centre may be off (95 %).
+
+    Parameters
+    ----------
+    columns : sequence of str
+        Names of the columns.
+    means, errors : arrays of shape (K, d)
+        Centres, and the standard errors of them (NaN where unknown).
+    covariances : array of shape (K, d, d)
+        Covariances of the components.
+    labels : sequence of str
+        Names of the components.
+
+    Attributes
+    ----------
+    axes_, figure_ : list of Axes, Figure
+        Where it was drawn, a panel for each pair.
+    """
+
+    def __init__(
+        self,
+        *,
+        columns: Sequence[str],
+        means: FloatArray,
+        errors: FloatArray,
+        covariances: FloatArray,
+        labels: Sequence[str],
+    ) -> None:
+        self.columns, self.labels = list(columns), list(labels)
+        self.means, self.errors, self.covariances = means, errors, covariances
+
+    @classmethod
+    def from_estimator(
+        cls, estimator: Any, *, pairs: Sequence[tuple[str, str]] | None = None, axes: Sequence[Any] | None = None
+    ) -> Self:
+        """Draw the components of a fitted Gaussian mixture.
+
+        Parameters
+        ----------
+        estimator : fitted DPGaussianMixture
+            The mixture.
+        pairs : sequence of (str, str), optional
+            Pairs of columns; if not given, those of the three columns in which the components differ most.
+        axes : sequence of Axes, optional
+            One for each pair; new ones if not given.
+
+        Returns
+        -------
+        EllipseDisplay
+        """
+        summary = summary_of(estimator)
+        if summary.profile is None or not hasattr(estimator, "covariances_"):
+            raise ValueError(f"estimator must be a fitted Gaussian mixture, got {type(estimator).__name__}.")
+        own, found = summary.profile, summary.estimates
+        means = np.asarray(own.centre)
+        errors = np.full(means.shape, np.nan)
+        for k, label in enumerate(own.groups):
+            for j, column in enumerate(own.columns):
+                name = f"{label}: mean of {column}"
+                if found is not None and name in found.names:
+                    errors[k, j] = found.error[found.names.index(name)]
+        full = matrices(np.asarray(estimator.covariances_), *means.shape)
+        made = cls(columns=own.columns, means=means, errors=errors, covariances=full, labels=own.groups)
+        return made.plot(pairs, axes)
+
+    def plot(self, pairs: Sequence[tuple[str, str]] | None = None, axes: Sequence[Any] | None = None) -> Self:
+        """Draw, on given axes (one for each pair) or new ones.
+
+        Returns
+        -------
+        self
+        """
+        for name in (name for pair in pairs or () for name in pair):
+            if name not in self.columns:
+                raise ValueError(f"pairs must hold columns of the model; {name!r} is none.")
+        chosen = list(pairs or combinations([self.columns[j] for j in self._telling()], 2))
+        if axes is not None and len(axes) != len(chosen):
+            raise ValueError(f"axes must be one for each of {len(chosen)} pairs, got {len(axes)}.")
+        self.axes_ = list(axes) if axes is not None else panels(len(chosen), 4.2, 3.8, share=False)
+        for ax, pair in zip(self.axes_, chosen, strict=True):
+            self._draw(ax, *(self.columns.index(name) for name in pair))
+            ax.set_xlabel(wrapped(pair[0]))
+            ax.set_ylabel(wrapped(pair[1]))
+        self.axes_[0].legend(fontsize="small", loc="best")
+        self.figure_ = self.axes_[0].figure
+        return self
+
+    def _telling(self) -> list[int]:
+        """The three columns in which the centres lie furthest apart, in standard deviations."""
+        spread = np.sqrt(np.diagonal(self.covariances, axis1=1, axis2=2)).mean(axis=0)
+        apart = (self.means.max(axis=0) - self.means.min(axis=0)) / np.where(spread > 0, spread, 1.0)
+        return sorted(np.argsort(-apart, kind="stable")[:3].tolist())
+
+    def _draw(self, ax: Any, i: int, j: int) -> None:
+        from matplotlib.patches import Ellipse
+
+        for k, label in enumerate(self.labels):
+            colour, at = COLOURS[k % len(COLOURS)], [i, j]
+            centre = (float(self.means[k, i]), float(self.means[k, j]))
+            values, vectors = np.linalg.eigh(self.covariances[k][np.ix_(at, at)])
+            angle = float(np.degrees(np.arctan2(vectors[1, 1], vectors[0, 1])))
+            for size, alpha in ((1, 0.35), (2, 0.15)):
+                axis = 2 * size * np.sqrt(np.maximum(values, 0.0))
+                ax.add_patch(Ellipse(centre, axis[1], axis[0], angle=angle, color=colour, alpha=alpha, lw=0))
+            reach = 1.96 * np.nan_to_num(self.errors[k, at])
+            ax.errorbar(*centre, reach[1], reach[0], fmt="o", color=colour, capsize=3, ms=3, label=label)
+        ax.autoscale_view()
+
+
+def matrices(covariances: FloatArray, K: int, d: int) -> FloatArray:
+    """Covariances of any type as one matrix for each component.
+
+    >>> matrices(np.array([1.0, 4.0]), 2, 2).tolist()
+    [[[1.0, 0.0], [0.0, 1.0]], [[4.0, 0.0], [0.0, 4.0]]]
+    """
+    if covariances.shape == (K, d, d):
+        return covariances
+    if covariances.shape == (K,):
+        return np.asarray(covariances[:, None, None] * np.eye(d))
+    if covariances.shape == (K, d) and not (d == K and np.allclose(covariances, covariances.T)):
+        return np.asarray(covariances[:, :, None] * np.eye(d))
+    return np.broadcast_to(covariances, (K, d, d)).copy()

@@ -1,0 +1,77 @@
+"""What each kind of query cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from dpem.display.axes import BLUE, BROWN, axes, summary_of, wrapped
+
+
+class PriceDisplay:
+    """What the queries cost, as parts of the price that was charged; queries of one kind are one bar.
+
+    Parameters
+    ----------
+    queries : sequence of str
+        The kinds of queries, in order.
+    shares : sequence of float
+        The part of the price of each.
+    values : sequence of bool
+        Whether it measured values (else it chose among candidates).
+
+    Attributes
+    ----------
+    ax_, figure_ : Axes, Figure
+        Where it was drawn.
+    """
+
+    def __init__(self, *, queries: Sequence[str], shares: Sequence[float], values: Sequence[bool]) -> None:
+        self.queries, self.shares, self.values = list(queries), list(shares), list(values)
+
+    @classmethod
+    def from_estimator(cls, estimator: Any, *, ax: Any = None) -> Self:
+        """Draw what a fitted estimator asked and paid.
+
+        Parameters
+        ----------
+        estimator : fitted estimator
+            Any estimator of this package; the non-private reference has no price.
+        ax : Axes, optional
+            Where to draw; new axes if not given.
+
+        Returns
+        -------
+        PriceDisplay
+        """
+        summary_of(estimator)
+        whole = estimator.guarantee_.price.rho
+        if not 0 < whole < np.inf:
+            raise ValueError("estimator must be a private fit: one without noise has no price.")
+        groups: dict[tuple[str, bool], list[float]] = {}
+        for release in estimator.releases_:
+            groups.setdefault((release.query, release.price.gaussian), []).append(release.price.rho / whole)
+        return cls(
+            queries=[f"{words} (×{len(own)})" if len(own) > 1 else words for (words, _), own in groups.items()],
+            shares=[sum(own) for own in groups.values()],
+            values=[gaussian for _, gaussian in groups],
+        ).plot(ax)
+
+    def plot(self, ax: Any = None) -> Self:
+        """Draw, on given axes or new ones.
+
+        Returns
+        -------
+        self
+        """
+        labels = [wrapped(words, 44) for words in self.queries]
+        ax = axes(ax, 7.0, 0.9 + sum(0.25 + 0.17 * label.count("\n") for label in labels))
+        places = np.arange(len(self.shares))[::-1]
+        colours = [BLUE if value else BROWN for value in self.values]
+        ax.barh(places, [100 * share for share in self.shares], color=colours, height=0.6)
+        ax.set_yticks(places, labels)
+        ax.set_xlabel("part of the price, in %")
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
