@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from dpem.fitting.check import Check
 from dpem.fitting.estimator import PrivateEstimator
@@ -29,12 +30,17 @@ class MeanQuestion(NarrowQuery):
 
 
 @dataclass(frozen=True)
+class Parameters:
+    mean: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
 class Ask(Step):
     def describe(self):
         return "mean of every column"
 
     def run(self, curator, model, state):
-        return replace(state, theta=curator.measure(MeanQuestion(model.schema), self.rho))
+        return replace(state, theta=Parameters(curator.measure(MeanQuestion(model.schema), self.rho)))
 
 
 class Means(Model):
@@ -43,13 +49,13 @@ class Means(Model):
         return (Ask(ask), Check(check, against="a mean of zero", advice="Ask for more rows."))
 
     def log_density(self, xp, theta, x, y):
-        return -8.0 * xp.sum(zero_nonfinite(xp, (x - theta) ** 2), axis=1)
+        return -8.0 * xp.sum(zero_nonfinite(xp, (x - theta.mean) ** 2), axis=1)
 
     def simpler(self, theta):
-        return 0 * theta
+        return replace(theta, mean=0 * theta.mean)
 
     def draw(self, theta, n, rng):
-        return theta + 0.25 * rng.standard_normal((n, len(theta))), None
+        return theta.mean + 0.25 * rng.standard_normal((n, len(theta.mean))), None
 
     def predict_fit(self, sizes, steps):
         told = Prediction("width of an interval", 0.1, 0.05, 0.2, 0.01, "One in ten.", "Columns are independent.")
@@ -68,7 +74,7 @@ class DPMeans(PrivateEstimator):
         return Means(schema)
 
     def _attributes(self, theta, schema):
-        return {"means_": schema.middle + schema.half * theta}
+        return {"means_": schema.middle + schema.half * theta.mean}
 
     def _uncertainty(self):
         noise = self.schema_.half * self.releases_[0].scale

@@ -140,6 +140,21 @@ def rebuild(hint: type[T], value: Any, where: str, ranges: Mapping[str, Range] =
     return built
 
 
+def refuse_undeclared(hint: Any, where: str) -> None:
+    """Raise a ValueError if :func:`rebuild` can make no value of this type, or of a field of it."""
+    arguments = get_args(hint)
+    if get_origin(hint) in (Union, types.UnionType, tuple):
+        for part in arguments:
+            if part not in (Ellipsis, type(None)):
+                refuse_undeclared(part, where)
+    elif isinstance(hint, type) and (is_dataclass(hint) or issubclass(hint, tuple)):
+        for name, part in _hints(hint).items():
+            refuse_undeclared(part, f"{where}.{name}")
+    elif get_origin(hint) is not np.ndarray and hint not in (np.ndarray, float, int, str, bool):
+        allowed = "float, int, str, bool, an array (NDArray[np.float64]), a tuple or a dataclass of such"
+        raise ValueError(f"{where} must be declared as {allowed}; it is {getattr(hint, '__name__', hint)}")
+
+
 def record(value: Any, where: str, keys: tuple[str, ...]) -> dict[str, Any]:
     """The value if it is an object with exactly these keys."""
     if not isinstance(value, dict):
@@ -159,7 +174,7 @@ def _rebuild(hint: Any, value: Any, where: str, ranges: Mapping[str, Range]) -> 
         return _one_of(get_args(hint), value, where, ranges)
     if origin is tuple:
         return _sequence(get_args(hint), value, where, ranges)
-    if origin is np.ndarray:
+    if origin is np.ndarray or hint is np.ndarray:
         return _array(hint, value, where)
     if is_dataclass(hint):
         hints = _hints(hint)  # type: ignore[arg-type]
@@ -200,7 +215,7 @@ def _sequence(hints: tuple[Any, ...], value: Any, where: str, ranges: Mapping[st
 
 def _array(hint: Any, value: Any, where: str) -> NDArray[Any]:
     """An array of the declared kind of number, from nested lists of equal lengths; an empty one from its shape."""
-    dtype = np.dtype(get_args(get_args(hint)[1])[0])
+    dtype = np.dtype(float if hint is np.ndarray else get_args(get_args(hint)[1])[0])
     if isinstance(value, dict):
         shape = rebuild(tuple[int, ...], record(value, where, ("shape",))["shape"], f"{where}.shape", {})
         if not 1 <= len(shape) <= 4 or 0 not in shape or not all(0 <= side <= LARGEST for side in shape):

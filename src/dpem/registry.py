@@ -66,8 +66,7 @@ def estimator(name: str) -> type[Any]:
         return kind
     if name not in modules():
         raise ValueError(f"model must be one of {', '.join(modules())}; got {name!r}.")
-    own = next(kind for kind, module in classes().items() if module == modules()[name])
-    return estimator(own)
+    return estimator(_declared()[name].attr)
 
 
 def plan(

@@ -1,7 +1,7 @@
 """A rehearsal gives the errors that fits really make."""
 
 import numpy as np
-from test_private_estimator import DPMeans
+from small_models import DPMeans, Parameters
 
 from dpem.fitting.rehearsal import bootstrap, rehearsed
 
@@ -12,7 +12,9 @@ def test_a_bootstrap_finds_sampling_and_noise():
     model = DPMeans(**BOUNDS)
     plan = model.plan(4000, 2)
     means = model._model(model._schema(("a", "b"), {}, None))
-    errors = bootstrap(means, plan.steps, np.array([0.2, -0.3]), lambda state: state.theta, n=4000, repeats=200)
+    errors = bootstrap(
+        means, plan.steps, Parameters(np.array([0.2, -0.3])), lambda state: state.theta.mean, n=4000, repeats=200
+    )
     noise = np.sqrt(2) * 2 / 4000 / np.sqrt(2 * plan.steps[0].rho)
     assert np.allclose(errors.sampling, 0.25 / np.sqrt(4000), rtol=0.25)
     assert np.allclose(errors.total, np.hypot(noise, 0.25 / np.sqrt(4000)), rtol=0.25)
@@ -22,8 +24,10 @@ def test_few_rows_stand_for_many():
     model = DPMeans(**BOUNDS)
     plan = model.plan(100_000, 2)
     means = model._model(model._schema(("a", "b"), {}, None))
-    many = bootstrap(means, plan.steps, np.zeros(2), lambda state: state.theta, n=100_000, repeats=200, rows=2000)
+    many = bootstrap(
+        means, plan.steps, Parameters(np.zeros(2)), lambda state: state.theta.mean, n=100_000, repeats=200, rows=2000
+    )
     assert np.allclose(many.sampling, 0.25 / np.sqrt(100_000), rtol=0.25)
-    state = rehearsed(means, plan.steps, np.full(2, 0.5), n=100_000, seed=3)
-    assert np.allclose(state.theta, 0.5, atol=0.02)
+    state = rehearsed(means, plan.steps, Parameters(np.full(2, 0.5)), n=100_000, seed=3)
+    assert np.allclose(state.theta.mean, 0.5, atol=0.02)
     assert state.check.better

@@ -47,15 +47,6 @@ class Means(small_models.Means):
         ask, check = super().steps(sizes)
         return (Ask(ask.rho), check)
 
-    def log_density(self, xp, theta, x, y):
-        return super().log_density(xp, theta.mean, x, y)
-
-    def simpler(self, theta):
-        return replace(theta, mean=0 * theta.mean)
-
-    def draw(self, theta, n, rng):
-        return super().draw(theta.mean, n, rng)
-
 
 class DPMeans(small_models.DPMeans):
     _every_level = True
@@ -71,7 +62,7 @@ class DPMeans(small_models.DPMeans):
         return Means(schema)
 
     def _attributes(self, theta, schema) -> dict[str, Any]:
-        return super()._attributes(theta.mean, schema)
+        return super()._attributes(theta, schema)
 
     def distances(self, X):
         return self._each(lambda xp, theta, x, y: xp.sum(zero_nonfinite(xp, (x - theta.mean) ** 2), axis=1), X)

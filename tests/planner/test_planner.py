@@ -60,13 +60,14 @@ class TestTable:
                 assert grid.estimator(kind, 5, 1.0, 2).plan(30_000, 5).prediction is None, name
                 continue
             own = kept[name]
-            usual = own["effect"]["others"].index(own["effect"]["usual"])
+            effect = own["effect"] or {"others": [None], "usual": None}
+            usual = effect["others"].index(effect["usual"])
             places = [usual, *(len(own[axis]) // 2 for axis in ("groups", "columns", "rows", "rho"))]
             n, d = own["rows"][places[3]], own["columns"][places[2]]
             K = own["groups"][places[1]] if own["groups"] else None
             epsilon = Price(own["rho"][places[4]], own["gaussian"]).epsilon(grid.DELTA)
             told = grid.estimator(kind, d, epsilon, K).plan(n, d).prediction
-            effects = len(own["effect"]["others"])
+            effects = len(effect["others"])
             shape = (effects, len(own["groups"]) or 1, len(own["columns"]), len(own["rows"]), len(own["rho"]))
             node = own["values"][np.ravel_multi_index(places, shape)]
             least = 1e-3 if K else 0.0  # shares of rows are counted on some invented rows

@@ -92,8 +92,8 @@ def test_a_fit_that_is_no_better_says_so_in_the_first_screen(fitted):
     assert 'class="check good"' in render(fitted["DPMeans"]).split("</header>")[0]
 
 
-def test_a_model_of_the_user_s_own_has_no_fingerprint(model):
-    assert "fingerprint" not in render(model)
+def test_a_model_of_the_user_s_own_has_a_fingerprint(model):
+    assert fingerprint(model) in render(model)
 
 
 def test_a_scaler_s_price_is_in_the_one_statement():

@@ -137,5 +137,6 @@ def parameter_help(kind: type[Any]) -> dict[str, str]:
 
 
 def given_to(kind: type[Any], asked: dict[str, Any]) -> dict[str, Any]:
-    """Of what was asked, the arguments of the estimator's constructor."""
-    return {name: asked[name] for name in inspect.signature(kind).parameters if name in asked}
+    """Of what was asked, the arguments of the constructor; an option that was not given keeps the default there."""
+    found = {name: p.default for name, p in inspect.signature(kind).parameters.items() if name in asked}
+    return {name: asked[name] for name, default in found.items() if asked[name] is not None or default is None}

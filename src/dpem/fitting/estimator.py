@@ -227,6 +227,7 @@ class PrivateEstimator(FittedModel):
 
     def _check_arguments(self) -> None:
         """Refuse what is wrong whatever the rows are."""
+        content.refuse_unsavable(type(self))
         arguments.privacy_parameters(self.epsilon, self.delta)
         checked_rows_per_person("rows_per_person", self.rows_per_person)
         arguments.boolean("check", self.check)

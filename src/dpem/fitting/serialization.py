@@ -12,13 +12,14 @@ import math
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import is_dataclass
 from typing import Any, TypeVar
 
 import array_api_compat.numpy as numpy_api
 import numpy as np
 from numpy.typing import NDArray
 
-from dpem._json import checksum, plain, rebuild, record
+from dpem._json import checksum, plain, rebuild, record, refuse_undeclared
 from dpem.fitting.bounds import Pair, checked_pair
 from dpem.fitting.check import FitCheck
 from dpem.fitting.formula import CompiledFormula, compiled
@@ -208,11 +209,23 @@ def errors_read(value: Any) -> Uncertainty:
 
 
 def _parameters_of(kind: type[Any]) -> type[Any]:
-    """The record of parameters that a model's own module declares."""
-    found: type[Any] | None = getattr(sys.modules.get(kind.__module__), "Parameters", None)
-    if found is None:
-        raise ValueError(f"{kind.__name__} cannot be saved: its module declares no Parameters.")
-    return found
+    """The record of parameters that the module of the estimator, or of the class that it extends, declares."""
+    for own in kind.__mro__:
+        found: type[Any] | None = getattr(sys.modules.get(own.__module__), "Parameters", None)
+        if found is not None:
+            return found
+    raise ValueError(f"{kind.__name__} cannot be saved: its module declares no Parameters.")
+
+
+def refuse_unsavable(kind: type[Any]) -> None:
+    """Refuse, before a fit is paid for, a model whose parameters no file could give back."""
+    parameters = _parameters_of(kind)
+    if not is_dataclass(parameters):
+        raise ValueError(f"{kind.__name__} cannot be saved: Parameters of its module must be a dataclass.")
+    try:
+        refuse_undeclared(parameters, "Parameters")
+    except ValueError as error:
+        raise ValueError(f"{kind.__name__} cannot be saved: {error}.") from None
 
 
 def _columns(value: Any) -> tuple[dict[str, Pair], dict[str, Levels], tuple[str, ...]]:

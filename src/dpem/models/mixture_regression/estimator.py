@@ -293,7 +293,7 @@ class DPMixtureRegression(PrivateEstimator):
     ) -> None:
         self.n_components, self.fit_intercept = n_components, fit_intercept
         self.epsilon, self.delta = epsilon, delta
-        self.bounds, self.y_bounds, self.levels = bounds, y_bounds, levels
+        self.bounds, self.y_bounds, self.levels, self.formula = bounds, y_bounds, levels, formula
         self.rows_per_person, self.budget, self.check, self.random_state = rows_per_person, budget, check, random_state
 
     def _model(self, schema: Schema) -> MixtureRegression:
