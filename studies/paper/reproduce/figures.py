@@ -122,7 +122,8 @@ def verdict(results: Results, settings: tuple[Setting, ...], panels: list[Panel]
         alone += (f"the estimator refuses to fit in {refused} of {len(settings)} settings, because it predicts that a "
                   "private start would fail at this n")  # fmt: skip
     sentences = [
-        f"With the noise it states, the paper's method ends at a mean error of {span(means(PRINTED))} as printed and "
+        f"With the noise it states, N₀ = log n and T = √log n, the paper's method ends at a mean error of "
+        f"{span(means(PRINTED))} as printed and "
         f"{span(means(CORRECTED))} corrected, from a start whose error is {DISTANCE:g}: {above} of {len(paper)} are "
         f"above 1, the error of answering zero. The noise of its last release alone has a root mean square norm of "
         f"{span(floors)}, whatever the data and the weight.",
