@@ -11,6 +11,7 @@ from dpem._extras import load
 from dpem._version import __version__
 
 if TYPE_CHECKING:
+    from dpem.fitting.inference import compare
     from dpem.fitting.plan import Plan
     from dpem.fitting.rows import refuse_non_finite
     from dpem.fitting.scaler import DPStandardScaler, pipeline_guarantee
@@ -34,6 +35,7 @@ __all__ = [
     "LedgerError",
     "Plan",
     "__version__",
+    "compare",
     "load_model",
     "pipeline_guarantee",
     "plan",
@@ -45,6 +47,7 @@ __all__ = [
 ]
 
 _HOME = {
+    "dpem.fitting.inference": ("compare",),
     "dpem.fitting.rows": ("refuse_non_finite",),
     "dpem.fitting.scaler": ("DPStandardScaler", "pipeline_guarantee"),
     "dpem.fitting.search": ("DPGridSearch",),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -104,9 +105,34 @@ DETECTABLE = float(-ndtri(0.025) + ndtri(0.8))
 
 
 def frame(records: Sequence[dict[str, Any]]) -> Any:
-    """The records as a pandas DataFrame, indexed by the parameter."""
+    """The records as a pandas DataFrame, indexed by the parameter, with a method ``as_latex``."""
+    return _summary_class()(list(records)).set_index("parameter")
+
+
+def pandas_of(columns: dict[str, Any], index: Sequence[str] | None) -> Any:
+    """The columns as a pandas DataFrame."""
+    return _pandas().DataFrame(columns, index=None if index is None else list(index))
+
+
+def _pandas() -> Any:
     try:
         import pandas
     except ImportError:
         raise RuntimeError("summary() needs pandas; conf_int() and standard_errors_ do without.") from None
-    return pandas.DataFrame(list(records)).set_index("parameter")
+    return pandas
+
+
+@functools.cache
+def _summary_class() -> Any:
+    class Summary(_pandas().DataFrame):  # type: ignore[misc]
+        """A table of parameters."""
+
+        @property
+        def _constructor(self) -> Any:
+            return Summary
+
+        def as_latex(self, **options: Any) -> str:
+            """The table in LaTeX; options are those of ``DataFrame.to_latex``."""
+            return str(self.to_latex(**{"float_format": "%.4g", "escape": True, **options}))
+
+    return Summary

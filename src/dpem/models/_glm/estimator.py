@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpem.fitting.diagnostics import Diagnostic
 from dpem.fitting.estimator import PrivateEstimator
+from dpem.fitting.inference import RegressionResults
 from dpem.fitting.uncertainty import Uncertainty, frame
 from dpem.models._glm.diagnostics import diagnostics
 from dpem.models._glm.model import GeneralisedLinearModel, Parameters
@@ -22,7 +23,7 @@ NOTE = (
 )
 
 
-class GeneralisedLinearEstimator(PrivateEstimator):
+class GeneralisedLinearEstimator(RegressionResults, PrivateEstimator):
     """Coefficients, ratios, intervals and predictions of a generalised linear model.
 
     A subclass has a constructor, ``_model`` and ``_ratio``, the name of exp(coefficient).
@@ -103,12 +104,6 @@ class GeneralisedLinearEstimator(PrivateEstimator):
 
         return np.asarray(self._each(each, X), dtype=float)
 
-    def _design(self, X: Any) -> FloatArray:
-        """(1, the coordinates that have a coefficient) of each row, in the table's units; NaN where one is missing."""
-        schema, free = self.schema_, self._fitted_model().free
-
-        def each(xp: Any, theta: Parameters, x: Any, y: Any) -> Any:
-            units = schema.middle + schema.half * x
-            return np.column_stack([np.ones(len(x)), units])[:, free]
-
-        return np.asarray(self._each(each, X), dtype=float)
+    def _inverse_link(self, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        family = self._fitted_model().family
+        return family.mean(np, eta), family.variance(np, eta)

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from dpem import _validation as arguments
 from dpem.fitting.diagnostics import Diagnostic
 from dpem.fitting.estimator import PrivateEstimator
+from dpem.fitting.inference import RegressionResults, normal_responses
 from dpem.fitting.model import Model, PredictedFit, Sizes
 from dpem.fitting.step import State, Step
 from dpem.fitting.uncertainty import Uncertainty
@@ -231,7 +232,7 @@ class SparseLinearRegression(LinearRegression):
         return told._replace(feasible=told.feasible and chance < 0.5)
 
 
-class DPLinearRegression(RegressorMixin, PrivateEstimator):
+class DPLinearRegression(RegressionResults, RegressorMixin, PrivateEstimator):
     """Linear regression with an intercept, correlated columns of any scale and holes, under differential privacy.
 
     Besides ε and δ it needs public bounds of every column and of the response, and nothing else. Holes may be in any
@@ -373,7 +374,12 @@ class DPLinearRegression(RegressorMixin, PrivateEstimator):
         notes += [cost(theta, self.plan_.prediction), *hardly_seen(theta, schema), far_from_normal(theta.shape)]
         notes += [bends(theta.misfit), uneven(theta.misfit)]
         kinds = ("",) * (len(names) - 1) + ("size",)
-        return Uncertainty.of(names, values, sampling, privacy, " ".join(filter(None, notes)), kinds)
+        joint = (units @ (theta.sampling + theta.privacy) @ units.T)[np.ix_(order, order)]
+        note = " ".join(filter(None, notes))
+        return Uncertainty.of(names, values, sampling, privacy, note, kinds, covariance=joint)
+
+    def _new_responses(self, eta: FloatArray, error: FloatArray, alpha: float) -> tuple[FloatArray, FloatArray]:
+        return normal_responses(eta, error, self.sigma_, alpha)
 
     def _picture_scale(self) -> tuple[FloatArray, str]:
         schema = self.schema_ if self.chosen_ is None else self.schema_.take(self.chosen_)

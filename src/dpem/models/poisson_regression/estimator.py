@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
+from scipy.stats import nbinom
 from sklearn.base import RegressorMixin
 
 from dpem.fitting.diagnostics import Diagnostic
@@ -184,6 +186,14 @@ class DPPoissonRegression(RegressorMixin, GeneralisedLinearEstimator):
                 )
             )
         return found
+
+    def _new_responses(self, eta: FloatArray, error: FloatArray, alpha: float) -> tuple[FloatArray, FloatArray]:
+        """Quantiles of negative binomial counts with the measured dispersion at the ends of the mean's interval."""
+        reach, phi = float(ndtri(1 - alpha / 2)), max(self.dispersion_, 1.0 + 1e-6)
+        low, high = np.exp(eta - reach * error), np.exp(eta + reach * error)
+        ends = ((low, alpha / 2), (high, 1 - alpha / 2))
+        first, second = (np.asarray(nbinom.ppf(part, mean / (phi - 1), 1 / phi)) for mean, part in ends)
+        return first, second
 
     def predict(self, X: Any) -> NDArray[np.float64]:
         """The expected count of each row, given its offset or exposure; NaN where a covariate is missing.
