@@ -236,6 +236,33 @@ class TestBrowser:
         put(shown, "d", 100)
         assert js(shown, "document.getElementById('median').textContent") == "not possible"
 
+    def test_what_is_assumed_follows_the_sliders(self, shown):
+        shown.execute_script("grid.models['with-groups'].assumed.fill('Assumed: {groups} round components.')")
+        for count in (2, 3, 6):
+            put(shown, "groups", count)
+            assert js(shown, "document.getElementById('assumed').textContent") == f"Assumed: {count} round components."
+
+    def test_shares_are_in_percent_and_other_predictions_are_not(self, shown):
+        assert js(shown, "figure({quantity: 'share of rows'}, 0.00209)") == "0.21 %"
+        assert js(shown, "figure({quantity: 'R² lost to privacy'}, 0.5)") == "50 %"
+        assert js(shown, "figure({quantity: 'width of an interval'}, 0.00209)") == "0.00209"
+
+    def test_no_label_of_a_chart_lies_outside_it_or_on_the_bend_s(self, shown):
+        outside = (
+            "[...document.querySelectorAll('.charts text')].filter(t => { const b = t.getBBox(); "
+            "return b.x < 0 || b.y < 0 || b.x + b.width > 460 || b.y + b.height > 250 }).map(t => t.textContent)"
+        )
+        over = (
+            "(() => { const l = document.querySelector('.limit-label'); if (!l) return []; const a = l.getBBox(); "
+            "return [...l.parentNode.querySelectorAll('text.quiet')].filter(t => { const b = t.getBBox(); "
+            "return a.x < b.x + b.width && b.x < a.x + a.width && a.y < b.y + b.height && b.y < a.y + a.height })"
+            ".map(t => t.textContent) })()"
+        )
+        for epsilon in (0.1, 1, 8):
+            put(shown, "epsilon", epsilon)
+            assert js(shown, outside) == []
+            assert js(shown, over) == []
+
     def test_a_model_without_groups_has_no_field_for_them(self, shown):
         assert js(shown, "document.getElementById('groups-row').hidden") is False
         shown.execute_script("document.getElementById('model').value = 'without'; draw()")

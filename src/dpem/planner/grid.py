@@ -13,6 +13,7 @@ from __future__ import annotations
 import inspect
 import json
 import math
+import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -92,7 +93,8 @@ def tabled(kind: type[Any], say: Callable[[str], None] = lambda text: None) -> d
     """Predictions of a model on the grid, or None where it makes none.
 
     ``values`` has, for each (effect, groups, columns, rows, ε) in that order of nesting, median, low, high and failure;
-    null where the plan refuses. ``assumed`` has the words for each number of groups, "{effect}" standing for its size.
+    null where the plan refuses. ``assumed`` has the words for each number of groups, "{groups}" and
+    "{effect}" standing for the numbers.
     """
     count, effect = counted(kind), supposed(kind)
     effects: Sequence[float | None] = (None,) if effect is None else effect.others
@@ -113,7 +115,7 @@ def tabled(kind: type[Any], say: Callable[[str], None] = lambda text: None) -> d
             return None
         told, gaussian = plan.prediction, plan.price.gaussian
         values[place] = told.median, told.low, told.high, told.failure
-        assumed[place[1]] = _worded(told.assumed, effect, strength)
+        assumed[place[1]] = _worded(told.assumed, effect, strength, K)
     if told is None:
         return None
     return {
@@ -133,8 +135,16 @@ def tabled(kind: type[Any], say: Callable[[str], None] = lambda text: None) -> d
     }
 
 
-def _worded(words: str, effect: Effect | None, strength: float | None) -> str:
-    """The words with "{effect}" in the place of the strength: numbers before it may be the same."""
+def _worded(words: str, effect: Effect | None, strength: float | None, groups: int | None = None) -> str:
+    """The words with "{groups}" in the place of the number of components, which comes first, and "{effect}" in the
+    place of the strength: numbers before it may be the same.
+
+    >>> from dpem.fitting.model import Effect
+    >>> _worded("Assumed: 3 round components, 3 spreads apart.", Effect("", 3.0, (3.0,)), 3.0, 3)
+    'Assumed: {groups} round components, {effect} spreads apart.'
+    """
+    if groups is not None:
+        words = re.sub(rf"\b{groups}\b", "{groups}", words, count=1)
     if effect is None or strength is None:
         return words
     before, size, after = words.rpartition(f"{100 * strength:.0f}" if effect.percent else f"{strength:g}")

@@ -22,6 +22,8 @@ function shown(value, digits = 3) {
   }
   return String(Number(value.toPrecision(digits)));
 }
+// A prediction as people read it: shares in percent.
+const figure = (own, value, digits = 2) => (/^(share|R²)/.test(own.quantity) ? `${shown(100 * value, digits)} %` : shown(value));
 // As a command or Python takes it: 1e-6, not 0.000001.
 const typed = (value) => (Math.abs(value) < 1e-3 ? value.toExponential() : String(value));
 const whole = (value) => Math.round(value).toLocaleString("en-US");
@@ -90,9 +92,17 @@ function predicted(state) {
   }
   return { median: Math.exp(sum[0]), low: Math.exp(sum[1]), high: Math.exp(sum[2]), failure: sum[3] };
 }
-// The least ε from which doubling it gains less than a quarter.
+// The ε for which the table has plans, at this δ.
+function covered(state) {
+  const own = model(state), ends = [own.rho[0], own.rho.at(-1)].map((price) => epsilonOf(price, state.delta, own.gaussian));
+  return [Math.max(0.05, ends[0]), Math.min(10, ends[1])];
+}
+// The least ε from which doubling it gains less than a quarter; none where that holds from the first ε on.
 function bend(state) {
-  for (let e = 0.05; e <= 5; e *= 1.05) {
+  const [first, last] = covered(state), gains = predicted({ ...state, epsilon: first });
+  const twice = predicted({ ...state, epsilon: 2 * first });
+  if (gains && twice && twice.median > 0.75 * gains.median) return null;
+  for (let e = first; e <= last / 2; e *= 1.05) {
     const one = predicted({ ...state, epsilon: e }), two = predicted({ ...state, epsilon: 2 * e });
     if (one && two && two.median > 0.75 * one.median) return e;
   }
@@ -133,7 +143,7 @@ function chart(id, along, values, state, mark) {
   const points = values.map((x) => [x, predicted({ ...state, [along]: x })]).filter(([, p]) => p);
   const svg = $(id);
   if (points.length < 2) { svg.innerHTML = ""; return; }
-  const W = 460, H = 250, L = 62, R = 12, T = 14, B = 40;
+  const W = 460, H = 250, L = 62, R = 26, T = 22, B = 40, own = model(state);
   const f = Math.log, xs = [f(values[0]), f(values.at(-1))];
   const low = f(Math.min(...points.map(([, p]) => p.low))), high = f(Math.max(...points.map(([, p]) => p.high)));
   const x = (v) => L + ((f(v) - xs[0]) / (xs[1] - xs[0])) * (W - L - R);
@@ -142,10 +152,10 @@ function chart(id, along, values, state, mark) {
   const band = path(points.map(([v, p]) => [v, p.high])) + path(points.map(([v, p]) => [v, p.low]).reverse()).replace("M", "L") + "Z";
   const parts = [];
   const decades = (a, b) => { const out = []; for (let k = Math.floor(a / Math.LN10); k <= Math.ceil(b / Math.LN10); k++) for (const m of b - a > 6 ? [1] : [1, 2, 5]) { const v = m * 10 ** k; if (f(v) >= a - 1e-9 && f(v) <= b + 1e-9) out.push(v); } return out; };
-  for (const v of decades(low, high)) parts.push(`<line class="grid" x1="${L}" x2="${W - R}" y1="${y(v)}" y2="${y(v)}"/><text class="quiet" x="${L - 6}" y="${y(v)}" text-anchor="end" dominant-baseline="central">${shown(v)}</text>`);
+  for (const v of decades(low, high)) parts.push(`<line class="grid" x1="${L}" x2="${W - R}" y1="${y(v)}" y2="${y(v)}"/><text class="quiet" x="${L - 6}" y="${y(v)}" text-anchor="end" dominant-baseline="central">${figure(own, v)}</text>`);
   for (const v of decades(...xs)) parts.push(`<line class="grid" x1="${x(v)}" x2="${x(v)}" y1="${T}" y2="${H - B}"/><text class="quiet" x="${x(v)}" y="${H - B + 16}" text-anchor="middle">${along === "n" && v < 1e6 ? whole(v) : shown(v)}</text>`);
   parts.push(`<path class="band" d="${band}"/><path class="curve" d="${path(points.map(([v, p]) => [v, p.median]))}"/>`);
-  if (mark) parts.push(`<line class="limit" x1="${x(mark)}" x2="${x(mark)}" y1="${T}" y2="${H - B}"/><text class="limit-label" x="${x(mark) + 5}" y="${T + 9}">bend, ε ≈ ${shown(mark, 2)}</text>`);
+  if (mark) parts.push(`<line class="limit" x1="${x(mark)}" x2="${x(mark)}" y1="${T}" y2="${H - B}"/><text class="limit-label" x="${Math.min(Math.max(x(mark), L + 45), W - R - 45)}" y="${T - 8}" text-anchor="middle">bend, ε ≈ ${shown(mark, 2)}</text>`);
   const here = predicted(state);
   if (here && state[along] >= values[0] && state[along] <= values.at(-1)) parts.push(`<circle class="measure" cx="${x(state[along])}" cy="${y(here.median)}" r="5"/>`);
   parts.push(`<text class="quiet" x="${(L + W - R) / 2}" y="${H - 6}" text-anchor="middle">${along === "n" ? "rows" : "ε"}</text>`);
@@ -199,7 +209,7 @@ function split(state) {
   const rows = [];
   for (let m = 1; m <= state.fits; m++) {
     const e = eachOf(state, m), p = predicted({ ...state, epsilon: e });
-    rows.push(`<tr${m === state.fits ? ' class="here"' : ""}><th scope="row">${m}</th><td data-label="ε of each">${shown(e)}</td><td data-label="predicted for each">${p ? `${shown(p.median)} (${shown(p.low)} to ${shown(p.high)})` : "not possible"}</td></tr>`);
+    rows.push(`<tr${m === state.fits ? ' class="here"' : ""}><th scope="row">${m}</th><td data-label="ε of each">${shown(e)}</td><td data-label="predicted for each">${p ? `${figure(model(state), p.median)} (${figure(model(state), p.low)} to ${figure(model(state), p.high)})` : "not possible"}</td></tr>`);
   }
   $("split").innerHTML = rows.join("");
 }
@@ -212,20 +222,20 @@ function draw() {
   const p = predicted(state);
   $("quantity").textContent = own.quantity[0].toUpperCase() + own.quantity.slice(1);
   const tiny = p && p.median <= 1.001 * own.least;
-  $("median").textContent = p ? (tiny ? "below " : "") + shown(p.median) : "not possible";
-  $("interval").textContent = p ? `nine fits of ten: ${shown(p.low)} to ${shown(p.high)}` : "too few rows for so many columns or groups";
+  $("median").textContent = p ? (tiny ? "below " : "") + figure(own, p.median) : "not possible";
+  $("interval").textContent = p ? `nine fits of ten: ${figure(own, p.low)} to ${figure(own, p.high)}` : "too few rows for so many columns or components";
   $("words").textContent = p ? inWords(own, state, p) : "";
   $("failure").textContent = p && p.failure >= 0.005 ? `About ${Math.round(100 * p.failure)} of 100 such fits find no structure at all.` : "";
   const nearest = own.groups.reduce((best, K, i) => (Math.abs(K - state.groups) < Math.abs(own.groups[best] - state.groups) ? i : best), 0);
   const strength = own.effect ? shown((own.effect.percent ? 100 : 1) * state.effect) : "";
-  $("assumed").textContent = own.assumed[nearest].replace("{effect}", strength);
+  $("assumed").textContent = own.assumed[nearest].replace("{groups}", state.groups).replace("{effect}", strength);
   $("promise").textContent = `ε = ${shown(state.epsilon)}, δ = ${shown(state.delta)}, ${whole(state.n)} rows, ${whole(state.d)} columns`;
   $("remarks").innerHTML = "";
   for (const said of remarks(state)) { const item = document.createElement("li"); item.textContent = said; $("remarks").append(item); }
   const steps = (a, b) => Array.from({ length: 41 }, (_, k) => a * (b / a) ** (k / 40));
   const bent = bend(state);
   $("bend").textContent = bent ? "From the bend on, doubling ε gains less than a quarter." : "";
-  chart("by-epsilon", "epsilon", steps(0.05, 10), state, bent);
+  chart("by-epsilon", "epsilon", steps(...covered(state)), state, bent);
   chart("by-rows", "n", steps(own.rows[0], own.rows.at(-1)), state, null);
   odds(state);
   split(state);
