@@ -29,7 +29,9 @@ IntArray = NDArray[np.intp]
 #: Invented rows: at least so many, so many for each coordinate, and at most.
 LEAST_ROWS, ROWS_EACH, MOST_ROWS = 4096, 100, 20_000
 #: How often correlations, means and spreads are corrected, and the offsets of a factor's levels.
-ROUNDS, LEVEL_ROUNDS = 5, 30
+ROUNDS, LEVEL_ROUNDS = 5, 60
+#: The part of a correction of these offsets that is made at first; it falls, since whole ones oscillate.
+DAMPED = 0.4
 #: The variance of correlations before anything is known of them, at least.
 LEAST_SIGNAL = 1e-4
 #: How far means and variances of released marginals may be off besides noise, in spreads, and as a part of a bin.
@@ -136,9 +138,9 @@ def _winners(scores: FloatArray, share: FloatArray) -> IntArray:
         return np.asarray(scores[:, 0] > threshold(float(share[0])), dtype=np.intp)
     whole = np.concatenate([[1 - share.sum()], share])
     offset = np.log(whole / whole[0])
-    for _ in range(LEVEL_ROUNDS):
+    for turn in range(LEVEL_ROUNDS):
         won = np.argmax(np.column_stack([np.zeros(len(scores)), scores]) + offset, axis=1)
-        wins = np.maximum(np.bincount(won, minlength=len(whole)) / len(scores), 1e-5)
-        offset = np.clip(offset + np.log(whole / wins), -12, 12)
+        wins = np.maximum(np.bincount(won, minlength=len(whole)), 0.5) / len(scores)
+        offset = np.clip(offset + DAMPED / (1 + turn / 10) * np.log(whole / wins), -12, 12)
         offset -= offset[0]
     return won
