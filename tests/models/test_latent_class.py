@@ -15,11 +15,11 @@ from sklearn.metrics import adjusted_rand_score
 from dpem import Budget, load_model, read_table, save_model
 from dpem.audit.replay import Table, replay
 from dpem.fitting.diagnostics import FitWarning
+from dpem.models.latent_class import estimator as subject
 from dpem.models.latent_class import number_of_classes
 from dpem.models.latent_class import queries as answers
 from dpem.models.latent_class import steps as fitting
 from dpem.models.latent_class.estimator import DPLatentClass
-from dpem.models.latent_class.estimator import estimator as subject
 from dpem.models.latent_class.queries import Items
 from dpem.queries.schema import Schema
 from dpem.query import Chunk

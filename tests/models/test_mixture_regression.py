@@ -17,10 +17,10 @@ from dpem.fitting.diagnostics import FitWarning
 from dpem.fitting.model import PredictedFit, Sizes
 from dpem.fitting.step import run_steps
 from dpem.models.mixture_regression import cells, newton, steps
+from dpem.models.mixture_regression import estimator as mixture_regression
 from dpem.models.mixture_regression.cells import Cells, edges, fit_cells
 from dpem.models.mixture_regression.coordinates import Frame
 from dpem.models.mixture_regression.estimator import DPMixtureRegression
-from dpem.models.mixture_regression.estimator import estimator as mixture_regression
 from dpem.models.mixture_regression.scores import LineLeads, Lines, LineScores, mean_cut_square
 from dpem.models.mixture_regression.start_queries import ColumnSizes, LineCells, LineMoments, UnevenSpread
 from dpem.privacy import Account, Curator, SeededNoise
