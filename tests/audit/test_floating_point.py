@@ -19,6 +19,7 @@ import numpy as np
 import opendp.prelude as dp
 import pytest
 from scipy import sparse, stats
+from together import together
 
 from dpem._threads import at_most
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
@@ -190,7 +191,7 @@ QUERIES: dict[str, Query] = {
     "sigma": CappedSquares(of_response=False, cap=1.3),
     "sigma of y": CappedSquares(of_response=True, cap=1.3),
 }
-DTYPES = pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=["float32", "float64"])
+DTYPES = together("dtype", [np.float32, np.float64])
 
 Values = Callable[[Any, tuple[int, int], np.dtype], Any]
 
@@ -303,7 +304,7 @@ ENGINES: dict[str, Callable[[Any, Any], ChunkedSource]] = {
 }
 
 
-@pytest.mark.parametrize("kind", HARD)
+@together("kind", HARD)
 @DTYPES
 @pytest.mark.parametrize("engine", ENGINES)
 def test_every_engine_gives_finite_totals_within_the_bound(engine, dtype, kind):

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 from scipy import sparse
+from together import together
 
 from dpem.paper.engine import csr, engine_of
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
@@ -29,7 +30,7 @@ SIGMA, T, C, BRACKET, RADIUS = 0.8, 1.5, 0.75, 2.0, 1.25  # exact in float32, so
 BETA = np.array([0.0, 0.7, 0.0, -0.4, 0.2, 0.0, 0.0])
 SUPPORT = np.array([4, 1, 6, 3])
 D = len(BETA)
-DTYPES = pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=["float32", "float64"])
+DTYPES = together("dtype", [np.float32, np.float64])
 
 GMM, MR, MISSING = SymmetricMixture(SIGMA), SymmetricRegression(SIGMA), MissingRegression(SIGMA)
 #: A query of each kind, whether its rows have missing entries, and whether they have a response.
@@ -89,7 +90,7 @@ KINDS = {
 }
 if find_spec("torch") is not None:
     KINDS["torch"] = as_torch
-by_kind = pytest.mark.parametrize("kind", KINDS)
+by_kind = together("kind", KINDS)
 
 
 def draw(name, n, dtype, zeros=0.6):
@@ -184,7 +185,7 @@ def test_any_pattern_of_zeros_gives_the_same_sum(kind):
     holds()
 
 
-@pytest.mark.parametrize("kind", [k for k in KINDS if "csr" not in k])
+@together("kind", [k for k in KINDS if "csr" not in k])
 @DTYPES
 def test_the_size_of_pieces_does_not_matter(monkeypatch, kind, dtype):
     """Pieces of one block each, with a remainder."""
@@ -283,7 +284,7 @@ def test_tasks_of_wide_sparse_rows_take_no_more_room_than_the_entries():
     assert csr._tasks(narrow) == 13
 
 
-@pytest.mark.parametrize("rows", [[[1.0, 2.0]], "rows", None], ids=["list", "str", "None"])
+@together("rows", [[[1.0, 2.0]], "rows", None])
 def test_other_kinds_of_rows_are_refused(rows):
     with pytest.raises(ValueError, match="X must be a numpy array, a SciPy CSR matrix or an array with the array API"):
         engine_of(rows)

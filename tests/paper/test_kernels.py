@@ -10,6 +10,7 @@ import threading
 import numpy as np
 import pytest
 from scipy import sparse
+from together import together
 
 from dpem._threads import at_most, side_by_side
 from dpem.paper.engine import clipped_sums as kernels
@@ -23,7 +24,7 @@ from dpem.tables.dense_rows import TASK
 SIGMA, T, C, BRACKET, RADIUS = 0.8, 1.5, 0.75, 2.0, 1.25  # exact in float32, so that clip levels are the same
 BETA = np.array([0.0, 0.7, 0.0, -0.4, 0.2, 0.0, 0.0])
 SUPPORT = np.array([4, 1, 6, 3])
-DTYPES = pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=["float32", "float64"])
+DTYPES = together("dtype", [np.float32, np.float64])
 
 #: What is summed, by name: a query and whether its rows have missing entries and a response.
 GMM, MR, MISSING = SymmetricMixture(SIGMA), SymmetricRegression(SIGMA), MissingRegression(SIGMA)
@@ -137,7 +138,7 @@ def assert_is_the_sum(name, total, X, y):
 
 
 @pytest.mark.parametrize("name", QUERIES)
-@pytest.mark.parametrize("n", [1, 2, BLOCK, BLOCK + 1, TASK, TASK + 1, 2 * TASK + BLOCK + 37])
+@together("n", [1, 2, BLOCK, BLOCK + 1, TASK, TASK + 1, 2 * TASK + BLOCK + 37])
 @DTYPES
 def test_sum_is_numpys_whatever_the_length(name, n, dtype):
     X, y = draw(name, n, dtype)
@@ -148,7 +149,7 @@ WIDE = [name for name in QUERIES if name.endswith(("gradient", "screening"))]
 
 
 @pytest.mark.parametrize("name", WIDE)
-@pytest.mark.parametrize("n", [1, 7, 8, BLOCK + 9, TASK + 37])
+@together("n", [1, 7, 8, BLOCK + 9, TASK + 37])
 @DTYPES
 def test_loops_of_long_rows_make_the_same_sums(name, n, dtype, monkeypatch):
     """Eight rows at a time, and a projection that asks ahead for the few columns it reads."""
@@ -159,7 +160,7 @@ def test_loops_of_long_rows_make_the_same_sums(name, n, dtype, monkeypatch):
 
 
 @pytest.mark.parametrize("name", WIDE)
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e300])
+@together("bad", [np.nan, np.inf, -np.inf, 1e300])
 @DTYPES
 def test_hostile_long_rows_stay_within_the_bound(name, bad, dtype, monkeypatch):
     monkeypatch.setattr(kernels, "LONG", 0)
@@ -209,10 +210,10 @@ def layouts():
     for i, name in enumerate(LOOPS):
         for j, layout in enumerate(LAYOUTS):
             for dtype in (np.float32, np.float64) if layout == "C" else ((np.float32, np.float64)[(i + j) % 2],):
-                yield pytest.param(name, layout, dtype, id=f"{name}-{layout}-{dtype.__name__}")
+                yield name, layout, dtype
 
 
-@pytest.mark.parametrize(("name", "layout", "dtype"), list(layouts()))
+@together(("name", "layout", "dtype"), list(layouts()))
 def test_sum_is_numpys_whatever_the_layout(name, layout, dtype):
     plain, y = draw(name, 700, dtype, seed=2)
     X = laid_out(plain, layout)
@@ -259,7 +260,7 @@ def test_sum_does_not_depend_on_the_number_of_threads(name, dtype):
     assert backwards.tobytes() != totals[0]
 
 
-@pytest.mark.parametrize("value", [0.1, 1.7, 1 / 3, 1e-50, 1e30, 123456789.0, 2.0, math.inf])
+@together("value", [0.1, 1.7, 1 / 3, 1e-50, 1e30, 123456789.0, 2.0, math.inf])
 def test_clip_levels_never_round_up(value):
     """The largest float32 at most ``value``: a level that rounded up would exceed its bound."""
     level = float_below(value, np.dtype(np.float32))
@@ -281,7 +282,7 @@ LAYOUTS = {
 }
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@together("layout", LAYOUTS)
 @DTYPES
 @pytest.mark.parametrize("name", QUERIES)
 def test_the_layout_in_memory_does_not_matter(name, dtype, layout):
@@ -296,8 +297,8 @@ def test_the_layout_in_memory_does_not_matter(name, dtype, layout):
     np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=3_000 * tolerance)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@together("layout", LAYOUTS)
+@together("bad", [math.nan, math.inf, -math.inf])
 @DTYPES
 def test_anomalies_are_found_in_every_layout(dtype, bad, layout):
     X = np.zeros((9_000, 5), dtype=dtype)
@@ -317,7 +318,7 @@ def test_unclipped_columns(name, dtype):
     np.testing.assert_allclose(by_columns, by_rows, rtol=tolerance, atol=500 * tolerance)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@together("layout", LAYOUTS)
 @DTYPES
 @pytest.mark.parametrize("name", QUERIES)
 @np.errstate(over="ignore")

@@ -6,6 +6,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+from together import together
 
 from dpem import Budget
 from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
@@ -73,27 +74,27 @@ def test_the_valid_fit_is_not_refused(estimator, X, y):
 
 @pytest.mark.parametrize("estimator", ALL)
 class TestArguments:
-    @pytest.mark.parametrize("missing", [("epsilon",), ("delta",), ("epsilon", "delta")])
+    @together("missing", [("epsilon",), ("delta",), ("epsilon", "delta")])
     def test_privacy_must_be_stated(self, estimator, missing, X, y):
         message = refused(estimator, X, y, **dict.fromkeys(missing))
         assert message == "epsilon and delta must both be given: a privacy guarantee has no default."
         rest = {name: value for name, value in VALID.items() if name not in missing}
         assert refused(estimator, X, y, valid=rest) == message
 
-    @pytest.mark.parametrize("epsilon", [0, 0.0, -1.0, -math.inf, math.nan, "1", True, [1.0], 1j])
+    @together("epsilon", [0, 0.0, -1.0, -math.inf, math.nan, "1", True, [1.0], 1j])
     def test_epsilon(self, estimator, epsilon, X, y):
         assert "epsilon must be a positive number" in refused(estimator, X, y, epsilon=epsilon)
 
-    @pytest.mark.parametrize("delta", [0, 0.0, 1, 1.0, 2, -0.1, math.nan, math.inf, "1e-5", True])
+    @together("delta", [0, 0.0, 1, 1.0, 2, -0.1, math.nan, math.inf, "1e-5", True])
     def test_delta(self, estimator, delta, X, y):
         assert "delta must lie strictly between 0 and 1" in refused(estimator, X, y, delta=delta)
 
-    @pytest.mark.parametrize("sparsity", [0, -1, 1.5, 2.0, math.nan, True, False, "2", D + 1])
+    @together("sparsity", [0, -1, 1.5, 2.0, math.nan, True, False, "2", D + 1])
     def test_sparsity(self, estimator, sparsity, X, y):
         assert "sparsity must be" in refused(estimator, X, y, sparsity=sparsity)
 
-    @pytest.mark.parametrize("name", ["sigma", "signal"])
-    @pytest.mark.parametrize("value", [0, 0.0, -1.0, math.nan, math.inf, "1", True])
+    @together("name", ["sigma", "signal"])
+    @together("value", [0, 0.0, -1.0, math.nan, math.inf, "1", True])
     def test_sigma_and_signal(self, estimator, name, value, X, y):
         assert f"{name} must be a positive finite number" in refused(estimator, X, y, **{name: value})
 
@@ -101,20 +102,20 @@ class TestArguments:
         assert "signal must be a positive finite number" in refused(estimator, X, y, signal=None)
         assert "method='published' needs sigma=" in refused(estimator, X, y, sigma=None)
 
-    @pytest.mark.parametrize("name", ["step_size", "clip"])
-    @pytest.mark.parametrize("value", [0, -1.0, math.nan, math.inf, "1", True])
+    @together("name", ["step_size", "clip"])
+    @together("value", [0, -1.0, math.nan, math.inf, "1", True])
     def test_step_and_clip(self, estimator, name, value, X, y):
         assert f"{name} must be a positive finite number" in refused(estimator, X, y, **{name: value})
 
-    @pytest.mark.parametrize("n_iter", [0, -3, 2.0, True, "3"])
+    @together("n_iter", [0, -3, 2.0, True, "3"])
     def test_n_iter(self, estimator, n_iter, X, y):
         assert "n_iter must be a positive whole number" in refused(estimator, X, y, n_iter=n_iter)
 
-    @pytest.mark.parametrize("method", ["Improved", "", None, 3, ["improved"], "paper", "tight"])
+    @together("method", ["Improved", "", None, 3, ["improved"], "paper", "tight"])
     def test_method(self, estimator, method, X, y):
         assert "method must be one of 'improved', 'published'" in refused(estimator, X, y, method=method)
 
-    @pytest.mark.parametrize("budget", [1.0, (1.0, 1e-5), "1", Budget])
+    @together("budget", [1.0, (1.0, 1e-5), "1", Budget])
     def test_budget(self, estimator, budget, X, y):
         assert "budget must be a dpem.Budget, a dpem.Ledger or None" in refused(estimator, X, y, budget=budget)
 
@@ -123,7 +124,7 @@ class TestArguments:
         said = refused(estimator, X, y, random_state=0)
         assert "budget and random_state must not both be given" in said
 
-    @pytest.mark.parametrize("method", ["improved", "published"])
+    @together("method", ["improved", "published"])
     def test_arguments_are_refused_before_anything_is_planned(self, estimator, method, X, y, monkeypatch):
         for name in ("plan", "published_plan", "reference_plan"):
             monkeypatch.setattr(f"dpem.paper.estimators.base.{name}", lambda *_, **__: pytest.fail("a fit was planned"))
@@ -142,7 +143,7 @@ class TestArguments:
 
 @pytest.mark.parametrize("estimator", ALL)
 class TestStart:
-    @pytest.mark.parametrize("length", [0, 1, D - 1, D + 1, N])
+    @together("length", [0, 1, D - 1, D + 1, N])
     def test_of_the_wrong_length(self, estimator, length, X, y):
         message = refused(estimator, X, y, start=np.ones(length))
         assert f"start must be a vector of length {D}" in message
@@ -151,7 +152,7 @@ class TestStart:
         for start in (np.ones((1, D)), np.ones((D, 1)), 1.0):
             assert f"start must be a vector of length {D}" in refused(estimator, X, y, start=start)
 
-    @pytest.mark.parametrize("bad", [math.inf, -math.inf, math.nan])
+    @together("bad", [math.inf, -math.inf, math.nan])
     def test_not_finite(self, estimator, bad, X, y):
         assert "start must hold finite numbers only" in refused(estimator, X, y, start=[1.0, bad, 0.0, 0.0])
 
@@ -225,7 +226,7 @@ class TestResponses:
 
 @pytest.mark.parametrize("estimator", ALL)
 class TestEntries:
-    @pytest.mark.parametrize("kind", ["S", "string", "category"])
+    @together("kind", ["S", "string", "category"])
     def test_columns_of_text(self, estimator, kind, X, y):
         text = X.astype(object)
         text[5, 1] = "secret-diagnosis"
@@ -265,14 +266,14 @@ def test_complex_responses(estimator, X, y):
 class TestPaperNoise:
     """Errata E5 and E6: beyond some ε the printed noise does not honour (ε, δ)."""
 
-    @pytest.mark.parametrize("sparsity", [None, 1, 2, D])
-    @pytest.mark.parametrize("epsilon", [20.0, 1e3])
+    @together("sparsity", [None, 1, 2, D])
+    @together("epsilon", [20.0, 1e3])
     def test_large_epsilon(self, estimator, sparsity, epsilon, X, y):
         message = refused(estimator, X, y, sparsity=sparsity, epsilon=epsilon)
         assert f"epsilon={epsilon:g} with delta=1e-05 is beyond what the paper's printed noise honours" in message
         assert "method='improved'" in message
 
-    @pytest.mark.parametrize("sparsity", [None, 2])
+    @together("sparsity", [None, 2])
     def test_small_epsilon_is_honoured(self, estimator, sparsity, X, y):
         with pytest.raises(pytest.fail.Exception, match="the data were asked"):
             estimator(**{**VALID, "sparsity": sparsity, "epsilon": 1.0}).fit(X, y)

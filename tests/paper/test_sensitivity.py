@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
+from together import together
 
 from dpem.audit.neighbours import cancelling
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
@@ -22,7 +23,7 @@ from dpem.query import Chunk, Query
 
 NAN = math.nan
 BIG = {np.float32: float(np.float32(1e38)), np.float64: 1e300}
-DTYPES = pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=["float32", "float64"])
+DTYPES = together("dtype", [np.float32, np.float64])
 #: Rounding of a single contribution in float32: far less than this, and covered by the slack of a sum.
 ROOM = 1 + 1e-6
 
@@ -240,7 +241,7 @@ def test_outliers_cause_no_warning(case):
 
 @for_each_case
 @DTYPES
-@pytest.mark.parametrize("value", [math.inf, -math.inf], ids=["+inf", "-inf"])
+@together("value", [math.inf, -math.inf])
 def test_infinite_entries_obey_the_bound(case, dtype, value):
     """One infinite entry, each place in turn, then the response, then all of them."""
     check_bad_values(case, dtype, value)
