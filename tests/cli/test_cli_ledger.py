@@ -125,3 +125,21 @@ def test_the_csv_has_the_digest_of_each_entry():
     header, line = Path("ledger.csv").read_text(encoding="utf-8").splitlines()
     found = dict(zip(header.split(","), line.rsplit(",", header.count(",")), strict=True))
     assert found["entry_digest"] == Ledger(LEDGER).entries("patients").chain[1].digest
+
+
+def test_what_is_left_is_the_same_number_everywhere():
+    fitted = dpem(*FIT, *ON, "--report", "report.html")
+    left = Ledger(LEDGER).state("patients").left_shown
+    assert f"epsilon = {left} of 1 is left at delta = 0.001" in fitted.out
+    assert f"and {left} after it" in fitted.err
+    assert dpem("ledger", "show", *AT).out.splitlines()[1].split()[5] == left
+    assert f"ε = {left} of 1 at δ = 0.001" in Path("report.html").read_text(encoding="utf-8")
+    assert dpem("ledger", "export", *ON, "--out", "page.html").code == 0
+    assert f"<dt>left, ε</dt><dd>{left}</dd>" in Path("page.html").read_text(encoding="utf-8")
+
+
+def test_the_settings_file_names_the_ledger():
+    Path("dpem.toml").write_text(f'ledger = "{LEDGER}"\ndataset = "patients"\n', encoding="utf-8")
+    assert dpem("ledger", "verify").out.startswith("patients: 1 entries are")
+    assert dpem("ledger", "explain").out.startswith("patients:\n  no fit was charged")
+    assert "reachable" in dpem("doctor").out

@@ -61,7 +61,9 @@ def test_the_page_of_a_dataset_at_any_width(chromium, tmp_path):
     ledger = Ledger(f"sqlite:///{tmp_path}/budget.db").open("people", 3.0, 1e-5)
     model = DPGroups(epsilon=1.0, delta=1e-6, bounds=BOUNDS, budget=ledger).fit(people())
     (charge,) = ledger.history()
-    page = ledger_page("sqlite:///budget.db", [ledger.entries()], {"": Published(model, "./a.json", "./a%20b.html")})
+    page = ledger_page(
+        "sqlite:///budget.db", [ledger.entries()], {charge.model: Published(model, "./a.json", "./a%20b.html")}
+    )
     path = tmp_path / "book.html"
     path.write_text(page, encoding="utf-8")
     for width in (360, 800, 1280):

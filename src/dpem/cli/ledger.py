@@ -125,8 +125,8 @@ def show(session: Session, url: str | None, dataset: str | None) -> None:
             f"{s.epsilon:g}",
             f"{s.delta:g}",
             f"{s.rows_per_person}",
-            f"{s.spent_epsilon:.4g}",
-            f"{s.left:.4g}",
+            s.spent_shown,
+            s.left_shown,
             f"{s.n_charges}",
             _day(s.opened),
         )

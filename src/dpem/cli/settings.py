@@ -19,7 +19,7 @@ KEYS = {
     **{key: key for key in ("epsilon", "delta", "rows_per_person", "dataset", "purpose", "out", "report")},
     "ledger": "url",
 }
-LEDGERS = ("open", "show", "history", "export")
+LEDGERS = ("open", "show", "history", "explain", "verify", "policy", "export")
 
 
 def is_a_setting(name: str) -> bool:
@@ -40,11 +40,8 @@ def defaults(path: str | None, command: str) -> dict[str, Any]:
         return {command: dict.fromkeys(LEDGERS, _some(found, "url", "dataset"))}
     if command == "scale":
         return {command: {key: value for key, value in found.items() if key not in ("out", "report", "levels")}}
-    return {
-        command: _some(
-            found, *{"predict": ("sep", "decimal"), "report": ("url", "dataset", "purpose")}.get(command, ())
-        )
-    }
+    others = {"predict": ("sep", "decimal"), "report": ("url", "dataset", "purpose"), "doctor": ("url",)}
+    return {command: _some(found, *others.get(command, ()))}
 
 
 def _some(found: dict[str, Any], *names: str) -> dict[str, Any]:

@@ -137,7 +137,7 @@ def _left(left: float, total: Any) -> str:
 
 def _down(epsilon: float) -> str:
     """ε to three digits after the point, never more than it is."""
-    return f"{math.floor(1e3 * epsilon) / 1e3:g}"
+    return f"{math.floor(1e3 * epsilon + 1e-9) / 1e3:g}"
 
 
 @contextmanager
@@ -168,9 +168,8 @@ def state(session: Session, ledger: WatchedLedger | None) -> DatasetState | None
 
 def left_in_words(state: DatasetState) -> str:
     """What was spent in all and what is left, for the end of a fit."""
-    spent = math.ceil(1e3 * state.spent_epsilon) / 1e3
     fits = "one fit has" if state.n_charges == 1 else f"{state.n_charges} fits have"
-    return f"Of {state.name}, {fits} spent epsilon = {spent:g}; {_left(state.left, state)}."
+    return f"Of {state.name}, {fits} spent epsilon = {state.spent_shown}; {_left(state.left, state)}."
 
 
 def with_scaler(estimator: Any, scaler: Any) -> str | None:

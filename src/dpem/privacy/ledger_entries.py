@@ -102,6 +102,16 @@ class DatasetState:
     explained: tuple[str, ...]
     policy: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def left_shown(self) -> str:
+        """What is left as it is shown everywhere: to three digits after the point, rounded down."""
+        return f"{math.floor(1e3 * self.left + 1e-9) / 1e3:g}"
+
+    @property
+    def spent_shown(self) -> str:
+        """What is spent, likewise, rounded up."""
+        return f"{math.ceil(1e3 * self.spent_epsilon - 1e-9) / 1e3:g}"
+
 
 @dataclass(frozen=True)
 class DatasetEntries:

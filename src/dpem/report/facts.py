@@ -57,7 +57,7 @@ class About:
         if self.state is None:
             return None
         s = self.state
-        return f"ε = {math.floor(1e3 * s.left) / 1e3:g} of {s.epsilon:g} at δ = {number(s.delta)}"
+        return f"ε = {s.left_shown} of {s.epsilon:g} at δ = {number(s.delta)}"
 
     def lines(self) -> list[tuple[str, str]]:
         """What is known, named."""

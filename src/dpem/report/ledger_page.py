@@ -17,7 +17,6 @@ from dpem._html import capital, number, percent
 from dpem.privacy.accounting import largest_price
 from dpem.privacy.budget import unit
 from dpem.privacy.ledger_entries import DatasetEntries, FitEntry, Refusal
-from dpem.report.facts import rounded_up
 from dpem.report.style import STYLE
 
 #: Colours that people who see few colours can distinguish; those beyond share grey.
@@ -69,21 +68,20 @@ def ledger_page(where: str, datasets: Sequence[DatasetEntries], models: Mapping[
 
 
 def _dataset(one: DatasetEntries, models: Mapping[str, Published]) -> dict[str, Any]:
-    state, spent = one.state, number(rounded_up(one.state.spent_epsilon), 5)
+    state = one.state
     rows = state.rows_per_person
-    left = number(math.floor(1e3 * state.left) / 1e3, 6)
     records: list[FitEntry | Refusal] = sorted((*one.fits, *one.refusals), key=lambda record: record.id)
     return {
         "state": state,
-        "spent": spent,
+        "spent": state.spent_shown,
         "fits": "one fit" if state.n_charges == 1 else f"{state.n_charges} fits",
         "unit": unit(rows),
         "differs": "one row" if rows == 1 else f"the rows of one person, at most {rows}",
         "figures": [
             ("total ε", number(state.epsilon)),
             ("at δ", number(state.delta)),
-            ("spent, ε", spent),
-            ("left, ε", left),
+            ("spent, ε", state.spent_shown),
+            ("left, ε", state.left_shown),
             ("fits", f"{state.n_charges}"),
         ],
         "policy": [
