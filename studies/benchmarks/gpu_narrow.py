@@ -16,7 +16,8 @@ import torch
 
 from dpem.models.gaussian_mixture.em_moments import LiftedMoments
 from dpem.models.gaussian_mixture.gaussians import Gaussians
-from dpem.models.latent_class.queries import ClassSums, Items
+from dpem.models.latent_class.items import Items
+from dpem.models.latent_class.queries import PairMoments
 from dpem.models.linear_regression.queries import Frame, Information, JointMoments, Score
 from dpem.models.mixture_regression.coordinates import Frame as LineFrame
 from dpem.models.mixture_regression.scores import Lines, LineScores
@@ -63,10 +64,7 @@ def questions() -> dict[str, tuple[Query, bool]]:
         "symmetric mixture": (SymmetricMixture(0.5).on_support(np.full(D, D**-0.5), every, 1.0), False),
         "five groups, diag": (five_groups(every, D), False),
         "five groups, full": (five_groups(every, D, "full"), False),
-        "four latent classes": (
-            ClassSums(answers, items, np.full(4, 0.25), items.within(rng.random((4, 2 * D)), 0.01)),
-            False,
-        ),
+        "pairs of answers": (PairMoments(answers, items), False),
         "two lines": (LineScores(schema, LineFrame(frame.centre[:-1], 3 * whiten, 0.02, 0.2), lines, 2.0, 2.0), True),
     }
 

@@ -10,7 +10,7 @@ import numpy as np
 import dpem
 from dpem.models.gaussian_mixture import prediction as groups
 from dpem.models.latent_class import planning as classes
-from dpem.models.latent_class.queries import Items
+from dpem.models.latent_class.items import Items
 from dpem.models.linear_regression.prediction import ASSUMED, BOUNDS
 from dpem.models.mixture_regression import planning as lines
 from studies.honest.worlds import Drawn, World
@@ -50,7 +50,8 @@ def typical_mixture(K: int = 3, d: int = 2, kind: str = "diag") -> World:
 def typical_classes(K: int = 3, items: int = 8, levels: int = 2) -> World:
     """Classes of nearly equal size, each with a typical answer to every item, as is supposed."""
     known = Items((levels,) * items)
-    shares, chances = classes.assumed(known, K)
+    theta = classes.assumed(known, K)
+    shares, chances = theta.weights, theta.probabilities
     upto = np.cumsum(chances.reshape(K, items, levels), axis=2)
 
     def draw(n: int, rng: np.random.Generator) -> Drawn:

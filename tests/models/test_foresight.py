@@ -10,7 +10,7 @@ from dpem import DPGaussianMixture, DPLatentClass, DPMixtureRegression
 from dpem.fitting.shares import moved, watched, with_failures
 from dpem.models.gaussian_mixture import prediction as groups
 from dpem.models.latent_class import planning as classes
-from dpem.models.latent_class.queries import Items
+from dpem.models.latent_class.items import Items
 
 ITEMS = {f"x{j}": [0, 1] for j in range(6)}
 MAKERS = {
@@ -82,7 +82,8 @@ def test_failed_starts_move_the_median_only_if_they_are_many():
 
 def test_probabilities_come_out_as_foreseen():
     """Ten private fits of classes as supposed, beside non-private ones: a median of ten is known to a fourth."""
-    shares, p = classes.assumed(Items((2,) * 6), 2)
+    theta = classes.assumed(Items((2,) * 6), 2)
+    shares, p = theta.weights, theta.probabilities
     off = []
     for seed in range(10):
         rng = np.random.default_rng(seed)

@@ -14,7 +14,8 @@ from dpem.models.gaussian_mixture.em_moments import LiftedMoments
 from dpem.models.gaussian_mixture.gaussians import Gaussians
 from dpem.models.gaussian_mixture.location import Centres, SecondMoments, Spreads
 from dpem.models.gaussian_mixture.sign_agreement import PairedSides
-from dpem.models.latent_class.queries import ClassSums, Items
+from dpem.models.latent_class.items import Items
+from dpem.models.latent_class.queries import PairMoments
 from dpem.models.linear_regression.queries import (
     Explained,
     FilledMoments,
@@ -156,7 +157,7 @@ QUESTIONS = {
     "residuals": (Residuals(*AT, 2.0), True, False),
     "explained": (Explained(*AT, 0.1, 3.0, 0.6), True, False),
     **{kind: (mixture(kind), False, False) for kind in ("spherical", "diag", "tied", "full")},
-    "classes": (ClassSums(ANSWERS, ITEMS, np.array([0.4, 0.6]), ITEMS.within(RNG.random((2, 7)), 0.01)), False, True),
+    "classes": (PairMoments(ANSWERS, ITEMS), False, True),
     "lines": (
         LineScores(SCHEMA, LineFrame(FRAME.centre[:-1], 3 * FRAME.whiten, 0.02, 0.2), LINES, 2.0, 2.0),
         True,

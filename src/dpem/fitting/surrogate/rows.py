@@ -13,7 +13,7 @@ import numpy as np
 
 from dpem.fitting.surrogate.em import Converged, best_of, expectation
 from dpem.fitting.surrogate.family import Family
-from dpem.fitting.surrogate.tilt import evidence_kappa, principal, tilt
+from dpem.fitting.surrogate.tilt import evidence_kappa, log_evidence, principal, tilt
 from dpem.query import FloatArray
 
 Theta = TypeVar("Theta")
@@ -109,6 +109,14 @@ class Surrogate:
                 self.base, np.hstack(parts), np.concatenate(answers), np.concatenate(kappas), np.concatenate(points)
             )
         return weights
+
+    @property
+    def log_evidence(self) -> float:
+        """The log-density of the first block's answers under the base weights, up to a constant."""
+        block = self.blocks[0]
+        features, answer = self._features(0, block)
+        _, answer, variances = principal(features, answer, self.base, block.components)
+        return log_evidence(answer, variances, evidence_kappa(answer, variances, block.low, block.high))
 
     def _features(self, number: int, block: Block) -> tuple[FloatArray, FloatArray]:
         """Features and answers of a block. Where there are many, those so far are reduced before more are added."""

@@ -21,6 +21,9 @@ from dpem.query import Bound, FloatArray
 
 Theta = TypeVar("Theta")
 
+#: Rows that are drawn from θ at least, to see the information of the model's own rows.
+LEAST_DRAWN = 4000
+
 
 @dataclass(frozen=True)
 class ScoreQuery(NarrowQuery):
@@ -81,7 +84,7 @@ def score_query(
     """The score query at θ: whitened by the mean of the information of the surrogate rows and that of rows drawn from
     θ, clipped at the larger ``level`` quantile of the two sets' norms. Public: nothing but released numbers goes in.
     """
-    drawn, responses = family.draw(theta, len(x), rng)
+    drawn, responses = family.draw(theta, max(len(x), LEAST_DRAWN), rng)
     own = np.asarray(family.scores(numpy_api, theta, x, y))
     model = np.asarray(family.scores(numpy_api, theta, drawn, responses))
     even = np.full(len(model), 1 / len(model))

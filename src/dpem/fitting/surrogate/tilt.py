@@ -36,9 +36,13 @@ def principal(
 
 def evidence_kappa(answer: FloatArray, variances: FloatArray, low: float, high: float) -> float:
     """The κ in [low, high] that makes centred answers with unit noise most probable, on a grid."""
-    grid = np.geomspace(low, high, 13)
-    spread = 1 + variances / grid[:, None]
-    return float(grid[np.argmax(-0.5 * np.sum(np.log(spread) + answer**2 / spread, axis=1))])
+    return float(max(np.geomspace(low, high, 13), key=lambda kappa: log_evidence(answer, variances, kappa)))
+
+
+def log_evidence(answer: FloatArray, variances: FloatArray, kappa: float) -> float:
+    """The log-density of centred answers with unit noise, up to a constant, if the base weights count κ."""
+    spread = 1 + variances / kappa
+    return -0.5 * float(np.sum(np.log(spread) + answer**2 / spread))
 
 
 def tilt(

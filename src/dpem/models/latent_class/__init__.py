@@ -1,4 +1,4 @@
-"""Latent classes: groups of people who answer categorical items alike (latent class analysis), holes allowed."""
+"""Latent classes: groups of people who answer categorical items alike (latent class analysis)."""
 
 from dpem.models.latent_class.estimator import DPLatentClass
 

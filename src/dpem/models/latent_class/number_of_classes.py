@@ -1,64 +1,75 @@
-"""How many latent classes there are, from what was released for the start: no row is seen here, and nothing is paid.
+"""How many latent classes there are, from the pairs of answers that were released: nothing more is paid.
 
-K classes differ along at most K − 1 directions, so the pairs of answers say how many directions to look along: those
-that stand above the noise. The waves along them then decide: a number of classes scores its misfit to pairs and waves,
-in units of their errors, plus log(values released) for every parameter; the least score is taken. Errors hold half of
-the sampling, as the other half is what a fit to the same rows takes up, and count it as if waves did not scatter
-together. Where sampling is much of the errors a parameter must therefore bring more. One class means independent
-answers.
+For each number of classes those are found that come closest to the released pairs. A number scores its squared
+distance, in units of the pairs' errors, plus log(values released) for every parameter; the least score is taken. One
+class means independent answers. Pairs identify no more classes than the rank of their matrix, plus one.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from scipy.optimize import least_squares
 
-from dpem.models.latent_class import steps as fitting
-from dpem.models.latent_class.queries import Items
+from dpem.fitting.rehearsal import generator
+from dpem.fitting.surrogate import Surrogate
+from dpem.models.latent_class.family import Classes, ClassFamily
 from dpem.query import FloatArray
 
-#: How many times more a parameter must bring where errors are sampling and no noise: set by simulation.
-SCATTER = 4.0
-#: The most classes that are tried, and with how many of them a plan reckons while their number is not known.
-MOST, RECKONED = 6, 3
+#: The most classes that are tried, and the number that a plan supposes while it is not known.
+MOST, SUPPOSED = 6, 3
+#: Steps of the search for the closest classes, and how weakly these are drawn to where it begins.
+STEPS, PULL = 12, 0.1
 
 
-def directions_seen(items: Items, moments: fitting.Moments, most: int) -> int:
-    """How many directions in which classes may differ stand above the noise of the pairs, at least 1."""
-    edge = fitting.noise_edge(len(moments.mean), float(np.mean(moments.pairs_error)))
-    q = 1
-    while q < min(most, len(moments.mean)) and fitting.plane(items, moments, q + 1).spread[-1] ** 2 > edge:
-        q += 1
-    return q
+@dataclass(frozen=True)
+class Released:
+    """The released means of pairs, of answers, the noise of both, and the number of rows."""
+
+    pairs: FloatArray
+    levels: FloatArray
+    noise: float
+    n: int
+
+    def misfit(self, family: ClassFamily, theta: Classes) -> FloatArray:
+        """What the classes say less what was released, in units of its error: the noise, and the half of the sampling
+        variance that a fit to the same rows does not take up.
+        """
+        items, (i, j) = family.items, family.items.pairs
+        o, mu = items.of_effect @ family.observed, theta.probabilities @ items.effects
+        pairs = o[i] * o[j] * (theta.weights @ (mu[:, i] * mu[:, j]))
+        levels = (items.of_level @ family.observed) * (theta.weights @ theta.probabilities)
+        gaps = np.concatenate([pairs - self.pairs, levels - self.levels])
+        return np.asarray(gaps / math.sqrt(self.noise**2 + 0.5 / self.n))
+
+    def distance(self, family: ClassFamily, theta: Classes) -> float:
+        """The squared misfit of the closest classes near θ."""
+        K, items = family.K, family.items
+        start = np.concatenate([np.log(theta.weights), np.log(theta.probabilities).ravel()])
+
+        def classes(point: FloatArray) -> Classes:
+            weights = np.exp(point[:K] - point[:K].max())
+            p = np.exp(np.minimum(point[K:].reshape(K, -1), 30.0))
+            return Classes(weights / weights.sum(), items.floored(items.proportions(p), 1e-6))
+
+        def far(point: FloatArray) -> FloatArray:
+            return np.concatenate([self.misfit(family, classes(point)), PULL * (point - start)])
+
+        found = least_squares(far, start, max_nfev=STEPS)
+        return float(np.sum(self.misfit(family, classes(found.x)) ** 2))
 
 
-def missed(items: Items, moments: fitting.Moments, sketch: fitting.Sketch, fit: fitting.Fit) -> tuple[float, int]:
-    """By how much classes miss what was released, in units of its errors, squared and summed; over how many values."""
-    far = fitting.Misfit(items, moments, sketch)(np.concatenate([fit.w, fit.mu.ravel()]))
-    return float(far @ far), len(moments.mean) + len(moments.pairs) + 2 * len(sketch.mean)
-
-
-def doubt(found: tuple[float, int]) -> float:
-    """By how much noise moves classes more than if rows were as the model says: the fourth root of the mean of what is
-    missed, at least 1. (Where releases disagree, noise decides between them; set by trying on a survey.)
-    """
-    return max(1.0, found[0] / found[1]) ** 0.25
-
-
-def chosen(
-    items: Items, moments: fitting.Moments, sketch: fitting.Sketch, where: fitting.Plane, most: int, n: int
-) -> tuple[fitting.Fit, FloatArray]:
-    """The classes of the number with the least score, and the scores of 1, 2, … classes. Along q directions there may
-    be q + 1 classes, or one more.
-    """
-    sampling = fitting.with_sampling(0.0, 2 * n) ** 2 / sketch.error**2
-    price = (1 + SCATTER * sampling) * (1 + len(moments.mean))
-    fits: list[fitting.Fit] = []
-    path: list[float] = []
-    for K in range(1, min(most, len(where.spread) + 2) + 1):
-        along = fitting.Plane(where.axes[:, : K - 1], where.spread[: K - 1])
-        fits.append(fitting.start(items, moments, sketch, along, K))
-        far, values = missed(items, moments, sketch, fits[-1])
-        path.append(far + price * math.log(values) * K)
-    return fits[int(np.argmin(path))], np.array(path)
+def choose(family: ClassFamily, surrogate: Surrogate, released: Released, most: int) -> tuple[ClassFamily, FloatArray]:
+    """The family of the number of classes with the least score, and the scores of 1, 2, … classes."""
+    values = len(released.pairs) + len(released.levels)
+    price = (1 + family.items.effects.shape[1]) * math.log(values)
+    path = []
+    for K in range(1, most + 1):
+        own = replace(family, K=K)
+        options: dict[str, Any] = {"short": 20, "kept": 2, "most": 100, "tolerance": 1e-6}
+        found = surrogate.fit(own, [], restarts=1 if K == 1 else 6, rng=generator(K), **options)
+        path.append(released.distance(own, found[0].theta) + price * K)
+    return replace(family, K=int(np.argmin(path)) + 1), np.array(path)

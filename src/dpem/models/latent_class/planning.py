@@ -1,47 +1,37 @@
-"""What to expect of latent classes before anything is paid for: how far probabilities are off, what is not found."""
+"""What to expect of latent classes before anything is paid: how far probabilities are off, and what is not found."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import NamedTuple
 
+import array_api_compat.numpy as numpy_api
 import numpy as np
 
-from dpem.fitting.model import Effect, PredictedFit
+from dpem.fitting.model import Effect, PredictedFit, Sizes
 from dpem.fitting.plan import Prediction
-from dpem.fitting.rehearsal import normal
+from dpem.fitting.rehearsal import generator, normal
 from dpem.fitting.shares import with_failures
-from dpem.models.latent_class import steps as fitting
-from dpem.models.latent_class.queries import Items
-from dpem.models.latent_class.steps import CLEAR
+from dpem.fitting.step import Step
+from dpem.fitting.surrogate import information, whitener
+from dpem.fitting.surrogate.rows import combined_noise
+from dpem.models.latent_class.family import Classes, ClassFamily
+from dpem.models.latent_class.items import Items
+from dpem.models.latent_class.steps import AskScores
+from dpem.models.latent_class.tuning import TUNING
 from dpem.query import FloatArray
 
-#: What is assumed of an item in a class: one answer has this chance, the others share the rest.
+#: What is assumed of an item in a class: one answer has this probability, the others share the rest.
 TYPICAL = 0.8
 EFFECT = Effect("chance of the answer that is typical of a class", TYPICAL, (0.65, 0.8, 0.9), percent=True)
-#: Multiplications that seeing a step's precision may take, and the most effects of items that are looked at.
-WORK, MOST_EFFECTS = 4e8, 48
-#: The law of the steps' noise scatters less than fits do, by this factor: starts differ, too.
-WIDER = 1.4
-#: The error at which it is twice that of a linear fit; that of a fit whose start failed; the clearance at which every
-#: other start fails. All three are set against simulated fits of other seeds than those of the tables.
-BENT, FAILED, EVEN = 0.12, 0.25, 1.1
-#: What is said of tables that hold no such classes (``python -m studies.honest.sweep classes``).
-REAL = (
-    "Few real tables hold classes as clear as that: of public ones, three classes at epsilon=1, half had probabilities "
-    "more than 0.12 from those without privacy."
-)
-#: Rows of classes: items, shares, probabilities, how many.
-Drawing = Callable[[Items, FloatArray, FloatArray, int], fitting.Drawn]
-
-
-class Noises(NamedTuple):
-    """Standard deviations of the noise of each release: pairs of answers, waves, and each step's sums by class."""
-
-    pairs: float
-    waves: float
-    sums: tuple[float, ...]
+#: Rows that are drawn to see the information in the scores, and the most effects of items that are looked at.
+ROWS, MOST_EFFECTS = 4096, 48
+#: By how much errors scatter over fits, on the log scale; the error of a fit that finds other classes; how clearly
+#: classes must stand out of the pairs' noise to be found surely, and in every other fit.
+SCATTER, FAILED, CLEAR, EVEN = 0.25, 0.25, 1.5, 0.6
+#: By how much errors are smaller than the noise of the scores alone leaves them: the pairs say something, too.
+WITH_PAIRS = 0.8
+#: What is said of tables that hold no such classes (``python -m studies.latent_class --tables report``).
+REAL = ""
 
 
 def most_classes(items: Items) -> int:
@@ -52,11 +42,10 @@ def most_classes(items: Items) -> int:
     """
     if len(items.levels) < 3:
         return 1
-    patterns = math.prod(items.levels)
-    return patterns // (1 + sum(items.levels) - len(items.levels))
+    return math.prod(items.levels) // (1 + sum(items.levels) - len(items.levels))
 
 
-def assumed(items: Items, K: int, typical: float = TYPICAL) -> tuple[FloatArray, FloatArray]:
+def assumed(items: Items, K: int, typical: float = TYPICAL) -> Classes:
     """Nearly equal shares, and classes that each have a typical answer to every item: the same ones in every plan."""
     p = np.zeros((K, items.first[-1]))
     places, jitter, w = normal(0, (K, len(items.levels))), normal(1, (K, len(items.levels))), normal(2, (K,))
@@ -66,23 +55,26 @@ def assumed(items: Items, K: int, typical: float = TYPICAL) -> tuple[FloatArray,
         p[:, items.first[j] : items.first[j] + L] = ((1 - chance) / (L - 1))[:, None]
         p[np.arange(K), items.first[j] + rank % L] = chance
     w = np.exp(0.2 * w)
-    return w / w.sum(), p
+    return Classes(w / w.sum(), p)
 
 
 def predict_fit(
-    items: Items, K: int, n: int, noises: Noises, drawn: Drawing, typical: float = TYPICAL, reckoned: bool = False
+    items: Items, K: int, sizes: Sizes, steps: tuple[Step, ...], pairs: float, supposed: bool = False
 ) -> PredictedFit:
-    """The prediction for classes as assumed. ``drawn`` draws rows of such classes, with their chances; ``reckoned``:
-    their number is to be found.
-    """
+    """The prediction for classes as assumed; ``pairs`` is the sensitivity of the pairs of answers."""
+    n, typical = sizes.n, sizes.effect or TYPICAL
     some = _some(items, K)
-    w, p = assumed(some, K, typical)
-    mu = p @ some.effects
-    edge = fitting.noise_edge(mu.shape[1], fitting.with_sampling(noises.pairs, n))
-    clearance = fitting.weakest(w, mu) / edge
-    smallest = min(1.0, CLEAR * edge / float(np.mean(np.sum((mu - w @ mu) ** 2, axis=1))))
+    theta = assumed(some, K, typical)
+    mu = theta.probabilities @ some.effects
+    noise = _noise(pairs, steps[0].rho, sizes)
+    edge = 2 * math.sqrt(mu.shape[1]) * math.sqrt(noise**2 + 0.5 / n)
+    clearance = weakest(theta.weights, mu) / edge
+    smallest = min(1.0, CLEAR * edge / float(np.mean(np.sum((mu - theta.weights @ mu) ** 2, axis=1))))
     failure = 1 / (1 + (clearance / EVEN) ** 4)
-    median, low, high = _errors(some, w, p, n, noises, drawn, failure) if noises.sums else (0.0, 0.0, 0.0)
+    scores = [step.rho for step in steps if isinstance(step, AskScores)]
+    median, low, high = 0.0, 0.0, 0.0
+    if scores:
+        median, low, high = with_failures(min(_error(some, theta, scores, sizes), FAILED), SCATTER, failure, FAILED)
     prediction = Prediction(
         "error that privacy adds to the probabilities of a class",
         median,
@@ -90,8 +82,8 @@ def predict_fit(
         high,
         failure,
         "So far, as a root mean square, the answers' probabilities will lie from those without privacy. "
-        f"Classes with less than about {100 * smallest:.2g} % of the rows will not be found. {REAL}",
-        f"Assumed: {K} classes{' (their number is to be found)' if reckoned else ''} of nearly equal size, each with "
+        f"Classes with less than about {100 * smallest:.2g} % of the rows will not be found. {REAL}".rstrip(),
+        f"Assumed: {K} classes{' (their number is to be found)' if supposed else ''} of nearly equal size, each with "
         f"an answer to every item that has a chance of about {100 * typical:.0f} %.",
     )
     if clearance >= CLEAR:
@@ -104,49 +96,38 @@ def predict_fit(
     return PredictedFit(prediction, (remark,), clearance >= 0.5, need)
 
 
+def weakest(w: FloatArray, mu: FloatArray) -> float:
+    """How much the classes differ in the weakest of the directions that they span: an eigenvalue."""
+    spread = mu - w @ mu
+    values = np.linalg.svd(spread * np.sqrt(w)[:, None], compute_uv=False)
+    return float(max(values[len(w) - 2], 1e-3) ** 2) if len(values) >= len(w) - 1 else 1e-6
+
+
+def _noise(sensitivity: float, rho: float, sizes: Sizes) -> float:
+    return 0.0 if math.isinf(rho) else sizes.rows_per_person * sensitivity / (sizes.n * math.sqrt(2 * rho))
+
+
+def _error(items: Items, theta: Classes, scores: list[float], sizes: Sizes) -> float:
+    """The root mean square by which the noise of the scores moves probabilities, to first order."""
+    K = len(theta.weights)
+    family = ClassFamily(K, items, np.ones(len(items.levels)), theta.weights @ theta.probabilities)
+    S = np.asarray(family.scores(numpy_api, theta, family.draw(theta, ROWS, generator(0))[0], None))
+    W = whitener(information(S, np.full(ROWS, 1 / ROWS)), TUNING.ridge)
+    norms = np.sqrt(np.einsum("ij,ij->i", S @ W, S @ W))
+    radius = float(np.quantile(norms, TUNING.level))
+    kept = float(np.sum(np.minimum(norms, radius) * norms) / np.sum(norms**2))
+    noise = combined_noise(_noise(2 * radius, rho, sizes) for rho in scores)
+    square, at = 0.0, K - 1
+    for turn in theta.turned(items):
+        square += float(np.sum((turn @ W[at : at + turn.shape[1]]) ** 2))
+        at += turn.shape[1]
+    return WITH_PAIRS * noise / kept * math.sqrt(square / theta.probabilities.size)
+
+
 def _some(items: Items, K: int) -> Items:
     """The items, or the first of them where all take long: classes are clear then, and more items change little."""
     effects = np.cumsum([level - 1 for level in items.levels])
     return Items(items.levels[: max(3, K // 2, int(np.sum(effects <= MOST_EFFECTS)))])
-
-
-def _errors(
-    items: Items, w: FloatArray, p: FloatArray, n: int, noises: Noises, drawn: Drawing, failure: float
-) -> tuple[float, float, float]:
-    """Median, 5 % and 95 % of the root mean square by which noise moves probabilities: precisions of the start and of
-    the steps add up (:func:`~dpem.models.latent_class.steps.step`), so one step of all their precision stands for them.
-    The mean square is a sum of squares of normal numbers; its logarithm scatters by √(2/its degrees). Where errors are
-    large, what was released is far from linear in what is sought, and they are larger than that (:data:`BENT`).
-    """
-    known = _known(items, w, p, n, noises)
-    rows = int(np.clip(WORK / len(known) ** 2, 1024, 4096))
-    whole = math.fsum(noise**-2 for noise in noises.sums) ** -0.5
-    fit = fitting.Fit(w, p @ items.effects, known, known)
-    told = np.concatenate([w, (w[:, None] * p).ravel()])  # as expected, so that the step only adds precision
-    fit = fitting.step(items, fit, p, np.ones(len(items.levels)), told, whole, drawn(items, w, p, rows))
-    K = len(w)
-    turn = np.kron(np.eye(K), items.back.T)
-    covariance = turn @ np.linalg.inv(fit.precision)[K:, K:] @ turn.T
-    error = math.sqrt(float(np.trace(covariance)) / len(covariance))
-    degrees = float(np.trace(covariance)) ** 2 / float(np.sum(covariance**2))
-    error *= 1 + (error / BENT) ** 2
-    return with_failures(min(error, FAILED), WIDER / math.sqrt(2 * degrees), failure, FAILED)
-
-
-def _known(items: Items, w: FloatArray, p: FloatArray, n: int, noises: Noises) -> FloatArray:
-    """How precisely the start knows x = (w, μ), if it succeeds."""
-    mu, ones = p @ items.effects, np.ones(len(items.levels))
-    (i, j), error = items.pairs, fitting.with_sampling(noises.pairs, n)
-    moments = fitting.Moments(
-        ones, w @ mu, np.full(mu.shape[1], error), w @ (mu[:, i] * mu[:, j]), np.full(len(i), error)
-    )
-    where = fitting.plane(items, moments, min(len(w) - 1, mu.shape[1]))
-    phases = fitting.phases(items, moments, where)
-    nothing = np.zeros(2 * phases.shape[1], dtype=complex)
-    sketch = fitting.Sketch(phases, nothing, fitting.with_sampling(noises.waves, 2 * n))
-    x = np.concatenate([w, mu.ravel()])
-    J = fitting.Misfit(items, moments, sketch, near=x).derivative(x)
-    return np.asarray(J.T @ J) / fitting.DOUBT
 
 
 def _round(value: float) -> int:

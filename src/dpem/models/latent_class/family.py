@@ -1,0 +1,156 @@
+"""Latent classes as the engine of surrogate rows wants them: draws, scores, and the two halves of an EM step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpem.fitting.surrogate import Family
+from dpem.models.latent_class.items import Items, answers
+from dpem.queries.narrow import like, zero_nonfinite
+from dpem.query import FloatArray
+
+
+@dataclass(frozen=True)
+class Classes:
+    """Shares of the classes, and the probability of each level in each class (classes × levels)."""
+
+    weights: FloatArray
+    probabilities: FloatArray
+
+    def turned(self, items: Items) -> list[FloatArray]:
+        """For each class √p∘B (levels × effects), B the orthonormal complement of √p item by item: moving p by √p∘Bη
+        keeps the sum of every item's probabilities.
+        """
+        known = self._turned.get(items.levels)
+        if known is None:
+            known = self._turned[items.levels] = [np.sqrt(p)[:, None] * _complement(p, items) for p in self._inside]
+        return known
+
+    @cached_property
+    def _turned(self) -> dict[tuple[int, ...], list[FloatArray]]:
+        return {}
+
+    @property
+    def _inside(self) -> FloatArray:
+        return np.maximum(self.probabilities, 1e-12)
+
+    def log_joint(self, xp: Any, h: Any) -> Any:
+        """Log of the probability of a class and of the row's answers in it: rows × classes."""
+        return xp.matmul(h, like(xp, np.log(self._inside).T, h)) + like(xp, np.log(self.weights), h)
+
+    def membership(self, xp: Any, h: Any) -> Any:
+        """The probability of each class given the answers, clamped: at least 0, and together at most 1."""
+        joint = self.log_joint(xp, h)
+        r = xp.exp(joint - xp.max(joint, axis=1, keepdims=True))
+        r = xp.clip(zero_nonfinite(xp, r / xp.sum(r, axis=1, keepdims=True)), 0.0, 1.0)
+        return r / xp.clip(xp.sum(r, axis=1, keepdims=True), 1.0, None)
+
+
+def _complement(p: FloatArray, items: Items) -> FloatArray:
+    """Orthonormal columns orthogonal to each item's part of √p."""
+    B = np.zeros((len(p), len(p) - len(items.levels)))
+    for j, L in enumerate(items.levels):
+        own = slice(items.first[j], items.first[j + 1])
+        start = items.first[j] - j
+        B[own, start : start + L - 1] = np.linalg.qr(np.column_stack([np.sqrt(p[own]), np.eye(L)[:, 1:]]))[0][:, 1:]
+    return B
+
+
+@dataclass(frozen=True)
+class ClassFamily(Family[Classes]):
+    """K latent classes. ``observed`` is the share of rows that answer each item, ``overall`` the probabilities without
+    classes. No probability is below ``floor``; ``pseudo`` rows (a part of all) with the overall probabilities are added
+    to every class.
+    """
+
+    K: int
+    items: Items
+    observed: FloatArray = field(repr=False)
+    overall: FloatArray = field(repr=False)
+    floor: float = 1e-12
+    pseudo: float = 0.0
+
+    @property
+    def parameters(self) -> int:
+        """How many free parameters there are."""
+        return self.K * (1 + self.items.effects.shape[1]) - 1
+
+    def cell_weights(self, theta: Classes, x: FloatArray) -> FloatArray:
+        """The probability of one-hot rows, missing values included, as far as they are missing independently."""
+        seen = np.where(x @ self.items.of_level > 0.5, self.observed, 1 - self.observed)
+        weights = np.prod(seen, axis=1) * np.sum(np.exp(theta.log_joint(np, x)), axis=1)
+        return np.asarray(weights / weights.sum())
+
+    def draw(self, theta: Classes, m: int, rng: np.random.Generator) -> tuple[FloatArray, None]:
+        return self.sample(theta, m, rng)[0], None
+
+    def sample(self, theta: Classes, m: int, rng: np.random.Generator) -> tuple[FloatArray, NDArray[np.intp]]:
+        """m rows, ±1 for each level and NaN where a value is missing, and their classes."""
+        first, group = self.items.first, rng.choice(len(theta.weights), size=m, p=theta.weights)
+        x = -np.ones((m, first[-1]))
+        for j, L in enumerate(self.items.levels):
+            below = np.cumsum(theta.probabilities[:, first[j] : first[j + 1]], axis=1)[group, :-1]
+            level = np.sum(rng.random((m, 1)) > below, axis=1)
+            x[np.arange(m), first[j] + level] = 1.0
+            x[rng.random(m) >= self.observed[j], first[j] : first[j] + L] = np.nan
+        return x, group
+
+    def joint(self, xp: Any, theta: Classes, x: Any, y: Any) -> Any:
+        return theta.log_joint(xp, answers(xp, x, self.items))
+
+    def scores(self, xp: Any, theta: Classes, x: Any, y: Any) -> Any:
+        """(r_k − α_k)/√α_k for all but the last class, then r_k·Bᵀ(h/√p_k) for each class: the derivatives along
+        log α_k + η/√α_k and p_k + √p_k∘Bη.
+        """
+        h = answers(xp, x, self.items)
+        r = theta.membership(xp, h)
+        alpha = theta.weights[:-1]
+        alone = (r[:, :-1] - like(xp, alpha, h)) / like(xp, np.sqrt(alpha), h)
+        parts = [
+            r[:, k : k + 1] * xp.matmul(h, like(xp, turn / theta._inside[k][:, None], h))
+            for k, turn in enumerate(theta.turned(self.items))
+        ]
+        return xp.concat([alone, *parts], axis=1)
+
+    def moved(self, theta: Classes, step: FloatArray) -> Classes:
+        logits = np.log(theta.weights)
+        logits[:-1] += np.clip(step[: self.K - 1] / np.sqrt(theta.weights[:-1]), -3.0, 3.0)
+        weights = np.exp(logits - logits.max())
+        steps = step[self.K - 1 :].reshape(self.K, -1)
+        p = theta.probabilities + np.array(
+            [turn @ own for turn, own in zip(theta.turned(self.items), steps, strict=True)]
+        )
+        return Classes(weights / weights.sum(), self.items.floored(p, max(self.floor, 1e-12)))
+
+    def statistics(self, xp: Any, theta: Classes, x: Any, y: Any, weights: Any) -> Any:
+        """Σ r_k for each class, Σ r_k·h, and the log-likelihood. Rows with weights are surrogate rows, one-hot already;
+        classes are kept as rows of arrays: reductions over few columns are slow.
+        """
+        h = answers(xp, x, self.items) if weights is None else x
+        joint = xp.matmul(like(xp, np.log(theta._inside), h), h.T) + like(xp, np.log(theta.weights), h)[:, None]
+        top = xp.max(joint, axis=0)
+        raw = xp.exp(joint - top)
+        whole = xp.sum(raw, axis=0)
+        each = 1.0 / whole if weights is None else weights / whole
+        density = top + xp.log(whole)
+        r = raw * each
+        likelihood = xp.reshape(xp.sum(density if weights is None else density * weights), (1,))
+        return xp.concat([xp.sum(r, axis=1), xp.reshape(xp.matmul(r, h), (-1,)), likelihood])
+
+    def m_step(self, theta: Classes, statistics: FloatArray) -> Classes:
+        counts = statistics[: self.K] + self.pseudo
+        sums = statistics[self.K : -1].reshape(self.K, -1) + self.pseudo * self.overall
+        weights = np.maximum(counts, 1e-9)
+        return Classes(weights / weights.sum(), self.items.floored(self.items.proportions(sums), self.floor))
+
+    def random_start(
+        self, x: FloatArray, y: FloatArray | None, weights: FloatArray, rng: np.random.Generator
+    ) -> Classes:
+        """The overall probabilities times e^(normal), for each class and level."""
+        p = np.maximum(self.overall, 0.01) * np.exp(rng.standard_normal((self.K, len(self.overall))))
+        return Classes(rng.dirichlet(np.full(self.K, 4.0)), self.items.floored(self.items.proportions(p), 1e-3))
