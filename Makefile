@@ -8,7 +8,7 @@ DEMO := $(VENV)/.demo
 STUDIES := $(VENV)/.studies
 
 .DEFAULT_GOAL := help
-.PHONY: help demo planner test core accuracy table1 reproduce peers bench bench-growth bench-parquet regression glm mixtures mixture-regressions classes honest audit audit-dependencies docs clean
+.PHONY: help demo planner test test-random coverage core accuracy table1 reproduce peers bench bench-growth bench-parquet regression glm mixtures mixture-regressions classes honest audit audit-dependencies docs clean
 
 help:                  ## this list
 	@awk -F ':[^#]*## ' '/^[a-z0-9-]+:.*## / {printf "make %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +44,13 @@ test: $(STAMP)         ## lint, types, import order and every test
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -n 2
+
+test-random: $(STAMP)  ## every test in a random order; the seed is printed
+	$(BIN)/python -m pytest -n 2 -p randomly --randomly-dont-reset-seed
+
+coverage: $(STAMP)     ## which lines the tests run, into build/coverage: for reading, not a gate
+	$(BIN)/python -m pip install --quiet 'pytest-cov>=5'
+	$(BIN)/python -m pytest -n 2 --cov=dpem --cov-branch --cov-report=html:build/coverage --cov-report=term:skip-covered
 
 core: $(STAMP)         ## the improved against the published method from a given start, 20 repetitions
 	$(BIN)/python -m studies.paper.core

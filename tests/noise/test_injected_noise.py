@@ -1,7 +1,9 @@
 """Noise in tests depends on the test alone, is taken for private noise, and is the real one where a test says so."""
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import injected_noise
 import numpy as np
@@ -88,3 +90,15 @@ def test_a_shared_fixture_does_not_take_its_noise_from_the_first_test(shared):
             made.append(PrivateNoise().gaussian(np.zeros(2), 1.0, 1.0, 0.5).tolist())
     assert made[0] != made[1]
     assert shared in made
+
+
+def test_the_list_of_statistical_tests_is_complete():
+    root = Path(__file__).parents[2]
+    marked = {
+        f"tests/{p.relative_to(root / 'tests')}" for p in (root / "tests").rglob("test_*.py") if MARK in p.read_text()
+    }
+    page = (root / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    assert marked == set(re.findall(r"^\| `(tests/\S+\.py)` \|", page, re.MULTILINE))
+
+
+MARK = "pytest.mark.real_noise"
