@@ -101,7 +101,7 @@ def fit() -> None:
     """Fit MODEL to the rows of DATA under differential privacy, and write model.json.
 
     DATA is a CSV, TSV, Parquet, Arrow or .npy file, one row per person, or up to --rows-per-person. dpem fit MODEL
-    --help shows what a model needs and can be told.
+    --help shows what a model needs and its options.
 
     \b
     Examples:
@@ -283,7 +283,7 @@ def _show_dry_run(session: Session, plan: Any, facts: dict[str, Any], quote: Quo
 
 
 def _facts(name: str, asked: dict[str, Any], plan: Any, quote: Quote | None, source: Any) -> dict[str, Any]:
-    """What a fit and its rehearsal both tell a machine."""
+    """What a fit and its dry run both put into JSON."""
     return {
         "model": name,
         "data": {"path": asked["data"], "rows": source.n_rows, "columns": source.n_features},

@@ -57,11 +57,6 @@ def found(url: str | None, dataset: str | None = None) -> Ledger:
         return Ledger(url, dataset)
 
 
-def where(book: Ledger) -> str:
-    """The ledger's URL for people to read: without a password."""
-    return book.where
-
-
 @ledger.command("open")
 @ledger_option
 @click.option("--dataset", required=True, metavar="NAME", help="A name for the rows, such as patients.")
@@ -88,15 +83,15 @@ def open_dataset(
 
     With --rows-per-person the total counts all rows of a person together, and fits that protect fewer are refused.
     """
-    book = found(url)
+    kept = found(url)
     with refusing(Exit.USAGE):
         limits = None if policy is None else _policy(policy)
-        book.open(dataset, epsilon, delta, rows_per_person=rows_per_person, policy=limits)
+        kept.open(dataset, epsilon, delta, rows_per_person=rows_per_person, policy=limits)
     total = {"epsilon": epsilon, "delta": delta, "rows_per_person": rows_per_person}
     counts = "" if rows_per_person == 1 else f" for a person with up to {rows_per_person} rows"
     session.result(
-        {"ledger": where(book), "dataset": dataset, **total},
-        f"Opened {dataset} with epsilon = {epsilon:g}, delta = {delta:g}{counts} in {where(book)}.",
+        {"ledger": kept.where, "dataset": dataset, **total},
+        f"Opened {dataset} with epsilon = {epsilon:g}, delta = {delta:g}{counts} in {kept.where}.",
     )
 
 
@@ -115,9 +110,9 @@ def show(session: Session, url: str | None, dataset: str | None) -> None:
     "left" is the largest epsilon that one more fit may use at the dataset's delta. dpem ledger explain shows how fits
     add up.
     """
-    book = found(url)
+    kept = found(url)
     with refusing(Exit.USAGE):
-        states = book.datasets() if dataset is None else [book.state(dataset)]
+        states = kept.datasets() if dataset is None else [kept.state(dataset)]
     header = ("dataset", "epsilon", "delta", "rows/person", "spent", "left", "fits", "opened")
     rows = [
         (
@@ -132,8 +127,8 @@ def show(session: Session, url: str | None, dataset: str | None) -> None:
         )
         for s in states
     ]
-    document = {"ledger": where(book), "datasets": [_plain(s) for s in states]}
-    session.result(document, aligned(header, rows) if rows else f"{where(book)} holds no dataset yet.")
+    document = {"ledger": kept.where, "datasets": [_plain(s) for s in states]}
+    session.result(document, aligned(header, rows) if rows else f"{kept.where} holds no dataset yet.")
 
 
 @ledger.command()
@@ -152,16 +147,16 @@ def history(session: Session, url: str | None, dataset: str | None) -> None:
     charged. "model" begins the fingerprint of the model that a fit became, which its file and its report have too. Fits
     that were refused are in the JSON, and in dpem ledger export.
     """
-    book = found(url)
+    kept = found(url)
     with refusing(Exit.USAGE):
-        names = [s.name for s in book.datasets()] if dataset is None else [dataset]
-        fits = sorted((fit for name in names for fit in book.history(name)), key=lambda fit: fit.time)
-        refused = [refusal for name in names for refusal in book.refusals(name)]
+        names = [s.name for s in kept.datasets()] if dataset is None else [dataset]
+        fits = sorted((fit for name in names for fit in kept.history(name)), key=lambda fit: fit.time)
+        refused = [refusal for name in names for refusal in kept.refusals(name)]
     header = ("dataset", "time", "epsilon", "delta", "outcome", "who", "purpose", "model")
     rows = [_line(fit) for fit in fits]
     text = aligned(header, rows, left=(0, 1, 4, 5, 6, 7)) if rows else "Nothing was charged yet."
     document = {"fits": [_plain(fit) for fit in fits], "refusals": [_plain(refusal) for refusal in refused]}
-    session.result({"ledger": where(book), **document}, text)
+    session.result({"ledger": kept.where, **document}, text)
 
 
 @ledger.command()
@@ -201,7 +196,7 @@ def export(session: Session, url: str | None, dataset: str | None, out: str, mod
         known, text = {}, ledger_files.as_csv(shown)
     else:
         known = ledger_files.published(folder, out, [fit.model for one in shown for fit in one.fits])
-        text = ledger_page(where(kept), shown, known)
+        text = ledger_page(kept.where, shown, known)
     with refusing(Exit.OUTPUT):
         write_text(out, text)
     count = sum(len(one.fits) + len(one.refusals) for one in shown)
@@ -225,12 +220,12 @@ def explain(session: Session, url: str | None, dataset: str | None) -> None:
     Example:
       dpem ledger explain --ledger sqlite:///budget.db --dataset patients
     """
-    book = found(url)
+    kept = found(url)
     with refusing(Exit.USAGE):
-        states = book.datasets() if dataset is None else [book.state(dataset)]
+        states = kept.datasets() if dataset is None else [kept.state(dataset)]
     lines = [line for s in states for line in (f"{s.name}:", *(f"  {line}" for line in s.explained))]
-    document = {"ledger": where(book), "datasets": {s.name: list(s.explained) for s in states}}
-    session.result(document, "\n".join(lines) or f"{where(book)} holds no dataset yet.")
+    document = {"ledger": kept.where, "datasets": {s.name: list(s.explained) for s in states}}
+    session.result(document, "\n".join(lines) or f"{kept.where} holds no dataset yet.")
 
 
 @ledger.command()
@@ -253,16 +248,16 @@ def verify(session: Session, url: str | None, dataset: str | None, heads: tuple[
     """
     from dpem.cli import ledger_files
 
-    book = found(url)
+    kept = found(url)
     with refusing(Exit.USAGE):
         printed = {} if models is None else ledger_files.printed_heads(Path(models), dataset)
-        checks = book.verify(dataset, [*heads, *printed])
+        checks = kept.verify(dataset, [*heads, *printed])
     faults = {check.dataset: list(check.faults) for check in checks}
     for head, name in printed.items():
         faults = {key: [fault.replace(head, f"{head} of {name}") for fault in own] for key, own in faults.items()}
     if models is not None and not any(faults.values()):
         for check in filter(lambda check: check.n_entries, checks):
-            faults[check.dataset] += ledger_files.differing_models(Path(models), book.history(check.dataset))
+            faults[check.dataset] += ledger_files.differing_models(Path(models), kept.history(check.dataset))
     lines = [
         f"{c.dataset or 'ledger'}: {'; '.join(faults[c.dataset])}."
         if faults[c.dataset]
@@ -272,7 +267,7 @@ def verify(session: Session, url: str | None, dataset: str | None, heads: tuple[
     if any(faults.values()):
         raise Refused(Exit.LEDGER, " ".join(line for line, c in zip(lines, checks, strict=True) if faults[c.dataset]))
     heads_now = {c.dataset: c.head for c in checks}
-    session.result({"ledger": where(book), "heads": heads_now, "checked": len(heads) + len(printed)}, "\n".join(lines))
+    session.result({"ledger": kept.where, "heads": heads_now, "checked": len(heads) + len(printed)}, "\n".join(lines))
 
 
 @ledger.command()
@@ -295,10 +290,10 @@ def policy(session: Session, url: str | None, dataset: str, file: str) -> None:
       models = ["linear-regression", "gaussian-mixture"]
       who = ["ann", "bob"]
     """
-    book = found(url)
+    kept = found(url)
     with refusing(Exit.USAGE):
         limits = _policy(file)
-        book.set_policy(limits, dataset)
+        kept.set_policy(limits, dataset)
     session.result({"dataset": dataset, "policy": limits.to_dict()}, f"The policy of {dataset} is in force.")
 
 

@@ -59,6 +59,6 @@ def _released(model: Any) -> dict[str, Any]:
     """Enough to go on with, on one line."""
     try:
         fitted = model._to_content()["fitted"]
-    except ValueError:  # whatever is wrong with it, what was paid for is told
+    except ValueError:  # whatever is wrong with it, what was paid for is printed
         fitted = plain({name: value for name, value in vars(model).items() if name in ("coef_", "mean_", "theta_")})
     return {"fitted": fitted, "guarantee": str(model.guarantee_)}

@@ -29,7 +29,7 @@ d_option = click.option("--d", type=Count(), metavar="N", help="Columns, without
 columns_option = click.option("--columns", type=Names(), help="Their names, where bounds or levels are by name.")
 epsilon_option = click.option("--epsilon", type=float, help="Privacy loss of one person, such as 1.")
 effect_option = click.option(
-    "--effect", type=float, help="How strong effects are supposed to be, in the measure that the plan names."
+    "--effect", type=float, help="How strong effects are assumed to be, in the measure that the plan names."
 )
 sweep_option = click.option(
     "--sweep", multiple=True, metavar="NAME=V1,V2,...", help="One line for each value, such as epsilon=0.1,0.3,1."

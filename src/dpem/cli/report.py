@@ -28,7 +28,7 @@ def report(
     dataset: str | None,
     force: bool,
 ) -> None:
-    """Write one page about the model in MODEL.JSON: what was promised, found, asked and paid.
+    """Write one page about the model in MODEL.JSON: what was guaranteed, found, asked and paid.
 
     The page works offline and prints. It is made of what the file holds, which is released already.
 

@@ -24,7 +24,7 @@ from dpem.tables import progress
 
 
 class WatchedLedger(Ledger):
-    """A ledger that tells the session what has been charged, should somebody interrupt it."""
+    """A ledger that keeps the session informed of what has been charged, in case it is interrupted."""
 
     def __init__(self, url: str, dataset: str, session: Session, purpose: str) -> None:
         super().__init__(url, dataset)
@@ -173,10 +173,10 @@ def left_in_words(state: DatasetState) -> str:
 
 
 def with_scaler(estimator: Any, scaler: Any) -> str | None:
-    """What the model and the scaler it was fitted with promise together; ε is rounded up."""
+    """What the model and the scaler it was fitted with guarantee together; ε is rounded up."""
     if scaler is None:
         return None
     both = together([scaler.guarantee_, estimator.guarantee_])
-    promise = f"both together are ({math.ceil(1e4 * both.epsilon) / 1e4:g}, {both.delta:g})-differentially private"
+    stated = f"both together are ({math.ceil(1e4 * both.epsilon) / 1e4:g}, {both.delta:g})-differentially private"
     alike = both.rows_per_person == 1 == estimator.guarantee_.rows_per_person
-    return promise if alike else f"{promise} for {both.unit}"
+    return stated if alike else f"{stated} for {both.unit}"

@@ -1,7 +1,7 @@
 """What plans predict, on a grid of public numbers: made once, kept beside this file, shown by the page.
 
 A plan depends on ε and δ through its price ρ alone, so the grid is over rows, columns, ρ, the number of groups and the
-strength of effects that is supposed; the page reads ρ off (ε, δ) from a second table. ``python -m dpem.planner`` makes
+strength of effects that is assumed; the page reads ρ off (ε, δ) from a second table. ``python -m dpem.planner`` makes
 it again, and a test says when that is due.
 
 More rows or more ε never predict worse: where the plans of neighbouring points disagree with that by a hair, the
@@ -80,8 +80,8 @@ def estimator(kind: type[Any], d: int, epsilon: float, groups: int | None) -> An
     return kind(**given, **({count: groups} if count else {}))
 
 
-def supposed(kind: type[Any]) -> Effect | None:
-    """The strength of effects that the model's plans suppose, where it can be chosen."""
+def assumed_effect(kind: type[Any]) -> Effect | None:
+    """The strength of effects that the model's plans assume, where it can be chosen."""
     one = estimator(kind, 5, 1.0, 2)
     names = [f"x{j}" for j in range(5)]
     schema = one._schema(names, tables.checked_levels(getattr(one, "levels", None)), None, plan=True)
@@ -96,12 +96,12 @@ def tabled(kind: type[Any], say: Callable[[str], None] = lambda text: None) -> d
     null where the plan refuses. ``assumed`` has the words for each number of groups, "{groups}" and
     "{effect}" standing for the numbers.
     """
-    count, effect = counted(kind), supposed(kind)
+    count, effect = counted(kind), assumed_effect(kind)
     effects: Sequence[float | None] = (None,) if effect is None else effect.others
     axes = _axes(kind, len(effects))
     groups: Sequence[int | None] = axes.groups if count else (None,)
     every = (effects, groups, axes.columns, axes.rows, axes.epsilons)
-    values, told, gaussian = np.full((*map(len, every), 4), np.nan), None, True
+    values, found, gaussian = np.full((*map(len, every), 4), np.nan), None, True
     assumed = ["" for _ in groups]
     for place in np.ndindex(*map(len, every)):
         strength, K, d, n, epsilon = (axis[i] for axis, i in zip(every, place, strict=True))
@@ -113,14 +113,14 @@ def tabled(kind: type[Any], say: Callable[[str], None] = lambda text: None) -> d
             continue
         if plan.prediction is None:
             return None
-        told, gaussian = plan.prediction, plan.price.gaussian
-        values[place] = told.median, told.low, told.high, told.failure
-        assumed[place[1]] = _worded(told.assumed, effect, strength, K)
-    if told is None:
+        found, gaussian = plan.prediction, plan.price.gaussian
+        values[place] = found.median, found.low, found.high, found.failure
+        assumed[place[1]] = _worded(found.assumed, effect, strength, K)
+    if found is None:
         return None
     return {
         "estimator": kind.__name__,
-        "quantity": told.quantity,
+        "quantity": found.quantity,
         "assumed": assumed,
         "count": count,
         "rows": axes.rows,

@@ -225,7 +225,7 @@ def alike(one: str, other: str) -> bool:
 
 
 def hands() -> dict[str, str]:
-    """Who is at work, on which machine, as the system tells it."""
+    """Who is at work, on which machine, as the system names them."""
     try:
         who = getpass.getuser()
     except (OSError, KeyError, ImportError):

@@ -155,9 +155,7 @@ class Store:
                 "the version of dpem that wrote it, and open the dataset in a new ledger with what is left."
             )
         if not ours or (connection.dialect.name == "sqlite" and not _is_ours(connection, _tables.sorted_tables)):
-            raise LedgerError(
-                f"{self.where} is not as dpem makes a ledger: somebody has changed its tables or triggers."
-            )
+            raise LedgerError(f"{self.where} is not as dpem makes a ledger: its tables or triggers were changed.")
 
     @contextmanager
     def _in_words(self, doing: str, outcome: str) -> Iterator[None]:

@@ -71,7 +71,7 @@ class About:
         return [(name, value) for name, value in named if value]
 
 
-def promised(model: Any, scaler: Any | None) -> Guarantee:
+def joint_guarantee(model: Any, scaler: Any | None) -> Guarantee:
     """The one statement for everything that was released to make the model: what a scaler before it released too."""
     guarantee: Guarantee = model.guarantee_
     return guarantee if scaler is None else joint([scaler.guarantee_, guarantee])

@@ -123,7 +123,7 @@ def _diagnostics(model: Any) -> list[Any] | None:
 
 def _statement(model: Any, summary: FitSummary, scaler: Any | None) -> dict[str, Any]:
     """The one statement for all that was released, in words and in symbols."""
-    plan, joint = model.plan_, facts.promised(model, scaler)
+    plan, joint = model.plan_, facts.joint_guarantee(model, scaler)
     epsilon, delta = number(facts.rounded_up(joint.epsilon), 5), number(joint.delta, 4)
     verdict = f"A {summary.name} was fitted to {plan.n:,} rows, and {summary.released} were released"
     if joint.private:

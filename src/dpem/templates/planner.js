@@ -111,7 +111,7 @@ function bend(state) {
 function remarks(state) {
   const said = [];
   if (state.delta >= 1 / state.n) said.push("δ is not below one over the number of rows: publishing a row outright would pass. Choose a smaller one.");
-  if (state.epsilon > 10) said.push("ε above 10 promises next to nothing.");
+  if (state.epsilon > 10) said.push("ε above 10 guarantees next to nothing.");
   const own = model(state);
   if (state.n < own.rows[0] || state.n > own.rows.at(-1) || state.d > own.columns.at(-1) || state.d < own.columns[0])
     said.push("Rows or columns are beyond the table; its edge is shown. The command plans exactly.");
@@ -173,7 +173,7 @@ function python(state) {
   return `from dpem import ${own.estimator}\n\n# ${own.bounds ? "bounds" : "levels"}: what each column can hold, from a codebook, never from the rows\nmodel = ${own.estimator}(${count}${known}epsilon=${typed(state.epsilon)}, delta=${typed(state.delta)})\nprint(model.plan(n=${state.n}, d=${state.d}${unusual(state) ? `, effect=${state.effect}` : ""}))\nmodel.fit(${fit})`;
 }
 const unusual = (state) => model(state).effect && state.effect !== model(state).effect.usual;
-// A strength that the model's plans can tell: the field takes the model's limits, and its usual one on a change of model.
+// A strength of effects that the model's plans know: the field takes the model's limits, and its usual one on a change of model.
 function effectField(fresh) {
   const known = model(read()).effect;
   $("effect-row").hidden = !known;
@@ -229,7 +229,7 @@ function draw() {
   const nearest = own.groups.reduce((best, K, i) => (Math.abs(K - state.groups) < Math.abs(own.groups[best] - state.groups) ? i : best), 0);
   const strength = own.effect ? shown((own.effect.percent ? 100 : 1) * state.effect) : "";
   $("assumed").textContent = own.assumed[nearest].replace("{groups}", state.groups).replace("{effect}", strength);
-  $("promise").textContent = `ε = ${shown(state.epsilon)}, δ = ${shown(state.delta)}, ${whole(state.n)} rows, ${whole(state.d)} columns`;
+  $("setting").textContent = `ε = ${shown(state.epsilon)}, δ = ${shown(state.delta)}, ${whole(state.n)} rows, ${whole(state.d)} columns`;
   $("remarks").innerHTML = "";
   for (const said of remarks(state)) { const item = document.createElement("li"); item.textContent = said; $("remarks").append(item); }
   const steps = (a, b) => Array.from({ length: 41 }, (_, k) => a * (b / a) ** (k / 40));
