@@ -80,7 +80,7 @@ def campaign(url: str, rounds: int, tick: Callable[[int], object]) -> Findings:
 class Repeatable(Watched):
     """Noise that repeats, in a fit that is charged all the same: an estimator's own ``random_state`` would refuse."""
 
-    def _noise(self, epsilon: float) -> Noise:
+    def _noise(self, stacklevel: int = 3) -> Noise:
         return SeededNoise(0)
 
 

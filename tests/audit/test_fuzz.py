@@ -430,7 +430,7 @@ def test_a_refused_fit_that_had_paid_would_be_seen():
     """Teeth: an estimator that charges and then refuses is a finding."""
 
     class Greedy(DPSymmetricMixture):
-        def _noise(self, epsilon: float) -> Any:
+        def _noise(self, stacklevel: int = 3) -> Any:
             from dpem.privacy import Price
 
             self.budget.charge(0.1, 1e-6, Price(0.0001))

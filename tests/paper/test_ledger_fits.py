@@ -72,7 +72,7 @@ def test_the_debit_is_in_the_ledger_before_the_first_question(model, data, ledge
             assert [charge.outcome for charge in ledger.history()] == ["no answer"]
             raise ZeroDivisionError
 
-    for module in ("paper.estimators.base", "fitting.scaler"):
+    for module in ("fitting.sequence", "fitting.scaler"):
         monkeypatch.setattr(f"dpem.{module}.Curator", Refusing)
     with pytest.raises(ZeroDivisionError):
         clone(model).set_params(budget=ledger).fit(data[0])
@@ -88,7 +88,7 @@ def test_nothing_is_asked_if_the_ledger_refuses_or_fails(model, data, tmp_path, 
     def asked(*_):
         raise AssertionError("data were asked")
 
-    for module in ("paper.estimators.base", "fitting.scaler"):
+    for module in ("fitting.sequence", "fitting.scaler"):
         monkeypatch.setattr(f"dpem.{module}.Curator", asked)
     small = Ledger(f"sqlite:///{tmp_path}/budget.db").open("patients", epsilon=0.4, delta=1e-6)
     with pytest.raises(BudgetExceeded, match=r"dataset 'patients' with epsilon=0\.4, .* Nothing was computed"):

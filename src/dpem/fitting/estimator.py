@@ -1,7 +1,7 @@
 """What the estimators of the general models share: arguments, plan, charge, fit, fitted attributes.
 
-The order of a fit matters and is written once, in :meth:`PrivateEstimator.fit`: everything that can be refused is
-refused before the charge, no query is sent before it, and the fitted attributes change all at once or not at all.
+The order of a fit matters: in :meth:`PrivateEstimator.fit` everything that can be refused is refused before the charge,
+and the fitted attributes change all at once or not at all; :mod:`dpem.fitting.sequence` is what lies between.
 """
 
 from __future__ import annotations
@@ -12,15 +12,12 @@ import re
 import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.utils import Tags
 
 from dpem import _validation as arguments
 from dpem._threads import single_blas
-from dpem._version import __version__
 from dpem.fitting import frames as tables
 from dpem.fitting import serialization as content
 from dpem.fitting import validation as checks
@@ -31,25 +28,21 @@ from dpem.fitting.formula import CompiledFormula, compiled, missing_columns
 from dpem.fitting.model import Sizes
 from dpem.fitting.plan import Plan
 from dpem.fitting.results import FittedModel
+from dpem.fitting.sequence import PrivateFit
 from dpem.fitting.step import State, run_steps
 from dpem.privacy import (
-    Account,
     Curator,
     Guarantee,
-    Noise,
     Price,
-    PrivateNoise,
-    SeededNoise,
     digest,
     largest_price,
 )
 from dpem.privacy.budget import checked_rows_per_person
 from dpem.queries.schema import Schema
-from dpem.tables import Source
 from dpem.tables.progress import expect
 
 
-class PrivateEstimator(FittedModel):
+class PrivateEstimator(PrivateFit, FittedModel):
     """Shared by the estimators of the general models; their docstrings list the parameters.
 
     A subclass has a constructor, ``_model``, ``_attributes`` and methods that apply the model
@@ -58,7 +51,6 @@ class PrivateEstimator(FittedModel):
     those that the subclass has.
     """
 
-    _needs_y: ClassVar[bool] = False
     _every_level: ClassVar[bool] = False  # whether a categorical column has a coordinate for its first level too
 
     # --- what a subclass defines --------------------------------------------------------------------------------------
@@ -148,22 +140,18 @@ class PrivateEstimator(FittedModel):
         hopeless = () if plan.feasible else (f"expect little more than noise of this fit: {plan.advice}.",)
         for remark in (*plan.remarks, *hopeless):
             warnings.warn(remark, UserWarning, stacklevel=2)
-        account = Account(plan.epsilon, plan.delta, gaussian=plan.price.gaussian, rho=plan.price.rho)
         model = self._model(schema)
-        with single_blas(), self._charged(plan, bounds, table.levels) as charge:
-            curator = self._curator(table.source, account, noise)
+
+        def run(curator: Curator) -> Any:
             expect(plan.n * plan.passes)
-            state = run_steps(curator, model, plan.steps, model.start())
-        guarantee = Guarantee(
-            epsilon=plan.epsilon,
-            delta=plan.delta,
-            price=plan.price,
-            neighbours="replace-one",
-            rows_per_person=plan.rows_per_person,
-            mechanisms=tuple(account.releases),
-            private=noise.private and math.isfinite(plan.epsilon),
-            version=__version__,
-        )
+            return run_steps(curator, model, plan.steps, model.start())
+
+        columns = {
+            **{name: digest({"bounds": list(pair)})[:8] for name, pair in bounds.items()},
+            **{name: digest({"levels": list(own.labels)})[:8] for name, own in table.levels.items()},
+        }
+        with single_blas():
+            state, guarantee, charge = self._spend(table.source, plan, noise, run, columns=columns)
         declared = {
             "columns_": table.names,
             "levels_": table.levels,
@@ -350,49 +338,3 @@ class PrivateEstimator(FittedModel):
     def _name(cls) -> str:
         """The model's name, that of its class: ``DPLatentClass`` is ``latent-class``."""
         return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", cls.__name__.removeprefix("DP")).lower()
-
-    def _noise(self) -> Noise:
-        if self.random_state is None:
-            return PrivateNoise()
-        if math.isfinite(float(self.epsilon)):
-            warnings.warn(
-                "random_state makes the noise repeatable: this fit is NOT private. Use it for simulations only.",
-                UserWarning,
-                stacklevel=3,
-            )
-        return SeededNoise(self.random_state)
-
-    def _curator(self, source: Source, account: Account, noise: Noise) -> Curator:
-        """The curator of this fit; an audit replaces it by a recorder."""
-        return Curator(source, account, noise, rows_per_person=self.rows_per_person)
-
-    def _charged(
-        self, plan: Plan, bounds: dict[str, Pair], levels: dict[str, tables.Levels]
-    ) -> AbstractContextManager[Any]:
-        """Charge the fit to the budget, now; on leaving, a ledger is told how it ended."""
-        budget = self.budget
-        if budget is None:
-            return nullcontext()
-        return budget.charge(
-            plan.epsilon,
-            plan.delta,
-            plan.price,
-            purpose=f"{type(self).__name__}.fit, n={plan.n}, d={plan.d}",
-            digest=digest(plan.to_dict()),
-            rows_per_person=plan.rows_per_person,
-            model=plan.model,
-            n=plan.n,
-            columns={
-                **{name: digest({"bounds": list(pair)})[:8] for name, pair in bounds.items()},
-                **{name: digest({"levels": list(own.labels)})[:8] for name, own in levels.items()},
-            },
-        )
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.non_deterministic = self.random_state is None
-        tags.target_tags.required = self._needs_y
-        tags.input_tags.allow_nan = True
-        tags.input_tags.string = True
-        tags.input_tags.sparse = True
-        return tags

@@ -6,22 +6,19 @@ import copy
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
-from sklearn.utils import Tags
 
 from dpem import _validation as arguments
 from dpem._html import text
 from dpem._repr_html import model_html
-from dpem._version import __version__
 from dpem.fitting import validation as checks
 from dpem.fitting.rows import pieces_of, source_of
 from dpem.fitting.scale_step import estimate_sigma, rows_for_sigma
+from dpem.fitting.sequence import PrivateFit
 from dpem.fitting.serialization import name_model
 from dpem.fitting.summary import FitSummary
 from dpem.paper.estimators import content
@@ -31,21 +28,15 @@ from dpem.paper.improved.planning import Plan, plan, published_plan, reference_p
 from dpem.paper.improved.planning.choose import MODELS
 from dpem.paper.improved.planning.simulate import Model
 from dpem.paper.improved.steps import run_steps
+from dpem.paper.state import State
 from dpem.privacy import (
-    Account,
     Budget,
     Curator,
     Guarantee,
-    Noise,
-    Price,
-    PrivateNoise,
-    SeededNoise,
-    digest,
     largest_price,
 )
 from dpem.privacy.budget import checked_rows_per_person
 from dpem.query import FloatArray
-from dpem.tables import Source
 from dpem.tables.base import refuse_to_split
 from dpem.tables.progress import expect
 
@@ -61,7 +52,7 @@ ASSUMED_MISSING = 0.2
 SIGMA_SHARE = 0.05
 
 
-class PrivateEM(BaseEstimator):
+class PrivateEM(PrivateFit):
     """Shared by the three estimators; see their docstrings for the parameters."""
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -122,49 +113,37 @@ class PrivateEM(BaseEstimator):
 
     @checks.all_at_once
     def _fit(self, X: Any, y: Any) -> Self:
-        """Check, plan, charge, ask. The order matters: nothing is charged on a refusal, nothing is asked before the
-        charge.
-        """
+        """Validate, plan, charge, query: nothing is charged on a refusal, no query is sent before the charge."""
         self._check_arguments()
         source = source_of(self, X, y, needs_y=self._needs_y)
         if self.method == "published":
             refuse_to_split(source)
         fit_plan = self.plan(source.n_rows, source.n_features)
         self._accept(fit_plan)
-        n, d, epsilon, delta, price = fit_plan.n, fit_plan.d, fit_plan.epsilon, fit_plan.delta, fit_plan.price
-        start = self._start(d)
-        noise = self._noise(epsilon)
-        account = Account(epsilon, delta, gaussian=price.gaussian, rho=price.rho)
-        with self._charged(n, d, price, fit_plan) as charge:
-            curator = self._curator(source, account, noise)
-            if self.sigma is None:
-                rho = SIGMA_SHARE * price.rho
-                found = estimate_sigma(curator, signal=fit_plan.signal, of_response=self._needs_y, rho=rho)
-                sigma = arguments.in_range(found)  # once paid for, it is never refused
-                fit_plan = self._plan(n, d, epsilon, delta, sigma, spent=rho)
-                self._warn_of_noise(fit_plan)
-            self.sigma_ = fit_plan.sigma
-            expect(n * fit_plan.passes)
-            state = run_steps(curator, self._model(), fit_plan.steps, start)  # type: ignore[arg-type]
+        start, noise = self._start(fit_plan.d), self._noise(stacklevel=5)
 
+        def run(curator: Curator) -> tuple[Plan, State]:
+            made = fit_plan if self.sigma is not None else self._plan_with_sigma(curator, fit_plan)
+            self.sigma_ = made.sigma
+            expect(made.n * made.passes)
+            return made, run_steps(curator, self._model(), made.steps, start)  # type: ignore[arg-type]
+
+        (self.plan_, state), self.guarantee_, charge = self._spend(source, fit_plan, noise, run)
         self.scaler_: str | None = None
-        self.coef_ = state.beta
-        self.support_ = state.support
-        self.n_iter_ = fit_plan.em_steps
-        self.plan_ = fit_plan
-        self.releases_ = tuple(account.releases)
-        self.guarantee_ = Guarantee(
-            epsilon=epsilon,
-            delta=delta,
-            price=price,
-            neighbours="replace-one",
-            rows_per_person=fit_plan.rows_per_person,
-            mechanisms=self.releases_,
-            private=noise.private and math.isfinite(epsilon),
-            version=__version__,
-        )
+        self.coef_, self.support_ = state
+        self.n_iter_ = self.plan_.em_steps
+        self.releases_ = self.guarantee_.mechanisms
         name_model(charge, self)
         return self
+
+    def _plan_with_sigma(self, curator: Curator, charged: Plan) -> Plan:
+        """Estimate σ at its share of the charged price, and plan the rest with it."""
+        rho = SIGMA_SHARE * charged.price.rho
+        found = estimate_sigma(curator, signal=charged.signal, of_response=self._needs_y, rho=rho)
+        sigma = arguments.in_range(found)  # once paid for, it is never refused
+        made = self._plan(charged.n, charged.d, charged.epsilon, charged.delta, sigma, spent=rho)
+        self._warn_of_noise(made)
+        return made
 
     def _to_content(self) -> dict[str, Any]:
         """What a file holds of this fitted model."""
@@ -174,26 +153,6 @@ class PrivateEM(BaseEstimator):
     def _from_content(cls, found: Mapping[str, Any], guarantee: Guarantee) -> Self:
         """The fitted model that a file describes."""
         return content.read(cls, found, guarantee)
-
-    def _curator(self, source: Source, account: Account, noise: Noise) -> Curator:
-        """The door that this fit's questions pass; an audit puts a recorder there."""
-        return Curator(source, account, noise, rows_per_person=self.rows_per_person)
-
-    def _charged(self, n: int, d: int, price: Price, fit_plan: Plan) -> AbstractContextManager[Any]:
-        """Charge the fit to the budget, now; on leaving, a ledger is told how it ended."""
-        if self.budget is None:
-            return nullcontext()
-        purpose = f"{type(self).__name__}.fit, n={n}, d={d}"
-        return self.budget.charge(
-            fit_plan.epsilon,
-            fit_plan.delta,
-            price,
-            purpose=purpose,
-            digest=digest(fit_plan.to_dict()),
-            rows_per_person=fit_plan.rows_per_person,
-            model=fit_plan.model,
-            n=n,
-        )
 
     def plan(
         self, n: int, d: int | None = None, *, columns: Sequence[str] | None = None, target: str | None = None
@@ -351,17 +310,6 @@ class PrivateEM(BaseEstimator):
         """The unit in which plans state the clip of an entry."""
         return 1.0
 
-    def _noise(self, epsilon: float) -> Noise:
-        if self.random_state is None:
-            return PrivateNoise()
-        if math.isfinite(epsilon):
-            warnings.warn(
-                "random_state makes the noise repeatable: this fit is NOT private. Use it for simulations only.",
-                UserWarning,
-                stacklevel=5,
-            )
-        return SeededNoise(self.random_state)
-
     def _rows(self, X: Any) -> NDArray[np.floating]:
         """Rows to apply the fitted model to, all of them dense."""
         return np.concatenate(list(pieces_of(self, X, missing=self._missing)))
@@ -383,12 +331,3 @@ class PrivateEM(BaseEstimator):
     def __sklearn_is_fitted__(self) -> bool:
         """A refused fit has counted the columns, but has fitted nothing."""
         return hasattr(self, "coef_")
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.non_deterministic = self.random_state is None
-        tags.target_tags.required = self._needs_y
-        tags.input_tags.allow_nan = True
-        tags.input_tags.string = True
-        tags.input_tags.sparse = True
-        return tags

@@ -1,0 +1,119 @@
+"""The part of a fit that spends: charge, curator, queries, certificate. Written once, for every estimator with a plan.
+
+The order matters. Whatever can be refused has been refused before :meth:`PrivateFit._spend`; there the fit is charged
+before the first query, and the guarantee is that of the price that was charged, not of what was realised.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
+
+from sklearn.base import BaseEstimator
+from sklearn.utils import Tags
+
+from dpem._version import __version__
+from dpem.privacy import Account, Curator, Guarantee, Noise, Price, PrivateNoise, SeededNoise, digest
+from dpem.tables import Source
+
+Result = TypeVar("Result")
+
+
+class Spent(NamedTuple, Generic[Result]):
+    """What a charged fit brought: its result, its guarantee, and the charge (None without a budget)."""
+
+    result: Result
+    guarantee: Guarantee
+    charge: Any
+
+
+class ChargedPlan(Protocol):
+    """What is charged of a plan."""
+
+    @property
+    def model(self) -> str: ...
+    @property
+    def n(self) -> int: ...
+    @property
+    def d(self) -> int: ...
+    @property
+    def epsilon(self) -> float: ...
+    @property
+    def delta(self) -> float: ...
+    @property
+    def rows_per_person(self) -> int: ...
+    @property
+    def price(self) -> Price: ...
+
+    def to_dict(self) -> dict[str, Any]: ...
+
+
+class PrivateFit(BaseEstimator):
+    """What every private estimator does in the same way. Constructor arguments ``epsilon, rows_per_person, budget,
+    random_state`` are read here.
+    """
+
+    _needs_y: ClassVar[bool] = False
+
+    def _spend(
+        self, source: Source, plan: ChargedPlan, noise: Noise, run: Callable[[Curator], Result], **charged: Any
+    ) -> Spent[Result]:
+        """Charge the plan's price, then send its queries. ``charged`` is what else the charge records."""
+        account = Account(plan.epsilon, plan.delta, gaussian=plan.price.gaussian, rho=plan.price.rho)
+        with self._charged(plan, **charged) as charge:
+            result = run(self._curator(source, account, noise))
+        guarantee = Guarantee(
+            epsilon=plan.epsilon,
+            delta=plan.delta,
+            price=plan.price,
+            neighbours="replace-one",
+            rows_per_person=plan.rows_per_person,
+            mechanisms=tuple(account.releases),
+            private=noise.private and math.isfinite(plan.epsilon),
+            version=__version__,
+        )
+        return Spent(result, guarantee, charge)
+
+    def _charged(self, plan: ChargedPlan, **more: Any) -> AbstractContextManager[Any]:
+        """Charge the fit to the budget, now; on leaving, a ledger records how it ended."""
+        if self.budget is None:
+            return nullcontext()
+        context: AbstractContextManager[Any] = self.budget.charge(
+            plan.epsilon,
+            plan.delta,
+            plan.price,
+            purpose=f"{type(self).__name__}.fit, n={plan.n}, d={plan.d}",
+            digest=digest(plan.to_dict()),
+            rows_per_person=plan.rows_per_person,
+            model=plan.model,
+            n=plan.n,
+            **more,
+        )
+        return context
+
+    def _curator(self, source: Source, account: Account, noise: Noise) -> Curator:
+        """The curator of this fit; an audit replaces it by a recorder."""
+        return Curator(source, account, noise, rows_per_person=self.rows_per_person)
+
+    def _noise(self, stacklevel: int = 3) -> Noise:
+        if self.random_state is None:
+            return PrivateNoise()
+        if math.isfinite(float(self.epsilon)):
+            warnings.warn(
+                "random_state makes the noise repeatable: this fit is NOT private. Use it for simulations only.",
+                UserWarning,
+                stacklevel=stacklevel,
+            )
+        return SeededNoise(self.random_state)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.non_deterministic = self.random_state is None
+        tags.target_tags.required = self._needs_y
+        tags.input_tags.allow_nan = True
+        tags.input_tags.string = True
+        tags.input_tags.sparse = True
+        return tags
