@@ -41,13 +41,17 @@ class Places(NarrowQuery):
     def contributions(self, xp: Any, x: Any, y: Any) -> Any:
         own = xp.where(xp.isnan(y)[:, None], xp.full_like(x, math.nan), x)
         asked = ([own] if self.with_columns else []) + ([y[:, None]] if self.with_response else [])
-        u = xp.concat(asked, axis=1)
-        if isinstance(u, np.ndarray):
-            return _counted(u)
-        place = xp.clip(xp.floor((u + 1.0) * (BINS / 2)), 0.0, BINS - 1.0)
-        place = xp.where(xp.isnan(u), xp.full_like(u, float(BINS)), place)
-        counts = [xp.sum(xp.astype(place == float(b), xp.float64), axis=0) for b in range(BINS + 1)]
-        return xp.reshape(xp.stack(counts, axis=1), (-1,))
+        return counted(xp, xp.concat(asked, axis=1))
+
+
+def counted(xp: Any, u: Any) -> Any:
+    """How many entries of each column of u lie in each bin; the last bin counts missing ones."""
+    if isinstance(u, np.ndarray):
+        return _counted(u)
+    place = xp.clip(xp.floor((u + 1.0) * (BINS / 2)), 0.0, BINS - 1.0)
+    place = xp.where(xp.isnan(u), xp.full_like(u, float(BINS)), place)
+    counts = [xp.sum(xp.astype(place == float(b), xp.float64), axis=0) for b in range(BINS + 1)]
+    return xp.reshape(xp.stack(counts, axis=1), (-1,))
 
 
 def _counted(u: FloatArray) -> FloatArray:

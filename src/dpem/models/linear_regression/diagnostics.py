@@ -1,129 +1,183 @@
-"""What is said of a linear regression's errors beside its summary."""
+"""What a linear regression warns of, from what was released."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
+from dpem.fitting.diagnostics import Diagnostic
 from dpem.fitting.plan import Prediction
-from dpem.models.linear_regression.prediction import REAL
+from dpem.models.linear_regression.parameters import Parameters
+from dpem.models.linear_regression.tuning import TUNING
 from dpem.queries.histograms import BINS
+from dpem.queries.schema import Schema
 
 NOTE = (
-    "Analytic: the sampling error of clipped least squares and the noise of every step, carried through the steps. "
-    "They hold if the rows follow the model. sigma is that of residuals clipped at 3.5 to 8 standard deviations, as "
-    "the plan says, and undone as for normal errors; where paid answers show longer tails, its interval and that of "
-    "the intercept are wider by what may lie beyond the clip."
+    "The target is the best linear predictor of rows clamped to their bounds. Sampling errors are robust (a sandwich), "
+    "privacy is the noise of every step, misfit what clipping may hide and what the rows leave undecided."
 )
-#: Errors are told to be far from normal if their mean is off by so many standard errors and such a part of σ, or their
-#: variance is more with a wider clip, by so many standard errors and such a part of itself.
-SKEW_SURE, SKEW_TOLD, TAILS_SURE, TAILS_TOLD = 3.5, 0.05, 2.8, 0.08
+#: The skew and tails of errors are reported beyond so many standard errors and such a part of σ and of its square;
+#: curvature and unequal variances beyond so many standard errors and such a size.
+SKEW, TAILS, LINEARITY = (3.5, 0.05), (2.8, 0.08), (3.5, 0.1)
+#: Names listed at most.
+NAMED = 8
 
 
-def far_from_normal(shape: tuple[float, ...]) -> str:
-    """What paid answers tell of the errors' skew and tails, or nothing.
-
-    >>> far_from_normal((0.01, 0.02, 0.03, 0.02))
-    ''
+def listed(names: Sequence[str]) -> str:
     """
-    if not shape:
-        return ""
-    skew, of_skew, tails, of_tails = shape
-    if abs(skew) <= max(SKEW_SURE * of_skew, SKEW_TOLD) and tails <= max(TAILS_SURE * of_tails, TAILS_TOLD):
-        return ""
-    more = f"changes their variance by {100 * tails:+.0f} %, give or take {100 * of_tails:.0f}"
-    return (
-        f"Errors are far from normal (their mean is off by {skew:+.2f} σ, give or take {of_skew:.2f}; a wider "
-        f"clip {'makes their variance more than ten times as large' if tails > 9 else more}): slopes and sigma "
-        "describe most rows and not the tails; the logarithm of the response may be what is meant."
+    >>> listed(["a", "b"])
+    'a, b'
+    """
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more
+
+
+def diagnostics(theta: Parameters, schema: Schema, response: str) -> list[Diagnostic]:
+    """All of them; ``schema`` is that of the columns in use, ``response`` the response's name."""
+    found = (
+        *_columns(theta, schema),
+        _response(theta, schema, response),
+        *_undecided(theta, schema),
+        _errors(theta, schema, response),
+        _curvature(theta),
+        _unequal(theta),
+        _clipping(theta),
     )
+    return [each for each in found if each is not None]
 
 
-#: Slopes are told to be undecided if so much of their variance comes from that.
-HIDDEN = 0.5
+def _named(schema: Schema, which: Iterable[bool]) -> tuple[str, ...]:
+    return tuple(schema.names[j] for j in np.flatnonzero(list(which)))
 
 
-def undecided(names: list[str]) -> str:
-    """What is said of columns whose slopes rows hardly decide, or nothing.
+def _columns(theta: Parameters, schema: Schema) -> list[Diagnostic]:
+    """Columns at a bound, and bounds that are too wide."""
+    two_valued = (schema.level >= 0) | ((schema.middle == 0.5) & (schema.half == 0.5))
+    end = ((theta.high_end > 0.5) | (theta.low_end > 0.95)) & ~two_valued
+    wide = np.array(theta.crowded[:-1], dtype=bool) & ~end & ~two_valued
+    out = []
+    if names := _named(schema, end):
+        out.append(
+            Diagnostic(
+                "at-bound",
+                "warning",
+                f"Most values of {listed(names)} are at a bound.",
+                "Check the unit and the bounds.",
+                names,
+            )
+        )
+    if names := _named(schema, wide):
+        more = " or a logarithm" if all(schema.middle[wide] >= schema.half[wide]) else ""
+        message = f"{100 * TUNING.crowded:.0f} % of the values of {listed(names)} lie in 1/{BINS} of the bounds."
+        out.append(Diagnostic("wide-bounds", "warning", message, f"Narrower bounds{more} would help.", names))
+    return out
 
-    >>> undecided(["wins", "losses"]).split(":")[0]
-    'Rows hardly decide the slopes of wins, losses'
-    """
-    if not names:
-        return ""
-    one = "the slope" if len(names) == 1 else "the slopes"
-    return (
-        f"Rows hardly decide {one} of {', '.join(names)}: such a column is nearly a sum of others, or nearly constant. "
-        "Intervals are wide for it; leave out one that the others tell."
+
+def _response(theta: Parameters, schema: Schema, name: str) -> Diagnostic | None:
+    low, high = theta.y_ends
+    if high > 0.5 or low > TUNING.crowded:
+        side = "upper" if high > 0.5 else "lower"
+        message = (
+            f"Most values of the response {name} are at its {side} bound: slopes, sigma and R² are of clamped values."
+        )
+        return Diagnostic("response-at-bound", "warning", message, "Check the unit, and whether the bounds hold it.")
+    if not theta.crowded[-1]:
+        return None
+    message = (
+        f"{100 * TUNING.crowded:.0f} % of the values of the response {name} lie in 1/{BINS} of its bounds: slopes, "
+        "sigma and R² may be those of the most common values alone."
     )
+    return Diagnostic("wide-bounds", "warning", message, "Narrower bounds would help.")
 
 
-def crowded(names: list[str], response: bool) -> str:
-    """What is said of columns, and of a response, that have nearly all rows in one bin, or nothing.
+def _undecided(theta: Parameters, schema: Schema) -> list[Diagnostic]:
+    """Slopes that the rows leave undecided, with the columns that are concerned."""
+    out = []
+    rare = np.array(theta.rare, dtype=bool)
+    if names := _named(schema, rare & (schema.level >= 0)):
+        message = f"Too few rows have {listed(names)} for this budget: these rows are left out, the effect is unknown."
+        advice = "Check the spelling of the levels, or pool rare ones."
+        out.append(Diagnostic("rare-level", "warning", message, advice, names))
+    if names := _named(schema, rare & (schema.level < 0)):
+        message = f"Nearly all values of {listed(names)} are missing: the slope is unknown."
+        out.append(Diagnostic("missing", "warning", message, "Leave the column out.", names))
+    if names := _named(schema, theta.collinear):
+        one = len(names) == 1
+        message = (
+            f"The column {names[0]} is nearly constant: its slope is hardly identified."
+            if one
+            else f"The columns {listed(names)} are nearly collinear: their slopes are hardly identified."
+        )
+        advice = "Leave it out." if one else "Leave one of them out; intervals are wide for them."
+        out.append(Diagnostic("collinear", "warning", message, advice, names))
+    return out
 
-    >>> crowded([], False)
-    ''
+
+def may_be_logged(schema: Schema, name: str) -> bool:
+    """Whether a logarithm of the response is worth proposing: its bounds are not negative and reach far, and its name
+    does not say that it is one.
+
+    >>> schema = Schema.of(["x"], {"x": (0.0, 1.0)}, {}, y_bounds=(0.0, 500.0))
+    >>> may_be_logged(schema, "cost"), may_be_logged(schema, "log_cost")
+    (True, False)
     """
-    all_of = [*(["the response"] if response else []), *names]
-    if not all_of:
-        return ""
-    less = " R², sigma and slopes may be those of the most common responses alone." if response else ""
-    return (
-        f"Nine of ten rows lie in one {BINS}nd of the bounds of {', '.join(all_of)}: what is beside them is hardly "
-        f"seen. Narrower bounds, or a logarithm, would tell more.{less}"
+    low, high = schema.y_middle - schema.y_half, schema.y_middle + schema.y_half
+    word = name.lower()
+    return low >= 0 and high > 25 * max(low, 1.0) and not (word.startswith(("log", "ln")) or "log" in word)
+
+
+def _errors(theta: Parameters, schema: Schema, name: str) -> Diagnostic | None:
+    """Errors that are far from normal."""
+    if not theta.shape:
+        return None
+    skew, of_skew, tails, of_tails = theta.shape
+    if abs(skew) <= max(SKEW[0] * of_skew, SKEW[1]) and tails <= max(TAILS[0] * of_tails, TAILS[1]):
+        return None
+    more = f"changes their variance by {100 * tails:+.0f} % (standard error {100 * of_tails:.0f})"
+    message = (
+        f"Errors are far from normal: their mean differs by {skew:+.2f} σ (standard error {of_skew:.2f}) from that of "
+        f"clipped ones, a wider clip {'makes their variance more than ten times as large' if tails > 9 else more}."
     )
+    advice = "The logarithm of the response may fit better." if may_be_logged(schema, name) else ""
+    return Diagnostic("non-normal-errors", "warning", message, advice)
 
 
-def hardly_seen(theta: Any, schema: Any) -> list[str]:
-    """What paid answers tell of columns that lie at an end of their bounds, of bounds that are too wide, and of slopes
-    that rows do not decide; ``schema`` is that of the columns in use.
-    """
-    indicator = (schema.middle == 0.5) & (schema.half == 0.5)
-    end = (theta.high_end > 0.5) | (theta.low_end > 0.95)
-    wide = np.array(theta.crowded[:-1], dtype=bool) & ~end
-    hidden = theta.undecided > HIDDEN * np.diag(theta.sampling + theta.privacy)[1:]
-    which = (end & ~indicator, wide & ~indicator, hidden)
-    odd, far, unclear = ([schema.names[j] for j in np.flatnonzero(part)] for part in which)
-    told = f"most rows lie at an end of the bounds of {', '.join(odd)}: in another unit?" if odd else ""
-    return [sentence for sentence in (told, crowded(far, theta.crowded[-1]), undecided(unclear)) if sentence]
+def _curvature(theta: Parameters) -> Diagnostic | None:
+    if not theta.linearity or abs(theta.linearity[0]) <= max(LINEARITY[0] * theta.linearity[1], LINEARITY[1]):
+        return None
+    where = "above" if theta.linearity[0] > 0 else "below"
+    size = f"{theta.linearity[0]:+.2f}, standard error {theta.linearity[1]:.2f}"
+    message = f"The relation is curved: responses lie {where} the fit at both ends of the fitted values ({size})."
+    advice = "A squared column or a transformation may be missing; slopes are those of the best linear predictor."
+    return Diagnostic("curvature", "warning", message, advice)
 
 
-#: That rows do not follow the line is told if a sign of it is so many standard errors, and so much.
-MISFIT_SURE, MISFIT_TOLD = 3.5, 0.1
+def _unequal(theta: Parameters) -> Diagnostic | None:
+    if not theta.linearity or abs(theta.linearity[2]) <= max(LINEARITY[0] * theta.linearity[3], LINEARITY[1]):
+        return None
+    where = "high" if theta.linearity[2] > 0 else "low"
+    size = f"{theta.linearity[2]:+.2f}, standard error {theta.linearity[3]:.2f}"
+    message = f"Errors are larger where the fitted value is {where} ({size}). Standard errors allow for it."
+    return Diagnostic("heteroscedastic", "note", message)
 
 
-def bends(misfit: tuple[float, ...]) -> str:
-    """What the fit check tells of a line that bends, or nothing.
-
-    >>> bends((0.05, 0.06, 0.0, 0.1))
-    ''
-    """
-    if not misfit or abs(misfit[0]) <= max(MISFIT_SURE * misfit[1], MISFIT_TOLD):
-        return ""
-    where = "above the line at both of its ends" if misfit[0] > 0 else "below the line at both of its ends"
-    return (
-        f"Responses lie {where} ({misfit[0]:+.2f}, give or take {misfit[1]:.2f}): a square or a logarithm may be "
-        "missing. Slopes are those of a line through most rows, and their intervals are wider for it."
+def _clipping(theta: Parameters) -> Diagnostic | None:
+    """Intervals that are wide because of what clipping may hide."""
+    parts = [np.diag(part)[1:] for part in (theta.sampling, theta.privacy, theta.misfit)]
+    own = np.array([not (a or b) for a, b in zip(theta.collinear, theta.rare, strict=True)], dtype=bool)
+    share = parts[2] / np.maximum(sum(parts), 1e-300)
+    if not own.any() or float(np.median(share[own])) <= 0.5:
+        return None
+    message = (
+        f"Clipping may hide part of the relation: it makes {100 * float(np.median(share[own])):.0f} % of the variance."
     )
+    return Diagnostic("clipping", "note", message, "More rows or a larger epsilon allow wider clips.")
 
 
-def uneven(misfit: tuple[float, ...]) -> str:
-    """What the fit check tells of errors that are larger at one end of the line, or nothing.
-
-    >>> uneven((0.0, 0.06, 0.5, 0.1)).split(" (")[0]
-    'Errors are larger where the fitted value is high'
-    """
-    if not misfit or abs(misfit[2]) <= max(MISFIT_SURE * misfit[3], MISFIT_TOLD):
-        return ""
-    where = "high" if misfit[2] > 0 else "low"
-    return (
-        f"Errors are larger where the fitted value is {where} ({misfit[2]:+.2f}, give or take {misfit[3]:.2f}): "
-        "sampling errors suppose that they are not, and intervals of slopes are wider for what clipping does to them."
-    )
-
-
-def cost(theta: Any, told: Prediction | None) -> str:
+def cost(theta: Parameters, plan: Prediction | None) -> str:
     """What privacy costs in R² by the errors of the fit, the mean square of what they do to a prediction over the
     response's variance, and whether the plan thought so; nothing without privacy.
     """
@@ -134,10 +188,18 @@ def cost(theta: Any, told: Prediction | None) -> str:
     products[1:, 1:] += theta.covariance
     lost = float(np.sum(products * theta.privacy)) / theta.y_spread**2
     said = f"By these errors privacy costs about {lost:.2g} of R²"
-    if told is None or lost <= REAL * told.median:
+    if plan is None or not math.isfinite(lost) or lost <= TUNING.real_tables * plan.median:
         return f"{said}."
     return (
-        f"{said}, more than the {told.median:.2g} that the plan expected, and than on most real tables: responses or "
-        "entries are missing, columns are nearly sums of others or lie in a small part of their bounds, or rows do not "
-        "follow the line."
+        f"{said}, more than the {plan.median:.2g} that the plan predicted: values are missing, columns are nearly "
+        "collinear or lie in a small part of their bounds, or the relation is not linear."
     )
+
+
+def notes(found: Sequence[Diagnostic], *more: str) -> str:
+    """The note of a summary: what the errors are, and every diagnostic."""
+    return " ".join(filter(None, (NOTE, *more, *(str(each) for each in found))))
+
+
+def response_name(estimator: Any) -> str:
+    return str(getattr(estimator, "y_name_", None) or "y")

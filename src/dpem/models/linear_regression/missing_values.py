@@ -1,8 +1,8 @@
-"""Rows with holes: what a normal row is expected to hold where nothing was observed, and how unsure that is.
+"""Missing values: their expectation given the observed entries of a normal row, and its variance.
 
-Let z ~ N(0, Σ) with precision Ω = Σ⁻¹, and let h be 1 at the holes of a row. Given the observed entries the missing
-ones have mean −Ω_hh⁻¹Ω_ho z_o and covariance C = Ω_hh⁻¹. Both come from one system with the matrix B that is Ω between
-holes and the identity elsewhere, so rows of every pattern are solved in one batch.
+Let z ~ N(0, Σ) with precision Ω = Σ⁻¹, and let h be 1 at the missing values of a row. Given the observed entries the
+missing ones have mean −Ω_hh⁻¹Ω_ho z_o and covariance C = Ω_hh⁻¹. Both come from one system with the matrix B that is Ω
+between missing values and the identity elsewhere, so rows of every pattern are solved in one batch.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from dpem.tables.blocks import like
 BATCH, DEVICE_BATCH = 2**15, 2**24
 
 
-def by_holes(xp: Any, x: Any, y: Any) -> Iterator[tuple[Any, Any, bool]]:
-    """The rows in parts, those without a hole first and then the others in short batches; True tells of holes.
+def by_missing(xp: Any, x: Any, y: Any) -> Iterator[tuple[Any, Any, bool]]:
+    """The rows in parts, those without missing values first and then the others in short batches; True marks these.
 
     Sums do not depend on the order of rows but for rounding, which a source's slack covers in any order.
     """
-    if isinstance(x, np.ndarray) and not np.isnan(np.sum(x)):  # a sum of numbers in [−1, 1]: of a hole, or of none
+    if isinstance(x, np.ndarray) and not np.isnan(np.sum(x)):  # a sum of numbers in [−1, 1]: NaN if any is missing
         yield x, y, False
         return
     odd = xp.any(xp.isnan(x), axis=1)
@@ -46,14 +46,14 @@ def _batch(x: Any) -> int:
 
 
 def systems(xp: Any, z: Any, precision: FloatArray) -> tuple[Any, Any]:
-    """B of each row, and 1 at its holes."""
+    """B of each row, and 1 at its missing values."""
     h = xp.astype(xp.isnan(z), xp.float64)
     B = h[:, :, None] * like(xp, precision, z)[None, :, :] * h[:, None, :]
     return B + (1.0 - h)[:, :, None] * like(xp, np.eye(z.shape[1]), z)[None, :, :], h
 
 
 def filled(xp: Any, z: Any, precision: FloatArray, direction: FloatArray) -> tuple[Any, Any]:
-    """Rows with expected values in their holes, and C·direction of each row (0 where an entry was observed)."""
+    """Rows with expected values for missing ones, and C·direction of each row (0 where an entry was observed)."""
     B, h = systems(xp, z, precision)
     seen = xp.where(xp.isnan(z), xp.zeros_like(z), z)
     sides = xp.stack([h * xp.matmul(seen, like(xp, precision, z)), h * like(xp, direction, z)[None, :]], axis=2)
@@ -62,7 +62,7 @@ def filled(xp: Any, z: Any, precision: FloatArray, direction: FloatArray) -> tup
 
 
 def filled_squares(xp: Any, z: Any, precision: FloatArray) -> tuple[Any, Any]:
-    """Rows with expected values in their holes, and the sum over the rows of C."""
+    """Rows with expected values for missing ones, and the sum over the rows of C."""
     B, h = systems(xp, z, precision)
     seen = xp.where(xp.isnan(z), xp.zeros_like(z), z)
     inverse = xp.linalg.inv(B) * h[:, :, None] * h[:, None, :]
@@ -71,7 +71,7 @@ def filled_squares(xp: Any, z: Any, precision: FloatArray) -> tuple[Any, Any]:
 
 
 def expected(xp: Any, z: Any, precision: FloatArray, direction: FloatArray) -> tuple[Any, Any]:
-    """:func:`filled` for rows in their order, with or without holes, batch by batch."""
+    """:func:`filled` for rows in their order, with or without missing values, batch by batch."""
     length, n = _batch(z), z.shape[0]
     parts = [filled(xp, z[i : min(i + length, n), :], precision, direction) for i in range(0, n, length)]
     return xp.concat([part[0] for part in parts], axis=0), xp.concat([part[1] for part in parts], axis=0)

@@ -7,7 +7,7 @@ to the sampling error is known and added.
 
 Let a be least squares on n rows and b the private fit. R² of new rows falls by (E|b − β|² − E|a − β|²)/var y, and since
 no unbiased estimate has less variance than a, a − β and b − a are uncorrelated (Hausman 1978) and this is
-E|b − a|²/var y: how far private predictions lie from those of least squares. That is what is told.
+E|b − a|²/var y: how far private predictions lie from those of least squares. That is what is reported.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from dpem.fitting.prediction import interpolated_prediction
 from dpem.fitting.rehearsal import StandIn, normal
 from dpem.fitting.step import run_steps
 from dpem.models.linear_regression.clipping import Clips
-from dpem.models.linear_regression.residual_scale import CheckExplained
-from dpem.models.linear_regression.steps import EXPLAINED, FindInformation
+from dpem.models.linear_regression.final_steps import CheckExplained
+from dpem.models.linear_regression.tuning import TUNING
 from dpem.query import FloatArray
 from dpem.tables import ArraySource
 
 #: The part of the response's variance that columns are supposed to explain, and how many spreads from the middle
 #: bounds are supposed to lie.
-ASSUMED, BOUNDS = EXPLAINED, 6.0
+ASSUMED, BOUNDS = TUNING.explained, 6.0
 #: Rehearsals of one corner: so many coefficients and steps in all, and so many fits at least and at most.
 WORK, FEWEST, MOST = 3200, 4, 40
 #: Rows of each.
@@ -40,9 +40,6 @@ ROWS = 512
 #: Where steps are sure the formula is off by this factor, give or take so much. That ends as the variance of a
 #: coefficient grows: at this one doubt has doubled. Below half of it nothing is rehearsed.
 USUAL, DOUBT, SURE = 0.93, 0.08, 1e-4
-#: Real tables are not as supposed: of public ones that a fit did not doubt nine of ten lost at most so many times the
-#: median (``python -m studies.honest.sweep``; set by one half of them, held against the other).
-REAL = 12.0
 #: Losses scatter more than a chi square, by this factor on the log scale: spreads and moments are chance, too.
 WIDER = 1.15
 
@@ -68,7 +65,7 @@ def typical(p: int, rows: int, seed: int, explained: float = ASSUMED, idle: int 
 
 
 def expected_loss(
-    model: Any, sizes: Sizes, p: int, formula: Callable[[Sizes], float], key: tuple[int, ...] = ()
+    model: Any, sizes: Sizes, p: int, formula: Callable[[Sizes], float], clips: Clips, key: tuple[int, ...] = ()
 ) -> tuple[float, float, float]:
     """The part of the response's variance that is lost: its median, and the ends between which nine fits of ten lie.
 
@@ -98,7 +95,7 @@ def expected_loss(
     size = float(interpolated_prediction(("linear", p, *key), sizes, rehearse, formula, power=2)[0]) / (p + 1)
     median, low, high = (2 * float(gammaincinv(half, part)) * size for part in (0.5, 0.05, 0.95))
     low, high = median * (low / median) ** WIDER, median * (high / median) ** WIDER
-    clipped = (p + 1) * (1 - explained) * (_clips(model.steps(sizes)).sampling - 1) / sizes.n
+    clipped = (p + 1) * (1 - explained) * (clips.sampling - 1) / sizes.n
     return median + clipped, low + clipped, high + clipped
 
 
@@ -110,26 +107,21 @@ def _loss(model: Any, steps: Any, sizes: Sizes, rows: Typical, seed: int) -> flo
     return float((BOUNDS * state.theta.intercept) ** 2 + np.sum((slopes - rows.slopes) ** 2))
 
 
-def _clips(steps: Any) -> Clips:
-    own = next(step for step in steps if isinstance(step, FindInformation))
-    return Clips(own.residual, own.leverage, own.second, own.kappa, own.eta, own.square)
-
-
 def predicted_fit(lost: tuple[float, float, float], sizes: Sizes, failure: float = 0.0, more: str = "") -> PredictedFit:
-    """What is told beforehand of a loss of R²."""
+    """The prediction of a loss of R²."""
     explained = sizes.effect or ASSUMED
-    told = Prediction(
+    found = Prediction(
         quantity="R² lost to privacy",
         median=lost[0],
         low=lost[1],
         high=lost[2],
         failure=failure,
         meaning="R² of new rows is lower by so much than that of least squares on the same columns. Real columns are "
-        f"seldom as supposed: most public tables lost up to {REAL * lost[0]:.2g}, and where it was more the fit "
-        f"nearly always said that it has doubts. {more}".rstrip(),
-        assumed=f"Supposed: bounds {BOUNDS:g} spreads from the middle, no holes, normal errors, and uncorrelated "
-        f"normal columns that explain {100 * explained:.0f} % of the variance.",
+        f"seldom as supposed: most public tables lost up to {TUNING.real_tables * lost[0]:.2g}, and where it was more "
+        f"the fit usually issued a warning. {more}".rstrip(),
+        assumed=f"Supposed: bounds {BOUNDS:g} spreads from the middle, no missing values, normal errors, "
+        f"and uncorrelated normal columns that explain {100 * explained:.0f} % of the variance.",
     )
     return PredictedFit(
-        told, feasible=lost[0] < explained / 2, advice="more rows, a larger epsilon or fewer columns would help"
+        found, feasible=lost[0] < explained / 2, advice="more rows, a larger epsilon or fewer columns would help"
     )

@@ -9,16 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpem.fitting.step import State, Step
-from dpem.models.linear_regression.spreads import spreads
-from dpem.models.linear_regression.steps import Progress
+from dpem.fitting.step import Step
+from dpem.models.linear_regression.columns import numeric_columns
+from dpem.models.linear_regression.state import LinearState
 from dpem.models.linear_regression.threshold_scores import Balance, Thresholds
+from dpem.models.linear_regression.tuning import TUNING
 from dpem.privacy import Curator
 from dpem.queries.histograms import BINS, Places
 from dpem.query import FloatArray
-
-#: Part of a choice's price that asks for the balance of signs.
-BALANCE_SHARE = 0.07
 
 
 @dataclass(frozen=True)
@@ -28,16 +26,16 @@ class FindMiddle(Step):
     def describe(self) -> str:
         return "middle of the response"
 
-    def run(self, curator: Curator, model: Any, state: State) -> State:
-        question = Places(model.schema.take(np.array([0])), with_columns=False)
-        noise = curator.noise_scale(question, self.rho)
-        shares = curator.measure(question, self.rho).reshape(1, BINS + 1)
-        return replace(state, notes={**state.notes, "spreads": spreads(shares, noise)})
+    def run(self, curator: Curator, model: Any, state: LinearState) -> LinearState:
+        query = Places(model.schema.take(np.array([0])), with_columns=False)
+        noise = curator.noise_scale(query, self.rho)
+        shares = curator.measure(query, self.rho).reshape(1, BINS + 1)
+        return replace(state, columns=numeric_columns(shares, noise))
 
 
 @dataclass(frozen=True)
 class ChooseColumns(Step):
-    """The columns that best tell rows above from rows below the middle, or what the columns chosen so far expect."""
+    """The columns that best separate rows above and below the middle, or the fit on the columns chosen so far."""
 
     columns: int = 1
     passes = 2
@@ -45,22 +43,22 @@ class ChooseColumns(Step):
     def describe(self) -> str:
         return f"choice of {self.columns} {'column' if self.columns == 1 else 'columns'}"
 
-    def run(self, curator: Curator, model: Any, state: State) -> State:
-        now: Progress | None = state.notes.get("linear")
-        fit = {} if now is None else {"chosen": state.chosen, "frame": now.frame, "theta": now.belief.mean}
-        where = {"schema": model.schema, "middle": float(state.notes["spreads"].centre[-1]), **fit}
-        share = 1.0 if math.isinf(self.rho) else BALANCE_SHARE
+    def run(self, curator: Curator, model: Any, state: LinearState) -> LinearState:
+        now = state.progress
+        fit = {} if now is None else {"chosen": state.chosen, "frame": now.frame, "theta": now.posterior.mean}
+        where = {"schema": model.schema, "middle": float(state.found_columns().centre[-1]), **fit}
+        share = 1.0 if math.isinf(self.rho) else TUNING.balance_share
         balance = float(np.clip(curator.measure(Balance(**where), share * self.rho)[0], -0.9, 0.9))
-        question = Thresholds(**where, balance=balance, without=state.chosen)
-        rho = self.rho if math.isinf(self.rho) else (1 - BALANCE_SHARE) * self.rho
+        query = Thresholds(**where, balance=balance, without=state.chosen)
+        rho = self.rho if math.isinf(self.rho) else (1 - TUNING.balance_share) * self.rho
         before = np.empty(0, dtype=np.intp) if state.chosen is None else state.chosen
         others = np.delete(np.arange(model.schema.width), before)
-        return replace(state, chosen=np.concatenate([before, others[curator.select(question, self.columns, rho)]]))
+        return replace(state, chosen=np.concatenate([before, others[curator.select(query, self.columns, rho)]]))
 
 
 @dataclass(frozen=True)
 class KeepColumns(Step):
-    """The fit is from here on about the columns that were kept (:func:`best_columns`): this asks nothing."""
+    """The fit is from here on about the columns that were kept (:func:`best_columns`): no query."""
 
     columns: int = 1
     passes = 0
@@ -68,7 +66,7 @@ class KeepColumns(Step):
     def describe(self) -> str:
         return f"the best {self.columns} of the chosen columns are kept, the others have slope 0"
 
-    def run(self, curator: Curator, model: Any, state: State) -> State:
+    def run(self, curator: Curator, model: Any, state: LinearState) -> LinearState:
         return replace(state, chosen=state.theta.chosen)
 
 

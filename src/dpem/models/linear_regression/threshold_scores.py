@@ -13,8 +13,8 @@ import array_api_compat.numpy as numpy_api
 import numpy as np
 from numpy.typing import NDArray
 
+from dpem.models.linear_regression.frame import Frame, scaled
 from dpem.models.linear_regression.missing_values import expected
-from dpem.models.linear_regression.queries import Frame
 from dpem.queries.narrow import NarrowQuery, rounded
 from dpem.query import Bound, FloatArray
 from dpem.tables.blocks import like
@@ -38,10 +38,10 @@ class Sided(NarrowQuery):
         if self.chosen is not None and self.frame is not None and self.theta is not None:
             frame = self.frame
             own = xp.stack([x[:, int(j)] for j in self.chosen], axis=1)
-            z = (own - like(xp, frame.centre[:-1], x)) / like(xp, frame.spread[:-1], x)
+            z = scaled(xp, own, frame.centre, frame.scale)
             full, _ = expected(xp, z, frame.precision, np.zeros(frame.width))
             told = float(self.theta[0]) + xp.matmul(full, like(xp, frame.slopes(self.theta), x))
-            centre = float(frame.centre[-1]) + float(frame.spread[-1]) * told
+            centre = frame.y_centre + frame.y_spread * told
         above = xp.astype(y >= centre, xp.float64)
         return above, xp.astype(y < centre, xp.float64)
 

@@ -1,0 +1,143 @@
+"""Queries of linear regression that settle its clips, its standard errors and its fit check."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from abc import abstractmethod
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from dpem.models.linear_regression.clipping import clipped_square
+from dpem.models.linear_regression.queries import At, Rows
+from dpem.queries.block_loop import over_rows, product
+from dpem.queries.narrow import into_ball, rounded, squares, zero_nonfinite
+from dpem.query import Bound, FloatArray
+
+
+@dataclass(frozen=True)
+class SizeHistogram(At):
+    """How many rows that count have a size in each bin; ``edges`` are the bins' upper ends, the last bin has none.
+
+    *Lemma.* ℓ∞ sensitivity 1, ℓ2 sensitivity √2. *Proof.* A row is counted in one bin or in none; replacing it takes
+    one from a bin and adds one to another. Counts are whole numbers, so nothing is rounded. ∎
+    """
+
+    edges: tuple[float, ...]
+
+    @property
+    def bound(self) -> Bound:
+        return Bound(linf=1.0, l2=math.sqrt(2.0), size_linf=1.0, size_l2=1.0)
+
+    @abstractmethod
+    def sizes(self, xp: Any, rows: Rows) -> Any: ...
+
+    def added(self, xp: Any, rows: Rows) -> Any:
+        size = zero_nonfinite(xp, self.sizes(xp, rows))
+        seen = xp.astype(rows.seen, xp.float64)
+        above = [xp.sum(seen), *(xp.sum(seen * xp.astype(size >= edge, xp.float64)) for edge in self.edges)]
+        return xp.stack([a - b for a, b in itertools.pairwise(above)] + [above[-1]])
+
+
+@dataclass(frozen=True)
+class LengthHistogram(SizeHistogram):
+    """A :class:`SizeHistogram` of the rows' lengths ‖a‖/√k."""
+
+    label: ClassVar[str] = "histogram of the rows' leverage"
+
+    def sizes(self, xp: Any, rows: Rows) -> Any:
+        return xp.sqrt(squares(xp, rows.a) / len(self.theta))
+
+
+@dataclass(frozen=True)
+class ResidualHistogram(SizeHistogram):
+    """A :class:`SizeHistogram` of absolute residuals in standard deviations."""
+
+    label: ClassVar[str] = "histogram of the residuals' sizes"
+    weighs = False
+
+    def sizes(self, xp: Any, rows: Rows) -> Any:
+        return xp.abs(rows.r) / xp.sqrt(rows.v)
+
+
+@dataclass(frozen=True)
+class ScoreVariance(At):
+    """Σ t·u over rows that count: u = (w²·(σ²/v)·(q_j·a)²)_j in the ball of radius ``radius``, q_j the rows of
+    ``directions``, and t = min(e², clip²) − m with m its mean for a normal e: by how much the variance of each
+    direction's score exceeds what errors of one variance give it, the meat of the sandwich.
+
+    *Lemma.* ℓ2 sensitivity radius·max(√2·max(c² − m, m), c²), c = clip. *Proof.* t lies in [−m, c² − m] and u has no
+    negative entry. Two contributions with t, t′ of one sign: ‖tu − t′u′‖² ≤ t²‖u‖² + t′²‖u′‖² ≤ 2·max(t², t′²)·radius²,
+    as u·u′ ≥ 0. Of opposite signs: ‖tu − t′u′‖ ≤ (|t| + |t′|)·radius ≤ c²·radius. A row that does not count adds 0. ∎
+    """
+
+    directions: FloatArray = field(repr=False)
+    clip: float
+    radius: float
+
+    @property
+    def label(self) -> str:
+        return f"variance of the scores, squared residuals clipped at {self.clip:.4g}²"
+
+    @property
+    def bound(self) -> Bound:
+        square, m = self.clip**2, clipped_square(self.clip**2)
+        size = max(square - m, m)
+        whole = self.radius * max(math.sqrt(2.0) * size, square)
+        own = self.radius * size
+        return rounded(Bound(linf=whole, l2=whole, size_linf=own, size_l2=own), 4 * len(self.directions) + 8)
+
+    def added(self, xp: Any, rows: Rows) -> Any:
+        along = product(xp, rows.a, self.directions.T) * (rows.w * self.sigma / xp.sqrt(rows.v))[:, None]
+        e2 = xp.clip(zero_nonfinite(xp, rows.r**2 / rows.v), 0.0, self.clip**2) - clipped_square(self.clip**2)
+        t = xp.where(rows.seen, e2, xp.zeros_like(rows.r))
+        return over_rows(xp, t, into_ball(xp, along * along, self.radius))
+
+
+#: The largest sizes of a row's part in the curvature and in the heteroscedasticity, and how much these count beside the
+#: squares explained.
+MOST_CURVATURE, MOST_UNEQUAL, CURVATURE_SHARE, UNEQUAL_SHARE = 6.0, 6.0, 0.7, 0.6
+
+
+@dataclass(frozen=True)
+class Explained(At):
+    """Σ (t, t²/most, b·most·s, u·most·q), t = clamp((z of y − middle)² − r², ±most): by how much the slopes reduce the
+    squared residual. With e the residual in standard deviations and f what is fitted, beyond the middle in units of
+    ``along``, both clipped:
+
+    - s in [−1, 1] is e·(f² − 1), over the most it may be: whether residuals have one sign at both ends of the line and
+      the other between (Ramsey's RESET, of one degree of freedom);
+    - q in [−1, 1] is (e² − its mean)·f likewise: whether errors are larger at one end (Breusch and Pagan's test).
+
+    *Lemma.* ℓ2 sensitivity 2·most·√(1 + b² + u²). *Proof.* 2·most for the first two, by the proof of
+    :class:`~dpem.queries.log_ratio.LogRatio` word for word, and twice the largest size for each of the others. ∎
+    """
+
+    middle: float
+    most: float
+    along: float
+    weighs = False
+
+    @property
+    def label(self) -> str:
+        return (
+            f"fit check: squares explained by the slopes, clamped at {self.most:.4g}, and whether the model is linear"
+        )
+
+    @property
+    def bound(self) -> Bound:
+        B, more = self.most, CURVATURE_SHARE**2 + UNEQUAL_SHARE**2
+        l2, size = 2 * B * math.sqrt(1 + more), B * math.sqrt(2 + more)
+        return rounded(Bound(linf=2 * B, l2=l2, size_linf=B, size_l2=size), 4)
+
+    def added(self, xp: Any, rows: Rows) -> Any:
+        beyond = rows.fitted + rows.r - self.middle
+        t = zero_nonfinite(xp, beyond**2 - rows.r**2) / self.most
+        e = xp.clip(zero_nonfinite(xp, rows.r / xp.sqrt(rows.v)), -2.4, 2.4)
+        f = xp.clip(zero_nonfinite(xp, (rows.fitted - self.middle) / self.along), -2.0, 2.0)
+        s = e * xp.clip(f * f - 1.0, -1.0, 2.5) / MOST_CURVATURE
+        q = (xp.clip(e * e, 0.0, 4.0) - clipped_square(4.0)) * f / MOST_UNEQUAL
+        seen = xp.astype(rows.seen, xp.float64)
+        t, s, q = (seen * xp.clip(own, -1.0, 1.0) for own in (t, s, q))
+        sums = [xp.sum(t), xp.sum(t * t), CURVATURE_SHARE * xp.sum(s), UNEQUAL_SHARE * xp.sum(q)]
+        return self.most * xp.stack(sums)

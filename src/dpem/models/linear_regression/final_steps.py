@@ -1,0 +1,218 @@
+"""The end of a linear regression: mean and size of the residuals, the sandwich, and the fit check."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dpem.fitting.check import judged
+from dpem.fitting.step import Step
+from dpem.models.linear_regression.clipping import clipped_square
+from dpem.models.linear_regression.diagnostic_queries import (
+    CURVATURE_SHARE,
+    MOST_CURVATURE,
+    MOST_UNEQUAL,
+    UNEQUAL_SHARE,
+    Explained,
+    ScoreVariance,
+)
+from dpem.models.linear_regression.gaussian_posterior import Posterior, positive, product_covariance
+from dpem.models.linear_regression.parameters import Parameters, directions, effects
+from dpem.models.linear_regression.queries import Residuals
+from dpem.models.linear_regression.state import Estimate, LinearState, Progress, Shape
+from dpem.models.linear_regression.steps import NO_CLIP, at_present, with_size
+from dpem.models.linear_regression.tuning import TUNING
+from dpem.privacy import Curator
+from dpem.query import FloatArray
+
+ADVICE = "More rows, a larger epsilon, fewer columns or narrower bounds would help; or the columns explain nothing."
+
+
+@dataclass(frozen=True)
+class FindLevel(Step):
+    """The mean of the residuals, hardly clipped: the intercept, also where errors are skewed; and their size."""
+
+    clip: float = NO_CLIP
+
+    def describe(self) -> str:
+        return f"mean and size of the residuals, clipped at {self.clip:.3g} standard deviations"
+
+    def run(self, curator: Curator, model: Any, state: LinearState) -> LinearState:
+        now = state.current()
+        before, misfit = now.size, TUNING.tails * now.variance
+        now = replace(now, variance_error=math.hypot(now.variance_error, misfit))
+        now = with_size(curator, Residuals(**at_present(model, state, now), clip=self.clip), self.rho, now)
+        mean, error = now.level
+        if not error:
+            return replace(state, progress=now)
+        row = now.information[0] / max(float(now.information[0, 0]), 0.01)
+        shape = _shape(now, before, row)
+        far = TUNING.beyond * min(3.5 / self.clip, 1.5) ** 2 * max(shape.tails.value, 0.0)
+        off = far / (2 * self.clip) * now.sigma  # E(e − c)₊ ≤ E(e² − c²)₊/2c
+        alone = now.posterior.given_number(mean, row, error**2)
+        wide = now.posterior.wider(_hidden(now, far)).given_number(mean, row, error**2 + off**2)
+        rest = positive(wide.covariance - alone.covariance, 0.0)
+        now = replace(
+            now,
+            posterior=Posterior(wide.mean, alone.covariance),
+            misfit=rest,
+            shape=shape,
+            variance_misfit=far * now.variance,
+        )
+        return replace(state, progress=now)
+
+
+def _shape(now: Progress, before: Estimate, row: FloatArray) -> Shape:
+    """How far from normal errors are, as far as released: their mean, in standard deviations, from where the clipped
+    score has it, and by which part their variance is larger with the last, wider clip than ``before``.
+    """
+    unsure = math.hypot(now.level.error, math.sqrt(float(row @ now.posterior.covariance @ row)))
+    more, of_more = now.size.value - before.value, math.hypot(now.size.error, before.error)
+    skew = Estimate(now.level.value / now.sigma, unsure / now.sigma)
+    return Shape(skew, Estimate(more / now.variance, of_more / now.variance))
+
+
+def _hidden(now: Progress, far: float) -> FloatArray:
+    """A covariance for what the releases do not show: what errors in filling missing values do, how far the prior
+    draws coefficients towards 0, and how far skewed errors move the intercept where residuals are clipped.
+    """
+    theta, seen = now.posterior.mean, now.columns.seen[:-1][~now.unused]
+    missing = 1 - float(np.mean(seen)) if len(seen) else 0.0
+    drawn = now.posterior.covariance @ (theta / now.prior)
+    hidden = missing**2 * product_covariance(now.first.variances, np.outer(theta, theta)) + np.outer(drawn, drawn)
+    hidden[1:, 1:] += (TUNING.filling * missing) ** 2 * float(theta[1:] @ theta[1:]) * np.eye(len(theta) - 1)
+    hidden[1:, 1:] += now.clip_bias**2 * now.variance * np.eye(len(theta) - 1)
+    off = far / (2 * max(now.clips.residual, TUNING.size_clip))
+    hidden[0, 0] += (TUNING.skew**2 * (1 - now.clips.kappa) + off**2) * now.variance
+    return np.asarray(hidden)
+
+
+@dataclass(frozen=True)
+class FindVariance(Step):
+    """The inner part of the sandwich for each reported coefficient. Then the coefficients are complete."""
+
+    def describe(self) -> str:
+        return "variance of the scores: standard errors that hold with unequal variances"
+
+    def run(self, curator: Curator, model: Any, state: LinearState) -> LinearState:
+        now = state.current()
+        private, schema = math.isfinite(self.rho), model.schema_of(state)
+        found = effects(now, schema)
+        q = directions(now, found)
+        clip = max(now.clips.residual, TUNING.least_variance_clip)
+        radius = TUNING.variance_radius * math.sqrt(3 * len(q)) if private else math.inf
+        unit = np.minimum(1.0, radius / 2 / found.largest) if private else np.ones(len(q))
+        asked = q * np.sqrt(unit)[:, None] if private else _pairs(q)
+        query = ScoreVariance(**at_present(model, state, now), directions=asked, clip=clip, radius=radius)
+        released = curator.measure(query, self.rho) / now.present
+        if private:
+            unit = unit * clipped_square(clip**2)
+            noise = curator.noise_scale(query, self.rho) / now.present / unit
+            inflation = inflated(released / unit, noise)
+        else:
+            inflation = _whole(released, q, now)
+        theta, now = model.finished(replace(now, inflation=inflation), state, curator.n_rows)
+        return replace(state, theta=theta, progress=now)
+
+
+def inflated(found: FloatArray, noise: FloatArray) -> FloatArray:
+    """1 + noisy relative excesses of variance, drawn to their mean, and that to 0, as far as they may be noise.
+
+    >>> inflated(np.array([0.0, 3.0]), np.array([0.01, 0.01])).round(1).tolist()
+    [1.0, 4.0]
+    """
+    weight = 1 / (noise**2 + TUNING.usual_inflation**2)
+    mean = float(np.sum(weight * found) / np.sum(weight))
+    mean *= TUNING.usual_inflation**2 / (TUNING.usual_inflation**2 + float(1 / np.sum(1 / noise**2)))
+    between = max(float(np.sum(weight * ((found - mean) ** 2 - noise**2)) / np.sum(weight)), 0.0)
+    return np.clip(1 + mean + (found - mean) * between / (between + noise**2), 0.5, 25.0)
+
+
+def _pairs(q: FloatArray) -> FloatArray:
+    """The directions and the sums of any two of them: their variances hold all covariances."""
+    i, j = np.triu_indices(len(q))
+    return np.where((i == j)[:, None], q[i], q[i] + q[j])
+
+
+def _whole(found: FloatArray, q: FloatArray, now: Progress) -> FloatArray:
+    """The matrix of covariances of q_i·score and q_j·score, in units of the errors' variance."""
+    k = len(q)
+    i, j = np.triu_indices(k)
+    S = now.information / now.present
+    asked = _pairs(q)
+    squares = found + np.sum((asked @ S) * asked, axis=1)
+    out, own = np.zeros((k, k)), squares[i == j]
+    out[i, j] = np.where(i == j, squares, (squares - own[i] - own[j]) / 2)
+    out = out + out.T - np.diag(np.diag(out))
+    return out + np.diag(np.where(np.abs(q).any(axis=1), 0.0, 1.0))  # what rows do not decide keeps its variance
+
+
+@dataclass(frozen=True)
+class CheckExplained(Step):
+    """How much of the response's variance the slopes explain, against the mean alone, and whether it is linear."""
+
+    widths: float = 4.0
+
+    def describe(self) -> str:
+        return "fit check against the mean alone: variance explained, curvature, unequal variances"
+
+    def run(self, curator: Curator, model: Any, state: LinearState) -> LinearState:
+        now = state.current()
+        theta, n = now.posterior.mean, curator.n_rows
+        fitted = float(theta[1:] @ now.information[1:, 1:] @ theta[1:]) / max(float(now.information[0, 0]), 0.1)
+        most = self.widths * math.sqrt(4 * now.variance * fitted + 2 * fitted**2 + 0.02**2)
+        along = math.sqrt(max(fitted, 1e-12))
+        query = Explained(**at_present(model, state, now), middle=float(theta[0]), most=most, along=along)
+        first, second, *third = (float(part) for part in curator.measure(query, self.rho))
+        noise = curator.noise_scale(query, self.rho)
+        gain = first / now.present
+        spread = math.sqrt(min(max(second * most - first**2, 0.0), most**2))
+        error = math.hypot(noise, spread / math.sqrt(n)) / now.present
+        whole = max(gain, 0.0) + now.variance
+        of_variance = math.hypot(now.variance_error, now.variance_misfit)
+        unsure = math.hypot(of_variance, now.variance * math.sqrt(2 / (n * now.present)))
+        part, seen = gain / whole, math.hypot(error * now.variance, TUNING.r_squared_error * whole**2) / whole**2
+        part_error = math.hypot(seen, gain * unsure / whole**2)
+        lead = -math.log(max(1 - part, 1e-6)) / 2  # whether there is one does not depend on how large errors are
+        hidden = bool(now.columns.crowded[-1]) and noise > 0  # the rows that make the variance may not be seen
+        part_error, doubt = (math.hypot(part_error, 1.0), lead) if hidden else (part_error, 0.0)
+        check = judged(lead, math.hypot(seen / max(2 * (1 - part), 2e-6), doubt), "the mean alone", ADVICE)
+        words = f"it explains {100 * part:.1f} % of the variance (standard error {100 * part_error:.1f})"
+        if part_error > TUNING.unknown_r_squared:
+            words = "how much of the variance it explains is not known"
+        linearity: list[float] = []
+        units = MOST_CURVATURE / CURVATURE_SHARE, MOST_UNEQUAL / UNEQUAL_SHARE
+        for value, unit in zip(third, units, strict=True):
+            unit /= most * now.present
+            row = TUNING.linearity_spread / math.sqrt(n * now.present)
+            linearity += [unit * value, math.hypot(unit * noise, row)]
+        new = replace(state.theta, r_squared=(part, part_error), linearity=tuple(linearity))
+        new = with_misfit(new) if noise else new
+        return replace(state, theta=new, check=replace(check, verdict=f"{check.verdict}: {words}"))
+
+
+def with_misfit(theta: Parameters) -> Parameters:
+    """The parameters with what clipping may hide where the model is not linear or errors are not normal: clipped slopes
+    then differ from least squares', along the fitted values if they are curved, and anywhere if errors grow with them
+    or have heavy tails. All of it in proportion to how much is clipped.
+    """
+    curvature, of_curvature, unequal, of_unequal = theta.linearity
+    size = math.sqrt(max(float(theta.coef @ theta.covariance @ theta.coef), 1e-24))
+    part = min(theta.clipped / TUNING.fully_clipped, 1.0)
+    along = np.outer(theta.coef, theta.coef) / size**2 * (TUNING.curved * _surely(curvature, of_curvature)) ** 2
+    tails = TUNING.tailed * _surely(max(theta.shape[2], 0.0), theta.shape[3])
+    tails *= min((abs(unequal) + of_unequal) / TUNING.equal, 1.0) ** 2
+    unequal_part = TUNING.unequal * _surely(unequal, of_unequal)
+    anywhere = np.linalg.pinv(theta.covariance) * (tails**2 + unequal_part**2)
+    centred = np.vstack([-theta.mean, np.eye(len(theta.coef))])
+    added = (part * theta.sigma) ** 2 * centred @ (along + anywhere) @ centred.T
+    return replace(theta, misfit=theta.misfit + added)
+
+
+def _surely(size: float, error: float) -> float:
+    """How large something is beyond what chance makes of nothing."""
+    beyond = max(size**2 - (TUNING.surely * error) ** 2, 0.0)
+    return math.sqrt(beyond) / (1 + (error / TUNING.usual_linearity) ** 2)

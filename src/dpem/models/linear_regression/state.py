@@ -1,0 +1,136 @@
+"""What a regression knows between its steps: all of it released or computed from what was released."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpem.fitting.step import State
+from dpem.models.linear_regression.clipping import NO_CLIPS, Clips
+from dpem.models.linear_regression.columns import Columns
+from dpem.models.linear_regression.combine_scores import FirstAnswer, ScoreAnswer
+from dpem.models.linear_regression.frame import Frame
+from dpem.models.linear_regression.gaussian_posterior import Posterior
+from dpem.query import FloatArray
+
+
+class Moments(NamedTuple):
+    """Second moments of (1, columns, response) as fractions of rows, and the variances of their noise."""
+
+    value: FloatArray
+    variance: FloatArray
+
+
+class Estimate(NamedTuple):
+    """A number and its standard error."""
+
+    value: float
+    error: float
+
+
+class Shape(NamedTuple):
+    """How far errors are from normal: their mean, in standard deviations, from where the clipped score has it, and by
+    which part their variance grows with a wider clip.
+    """
+
+    skew: Estimate
+    tails: Estimate
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A regression that is being fitted. Coefficients are those of its :class:`Frame`.
+
+    Attributes
+    ----------
+    posterior : Posterior
+        Coefficients that the rows would give without noise, given what was released.
+    prior : array
+        Variances of the coefficients before any release.
+    variance, variance_error : float
+        Variance of the errors, where the response's own is 1, and its standard error.
+    present, present_error : float
+        Share of rows that have a response, and its standard error.
+    information, information_variance : array
+        Σ w·aaᵀ/n of the rows, and the variances of its entries.
+    usual : array
+        What the frame leads to expect of the information.
+    clips : Clips
+        How rows are clipped at present.
+    level : Estimate
+        Mean of the residuals at the mean of the posterior.
+    size : Estimate
+        The last release about the variance of the errors.
+    clip_bias : float
+        How far the clip may move a coefficient, in standard deviations of the errors, as far as histograms show it.
+    misfit : array
+        Covariance of the coefficients' errors that do not come from noise: what clipping and the prior may hide.
+    variance_misfit : float
+        How far the variance may be off because of tails beyond the clip.
+    inflation : array
+        Variance of each coefficient's score over what it is with normal errors of one variance, from the sandwich.
+    clipped : float
+        Part of the rows' scores that is beyond the clips, as far as paid histograms show it.
+    unused : array of bool
+        Coordinates that are left out: levels that are too rare, columns that are nearly always missing.
+    """
+
+    columns: Columns
+    frame: Frame
+    posterior: Posterior
+    prior: FloatArray
+    variance: float
+    variance_error: float
+    present: float
+    present_error: float
+    information: FloatArray
+    information_variance: FloatArray
+    usual: FloatArray
+    first: FirstAnswer
+    unused: NDArray[np.bool_]
+    scores: tuple[ScoreAnswer, ...] = ()
+    level: Estimate = field(default_factory=lambda: Estimate(0.0, 0.0))
+    size: Estimate = field(default_factory=lambda: Estimate(1.0, 0.0))
+    shape: Shape | None = None
+    clips: Clips = NO_CLIPS
+    clipped: float = 1.0
+    clip_bias: float = 0.0
+    misfit: FloatArray = field(default_factory=lambda: np.zeros(()))
+    variance_misfit: float = 0.0
+    inflation: FloatArray | None = None
+    converged: bool = True
+
+    def with_posterior(self, posterior: Posterior) -> Progress:
+        return replace(self, posterior=posterior)
+
+    @property
+    def error(self) -> float:
+        """What the errors of the coefficients add to the variance of residuals."""
+        added = float(np.sum(self.posterior.covariance * self.information))
+        return added / max(float(self.information[0, 0]), 0.1)
+
+    @property
+    def sigma(self) -> float:
+        """The standard deviation of residuals at the mean of the posterior."""
+        return math.sqrt(self.variance + self.error)
+
+
+@dataclass(frozen=True)
+class LinearState(State):
+    """The state of a fit with what only a regression has."""
+
+    columns: Columns | None = None
+    moments: Moments | None = None
+    progress: Progress | None = None
+
+    def found_columns(self) -> Columns:
+        assert self.columns is not None, "columns are summarised first"
+        return self.columns
+
+    def current(self) -> Progress:
+        assert self.progress is not None, "moments are released first"
+        return self.progress

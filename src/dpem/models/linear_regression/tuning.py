@@ -1,0 +1,146 @@
+"""The numbers of the linear regression that were set by trial, each with the study that set it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """Set on simulated rows and on the tables marked ``tuning`` in ``studies/linear_regression_tables.py``, with seeds
+    below 1000; never changed by a fit. Shares are of the whole price ρ.
+    """
+
+    # --- columns (studies.linear_regression_tables, simulated histograms) -------------------------------------------
+    #: Standard deviations of noise beyond which a bin is not empty: noise alone passes it in 0.5 % of 32 bins.
+    occupied: float = 3.6
+    #: Share of rows with a value below which a column is left out.
+    rarely_seen: float = 0.05
+    #: Share in the fullest bin above which bounds are called too wide.
+    crowded: float = 0.9
+    #: A two-valued numeric column is lopsided above this share, and its far rows lie at most so many spreads away.
+    lopsided: float = 0.75
+    reach: float = 3.3
+    #: Standard deviations of noise below which a level's share makes it too rare to estimate.
+    rare_level: float = 2.5
+
+    # --- moments and first coefficients -----------------------------------------------------------------------------
+    #: Mean square that correlations have at least.
+    least_correlation: float = 0.01
+    #: Rows are clipped at so many times their expected length in the moments.
+    moment_radius: float = 0.9
+    #: Error of first coefficients because moments are clipped, whatever the noise.
+    first_error: float = 0.05
+    #: How much more the error of the moments' own matrix counts, because the information shares it.
+    shared_error: float = 16.0
+    #: Variance explained that is expected before anything is known, and the sum of the variances that standardised
+    #: coefficients have before any release, in units of what they explain together.
+    explained: float = 0.4
+    prior: float = 3.0
+    #: Least variance of the errors after the moments, and least ratio of its change in one step.
+    least_variance: float = 0.05
+    least_ratio: float = 0.3
+
+    # --- clips (studies.linear_regression_tables) -------------------------------------------------------------------
+    #: How much longer than a typical row, and than one whose score counts in full, a row may be before its information
+    #: counts less.
+    second: float = 1.3
+    further: float = 1.5
+    #: Squared bias, in units of σ², of a coefficient for which everything is clipped, and of all of them together.
+    clip_bias: float = 0.001
+    clip_bias_of_all: float = 0.009
+    #: Standard deviations of noise that a single bin of lengths, and the share of residuals beyond each size from
+    #: ``tails_from`` on, must exceed to count.
+    length_noise: float = 6.0
+    tail_noise: float = 2.5
+    tails_from: float = 2.5
+    #: Noise of a share of lengths at which normal rows count as much as the histogram.
+    usual_length_noise: float = 0.02
+    #: How much of the clipped tails may lie along one coefficient.
+    tail_bias: float = 0.5
+    #: Where the mean and size of residuals are released last: the nearest and farthest clip, and the noise to aim at.
+    level_clips: tuple[float, float] = (3.5, 40.0)
+    level_noise: float = 0.03
+
+    # --- steps ------------------------------------------------------------------------------------------------------
+    #: Part of a step's price for the size of residuals, and where these are clipped for it, in standard deviations.
+    size_share: float = 0.06
+    size_clip: float = 2.0
+    #: How far the information of rows may be from that of normal ones, and its least value along any direction.
+    not_normal: float = 0.07
+    least_information: float = 1e-3
+    #: Standard deviations of noise that count against the information along a direction.
+    information_noise: float = 1.0
+
+    # --- standard errors (studies.linear_regression_tables, tuning tables) ------------------------------------------
+    #: Squared residuals are clipped at least there for the sandwich, and rows at so many times their usual length.
+    least_variance_clip: float = 2.0
+    variance_radius: float = 1.5
+    #: The usual relative excess of a score's variance over that of errors of one variance.
+    usual_inflation: float = 0.5
+    #: A near-null direction is reported if it may add such a part of the errors' variance; its columns are those with
+    #: such a part of its largest loading.
+    undecided: float = 0.01
+    loading: float = 0.35
+    #: Standard deviation of the effect of a level that is too rare, in spreads of the response.
+    unknown_effect: float = 1.0
+    #: How far the variance may be, as a part of it, from what clipped residuals show, and what may lie beyond a last
+    #: clip at 3.5 standard deviations as a part of what lies between it and the clip of the steps.
+    tails: float = 0.3
+    beyond: float = 2.0
+    #: How far the centre of residuals may be from their mean if all are clipped, in standard deviations.
+    skew: float = 0.2
+    #: How far filling missing values moves slopes, as a part of all slopes, for each part of values missing.
+    filling: float = 0.03
+    #: How far fully clipped slopes may be from least squares', in standard deviations of the errors, as a part of the
+    #: curvature, of how unequal variances are, and of tails (unless variances are far more equal than ``equal``); as
+    #: far as these exceed ``surely`` standard errors, where they are of the ``usual_linearity`` size.
+    curved: float = 0.3
+    unequal: float = 0.2
+    tailed: float = 0.25
+    equal: float = 0.4
+    surely: float = 2.0
+    usual_linearity: float = 0.2
+    #: Part of the scores beyond the clips at which slopes count as fully clipped.
+    fully_clipped: float = 0.1
+    #: Standard deviation of a row's part in curvature and in unequal variances.
+    linearity_spread: float = 1.1
+    #: Error of R² because squares are clipped, and the error beyond which it is called unknown.
+    r_squared_error: float = 0.01
+    unknown_r_squared: float = 0.5
+
+    # --- prices -----------------------------------------------------------------------------------------------------
+    #: Shares of columns, moments and information where rows are few; where rows are many less will do.
+    columns: tuple[float, float] = (0.05, 0.12)
+    moments: float = 0.20
+    information: float = 0.05
+    less: tuple[float, ...] = (1.0, 0.6, 0.4)
+    #: Shares of the histograms of leverage and residuals, of the mean of the residuals, and of the sandwich.
+    lengths: float = 0.01
+    residuals: float = 0.015
+    level: float = 0.08
+    variance: float = 0.025
+    #: How the prices of the steps along the score grow; residuals are looked at after so many of them.
+    growth: tuple[float, ...] = (0.6, 1.0, 1.6, 2.6, 4.0)
+    early: int = 2
+    #: The noise of a share that histograms of columns are to have.
+    share_noise: float = 0.02
+    #: How much less sure moments are of correlated columns than of uncorrelated ones.
+    correlated: float = 20.0
+
+    # --- choice of columns (studies.linear_regression wide) ---------------------------------------------------------
+    #: Shares of: middle of the response, choice, columns, moments, information, steps, level, variance.
+    wide: tuple[float, ...] = (0.03, 0.45, 0.08, 0.25, 0.02, 0.13, 0.03, 0.01)
+    #: Columns are chosen in so many rounds at most, and so many times as many as are kept.
+    rounds: int = 5
+    over: float = 1.3
+    #: Choosing a column takes this many rows for each unit of 1/√(2ρ), and such a part of the price for the balance.
+    rows_per_column: float = 65.0
+    balance_share: float = 0.07
+
+    # --- prediction (studies.honest.sweep) --------------------------------------------------------------------------
+    #: Nine of ten public tables lost at most so many times the median of R² that the plan predicts.
+    real_tables: float = 12.0
+
+
+TUNING = Tuning()

@@ -1,0 +1,165 @@
+"""Robust standard errors of a linear regression: the sandwich, the parts of an error, and what they converge to."""
+
+import math
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dpem import Budget, DPLinearRegression
+from dpem.models.linear_regression.clipping import SIZES, choose_clips, released_lengths, released_tails
+
+statsmodels = pytest.importorskip("statsmodels.api")
+
+
+def fitted(X, y, **settings):
+    given = {"epsilon": 1.0, "delta": 1e-6, "bounds": (-6, 6), "y_bounds": (-15, 15), "random_state": 0}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return DPLinearRegression(**{**given, **settings}).fit(X, y)
+
+
+def unequal(n, seed=0):
+    """Errors whose variance grows with a column, and a curved relation: nothing the textbook assumes."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, 3))
+    X[:, 2] = X[:, 2] > 0.5
+    return X, 1 + X @ [0.8, -0.5, 0.4] + 0.2 * X[:, 0] ** 2 + np.sqrt(0.3 + 0.7 * X[:, 0] ** 2) * rng.standard_normal(n)
+
+
+def test_without_privacy_the_covariance_is_that_of_hc1():
+    X, y = unequal(2000)
+    model = fitted(X, y, epsilon=math.inf)
+    exact = statsmodels.OLS(y, statsmodels.add_constant(X)).fit(cov_type="HC1")
+    np.testing.assert_allclose(model.standard_errors_[:4], exact.bse, rtol=1e-6)
+    np.testing.assert_allclose(model._errors.covariance[:4, :4], exact.cov_params(), rtol=1e-5, atol=1e-10)
+
+
+def test_without_privacy_a_factor_has_the_errors_of_hc1():
+    rng = np.random.default_rng(1)
+    X, y = unequal(3000)
+    level = rng.choice(["a", "b", "c"], 3000, p=[0.6, 0.3, 0.1])
+    table = pd.DataFrame({"x": X[:, 0], "f": level})
+    model = fitted(table, y, epsilon=math.inf, bounds={"x": (-6, 6)}, levels={"f": ["a", "b", "c"]})
+    design = np.column_stack([np.ones(3000), X[:, 0], level == "b", level == "c"])
+    exact = statsmodels.OLS(y, design).fit(cov_type="HC1")
+    np.testing.assert_allclose(model.standard_errors_[:4], exact.bse, rtol=1e-6)
+
+
+def test_the_parts_of_an_error_are_what_they_are_called():
+    """Privacy and misfit are 0 without privacy, fall with ε and with n, and the squares of all parts add up."""
+    X, y = unequal(4000)
+    table = fitted(X, y, epsilon=math.inf).summary()
+    assert (table[["privacy", "misfit"]].to_numpy() == 0).all()
+    few, more = fitted(X, y).summary(), fitted(X, y, epsilon=20.0).summary()
+    many = fitted(*unequal(60_000)).summary()
+    assert (more.privacy[:4] < few.privacy[:4]).all()
+    for part in ("sampling", "privacy"):
+        assert (many[part][:4] < few[part][:4]).all()
+    whole = few.sampling**2 + few.privacy**2 + few.misfit**2
+    np.testing.assert_allclose(whole, few.standard_error**2, rtol=1e-9)
+
+
+def test_with_many_rows_the_estimate_reaches_least_squares_within_a_small_error():
+    """120,000 rows that are curved, with unequal variances: standard errors are at most 1.4 times HC1's, and all
+    coefficients are within four of least squares (seeded).
+    """
+    X, y = unequal(120_000)
+    exact = statsmodels.OLS(y, statsmodels.add_constant(X)).fit(cov_type="HC1")
+    model = fitted(X, y)
+    errors = model.standard_errors_[:4]
+    assert (errors[1:] < 1.4 * exact.bse[1:]).all()
+    off = np.append(model.intercept_, model.coef_) - exact.params
+    assert (np.abs(off) < 4 * errors).all()
+    sampling = model.summary().sampling.to_numpy()[1:4]
+    assert np.abs(sampling / exact.bse[1:] - 1).max() < 0.15
+
+
+def test_unequal_variances_are_in_the_intervals():
+    """The slope of the column that the variance grows with: the classical standard error would be 1.5 times too
+    small, and hold the truth in 80 %. Of twelve seeded fits ten must hold it.
+    """
+    held = []
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        x = rng.standard_normal((20_000, 2))
+        y = x @ [0.8, -0.5] + np.sqrt(0.3 + 0.7 * x[:, 0] ** 2) * rng.standard_normal(20_000)
+        low, high = fitted(x, y, random_state=seed).conf_int()[1]
+        held.append(low <= 0.8 <= high)
+    assert sum(held) >= 10
+
+
+def test_noise_alone_is_not_taken_for_tails_or_for_long_rows():
+    """200 seeded histograms of normal residuals and rows at noise .01: clips hardly change."""
+    rng, edges = np.random.default_rng(0), np.append(0.0, SIZES)
+    from scipy.stats import norm
+
+    shares = np.append(2 * np.diff(norm.cdf(edges)), 2 * norm.sf(SIZES[-1]))
+    plain = choose_clips(5000, 0.02, 5)
+    for _ in range(200):
+        tails = released_tails(shares + 0.01 * rng.standard_normal(len(shares)), 0.01)
+        assert choose_clips(5000, 0.02, 5, tails=tails, leverage=plain.leverage).residual < 1.7 * plain.residual
+        lengths = np.zeros(26)
+        lengths[3:7] = 0.2, 0.3, 0.3, 0.2
+        found = released_lengths(lengths + 0.01 * rng.standard_normal(26), 0.01, 5)
+        assert choose_clips(5000, 0.02, 5, lengths=found).eta > 0.85
+
+
+def test_sigma_does_not_collapse_where_columns_are_many_for_the_rows():
+    """37 columns, 4,000 rows, ε = 1: σ came out as 3e-5 with an interval to 58,033 in four fits of five."""
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        X = rng.standard_normal((4000, 37))
+        y = X @ np.full(37, 0.15) + rng.standard_normal(4000)
+        model = fitted(X, y, random_state=seed)
+        assert 0.3 < model.sigma_ < 3
+        assert model.r_squared_ < 0.95
+        assert model.conf_int()[-1, 1] < 10
+
+
+def test_a_response_named_like_a_column_is_refused_and_nothing_is_spent():
+    table = pd.DataFrame({"age": np.linspace(20, 60, 100)})
+    budget = Budget(1.0, 1e-5)
+    model = DPLinearRegression(epsilon=0.5, delta=1e-6, bounds={"age": (0, 100)}, budget=budget)
+    with pytest.raises(ValueError, match="the response is named like a column of X, 'age'"):
+        model.fit(table, 10 * table.age)
+    assert budget.n_charges == 0
+
+
+def codes(model):
+    return {each.code: each for each in model.diagnostics_}
+
+
+def test_a_response_above_its_bounds_is_not_told_to_take_narrower_ones():
+    X, y = unequal(5000)
+    found = codes(fitted(X, 100 + y, y_bounds=(0, 50)))
+    assert "upper bound" in found["response-at-bound"].message
+    assert not any("arrower" in each.advice for each in found.values())
+
+
+def test_a_logarithm_is_proposed_only_where_it_can_be_taken():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((20_000, 1))
+    cost = np.exp(2 + 0.5 * X[:, 0] + rng.standard_normal(20_000))
+    advice = codes(fitted(X, pd.Series(cost, name="cost"), y_bounds=(0, 500)))["non-normal-errors"].advice
+    assert "logarithm" in advice
+    logged = codes(fitted(X, pd.Series(cost, name="log_pay"), y_bounds=(0, 500)))["non-normal-errors"].advice
+    assert logged == ""
+    below = codes(fitted(X, pd.Series(cost - 50, name="gain"), y_bounds=(-50, 450)))["non-normal-errors"].advice
+    assert below == ""
+
+
+def test_collinear_columns_are_named_and_not_the_others():
+    """x0 + x1 = x2 but for a little; the five others have nothing to do with it."""
+    named = []
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        X = rng.standard_normal((6000, 8))
+        X[:, 2] = X[:, 0] + X[:, 1] + 0.02 * X[:, 2]
+        y = X[:, 3] + rng.standard_normal(6000)
+        found = codes(fitted(X, y, bounds=(-8, 8), random_state=seed))
+        if "collinear" in found:
+            named.append(set(found["collinear"].columns))
+    assert len(named) >= 3
+    assert sum(own <= {"x0", "x1", "x2"} for own in named) >= len(named) - 1
