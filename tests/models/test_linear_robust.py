@@ -122,7 +122,7 @@ def test_a_response_named_like_a_column_is_refused_and_nothing_is_spent():
     table = pd.DataFrame({"age": np.linspace(20, 60, 100)})
     budget = Budget(1.0, 1e-5)
     model = DPLinearRegression(epsilon=0.5, delta=1e-6, bounds={"age": (0, 100)}, budget=budget)
-    with pytest.raises(ValueError, match="the response is named like a column of X, 'age'"):
+    with pytest.raises(ValueError, match="the name of a column of X, 'age'"):
         model.fit(table, 10 * table.age)
     assert budget.n_charges == 0
 

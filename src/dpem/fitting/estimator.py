@@ -239,8 +239,6 @@ class PrivateEstimator(PrivateFit, FittedModel):
         bounds = column_bounds(given, names, levels)
         if not self._needs_y or (plan and self._given("y_bounds") is None):
             return bounds, None
-        if y_name in names and self._given("y_bounds") is None and self._compiled() is None:
-            raise ValueError(f"y_bounds must be given: the response is named like a column of X, {y_name!r}.")
         return bounds, self._response_limits(y_name)
 
     def _response_limits(self, y_name: str | None) -> Pair:
