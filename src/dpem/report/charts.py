@@ -79,7 +79,7 @@ def _one_scale(found: Estimates, scale: Any) -> Picture:
     lines = [*(("zero" if tick == 0 else "grid", tick) for tick in grid), *(("limit", limit) for limit in limits)]
     each = zip(value.tolist(), low.tolist(), high.tolist(), strict=True)
     names = shortened(found.names[:count])
-    lanes = [_estimate(found, j, names[j], x, lines, ends) for j, ends in enumerate(each)]
+    lanes = [_estimate(found, j, names[j], x, lines, ends, float(scale[j])) for j, ends in enumerate(each)]
     caption = f"All lanes have one scale: {found.scaled}." if found.scaled else "All lanes have one scale."
     if limits:
         caption += f" Dashed lines at ±{number(limits[1])}, as planned: {found.limit_is}."
@@ -94,10 +94,12 @@ def _estimate(
     x: Callable[[float], str],
     lines: Sequence[tuple[str, float]],
     drawn: tuple[float, float, float],
+    scale: float = 1.0,
 ) -> Lane:
-    error = float(found.error[j])
-    shown = measured(float(found.value[j]), error) if error > 0 else number(float(found.value[j]))
-    ends = " to ".join(measured(float(end), error) for end in (found.low[j], found.high[j])) if error > 0 else ""
+    error = abs(scale) * float(found.error[j])
+    value, low, high = (scale * float(part[j]) for part in (found.value, found.low, found.high))
+    shown = measured(value, error) if error > 0 else number(value)
+    ends = " to ".join(measured(end, error) for end in (low, high)) if error > 0 else ""
     made = tuple((kind, x(at)) for kind, at in lines)
     bar = (x(drawn[1]), x(drawn[2])) if error > 0 else None
     return Lane(name, shown, ends, error_words(found, j), made, bar=bar, dot=x(drawn[0]))

@@ -177,7 +177,11 @@ def _estimates(found: Estimates, summary: FitSummary) -> dict[str, Any]:
     if known:
         medians = {kind: float(np.median([own[kind] for own in shares if own])) for kind in CONTAINS}
         contains = [
-            {"kind": kind, "name": name, "words": f"{capital(words)}. Median {percent(medians[kind])} of the variance."}
+            {
+                "kind": kind,
+                "name": name,
+                "words": f"{capital(words)}. Median {100 * medians[kind]:.0f} % of the variance.",
+            }
             for kind, (name, words) in CONTAINS.items()
             if medians[kind] > 0 or kind != "misfit"
         ]
