@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from dpem.models.gaussian_mixture.em_moments import LiftedMoments
+from dpem.fitting.surrogate import ScoreQuery
+from dpem.models.gaussian_mixture.covariance_types import TYPES
+from dpem.models.gaussian_mixture.family import GaussianFamily
 from dpem.models.gaussian_mixture.gaussians import Gaussians
 from dpem.models.latent_class.items import Items
 from dpem.models.latent_class.queries import PairMoments
@@ -42,7 +44,8 @@ def five_groups(support: np.ndarray, d: int, kind: str = "diag") -> Query:
     wide = 0.02 * rng.normal(size=(5, k, k)) + 0.2 * np.eye(k)
     spread = np.full((5, k), 0.05) if kind == "diag" else wide @ np.swapaxes(wide, 1, 2)
     mixture = Gaussians(np.full(5, 0.2), rng.uniform(-0.5, 0.5, (5, k)), spread)
-    return LiftedMoments(schema, kind, mixture, 4.0, 7.0 if kind == "diag" else 16.0)
+    family = GaussianFamily(5, TYPES[kind], np.full(k, 1e-9), np.ones(k))
+    return ScoreQuery(schema, family, mixture, np.eye(family.count), 4.0)
 
 
 def questions() -> dict[str, tuple[Query, bool]]:

@@ -29,7 +29,9 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from dpem._threads import available
-from dpem.models.gaussian_mixture.em_moments import LiftedMoments
+from dpem.fitting.surrogate import ScoreQuery
+from dpem.models.gaussian_mixture.covariance_types import TYPES
+from dpem.models.gaussian_mixture.family import GaussianFamily
 from dpem.models.gaussian_mixture.gaussians import Gaussians
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
 from dpem.paper.models.base import Clip
@@ -107,7 +109,7 @@ def narrow(repeats: int) -> Iterator[Line]:
     for kind in ("diag", "spherical", "full", "tied"):
         square = kind in ("full", "tied")
         covariances = np.tile(0.05 * np.eye(d), (K, 1, 1)) if square else np.full((K, d), 0.05)
-        query = LiftedMoments(schema, kind, Gaussians(np.full(K, 1 / K), means, covariances), 4.0, 16.0)
+        query = _scores(schema, kind, Gaussians(np.full(K, 1 / K), means, covariances))
         theirs = GaussianMixture(K, covariance_type=kind, max_iter=1, init_params="random", random_state=0)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -177,13 +179,20 @@ def _dask(repeats: int) -> Iterator[Line]:
             yield line._replace(processor=math.nan)
 
 
-def _groups() -> LiftedMoments:
+def _groups() -> ScoreQuery:
     """A step of five groups."""
     K, d = 5, SIZES["narrow"][1]
     names = [f"x{j}" for j in range(d)]
     schema = Schema.of(names, dict.fromkeys(names, (-4.0, 4.0)), {})
     means = np.random.default_rng(0).uniform(-0.5, 0.5, (K, d))
-    return LiftedMoments(schema, "diag", Gaussians(np.full(K, 1 / K), means, np.full((K, d), 0.05)), 4.0, 16.0)
+    return _scores(schema, "diag", Gaussians(np.full(K, 1 / K), means, np.full((K, d), 0.05)))
+
+
+def _scores(schema: Schema, kind: str, mixture: Gaussians) -> ScoreQuery:
+    """The score query of a mixture, not whitened."""
+    K, d = mixture.means.shape
+    family = GaussianFamily(K, TYPES[kind], np.full(d, 1e-9), np.ones(d))
+    return ScoreQuery(schema, family, mixture, np.eye(family.count), 4.0)
 
 
 def _alone() -> None:
@@ -203,7 +212,7 @@ def _blocks_summed(kind: str, count: int) -> None:
 
 
 @functools.cache
-def _block(kind: str) -> tuple[np.ndarray, np.ndarray, ArraySource, LiftedMoments]:
+def _block(kind: str) -> tuple[np.ndarray, np.ndarray, ArraySource, ScoreQuery]:
     X = np.random.default_rng(0).standard_normal(SIZES[kind], dtype=np.float32)
     return X, np.ones(len(X), dtype=np.float32), ArraySource(X), _groups()
 

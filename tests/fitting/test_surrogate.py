@@ -10,7 +10,6 @@ from scipy.optimize import minimize
 from sklearn.mixture import GaussianMixture as Reference
 
 from dpem.fitting.surrogate import Block, ScoreQuery, Surrogate, best_of, em, score_query, share_moved, whitener
-from dpem.fitting.surrogate.em import expectation
 from dpem.fitting.surrogate.tilt import evidence_kappa, principal, tilt
 from dpem.models.gaussian_mixture.covariance_types import TYPES
 from dpem.models.gaussian_mixture.family import GaussianFamily
@@ -129,7 +128,7 @@ def test_weighted_em_is_scikit_learn_s_on_replicated_rows(kind):
     times = np.random.default_rng(1).integers(1, 5, len(x))
     fam, start = family(kind, 1e-12), mixture(kind)
     weights = times / times.sum()
-    found = em(fam, start, expectation(fam, x, None, weights), tolerance=1e-13, most=20_000)
+    found = em(fam, start, fam.expectation(x, None, weights), tolerance=1e-13, most=20_000)
     own = start.covariances
     precision = (
         1 / own[:, 0]
@@ -153,7 +152,7 @@ def test_the_best_of_several_starts_comes_first():
     rng = np.random.default_rng(0)
     weights = np.full(len(x), 1 / len(x))
     starts = [fam.random_start(x, None, weights, rng) for _ in range(6)]
-    found = best_of(fam, starts, expectation(fam, x, None, weights), kept=3)
+    found = best_of(fam, starts, fam.expectation(x, None, weights), kept=3)
     assert found[0].log_likelihood == max(own.log_likelihood for own in found)
     assert np.abs(np.sort(found[0].theta.weights) - [0.4, 0.6]).max() < 0.1
 

@@ -1,6 +1,5 @@
 """DPGaussianMixture: scikit-learn's EM without noise, groups found under privacy, an answer for every table."""
 
-import functools
 import math
 import warnings
 
@@ -17,18 +16,13 @@ from dpem import Budget, DPGaussianMixture
 from dpem.audit.neighbours import Table
 from dpem.audit.replay import replay
 from dpem.fitting.diagnostics import FitWarning
-from dpem.fitting.step import State
 from dpem.models.gaussian_mixture import start_steps as mixture_start
-from dpem.models.gaussian_mixture.em_moments import KINDS
-from dpem.models.gaussian_mixture.em_steps import EMStep
-from dpem.models.gaussian_mixture.estimator import GaussianMixture
+from dpem.models.gaussian_mixture.covariance_types import TYPES
 from dpem.models.gaussian_mixture.gaussians import Gaussians
-from dpem.models.gaussian_mixture.intervals import kinds, names
-from dpem.models.gaussian_mixture.sketch_fit import Target
+from dpem.models.gaussian_mixture.intervals import names
+from dpem.models.gaussian_mixture.sketch_fit import Target, fitted
 from dpem.models.gaussian_mixture.sketch_shapes import Diagonal, Shared, Spherical
-from dpem.privacy import Account, Curator, SeededNoise
-from dpem.queries.schema import Schema
-from dpem.tables import ArraySource
+from dpem.models.gaussian_mixture.state import TUNING
 
 GIVEN = {"epsilon": 1.0, "delta": 1e-6}
 SIMULATED = pytest.mark.filterwarnings("ignore:random_state makes the noise")
@@ -44,67 +38,50 @@ def three_groups(n=3000, seed=0, weights=(0.5, 0.3, 0.2)):
 BOUNDS = (np.array([-8.0, -8.0, -10.0]), np.array([14.0, 14.0, 10.0]))
 
 
-def precisions(kind, covariances):
-    return {
-        "diag": lambda: 1 / covariances,
-        "spherical": lambda: 1 / covariances[:, 0],
-        "tied": lambda: np.linalg.inv(covariances[0]),
-        "full": lambda: np.linalg.inv(covariances),
-    }[kind]()
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_one_step_without_noise_is_one_of_scikit_learn_s(kind):
-    rng = np.random.default_rng(0)
-    x = np.clip(0.2 * rng.standard_normal((500, 3)) + np.where(rng.random((500, 1)) < 0.3, 0.3, -0.1), -1, 1)
-    own = np.full((2, 3), 0.05)
-    covariances = own if kind in ("diag", "spherical") else np.array([np.diag(row) + 0.01 for row in own])
-    start = Gaussians(np.array([0.4, 0.6]), np.array([[0.2, 0.3, 0.1], [-0.2, 0.0, 0.1]]), covariances)
-    schema = Schema.of(["a", "b", "c"], dict.fromkeys("abc", (-1.0, 1.0)), {})
-    model = GaussianMixture(schema, 2, kind, np.ones(3))
-    begun = State(model.parameters(start, start, np.zeros(0), np.ones(3)), notes={"start": start})
-    curator = Curator(ArraySource(x), Account(math.inf, 0.5), SeededNoise(0))
-    found = EMStep(math.inf, 1.0).run(curator, model, begun).theta
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        known = Reference(
-            2, covariance_type=kind, weights_init=start.weights, means_init=start.means, reg_covar=0, max_iter=1,
-            precisions_init=precisions(kind, covariances), tol=0,
-        ).fit(x)  # fmt: skip
-    spread = (
-        found.covariances[:, 0]
-        if kind == "spherical"
-        else found.covariances[0]
-        if kind == "tied"
-        else found.covariances
-    )
-    assert np.allclose(found.weights, known.weights_, atol=1e-10)
-    assert np.allclose(found.means, known.means_, atol=1e-10)
-    assert np.allclose(spread, known.covariances_, atol=1e-10)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_without_privacy_the_optimum_is_scikit_learn_s_from_the_same_start(kind):
+@pytest.mark.parametrize("kind", TYPES)
+def test_without_privacy_the_optimum_is_scikit_learn_s(kind):
     X, _ = three_groups(800)
-    X = X * [1, 2, 0.5]
     model = DPGaussianMixture(3, kind, epsilon=math.inf, delta=1e-6, bounds=(-40, 40)).fit(X)
-    theta, half = model.theta_, model.schema_.half
-    scale = half**2 if theta.covariances.ndim == 2 else np.outer(half, half)
-    known = Reference(
-        3, covariance_type=kind, weights_init=theta.start_weights, means_init=half * theta.start_means, tol=1e-14,
-        precisions_init=precisions(kind, theta.start_covariances * scale), reg_covar=0, max_iter=20_000,
-    ).fit(X)  # fmt: skip
+    known = Reference(3, covariance_type=kind, n_init=5, tol=1e-12, reg_covar=0, max_iter=20_000, random_state=0).fit(X)
     assert model.converged_
-    assert model.score(X) == pytest.approx(known.score(X), abs=1e-9)
-    assert np.allclose(model.means_, known.means_, atol=3e-5)
-    assert np.allclose(model.covariances_, known.covariances_, rtol=3e-5, atol=3e-5)
-    assert np.allclose(model.precisions_cholesky_, known.precisions_cholesky_, rtol=3e-5, atol=3e-5)
-    assert np.allclose(model.predict_proba(X), known.predict_proba(X), atol=3e-5)
-    assert np.allclose(model.score_samples(X), known.score_samples(X), atol=1e-4)
+    assert model.score(X) == pytest.approx(known.score(X), abs=1e-6)
+    order = np.argsort(-known.weights_)
+    assert np.allclose(model.means_, known.means_[order], atol=1e-3)
+    assert np.allclose(model.score_samples(X), known.score_samples(X), atol=1e-2)
+    assert np.allclose(model.predict_proba(X), known.predict_proba(X)[:, order], atol=1e-2)
+    errors = model.summary().standard_error
+    assert (errors[:3] < 0.03).all()
+    assert (model.summary().privacy == 0).all()
+
+
+def test_without_privacy_the_best_of_several_optima_is_found():
+    """Five components of unequal size: scikit-learn's EM from its first start misses one of them."""
+    rng = np.random.default_rng(3)
+    centres = rng.normal(size=(5, 3)) * 3
+    X = centres[rng.choice(5, size=1500, p=[0.4, 0.3, 0.15, 0.1, 0.05])] + 0.6 * rng.standard_normal((1500, 3))
+    model = DPGaussianMixture(5, epsilon=math.inf, delta=1e-6, bounds=(-15, 15), check=False).fit(X)
+    known = Reference(5, covariance_type="diag", n_init=10, tol=1e-10, reg_covar=0, max_iter=5000, random_state=0).fit(
+        X
+    )
+    assert model.score(X) > known.score(X) - 1e-6
 
 
 @SIMULATED
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("epsilon", [math.inf, 1.0])
+def test_rows_without_values_leave_the_shares_unchanged(epsilon):
+    rng = np.random.default_rng(0)
+    label = rng.integers(2, size=6000)
+    X = rng.standard_normal((6000, 3)) + 4 * label[:, None]
+    given = {"epsilon": epsilon, "delta": 1e-6, "bounds": (-8, 12), "check": False, "random_state": 1}
+    whole = DPGaussianMixture(2, **given).fit(X)
+    X = np.vstack([X, np.full((2571, 3), np.nan)])  # 30 % of the rows
+    model = DPGaussianMixture(2, **given).fit(X)
+    assert np.abs(model.weights_ - 0.5).max() < 0.02
+    assert np.abs(np.sort(model.means_, axis=0) - np.sort(whole.means_, axis=0)).max() < (1e-3 if epsilon > 9 else 0.15)
+
+
+@SIMULATED
+@pytest.mark.parametrize("kind", TYPES)
 def test_groups_are_found_under_privacy_and_stated_in_units(kind):
     X, label = three_groups()
     model = DPGaussianMixture(3, kind, **GIVEN, bounds=BOUNDS, random_state=1).fit(X)
@@ -164,8 +141,11 @@ def test_the_number_of_components_is_found_and_one_group_is_one():
 @SIMULATED
 def test_the_fit_check_speaks_where_there_are_no_groups():
     one = np.random.default_rng(1).standard_normal((3000, 3))
-    with pytest.warns(FitWarning, match="no better than"):
-        DPGaussianMixture(3, **GIVEN, bounds=BOUNDS, random_state=4).fit(one)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FitWarning)
+        model = DPGaussianMixture(3, **GIVEN, bounds=BOUNDS, random_state=4).fit(one)
+    assert "no better than" in model.fit_check_.verdict
+    assert {own.code for own in model.diagnostics_} == {"fit-check", "unstable-components"}
 
 
 @SIMULATED
@@ -202,7 +182,7 @@ def test_refusals_spend_nothing(change, words):
 
 
 @SIMULATED
-@pytest.mark.filterwarnings("ignore:The model describes", "ignore:expect little more", "ignore:some groups are heaps")
+@pytest.mark.filterwarnings("ignore::dpem.fitting.diagnostics.FitWarning", "ignore:expect little more")
 @pytest.mark.parametrize("kind", ["diag", "full"])
 def test_every_table_gets_an_answer_without_a_word_about_values(kind):
     rng = np.random.default_rng(0)
@@ -214,7 +194,7 @@ def test_every_table_gets_an_answer_without_a_word_about_values(kind):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             warnings.simplefilter("ignore", FitWarning)
-            warnings.filterwarnings("ignore", "random_state makes|expect little more|some groups are heaps")
+            warnings.filterwarnings("ignore", "random_state makes|expect little more")
             model = DPGaussianMixture(2, kind, **GIVEN, bounds=(0, 1), random_state=1).fit(frame)
         assert np.isfinite(model.means_).all()
         assert np.isfinite(model.covariances_).all()
@@ -224,7 +204,7 @@ def test_every_table_gets_an_answer_without_a_word_about_values(kind):
 
 
 @SIMULATED
-@pytest.mark.filterwarnings("ignore:The model describes")
+@pytest.mark.filterwarnings("ignore::dpem.fitting.diagnostics.FitWarning")
 def test_all_kinds_of_rows_give_the_same_fit():
     X, _ = three_groups(600)
     frame = pd.DataFrame(X, columns=["a", "b", "c"])
@@ -237,9 +217,14 @@ def test_all_kinds_of_rows_give_the_same_fit():
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", ["diag", "full"])
-def test_a_fit_replayed_on_neighbours_differs_only_as_promised(kind, monkeypatch):
-    quick = functools.partial(mixture_start.fitted, restarts=1, exchanges=0)  # post-processing: the same for all
-    monkeypatch.setattr(mixture_start, "fitted", quick)
+def test_a_fit_replayed_on_neighbours_differs_only_as_promised(kind, monkeypatch, request):
+    monkeypatch.setattr(mixture_start, "fitted", lambda target, K, **_: fitted(target, K, restarts=1, exchanges=0))
+    small = {"rows": 300, "queries": 2, "restarts": 0, "last_restarts": 0, "richest": 2, "sketch_components": 10}
+    small |= {"margin_components": 10, "score_components": 20, "more": 1}  # post-processing: the same for all tables
+    for name, value in small.items():
+        before = getattr(TUNING, name)
+        object.__setattr__(TUNING, name, value)
+        request.addfinalizer(lambda name=name, before=before: object.__setattr__(TUNING, name, before))
     X = three_groups(100)[0][:, :2]
     X[::9, 1] = np.nan
     estimator = DPGaussianMixture(2, kind, epsilon=4.0, delta=1e-4, bounds=(-10, 14))
@@ -289,7 +274,7 @@ def test_the_plan_says_beforehand_where_the_start_fails_and_what_would_do():
 
 
 @SIMULATED
-@pytest.mark.filterwarnings("ignore:The model describes")
+@pytest.mark.filterwarnings("ignore::dpem.fitting.diagnostics.FitWarning")
 def test_columns_that_say_nothing_together_are_no_groups():
     X, _ = three_groups(6000, weights=(0.9, 0.06, 0.04))
     rng = np.random.default_rng(2)
@@ -321,19 +306,20 @@ def test_centres_of_a_regular_figure_are_found_though_second_moments_are_round(s
 
 
 @SIMULATED
-@pytest.mark.filterwarnings("ignore:The model describes", "ignore:expect little more")
+@pytest.mark.filterwarnings("ignore::dpem.fitting.diagnostics.FitWarning", "ignore:expect little more")
 def test_groups_are_told_from_1_the_largest_first_within_what_they_can_be():
     X, _ = three_groups(400)
     model = DPGaussianMixture(3, **GIVEN, bounds=BOUNDS, random_state=7).fit(X)
     assert (np.diff(model.weights_) <= 0).all()
     table = model.summary(level=0.999)
-    assert list(table.index[:4]) == ["group 1: share", "group 2: share", "group 3: share", "group 1: mean of x0"]
-    assert table.index[-1] == "group 3: variance of x2"
+    first = ["component 1: share", "component 2: share", "component 3: share", "component 1: mean of x0"]
+    assert list(table.index[:4]) == first
+    assert table.index[-1] == "component 3: variance of x2"
     bare = table.estimate - 3.29 * table.standard_error
     assert (bare.iloc[12:] < 0).any()  # so the next lines could fail
     assert (table.lower.drop(table.index[3:12]) >= 0).all()
     assert (table.upper.iloc[:3] <= 1).all()
-    assert model._profile().groups == ("group 1", "group 2", "group 3")
+    assert model._profile().groups == ("component 1", "component 2", "component 3")
 
 
 @SIMULATED
@@ -341,18 +327,17 @@ def test_full_covariances_have_limits_on_their_diagonals_only():
     X, _ = three_groups(3000)
     for kind, count in (("full", 18), ("tied", 6)):
         model = DPGaussianMixture(3, kind, **GIVEN, bounds=BOUNDS, random_state=7, check=False).fit(X)
-        theta, schema = model.theta_, model.schema_
-        told = [name.rpartition(": ")[2].startswith("variance") for name in names(theta, schema)[12:]]
-        assert [kind == "positive" for kind in kinds(theta, schema)[12:]] == told
-        assert len(told) == count
+        called = names(kind, 3, model.schema_.names)[12:]
+        assert [what == "positive" for _, what in called] == [": variance" in f": {name}" for name, _ in called]
+        assert len(called) == count == len(model.summary()) - 12
 
 
 @SIMULATED
-@pytest.mark.filterwarnings("ignore:The model describes")
+@pytest.mark.filterwarnings("ignore::dpem.fitting.diagnostics.FitWarning")
 def test_doubts_of_equal_values_are_told_and_groups_are_not():
     X, _ = three_groups(4000)
     with warnings.catch_warnings():
-        warnings.filterwarnings("error", "some groups are heaps")
+        warnings.filterwarnings("error", "Some components collapsed")
         DPGaussianMixture(3, **GIVEN, bounds=BOUNDS, random_state=1).fit(X)
     years = np.column_stack([np.random.default_rng(0).choice([12.0, 16.0], size=6000), np.repeat(X[:3000, 0], 2)])
     years[:, 1] += 4 * (years[:, 0] > 14)

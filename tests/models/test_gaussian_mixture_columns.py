@@ -1,6 +1,5 @@
 """Columns that carry groups are found among many at a bounded price, and everything that is told names them."""
 
-import functools
 import itertools
 import math
 import warnings
@@ -18,7 +17,9 @@ from dpem.audit.neighbours import Table
 from dpem.audit.replay import replay
 from dpem.cli import cli
 from dpem.models.gaussian_mixture import start_steps as mixture_start
-from dpem.models.gaussian_mixture.sign_agreement import PairedSides
+from dpem.models.gaussian_mixture.columns import PairedSides
+from dpem.models.gaussian_mixture.sketch_fit import fitted
+from dpem.models.gaussian_mixture.state import TUNING
 from dpem.privacy import Account, Curator, SeededNoise
 from dpem.queries.schema import Schema
 from dpem.query import Chunk
@@ -146,7 +147,7 @@ def test_refusals_spend_nothing(change, words):
 
 
 @SIMULATED
-@pytest.mark.filterwarnings("ignore:The model describes", "ignore:expect little more")
+@pytest.mark.filterwarnings("ignore::dpem.fitting.diagnostics.FitWarning", "ignore:expect little more")
 @pytest.mark.parametrize("rows", [np.full((200, 6), np.nan), np.ones((200, 6)), np.full((200, 6), 1e308)])
 def test_every_table_gets_an_answer(rows):
     with warnings.catch_warnings():
@@ -157,9 +158,14 @@ def test_every_table_gets_an_answer(rows):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_fit_replayed_on_neighbours_differs_only_as_promised(monkeypatch):
-    quick = functools.partial(mixture_start.fitted, restarts=1, exchanges=0)  # post-processing: the same for all
-    monkeypatch.setattr(mixture_start, "fitted", quick)
+def test_a_fit_replayed_on_neighbours_differs_only_as_promised(monkeypatch, request):
+    monkeypatch.setattr(mixture_start, "fitted", lambda target, K, **_: fitted(target, K, restarts=1, exchanges=0))
+    small = {"rows": 300, "queries": 2, "restarts": 0, "last_restarts": 0, "richest": 2, "sketch_components": 10}
+    small |= {"margin_components": 10, "score_components": 20, "more": 1}  # post-processing: the same for all tables
+    for name, value in small.items():
+        before = getattr(TUNING, name)
+        object.__setattr__(TUNING, name, value)
+        request.addfinalizer(lambda name=name, before=before: object.__setattr__(TUNING, name, before))
     X = np.random.default_rng(0).standard_normal((80, 6))
     X[::9, 1] = np.nan
     estimator = DPGaussianMixture(2, sparsity=3, epsilon=4.0, delta=1e-4, bounds=(-9, 9))

@@ -11,7 +11,9 @@ from scipy import sparse
 from threadpoolctl import threadpool_info
 
 from dpem._threads import at_most, single_blas
-from dpem.models.gaussian_mixture.em_moments import KINDS, LiftedMoments
+from dpem.fitting.surrogate import ScoreQuery
+from dpem.models.gaussian_mixture.covariance_types import TYPES
+from dpem.models.gaussian_mixture.family import GaussianFamily
 from dpem.models.gaussian_mixture.gaussians import Gaussians
 from dpem.queries import block_loop as narrow
 from dpem.queries.schema import Schema
@@ -27,7 +29,8 @@ def question(kind):
     schema = Schema.of(names, dict.fromkeys(names, (-3.0, 3.0)), {}).take(READ)
     shape = np.tile(0.1 * np.eye(3), (K, 1, 1)) if kind in ("full", "tied") else np.full((K, 3), 0.1)
     means = np.random.default_rng(1).uniform(-0.5, 0.5, (K, 3))
-    return LiftedMoments(schema, kind, Gaussians(np.full(K, 1 / K), means, shape), 2.0, 4.0)
+    family = GaussianFamily(K, TYPES[kind], np.full(3, 1e-9), np.ones(3))
+    return ScoreQuery(schema, family, Gaussians(np.full(K, 1 / K), means, shape), np.eye(family.count), 2.0)
 
 
 def rows():
@@ -47,7 +50,7 @@ KIND_OF_ROWS = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("how", [*KIND_OF_ROWS, "Dask"])
 def test_sums_are_those_of_rows_in_memory(kind, how):
     X, query = rows(), question(kind)

@@ -4,7 +4,9 @@ import array_api_strict as strict
 import numpy as np
 import pytest
 
-from dpem.models.gaussian_mixture.em_moments import LiftedMoments
+from dpem.fitting.surrogate import ScoreQuery
+from dpem.models.gaussian_mixture.covariance_types import TYPES
+from dpem.models.gaussian_mixture.family import GaussianFamily
 from dpem.models.gaussian_mixture.gaussians import Gaussians
 from dpem.models.gaussian_mixture.location import Spreads
 from dpem.models.gaussian_mixture.sketch import Sketch
@@ -28,6 +30,11 @@ def rows(odd, order="F"):
     return np.asarray(X, order=order), y
 
 
+def scores(kind, mixture):
+    family = GaussianFamily(2, TYPES[kind], np.full(3, 1e-9), np.ones(3))
+    return ScoreQuery(SCHEMA, family, mixture, np.eye(family.count), 2.0)
+
+
 def questions():
     rng = np.random.default_rng(2)
     root = rng.normal(size=(3, 3))
@@ -45,7 +52,7 @@ def questions():
         Explained(**at, middle=0.1, most=2.0, along=0.6),
         Sketch(SCHEMA, np.zeros(3), np.full(3, 0.5), 0.6 * np.eye(3) + 0.4, rng.normal(size=(40, 3)), 0.8, np.ones(5)),
         *(
-            LiftedMoments(SCHEMA, kind, Gaussians(np.full(2, 0.5), rng.normal(size=(2, 3)), own), 2.0, 5.0)
+            scores(kind, Gaussians(np.full(2, 0.5), rng.normal(size=(2, 3)), own))
             for kind, own in (("diag", rng.uniform(0.2, 0.4, (2, 3))), ("full", np.stack([covariance / 9] * 2)))
         ),
     ]

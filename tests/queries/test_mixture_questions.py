@@ -7,10 +7,14 @@ import array_api_strict
 import numpy as np
 import pytest
 
-from dpem.models.gaussian_mixture.em_moments import KINDS, LiftedMoments
+from dpem.fitting.surrogate import ScoreQuery
+from dpem.models.gaussian_mixture.check_step import Lead
+from dpem.models.gaussian_mixture.covariance_types import TYPES
+from dpem.models.gaussian_mixture.family import GaussianFamily
 from dpem.models.gaussian_mixture.gaussians import Gaussians, _patterns
-from dpem.models.gaussian_mixture.location import Centres, SecondMoments, Spreads
+from dpem.models.gaussian_mixture.location import Centres, Margins, SecondMoments, Spreads
 from dpem.models.gaussian_mixture.sketch import Sketch, largest_slice
+from dpem.queries.narrow import zero_nonfinite
 from dpem.queries.schema import Schema
 from dpem.query import Bound, Chunk
 
@@ -29,8 +33,9 @@ def mixture(kind, K=2):
     return Gaussians(np.full(K, 1 / K), means, covariances)
 
 
-def lifted(kind, C=1.3, Q=None, K=2):
-    return LiftedMoments(SCHEMA, kind, mixture(kind, K), C, Q or C * C)
+def scores(kind, radius=1.3, K=2, made=ScoreQuery):
+    family = GaussianFamily(K, TYPES[kind], np.full(D, 1e-9), np.ones(D))
+    return made(SCHEMA, family, mixture(kind, K), np.eye(family.count), radius)
 
 
 QUESTIONS = {
@@ -39,15 +44,17 @@ QUESTIONS = {
     "moments": SecondMoments(SCHEMA, CENTRE, SPREAD, math.sqrt(D)),
     "moments, more mean": SecondMoments(SCHEMA, CENTRE, SPREAD, 2.0, 1.0),
     "sketch": Sketch(SCHEMA, CENTRE, SPREAD, CORRELATION, np.eye(D)[:2], 0.7, np.array([0.5, 0.3, 0.2])),
-    **{f"EM, {kind}": lifted(kind) for kind in KINDS},
-    "EM, diag, second moments clipped": lifted("diag", 2.0, 1.5),
-    "EM, one component": lifted("full", K=1),
+    "margins": Margins(SCHEMA, CENTRE, SPREAD),
+    **{f"scores, {kind}": scores(kind) for kind in TYPES},
+    "scores, one component": scores("full", K=1),
+    "lead": Lead(SCHEMA, mixture("diag"), mixture("full", 1), False, 4.0, 2.0),
+    "lead over margins": Lead(SCHEMA, mixture("full"), mixture("full"), True, 1.0, 1.0),
 }
 for_each = pytest.mark.parametrize("name", QUESTIONS)
 
 
 def hostile_rows(rng):
-    """Rows at random, at the corners, near the centres, mirrored, with holes, and of numbers no table should hold."""
+    """Rows at random, at the corners, near the centres, mirrored, with missing values, and of numbers out of range."""
     near = np.vstack(
         [m + s * rng.standard_normal((8, D)) * SPREAD for m in mixture("full", 3).means for s in (0.3, 1, 9)]
     )
@@ -73,27 +80,27 @@ def test_no_pair_of_rows_moves_the_sum_further_than_stated(name):
     assert gaps.max() > 0.6 * question.bound.l2
 
 
-def antipodal(direction, question, k=0, size=1.0):
-    """Two rows on opposite sides of a component's mean, so far out that they are clipped."""
-    own = question.mixture
-    root = own.roots[k] if own.full else np.diag(own.roots[k])
-    step = root @ (size * question.C * direction / np.linalg.norm(direction))
-    return own.means[k] + step, own.means[k] - step
+def test_the_lead_s_bound_is_reached():
+    far, near = mixture("full", 1), Gaussians(np.ones(1), np.full((1, D), -0.9), np.full((1, D), 1e-3))
+    query = Lead(SCHEMA, far, near, False, 4.0, 2.0)
+    a, b = each(query, np.array([far.means[0], near.means[0]]))
+    assert np.linalg.norm(a - b) == pytest.approx(query.bound.l2, rel=1e-9)
+    assert query.bound.l2 == pytest.approx(6.0)
 
 
-@pytest.mark.parametrize("kind", ["spherical", "tied", "full"])
-def test_the_lifted_bound_is_reached_by_rows_that_cancel(kind):
-    question = lifted(kind, C=1.3, K=1)
-    a, b = each(question, np.array(antipodal(np.array([1.0, 0.3, -0.2]), question)))
-    assert np.linalg.norm(a - b) == pytest.approx(question.bound.l2, rel=1e-9)
-    assert question.bound.l2 == pytest.approx(2 * 1.3, rel=1e-9)
+def test_a_row_without_values_counts_as_empty_and_nowhere_else():
+    empty, other = each(QUESTIONS["centres"], np.array([[np.nan] * D, [0.1, np.nan, 0.2]]))
+    assert np.array_equal(empty[:-1], np.zeros(2 * D))
+    assert empty[-1] == pytest.approx(math.sqrt(D / 2))
+    assert other[-1] == 0
+    for name in ("sketch", "margins", "spreads", "moments"):
+        assert not each(QUESTIONS[name], np.full((1, D), np.nan)).any()
 
 
-def test_the_diagonal_bound_is_reached_where_all_columns_move_alike():
-    C = 1.3
-    question = lifted("diag", C=C, Q=C * C / math.sqrt(D), K=1)  # on the diagonal of the cube ‖v∘v‖ = ‖v‖²/√d
-    a, b = each(question, np.array(antipodal(np.ones(D), question)))
-    assert np.linalg.norm(a - b) == pytest.approx(question.bound.l2, rel=1e-9)
+@pytest.mark.parametrize("name", ["sketch", "margins", "scores, diag", "scores, full"])
+def test_what_each_row_adds_is_what_the_sum_is_made_of(name):
+    rows, query = hostile_rows(np.random.default_rng(7))[:-6], QUESTIONS[name]
+    assert np.allclose(query.each(xp, SCHEMA.coordinates(xp, rows), None), each(query, rows), atol=1e-9)
 
 
 def test_the_moments_bound_is_reached():
@@ -127,9 +134,9 @@ def test_other_arrays_give_the_same_sum(name):
     assert np.allclose(here, there, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TYPES)
 def test_what_a_row_adds_does_not_depend_on_the_rows_beside_it(kind):
-    question = lifted(kind)
+    question = scores(kind)
     rows = hostile_rows(np.random.default_rng(2))
     with np.errstate(all="ignore"):
         assert np.allclose(question.sum(Chunk(rows, None)), each(question, rows).sum(axis=0), rtol=1e-9, atol=1e-9)
@@ -158,22 +165,21 @@ def test_expected_moments_of_holes_are_those_of_rows_filled_at_random():
     spread = np.sqrt(cov[1, 1] - cov[np.ix_(lost, seen)] @ back)
     drawn = np.tile(row, (40_000, 1))
     drawn[:, 1] = centre + spread[0, 0] * rng.standard_normal(40_000)
-    question = LiftedMoments(SCHEMA, "full", own, 1e3, 1e6)
+    question = scores("full", 1e6, K=1)
     one = question.sum(Chunk(row[None], None))
     many = question.sum(Chunk(drawn, None)) / len(drawn)
     assert np.allclose(one, many, atol=0.02)
 
 
-class NoClip(LiftedMoments):
-    def _clipped(self, xp, own):
-        v, w, s2 = super()._clipped(xp, own)
-        return v, w, xp.ones_like(s2)
+class NoClip(ScoreQuery):
+    def contributions(self, xp, x, y):
+        return xp.sum(zero_nonfinite(xp, self._whitened(xp, x, y)), axis=0)
 
 
-class TooNarrow(LiftedMoments):
+class TooNarrow(ScoreQuery):
     @property
     def bound(self):
-        return Bound(l2=0.9 * super().bound.l2, size_l2=super().bound.size_l2)
+        return Bound(l2=0.7 * super().bound.l2, size_l2=super().bound.size_l2)
 
 
 class MeansForFree(SecondMoments):
@@ -196,9 +202,9 @@ class HolesCountTwice(Spreads):
 @pytest.mark.parametrize(
     "planted",
     [
-        NoClip(SCHEMA, "full", mixture("full"), 1.3, 1.69),
-        NoClip(SCHEMA, "diag", mixture("diag"), 1.3, 1.0),
-        TooNarrow(SCHEMA, "full", mixture("full", 1), 1.3, 1.69),
+        scores("full", made=NoClip),
+        scores("diag", made=NoClip),
+        scores("full", K=1, made=TooNarrow),
         MeansForFree(SCHEMA, CENTRE, SPREAD, 2.0, 1.0),
         HalfASketch(SCHEMA, CENTRE, SPREAD, CORRELATION, np.eye(D)[:2], 0.7, np.array([0.5, 0.3, 0.2])),
         HolesCountTwice(SCHEMA, CENTRE),

@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 from dpem.audit.neighbours import Table
-from dpem.models.gaussian_mixture.em_moments import LiftedMoments
+from dpem.fitting.surrogate import ScoreQuery
+from dpem.models.gaussian_mixture.columns import PairedSides
+from dpem.models.gaussian_mixture.covariance_types import TYPES
+from dpem.models.gaussian_mixture.family import GaussianFamily
 from dpem.models.gaussian_mixture.gaussians import Gaussians
 from dpem.models.gaussian_mixture.location import Centres, SecondMoments, Spreads
-from dpem.models.gaussian_mixture.sign_agreement import PairedSides
 from dpem.models.latent_class.items import Items
 from dpem.models.latent_class.queries import PairMoments
 from dpem.models.linear_regression.queries import (
@@ -146,7 +148,8 @@ def mixture(kind):
     wide = RNG.normal(size=(3, D, D)) * 0.02 + 0.2 * np.eye(D)
     spread = wide @ np.swapaxes(wide, 1, 2) if kind in ("tied", "full") else RNG.uniform(0.03, 0.06, (3, D))
     gaussians = Gaussians(np.array([0.2, 0.3, 0.5]), RNG.uniform(-0.5, 0.5, (3, D)), spread)
-    return LiftedMoments(SCHEMA, kind, gaussians, 2.0, 3.0 if kind == "diag" else 4.0)
+    family = GaussianFamily(3, TYPES[kind], np.full(D, 1e-9), np.ones(D))
+    return ScoreQuery(SCHEMA, family, gaussians, np.eye(family.count), 2.0)
 
 
 #: Question, whether it asks about a response, and whether its formula knows what to do with holes.

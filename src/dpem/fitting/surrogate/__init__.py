@@ -7,9 +7,9 @@ the real rows for the score there (:class:`ScoreQuery`). All of it but the queri
 
 from dpem.fitting.surrogate.em import Converged, ExpectedStatistics, best_of, em
 from dpem.fitting.surrogate.family import Family
-from dpem.fitting.surrogate.rows import Answer, Block, Surrogate
+from dpem.fitting.surrogate.rows import Answer, Block, Surrogate, combined_noise
 from dpem.fitting.surrogate.scores import ScoreQuery, information, score_query, whitener
-from dpem.fitting.surrogate.stability import share_moved
+from dpem.fitting.surrogate.stability import regrouped, share_moved
 
 __all__ = [
     "Answer",
@@ -20,8 +20,10 @@ __all__ = [
     "ScoreQuery",
     "Surrogate",
     "best_of",
+    "combined_noise",
     "em",
     "information",
+    "regrouped",
     "score_query",
     "share_moved",
     "whitener",

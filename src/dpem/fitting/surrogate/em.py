@@ -7,9 +7,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
-import array_api_compat.numpy as numpy_api
-import numpy as np
-
 from dpem.fitting.surrogate.family import Family
 from dpem.queries.narrow import NarrowQuery
 from dpem.query import Bound, FloatArray
@@ -89,10 +86,3 @@ def best_of(
         own if own.converged else em(family, own.theta, expect, tolerance=tolerance, most=most) for own in tried[:kept]
     ]
     return sorted(finished, key=lambda own: -own.log_likelihood) + tried[kept:]
-
-
-def expectation(
-    family: Family[Theta], x: FloatArray, y: FloatArray | None, weights: FloatArray
-) -> Callable[[Theta], FloatArray]:
-    """The statistics of weighted rows in memory, as :func:`em` asks for them."""
-    return lambda theta: np.asarray(family.statistics(numpy_api, theta, x, y, weights))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
+import array_api_compat.numpy as numpy_api
 import numpy as np
 
 from dpem.query import FloatArray
@@ -44,6 +46,10 @@ class Family(ABC, Generic[Theta]):
         """Σ weight × (expected sufficient statistics, log-density) over the rows, a vector whose last entry is the
         log-likelihood; ``weights`` None: 1 each.
         """
+
+    def expectation(self, x: FloatArray, y: FloatArray | None, weights: FloatArray) -> Callable[[Theta], FloatArray]:
+        """The statistics of weighted rows in memory, as a function of θ. A family may prepare the rows once."""
+        return lambda theta: np.asarray(self.statistics(numpy_api, theta, x, y, weights))
 
     @abstractmethod
     def m_step(self, theta: Theta, statistics: FloatArray) -> Theta:

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 import array_api_compat.numpy as numpy_api
 import numpy as np
 
-from dpem.fitting.surrogate.em import Converged, best_of, expectation
+from dpem.fitting.surrogate.em import Converged, best_of
 from dpem.fitting.surrogate.family import Family
 from dpem.fitting.surrogate.tilt import evidence_kappa, log_evidence, principal, tilt
 from dpem.query import FloatArray
@@ -96,10 +96,13 @@ class Surrogate:
         for number, block in enumerate(self.blocks):
             if not block.answers:
                 continue
-            features, answer = self._features(number, block)
-            features, answer, variances = principal(features, answer, weights, block.components)
-            kappa = evidence_kappa(answer, variances, block.low, block.high)
-            weights, point = tilt(weights, features, answer, kappa)
+            so_far = tuple(len(own.answers) for own in self.blocks[: number + 1])
+            if so_far not in self._known:
+                features, answer = self._features(number, block)
+                features, answer, variances = principal(features, answer, weights, block.components)
+                kappa = evidence_kappa(answer, variances, block.low, block.high)
+                self._known[so_far] = features, answer, kappa, *tilt(weights, features, answer, kappa)
+            features, answer, kappa, weights, point = self._known[so_far]
             parts.append(features)
             answers.append(answer)
             kappas.append(np.full(len(answer), kappa))
@@ -123,8 +126,8 @@ class Surrogate:
         features, answer = np.zeros((len(self.x), 0)), np.zeros(0)
         first = 0
         for count in range(len(block.answers), 0, -1):
-            if (number, count) in self._known:
-                features, answer = self._known[number, count]
+            if ("features", number, count) in self._known:
+                features, answer = self._known["features", number, count]
                 first = count
                 break
         for count, own in enumerate(block.answers[first:], first + 1):
@@ -132,7 +135,7 @@ class Surrogate:
             answer = np.concatenate([answer, own.value])
             if features.shape[1] > 2 * block.components:
                 features, answer, _ = principal(features, answer, self.base, block.components)
-            self._known[number, count] = features, answer
+            self._known["features", number, count] = features, answer
         return features, answer
 
     @property
@@ -142,7 +145,7 @@ class Surrogate:
 
     def expect(self, family: Family[Theta]) -> Callable[[Theta], FloatArray]:
         """Weighted statistics at θ, for :func:`~dpem.fitting.surrogate.em.em`."""
-        return expectation(family, self.x, self.y, self.weights)
+        return family.expectation(self.x, self.y, self.weights)
 
     def fit(
         self,
@@ -151,14 +154,21 @@ class Surrogate:
         *,
         restarts: int = 0,
         rng: np.random.Generator | None = None,
+        margin: float = 0.0,
         **options: Any,
     ) -> list[Converged[Theta]]:
-        """EM to convergence from the given starts and from random ones, the best first."""
-        given = list(starts)
-        if restarts:
-            assert rng is not None
-            given += [family.random_start(self.x, self.y, self.weights, rng) for _ in range(restarts)]
-        return best_of(family, given, self.expect(family), **options)
+        """EM to convergence from the given starts and from random ones, the best first.
+
+        With a ``margin`` a random start comes before the best of the given ones only if it gains more than that in mean
+        log-likelihood: noise in the answers alone lets some mixture gain.
+        """
+        given, expect = list(starts), self.expect(family)
+        found = best_of(family, given, expect, **options)
+        if restarts and rng is not None:
+            random = [family.random_start(self.x, self.y, self.weights, rng) for _ in range(restarts)]
+            found += best_of(family, random, expect, **options)
+        preferred = found[0] if given else None
+        return sorted(found, key=lambda own: margin * (own is not preferred) - own.log_likelihood)
 
     def resampled(self, m: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray | None]:
         """m rows drawn by their weights, systematically: none comes in much more or less often than its weight says."""

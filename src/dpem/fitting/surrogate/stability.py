@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeVar
 
 import array_api_compat.numpy as numpy_api
 import numpy as np
+from scipy.optimize import linear_sum_assignment
 
 from dpem.fitting.surrogate.family import Family
+from dpem.fitting.surrogate.rows import Surrogate
 from dpem.query import FloatArray
 
 Theta = TypeVar("Theta")
@@ -36,3 +39,22 @@ def share_moved(
         after = np.argmax(family.joint(numpy_api, family.moved(theta, step), x, y), axis=1)
         found.append(float(weights[before != after].sum()))
     return float(np.mean(found))
+
+
+def regrouped(
+    family: Family[Theta], surrogate: Surrogate, runs: Sequence[tuple[float, Theta]], near: float = 0.02
+) -> float:
+    """The largest share of weight that a run of EM within ``near`` of the best, in mean log-likelihood, puts into other
+    components than the best one does; components are matched as well as they can be.
+    """
+    best, theta = runs[0]
+    before = np.argmax(family.joint(numpy_api, theta, surrogate.x, surrogate.y), axis=1)
+    found = 0.0
+    for value, other in runs[1:]:
+        if value < best - near:
+            continue
+        logs = family.joint(numpy_api, other, surrogate.x, surrogate.y)
+        table = np.zeros((logs.shape[1], logs.shape[1]))
+        np.add.at(table, (before, np.argmax(logs, axis=1)), surrogate.weights)
+        found = max(found, 1 - float(table[linear_sum_assignment(-table)].sum()))
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from dpem.fitting.surrogate import Family
 from dpem.models.gaussian_mixture.covariance_types import CovarianceType
-from dpem.models.gaussian_mixture.gaussians import Gaussians, Seen, log_sum, responsibilities
+from dpem.models.gaussian_mixture.gaussians import LOG_2PI, Gaussians, Seen, log_sum, responsibilities
 from dpem.queries.narrow import like, over_rows
 from dpem.query import FloatArray
 
@@ -32,6 +33,11 @@ class GaussianFamily(Family[Gaussians]):
     proportions: FloatArray = field(repr=False)
     patterns: FloatArray | None = field(default=None, repr=False)
 
+    @property
+    def count(self) -> int:
+        """How many parameters there are, and coordinates of a score."""
+        return self.K - 1 + self.K * len(self.floor) + self.kind.free(self.K, len(self.floor))
+
     def draw(self, theta: Gaussians, m: int, rng: np.random.Generator) -> tuple[FloatArray, None]:
         rows = inside(theta, m, rng)
         if self.patterns is not None:
@@ -48,17 +54,19 @@ class GaussianFamily(Family[Gaussians]):
     def _scores(self, xp: Any, theta: Gaussians, seen: list[Seen]) -> Any:
         share = responsibilities(xp, seen)
         first = [share[k, :, None] * own.v for k, own in enumerate(seen)]
-        alone = xp.permute_dims(share[:-1, :], (1, 0)) - like(xp, theta.weights[:-1], share)
+        alone = xp.matrix_transpose(share[:-1, :]) - like(xp, theta.weights[:-1], share)
         return xp.concat([alone, *first, *self.kind.scores(xp, share, seen)], axis=1)
 
-    def moved(self, theta: Gaussians, step: FloatArray) -> Gaussians:
+    def moved(self, theta: Gaussians, step: FloatArray, *, floored: bool = True) -> Gaussians:
         K, d = theta.means.shape
         logits = np.log(theta.weights)
         logits[:-1] += np.clip(step[: K - 1], -3.0, 3.0)
         weights = np.exp(logits - logits.max())
         shift = step[K - 1 : K - 1 + K * d].reshape(K, d)
         covariances = self.kind.moved(theta, step[K - 1 + K * d :])
-        return Gaussians(weights / weights.sum(), theta.shifted(shift), self.kind.floored(covariances, self.floor))
+        if floored:
+            covariances = self.kind.floored(covariances, self.floor)
+        return Gaussians(weights / weights.sum(), theta.shifted(shift), covariances)
 
     def statistics(self, xp: Any, theta: Gaussians, x: Any, y: Any, weights: Any) -> Any:
         total: Any = None
@@ -72,6 +80,36 @@ class GaussianFamily(Family[Gaussians]):
             part = xp.concat([xp.sum(share, axis=1), *first, *self.kind.sums(xp, share, seen), likelihood])
             total = part if total is None else total + part
         return total
+
+    def expectation(
+        self, x: FloatArray, y: FloatArray | None, weights: FloatArray
+    ) -> Callable[[Gaussians], FloatArray]:
+        """The statistics of weighted rows in memory. Where covariances are diagonal and no value is missing,
+        log-densities and moments are products with (1, x, x²), prepared once.
+        """
+        if self.kind.full or not np.isfinite(x).all():
+            return super().expectation(x, y, weights)
+        middle = weights @ x / weights.sum()
+        away = x - middle
+        lifted = np.vstack([np.ones(len(x)), away.T, (away * away).T])
+        return lambda theta: self._diagonal(theta, lifted, middle, weights)
+
+    def _diagonal(self, theta: Gaussians, lifted: FloatArray, middle: FloatArray, weights: FloatArray) -> FloatArray:
+        K, d = theta.means.shape
+        mean, precision = theta.means - middle, 1 / theta.covariances
+        level = np.log(theta.weights) - 0.5 * np.sum(mean**2 * precision - np.log(precision) + LOG_2PI, axis=1)
+        logs = np.hstack([level[:, None], mean * precision, -0.5 * precision]) @ lifted
+        top = logs.max(axis=0)
+        np.exp(np.subtract(logs, top, out=logs), out=logs)
+        total = logs.sum(axis=0)
+        likelihood = float(weights @ (np.log(total) + top))
+        logs *= weights / total
+        sums = logs @ lifted.T
+        counts, first, second = sums[:, :1], sums[:, 1 : d + 1], sums[:, d + 1 :]
+        root = np.sqrt(precision)
+        whitened = (second - 2 * mean * first + counts * mean**2) * precision
+        part = whitened.sum(axis=1) if self.kind.free(K, d) == K else whitened.ravel()
+        return np.concatenate([counts[:, 0], ((first - counts * mean) * root).ravel(), part, [likelihood]])
 
     def m_step(self, theta: Gaussians, statistics: FloatArray) -> Gaussians:
         K, d = theta.means.shape

@@ -58,6 +58,22 @@ class Gaussians:
     def whiteners(self) -> FloatArray:
         return np.clip(np.nan_to_num(np.linalg.inv(self.roots)), -1e9, 1e9)  # rows in [−1, 1] then have finite v
 
+    @property
+    def variances(self) -> FloatArray:
+        """Variances of the columns in each component (K × d)."""
+        return np.diagonal(self.covariances, axis1=1, axis2=2) if self.full else self.covariances
+
+    def reordered(self, order: Any) -> Gaussians:
+        return Gaussians(self.weights[order], self.means[order], self.covariances[order])
+
+    def pooled(self) -> Gaussians:
+        """One Gaussian with the mean and the covariance of the whole mixture."""
+        mean = self.weights @ self.means
+        away = self.means - mean
+        within = np.tensordot(self.weights, self.covariances, 1)
+        whole = (within if self.full else np.diag(within)) + (self.weights[:, None] * away).T @ away
+        return Gaussians(np.ones(1), mean[None], whole[None])
+
     def shifted(self, shift: FloatArray) -> FloatArray:
         """The means moved by whitened shifts (K × d), within the bounds."""
         move = np.einsum("kij,kj->ki", self.roots, shift) if self.full else self.roots * shift
@@ -107,11 +123,10 @@ class Gaussians:
     def product_of_margins(self, xp: Any, x: Any) -> Any:
         """The log-density of each row if columns were independent, each with the mixture's own margin."""
         seen = xp.isfinite(x)
-        variances = np.diagonal(self.covariances, axis1=1, axis2=2) if self.full else self.covariances
         logs = []
         for k, weight in enumerate(self.weights):
-            v2 = (x - like(xp, self.means[k], x)) ** 2 / like(xp, variances[k], x)
-            logs.append(math.log(weight) - 0.5 * v2 - like(xp, 0.5 * np.log(variances[k]) + 0.5 * LOG_2PI, x))
+            v2 = (x - like(xp, self.means[k], x)) ** 2 / like(xp, self.variances[k], x)
+            logs.append(math.log(weight) - 0.5 * v2 - like(xp, 0.5 * np.log(self.variances[k]) + 0.5 * LOG_2PI, x))
         margin = log_sum(xp, logs)
         return xp.sum(xp.where(seen, margin, xp.zeros_like(margin)), axis=1)
 

@@ -1,4 +1,4 @@
-"""Where the columns lie and how wide they are: centres, shares of holes and spreads, from unit coordinates."""
+"""Where the columns lie and how wide they are: centres, shares of missing values and spreads, from unit coordinates."""
 
 from __future__ import annotations
 
@@ -10,51 +10,64 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr
 
+from dpem.models.gaussian_mixture.state import Presence
 from dpem.queries.narrow import NarrowQuery, into_ball, like, over_rows, packed, rounded, zero_nonfinite
 from dpem.query import Bound, FloatArray
 
 #: Edges of the cells of |x − c|, in unit coordinates: half an octave each.
 EDGES = 2.0 ** np.arange(-8, 1.01, 0.5)
+#: Inner edges of the cells of a column's histogram, in spreads from its centre: wider cells far out.
+CELL_EDGES = np.concatenate([[-10.0, -6, -4, -3], np.arange(-2.5, 2.51, 0.25), [3, 4, 6, 10]])
+CELLS = len(CELL_EDGES) + 1
 _GRID = 2.0 ** np.arange(-8, 0.01, 0.125)
 
 
 @dataclass(frozen=True)
 class Centres(NarrowQuery):
-    """Σ (z, κ·o): the row with holes as 0, in a ball of radius ½√d, and κ = ½ in each column that is seen.
+    """Σ (z, ½·o, c·e): the row with missing values as 0, in a ball of radius ½√d; o is 1 in each column that is seen;
+    e is 1 for a row without any value, c = √(d/2).
 
-    *Lemma.* Replacing a row moves the sum by at most √(5d)/2. *Proof.* Two z differ by at most √d, two κ·o by at most
-    ½√d, and the squares add. ∎
+    *Lemma.* Replacing a row moves the sum by at most √(5d)/2. *Proof.* Two rows with values: the z differ by at most
+    √d, the ½·o by at most ½√d, e not at all, and the squares add. A row with values and one without: ‖z‖² ≤ d/4,
+    ‖½·o‖² ≤ d/4 and c² = d/2, together d. ∎
     """
 
     @property
     def label(self) -> str:
-        return "centres and shares of holes"
+        return "centres and shares of missing values"
 
     @property
     def bound(self) -> Bound:
         size = math.sqrt(self.schema.width / 2)
         change = math.sqrt(5 * self.schema.width) / 2
-        return rounded(Bound(linf=change, l2=change, size_linf=size, size_l2=size), 2 * self.schema.width)
+        return rounded(Bound(linf=change, l2=change, size_linf=size, size_l2=size), 2 * self.schema.width + 1)
 
     def contributions(self, xp: Any, x: Any, y: Any) -> Any:
-        z = into_ball(xp, zero_nonfinite(xp, x), 0.5 * math.sqrt(self.schema.width))
-        seen = xp.astype(xp.isfinite(x), xp.float64)
-        return xp.concat([xp.sum(z, axis=0), 0.5 * xp.sum(seen, axis=0)])
-
-    def read(self, mean: FloatArray, scale: float) -> tuple[FloatArray, FloatArray]:
-        """Centres and shares seen of an answer with noise of that scale; a share that may well be 1 is 1."""
         d = self.schema.width
-        seen = 2 * mean[d:]
+        z = into_ball(xp, zero_nonfinite(xp, x), 0.5 * math.sqrt(d))
+        seen = xp.astype(xp.isfinite(x), xp.float64)
+        empty = xp.astype(xp.max(seen, axis=1) < 0.5, xp.float64)
+        one = xp.reshape(math.sqrt(d / 2) * xp.sum(empty), (1,))
+        return xp.concat([xp.sum(z, axis=0), 0.5 * xp.sum(seen, axis=0), one])
+
+    def read(self, mean: FloatArray, scale: float) -> tuple[FloatArray, Presence]:
+        """Centres and shares of values present, of an answer with noise of that scale; a share that may well be 1 is 1,
+        one of empty rows that may well be 0 is 0.
+        """
+        d = self.schema.width
+        seen = 2 * mean[d : 2 * d]
         seen = np.where(seen > 1 - 5 * scale, 1.0, np.clip(seen, 0.05, 1.0))
-        return np.clip(mean[:d] / seen, -1.0, 1.0), seen
+        empty, noise = float(mean[-1]) / math.sqrt(d / 2), scale / math.sqrt(d / 2)
+        empty = 0.0 if empty < 4 * noise or np.any(seen >= 1) else min(empty, 0.95, 1 - float(seen.max()))
+        return np.clip(mean[:d] / seen, -1.0, 1.0), Presence(seen, max(empty, 0.0))
 
 
 @dataclass(frozen=True)
 class Spreads(NarrowQuery):
     """In which cell of widths |x_j − c_j| lies, for every column that is seen.
 
-    *Lemma.* Replacing a row moves the sum by at most √(2d). *Proof.* A column counts 1 in one cell or, a hole, in
-    none. ∎ Counts are exact in float64.
+    *Lemma.* Replacing a row moves the sum by at most √(2d). *Proof.* A column counts 1 in one cell or, where
+    it is missing, in none. ∎ Counts are exact in float64.
     """
 
     centre: FloatArray = field(repr=False)
@@ -96,6 +109,44 @@ class Spreads(NarrowQuery):
         return np.exp(found)
 
 
+@dataclass(frozen=True)
+class Margins(NarrowQuery):
+    """In which cell (x_j − c_j)/spread_j lies, for every column that is seen; the outer cells are open.
+
+    *Lemma.* Replacing a row moves the sum by at most √(2d). *Proof.* A column counts 1 in one cell or, where it is
+    missing, in none. ∎ Counts are exact in float64.
+    """
+
+    centre: FloatArray = field(repr=False)
+    spread: FloatArray = field(repr=False)
+
+    @property
+    def label(self) -> str:
+        return f"histogram of every column, {CELLS} cells"
+
+    @property
+    def bound(self) -> Bound:
+        d = self.schema.width
+        return Bound(linf=1.0, l2=math.sqrt(2 * d), size_linf=1.0, size_l2=math.sqrt(d))
+
+    def _cell(self, xp: Any, x: Any) -> Any:
+        """The number of each entry's cell, −1 where it is missing."""
+        away = (x - like(xp, self.centre, x)) / like(xp, self.spread, x)
+        cell = xp.full_like(away, 0.0)
+        for edge in CELL_EDGES.tolist():
+            cell = cell + xp.astype(away >= edge, xp.float64)
+        return xp.where(xp.isfinite(away), cell, xp.full_like(away, -1.0))
+
+    def contributions(self, xp: Any, x: Any, y: Any) -> Any:
+        cell = self._cell(xp, x)
+        return xp.concat([_as_many(xp, cell == float(number)) for number in range(CELLS)])
+
+    def each(self, xp: Any, x: Any, y: Any) -> Any:
+        """What each row contributes (m × CELLS·d)."""
+        cell = self._cell(xp, x)
+        return xp.concat([xp.astype(cell == float(number), xp.float64) for number in range(CELLS)], axis=1)
+
+
 def _as_many(xp: Any, held: Any) -> Any:
     """In how many rows it holds, for each column; in memory a column at a time."""
     if isinstance(held, np.ndarray):
@@ -105,7 +156,7 @@ def _as_many(xp: Any, held: Any) -> Any:
 
 @dataclass(frozen=True)
 class SecondMoments(NarrowQuery):
-    """Σ (√κ·R·z, zzᵀ packed), z = (x − centre)/spread with holes as 0, in a ball of radius R.
+    """Σ (√κ·R·z, zzᵀ packed), z = (x − centre)/spread with missing values as 0, in a ball of radius R.
 
     *Lemma.* Replacing a row moves the sum by at most √2·R²(1 + κ/2), for κ ≤ 2. *Proof.* Let z, z′ have lengths a, b ≤
     R and inner product t. The squared distance is κR²(a² + b² − 2t) + a⁴ + b⁴ − 2t². For a given t it grows with a

@@ -8,14 +8,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import gammaincinv
 
+from dpem.fitting.check import CHECK_SHARE
 from dpem.fitting.model import Effect, PredictedFit, Sizes
 from dpem.fitting.plan import Prediction
 from dpem.fitting.shares import with_failures
-from dpem.models.gaussian_mixture.prediction import SEPARATION, expected_share, width
+from dpem.models.gaussian_mixture.prediction import OTHERS, SEPARATION, expected_share, width
 from dpem.models.gaussian_mixture.sketch import largest_slice
+from dpem.models.gaussian_mixture.state import TUNING
 from dpem.privacy import largest_price
 
-EFFECT = Effect("distance between the centres of two groups, in their spreads", SEPARATION, (2.0, 3.0, 4.0, 6.0))
+EFFECT = Effect("distance between the centres of two components, in their spreads", SEPARATION, (2.0, 3.0, 4.0, 6.0))
 #: How shares of rows scatter over fits, on the log scale, and the part of most that a failed start moves.
 SCATTER, FAILED = 0.4, 0.6
 
@@ -27,15 +29,14 @@ REAL = (
 
 
 class Rules(NamedTuple):
-    """Shares of ρ for centres, spreads, shape, sketch and EM; how many EM steps there are, how their prices grow, over
-    how many of them the result is averaged, and which part of a component's rows is not clipped.
+    """Shares of ρ for centres, spreads, second moments, histograms and sketch, and for the score queries; how many of
+    these there are, and how their prices grow.
     """
 
-    shares: tuple[float, float, float, float, float]
-    steps: int
+    start: tuple[float, float, float, float, float]
+    scores: float
+    queries: int
     growth: float
-    averaged: int
-    level: float
 
 
 def noise_of_centres(sizes: Sizes, d: int, K: int) -> float:
@@ -51,20 +52,17 @@ def noise_of_centres(sizes: Sizes, d: int, K: int) -> float:
 
 
 def rules(sizes: Sizes, d: int, K: int) -> Rules:
-    """The more noise, the more of ρ the start needs, and the fewer steps EM can afford."""
+    """The more noise, the more of ρ the start needs."""
     noise = noise_of_centres(sizes, d, K)
     if noise > 0.6:
-        shares = (0.06, 0.07, 0.20, 0.32, 0.30)
+        start, scores = (0.06, 0.07, 0.20, 0.04, 0.30), 0.28
     elif noise > 0.1:
-        shares = (0.04, 0.05, 0.16, 0.30, 0.40)
+        start, scores = (0.03, 0.04, 0.10, 0.05, 0.18), 0.55
     else:
-        shares = (0.03, 0.04, 0.10, 0.25, 0.53)
+        start, scores = (0.02, 0.03, 0.06, 0.06, 0.15), 0.63
     if d <= max(K - 1, 2) + 1:  # no direction is left out: second moments only scale
-        shares = (*shares[:2], shares[2] / 2, shares[3], shares[4] + shares[2] / 2)
-    table = ((0.6, 1, 1.0, 1), (0.3, 2, 1.0, 2), (0.1, 3, 1.0, 2), (0.03, 5, 1.2, 3), (0.008, 8, 1.2, 4))
-    steps, growth, averaged = next((rest for least, *rest in table if noise > least), [12, 1.2, 5])
-    level = 0.9 if noise > 0.03 else 0.95 if noise > 0.005 else 0.99
-    return Rules(shares, int(steps), float(growth), int(averaged), level)
+        start, scores = (*start[:2], start[2] / 2, *start[3:]), scores + start[2] / 2
+    return Rules(start, scores, TUNING.queries, TUNING.growth)
 
 
 class Start(NamedTuple):
@@ -87,14 +85,15 @@ class Start(NamedTuple):
 
 
 def start_of(sizes: Sizes, d: int, K: int, separation: float = SEPARATION) -> Start:
-    """The start's strength for K round groups of equal size, every two of them ``separation`` spreads apart.
+    """The start's strength for K round components of equal size, every two of them ``separation`` spreads apart.
 
     Between such centres the variance is separation²/2K along K − 1 directions. Both strengths are set against settings
     that were simulated (studies/gaussian_mixture.py).
     """
     if math.isinf(sizes.rho) or K == 1:
         return Start(math.inf, math.inf)
-    shares = rules(sizes, d, K).shares
+    rule = rules(sizes, d, K)
+    shares = (*rule.start, rule.scores)
     part = (1 - 0.05 * sizes.check) / math.fsum(shares)
     spikes = min(K - 1, d)
     total = 1 + spikes * separation**2 / (2 * K * d)
@@ -107,29 +106,36 @@ def start_of(sizes: Sizes, d: int, K: int, separation: float = SEPARATION) -> St
     damping = np.exp(-0.5 * within * (base * f) ** 2)
     amplitudes = f * damping + 0.02
     share = math.sqrt(float(np.sum(damping**2 * amplitudes)) / largest_slice(amplitudes))
-    seen = share / K * n * math.sqrt(2 * shares[3] * part * sizes.rho)
+    seen = share / K * n * math.sqrt(2 * shares[4] * part * sizes.rho)
     dimensions = min(d, max(K - 1, 2) + 2)
-    return Start(math.inf if free else between / edge / 1.6, seen / (4 * max(dimensions - 2, 2)))
+    return Start(math.inf if free else between / edge / 1.6, seen / (3.1 * max(dimensions - 2, 2)))
 
 
 def predicted_fit(model: Any, sizes: Sizes, K: int, reckoned: bool) -> PredictedFit:
-    """What a fit will be worth if there are K round groups of equal size, neighbours four spreads apart or as far as is
-    supposed.
+    """What a fit will be worth if there are K round components of equal size, neighbours four spreads apart or as far
+    as is supposed.
     """
     if math.isinf(sizes.rho) or K == 1:
         return PredictedFit()
     d, apart = model.schema.width, sizes.effect or SEPARATION
-    start = start_of(sizes, d, K, apart)
+    start, rule = start_of(sizes, d, K, apart), rules(sizes, d, K)
     most = 1 - 1 / K
-    share = with_failures(min(expected_share(model, sizes, K), most), SCATTER, start.failure, FAILED * most)
+    price = sizes.rho * rule.scores / (math.fsum(rule.start) + rule.scores) * (1 - CHECK_SHARE * sizes.check)
+    clear = min(expected_share("clear", model, sizes, K, price), most)
+    others = [min(expected_share(name, model, sizes, K, price), most) for name in OTHERS]
+    share = with_failures(clear, SCATTER, start.failure, FAILED * most)
+    worst = with_failures(max([clear, *others]), SCATTER, start.failure, FAILED * most)
     smallest = min(1.5 / K / max(start.components, 1e-9), 1.0)
-    found = "" if smallest >= 1 else f" Groups of less than about {100 * smallest:.2g} % of the rows may be missed."
+    found = "" if smallest >= 1 else f" Components of less than about {100 * smallest:.2g} % of the rows may be missed."
     prediction = Prediction(
-        "share of rows in another group than without privacy",
-        *share,
+        "share of rows in another component than without privacy",
+        share[0],
+        share[1],
+        max(share[2], worst[2]),
         start.failure,
-        f"Of 1,000 rows, privacy puts about {1000 * share[0]:.3g} into another group.{found} {REAL}",
-        f"Assumed: {K} round groups of equal size{' (their number is to be found)' if reckoned else ''}, bounds "
+        f"Of 1,000 rows, privacy puts about {1000 * share[0]:.3g} into another component if components are clear, and "
+        f"up to {1000 * worst[0]:.3g} if rows overlap, are skewed or rounded, or shares are unequal.{found} {REAL}",
+        f"Assumed: {K} round components of equal size{' (their number is to be found)' if reckoned else ''}, bounds "
         f"{width(K, d, apart):.3g} spreads from the middle, neighbouring centres {apart:g} spreads apart; what lies "
         "further apart is found with fewer rows.",
     )
@@ -137,7 +143,7 @@ def predicted_fit(model: Any, sizes: Sizes, K: int, reckoned: bool) -> Predicted
         return PredictedFit(prediction, feasible=True)
     rows = math.ceil(sizes.n * 1.5 / start.strength / 100) * 100
     enough = f"about {rows:,} rows{_epsilon(sizes, start)} would do, or fewer components"
-    advice = f"the start will fail to tell {K} groups {apart:g} spreads apart; {enough}"
+    advice = f"the start will fail to tell {K} components {apart:g} spreads apart; {enough}"
     return PredictedFit(prediction, feasible=False, advice=advice)
 
 

