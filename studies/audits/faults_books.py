@@ -126,7 +126,7 @@ _TOTAL = "SELECT body FROM dpem_datasets WHERE dataset = {} AND kind = 'opened'"
 
 def _rows(entries: Sequence[Any]) -> list[Row]:
     bodies = [(number, kind, json.loads(body)) for number, kind, body in entries]
-    outcomes = {body["charge"]: body["outcome"] for _, kind, body in bodies if kind == "outcome"}
+    outcomes = {body["fit"]: body["outcome"] for _, kind, body in bodies if kind == "outcome"}
     charges = [(number, body) for number, kind, body in bodies if kind == "fit"]
     return [
         Row(number, place, body["epsilon"], body["delta"], body["rho"], outcomes.get(number))

@@ -177,7 +177,7 @@ def test_a_server_s_default_isolation_does_not_hide_the_last_debit(postgresql, d
         engine = sa.create_engine(postgresql.url(database).replace("postgresql:", "postgresql+psycopg:"))
         with engine.begin() as other:  # a writer that ignores the lock
             chain = ledger_chain.read(other, "patients")
-            ledger_chain.append(other, chain, "patients", "charge", BODY)
+            ledger_chain.append(other, chain, "patients", "fit", BODY)
         engine.dispose()
     attempt.join()
     assert attempt.said == "charged"
