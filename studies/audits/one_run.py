@@ -28,9 +28,10 @@ from scipy.stats import binom
 from dpem.audit.bounds import CONFIDENCE
 from dpem.audit.subject import Finding
 from dpem.audit.tape import Tape, record
+from dpem.fitting.step import run_steps
 from dpem.paper import DPSymmetricMixture
-from dpem.paper.improved.steps import run_steps
 from dpem.paper.models import SymmetricMixture
+from dpem.paper.state import State
 from dpem.privacy import Account, Curator, largest_price
 from dpem.query import FloatArray
 from dpem.tables import ArraySource
@@ -205,4 +206,4 @@ def _expected(tape: Tape, canaries: Canaries) -> FloatArray:
     """The coefficients of the same fit without noise and without the sides of the canaries."""
     plan = tape.model.plan_
     curator = Curator(ArraySource(canaries.X), Account(plan.epsilon, plan.delta, gaussian=True), Silent())  # type: ignore[arg-type]
-    return run_steps(curator, SymmetricMixture(SIGMA), plan.steps, canaries.start).beta
+    return run_steps(curator, SymmetricMixture(SIGMA), plan.steps, State.at(canaries.start, plan.d)).beta

@@ -18,9 +18,10 @@ import numpy as np
 
 import dpem.paper.estimators.base as estimators
 from dpem.fitting import validation as checks
+from dpem.fitting.step import run_steps
 from dpem.paper.estimators.base import PrivateEM
 from dpem.paper.gradient import CoordinateQuery, SupportQuery
-from dpem.paper.improved.steps import Refine, run_steps
+from dpem.paper.improved.steps import Refine
 from dpem.paper.models import SymmetricRegression
 from dpem.paper.models.missing_regression import TruncatedScore
 from dpem.privacy import Curator, PrivateNoise, SeededNoise, budget, curator, gumbel, mechanisms
@@ -232,14 +233,14 @@ def _spends_twice() -> Iterator[None]:
 
 @bug("data-dependent stopping")
 def _stopping() -> Iterator[None]:
-    right = Refine.__call__
+    right = Refine.run
 
     def hasty(self, curator, model, state):
         query = model.on_support(state.beta, state.support, self.radius)
         step = float(np.linalg.norm(curator._source.total(query))) / curator.n_rows
         return state if step < 0.3 * self.radius else right(self, curator, model, state)
 
-    with exchanged((Refine, "__call__", hasty)):
+    with exchanged((Refine, "run", hasty)):
         yield
 
 

@@ -281,8 +281,8 @@ class TestSeveralRowsPerPerson:
         assert moved[1] == pytest.approx(m * moved[0], rel=1e-9)  # the seed is the same
 
     def test_what_noise_hides_grows_with_it(self):
-        steps = (Refine(1.0, 0.8, 0.01),)
-        chosen = (Select(2, Clip(0.5), 1.0, 0.01), *steps)
+        steps = (Refine(0.01, 1.0, 0.8),)
+        chosen = (Select(0.01, 2, Clip(0.5), 1.0), *steps)
         one, many = (
             Problem(SymmetricMixture(0.5), n=10**5, d=100, s=2, signal=1.0, rows_per_person=rows) for rows in (1, 5)
         )

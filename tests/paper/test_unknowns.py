@@ -250,7 +250,7 @@ class TestSparsityUnknown:
 
     def test_the_step_asks_nothing(self):
         beta = np.array([0.5, -0.2, 0.1, 0.0, -0.1000001])
-        state = Trim(0.1)(None, None, State(beta, np.arange(5)))  # no curator, no data
+        state = Trim(0.0, 0.1).run(None, None, State(beta, np.arange(5)))  # no curator, no data
         np.testing.assert_array_equal(state.beta, [0.5, -0.2, 0.0, 0.0, -0.1000001])
         np.testing.assert_array_equal(state.support, [0, 1, 4])
         np.testing.assert_array_equal(beta, [0.5, -0.2, 0.1, 0.0, -0.1000001])

@@ -22,10 +22,12 @@ from distributed import Client, LocalCluster
 
 from dpem import Budget
 from dpem._threads import at_most, side_by_side
+from dpem.fitting.step import run_steps
 from dpem.paper import DPSymmetricMixture
-from dpem.paper.improved.steps import Refine, Select, run_steps
+from dpem.paper.improved.steps import Refine, Select
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
 from dpem.paper.models.base import Clip
+from dpem.paper.state import State
 from dpem.privacy import Account, Curator, SeededNoise
 from dpem.queries.scales import ColumnMoments, SizeHistogram
 from dpem.queries.validity import AnomalyQuery
@@ -347,7 +349,7 @@ def test_a_block_of_another_shape_is_noticed():
 
 # --- Noise and budget -------------------------------------------------------------------------------------------------
 
-STEPS = (Select(2, Clip(0.9), 1.0, 0.02), Refine(0.9, 1.0, 0.02), Refine(0.9, 1.0, 0.02))
+STEPS = (Select(0.02, 2, Clip(0.9), 1.0), Refine(0.02, 0.9, 1.0), Refine(0.02, 0.9, 1.0))
 
 
 class HomeNoise(SeededNoise):
@@ -359,7 +361,7 @@ class HomeNoise(SeededNoise):
 
 def improved(source):
     account = Account(5.0, 1e-5)
-    state = run_steps(Curator(source, account, HomeNoise(3)), SymmetricMixture(0.8), STEPS, BETA)
+    state = run_steps(Curator(source, account, HomeNoise(3)), SymmetricMixture(0.8), STEPS, State.at(BETA, len(BETA)))
     return state.beta, account.releases
 
 

@@ -108,18 +108,19 @@ class PublishedEM(PaperStep):
 
     refines: ClassVar[bool] = True
 
-    @property
-    def rho(self) -> float:
-        return printed_price(self.epsilon, self.delta, self.s).rho
+    @classmethod
+    def priced(cls, epsilon: float, delta: float, s: int | None, **settings: Any) -> PublishedEM:
+        """At the price of the printed noise."""
+        return cls(printed_price(epsilon, delta, s).rho, epsilon, delta, s, **settings)
 
     @property
     def em_steps(self) -> int:
         return self.n_iter
 
-    def describe(self) -> tuple[str, str]:
-        return "published", f"N0 = {self.n_iter} batches, T = {self.T:.3g}, step {self.step:g}, {self.paid}"
+    def describe(self) -> str:
+        return f"published: N0 = {self.n_iter} batches, T = {self.T:.3g}, step {self.step:g}"
 
-    def __call__(self, curator: Curator, model: LatentModel, state: State) -> State:
+    def run(self, curator: Curator, model: LatentModel, state: State) -> State:
         common: dict[str, Any] = {
             "epsilon": self.epsilon, "delta": self.delta, "n_iter": self.n_iter, "step": self.step, "T": self.T,
         }  # fmt: skip

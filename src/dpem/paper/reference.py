@@ -51,7 +51,6 @@ class ReferenceEM(PaperStep):
     s: int | None
     n_iter: int
     step: float
-    rho: float = math.inf
     refines: ClassVar[bool] = True
 
     @property
@@ -59,12 +58,12 @@ class ReferenceEM(PaperStep):
         return self.n_iter
 
     @property
-    def passes(self) -> int:
+    def passes(self) -> int:  # type: ignore[override]
         return self.n_iter
 
-    def describe(self) -> tuple[str, str]:
-        return "reference", f"{self.n_iter} steps without noise: not private"
+    def describe(self) -> str:
+        return f"reference: {self.n_iter} steps without noise: not private"
 
-    def __call__(self, curator: Curator, model: ImprovedModel, state: State) -> State:
+    def run(self, curator: Curator, model: ImprovedModel, state: State) -> State:
         beta = gradient_em(curator, model, state.beta, s=self.s, n_iter=self.n_iter, step=self.step)
         return State(beta, np.flatnonzero(beta) if self.s else state.support)

@@ -1,12 +1,14 @@
-"""What the steps of an algorithm hand to each other, and what each tells of itself."""
+"""What the steps of the paper's models hand to each other, and what they say of themselves beyond other steps."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpem.fitting.step import Step
 from dpem.query import FloatArray
 
 
@@ -16,23 +18,18 @@ class State(NamedTuple):
     beta: FloatArray
     support: NDArray[np.intp]
 
+    @classmethod
+    def at(cls, start: FloatArray | None, d: int) -> State:
+        """Before the first step: a given start, or zero, on all coordinates."""
+        return cls(np.zeros(d) if start is None else start, np.arange(d))
 
-class PaperStep:
-    """What a step tells of itself: ``rho`` is its price, ``passes`` how often it reads the rows, ``em_steps`` how many
-    gradients it takes, ``refines`` whether the user's ``n_iter`` and ``step_size`` are about it.
+
+@dataclass(frozen=True)
+class PaperStep(Step):
+    """A step that takes ``em_steps`` gradients; ``refines`` says whether the user's ``n_iter`` and ``step_size`` are
+    about it.
     """
 
-    rho: Any
-    step: Any
     passes: ClassVar[Any] = 1
     em_steps: ClassVar[Any] = 0
     refines: ClassVar[bool] = False
-
-    def describe(self) -> tuple[str, str]:
-        """The step in a word, and its settings."""
-        raise NotImplementedError
-
-    @property
-    def paid(self) -> str:
-        """The price, for :meth:`describe`."""
-        return f"rho = {self.rho:.3g}"

@@ -79,4 +79,4 @@ def spectral(curator: Curator, model: StartModel, *, rho: float, radius: float, 
             f"spectral needs a model whose second moments point along beta; {type(model).__name__} has none."
         )
     d = curator.n_features
-    return Start(radius, signal, rho)(curator, model, State(np.zeros(d), np.arange(d))).beta
+    return Start(rho, radius, signal).run(curator, model, State.at(None, d)).beta

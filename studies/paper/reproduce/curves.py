@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +17,6 @@ from dpem.paper.algorithms import MODELS, high_dimensional_em, low_dimensional_e
 from dpem.paper.estimators.base import ASSUMED_MISSING, START_DISTANCE
 from dpem.paper.improved.planning import plan
 from dpem.paper.improved.planning.choose import MODELS as PRIVATE_MODELS
-from dpem.paper.improved.steps import run_steps
 from dpem.paper.reference import hard_threshold
 from dpem.paper.state import State
 from dpem.privacy import Account, Curator
@@ -145,19 +143,12 @@ class Table:
         return trace
 
     def improved(self, method: str, steps: tuple[Any, ...], start: FloatArray | None) -> Trace:
-        trace: Trace = [np.zeros(self.setting.d) if start is None else start]
-
-        def recorded(step: Callable[..., State]) -> Callable[..., State]:
-            def run(curator: Curator, model: Any, state: State) -> State:
-                after = step(curator, model, state)
-                trace.append(after.beta)
-                return after
-
-            return run
-
         model: Any = PRIVATE_MODELS[self.setting.model](self.setting.sigma)
-        run_steps(self.curator(method, self.setting.epsilon), model, map(recorded, steps), start)
-        return trace
+        curator = self.curator(method, self.setting.epsilon)
+        states = [State.at(start, self.setting.d)]
+        for step in steps:
+            states.append(step.run(curator, model, states[-1]))
+        return [state.beta for state in states]
 
 
 def traces(table: Table, prepared: Plans) -> dict[str, Trace | None]:

@@ -20,6 +20,7 @@ from dpem.fitting.rows import pieces_of, source_of
 from dpem.fitting.scale_step import estimate_sigma, rows_for_sigma
 from dpem.fitting.sequence import PrivateFit
 from dpem.fitting.serialization import name_model
+from dpem.fitting.step import run_steps
 from dpem.fitting.summary import FitSummary
 from dpem.paper.estimators import content
 from dpem.paper.estimators._docs import filled
@@ -27,7 +28,6 @@ from dpem.paper.estimators.summary import fit_summary
 from dpem.paper.improved.planning import Plan, plan, published_plan, reference_plan
 from dpem.paper.improved.planning.choose import MODELS
 from dpem.paper.improved.planning.simulate import Model
-from dpem.paper.improved.steps import run_steps
 from dpem.paper.state import State
 from dpem.privacy import (
     Budget,
@@ -126,7 +126,7 @@ class PrivateEM(PrivateFit):
             made = fit_plan if self.sigma is not None else self._plan_with_sigma(curator, fit_plan)
             self.sigma_ = made.sigma
             expect(made.n * made.passes)
-            return made, run_steps(curator, self._model(), made.steps, start)  # type: ignore[arg-type]
+            return made, run_steps(curator, self._model(), made.steps, State.at(start, made.d))
 
         (self.plan_, state), self.guarantee_, charge = self._spend(source, fit_plan, noise, run)
         self.scaler_: str | None = None

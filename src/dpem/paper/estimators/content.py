@@ -12,6 +12,9 @@ import numpy as np
 from dpem._json import plain, rebuild, record
 from dpem.fitting.serialization import features_read, features_written, vector
 from dpem.paper.improved.planning import Plan
+from dpem.paper.improved.steps import Refine
+from dpem.paper.published import PublishedEM
+from dpem.paper.reference import ReferenceEM
 from dpem.privacy import Guarantee
 from dpem.query import FloatArray
 
@@ -90,7 +93,7 @@ def _agree(model: PrivateEM, d: int, guarantee: Guarantee) -> None:
     size = model.max_sparsity if model.sparsity == "auto" else model.sparsity
     method = "reference" if math.isinf(plan.epsilon) else model.method
     whole = [release for release in guarantee.mechanisms if release.batch is None]
-    lengths = [step.step for step in plan.steps if step.refines]
+    lengths = [step.step for step in plan.steps if isinstance(step, Refine | PublishedEM | ReferenceEM)]
     count = sum(step.em_steps for step in plan.steps if step.refines)
     differ = {
         ("plan.model", "estimator"): plan.model != model._model_name,

@@ -2,13 +2,12 @@
 steps post-processing.
 
 A fit is a short tuple of steps, each a frozen record of its settings and its price, chosen before the data are read.
-``step(curator, model, state)`` asks the curator its one question and returns the new state.
+``step.run(curator, model, state)`` sends its one query and returns the new state.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -48,12 +47,11 @@ class Screen(PaperStep):
     k: int
     signal: float
     s: int
-    rho: float
 
-    def describe(self) -> tuple[str, str]:
-        return "screen", f"{self.k} coordinates, {self.paid}"
+    def describe(self) -> str:
+        return f"screen: {self.k} coordinates"
 
-    def __call__(self, curator: Curator, model: StartModel, state: State) -> State:
+    def run(self, curator: Curator, model: StartModel, state: State) -> State:
         query = model.screening(self.signal, self.s)
         return State(state.beta, np.sort(curator.select(query, self.k, self.rho)))
 
@@ -66,12 +64,11 @@ class Start(PaperStep):
 
     radius: float
     signal: float
-    rho: float
 
-    def describe(self) -> tuple[str, str]:
-        return "start", f"second moments, norm clipped at {self.radius:.3g}, {self.paid}"
+    def describe(self) -> str:
+        return f"start: second moments, norm clipped at {self.radius:.3g}"
 
-    def __call__(self, curator: Curator, model: StartModel, state: State) -> State:
+    def run(self, curator: Curator, model: StartModel, state: State) -> State:
         moments = curator.measure(model.moments(state.support, self.radius, self.signal), self.rho)
         _, vectors = np.linalg.eigh(unpack(moments, len(state.support)))
         top = vectors[:, -1]
@@ -87,16 +84,15 @@ class Select(PaperStep):
     s: int
     clip: Clip
     step: float
-    rho: float
     em_steps: ClassVar[int] = 1
 
-    def describe(self) -> tuple[str, str]:
+    def describe(self) -> str:
         clips = f"entries clipped at {self.clip.entry:.3g}"
         if math.isfinite(self.clip.residual):
             clips += f", residuals at {self.clip.residual:.3g}"
-        return "select", f"{self.s} coordinates, {clips}, {self.paid}"
+        return f"select: {self.s} coordinates, {clips}"
 
-    def __call__(self, curator: Curator, model: ImprovedModel, state: State) -> State:
+    def run(self, curator: Curator, model: ImprovedModel, state: State) -> State:
         beta = state.beta
         query = model.gradient(beta, self.clip)
         chosen = curator.select(query, self.s, self.rho, offset=beta + self.step * model.shift(beta), step=self.step)
@@ -112,14 +108,13 @@ class Refine(PaperStep):
 
     radius: float
     step: float
-    rho: float
     em_steps: ClassVar[int] = 1
     refines: ClassVar[bool] = True
 
-    def describe(self) -> tuple[str, str]:
-        return "refine", f"step {self.step:g}, norm clipped at {self.radius:.3g}, {self.paid}"
+    def describe(self) -> str:
+        return f"refine: step {self.step:g}, norm clipped at {self.radius:.3g}"
 
-    def __call__(self, curator: Curator, model: ImprovedModel, state: State) -> State:
+    def run(self, curator: Curator, model: ImprovedModel, state: State) -> State:
         query = model.on_support(state.beta, state.support, self.radius)
         beta = state.beta.copy()
         beta[state.support] += self.step * curator.measure(query, self.rho)
@@ -131,26 +126,14 @@ class Trim(PaperStep):
     """Drop coefficients that the known noise level alone explains. Nothing is asked: it costs nothing."""
 
     threshold: float
-    rho: float = 0.0
     passes: ClassVar[int] = 0
 
-    def describe(self) -> tuple[str, str]:
-        return "trim", f"coefficients up to {self.threshold:.3g}, which noise explains; free"
+    def describe(self) -> str:
+        return f"trim: coefficients up to {self.threshold:.3g}, which noise explains; free"
 
-    def __call__(self, curator: Curator, model: ImprovedModel, state: State) -> State:
+    def run(self, curator: Curator, model: ImprovedModel, state: State) -> State:
         beta = np.where(np.abs(state.beta) > self.threshold, state.beta, 0.0)
         return State(beta, np.flatnonzero(beta))
 
 
 Step = Screen | Start | Select | Refine | Trim
-
-
-def run_steps(
-    curator: Curator, model: StartModel, steps: Iterable[Callable[..., State]], start: FloatArray | None = None
-) -> State:
-    """Run the steps in order, from a given start or from zero on all coordinates."""
-    beta = np.zeros(curator.n_features) if start is None else start
-    state = State(beta, np.arange(curator.n_features))
-    for step in steps:
-        state = step(curator, model, state)
-    return state

@@ -98,16 +98,16 @@ class Pipeline:
         k = p.s
         if "share_screen" in shares:
             k = max(2, min(p.d, round(knobs.screened * p.s)))
-            steps.append(Screen(k, p.signal, p.s, shares["share_screen"] * unit))
+            steps.append(Screen(shares["share_screen"] * unit, k, p.signal, p.s))
         if "share_start" in shares:
-            steps.append(Start(knobs.start_radius * self._row_norm(k), p.signal, shares["share_start"] * unit))
+            steps.append(Start(shares["share_start"] * unit, knobs.start_radius * self._row_norm(k), p.signal))
         if "share_select" in shares:
             step = knobs.select_step if "select_step" in used else 1.0
-            steps.append(Select(p.s, self._clip(knobs), step, shares["share_select"] * unit))
+            steps.append(Select(shares["share_select"] * unit, p.s, self._clip(knobs), step))
         ratio = min(float(knobs.growth), MOST_GROWTH ** (1 / knobs.n_refine))
         growth = np.power(ratio, np.arange(knobs.n_refine))
         for price, norm in zip(growth / growth.sum(), self._norms(knobs.n_refine), strict=True):
-            steps.append(Refine(knobs.radius * float(norm), knobs.step, float(price) * shares["share_refine"] * unit))
+            steps.append(Refine(float(price) * shares["share_refine"] * unit, knobs.radius * float(norm), knobs.step))
         return tuple(steps)
 
     def _row_norm(self, k: int) -> float:

@@ -126,7 +126,10 @@ class Plan:
         ]
         if self.rows_per_person > 1:
             lines.insert(2, f"  protects    {unit(self.rows_per_person)}")
-        lines += [f"  {part:<10}  {text}" for part, text in (step.describe() for step in self.steps)]
+        for step in self.steps:
+            part, _, text = step.describe().partition(": ")
+            price = f", rho = {step.rho:.3g}" if 0 < step.rho < math.inf else ""
+            lines.append(f"  {part:<10}  {text}{price}")
         if self.predicted_error is not None and self.interval is not None:
             low, high = self.interval
             lines.append(f"  error       {self.predicted_error:.3g} expected, {low:.3g} to {high:.3g} in 8 of 10 cases")
@@ -236,7 +239,7 @@ def _chosen(
         low, high = np.quantile(errors, [0.1, 0.9])
         done = replace(
             draft,
-            steps=(*steps, Trim(trim_threshold(problem, steps))) if trim else steps,
+            steps=(*steps, Trim(0.0, trim_threshold(problem, steps))) if trim else steps,
             predicted_error=mean,
             interval=(float(low), float(high)),
             detectable=detectable(problem, steps),

@@ -44,7 +44,7 @@ def published_plan(
             f"epsilon={epsilon:g} with delta={delta:g} is beyond what the paper's printed noise honours "
             f"(its formula holds for small epsilon only); use method='improved', or a smaller epsilon."
         )
-    em = PublishedEM(
+    em = PublishedEM.priced(
         epsilon,
         delta,
         sparsity,
@@ -77,6 +77,6 @@ def reference_plan(
         pipeline = Pipeline(problem, private_start=True, sparse=sparsity is not None and sparsity < d)
         starting = pipeline.steps(Knobs(start_radius=4.0), rho=1.0)
         steps += [replace(part, rho=math.inf) for part in starting if isinstance(part, Screen | Start)]
-    steps.append(ReferenceEM(sparsity, 50 if n_iter is None else n_iter, 1.0 if step is None else step))
+    steps.append(ReferenceEM(math.inf, sparsity, 50 if n_iter is None else n_iter, 1.0 if step is None else step))
     assumed = (sparsity, sigma, signal, 0.0)
     return Plan(model, "reference", n, d, math.inf, delta, *assumed, tuple(steps), Price(math.inf), rows_per_person)

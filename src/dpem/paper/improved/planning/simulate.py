@@ -107,7 +107,7 @@ class Rehearsal:
             if len(steps) not in self._curators:
                 self._curators[len(steps)] = RehearsalCurator(self._source, self.problem, self._seed + 3 * len(steps))
             curator = self._curators[len(steps)]
-            self._states[steps] = steps[-1](curator, self.problem.model, before)  # type: ignore[arg-type]
+            self._states[steps] = steps[-1].run(curator, self.problem.model, before)  # type: ignore[arg-type]
         return self._states[steps]
 
 
