@@ -397,3 +397,20 @@ def test_no_more_is_released_than_the_budget_was_charged():
     with pytest.raises(BudgetExceeded):
         c.measure(Sum(), rho=1e-6)
     assert len(account.releases) == 2
+
+
+def test_a_total_that_is_not_a_number_is_refused_before_noise():
+    """A sampler makes a finite draw of NaN."""
+
+    class Broken:
+        label, blocked = "a broken query", False
+        bound = Bound.symmetric(l2=1.0)
+
+        def sum(self, chunk):
+            return np.array([math.nan, 0.0])
+
+    account = Account(1.0, 1e-5)
+    curator = Curator(ArraySource(np.ones((10, 2))), account, PrivateNoise())
+    for ask in (lambda: curator.measure(Broken(), 0.01), lambda: curator.select(Broken(), 1, 0.01)):
+        with pytest.raises(RuntimeError, match="no finite total"):
+            ask()

@@ -223,7 +223,15 @@ class Curator:
 
     @np.errstate(all="ignore")  # a warning that depends on a row would reveal it
     def _mean(self, query: Query) -> FloatArray:
-        return self._source.total(query) / self.n_rows
+        """The exact mean, to which noise is added next. A total that is not a number would become a finite draw without
+        a trace: no bounded query has one, so it is refused.
+        """
+        total = self._source.total(query)
+        if not np.isfinite(total).all():
+            raise RuntimeError(
+                f"'{query.label}' has no finite total, which a bounded query always has: nothing was released."
+            )
+        return total / self.n_rows
 
 
 def _check_price(rho: float) -> None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dpem.query import BLOCK, Chunk, FloatArray, Query
-from dpem.tables.base import CHUNK_ROWS, ChunkedSource, slack
+from dpem.tables.base import CHUNK_ROWS, REGROUPED, ChunkedSource, slack
 
 #: Rows per chunk of a question about all columns: longer, since each chunk costs a few vectors of length d.
 LONG_CHUNK_ROWS = 4 * CHUNK_ROWS
@@ -81,14 +81,16 @@ class SparseSource(ChunkedSource):
         unit roundoff of float64. *Proof.* A coordinate of a chunk's sum adds at most m terms, in tasks whose number
         is at most m/BLOCK + 1 and may depend on the rows: the error of *any* order is bounded, so neighbours may be
         cut differently. A screening query adds a constant of size 1 for each row and corrections of size at
-        most 2 at stored entries, together 3 where a contribution is 1; elsewhere 3 is generous. ∎
+        most 2 at stored entries, together 3 where a contribution is 1; elsewhere 3 is generous. ∎ What rows of a chunk
+        that are grouped anew can change is added as there.
         """
         n = self.n_rows
         if math.isinf(slack(query, n, np.dtype(float))):  # a sum that could overflow is unbounded here too
             return math.inf
         w = float(np.finfo(np.float64).eps) / 2
         m = min(n, _chunk_rows(query))
-        return 3 * 2 * ((m + 3 + 2 * (m / BLOCK + 1)) * w * m + 3 * w * n)
+        again = 0.0 if query.blocked else 2 * REGROUPED * w * m
+        return 3 * 2 * ((m + 3 + 2 * (m / BLOCK + 1)) * w * m + 3 * w * n) + again
 
 
 def _chunk_rows(query: Query) -> int:
