@@ -26,6 +26,7 @@ from dpem._json import checksum, parse_json, readable, rebuild, record
 from dpem._version import __version__
 from dpem.fitting.serialization import content_of, errors_read, errors_written, fingerprint
 from dpem.privacy import Guarantee, total_price
+from dpem.privacy.guarantee import REPLACE_PERSON, REPLACE_ROWS
 
 __all__ = ["check_writable", "fingerprint", "load_model", "save_model"]
 
@@ -185,8 +186,8 @@ def _check_guarantee(guarantee: Guarantee) -> None:
     """*Lemma.* A file cannot state less than its releases cost. *Proof.* Their total price is at most the stated price,
     which is converted here as it was when it was charged, and a δ above the stated one is refused. ∎
     """
-    if guarantee.neighbours != "replace-one":
-        raise ValueError("guarantee.neighbours must be replace-one")
+    if guarantee.neighbours not in (REPLACE_ROWS, REPLACE_PERSON):
+        raise ValueError(f"guarantee.neighbours must be {REPLACE_ROWS} or {REPLACE_PERSON}")
     if math.isinf(guarantee.epsilon):
         if guarantee.private:
             raise ValueError("guarantee.private must be false where epsilon is infinite")

@@ -122,7 +122,7 @@ def test_a_dry_run_refuses_what_a_fit_refuses(changes, code, said, dry):
 
 
 def test_every_column_that_is_no_number_is_named_at_once():
-    done = dpem("fit", "symmetric-mixture", "people.csv", "--sep", ";", *PRICE, "--sigma", "1")
+    done = dpem("fit", "symmetric-mixture", "people.csv", "--sep", ";", "--strict", *PRICE, "--sigma", "1")
     assert done.code == 3
     assert "columns number 1, number 2, number 4, number 5, number 6" in done.err
 

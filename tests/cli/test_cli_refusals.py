@@ -69,7 +69,7 @@ def odd_files(folder):
         (["fit", "symmetric-mixture", "broken.parquet", *PRICE], Exit.DATA, "broken.parquet"),
         (["fit", "symmetric-mixture", "empty.csv", *PRICE], Exit.DATA, ""),
         (["fit", "symmetric-mixture", "header.csv", *PRICE], Exit.DATA, ""),
-        (["fit", "symmetric-mixture", "text.csv", *PRICE], Exit.DATA, "column number 2"),
+        (["fit", "symmetric-mixture", "text.csv", "--strict", *PRICE], Exit.DATA, "column number 2"),
         ([*MIXTURE, *PRICE, "--columns", "age,hieght"], Exit.DATA, "has no 'hieght'"),
         (
             ["fit", "symmetric-regression", "mixed.csv", "--target", "outcom", *PRICE],

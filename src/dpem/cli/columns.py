@@ -31,9 +31,9 @@ def settled(session: Session, kind: type[Any], asked: Mapping[str, Any]) -> list
     with refusing(Exit.DATA):
         if not Path(asked["data"]).exists():
             raise FileNotFoundError(f"{asked['data']!r} cannot be read: there is no such file or folder.")
-        known = columns_of(Path(asked["data"]), asked["sep"])
+        known = columns_of(Path(asked["data"]), asked["sep"], asked.get("encoding") or "utf-8")
     target = asked.get("target") if kind._needs_y else None
-    excluded = asked["exclude"] or []
+    excluded = [*(asked["exclude"] or []), *([] if asked.get("person") is None else [asked["person"]])]
     named = [name for own in tables.values() for name in known if _names(own, name)]
     _refuse_unknown({**tables, "exclude": dict.fromkeys(excluded)}, known, asked["data"])
     used = [name for name in known if name in named and name not in excluded and name != target]

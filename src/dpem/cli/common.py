@@ -190,7 +190,10 @@ _IN_OPTIONS = (
     (r"see Ledger\.verify\(\)", "see dpem ledger verify"),
     (r"\bread_table\(path, levels=\)", "a file, with --levels"),
 )
-_ALWAYS = ("columns", "target", "exclude", "levels", "sep", "decimal", "epsilon", "delta", "rows_per_person")
+_ALWAYS = (
+    *("columns", "target", "exclude", "levels", "sep", "decimal", "thousands", "encoding"),
+    *("epsilon", "delta", "person", "rows_per_person"),
+)
 
 
 def in_options(text: str) -> str:

@@ -16,11 +16,12 @@ from dpem.cli.settings import NAME
 @click.command(short_help="Write dpem.toml for a table: columns, and bounds to fill in.")
 @click.argument("data", type=PATH)
 @click.option("--sep", metavar="CHAR", help="What stands between the entries of a .csv; guessed from its first line.")
+@click.option("--encoding", metavar="NAME", default="utf-8", help="Of a .csv: utf-8, cp1252, latin-1, ...")
 @click.option("--out", default=NAME, show_default=True, type=PATH, metavar="FILE", help="Where it is written.")
 @force_option
 @json_option
 @click.pass_obj
-def init(session: Session, data: str, sep: str | None, out: str, force: bool) -> None:
+def init(session: Session, data: str, sep: str | None, encoding: str, out: str, force: bool) -> None:
     """Write a settings file with the columns of DATA, and places for what is publicly known of them.
 
     \b
@@ -37,30 +38,31 @@ def init(session: Session, data: str, sep: str | None, out: str, force: bool) ->
 
     outputs.check([out], [data], force)
     with refusing(Exit.DATA):
-        kinds, sep = _columns(Path(data), sep)
+        kinds, sep = _columns(Path(data), sep, encoding)
     with refusing(Exit.OUTPUT):
-        write_text(out, _page(data, kinds, sep))
+        write_text(out, _page(data, kinds, sep, encoding))
     session.result(
         {"out": out, "columns": list(kinds), "sep": sep},
         f"Wrote {out} with {len(kinds)} columns. Fill in epsilon, delta, bounds and levels; every command reads it.",
     )
 
 
-def _columns(path: Path, sep: str | None) -> tuple[dict[str, str], str | None]:
+def _columns(path: Path, sep: str | None, encoding: str) -> tuple[dict[str, str], str | None]:
     """The columns' names, and their types where a file declares them."""
+    from dpem.tables.csv import TEXTS, kind_of
     from dpem.tables.dataset import schema_of
-    from dpem.tables.files import TEXTS, columns_of
+    from dpem.tables.files import columns_of
 
     if not path.exists():
         raise FileNotFoundError(f"{str(path)!r} cannot be read: there is no such file or folder.")
-    ends = Path(path.name.lower().removesuffix(".gz")).suffix
+    ends = kind_of(path)
     if ends in TEXTS:
         tried = [sep] if sep is not None else [None, ";", "\t", "|"]
         found = []
         for mark in tried:
             with suppress(ValueError):
-                found.append((columns_of(path, mark), mark))
-        names, mark = max(found or [(columns_of(path, sep), sep)], key=lambda pair: len(pair[0]))
+                found.append((columns_of(path, mark, encoding), mark))
+        names, mark = max(found or [(columns_of(path, sep, encoding), sep)], key=lambda pair: len(pair[0]))
         return dict.fromkeys(names, ""), mark
     if ends == ".npy":
         return dict.fromkeys(columns_of(path), "number"), None
@@ -68,7 +70,7 @@ def _columns(path: Path, sep: str | None) -> tuple[dict[str, str], str | None]:
     return {name: str(schema.field(name).type) for name in schema.names}, None
 
 
-def _page(data: str, kinds: dict[str, str], sep: str | None) -> str:
+def _page(data: str, kinds: dict[str, str], sep: str | None, encoding: str = "utf-8") -> str:
     quoted = {name: json.dumps(name, ensure_ascii=False) for name in kinds}
     texts = [name for name, kind in kinds.items() if "string" in kind]
     numbers = [name for name in kinds if name not in texts]
@@ -79,6 +81,7 @@ def _page(data: str, kinds: dict[str, str], sep: str | None) -> str:
         "",
         f"data = {json.dumps(data, ensure_ascii=False)}",
         *([] if sep is None else [f"sep = {json.dumps(sep)}"]),
+        *([] if encoding == "utf-8" else [f"encoding = {json.dumps(encoding)}"]),
         *(['decimal = ","    # remove this line if decimals follow a point'] if sep == ";" else []),
         'ledger = "sqlite:///budget.db"',
         f"dataset = {json.dumps(_stem(data), ensure_ascii=False)}    # its name in the ledger",
@@ -86,7 +89,8 @@ def _page(data: str, kinds: dict[str, str], sep: str | None) -> str:
         '# target = "…"              # the response, for models that have one: give its bounds below too',
         "# epsilon = 1.0",
         "# delta = 1e-6              # well below one over the number of rows",
-        "# rows_per_person = 1       # the most rows that one person has",
+        '# person = "…"              # the column that says whose row it is, where people have several',
+        "# rows_per_person = 1       # the most rows of one person that count",
         '# purpose = "…"             # what the fits are for; the ledger keeps it',
         "",
         "# Remove the # before a column in one of the two lists below, and say what it can hold. Columns that keep it",

@@ -18,6 +18,7 @@ from dpem.fitting.scaler import DPStandardScaler
 from dpem.persistence import load_model
 from dpem.query import FloatArray
 from dpem.tables import Source
+from dpem.tables.entries import checked_levels
 from dpem.tables.files import read_table
 
 
@@ -29,16 +30,18 @@ def table(
     with a scaler. Texts of columns with levels are read as places among them.
     """
     path, scheduler = asked["data"], asked.get("scheduler")
-    chosen: dict[str, Any] = {name: asked.get(name) for name in ("columns", "target")}
+    chosen: dict[str, Any] = {name: asked.get(name) for name in ("columns", "target", "person")}
     chosen["exclude"] = () if chosen["columns"] and is_a_setting("exclude") else asked.get("exclude") or ()
     with ExitStack() as open_until_the_end:
         if scheduler is not None:
-            source = open_until_the_end.enter_context(_on_cluster(session, path, **chosen, address=scheduler))
+            source = open_until_the_end.enter_context(
+                _on_cluster(session, path, **chosen, levels=levels, address=scheduler)
+            )
         else:
-            looks: dict[str, Any] = {"sep": asked.get("sep"), "decimal": asked.get("decimal") or "."}
-            texts = {name: own for name, own in (levels or {}).items() if all(isinstance(one, str) for one in own)}
+            given = ("sep", "decimal", "thousands", "encoding", "strict")
+            looks = {name: asked[name] for name in given if asked.get(name) is not None}
             with session.waiting(f"reading {Path(path).name}"), refusing(Exit.DATA):
-                source = read_table(path, **chosen, levels=texts, **looks)
+                source = read_table(path, **chosen, levels=levels, **looks)
         yield source if scaler is None else _scaled(source, scaler)
 
 
@@ -56,7 +59,9 @@ def _on_cluster(
     path: str,
     columns: Sequence[str] | None,
     target: str | None,
+    person: str | None,
     exclude: Sequence[str],
+    levels: Any,
     address: str,
 ) -> Iterator[Source]:
     try:
@@ -78,14 +83,17 @@ def _on_cluster(
         except Exception as error:  # what others say may quote anything
             raise Refused(Exit.DATA, f"{path!r} cannot be read as Parquet ({type(error).__name__}).") from None
         names = list(map(str, frame.columns))
-        unused = {target, *exclude}
+        unused = {target, person, *exclude}
         chosen = [name for name in names if name not in unused] if columns is None else list(columns)
-        for name in [*chosen, *exclude, *([] if target is None else [target])]:
+        for name in [*chosen, *exclude, *(one for one in (target, person) if one is not None)]:
             if name not in names:
                 raise Refused(Exit.DATA, f"{path!r} has no column {name!r}{nearest(name, names)}.")
         with session.waiting("counting rows"):
             try:
-                source = DaskSource(frame[chosen], None if target is None else frame[target])
+                kept = [*chosen, *([] if person is None else [person])]
+                declared = checked_levels({name: own for name, own in (levels or {}).items() if name in chosen})
+                response = None if target is None else frame[target]
+                source = DaskSource(frame[kept], response, levels=declared, person=person)
             except (RuntimeError, ValueError) as error:
                 raise Refused(Exit.DATA, str(error)) from None
         yield source

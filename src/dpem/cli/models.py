@@ -17,7 +17,18 @@ from dpem import registry
 from dpem.cli.options import Count, Value
 
 #: Arguments that every model's command has in its own way, or not at all.
-OWN = ("epsilon", "delta", "bounds", "y_bounds", "levels", "rows_per_person", "budget", "random_state", "start")
+OWN = (
+    "epsilon",
+    "delta",
+    "bounds",
+    "y_bounds",
+    "levels",
+    "person",
+    "rows_per_person",
+    "budget",
+    "random_state",
+    "start",
+)
 
 
 class Models(click.Group):

@@ -153,10 +153,18 @@ def stacked(*options: Callable[[F], F]) -> Callable[[F], F]:
     return decorate
 
 
+#: How a text file is written.
+text_options = stacked(
+    click.option("--sep", metavar="CHAR", help="What stands between the entries of a .csv; a comma if not given."),
+    click.option("--decimal", metavar="CHAR", default=".", help="What stands before decimals in a .csv: a point."),
+    click.option("--thousands", metavar="CHAR", help="What stands between thousands in a .csv: nothing."),
+    click.option("--encoding", metavar="NAME", default="utf-8", help="Of a .csv: utf-8, cp1252, latin-1, ..."),
+)
 #: How a table is read.
 table_options = stacked(
     click.option("--columns", type=Names(), help="Columns to use; all (but the target) if not given."),
-    click.option("--exclude", type=Names(), help="Columns not to use, such as the number of a person."),
-    click.option("--sep", metavar="CHAR", help="What stands between the entries of a .csv; a comma if not given."),
-    click.option("--decimal", metavar="CHAR", default=".", help="What stands before decimals in a .csv: a point."),
+    click.option("--exclude", type=Names(), help="Columns not to use, such as a name or a date."),
+    click.option("--person", metavar="NAME", help="The column that says whose row it is: the unit is then a person."),
+    text_options,
+    click.option("--strict", is_flag=True, help="Look at a .csv and refuse unreadable cells; not private."),
 )

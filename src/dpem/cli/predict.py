@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from dpem.cli.common import Exit, Refused, Session, refusing
-from dpem.cli.options import PATH, Names, force_option, json_option, scaler_option, target_option
+from dpem.cli.options import PATH, Names, force_option, json_option, scaler_option, target_option, text_options
 
 
 @click.command(short_help="Apply a fitted model to new rows.")
@@ -25,8 +25,7 @@ from dpem.cli.options import PATH, Names, force_option, json_option, scaler_opti
 @target_option
 @scaler_option
 @click.option("--keep", type=Names(), help="Columns of DATA that go with the answers, such as the number of a person.")
-@click.option("--sep", metavar="CHAR", help="What stands between the entries of a .csv; a comma if not given.")
-@click.option("--decimal", metavar="CHAR", default=".", help="What stands before decimals in a .csv: a point.")
+@text_options
 @click.option("--out", type=PATH, metavar="FILE", help="A .csv, .parquet or .arrow file; else CSV to the screen.")
 @force_option
 @json_option
@@ -74,13 +73,13 @@ def run(session: Session, asked: dict[str, Any]) -> None:
     scaling = inputs.scaler(asked["scaler"])
     _check_scaler(model, scaling, path)
     asked["columns"] = inputs.columns_of(model)
-    levels = {name: own.labels for name, own in _levels(model).items() if own.texts}
+    levels = _levels(model)
     with inputs.table(session, asked, scaler=scaling, levels=levels) as source:
         if source.n_features != model.n_features_in_:
             said = f"the rows have {source.n_features} columns, but {path!r} was fitted to {model.n_features_in_}."
             raise Refused(Exit.DATA, said)
         with refusing(Exit.DATA):
-            kept = kept_columns(asked["data"], asked["keep"] or (), asked["sep"])
+            kept = kept_columns(asked["data"], asked["keep"] or (), asked["sep"], asked["encoding"])
         session.say("note: the guarantee does not cover predictions for rows that the model was fitted to")
         with refusing(Exit.DATA), progress(disable=True if session.json else None), _place(out) as sink:
             expect(source.n_rows)

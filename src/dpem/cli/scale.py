@@ -89,7 +89,12 @@ def run(session: Session, asked: dict[str, Any]) -> None:
     with inputs.table(session, asked) as source:
         bounds = _bounds(asked["bounds"], inputs.feature_names(source))
         scaler = DPStandardScaler(
-            epsilon=epsilon, delta=delta, bounds=bounds, rows_per_person=rows_per_person, budget=ledger
+            epsilon=epsilon,
+            delta=delta,
+            bounds=bounds,
+            person=asked["person"],
+            rows_per_person=rows_per_person,
+            budget=ledger,
         )
         with refusing(Exit.USAGE):
             arguments.rows_per_person(rows_per_person, source.n_rows)

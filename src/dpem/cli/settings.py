@@ -15,7 +15,8 @@ from dpem.cli.common import Exit, Refused
 NAME = "dpem.toml"
 #: What a settings file may hold, and what it is called as an option's name.
 KEYS = {
-    **{key: key for key in ("data", "target", "columns", "exclude", "sep", "decimal", "bounds", "y_bounds", "levels")},
+    **{key: key for key in ("data", "target", "columns", "exclude", "person", "bounds", "y_bounds", "levels")},
+    **{key: key for key in ("sep", "decimal", "thousands", "encoding")},
     **{key: key for key in ("epsilon", "delta", "rows_per_person", "dataset", "purpose", "out", "report")},
     "ledger": "url",
 }
@@ -40,7 +41,8 @@ def defaults(path: str | None, command: str) -> dict[str, Any]:
         return {command: dict.fromkeys(LEDGERS, _some(found, "url", "dataset"))}
     if command == "scale":
         return {command: {key: value for key, value in found.items() if key not in ("out", "report", "levels")}}
-    others = {"predict": ("sep", "decimal"), "report": ("url", "dataset", "purpose"), "doctor": ("url",)}
+    texts = ("sep", "decimal", "thousands", "encoding")
+    others = {"predict": texts, "report": ("url", "dataset", "purpose"), "doctor": ("url",)}
     return {command: _some(found, *others.get(command, ()))}
 
 

@@ -12,10 +12,11 @@ from scipy import sparse
 
 from dpem.fitting.formula import CompiledFormula, missing_columns
 from dpem.fitting.frames import Table, open_table, pieces
-from dpem.fitting.rows import is_frame
+from dpem.fitting.rows import frame_of
 from dpem.query import Bound, Chunk, FloatArray, Query
 from dpem.tables import Source
 from dpem.tables.blocks import namespace_of, numpy_api, rows_of
+from dpem.tables.kinds import is_dask, is_frame
 
 
 @dataclass(frozen=True)
@@ -90,15 +91,29 @@ class DerivedSource:
         return [DerivedSource(part, self.formula, self.places) for part in self.source.split(parts)]
 
 
-def open_derived(probe: Any, formula: CompiledFormula, X: Any, y: Any) -> Table:
+def open_derived(
+    probe: Any,
+    formula: CompiledFormula,
+    X: Any,
+    y: Any,
+    *,
+    person: str | None = None,
+    rows_per_person: int = 1,
+) -> Table:
     """The table of derived columns; the probe learns the raw columns of the right side."""
     if y is not None:
         raise ValueError("y must not be given beside a formula, which names the response: fit(table).")
     own = {name: levels for name, levels in formula.levels.items() if name in formula.raw}
-    if hasattr(X, "columns"):
+    kept = [*formula.raw, *([] if person is None else [person])]
+    if is_frame(X):
+        X = frame_of(X)
+        missing_columns(formula, X.names)
+        X = X.only([name for name in kept if name in X.names])
+    elif is_dask(X) and hasattr(X, "columns"):
         missing_columns(formula, list(map(str, X.columns)))
-        X = X[list(formula.raw)]
-    table = open_table(probe, X, None, needs_y=False, levels=own, spelled=tuple(formula.bounds))
+        X = X[kept]
+    who: dict[str, Any] = {"person": person, "rows_per_person": rows_per_person}
+    table = open_table(probe, X, None, needs_y=False, levels=own, spelled=tuple(formula.bounds), **who)
     missing_columns(formula, table.names)
     places = tuple(table.names.index(name) for name in formula.raw)
     probe.n_features_in_ = len(formula.covariates)
@@ -110,10 +125,11 @@ def open_derived(probe: Any, formula: CompiledFormula, X: Any, y: Any) -> Table:
 def derived_pieces(estimator: Any, formula: CompiledFormula, X: Any) -> Iterator[FloatArray]:
     """Derived columns of new raw rows, piece by piece; columns of a frame that the formula does not use are ignored."""
     if is_frame(X):
-        lacking = [name for name in formula.covariates if name not in set(map(str, X.columns))]
+        X = frame_of(X)
+        lacking = [name for name in formula.covariates if name not in X.names]
         if lacking:
             raise ValueError(f"X lacks columns of the formula: {', '.join(map(repr, lacking))}.")
-        X = X[list(formula.covariates)]
+        X = X.only(formula.covariates)
     elif (names := getattr(X, "feature_names", None)) is not None and list(names) != list(formula.covariates):
         places = [list(names).index(name) for name in formula.covariates if name in names]
         if len(places) < len(formula.covariates):

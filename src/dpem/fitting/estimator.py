@@ -251,7 +251,7 @@ class PrivateEstimator(PrivateFit, FittedModel):
         """The table, opened but not read; the probe learns its columns."""
         if (formula := self._compiled()) is not None:
             probe._formula = formula
-            return open_derived(probe, formula, X, y)
+            return open_derived(probe, formula, X, y, **self._who())
         return tables.open_table(probe, X, y, needs_y=self._needs_y, **self._declared())
 
     def _coordinates(
@@ -288,7 +288,8 @@ class PrivateEstimator(PrivateFit, FittedModel):
     def _declared(self) -> dict[str, Any]:
         """What was declared of columns by name: levels, and bounds, which say that a column holds numbers."""
         bounds = self._given("bounds")
-        return {"levels": self._given("levels"), "spelled": tuple(bounds) if isinstance(bounds, Mapping) else ()}
+        spelled = tuple(bounds) if isinstance(bounds, Mapping) else ()
+        return {"levels": self._given("levels"), "spelled": spelled, **self._who()}
 
     def _compiled(self) -> CompiledFormula | None:
         """The formula over the declared columns, if there is one."""
@@ -326,7 +327,8 @@ class PrivateEstimator(PrivateFit, FittedModel):
     def _settings(self) -> dict[str, Any]:
         """Constructor arguments that are plain, for plans and files; never rows, budgets or seeds."""
         plain = (str, int, float, bool, type(None))
-        skipped = ("epsilon", "delta", "budget", "random_state", "bounds", "y_bounds", "levels", "rows_per_person")
+        declared = ("bounds", "y_bounds", "levels", "person", "rows_per_person")
+        skipped = ("epsilon", "delta", "budget", "random_state", *declared)
         found = {k: v for k, v in self.get_params(deep=False).items() if k not in skipped and isinstance(v, plain)}
         if found.get("formula", "") is None:
             del found["formula"]

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from dpem.fitting.bounds import _listed
-from dpem.fitting.rows import frame_of, frame_source, is_frame, is_source, pieces_of, source_of
+from dpem.fitting.rows import frame_of, frame_source, pieces_of, source_of
 from dpem.tables import Source
 from dpem.tables.entries import Levels, checked_levels
+from dpem.tables.kinds import is_dask, is_frame, is_source
 
 __all__ = ["Levels", "Table", "checked_levels", "open_table", "pieces", "response_name"]
 
@@ -38,23 +39,29 @@ def open_table(
     needs_y: bool,
     levels: Any,
     spelled: Collection[str] = (),
-    y_levels: Any = None,
+    y_levels: Levels | None = None,
+    person: str | None = None,
+    rows_per_person: int = 1,
 ) -> Table:
     """The table, opened but not read. The estimator learns ``n_features_in_`` and ``feature_names_in_``. ``spelled``
-    names the columns whose texts are read as numbers, ``y_levels`` are the response's.
+    names the columns whose texts are read as numbers, ``y_levels`` are the response's; of each ``person`` there are at
+    most ``rows_per_person`` rows.
     """
     declared = checked_levels(levels)
-    source = source_of(estimator, X, y, needs_y=needs_y, levels=declared, spelled=spelled, y_levels=y_levels)
+    given: dict[str, Any] = {"levels": declared, "spelled": spelled, "y_levels": y_levels}
+    who: dict[str, Any] = {"person": person, "rows_per_person": rows_per_person}
+    source = source_of(estimator, X, y, needs_y=needs_y, **given, **who)
     if is_frame(X):
         estimator.feature_names_in_ = np.asarray(source.feature_names, dtype=object)  # type: ignore[attr-defined]
     found = getattr(estimator, "feature_names_in_", None)
-    names = tuple(map(str, found)) if found is not None else tuple(f"x{j}" for j in range(source.n_features))
+    known = found if found is not None else getattr(source, "feature_names", None)
+    names = tuple(map(str, known)) if known is not None else tuple(f"x{j}" for j in range(source.n_features))
     y_name = response_name(X, y) if needs_y else None
     _refuse_unknown(declared, names)
     if y_name is not None and y_name in names:
         raise ValueError(f"y has the name of a column of X, {y_name!r}: leave the column out of X, or rename one.")
     read_as = checked_levels(getattr(X, "text_levels", None) or None)
-    if not is_frame(X):
+    if not is_frame(X) and not is_dask(X):
         texts = [name for name, own in declared.items() if own.texts and own != read_as.get(name)]
         if texts:
             raise ValueError(
@@ -73,7 +80,9 @@ def pieces(estimator: BaseEstimator, X: Any, levels: Mapping[str, Levels]) -> It
             raise ValueError(f"levels of {_listed(texts)} must be those of the fit: read_table(path, levels=).")
         yield from pieces_of(estimator, X, missing=True)
         return
-    frame = frame_of(X)
+    frame, person = frame_of(X), getattr(estimator, "person", None)
+    if person in frame.names:
+        frame = frame.only([name for name in frame.names if name != person])
     fitted = getattr(estimator, "feature_names_in_", None)
     if fitted is not None and frame.names != list(fitted):
         raise ValueError("X has other columns, or in another order, than those that were fitted.")

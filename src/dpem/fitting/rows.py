@@ -8,7 +8,6 @@ where an entry is infinite, the row's contribution is bounded like any other's, 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import PurePath
 from typing import Any
@@ -28,6 +27,8 @@ from dpem.tables import ArraySource, ChunkedSource, Source
 from dpem.tables.blocks import rows_of
 from dpem.tables.device import DeviceSource
 from dpem.tables.entries import Levels, converted
+from dpem.tables.kinds import is_dask, is_frame, is_on_device, is_series, is_source
+from dpem.tables.persons import limited
 from dpem.tables.progress import expect
 from dpem.tables.scaled import ScaledSource, moved_and_scaled
 from dpem.tables.sparse import SparseSource
@@ -45,19 +46,26 @@ def source_of(
     levels: Mapping[str, Levels] | None = None,
     spelled: Collection[str] = (),
     y_levels: Levels | None = None,
+    person: str | None = None,
+    rows_per_person: int = 1,
 ) -> Source:
-    """The rows to fit to. Arrays pass scikit-learn's validation; the others what they need of it."""
+    """The rows to fit to. Arrays pass scikit-learn's validation; the others what they need of it. With ``person``, the
+    column that says whose row it is, at most ``rows_per_person`` rows of each person are there.
+    """
+    if person is not None and not isinstance(person, str):
+        raise ValueError(f"person must be the name of a column or None, got {type(person).__name__}.")
     _refuse_paths(X)
     response = None if not needs_y or y is None or is_source(X) else response_of(y, y_levels)
     if is_frame(X):
         frame = frame_of(X)
-        source: Source = frame_source(frame, _given(response) if needs_y else None, levels, spelled)
+        source: Source = frame_source(frame, _given(response) if needs_y else None, levels, spelled, person)
         _remember(estimator, source if frame.named else ArraySource(np.empty((0, len(frame.names)))))
     elif is_dask(X):
         with needed_by("a Dask collection"):
             from dpem.tables.dask import DaskSource
 
-        source = DaskSource(X, _given(response) if needs_y else None)
+        given: dict[str, Any] = {"levels": levels, "spelled": spelled, "y_levels": y_levels, "person": person}
+        source = DaskSource(X, _given(response) if needs_y else None, **given)
         _remember(estimator, source)
     elif is_source(X):
         if y is not None:
@@ -69,7 +77,15 @@ def source_of(
         validate_data(estimator, X, skip_check_array=True)
     else:
         X, y = checks.table(estimator, X, response, needs_y=needs_y, accept_sparse=accept_sparse)
-        return SparseSource(X, y) if sparse.issparse(X) else ArraySource(X, y)
+        source = SparseSource(X, y) if sparse.issparse(X) else ArraySource(X, y)
+    opened = getattr(source, "person_name", None)
+    if person is None and opened is not None:
+        raise ValueError(f"person must be {opened!r}, as the table was opened with.")
+    if person is not None:
+        source = limited(source, person, rows_per_person)
+        estimator.n_features_in_ = source.n_features
+        if hasattr(estimator, "feature_names_in_"):
+            _remember(estimator, source)
     if needs_y and not getattr(source, "has_response", True):
         raise ValueError("this source has no response: name its column with target=.")
     if source.n_rows < 2:
@@ -81,10 +97,12 @@ def frame_of(X: Any) -> Any:
     """A DataFrame of any library as named columns."""
     with needed_by("a DataFrame"):
         from dpem.tables.frame import Frame
-    return Frame(X)
+    return X if isinstance(X, Frame) else Frame(X)
 
 
-def frame_source(frame: Any, y: Any, levels: Mapping[str, Levels] | None, spelled: Collection[str] = ()) -> Any:
+def frame_source(
+    frame: Any, y: Any, levels: Mapping[str, Levels] | None, spelled: Collection[str] = (), person: str | None = None
+) -> Any:
     """The rows of a DataFrame under what was declared of its columns, or a refusal by their types."""
     from dpem.tables.columns import select
     from dpem.tables.frame import FrameSource
@@ -92,7 +110,7 @@ def frame_source(frame: Any, y: Any, levels: Mapping[str, Levels] | None, spelle
     refused = "X must hold numbers or declared levels: "
     schema = frame.schema
     try:
-        selection = select(schema, None, None, levels=levels, spelled=spelled)
+        selection = select(schema, None, None, levels=levels, spelled=spelled, person=person)
     except ValueError as error:
         raise ValueError(f"{refused}{str(error).replace('with exclude=', 'of X')}") from None
     n = frame.n_rows
@@ -121,20 +139,6 @@ def response_of(y: Any, own: Levels | None = None) -> Any:
     if not holds(y.type, own is not None):
         raise ValueError("y must hold numbers.")
     return converted(y, own, np.dtype(np.float64))
-
-
-def is_frame(X: Any) -> bool:
-    """A DataFrame of pandas, polars, Arrow or another library that hands over Arrow data."""
-    if isinstance(X, np.ndarray) or is_dask(X) or is_source(X):
-        return False
-    has = (hasattr(X, name) for name in ("__arrow_c_stream__", "__narwhals_dataframe__", "__dataframe__", "collect"))
-    return (hasattr(X, "iloc") and hasattr(X, "columns")) or (any(has) and not is_series(X))
-
-
-def is_series(X: Any) -> bool:
-    """One column of such a library."""
-    arrow = hasattr(X, "__arrow_c_stream__") or hasattr(X, "__arrow_c_array__")
-    return (hasattr(X, "iloc") or arrow) and not hasattr(X, "columns") and not hasattr(X, "collect_schema")
 
 
 def refuse_non_finite(X: Any, y: Any = None, *, missing: bool = False) -> None:
@@ -234,21 +238,6 @@ def scaled_rows(estimator: BaseEstimator, X: Any, mean: FloatArray, scale: Float
     else:
         X, _ = checks.table(estimator, X, needs_y=False, reset=False, accept_sparse=False)
     return np.asarray((X - mean.astype(X.dtype)) / scale.astype(X.dtype))
-
-
-def is_source(X: Any) -> bool:
-    """One of dpem's sources, or anything that keeps their contract."""
-    return all(hasattr(X, name) for name in ("n_rows", "n_features", "total", "slack", "split"))
-
-
-def is_dask(X: Any) -> bool:
-    """A Dask array or DataFrame; asked without importing Dask."""
-    return "dask" in sys.modules and hasattr(X, "__dask_graph__")
-
-
-def is_on_device(X: Any) -> bool:
-    """An array of another library than numpy (PyTorch, CuPy, …) that follows the array API."""
-    return not is_numpy_array(X) and not sparse.issparse(X) and is_array_api_obj(X)
 
 
 def _device_arrays(X: Any, y: Any) -> tuple[Any, Any]:

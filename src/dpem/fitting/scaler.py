@@ -32,6 +32,7 @@ from dpem.privacy import (
     SeededNoise,
     digest,
     largest_price,
+    neighbours_of,
     together,
 )
 from dpem.privacy.budget import checked_rows_per_person
@@ -55,6 +56,9 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         Public bounds of the columns: two numbers, or two vectors with one entry per column. Entries outside are
         clipped for the estimate (not in what ``transform`` returns). They must not be computed from the data: use
         what is known of the measurement.
+    person : str, optional
+        The column that says whose row it is: the unit is then a person, and rows of one beyond ``rows_per_person`` do
+        not count.
     rows_per_person : int
         The most rows that one person has: all of them are protected together, and noise grows in proportion.
     budget : Budget, Ledger or None
@@ -86,6 +90,7 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         epsilon: float | None = None,
         delta: float | None = None,
         bounds: Any = None,
+        person: str | None = None,
         rows_per_person: int = 1,
         budget: Budget | Ledger | None = None,
         random_state: int | None = None,
@@ -93,6 +98,7 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self.epsilon = epsilon
         self.delta = delta
         self.bounds = bounds
+        self.person = person
         self.rows_per_person = rows_per_person
         self.budget = budget
         self.random_state = random_state
@@ -103,7 +109,9 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         epsilon, delta = arguments.privacy_parameters(self.epsilon, self.delta)
         checked_rows_per_person("rows_per_person", self.rows_per_person)
         checks.budget_of(self.budget, self.random_state)
-        source = source_of(self, X, needs_y=False, accept_sparse=False)
+        source = source_of(
+            self, X, needs_y=False, accept_sparse=False, person=self.person, rows_per_person=self.rows_per_person
+        )
         n, d = source.n_rows, source.n_features
         rows_per_person = arguments.rows_per_person(self.rows_per_person, n)
         low, high = self._bounds(d)
@@ -123,7 +131,7 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self.releases_ = tuple(account.releases)
         private = noise.private and math.isfinite(epsilon)
         self.guarantee_ = Guarantee(
-            epsilon, delta, price, "replace-one", rows_per_person, self.releases_, private, __version__
+            epsilon, delta, price, neighbours_of(self.person), rows_per_person, self.releases_, private, __version__
         )
         content.name_model(charge, self)
         return self
@@ -209,7 +217,9 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         given = {"epsilon": float(self.epsilon), "delta": float(self.delta)}  # type: ignore[arg-type]
         bounds = [np.asarray(side, dtype=float) for side in self.bounds]
         return {
-            "parameters": plain({**given, "rows_per_person": int(self.rows_per_person), "bounds": bounds}),
+            "parameters": plain(
+                {**given, "person": self.person, "rows_per_person": int(self.rows_per_person), "bounds": bounds}
+            ),
             "features": content.features_written(self),
             "fitted": plain({"mean": self.mean_, "scale": self.scale_}),
             "plan": None,
@@ -219,8 +229,8 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def _from_content(cls, found: Mapping[str, Any], guarantee: Guarantee) -> Self:
         """The fitted scaler that a file describes."""
         d, names = content.features_read(found["features"])
-        given = record(found["parameters"], "parameters", ("epsilon", "delta", "rows_per_person", "bounds"))
-        kinds: dict[str, Any] = {"epsilon": float, "delta": float, "rows_per_person": int}
+        given = record(found["parameters"], "parameters", ("epsilon", "delta", "person", "rows_per_person", "bounds"))
+        kinds: dict[str, Any] = {"epsilon": float, "delta": float, "person": str | None, "rows_per_person": int}
         plain_ones = {name: rebuild(kind, given[name], f"parameters.{name}") for name, kind in kinds.items()}
         sides = given["bounds"]
         if not isinstance(sides, list) or len(sides) != 2:

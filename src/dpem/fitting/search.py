@@ -25,7 +25,7 @@ from dpem.fitting import frames as tables
 from dpem.fitting import validation as checks
 from dpem.fitting.diagnostics import FitWarning, issue
 from dpem.fitting.estimator import PrivateEstimator
-from dpem.fitting.rows import is_frame, source_of
+from dpem.fitting.rows import source_of
 from dpem.privacy import (
     Account,
     Budget,
@@ -39,10 +39,12 @@ from dpem.privacy import (
     SeededNoise,
     digest,
     largest_price,
+    neighbours_of,
 )
 from dpem.privacy.budget import checked_rows_per_person
 from dpem.queries.candidates import CandidateScores
 from dpem.tables import Source
+from dpem.tables.kinds import is_frame
 
 if TYPE_CHECKING:
     from dpem.privacy import Ledger
@@ -50,7 +52,7 @@ if TYPE_CHECKING:
 #: Part of the price that goes to the choice; the candidates share the rest equally.
 CHOICE_SHARE = 0.1
 #: What a search decides itself; levels say what the rows are, for all candidates alike.
-_OWN = ("epsilon", "delta", "rows_per_person", "budget", "random_state", "levels")
+_OWN = ("epsilon", "delta", "person", "rows_per_person", "budget", "random_state", "levels")
 
 
 class DPGridSearch(MetaEstimatorMixin, BaseEstimator):
@@ -73,6 +75,9 @@ class DPGridSearch(MetaEstimatorMixin, BaseEstimator):
         leave each a k-th of the price.
     epsilon, delta : float
         The guarantee of the whole search. Both must be given.
+    person : str, optional
+        The column that says whose row it is: the unit is then a person, and rows of one beyond ``rows_per_person`` do
+        not count.
     rows_per_person : int
         The most rows that one person has: all of them are protected together.
     budget : Budget, Ledger or None
@@ -110,6 +115,7 @@ class DPGridSearch(MetaEstimatorMixin, BaseEstimator):
         *,
         epsilon: float | None = None,
         delta: float | None = None,
+        person: str | None = None,
         rows_per_person: int = 1,
         budget: Budget | Ledger | None = None,
         random_state: int | None = None,
@@ -118,6 +124,7 @@ class DPGridSearch(MetaEstimatorMixin, BaseEstimator):
         self.param_grid = param_grid
         self.epsilon = epsilon
         self.delta = delta
+        self.person = person
         self.rows_per_person = rows_per_person
         self.budget = budget
         self.random_state = random_state
@@ -149,7 +156,7 @@ class DPGridSearch(MetaEstimatorMixin, BaseEstimator):
         private = noise.private and all(one.guarantee_.private for one in fits)
         releases: tuple[Release, ...] = (*made, *account.releases)
         self.guarantee_ = Guarantee(
-            epsilon, delta, price, "replace-one", rows_per_person, releases, private, __version__
+            epsilon, delta, price, neighbours_of(self.person), rows_per_person, releases, private, __version__
         )
         self.releases_ = releases
         self.candidates_, self.best_index_, self.best_params_ = fits, chosen, points[chosen]
@@ -168,8 +175,10 @@ class DPGridSearch(MetaEstimatorMixin, BaseEstimator):
         """The rows that the choice is about, in the numbers that the candidates see."""
         needs_y = get_tags(self.estimator).target_tags.required
         if is_frame(X) and isinstance(self.estimator, PrivateEstimator):
-            return tables.open_table(self, X, y, needs_y=needs_y, **self.estimator._declared()).source
-        return source_of(self, X, y, needs_y=needs_y)
+            who = {"person": self.person, "rows_per_person": self.rows_per_person}
+            declared = {**self.estimator._declared(), **who}
+            return tables.open_table(self, X, y, needs_y=needs_y, **declared).source
+        return source_of(self, X, y, needs_y=needs_y, person=self.person, rows_per_person=self.rows_per_person)
 
     def _points(self) -> list[dict[str, Any]]:
         """The grid's points, or a refusal."""
@@ -192,7 +201,7 @@ class DPGridSearch(MetaEstimatorMixin, BaseEstimator):
         return points
 
     def _candidate(self, point: Mapping[str, Any], delta: float) -> Any:
-        own = {"delta": delta, "rows_per_person": self.rows_per_person, "random_state": None}
+        own = {"delta": delta, "person": self.person, "rows_per_person": self.rows_per_person, "random_state": None}
         return clone(self.estimator).set_params(**point, **own)
 
     def _fitted(self, place: int, candidate: Any, X: Any, y: Any) -> Any:
@@ -226,6 +235,7 @@ class DPGridSearch(MetaEstimatorMixin, BaseEstimator):
         own = get_tags(self.estimator)
         tags.non_deterministic = self.random_state is None
         tags.input_tags.allow_nan = True
+        tags.input_tags.string = own.input_tags.string
         tags.input_tags.sparse = own.input_tags.sparse
         tags.target_tags.required = own.target_tags.required
         return tags

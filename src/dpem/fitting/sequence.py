@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 
 from dpem._version import __version__
-from dpem.privacy import Account, Curator, Guarantee, Noise, Price, PrivateNoise, SeededNoise, digest
+from dpem.privacy import Account, Curator, Guarantee, Noise, Price, PrivateNoise, SeededNoise, digest, neighbours_of
 from dpem.tables import Source
 
 Result = TypeVar("Result")
@@ -69,7 +69,7 @@ class PrivateFit(BaseEstimator):
             epsilon=plan.epsilon,
             delta=plan.delta,
             price=plan.price,
-            neighbours="replace-one",
+            neighbours=neighbours_of(self._who()["person"]),
             rows_per_person=plan.rows_per_person,
             mechanisms=tuple(account.releases),
             private=noise.private and math.isfinite(plan.epsilon),
@@ -81,11 +81,12 @@ class PrivateFit(BaseEstimator):
         """Charge the fit to the budget, now; on leaving, a ledger records how it ended."""
         if self.budget is None:
             return nullcontext()
+        unit = "" if self._who()["person"] is None else ", per person"
         context: AbstractContextManager[Any] = self.budget.charge(
             plan.epsilon,
             plan.delta,
             plan.price,
-            purpose=f"{type(self).__name__}.fit, n={plan.n}, d={plan.d}",
+            purpose=f"{type(self).__name__}.fit, n={plan.n}, d={plan.d}{unit}",
             digest=digest(plan.to_dict()),
             rows_per_person=plan.rows_per_person,
             model=plan.model,
@@ -93,6 +94,10 @@ class PrivateFit(BaseEstimator):
             **more,
         )
         return context
+
+    def _who(self) -> dict[str, Any]:
+        """The unit: whose row it is, and how many rows of each person count."""
+        return {"person": getattr(self, "person", None), "rows_per_person": self.rows_per_person}
 
     def _curator(self, source: Source, account: Account, noise: Noise) -> Curator:
         """The curator of this fit; an audit replaces it by a recorder."""

@@ -56,7 +56,10 @@ PATIENCE = 60.0
 EPSILON_TABLE = tuple(float(f"{value:.6g}") for value in np.geomspace(0.01, 30, 36))
 DELTA_TABLE = tuple(10.0**-k for k in range(12, 1, -1))
 
-_COMMON = ("epsilon", "delta", "bounds", "y_bounds", "levels", "rows_per_person", "budget", "check", "random_state")
+_COMMON = (
+    *("epsilon", "delta", "bounds", "y_bounds", "levels"),
+    *("person", "rows_per_person", "budget", "check", "random_state"),
+)
 
 
 def counted(kind: type[Any]) -> str | None:

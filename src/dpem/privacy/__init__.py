@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from dpem.privacy.accounting import Price, largest_price
     from dpem.privacy.budget import Budget, BudgetExceeded, Charge, digest
     from dpem.privacy.curator import Account, Curator, Release, total_price
-    from dpem.privacy.guarantee import Guarantee, together
+    from dpem.privacy.guarantee import Guarantee, neighbours_of, together
     from dpem.privacy.ledger import Ledger
     from dpem.privacy.ledger_entries import DatasetState, FitEntry
     from dpem.privacy.ledger_policy import Policy
@@ -39,6 +39,7 @@ __all__ = [
     "SeededNoise",
     "digest",
     "largest_price",
+    "neighbours_of",
     "together",
     "total_price",
 ]
@@ -47,7 +48,7 @@ _HOME = {
     "accounting": ("Price", "largest_price"),
     "budget": ("Budget", "BudgetExceeded", "Charge", "digest"),
     "curator": ("Account", "Curator", "Release", "total_price"),
-    "guarantee": ("Guarantee", "together"),
+    "guarantee": ("Guarantee", "neighbours_of", "together"),
     "ledger": ("Ledger",),
     "ledger_entries": ("DatasetState", "FitEntry"),
     "ledger_policy": ("Policy",),

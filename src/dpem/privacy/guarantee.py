@@ -11,6 +11,15 @@ from dpem.privacy import budget
 from dpem.privacy.accounting import Price, total
 from dpem.privacy.curator import Release
 
+#: Neighbours are tables that differ in one row (or in as many as a person may have), or in all rows of one person,
+#: whatever their number: see :mod:`dpem.tables.persons`.
+REPLACE_ROWS, REPLACE_PERSON = "replace-one", "replace-one-person"
+
+
+def neighbours_of(person: str | None) -> str:
+    """What is replaced between neighbours, where a column says whose row it is and where none does."""
+    return REPLACE_ROWS if person is None else REPLACE_PERSON
+
 
 @dataclass(frozen=True)
 class Guarantee:
@@ -32,8 +41,8 @@ class Guarantee:
 
     @property
     def unit(self) -> str:
-        """What the guarantee protects: "one row", or "one person with up to 5 rows"."""
-        return budget.unit(self.rows_per_person)
+        """What the guarantee protects: "one row", "one person with up to 5 rows", or "one person"."""
+        return "one person" if self.neighbours == REPLACE_PERSON else budget.unit(self.rows_per_person)
 
     def _repr_html_(self) -> str:
         return guarantee_html(self)
@@ -42,7 +51,7 @@ class Guarantee:
         if math.isinf(self.epsilon):
             return "No privacy guarantee: this is the non-private reference fit (epsilon = inf)."
         answers = "1 noisy answer" if len(self.mechanisms) == 1 else f"{len(self.mechanisms)} noisy answers"
-        other = "one row of the table" if self.rows_per_person == 1 else f"all rows of {self.unit}"
+        other = "one row of the table" if self.unit == "one row" else f"all rows of {self.unit}"
         text = (
             f"({self.epsilon:g}, {self.delta:g})-differentially private: any conclusion drawn from this model is at "
             f"most e^{self.epsilon:g} times as likely, plus {self.delta:g}, as if {other} had been different "
@@ -61,7 +70,8 @@ def together(guarantees: Sequence[Guarantee]) -> Guarantee:
     prices were fixed beforehand, so the smaller ε is stated; fits chosen after earlier answers share a Budget.
 
     Where the units differ, the smallest is stated: it is what all of them guarantee. *Proof.* Neighbours that differ in
-    up to m rows of a person are among those that differ in more, so a guarantee for more rows holds for m too. ∎
+    up to m rows of a person are among those that differ in more, or in all, so a guarantee for more rows holds for m
+    too. ∎
 
     >>> alone = Guarantee(0.5, 1e-5, Price(0.01), "replace-one", 1, (), True, "0")
     >>> round(together([alone, alone]).epsilon, 2)
@@ -77,7 +87,7 @@ def together(guarantees: Sequence[Guarantee]) -> Guarantee:
         epsilon,
         delta,
         price,
-        first.neighbours,
+        REPLACE_PERSON if all(one.neighbours == REPLACE_PERSON for one in guarantees) else REPLACE_ROWS,
         rows_per_person=min(guarantee.rows_per_person for guarantee in guarantees),
         mechanisms=tuple(release for guarantee in guarantees for release in guarantee.mechanisms),
         private=all(guarantee.private for guarantee in guarantees),

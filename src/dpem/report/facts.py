@@ -86,9 +86,17 @@ def rounded_up(epsilon: float) -> float:
     return epsilon if math.isinf(epsilon) else math.ceil(1e4 * epsilon - 1e-6) / 1e4
 
 
-def unit_in_words(rows_per_person: int) -> Unit:
+def unit_in_words(guarantee: Guarantee) -> Unit:
     """What is replaced between neighbours, in the forms that sentences need."""
-    rows = rows_per_person
+    rows = guarantee.rows_per_person
+    if guarantee.unit == "one person":
+        return Unit(
+            "all rows of any one person",
+            "those of another in their",
+            "these",
+            "the rows of one person, whatever their number",
+            "a person’s rows may be in several of them, and pay together at most what they would in the dearest alone",
+        )
     if rows == 1:
         pays = "a row is in one of them and pays there only"
         return Unit("any one row of the table", "another in its", "this one", "one row", pays)

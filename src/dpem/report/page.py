@@ -145,14 +145,14 @@ def _statement(model: Any, summary: FitSummary, scaler: Any | None) -> dict[str,
         guesses = facts.guesses(joint.epsilon, joint.delta)
         symbols = {"epsilon": epsilon, "delta": delta, "factor": factor, "guesses": guesses}
     parts = () if scaler is None else (scaler.guarantee_, model.guarantee_)
-    person = "one row" if joint.rows_per_person == 1 else "one person"
+    person = "one row" if joint.unit == "one row" else "one person"
     return {
         "verdict": verdict,
         "banner": banner,
         "guarantee": joint if scaler is not None else model.guarantee_,
         "statement": str(joint),
         "symbols": symbols,
-        "unit": facts.unit_in_words(plan.rows_per_person),
+        "unit": facts.unit_in_words(joint),
         "rows_per_person": plan.rows_per_person,
         "scaled": [f"ε = {number(g.epsilon, 4)}, δ = {number(g.delta, 4)}" for g in parts],
         "unscaled": getattr(model, "scaler_", None) if scaler is None else None,

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from dpem.query import Chunk
 from dpem.tables.base import CHUNK_ROWS, ChunkedSource
 from dpem.tables.columns import Selection, rows_of, select
+from dpem.tables.entries import Levels
 from dpem.tables.every import Every
+from dpem.tables.frame import Frame
+from dpem.tables.kinds import is_frame
 
 
 class BatchSource(ChunkedSource):
-    """Batches of rows: arrays X, pairs (X, y), or tables with named columns (pandas, ``pyarrow``).
+    """Batches of rows: arrays X, pairs (X, y), or DataFrames (pandas, polars, Arrow).
 
     ``batches`` must start anew each time it is iterated: a list, or an object whose ``__iter__`` opens the data again.
-    A generator can be read once only and is refused. Batches may have any length, also none, but the same columns,
-    kind and dtype throughout; float32 stays float32, all other numbers become float64. ``columns`` and ``target``
-    choose from named columns as in :class:`~dpem.tables.DatasetSource`.
+    A generator can be read once only and is refused. Batches may have any length, also none, but the same columns and
+    kind throughout; float32 arrays stay float32, all other numbers become float64. ``columns``, ``target``, ``levels``
+    and ``person`` are about named columns, as in :class:`~dpem.tables.DatasetSource`; types of columns may differ from
+    batch to batch, since each entry is converted by itself.
 
     Without ``n_rows`` the batches are read once to count them. A pass that has another number of rows is refused.
 
@@ -42,6 +45,8 @@ class BatchSource(ChunkedSource):
         columns: Sequence[str] | None = None,
         target: str | None = None,
         feature_names: Sequence[str] | None = None,
+        levels: Mapping[str, Any] | None = None,
+        person: str | None = None,
         fixed_order: bool | None = None,
     ) -> None:
         if not isinstance(batches, Iterable) or isinstance(batches, str | bytes | dict | np.ndarray):
@@ -58,7 +63,7 @@ class BatchSource(ChunkedSource):
         self._batches, self._every = batches, Every()
         fixed = isinstance(batches, list | tuple) if fixed_order is None else fixed_order
         self.order_may_depend_on_values = not fixed
-        self._form = _Form.of(batches, columns, target, single=fixed)
+        self._form = _Form(_first(batches), columns, target, levels, person, single=fixed)
         self._names = self._form.names if feature_names is None else list(feature_names)
         if self._names is not None and len(self._names) != self._form.width:
             raise ValueError(f"feature_names has {len(self._names)} names for {self._form.width} columns.")
@@ -89,6 +94,27 @@ class BatchSource(ChunkedSource):
     def feature_names(self) -> list[str] | None:
         return self._names
 
+    @property
+    def target_name(self) -> str | None:
+        """The response's name."""
+        return None if self._form.selection is None else self._form.selection.target
+
+    @property
+    def text_levels(self) -> dict[str, Levels]:
+        """Columns whose entries are read as these levels."""
+        return {} if self._form.selection is None else dict(self._form.selection.levels)
+
+    @property
+    def person_name(self) -> str | None:
+        """The column that says whose row it is."""
+        return None if self._form.selection is None else self._form.selection.person
+
+    def people(self) -> Iterator[Any]:
+        """The entries of that column, batch by batch."""
+        for batch in self._batches:
+            frame = Frame(batch)
+            yield frame.block(0, frame.n_rows).column(self.person_name or "")
+
     def chunks(self) -> Iterator[Chunk]:
         begin = 0
         for X, y in map(self._form, self._batches):
@@ -116,17 +142,25 @@ class _Form:
     it is.
     """
 
-    def __init__(self, first: Any, columns: Sequence[str] | None, target: str | None, single: bool) -> None:
-        self._selection: Selection | None = None
-        table = _as_arrow(first)
+    def __init__(
+        self,
+        first: Any,
+        columns: Sequence[str] | None,
+        target: str | None,
+        levels: Mapping[str, Any] | None,
+        person: str | None,
+        *,
+        single: bool,
+    ) -> None:
+        self.selection: Selection | None = None
+        table = _named(first)
         if table is not None:
-            self._schema, self._selection = table.schema, select(table.schema, columns, target)
-            if not single:
-                self._selection = self._selection.double()
-            self.width, self.dtype = len(self._selection.features), self._selection.dtype
-            self.has_response = self._selection.target is not None
+            chosen = select(table.schema, columns, target, levels=levels, person=person)
+            self.selection = chosen if single and not table.pandas else chosen.double()
+            self.width, self.dtype = len(chosen.features), self.selection.dtype
+            self.has_response = chosen.target is not None
             return
-        if columns is not None or target is not None:
+        if any(given is not None for given in (columns, target, levels, person)):
             raise ValueError("columns and target name columns of tables; batches of arrays are X or (X, y).")
         X, y = _pair(first)
         self.width, self.has_response = X.shape[1], y is not None
@@ -135,28 +169,20 @@ class _Form:
         if self.width == 0:
             raise ValueError("a batch must have at least one column.")
 
-    @classmethod
-    def of(cls, batches: Iterable[Any], columns: Sequence[str] | None, target: str | None, single: bool) -> _Form:
-        for first in batches:
-            return cls(first, columns, target, single)
-        raise ValueError("batches hold no rows.")
-
     @property
     def names(self) -> list[str] | None:
-        return None if self._selection is None else list(self._selection.features)
+        return None if self.selection is None else list(self.selection.features)
 
     def __call__(self, batch: Any) -> Chunk:
         """The batch as rows, or a refusal: one sentence."""
-        table = _as_arrow(batch)
-        if (table is None) != (self._selection is None):
+        table = _named(batch)
+        if (table is None) != (self.selection is None):
             raise ValueError("batches must be of one kind: all arrays, all (X, y) pairs or all tables.")
-        if table is not None and self._selection is not None:
-            for name in self._selection.names:
-                if table.schema.get_field_index(name) < 0:
+        if table is not None and self.selection is not None:
+            for name in self.selection.read:
+                if name not in table.names:
                     raise ValueError(f"a batch lacks the column {name!r} that the first batch has.")
-                if table.schema.field(name).type != self._schema.field(name).type:
-                    raise ValueError(f"column {name!r} must have the same type in every batch.")
-            return rows_of(table, self._selection)
+            return rows_of(table.block(0, table.n_rows), self.selection)
         X, y = _pair(batch)
         if X.shape[1] != self.width:
             raise ValueError(f"every batch must have the {self.width} columns of the first, got {X.shape[1]}.")
@@ -167,16 +193,15 @@ class _Form:
         return Chunk(X.astype(self.dtype, copy=False), None if y is None else y.astype(np.float64, copy=False))
 
 
-def _as_arrow(batch: Any) -> pa.RecordBatch | pa.Table | None:
+def _first(batches: Iterable[Any]) -> Any:
+    for first in batches:
+        return first
+    raise ValueError("batches hold no rows.")
+
+
+def _named(batch: Any) -> Frame | None:
     """A table with named columns, if the batch is one."""
-    if isinstance(batch, pa.RecordBatch | pa.Table):
-        return batch
-    if type(batch).__module__.partition(".")[0] == "pandas" and hasattr(batch, "columns"):
-        try:
-            return pa.Table.from_pandas(batch, preserve_index=False)
-        except (pa.ArrowException, TypeError):
-            raise ValueError("a column of a batch mixes numbers with text or other objects.") from None
-    return None
+    return Frame(batch) if is_frame(batch) else None
 
 
 def _pair(batch: Any) -> tuple[Any, Any]:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpem.query import Chunk
-from dpem.tables.entries import Levels, checked_levels, converted, is_text
+from dpem.tables.entries import Levels, checked_levels, converted, is_numeric, is_text
 
 
 @dataclass(frozen=True)
@@ -25,10 +25,16 @@ class Selection:
     target: str | None
     dtype: np.dtype
     levels: Mapping[str, Levels] = field(default_factory=dict)
+    person: str | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
         return self.features if self.target is None else (*self.features, self.target)
+
+    @property
+    def read(self) -> tuple[str, ...]:
+        """Every column that is looked at."""
+        return self.names if self.person is None else (*self.names, self.person)
 
     @property
     def row_bytes(self) -> int:
@@ -51,12 +57,14 @@ def select(
     exclude: Sequence[str] = (),
     levels: Mapping[str, Any] | None = None,
     spelled: Collection[str] = (),
+    person: str | None = None,
 ) -> Selection:
     """The columns asked for, or a refusal in one sentence that names the columns at fault.
 
     Rows are float32 if every feature is, and float64 otherwise. Without ``columns`` every column but the target and
     those in ``exclude`` is a feature, so each of them must be numeric or have ``levels``: none is left out silently.
-    Numbers are also read from the texts of columns in ``spelled``. A column of type null may hold anything.
+    ``person`` is the column that says whose row it is, and no feature. Numbers are also read from the texts of columns
+    in ``spelled``. A column of type null may hold anything.
 
     >>> schema = pa.schema([("age", pa.int32()), ("dose", pa.float32()), ("name", pa.string())])
     >>> select(schema, ["age"], target="dose").features
@@ -76,7 +84,14 @@ def select(
         raise ValueError("columns and exclude must not both be given: one names what is used, the other what is not.")
     for name in exclude:
         _known(name, schema.names)
-    unused = {target, *exclude}
+    if person is not None:
+        _known(person, schema.names)
+        kind = schema.field(person).type
+        if not (holds(kind, True) or pa.types.is_temporal(kind)):
+            raise ValueError(f"person must be a column of numbers or texts, but {person!r} is {kind}.")
+        if person == target or person in (columns or ()):
+            raise ValueError(f"person must be another column than target and columns, but {person!r} is one of them.")
+    unused = {target, person, *exclude}
     features = [n for n in schema.names if n not in unused] if columns is None else list(columns)
     for name in features:
         _known(name, schema.names)
@@ -85,23 +100,17 @@ def select(
         raise ValueError(f"columns and target must name each column once, but {_named(twice)} is named twice.")
     if not features:
         raise ValueError("no column is left to be a feature; columns must name at least one.")
-    declared = {name: own for name, own in checked_levels(levels).items() if name in features}
+    declared = {name: own for name, own in checked_levels(levels).items() if name in (*features, target)}
     known = [*spelled, *declared]
     _all_numeric(schema, features if target is None else [*features, target], known, chosen=columns is not None)
-    single = not declared and all(schema.field(name).type == pa.float32() for name in features)
-    return Selection(tuple(features), target, np.dtype(np.float32 if single else np.float64), declared)
+    single = not set(declared) & set(features) and all(schema.field(name).type == pa.float32() for name in features)
+    return Selection(tuple(features), target, np.dtype(np.float32 if single else np.float64), declared, person)
 
 
 def refuse_repeated(names: Sequence[str]) -> None:
     repeated = _repeated(names)
     if repeated:
         raise ValueError(f"column names must differ, but these are repeated: {_named(repeated)}.")
-
-
-def numeric(kind: pa.DataType) -> bool:
-    """Types that become floating-point numbers; integers above 2⁵³ and decimals are rounded."""
-    t = pa.types
-    return t.is_integer(kind) or t.is_floating(kind) or t.is_boolean(kind) or t.is_decimal(kind)
 
 
 def rows_of(
@@ -145,7 +154,7 @@ def holds(kind: pa.DataType, texts: bool) -> bool:
     """Whether a column of this type holds numbers, or ``texts`` that something was declared of."""
     if pa.types.is_dictionary(kind):
         return texts and holds(kind.value_type, True)
-    return numeric(kind) or pa.types.is_null(kind) or (texts and is_text(kind))
+    return is_numeric(kind) or pa.types.is_null(kind) or (texts and is_text(kind))
 
 
 def _called(kind: pa.DataType) -> str:

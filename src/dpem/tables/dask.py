@@ -15,7 +15,7 @@ import math
 import sys
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -28,7 +28,22 @@ from dask.highlevelgraph import HighLevelGraph
 
 from dpem.query import FloatArray, Query
 from dpem.tables.base import slack
-from dpem.tables.dask_tasks import BadBlock, BlockFailed, Question, added, numbers, partial_sum
+from dpem.tables.columns import Selection, holds, select
+from dpem.tables.dask_tasks import (
+    BadBlock,
+    BlockFailed,
+    Question,
+    added,
+    column,
+    kept_rows,
+    numbers,
+    partial_sum,
+    responses,
+    tallied,
+)
+from dpem.tables.entries import Levels
+from dpem.tables.frame import Frame, column_of
+from dpem.tables.persons import Counts, new_secret
 from dpem.tables.progress import advance
 from dpem.tables.scaled import moved_and_scaled
 
@@ -36,17 +51,16 @@ from dpem.tables.scaled import moved_and_scaled
 FAN_IN = 8
 #: How many partial sums may be left for the one who asked to add.
 FETCHED = 32
-#: How many columns a refusal names.
-NAMED = 5
 #: Seconds that a cluster may be without a single worker before a question is given up.
 PATIENCE = 60.0
 
 
 class DaskSource:
-    """A Dask array or DataFrame of numbers, cut along rows only, and a response. The rows stay where they are.
+    """A Dask array or DataFrame, cut along rows only, and a response. The rows stay where they are.
 
     float32 and float64 are read as they are, other numbers as float64, responses always as float64. Lengths of blocks
-    that Dask does not know are counted once. A table that was not persisted is read anew for every question.
+    that Dask does not know are counted once. A table that was not persisted is read anew for every question. Entries of
+    a DataFrame become numbers as those of every other, under ``levels`` and ``spelled``.
 
     ``fixed_order=True`` says that a row has its place whatever rows hold. Of a Dask array it is taken for granted
     unless its graph shows a shuffle, a sort or a DataFrame; of a DataFrame it is not, since Dask orders those by an
@@ -59,21 +73,40 @@ class DaskSource:
     [4, 3, 3]
     """
 
-    def __init__(self, X: Any, y: Any = None, *, fixed_order: bool | None = None) -> None:
-        dtype = _checked_table(X)
+    person_name: str | None = None
+    _people: list[Any] | None = None
+
+    def __init__(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        levels: Mapping[str, Levels] | None = None,
+        spelled: Collection[str] = (),
+        y_levels: Levels | None = None,
+        person: str | None = None,
+        fixed_order: bool | None = None,
+    ) -> None:
+        selection = _selection(X, levels, spelled, person) if _is_frame(X, "DataFrame") else None
+        dtype = _checked_array(X) if selection is None else selection.dtype
         moved = _may_be_shuffled(X) if fixed_order is None else not fixed_order
         if moved:  # see slack
-            dtype = np.dtype(np.float64)
-        given = [X] if y is None else [X, _checked_response(y)]
+            dtype, selection = np.dtype(np.float64), None if selection is None else selection.double()
+        given = [X] if y is None else [X, _checked_response(y, y_levels)]
         lengths = computed(*map(_lengths, given))
         if y is not None and sum(lengths[0]) != sum(lengths[1]):
             raise ValueError(f"y must hold one response for each of the {sum(lengths[0])} rows, got {sum(lengths[1])}.")
-        table, response = _as_array(X, lengths[0], dtype), None
+        table, response = _as_array(X, lengths[0], dtype, selection), None
         if y is not None:
-            response = _as_array(given[1], lengths[1], np.dtype(np.float64)).rechunk((table.chunks[0],))
+            response = _as_array(given[1], lengths[1], np.dtype(np.float64), y_levels).rechunk((table.chunks[0],))
             if not dask.is_dask_collection(y):  # it travels once, not with every question
                 (response,) = computed(response, how=dask.persist)
-        self._keep(table, response, dtype, _column_names(X), moved)
+        names = None if selection is None or _column_names(X) is None else list(selection.features)
+        self._keep(table, response, dtype, names, moved)
+        self.text_levels: dict[str, Levels] = {} if selection is None else dict(selection.levels)
+        self.person_name = None if selection is None else person
+        if self.person_name is not None:
+            self._people = [delayed(column)(part, person) for part in X.to_delayed()]
 
     def _keep(self, X: Any, y: Any, dtype: np.dtype, names: list[str] | None, moved: bool) -> None:
         """Graphs are kept as they are: Dask's simplified ones let go of persisted blocks."""
@@ -119,6 +152,34 @@ class DaskSource:
         """(x − mean) / scale of each row, in the rows' dtype and on the workers, with the responses as they are."""
         parts = (mean.astype(self.dtype), scale.astype(self.dtype))
         return self._with(self._X.map_blocks(_scaled, self.dtype, *parts, dtype=self.dtype), self._y)
+
+    def limited(self, person: str, most: int) -> DaskSource:
+        """The first ``most`` rows of each person. What comes here of each block is a hash of each of its persons with a
+        count, and what goes back are the persons of whom it has too many; see :mod:`dpem.tables.persons`.
+        """
+        X, people, names = self._X, self._people, self.feature_names
+        if people is None:
+            known = names or [f"x{j}" for j in range(self.n_features)]
+            if person not in known:
+                raise ValueError(f"person must be a column of X, but there is no {person!r}.")
+            place = known.index(person)
+            people = [block[:, place] for block in X.to_delayed()[:, 0]]
+            X, names = X[:, [j for j in range(len(known)) if j != place]], names and [n for n in names if n != person]
+        secret, counts, blocks = new_secret(), Counts(), []
+        for who, rows in computed(*(delayed(tallied)(part, secret) for part in people)):
+            allowed = np.maximum(most - counts.add(who, rows), 0)
+            over = rows > allowed
+            blocks.append((who[over], allowed[over], int(np.minimum(rows, allowed).sum())))
+        kept = [delayed(kept_rows)(part, secret, *own[:2]) for part, own in zip(people, blocks, strict=True)]
+
+        def taken(collection: Any, width: tuple[int, ...], dtype: Any) -> Any:
+            parts = zip(np.ravel(collection.to_delayed()), kept, blocks, strict=True)
+            return da.concatenate([da.from_delayed(part[rows], (own[2], *width), dtype) for part, rows, own in parts])
+
+        y = None if self._y is None else taken(self._y, (), np.float64)
+        source = self._with(taken(X, (X.shape[1],), X.dtype), y)
+        source.feature_names = names
+        return source
 
     def _with(self, X: Any, y: Any) -> DaskSource:
         source = object.__new__(type(self))
@@ -216,10 +277,8 @@ def _said(error: Exception) -> str:
 # --- What a table must be: refused before anything is read ------------------------------------------------------------
 
 
-def _checked_table(X: Any) -> np.dtype:
+def _checked_array(X: Any) -> np.dtype:
     """In what its numbers are read."""
-    if _is_frame(X, "DataFrame"):
-        return _checked_frame(X)
     if not isinstance(X, da.Array):
         raise ValueError(f"X must be a Dask array or a Dask DataFrame, got a Dask {type(X).__name__}.")
     if X.ndim != 2:
@@ -235,25 +294,40 @@ def _checked_table(X: Any) -> np.dtype:
     return np.dtype(X.dtype if X.dtype in (np.float32, np.float64) else np.float64)
 
 
-def _checked_frame(X: Any) -> np.dtype:
-    kinds = list(X.dtypes)
-    if not kinds:
+def _selection(X: Any, levels: Mapping[str, Levels] | None, spelled: Collection[str], person: str | None) -> Selection:
+    """How the entries of a DataFrame are read, by the types that Dask says its columns have."""
+    frame = Frame(X._meta)
+    if not frame.names:
         raise ValueError("X must have a known number of columns, at least one.")
-    others = [repr(name) for name, kind in zip(X.columns, kinds, strict=True) if not _is_real(kind)]
-    if others:
-        more = ", …" if len(others) > NAMED else ""
-        raise ValueError(f"X must hold numbers only, got other columns: {', '.join(others[:NAMED])}{more}.")
-    single = all(getattr(kind, "numpy_dtype", kind) == np.float32 for kind in kinds)
-    return np.dtype(np.float32 if single else np.float64)
+    try:
+        chosen = select(frame.schema, None, None, levels=levels, spelled=spelled, person=person)
+    except ValueError as error:
+        raise ValueError(f"X must hold numbers or declared levels: {error}".replace("with exclude=", "of X")) from None
+    _refuse_inferred(X, frame.names)
+    return chosen
 
 
-def _checked_response(y: Any) -> Any:
+def _refuse_inferred(X: Any, names: Sequence[str]) -> None:
+    """Refuse what ``dd.read_csv`` found the types of: it fails at the first entry of a block that they do not fit, so
+    one entry would decide whether there is an answer.
+    """
+    for part in X.expr.walk() if hasattr(X, "expr") else ():
+        kinds = (getattr(getattr(part, "func", None), "keywords", None) or {}).get("dtypes")
+        if isinstance(kinds, Mapping) and any(str(kinds.get(n)) not in ("object", "str", "string") for n in names):
+            raise ValueError(
+                "X must not be read from text with inferred types, since one entry that does not fit them would stop "
+                "the fit: use dd.read_csv(..., dtype=str) and name each column in bounds, or convert it to Parquet."
+            )
+
+
+def _checked_response(y: Any, levels: Levels | None) -> Any:
     """The response as a Dask collection of one dimension."""
     if not dask.is_dask_collection(y):
         y = np.asarray(y)
         y = da.from_array(y, chunks=-1) if y.ndim == 1 else y
     if _is_frame(y, "Series"):
-        if not _is_real(y.dtype):
+        entries = column_of(y._meta)
+        if not isinstance(entries, np.ndarray) and not holds(entries.type, levels is not None):
             raise ValueError(f"y must hold real numbers, got {y.dtype}.")
         return y
     if not isinstance(y, da.Array) or y.ndim != 1:
@@ -280,12 +354,6 @@ def _is_frame(collection: Any, kind: str) -> bool:
     return frames is not None and isinstance(collection, getattr(frames, kind))
 
 
-def _is_real(dtype: Any) -> bool:
-    from pandas.api.types import is_complex_dtype, is_numeric_dtype
-
-    return bool(is_numeric_dtype(dtype) and not is_complex_dtype(dtype))
-
-
 def _check_numbers(name: str, array: Any) -> None:
     if array.dtype.kind not in "fiub":
         raise ValueError(f"{name} must hold real numbers, got {array.dtype}.")
@@ -306,13 +374,12 @@ def _lengths(collection: Any) -> list[Any]:
     return [delayed(len)(block) for block in np.ravel(collection.to_delayed())]
 
 
-def _as_array(collection: Any, lengths: Sequence[int], dtype: np.dtype) -> Any:
+def _as_array(collection: Any, lengths: Sequence[int], dtype: np.dtype, rule: Any = None) -> Any:
     """A Dask array whose blocks have known lengths."""
     if isinstance(collection, da.Array):
         chunks = (tuple(lengths), *collection.chunks[1:])
         return da.Array(collection.dask, collection.name, chunks, dtype=collection.dtype)
-    width = (len(collection.columns),) if _is_frame(collection, "DataFrame") else ()
+    width = (len(rule.features),) if _is_frame(collection, "DataFrame") else ()
     parts = zip(collection.to_delayed(), lengths, strict=True)
-    return da.concatenate(
-        [da.from_delayed(delayed(numbers)(part, dtype), (rows, *width), dtype) for part, rows in parts]
-    )
+    read = delayed(numbers if width else responses)
+    return da.concatenate([da.from_delayed(read(part, rule), (rows, *width), dtype) for part, rows in parts])

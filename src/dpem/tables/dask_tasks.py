@@ -18,6 +18,10 @@ from dpem._threads import at_most
 from dpem.query import Query
 from dpem.tables.array import ArraySource
 from dpem.tables.base import Partial
+from dpem.tables.columns import Selection, rows_of
+from dpem.tables.entries import Levels, converted
+from dpem.tables.frame import Frame, column_of
+from dpem.tables.persons import first_rows, tally
 
 
 class BadBlock(ValueError):
@@ -75,14 +79,40 @@ def added(parts: Sequence[Partial | None]) -> Partial | None:
 
 @naming_only_the_type
 @np.errstate(all="ignore")
-def numbers(part: Any, dtype: np.dtype) -> Any:
-    """A partition of a DataFrame or a Series as a numpy array; a missing value becomes NaN."""
-    return _as_floats(part, dtype, lambda values, kind: values.to_numpy(dtype=kind, na_value=np.nan))
+def numbers(part: Any, selection: Selection) -> Any:
+    """A partition of a DataFrame as a numpy array."""
+    frame = Frame(part)
+    return rows_of(frame.block(0, frame.n_rows), selection).X
 
 
-def _as_floats(values: Any, dtype: np.dtype, convert: Callable[..., Any] = np.asarray) -> Any:
+@naming_only_the_type
+@np.errstate(all="ignore")
+def responses(part: Any, levels: Levels | None) -> Any:
+    """A partition of a Series as a numpy array."""
+    return converted(column_of(part), levels, np.dtype(np.float64))
+
+
+@naming_only_the_type
+def column(part: Any, name: str) -> Any:
+    """A column of a partition of a DataFrame."""
+    return column_of(part[name])
+
+
+@naming_only_the_type
+def tallied(people: Any, secret: bytes) -> Any:
+    """The persons of a block, hashed, and how many rows each has."""
+    return tally(people, secret)
+
+
+@naming_only_the_type
+def kept_rows(people: Any, secret: bytes, who: Any, most: Any) -> Any:
+    """Which rows of a block are kept if of ``who`` only the first ``most`` are."""
+    return first_rows(people, secret, who, most)
+
+
+def _as_floats(values: Any, dtype: np.dtype) -> Any:
     try:
-        return convert(values, dtype)
+        return np.asarray(values, dtype)
     except (TypeError, ValueError):
         pass
     raise BadBlock("a block of X or y holds what is not a number.")

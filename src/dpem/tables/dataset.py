@@ -62,12 +62,14 @@ class DatasetSource(ChunkedSource):
         target: str | None = None,
         exclude: Sequence[str] = (),
         levels: Mapping[str, Any] | None = None,
+        person: str | None = None,
     ) -> None:
         self._name = type(data).__name__ if isinstance(data, ds.Dataset) else str(data)
         dataset = data if isinstance(data, ds.Dataset) else _dataset(Path(data))
         fragments = _fragments(dataset)
         folders = {name for fragment in fragments for name in ds.get_partition_keys(fragment.partition_expression)}
-        self._selection = select(dataset.schema, columns, target, exclude=exclude, levels=levels, spelled=folders)
+        chosen: dict[str, Any] = {"exclude": exclude, "levels": levels, "spelled": folders, "person": person}
+        self._selection = select(dataset.schema, columns, target, **chosen)
         self.order_may_depend_on_values = any(map(_moves_rows, fragments))
         if self.order_may_depend_on_values:  # see slack
             self._selection = self._selection.double()
@@ -128,11 +130,24 @@ class DatasetSource(ChunkedSource):
     def total(self, query: Query) -> FloatArray:
         """As for every source, but of a query that names the only columns it ``reads``, no others are read."""
         reads = getattr(query, "reads", None)
-        if reads is None:
-            return super().total(query)
+        return super(DatasetSource, self if reads is None else self.reading(reads)).total(query)
+
+    def reading(self, reads: Sequence[int]) -> DatasetSource:
+        """The same rows; only some columns are read, and the response."""
         part = copy.copy(self)
         part._needed = tuple(self._selection.names[j] for j in (*reads, *range(self.n_features, len(self._needed))))
-        return super(DatasetSource, part).total(query)
+        return part
+
+    @property
+    def person_name(self) -> str | None:
+        """The column that says whose row it is."""
+        return self._selection.person
+
+    def people(self) -> Iterator[Any]:
+        """The entries of that column, batch by batch in the order of the rows."""
+        for file in self._files:
+            file.check_unchanged()
+            yield from file.column(self._selection.person or "")
 
     def split(self, parts: int) -> list[DatasetSource]:
         """Disjoint batches: rows t, t + parts, t + 2·parts, … Each reads the whole table and keeps its rows."""
@@ -200,6 +215,17 @@ class _File:
             plan.append(Stretch(partial(opened.read, self), groups, skip, rows, decoded, begin, self._constant))
             begin += rows
         return plan
+
+    def column(self, name: str) -> Iterator[Any]:
+        """One column as it is stored, or as the folder's name gives it."""
+        keys = ds.get_partition_keys(self.fragment.partition_expression)
+        with telling(self.name):
+            if name in keys:
+                yield np.full(self.n_rows, keys[name], dtype=object)
+                return
+            scanner = self.fragment.scanner(columns=[name], batch_readahead=1, fragment_readahead=1)
+            for batch in scanner.to_batches():
+                yield batch.column(0)
 
     def batches(self, begin: int, every: Every) -> Iterator[Chunk]:
         """The rows of a file that is not Parquet, batch by batch as they are stored."""

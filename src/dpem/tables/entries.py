@@ -115,7 +115,7 @@ class Levels(NamedTuple):
         value = self.by_number.get(number(entry))
         if value is not None:
             return value
-        return math.inf if self.other and not _missing(entry) else math.nan
+        return math.inf if self.other and not is_missing(entry) else math.nan
 
 
 def checked_levels(levels: Any) -> dict[str, Levels]:
@@ -171,6 +171,8 @@ def numbers(column: pa.Array | pa.ChunkedArray, dtype: np.dtype) -> NDArray[np.f
         column = _spelled(column)
     elif pa.types.is_boolean(column.type):
         column = column.cast(pa.uint8())
+    elif not is_numeric(column.type):
+        column = pa.nulls(len(column), wanted)
     if column.type != wanted:
         column = column.cast(wanted, safe=False)
     return np.asarray(column.to_numpy(zero_copy_only=False))
@@ -202,6 +204,14 @@ def codes(column: pa.Array | pa.ChunkedArray, own: Levels, dtype: np.dtype) -> N
     if own.other:
         value[np.isnan(value) & ~missing] = math.inf
     return value.astype(dtype, copy=False)
+
+
+def is_numeric(kind: pa.DataType) -> bool:
+    """Types that become floating-point numbers; integers above 2⁵³ and decimals are rounded."""
+    import pyarrow as pa
+
+    t = pa.types
+    return bool(t.is_integer(kind) or t.is_floating(kind) or t.is_boolean(kind) or t.is_decimal(kind))
 
 
 def is_text(kind: pa.DataType) -> bool:
@@ -256,7 +266,7 @@ def _filled(column: Any, value: Any) -> NDArray[Any]:
     return np.asarray(column.fill_null(value))
 
 
-def _missing(entry: Any) -> bool:
+def is_missing(entry: Any) -> bool:
     """None, NaN, what pandas has for them, or a text that says so."""
     if isinstance(entry, str):
         return entry in MISSING

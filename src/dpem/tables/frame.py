@@ -5,7 +5,7 @@ block, never copied whole.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import narwhals.stable.v1 as nw
@@ -15,6 +15,7 @@ import pyarrow as pa
 from dpem.query import Chunk, FloatArray, Query
 from dpem.tables.base import CHUNK_ROWS, ChunkedSource
 from dpem.tables.columns import Selection, rows_of
+from dpem.tables.entries import Levels
 from dpem.tables.every import Every
 
 
@@ -26,9 +27,12 @@ class Frame:
     (['age'], 2, DataType(int64))
     """
 
+    #: What :func:`~dpem.tables.kinds.is_frame` looks for.
+    is_frame = True
+
     def __init__(self, X: Any) -> None:
-        self._pandas = hasattr(X, "iloc")
-        if not self._pandas:
+        self.pandas = hasattr(X, "iloc")
+        if not self.pandas:
             X = _eager(X)
         self._X = X
         self.names = list(map(str, X.columns))
@@ -40,18 +44,24 @@ class Frame:
     def n_rows(self) -> int:
         return len(self._X)
 
+    def only(self, names: Sequence[str]) -> Frame:
+        """Some of the columns, in this order."""
+        part = copy.copy(self)
+        part.names, part._place = list(names), {name: self._place[name] for name in names}
+        return part
+
     @property
     def schema(self) -> pa.Schema:
         """Names and types, from no rows. What a column of Python objects holds is not known: its type is null."""
         if len(self._place) < len(self.names):
             raise ValueError("X must have columns with different names.")
-        return pa.schema([(name, _type(self._column(j, 0, 0))) for j, name in enumerate(self.names)])
+        return pa.schema([(name, _type(self._column(j, 0, 0))) for name, j in self._place.items()])
 
     def block(self, first: int, last: int) -> Block:
         return Block(self, first, last)
 
     def _column(self, j: int, first: int, last: int) -> Any:
-        part = self._X.iloc[first:last, j] if self._pandas else self._X[first:last, j]
+        part = self._X.iloc[first:last, j] if self.pandas else self._X[first:last, j]
         return column_of(part)
 
 
@@ -80,6 +90,8 @@ class FrameSource(ChunkedSource):
     def __init__(self, frame: Frame, selection: Selection, y: FloatArray | None = None) -> None:
         self._frame, self._selection, self._y = frame, selection.double(), y
         self._every, self._needed = Every(), selection.features
+        #: Columns whose entries are read as these levels.
+        self.text_levels: dict[str, Levels] = dict(selection.levels)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.n_rows} rows, {self.n_features} columns, {self.dtype})"
@@ -104,6 +116,22 @@ class FrameSource(ChunkedSource):
     def feature_names(self) -> list[str]:
         return list(self._selection.features)
 
+    @property
+    def target_name(self) -> str | None:
+        """The response's name."""
+        return self._selection.target
+
+    @property
+    def person_name(self) -> str | None:
+        """The column that says whose row it is."""
+        return self._selection.person
+
+    def people(self) -> Iterator[Any]:
+        """The entries of that column, block by block."""
+        for first in range(0, self._frame.n_rows, CHUNK_ROWS):
+            block = self._frame.block(first, min(first + CHUNK_ROWS, self._frame.n_rows))
+            yield block.column(self._selection.person or "")
+
     def chunks(self) -> Iterator[Chunk]:
         n, step = self._frame.n_rows, self._every.step
         for first in range(0, n, CHUNK_ROWS * step):
@@ -116,11 +144,13 @@ class FrameSource(ChunkedSource):
     def total(self, query: Query) -> FloatArray:
         """As for every source, but of a query that names the only columns it ``reads``, no others are converted."""
         reads = getattr(query, "reads", None)
-        if reads is None:
-            return super().total(query)
+        return super(FrameSource, self if reads is None else self.reading(reads)).total(query)
+
+    def reading(self, reads: Sequence[int]) -> FrameSource:
+        """The same rows; only some columns are converted."""
         part = copy.copy(self)
         part._needed = tuple(self._selection.features[j] for j in reads)
-        return super(FrameSource, part).total(query)
+        return part
 
     def split(self, parts: int) -> list[FrameSource]:
         """Disjoint batches: rows t, t + parts, t + 2·parts, …"""

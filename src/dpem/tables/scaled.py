@@ -53,6 +53,13 @@ class ScaledSource(ChunkedSource):
     def feature_names(self) -> list[str] | None:
         return getattr(self._source, "feature_names", None)
 
+    @property
+    def person_name(self) -> str | None:
+        return getattr(self._source, "person_name", None)
+
+    def people(self) -> Iterator[Any]:
+        yield from self._source.people()  # type: ignore[attr-defined]
+
     def chunks(self) -> Iterator[Chunk]:
         mean, scale = self._mean.astype(self.dtype), self._scale.astype(self.dtype)
         for chunk in self._source.chunks():

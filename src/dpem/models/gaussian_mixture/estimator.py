@@ -47,6 +47,9 @@ class DPGaussianMixture(PrivateEstimator):
         Public lower and upper limits of every column.
     formula : str, optional
         What the columns of the model are made of, such as ``"~ x + log(y)"`` (see :meth:`from_formula`).
+    person : str, optional
+        The column that says whose row it is: the unit is then a person, and rows of one beyond ``rows_per_person`` do
+        not count.
     rows_per_person : int
         The most rows that one person has; all of them are protected together.
     budget : Budget or Ledger, optional
@@ -92,6 +95,7 @@ class DPGaussianMixture(PrivateEstimator):
         delta: float | None = None,
         bounds: Any = None,
         formula: str | None = None,
+        person: str | None = None,
         rows_per_person: int = 1,
         budget: Any = None,
         check: bool = True,
@@ -104,6 +108,7 @@ class DPGaussianMixture(PrivateEstimator):
         self.delta = delta
         self.bounds = bounds
         self.formula = formula
+        self.person = person
         self.rows_per_person = rows_per_person
         self.budget = budget
         self.check = check

@@ -40,6 +40,9 @@ class DPLatentClass(PrivateEstimator):
     levels : dict
         The possible answers to each item, by the column's name: public knowledge, never computed from the rows.
         Columns of an array are called x0, x1, …
+    person : str, optional
+        The column that says whose row it is: the unit is then a person, and rows of one beyond ``rows_per_person`` do
+        not count.
     rows_per_person : int
         The most rows that one person has; all of them are protected together.
     budget : Budget or Ledger, optional
@@ -85,6 +88,7 @@ class DPLatentClass(PrivateEstimator):
         epsilon: float | None = None,
         delta: float | None = None,
         levels: Any = None,
+        person: str | None = None,
         rows_per_person: int = 1,
         budget: Any = None,
         check: bool = True,
@@ -94,6 +98,7 @@ class DPLatentClass(PrivateEstimator):
         self.epsilon = epsilon
         self.delta = delta
         self.levels = levels
+        self.person = person
         self.rows_per_person = rows_per_person
         self.budget = budget
         self.check = check

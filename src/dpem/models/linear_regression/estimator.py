@@ -45,6 +45,9 @@ class DPLinearRegression(RegressionResults, RegressorMixin, PrivateEstimator):
         Levels of categorical columns by name; the first is the baseline.
     formula : str, optional
         What the columns of the model are made of, such as ``"y ~ x + I(x**2) + C(g)"`` (see :meth:`from_formula`).
+    person : str, optional
+        The column that says whose row it is: the unit is then a person, and rows of one beyond ``rows_per_person`` do
+        not count.
     rows_per_person : int, default 1
         The most rows that one person has: all of them are protected together.
     budget : Budget or Ledger, optional
@@ -93,6 +96,7 @@ class DPLinearRegression(RegressionResults, RegressorMixin, PrivateEstimator):
         y_bounds: Any = None,
         levels: Any = None,
         formula: str | None = None,
+        person: str | None = None,
         rows_per_person: int = 1,
         budget: Any = None,
         check: bool = True,
@@ -106,6 +110,7 @@ class DPLinearRegression(RegressionResults, RegressorMixin, PrivateEstimator):
         self.y_bounds = y_bounds
         self.levels = levels
         self.formula = formula
+        self.person = person
         self.rows_per_person = rows_per_person
         self.budget = budget
         self.check = check

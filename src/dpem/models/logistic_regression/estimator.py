@@ -61,6 +61,9 @@ class DPLogisticRegression(ClassifierMixin, GeneralisedLinearEstimator):
         is neither counts as missing.
     formula : str, optional
         What the columns of the model are made of, such as ``"y ~ x + I(x**2) + C(g)"`` (see :meth:`from_formula`).
+    person : str, optional
+        The column that says whose row it is: the unit is then a person, and rows of one beyond ``rows_per_person`` do
+        not count.
     rows_per_person : int, default 1
         The most rows that one person has: all of them are protected together.
     budget : Budget or Ledger, optional
@@ -108,6 +111,7 @@ class DPLogisticRegression(ClassifierMixin, GeneralisedLinearEstimator):
         levels: Any = None,
         classes: Any = None,
         formula: str | None = None,
+        person: str | None = None,
         rows_per_person: int = 1,
         budget: Any = None,
         check: bool = True,
@@ -119,6 +123,7 @@ class DPLogisticRegression(ClassifierMixin, GeneralisedLinearEstimator):
         self.levels = levels
         self.classes = classes
         self.formula = formula
+        self.person = person
         self.rows_per_person = rows_per_person
         self.budget = budget
         self.check = check

@@ -232,6 +232,9 @@ class DPMixtureRegression(PrivateEstimator):
         Declared levels of categorical columns.
     formula : str, optional
         What the columns of the model are made of, such as ``"y ~ x + I(x**2)"`` (see :meth:`from_formula`).
+    person : str, optional
+        The column that says whose row it is: the unit is then a person, and rows of one beyond ``rows_per_person`` do
+        not count.
     rows_per_person : int
         The most rows that one person has.
     budget : Budget or Ledger, optional
@@ -286,6 +289,7 @@ class DPMixtureRegression(PrivateEstimator):
         y_bounds: Any = None,
         levels: Any = None,
         formula: str | None = None,
+        person: str | None = None,
         rows_per_person: int = 1,
         budget: Any = None,
         check: bool = True,
@@ -294,6 +298,7 @@ class DPMixtureRegression(PrivateEstimator):
         self.n_components, self.fit_intercept = n_components, fit_intercept
         self.epsilon, self.delta = epsilon, delta
         self.bounds, self.y_bounds, self.levels, self.formula = bounds, y_bounds, levels, formula
+        self.person = person
         self.rows_per_person, self.budget, self.check, self.random_state = rows_per_person, budget, check, random_state
 
     def _model(self, schema: Schema) -> MixtureRegression:

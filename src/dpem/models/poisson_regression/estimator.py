@@ -79,6 +79,9 @@ class DPPoissonRegression(RegressorMixin, GeneralisedLinearEstimator):
         The column whose logarithm is added to the linear predictor, such as person-years; its bounds are positive.
     formula : str, optional
         What the columns of the model are made of, such as ``"y ~ x + I(x**2) + C(g)"`` (see :meth:`from_formula`).
+    person : str, optional
+        The column that says whose row it is: the unit is then a person, and rows of one beyond ``rows_per_person`` do
+        not count.
     rows_per_person : int, default 1
         The most rows that one person has: all of them are protected together.
     budget : Budget or Ledger, optional
@@ -128,6 +131,7 @@ class DPPoissonRegression(RegressorMixin, GeneralisedLinearEstimator):
         offset: str | None = None,
         exposure: str | None = None,
         formula: str | None = None,
+        person: str | None = None,
         rows_per_person: int = 1,
         budget: Any = None,
         check: bool = True,
@@ -141,6 +145,7 @@ class DPPoissonRegression(RegressorMixin, GeneralisedLinearEstimator):
         self.offset = offset
         self.exposure = exposure
         self.formula = formula
+        self.person = person
         self.rows_per_person = rows_per_person
         self.budget = budget
         self.check = check

@@ -29,6 +29,9 @@ start : array of shape (n_features,), "equal" or None
     Where EM begins. It must not be computed from these data without paying. "equal" is signal/√d everywhere.
 n_iter, step_size, clip : int, float, float, or None
     Refining steps (for "published" the batches N₀), the step η and the clip T of an entry; None: the plan chooses.
+person : str, optional
+    The column that says whose row it is: the unit is then a person, and rows of one beyond ``rows_per_person`` do not
+    count.
 rows_per_person : int
     The most rows that one person has. All of them are protected together, and noise grows in proportion. It must be
     publicly known, or made true beforehand; whoever has more rows is protected less.

@@ -92,6 +92,7 @@ class PrivateEM(PrivateFit):
         n_iter: int | None = None,
         step_size: float | None = None,
         clip: float | None = None,
+        person: str | None = None,
         rows_per_person: int = 1,
         budget: Budget | Ledger | None = None,
         random_state: int | None = None,
@@ -107,6 +108,7 @@ class PrivateEM(PrivateFit):
         self.n_iter = n_iter
         self.step_size = step_size
         self.clip = clip
+        self.person = person
         self.rows_per_person = rows_per_person
         self.budget = budget
         self.random_state = random_state
@@ -115,7 +117,7 @@ class PrivateEM(PrivateFit):
     def _fit(self, X: Any, y: Any) -> Self:
         """Validate, plan, charge, query: nothing is charged on a refusal, no query is sent before the charge."""
         self._check_arguments()
-        source = source_of(self, X, y, needs_y=self._needs_y)
+        source = source_of(self, X, y, needs_y=self._needs_y, **self._who())
         if self.method == "published":
             refuse_to_split(source)
         fit_plan = self.plan(source.n_rows, source.n_features)
@@ -213,7 +215,7 @@ class PrivateEM(PrivateFit):
     def _preview_plan(self, X: Any, y: Any = None) -> Plan:
         """The plan of a fit to these rows, once everything that the fit would refuse has been. Nothing is asked."""
         self._check_arguments()
-        source = source_of(copy.copy(self), X, y, needs_y=self._needs_y)
+        source = source_of(copy.copy(self), X, y, needs_y=self._needs_y, **self._who())
         made = self.plan(source.n_rows, source.n_features)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the plan says the same

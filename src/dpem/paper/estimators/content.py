@@ -35,6 +35,7 @@ ARGUMENTS: dict[str, Any] = {
     "n_iter": int | None,
     "step_size": float | None,
     "clip": float | None,
+    "person": str | None,
     "rows_per_person": int,
 }
 _WHOLE = ("sparsity", "max_sparsity", "n_iter", "rows_per_person")

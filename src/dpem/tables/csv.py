@@ -1,0 +1,286 @@
+"""Tables in text files (CSV), read once into memory. A cell that is not what its column holds is missing.
+
+Arrow's own messages quote cells and rows; these do not, and of the first line, which may be a record, they repeat only
+what the caller named.
+"""
+
+from __future__ import annotations
+
+import bz2
+import codecs
+import csv
+import gzip
+import io
+import math
+import re
+import zipfile
+import zlib
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+
+from dpem.tables.columns import Selection, select
+from dpem.tables.entries import MISSING, number
+from dpem.tables.frame import Frame, FrameSource
+
+#: Files of text by how their names end, and what stands between entries.
+TEXTS = {".csv": ",", ".tsv": "\t", ".txt": "\t"}
+#: How a compressed one's name ends.
+COMPRESSED = (".gz", ".bz2", ".zip")
+
+_UNREADABLE = (OSError, EOFError, UnicodeDecodeError, csv.Error, zlib.error, zipfile.BadZipFile)
+
+
+class Looks(NamedTuple):
+    """How a text file is written: what stands between entries, before decimals and between thousands."""
+
+    sep: str
+    decimal: str = "."
+    thousands: str | None = None
+    encoding: str = "utf-8"
+
+    @classmethod
+    def of(cls, path: Path, sep: str | None = None, decimal: str = ".", *more: Any) -> Looks:
+        """What the file's name says, where nothing else is given."""
+        return cls(TEXTS[kind_of(path)] if sep is None else sep, decimal, *more)
+
+
+def kind_of(path: Path) -> str:
+    """How a file's name ends, less what says that it is compressed.
+
+    >>> kind_of(Path("visits.CSV.gz"))
+    '.csv'
+    """
+    name = path.name.lower()
+    for ending in COMPRESSED:
+        name = name.removesuffix(ending)
+    kind = Path(name).suffix
+    return kind if kind in TEXTS else path.suffix.lower()
+
+
+def read_csv(path: Path, looks: Looks, wanted: Mapping[str, Any], *, strict: bool = False) -> FrameSource:
+    """The wanted columns as float64 in memory, those with levels as what stands for them. ``strict`` looks, and refuses
+    cells that are not what their column holds.
+    """
+    _check(looks)
+    names = header(path, looks)
+    columns, target, person = (wanted.get(what) for what in ("columns", "target", "person"))
+    levels: Mapping[str, Any] = wanted.get("levels") or {}
+    listed = () if columns is None or isinstance(columns, str) else columns
+    named = {name for name in (*listed, *wanted["exclude"], *levels, target, person) if isinstance(name, str)}
+    unknown = sorted(named - set(names))
+    if unknown:
+        hint = _separated(names, looks)
+        raise ValueError(f"the first line of {path}, which must name the columns, has no {unknown[0]!r}{hint}.")
+    schema = pa.schema([(name, pa.float64()) for name in names])
+    chosen = select(schema, columns, target, exclude=wanted["exclude"], levels=levels, person=person)
+    if len(names) == 1 and _separated(names, looks):
+        raise ValueError(f"{path} was read as a single column{_separated(names, looks)}.")
+    table = _cells(path, looks, chosen, names)
+    if table.num_rows == 0:
+        raise ValueError(f"{path} has a header but no rows.")
+    found, odd = {}, []
+    for name in chosen.read:
+        column = table.column(name)
+        if name == person:
+            found[name] = _decoded(column)
+            continue
+        if pa.types.is_binary(column.type):
+            column = _decoded(column)
+            values = chosen.numbers(name, column if name in levels else _plain(column, looks))
+            if strict and bool(np.any(np.isnan(values) & ~np.asarray(_is_missing(column)))):
+                odd.append(names.index(name))
+            column = pa.array(values)
+        found[name] = column
+    if odd:
+        raise ValueError(_not_numbers(odd, path, names, named))
+    plain = Selection(chosen.features, target, chosen.dtype, person=person)
+    source = FrameSource(Frame(pa.table(found)), plain)
+    source.text_levels = dict(chosen.levels)
+    return source
+
+
+def kept_columns(path: Path, looks: Looks, names: Sequence[str]) -> pa.Table:
+    """Columns as they are."""
+    known = header(path, looks)
+    table = _table(path, looks, dict.fromkeys(names, pa.binary()), known)
+    return pa.table({name: _decoded(table.column(name)) for name in names})
+
+
+def _cells(path: Path, looks: Looks, chosen: Selection, names: Sequence[str]) -> pa.Table:
+    """The cells of the columns that are read: as numbers where every one is a number, else as they are written."""
+    texts = {name: pa.binary() for name in chosen.read if name in chosen.levels or name == chosen.person}
+    if looks.thousands is None:
+        numeric = {name: pa.float64() for name in chosen.read} | texts
+        try:
+            return _table(path, looks, numeric, names)
+        except _NotNumbers:
+            pass
+    return _table(path, looks, dict.fromkeys(chosen.read, pa.binary()), names)
+
+
+class _NotNumbers(ValueError):
+    """A cell is no number."""
+
+
+def _table(path: Path, looks: Looks, kinds: Mapping[str, pa.DataType], names: Sequence[str]) -> pa.Table:
+    options = pa.csv.ConvertOptions(
+        include_columns=list(kinds),
+        column_types=dict(kinds),
+        null_values=list(MISSING),
+        decimal_point=looks.decimal,
+        check_utf8=False,
+    )
+    layout = pa.csv.ParseOptions(delimiter=looks.sep)
+    try:
+        with _opened(path, looks) as file:
+            return pa.csv.read_csv(file, parse_options=layout, convert_options=options)
+    except (pa.ArrowException, *_UNREADABLE) as error:
+        said = str(error)
+    if re.search(r"[Ii]n CSV column #\d+", said):
+        raise _NotNumbers
+    raise ValueError(_plainly(said, path, names))
+
+
+def _opened(path: Path, looks: Looks) -> Any:
+    """The file's bytes, decompressed, in UTF-8."""
+    ending = path.suffix.lower()
+    plain = codecs.lookup(looks.encoding).name == "utf-8"
+    if plain and ending != ".zip":
+        return pa.input_stream(str(path), compression="detect")
+    file: Any
+    if ending == ".zip":
+        archive = zipfile.ZipFile(path)
+        inside = [name for name in archive.namelist() if not name.endswith("/")]
+        if len(inside) != 1:
+            raise ValueError(f"{path} must hold one file, but it holds {len(inside)}.")
+        file = archive.open(inside[0])
+    else:
+        openers: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open}
+        file = openers.get(ending, open)(path, "rb")
+    return file if plain else io.BufferedReader(_Recoded(file, looks.encoding))
+
+
+class _Recoded(io.RawIOBase):
+    """Bytes in another encoding as UTF-8; what it has no letter for is replaced."""
+
+    def __init__(self, file: Any, encoding: str) -> None:
+        self._file, self._rest = file, b""
+        self._decoder = codecs.getincrementaldecoder(encoding)("replace")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._rest:
+            found = self._file.read(1 << 20)
+            self._rest = self._decoder.decode(found, final=not found).encode("utf-8")
+            if not found:
+                break
+        part = self._rest[: len(buffer)]
+        buffer[: len(part)], self._rest = part, self._rest[len(part) :]
+        return len(part)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def header(path: Path, looks: Looks) -> list[str]:
+    """The column names. A line of numbers is a record, not a header, and no message may quote it."""
+    _check(looks)
+    try:
+        with _opened(path, looks) as file:
+            text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline="")
+            names = next(csv.reader(text, delimiter=looks.sep), [])
+    except (*_UNREADABLE, pa.ArrowException, ValueError) as error:
+        if isinstance(error, ValueError) and "must hold one file" in str(error):
+            raise
+        raise OSError(_plainly("", path, [])) from None
+    if not names:
+        raise ValueError(
+            f"{path} must begin with a line of column names, but it is empty or begins with an empty line."
+        )
+    if any(name in MISSING or _is_record(part) for name in names for part in re.split(r"[,;|\t]", name)):
+        raise ValueError(f"the first line of {path} must name the columns, but it holds numbers or empty entries.")
+    if len(set(names)) < len(names):
+        twice = [str(place + 1) for place, name in enumerate(names) if name in names[:place]]
+        raise ValueError(
+            f"the first line of {path} must name each column once, but the name of column number {', '.join(twice)} is "
+            "that of an earlier one: rename it in the file."
+        )
+    return names
+
+
+def _check(looks: Looks) -> None:
+    for name, value in (("sep", looks.sep), ("decimal", looks.decimal), ("thousands", looks.thousands)):
+        if value is None and name == "thousands":
+            continue
+        if not isinstance(value, str) or len(value) != 1 or value in '"\r\n' or value.isalnum():
+            raise ValueError(f"{name} must be one character that is neither a letter, a digit nor a quote.")
+    if looks.sep == looks.decimal:
+        raise ValueError("sep and decimal must differ.")
+    if looks.thousands in (looks.sep, looks.decimal):
+        raise ValueError("thousands must differ from sep and decimal.")
+    try:
+        codecs.lookup(looks.encoding)
+    except (LookupError, TypeError):
+        raise ValueError("encoding must be the name of a text encoding, such as utf-8, cp1252 or latin-1.") from None
+
+
+def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Bytes as texts; what is no UTF-8 is replaced, cell by cell."""
+    try:
+        return column.cast(pa.string())
+    except pa.ArrowInvalid:
+        texts = [None if cell is None else cell.decode("utf-8", "replace") for cell in column.to_pylist()]
+        return pa.chunked_array([pa.array(texts, pa.string())])
+
+
+def _plain(column: pa.ChunkedArray, looks: Looks) -> pa.ChunkedArray:
+    """Numbers spelled with a point before decimals and nothing between thousands."""
+    if looks.thousands is not None:
+        column = pc.replace_substring(column, looks.thousands, "")
+    if looks.decimal != ".":
+        column = pc.replace_substring(pc.replace_substring(column, ".", "?"), looks.decimal, ".")
+    return column
+
+
+def _is_missing(column: pa.ChunkedArray) -> Any:
+    known = pc.is_in(pc.ascii_trim_whitespace(column), value_set=pa.array(MISSING))
+    return pc.or_(pc.is_null(column), pc.fill_null(known, False)).combine_chunks()
+
+
+def _not_numbers(places: Sequence[int], path: Path, names: Sequence[str], named: Collection[str]) -> str:
+    """Every column that holds what it should not, at once; a name is repeated only if the caller gave it."""
+    shown = [repr(names[j]) if names[j] in named else f"number {j + 1}" for j in sorted(places)]
+    one = len(shown) == 1
+    which = f"{'column' if one else 'columns'} {', '.join(shown)}"
+    what = "an entry that is neither a number nor a level" if one else "entries that are neither numbers nor levels"
+    return f"{which} of {path} {'holds' if one else 'hold'} {what}; exclude {'it' if one else 'them'}, or give levels."
+
+
+def _separated(names: Sequence[str], looks: Looks) -> str:
+    """A hint where one column seems to be several."""
+    other = next((mark for mark in (";", "\t", "|", ",") if mark != looks.sep and mark in names[0]), None)
+    if len(names) > 1 or other is None:
+        return ""
+    return f"; its entries seem to be separated by {'a tab' if other == chr(9) else repr(other)}: give sep={other!r}"
+
+
+def _plainly(said: str, path: Path, names: Sequence[str]) -> str:
+    if "Expected" in said and "columns, got" in said:
+        return f"every row of {path} must have {len(names)} entries, as its first line has, but one has not."
+    return f"{path} cannot be read as CSV: it is damaged or not text with one row on each line."
+
+
+def _is_record(text: str) -> bool:
+    """Whether an entry of the first line cannot be a name: a number, a date, a time, an address."""
+    text = text.strip(" \"'")
+    dated = re.fullmatch(r"[\d\s.:/TZ+-]*\d[\d\s.:/TZ+-]*|.*@.*", text)
+    return not math.isnan(number(text.replace(",", "."))) or bool(dated)

@@ -1,0 +1,320 @@
+"""At most so many rows of each person: the unit of privacy is then a person, and that nobody has more is enforced.
+
+One pass over a column that says whose row it is counts the rows of each person, in the table's order, and keeps the
+first k (``rows_per_person``) of each; the others contribute nothing, to no query, and are not counted in n.
+
+*Neighbours* are ordered tables D, D′ of equal length for which there is a set S of positions, of any size, such that
+in D the rows at S are all the rows of one person, in D′ they are all the rows of one person (the same or another one),
+and elsewhere the tables are equal.
+
+*Lemma.* The kept rows of neighbours are ordered tables of equal length that differ in at most k positions. *Proof.*
+Whether a row is kept depends on how many earlier rows have the same person. A row outside S is of a person all of
+whose rows are outside S, where the tables are equal, so it is kept in both or in neither. Of the m rows at S,
+which are one person's in D and one person's in D′, the first min(k, m) are kept in both. So the same positions are
+kept, and of them those that differ are among the first k of S. ∎
+
+So all that is proved of tables that differ in up to k rows of one person holds for a person with any number of rows.
+The number of kept rows is equal for neighbours: it is as public as the number of rows. What a person's number of rows
+is, is not hidden beyond that. Rows without an entry in the column count as one person's.
+
+A person is remembered as 128 bits: whole numbers as they are, mixed with a secret drawn for each pass by a one-to-one
+map, anything else hashed with that secret (BLAKE2b), so that two of m persons are taken for one with a probability
+below m²/2¹²⁹. The table of counts takes 40 to 80 bytes a person, the rows that are kept one bit each.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import math
+import secrets
+from collections.abc import Iterable, Iterator
+from decimal import Decimal
+from typing import Any
+
+import array_api_compat
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+from scipy import sparse
+
+from dpem.query import Chunk, FloatArray, Query
+from dpem.tables.base import ChunkedSource
+from dpem.tables.entries import is_missing, is_text
+from dpem.tables.every import Every
+
+Hashes = NDArray[np.uint64]
+
+#: Whole numbers in their plainest spelling, or with zeros behind a point.
+_WHOLE = r"^-?(?:0|[1-9][0-9]{0,17})(?:\.0*)?$"
+
+
+def new_secret() -> bytes:
+    """What hashes of one pass are made with."""
+    return secrets.token_bytes(16)
+
+
+def hashed(column: Any, secret: bytes) -> Hashes:
+    """128 bits for the person of each entry, as two columns. 7, 7.0, "7" and "7.0" are one person; missing is another.
+
+    >>> found = hashed(np.array([7, 7.0, "7", "07", None], dtype=object), b"0" * 16)
+    >>> [bool((row == found[0]).all()) for row in found]
+    [True, True, True, False, False]
+    """
+    if isinstance(column, np.ndarray) and column.dtype.kind in "iub":
+        return _mixed(column.astype(np.int64), secret)
+    if isinstance(column, np.ndarray) and column.dtype.kind == "f":
+        return _of_floats(column, secret)
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if isinstance(column, np.ndarray):
+        column = pa.array([_text(entry) for entry in column], pa.string())
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if pa.types.is_floating(column.type):
+        return _of_floats(column.to_numpy(zero_copy_only=False).astype(float), secret)
+    if pa.types.is_integer(column.type) and column.null_count == 0 and not pa.types.is_uint64(column.type):
+        return _mixed(column.to_numpy().astype(np.int64), secret)
+    text = column if is_text(column.type) else column.cast(pa.string())
+    whole = np.asarray(pc.fill_null(pc.match_substring_regex(text, _WHOLE), False))
+    numbers = pc.replace_substring_regex(text.filter(pa.array(whole)), r"\..*$", "")
+    found = np.empty((len(text), 2), dtype=np.uint64)
+    found[whole] = _mixed(numbers.cast(pa.int64()).to_numpy(), secret)
+    found[~whole] = _of_texts(text.filter(pa.array(~whole)), secret)
+    return found
+
+
+def _text(entry: Any) -> str | None:
+    if is_missing(entry):
+        return None
+    whole = isinstance(entry, float | np.floating | Decimal | bool | np.bool_) and math.isfinite(entry)
+    return str(int(entry)) if whole and entry == int(entry) else str(entry)
+
+
+def _of_floats(values: NDArray[Any], secret: bytes) -> Hashes:
+    import pyarrow as pa
+
+    with np.errstate(all="ignore"):
+        whole = (values == np.trunc(values)) & (np.abs(values) < 2.0**63)
+    found = np.empty((len(values), 2), dtype=np.uint64)
+    found[whole] = _mixed(values[whole].astype(np.int64), secret)
+    rest = [None if value != value else repr(float(value)) for value in values[~whole]]
+    found[~whole] = _of_texts(pa.array(rest, pa.string()), secret)
+    return found
+
+
+def _of_texts(texts: Any, secret: bytes) -> Hashes:
+    coded = texts.dictionary_encode(null_encoding="encode")
+    digests = [
+        hashlib.blake2b(b"" if text is None else b"+" + text.encode(), digest_size=16, key=secret).digest()
+        for text in coded.dictionary.to_pylist()
+    ]
+    known = np.frombuffer(b"".join(digests), dtype=np.uint64).reshape(-1, 2)
+    return known[coded.indices.to_numpy()] if len(texts) else np.empty((0, 2), dtype=np.uint64)
+
+
+def _mixed(values: NDArray[np.int64], secret: bytes) -> Hashes:
+    """A one-to-one map of 64 bits, twice, with a secret each (the finalizer of splitmix64)."""
+    found = np.empty((len(values), 2), dtype=np.uint64)
+    for side, own in enumerate(np.frombuffer(secret, dtype=np.uint64)):
+        z = values.astype(np.uint64) ^ own
+        with np.errstate(over="ignore"):
+            z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+            z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        found[:, side] = z ^ (z >> np.uint64(31))
+    return found
+
+
+class Counts:
+    """How many rows each person had so far; a hash table that doubles when it is half full."""
+
+    def __init__(self) -> None:
+        self._keys, self._counts, self._used = np.zeros((1 << 10, 2), dtype=np.uint64), np.zeros(1 << 10, np.int64), 0
+
+    def add(self, people: Hashes, rows: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+        """Count these rows (or so many of each person), and say how many each person had before."""
+        while 2 * (self._used + len(people)) > len(self._counts):
+            keys, counts = self._keys, self._counts
+            self._keys, self._counts = np.zeros((2 * len(counts), 2), np.uint64), np.zeros(2 * len(counts), np.int64)
+            known = counts > 0
+            _count(self._keys, self._counts, keys[known], counts[known])
+        before, new = _count(self._keys, self._counts, people, np.ones(len(people), np.int64) if rows is None else rows)
+        self._used += new
+        return np.asarray(before)
+
+
+@njit(cache=True, nogil=True)
+def _count(keys, counts, people, rows):  # type: ignore[no-untyped-def]
+    last = len(counts) - 1
+    before, new = np.empty(len(people), np.int64), 0
+    for i in range(len(people)):
+        place = np.int64(people[i, 0] & np.uint64(last))
+        while counts[place] > 0 and (keys[place, 0] != people[i, 0] or keys[place, 1] != people[i, 1]):
+            place = (place + 1) & last
+        if counts[place] == 0:
+            keys[place, 0], keys[place, 1] = people[i, 0], people[i, 1]
+            new += 1
+        before[i] = counts[place]
+        counts[place] += rows[i]
+    return before, new
+
+
+def limited(source: Any, person: str, most: int) -> Any:
+    """The first ``most`` rows of each person of a source, by the column that says whose row it is."""
+    named = getattr(source, "person_name", None)
+    if named is not None and named != person:
+        raise ValueError(f"person is {person!r}, but the table was opened with person={named!r}.")
+    if hasattr(source, "limited"):
+        return source.limited(person, most)
+    if named is not None:
+        return PersonSource(source, most=most, people=source.people())
+    names = getattr(source, "feature_names", None) or [f"x{j}" for j in range(source.n_features)]
+    if person not in names or not isinstance(source, ChunkedSource):
+        raise ValueError(
+            f"person must be a column of X, but there is no {person!r}: of a file say read_table(path, person=)."
+        )
+    return PersonSource(source, most=most, column=list(names).index(person))
+
+
+def tally(column: Any, secret: bytes) -> tuple[Hashes, NDArray[np.int64]]:
+    """The persons of some rows, and how many rows each has."""
+    people = hashed(column, secret)
+    _, first, rows = np.unique(_whole(people), return_index=True, return_counts=True)
+    return people[first], rows
+
+
+def first_rows(column: Any, secret: bytes, people: Hashes, most: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which of some rows are kept if of ``people`` only the first ``most`` are, and of all others every one."""
+    found = hashed(column, secret)
+    known = {key.tobytes(): rows for key, rows in zip(_whole(people), most, strict=True)}
+    rank = Counts().add(found)
+    return np.array([row < known.get(key.tobytes(), row + 1) for row, key in zip(rank, _whole(found), strict=True)])
+
+
+def _whole(people: Hashes) -> NDArray[Any]:
+    return np.ascontiguousarray(people).view("V16")[:, 0]
+
+
+class PersonSource(ChunkedSource):
+    """The first ``most`` rows of each person of another source; see the module for what that promises.
+
+    ``people`` is the column that says whose row it is, in pieces and in the order of the rows. Where it is one of the
+    source's own columns its place is ``column``, and it is left out.
+
+    >>> from dpem.tables import ArraySource
+    >>> rows = ArraySource(np.array([[7.0, 1.0], [7.0, 2.0], [8.0, 3.0], [7.0, 4.0]]))
+    >>> source = PersonSource(rows, most=1, column=0)
+    >>> source.n_rows, next(source.chunks()).X.tolist()
+    (2, [[1.0], [3.0]])
+    """
+
+    def __init__(
+        self, source: ChunkedSource, *, most: int, people: Iterable[Any] | None = None, column: int | None = None
+    ) -> None:
+        self._source, self._column, self._every = source, column, Every()
+        if people is None:
+            if column is None:
+                raise ValueError("people or column must be given.")
+            people = (_entries(chunk.X, column) for chunk in source.chunks())
+        counts, secret = Counts(), new_secret()
+        parts = [counts.add(hashed(part, secret)) < most for part in people]
+        kept = np.concatenate([np.empty(0, np.bool_), *parts])
+        if len(kept) != source.n_rows:
+            raise ValueError("person must have one entry for each row.")
+        self._all, self._n = len(kept), int(kept.sum())
+        self._kept = np.packbits(kept)
+        self.order_may_depend_on_values = source.order_may_depend_on_values
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.n_rows} of {self._all} rows, {self.n_features} columns, {self.dtype})"
+
+    @property
+    def n_rows(self) -> int:
+        return self._every.count(self._n)
+
+    @property
+    def n_features(self) -> int:
+        return self._source.n_features - (self._column is not None)
+
+    @property
+    def has_response(self) -> bool:
+        return self._source.has_response
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self._source.dtype
+
+    @property
+    def feature_names(self) -> list[str] | None:
+        names = getattr(self._source, "feature_names", None)
+        if names is None and self._column is None:
+            return None
+        known = names or [f"x{j}" for j in range(self._source.n_features)]
+        return [name for j, name in enumerate(known) if j != self._column]
+
+    def chunks(self) -> Iterator[Chunk]:
+        begin = place = 0
+        for chunk in self._source.chunks():
+            length = chunk.X.shape[0]
+            kept = np.flatnonzero(_bits(self._kept, begin, length))
+            rows = kept[self._every.within(place)]
+            begin, place = begin + length, place + len(kept)
+            if len(rows):
+                X = chunk.X if self._column is None else _without(chunk.X, self._column)
+                y = chunk.y
+                yield (
+                    Chunk(X, y) if len(rows) == length else Chunk(_rows(X, rows), None if y is None else _rows(y, rows))
+                )
+
+    def total(self, query: Query) -> FloatArray:
+        """As for every source; columns that a query does not read are not read here either."""
+        reads = getattr(query, "reads", None)
+        if reads is None or self._column is not None or not hasattr(self._source, "reading"):
+            return super().total(query)
+        part = copy.copy(self)
+        part._source = self._source.reading(reads)
+        return super(PersonSource, part).total(query)
+
+    def slack(self, query: Query) -> float:
+        """That of the source: there are no more rows here, and no longer chunks."""
+        return self._source.slack(query)
+
+    def split(self, parts: int) -> list[PersonSource]:
+        """Disjoint batches of the kept rows: t, t + parts, t + 2·parts, …"""
+        batches = [copy.copy(self) for _ in range(parts)]
+        for batch, every in zip(batches, self._every.split(parts), strict=True):
+            batch._every = every
+        return batches
+
+
+def _bits(packed: NDArray[np.uint8], begin: int, length: int) -> NDArray[np.uint8]:
+    first = begin // 8
+    return np.unpackbits(packed[first : (begin + length + 7) // 8])[begin - 8 * first :][:length]
+
+
+def _rows(values: Any, rows: NDArray[np.intp]) -> Any:
+    if isinstance(values, np.ndarray) or sparse.issparse(values):
+        return values[rows]
+    xp = array_api_compat.array_namespace(values)
+    return xp.take(values, xp.asarray(rows, device=array_api_compat.device(values)), axis=0)
+
+
+def _without(X: Any, column: int) -> Any:
+    others = np.delete(np.arange(X.shape[1]), column)
+    if isinstance(X, np.ndarray) or sparse.issparse(X):
+        return X[:, others]
+    xp = array_api_compat.array_namespace(X)
+    return xp.take(X, xp.asarray(others, device=array_api_compat.device(X)), axis=1)
+
+
+def _entries(X: Any, column: int) -> NDArray[Any]:
+    if sparse.issparse(X):
+        return X[:, [column]].toarray()[:, 0]
+    if isinstance(X, np.ndarray):
+        return X[:, column]
+    from dpem.tables.array_rows import ArrayRows
+
+    return ArrayRows(array_api_compat.array_namespace(X)).host(X[:, column])

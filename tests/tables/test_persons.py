@@ -1,0 +1,194 @@
+"""A person as the unit: nobody's rows beyond the limit count, whatever holds the table."""
+
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.feather
+import pyarrow.parquet as pq
+import pytest
+from scipy import sparse
+
+from dpem import Budget, DPLinearRegression, DPStandardScaler, load_model, read_table, save_model
+from dpem.fitting.rows import source_of
+from dpem.tables import BatchSource
+from dpem.tables.persons import Counts, hashed
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # what a fit of so few rows says of itself
+
+N, MOST = 500, 3
+
+
+def visits(seed=0, ids=None):
+    rng = np.random.default_rng(seed)
+    who = rng.integers(0, 60, N) if ids is None else ids
+    return pd.DataFrame({"id": who, "age": rng.uniform(0, 100, N), "dose": rng.uniform(0, 1, N)})
+
+
+def first_rows(frame, most=MOST):
+    return frame[frame.groupby("id").cumcount() < most][["age", "dose"]].to_numpy()
+
+
+class Loader:
+    def __init__(self, parts):
+        self.parts = parts
+
+    def __iter__(self):
+        return iter(self.parts)
+
+
+def hive(frame, path):
+    for part, rows in frame.groupby(np.arange(N) // 200):
+        folder = path / f"part={part}"
+        folder.mkdir(parents=True)
+        pq.write_table(pa.Table.from_pandas(rows, preserve_index=False), folder / "rows.parquet", row_group_size=37)
+    return read_table(path, person="id", exclude=["part"])
+
+
+def written(frame, path):
+    frame.to_csv(path, index=False)
+    return read_table(path, person="id")
+
+
+def stored(frame, path, write):
+    write(pa.Table.from_pandas(frame, preserve_index=False), path)
+    return read_table(path, person="id")
+
+
+def in_groups(table, path):
+    pq.write_table(table, path, row_group_size=77)
+
+
+WAYS = {
+    "pandas": lambda frame, path: frame,
+    "objects": lambda frame, path: frame.astype({"id": object}),
+    "texts": lambda frame, path: frame.astype({"id": str}),
+    "categories": lambda frame, path: frame.astype({"id": "category"}),
+    "floats": lambda frame, path: frame.astype({"id": float}),
+    "polars": lambda frame, path: pl.from_pandas(frame),
+    "Arrow": lambda frame, path: pa.Table.from_pandas(frame, preserve_index=False),
+    "CSV": lambda frame, path: written(frame, path / "t.csv"),
+    "Parquet": lambda frame, path: stored(
+        frame, path / "t.parquet", lambda t, p: pq.write_table(t, p, row_group_size=77)
+    ),
+    "Feather": lambda frame, path: stored(frame, path / "t.feather", pa.feather.write_feather),
+    "hive": lambda frame, path: hive(frame, path / "t"),
+    "batches": lambda frame, path: BatchSource([frame[:123], frame[123:123], frame[123:]], person="id"),
+    "a loader": lambda frame, path: BatchSource(Loader([frame[:123], frame[123:].astype(object)]), person="id"),
+    "Dask": lambda frame, path: dd.from_pandas(frame, npartitions=7, sort=False),
+}
+MATRICES = {
+    "array": lambda X: X,
+    "CSR": sparse.csr_array,
+    "float32": lambda X: X.astype(np.float32),
+    "array of objects": lambda X: X.astype(object),
+    "Dask array": lambda X: da.from_array(X, chunks=(99, 3)),
+}
+
+
+def rows_of(X, person, most=MOST):
+    source = source_of(DPStandardScaler(), X, needs_y=False, person=person, rows_per_person=most)
+    if hasattr(source, "chunks"):
+        parts = (chunk.X for chunk in source.chunks())
+        found = np.concatenate([np.array(part.toarray() if sparse.issparse(part) else part) for part in parts])
+    else:
+        found = source._X.compute()
+    assert source.n_rows == len(found)
+    assert source.n_features == found.shape[1] == 2
+    return found
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("most", [1, MOST, N])
+def test_the_first_rows_of_each_person_count(way, most, tmp_path):
+    frame = visits()
+    np.testing.assert_allclose(rows_of(WAYS[way](frame, tmp_path), "id", most), first_rows(frame, most), rtol=1e-12)
+
+
+@pytest.mark.parametrize("way", MATRICES)
+def test_in_matrices_a_person_is_a_column(way):
+    frame = visits()
+    found = rows_of(MATRICES[way](frame.to_numpy(dtype=float)), "x0")
+    np.testing.assert_allclose(found, first_rows(frame), rtol=1e-6)
+
+
+@pytest.mark.parametrize("way", ["pandas", "CSV", "Parquet", "Dask"])
+def test_neighbours_keep_the_same_positions(way, tmp_path):
+    """The lemma: other rows of another person in the place of one's, however many, change at most MOST rows."""
+    frame = visits()
+    mine = frame["id"] == 7
+    assert mine.sum() > MOST
+    other = frame.copy()
+    other.loc[mine, ["id", "age", "dose"]] = [999, 50.0, 0.5]
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+    one, two = rows_of(WAYS[way](frame, tmp_path / "a"), "id"), rows_of(WAYS[way](other, tmp_path / "b"), "id")
+    assert one.shape == two.shape
+    assert (one != two).any(axis=1).sum() == MOST
+
+
+def test_what_is_one_person():
+    secret = b"1" * 16
+    alike = [7, 7.0, np.int8(7), np.float32(7), "7", "7.0", True + 6]
+    others = ["07", "seven", 8, None, "", -7, 7.5, "NA"]
+    found = hashed(np.array([*alike, *others], dtype=object), secret)
+    assert (found[: len(alike)] == found[0]).all()
+    assert not (found[len(alike) :] == found[0]).all(axis=1).any()
+    by_type = [
+        pa.array([7, None]),
+        pa.array([7.0, None]),
+        pa.array(["7", None]),
+        pa.array(["7", None]).dictionary_encode(),
+    ]
+    for column in by_type:
+        np.testing.assert_array_equal(hashed(column, secret), hashed(pa.array(["7.0", None]), secret))
+    assert not (hashed(np.array([7]), b"2" * 16) == found[0]).any()
+
+
+def test_counts_of_many_persons():
+    rng = np.random.default_rng(0)
+    people = rng.integers(0, 30_000, 100_000)
+    counts = Counts()
+    before = np.concatenate([counts.add(hashed(part, b"3" * 16)) for part in np.array_split(people, 9)])
+    np.testing.assert_array_equal(before, pd.Series(people).groupby(people).cumcount())
+
+
+def test_the_guarantee_says_person(tmp_path):
+    frame = visits()
+    y = frame["age"] / 100 + frame["dose"]
+    known = {"bounds": {"age": (0, 100), "dose": (0, 1)}, "y_bounds": (0, 2), "check": False}
+    budget = Budget(2.0, 1e-5)
+    model = DPLinearRegression(epsilon=1.0, delta=1e-6, person="id", rows_per_person=2, budget=budget, **known)
+    model.fit(frame, y)
+    assert model.guarantee_.unit == "one person"
+    assert "all rows of one person had been different (replace-one-person neighbours" in str(model.guarantee_)
+    assert model.feature_names_in_.tolist() == ["age", "dose"]
+    assert model.plan_.n == len(first_rows(frame, 2))
+    save_model(model, tmp_path / "model.json")
+    again = load_model(tmp_path / "model.json")
+    assert again.guarantee_ == model.guarantee_
+    np.testing.assert_array_equal(model.predict(frame), again.predict(frame.drop(columns="id")))
+
+
+@pytest.mark.parametrize(
+    ("table", "person", "said"),
+    [
+        (visits(), "who", "there is no column 'who'"),
+        (visits().to_numpy(), "id", "person must be a column of X, but there is no 'id'"),
+        (visits(), 3, "person must be the name of a column or None, got int"),
+    ],
+)
+def test_refusals(table, person, said):
+    with pytest.raises(ValueError, match=said):
+        DPStandardScaler(epsilon=1.0, delta=1e-6, bounds=(0, 1), person=person).fit(table)
+
+
+def test_a_file_must_be_opened_for_the_same_person(tmp_path):
+    visits().to_csv(tmp_path / "t.csv", index=False)
+    known = {"epsilon": 1.0, "delta": 1e-6, "bounds": (0, 100)}
+    with pytest.raises(ValueError, match="person must be 'id', as the table was opened with"):
+        DPStandardScaler(**known).fit(read_table(tmp_path / "t.csv", person="id"))
+    with pytest.raises(ValueError, match="person is 'age', but the table was opened with person='id'"):
+        DPStandardScaler(**known, person="age").fit(read_table(tmp_path / "t.csv", person="id"))
