@@ -94,6 +94,37 @@ def test_factors_have_a_coefficient_for_each_level_but_the_first():
     assert model.odds_ratios_ == pytest.approx(np.exp(model.coef_))
 
 
+def test_surrogate_rows_have_the_released_shares_and_correlations():
+    rng = np.random.default_rng(12)
+    latent = rng.standard_normal((20_000, 3))
+    level = rng.choice(6, 20_000, p=[0.3, 0.3, 0.2, 0.1, 0.06, 0.04]).astype(float)
+    x = np.column_stack([latent[:, 0], 0.7 * latent[:, 0] + 0.7 * latent[:, 1] + 0.5 * (level == 2), level])
+    y = (rng.random(20_000) < 0.5).astype(float)
+    model = fitted(
+        pd.DataFrame(x, columns=["a", "b", "g"]), y, epsilon=2.0,
+        levels={"g": [0, 1, 2, 3, 4, 5]}, bounds={"a": (-5, 5), "b": (-5, 5)},
+    )  # fmt: skip
+    # noise of a share is about 0.002, of a correlation 0.01
+    assert model.mean_[2:] == pytest.approx([0.3, 0.2, 0.1, 0.06, 0.04], abs=0.02)
+    spread = np.sqrt(np.diag(model.covariance_))
+    correlation = model.covariance_ / np.outer(spread, spread)
+    true = np.corrcoef(np.column_stack([x[:, 0], x[:, 1], x[:, 2] == 2]).T)
+    assert correlation[0, 1] == pytest.approx(true[0, 1], abs=0.06)
+    assert correlation[1, 3] == pytest.approx(true[1, 2], abs=0.08)
+
+
+def test_levels_that_no_row_has_and_constant_columns_are_no_obstacle():
+    rng = np.random.default_rng(11)
+    frame = pd.DataFrame({"g": rng.choice(["a", "b"], 3000), "x": np.full(3000, 2.0), "z": rng.standard_normal(3000)})
+    y = (rng.random(3000) < 1 / (1 + np.exp(-frame.z.to_numpy()))).astype(float)
+    for seed in range(5):
+        levels = {"g": ["a", "b", "c", "d", "e", "f"]}
+        model = fitted(frame, y, levels=levels, bounds={"x": (0, 10), "z": (-5, 5)}, random_state=seed)
+        assert abs(model.coef_[-1] - 1) < 5 * model.standard_errors_[-1]
+        errors = dict(zip(model.summary().index, model.standard_errors_, strict=True))
+        assert min(errors[f"g={level}"] for level in "cdef") > 3 * errors["g=b"]
+
+
 def _score(schema, clip, leverage=3.0):
     turn = np.array([[1.0, 0.3, 0.0], [0.0, 4.0, 1.0], [0.2, 0.0, 2.0]])
     return Score(schema, Bernoulli(), Predictor(np.array([0.4, 2.0, -3.0])), turn, leverage, clip)

@@ -93,15 +93,14 @@ def combined(
             break
     V = np.linalg.inv(A)
     V = (V + V.T) / 2
-    influence, noisy = np.zeros((m, len(coef))), np.zeros_like(A)
+    influence = np.zeros((m, len(coef)))
     family = answers[-1].family  # which knows most
     for (at, wa), (D, omega) in zip(asked, parts, strict=True):
         square = np.sqrt(family.expected(at, offset + X @ coef).square)
         influence += (wa * square[:, None]) @ D @ V / omega
-        noisy += D.T @ D / omega
     drawn = V @ prior.precision @ (prior.mean - coef)
     sampling = rows.complete * influence.T @ influence / (m * n)
-    privacy = V @ noisy @ V + np.outer(drawn, drawn)
+    privacy = V + np.outer(drawn, drawn)  # where nothing was measured, what the prior leaves open
     return Posterior(coef, sampling, privacy, np.clip(np.diag(V @ prior.precision), 0.0, 1.0))
 
 

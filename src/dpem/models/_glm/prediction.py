@@ -19,11 +19,20 @@ from dpem.fitting.plan import Prediction
 from dpem.fitting.rehearsal import generator
 from dpem.fitting.step import Step
 from dpem.models._glm.combine import Answer, Prior, combined
-from dpem.models._glm.steps import PRIOR_INTERCEPT, PRIOR_SLOPES, TakeStep, clips
+from dpem.models._glm.steps import PRIOR_INTERCEPT, PRIOR_SLOPES, FindMoments, TakeStep, clips
 from dpem.models._glm.surrogate import Surrogate
 
 #: Spreads from the middle to the bounds, rows that are supposed, and the predictor's supposed standard deviation.
 BOUNDS, ROWS, USUAL = 4.0, 2048, 1.0
+
+
+def _unsure_moments(model: Any, sizes: Sizes, steps: tuple[Step, ...]) -> float:
+    """By how much the loss grows because the moments of the columns are noisy, too: hardly while their noise is small
+    beside the eigenvalues of the correlations, then fast.
+    """
+    (moments,) = (step for step in steps if isinstance(step, FindMoments))
+    noise = math.sqrt(2) * moments.radius**2 * sizes.rows_per_person / (sizes.n * math.sqrt(2 * moments.rho))
+    return 1 + (3 * noise * math.sqrt(model.schema.width)) ** 4
 
 
 def predicted_loss(model: Any, sizes: Sizes, steps: tuple[Step, ...]) -> PredictedFit:
@@ -49,7 +58,7 @@ def predicted_loss(model: Any, sizes: Sizes, steps: tuple[Step, ...]) -> Predict
     found = combined(tuple(answers), surrogate, model.free, prior, coef[model.free], sizes.n)
     X = rows[:, model.free]
     J = (X * model.family.variance(np, predictor(np, rows[:, 1:]))[:, None]).T @ X / len(X)
-    size = 0.5 * float(np.sum(J * found.privacy)) / k
+    size = 0.5 * float(np.sum(J * found.privacy)) / k * _unsure_moments(model, sizes, steps)
     median, low, high = (2 * float(gammaincinv(k / 2, part)) * size for part in (0.5, 0.05, 0.95))
     told = Prediction(
         quantity="log-likelihood per row lost to privacy",

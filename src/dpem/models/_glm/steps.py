@@ -23,8 +23,8 @@ from dpem.query import FloatArray
 
 #: Variances of the intercept and, in all, of the slopes of standardised uncorrelated columns before any answer.
 PRIOR_INTERCEPT, PRIOR_SLOPES = 9.0, 4.0
-#: The precision of a slope in unit coordinates, at least: a prior is never flat, however rare a level is.
-RIDGE = 1e-3
+#: The least variance of a unit coordinate in the prior: a level that no surrogate row has is not left undetermined.
+LEAST_VARIANCE = 1e-3
 #: Clips that are tried: leverages in units of √k, and clips from the size of a typical score.
 LEVERAGES = (1.2, 1.6, 2.2, 3.2, 4.5)
 CLIPS = np.geomspace(0.25, 12.0, 24)
@@ -90,11 +90,11 @@ def prior_of(model: Any, now: Progress) -> Prior:
     X = now.surrogate.rows[:, model.free]
     mean, p = X[:, 1:].mean(axis=0), len(model.free) - 1
     centred = X[:, 1:] - mean
-    covariance = centred.T @ centred / len(X)
+    covariance = centred.T @ centred / len(X) + LEAST_VARIANCE * np.eye(p)
     to_middle = np.eye(p + 1)
     to_middle[0, 1:] = mean
     precision = np.zeros((p + 1, p + 1))
-    precision[0, 0], precision[1:, 1:] = 1 / PRIOR_INTERCEPT, covariance * p / PRIOR_SLOPES + RIDGE * np.eye(p)
+    precision[0, 0], precision[1:, 1:] = 1 / PRIOR_INTERCEPT, covariance * p / PRIOR_SLOPES
     start = np.zeros(p + 1)
     start[0] = model.family.link(now.mean) - model.mean_offset(now.surrogate.rows)
     return Prior(start, to_middle.T @ precision @ to_middle)

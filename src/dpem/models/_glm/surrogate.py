@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtr
 
 from dpem.fitting.rehearsal import generator
 from dpem.models._glm.marginals import Marginals, quantiles, threshold
@@ -28,10 +29,8 @@ IntArray = NDArray[np.intp]
 
 #: Invented rows: at least so many, so many for each coordinate, and at most.
 LEAST_ROWS, ROWS_EACH, MOST_ROWS = 4096, 100, 20_000
-#: How often correlations, means and spreads are corrected, and the offsets of a factor's levels.
-ROUNDS, LEVEL_ROUNDS = 5, 60
-#: The part of a correction of these offsets that is made at first; it falls, since whole ones oscillate.
-DAMPED = 0.4
+#: How often correlations, means and spreads are corrected.
+ROUNDS = 5
 #: The variance of correlations before anything is known of them, at least.
 LEAST_SIGNAL = 1e-4
 #: How far means and variances of released marginals may be off besides noise, in spreads, and as a part of a bin.
@@ -131,16 +130,11 @@ def _rows(
 
 
 def _winners(scores: FloatArray, share: FloatArray) -> IntArray:
-    """Which level has the largest score beside its offset, 0 being the baseline, whose score is 0. Offsets are such
-    that each level wins as often as it should.
+    """Which level wins in each row, 0 being the baseline: that with the largest sum of a Gumbel score and the logarithm
+    of its share, so that each wins as often as it should (McFadden 1974). Normal scores are turned into Gumbel ones.
     """
     if len(share) == 1:
         return np.asarray(scores[:, 0] > threshold(float(share[0])), dtype=np.intp)
-    whole = np.concatenate([[1 - share.sum()], share])
-    offset = np.log(whole / whole[0])
-    for turn in range(LEVEL_ROUNDS):
-        won = np.argmax(np.column_stack([np.zeros(len(scores)), scores]) + offset, axis=1)
-        wins = np.maximum(np.bincount(won, minlength=len(whole)), 0.5) / len(scores)
-        offset = np.clip(offset + DAMPED / (1 + turn / 10) * np.log(whole / wins), -12, 12)
-        offset -= offset[0]
-    return won
+    baseline = generator(3).gumbel(size=len(scores)) + math.log(1 - share.sum())
+    others = -np.log(-np.log(np.clip(ndtr(scores), 1e-15, 1 - 1e-15))) + np.log(share)
+    return np.argmax(np.column_stack([baseline, others]), axis=1)
