@@ -231,3 +231,27 @@ def test_json_and_dry_run_of_a_scaler():
     found = dpem(*asked).json
     assert set(found["fitted"]) == set(NAMES)
     assert charged() == 1
+
+
+def test_what_a_fit_warns_of_is_in_the_text_and_in_the_json(monkeypatch):
+    """Warnings are said on standard error, notes with the results; machines get both."""
+    from dpem.fitting.diagnostics import Diagnostic
+    from dpem.paper import DPSymmetricMixture
+
+    found = (Diagnostic("collinear", "note", "Two columns are nearly collinear.", "Drop one of them."),)
+    monkeypatch.setattr(DPSymmetricMixture, "diagnostics_", found, raising=False)
+    done = dpem(*MIXTURE, *PAID)
+    assert "Note: Two columns are nearly collinear. Drop one of them." in done.out
+    machine = dpem(*MIXTURE, *PAID, "--out", "b.json", "--json").json["diagnostics"]
+    assert [(one["code"], one["severity"]) for one in machine] == [("collinear", "note")]
+
+
+def test_estimates_are_printed_as_precisely_as_they_are_known():
+    from dpem.cli.fit import _known
+
+    assert [_known(v, e) for v, e in ((-60.118, 0.191), (1234.6, 52.0), (0.0055214, 0.0209), (2.0, 0.0))] == [
+        "-60.12",
+        "1235",
+        "0.006",
+        "2",
+    ]

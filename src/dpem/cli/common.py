@@ -203,7 +203,21 @@ def in_options(text: str) -> str:
     '--columns must be a list; leave it out with --exclude.'
     >>> in_options("One line may do (DPLinearRegression).")
     'One line may do (linear-regression).'
+    >>> in_options("bounds must name every column, but they lack 'rows_per_person'.")
+    "bounds must name every column, but they lack 'rows_per_person'."
     """
+    quoted: list[str] = []
+
+    def keep(found: re.Match[str]) -> str:  # names of columns, files and datasets stay as they are
+        quoted.append(found[0])
+        return f"\x00{len(quoted) - 1}\x00"
+
+    text = re.sub(r"(?<![=\w])'[^']*'", keep, text)
+    text = _translated(text)
+    return re.sub("\x00(\\d+)\x00", lambda found: quoted[int(found[1])], text)
+
+
+def _translated(text: str) -> str:
     for pattern, said in _IN_OPTIONS:
         text = re.sub(pattern, said, text)
     text = re.sub(r"\bDP((?:[A-Z][a-z]+)+)\b", lambda found: "-".join(_WORD.findall(found[1])).lower(), text)

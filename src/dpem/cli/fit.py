@@ -241,12 +241,13 @@ def _show(
     from dpem.cli.common import aligned
 
     found, statement = estimator._fit_summary().estimates, str(estimator.guarantee_)
-    check = getattr(estimator, "fit_check_", None)
+    check, diagnostics = getattr(estimator, "fit_check_", None), getattr(estimator, "diagnostics_", ())
     rows = [] if found is None else list(zip(found.names, found.value, found.low, found.high, strict=True))
     document = {
         **facts,
         "fitted": {name: [float(value), float(low), float(high)] for name, value, low, high in rows},
         "fit_check": None if check is None else asdict(check),
+        "diagnostics": [asdict(one) for one in diagnostics],
         "guarantee": statement,
         "with_scaler": whole,
         "left": None if state is None else state.left,
@@ -256,12 +257,14 @@ def _show(
     }
     lines = [f"Fitted {name}."]
     if rows:
-        shown = [(n, f"{v:.4g}", f"{low:.4g}", f"{high:.4g}") for n, v, low, high in rows[:SHOWN]]
+        errors = [] if found is None else found.error.tolist()
+        shown = [(row[0], *(_known(end, errors[j]) for end in row[1:])) for j, row in enumerate(rows[:SHOWN])]
         lines.append(aligned((str(found and found.what), "estimate", "lower", "upper"), shown))
     if len(rows) > SHOWN:
         lines.append(f"and {len(rows) - SHOWN} more in {asked['out']}")
     if check is not None:
         lines.append(wrapped(str(check)))
+    lines += [wrapped(f"Note: {one}") for one in diagnostics if one.severity == "note"]  # warnings were said before
     lines += ["", wrapped(statement)]
     if whole is not None:
         lines.append(wrapped(f"With the scaler, if it was fitted to the same rows, {whole}."))
@@ -273,6 +276,13 @@ def _show(
         f"The report is in {asked['report']}." if asked["report"] else f"dpem report {asked['out']} makes a page."
     )
     session.result(document, "\n".join(lines))
+
+
+def _known(value: float, error: float) -> str:
+    """A number as precisely as it is known, in the signs that a shell's tools read."""
+    from dpem._html import measured
+
+    return measured(value, error).replace("−", "-").replace(",", "") if error > 0 else f"{value:.4g}"
 
 
 def _show_dry_run(session: Session, plan: Any, facts: dict[str, Any], quote: Quote | None) -> None:
