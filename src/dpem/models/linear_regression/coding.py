@@ -45,7 +45,7 @@ def coded(schema: Schema, found: Columns, *, jointly: bool) -> Coding:
     p = schema.width
     share, noise = found.share[:p], found.noise[:p]
     private = bool(noise.any())
-    rare = (schema.level >= 0) & (share < TUNING.rare_level * noise) & (share < 1 / (4 * (p + 1)))
+    rare = (share < TUNING.rare_level * noise) & (share < 1 / (4 * (p + 1)))  # not where it is NaN, of numeric columns
     scale, known = np.diag(1 / found.spread[:p]), np.zeros((p, p), dtype=bool)
     gram, gram_variance, mean_variance = np.eye(p), np.zeros((p, p)), np.zeros(p)
     two_valued = [np.array([j]) for j in np.flatnonzero(~np.isnan(share) & (schema.level < 0))]

@@ -97,11 +97,12 @@ def _undecided(theta: Parameters, schema: Schema) -> list[Diagnostic]:
     """Slopes that the rows leave undecided, with the columns that are concerned."""
     out = []
     rare = np.array(theta.rare, dtype=bool)
-    if names := _named(schema, rare & (schema.level >= 0)):
+    indicator = (schema.middle == 0.5) & (schema.half == 0.5)
+    if names := _named(schema, rare & (indicator & (theta.seen > TUNING.rarely_seen))):
         message = f"Too few rows have {listed(names)} for this budget: these rows are left out, the effect is unknown."
         advice = "Check the spelling of the levels, or pool rare ones."
         out.append(Diagnostic("rare-level", "warning", message, advice, names))
-    if names := _named(schema, rare & (schema.level < 0)):
+    if names := _named(schema, rare & ~(indicator & (theta.seen > TUNING.rarely_seen))):
         message = f"Nearly all values of {listed(names)} are missing: the slope is unknown."
         out.append(Diagnostic("missing", "warning", message, "Leave the column out.", names))
     if names := _named(schema, theta.collinear):

@@ -201,7 +201,7 @@ def with_misfit(theta: Parameters) -> Parameters:
     """
     curvature, of_curvature, unequal, of_unequal = theta.linearity
     size = math.sqrt(max(float(theta.coef @ theta.covariance @ theta.coef), 1e-24))
-    part = min(theta.clipped / TUNING.fully_clipped, 1.0)
+    part = math.sqrt(min(theta.clipped / TUNING.fully_clipped, 1.0))
     along = np.outer(theta.coef, theta.coef) / size**2 * (TUNING.curved * _surely(curvature, of_curvature)) ** 2
     tails = TUNING.tailed * _surely(max(theta.shape[2], 0.0), theta.shape[3])
     tails *= min((abs(unequal) + of_unequal) / TUNING.equal, 1.0) ** 2

@@ -102,7 +102,7 @@ class Tuning:
     surely: float = 2.0
     usual_linearity: float = 0.2
     #: Part of the scores beyond the clips at which slopes count as fully clipped.
-    fully_clipped: float = 0.1
+    fully_clipped: float = 0.05
     #: Standard deviation of a row's part in curvature and in unequal variances.
     linearity_spread: float = 1.1
     #: Error of R² because squares are clipped, and the error beyond which it is called unknown.
