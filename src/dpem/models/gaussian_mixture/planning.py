@@ -21,10 +21,10 @@ EFFECT = Effect("distance between the centres of two components, in their spread
 #: How shares of rows scatter over fits, on the log scale, and the part of most that a failed start moves.
 SCATTER, FAILED = 0.4, 0.6
 
-#: What is said of tables that hold no such groups (``python -m studies.honest.sweep groups``).
+#: What is said of tables that hold no such components (``python -m studies.gaussian_mixture_real report``).
 REAL = (
-    "Few real tables hold groups as clear as that: of public ones, three groups at epsilon=1, half had more than 8 % "
-    "of their rows in another group in a second private fit, and more than 22 % in another one than without privacy."
+    "Few real tables hold components as clear as that: of public ones, three components at epsilon=1, half had more "
+    "than 12 % of their rows in another component in a second private fit."
 )
 
 

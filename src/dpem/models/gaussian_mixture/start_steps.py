@@ -183,9 +183,9 @@ class StartFromSketch(Step):
             Block(*TUNING.score_kappa, max(TUNING.score_components, round(1.5 * family.count))),
         )
         least = 0.3 / math.sqrt(curator.n_rows)  # an exact answer need not be met more closely than rows scatter
-        surrogate = Surrogate.of(*base_rows(rich, state.wide, family.patterns, rng), blocks).add(
-            SKETCH, question, answer, max(noise, least)
-        )
+        surrogate = Surrogate.of(
+            *base_rows(rich, state.wide, TUNING.rows_for(curator.n_rows), family.patterns, rng), blocks
+        ).add(SKETCH, question, answer, max(noise, least))
         per_row = 2.2 * math.sqrt(family.count) / (curator.n_rows * math.sqrt(2 * self.rho))  # of scores at this price
         margin = noise_gain(family.count, per_row * curator.rows_per_person)
         restarts = restarts_for(family.count, TUNING.last_restarts)

@@ -16,19 +16,25 @@ from dpem.query import FloatArray
 
 @dataclass(frozen=True)
 class Tuning:
-    """Numbers set by ``python -m studies.gaussian_mixture_real tune`` on the first half of the public tables and on the
+    """Numbers set on the first half of the public tables (``python -m studies.gaussian_mixture_real tune``) and on the
     simulated settings of ``studies.gaussian_mixture`` with seeds below 1000.
 
     Attributes
     ----------
-    rows, wide_rows, wide_weight : surrogate rows; the share of them drawn from one wide Gaussian, and its weight.
+    rows : surrogate rows at most.
+    wide_rows, wide_weight : the share of them drawn from one Gaussian and wider ones, and their base weight.
     queries, growth : score queries, and the factor by which the price of each exceeds the last one's.
-    sketch_kappa, score_kappa : ranges of the weight of the base rows, in units of noise.
-    sketch_components : principal components of the sketch that tilt the rows.
+    sketch_kappa, margin_kappa, score_kappa : ranges of κ, the weight of the base rows, for each block of answers.
+    sketch_components, margin_components, score_components : principal components of the answers that tilt the rows.
     floor : the least standard deviation of a component, as a part of a column's.
     effective : rows are drawn again when less than this share of them carries the weights.
     restarts, last_restarts : random starts of EM on the surrogate after a query, and after the last one.
+    richest, more : components of base rows at most, and beyond K where they are drawn again.
     patterns : patterns of missing values among the surrogate rows.
+    ridge, level : of the whitener, and the quantile of the norms at which scores are clipped.
+    widened : the privacy part of standard errors over its linear form, by simulated coverage.
+    unstable, regrouped : shares of rows above which components are called unstable, or one optimum of several.
+    check_clamps : what a row's lead over one Gaussian counts at most, below and above.
     """
 
     rows: int = 5000
@@ -55,6 +61,10 @@ class Tuning:
     unstable: float = 0.01
     regrouped: float = 0.15
     check_clamps: tuple[float, float] = (4.0, 2.0)
+
+    def rows_for(self, n: int) -> int:
+        """Surrogate rows for a table of n: with few rows the noise is larger than what more of them would add."""
+        return min(self.rows, max(2 * n, self.rows // 5))
 
 
 TUNING = Tuning()
