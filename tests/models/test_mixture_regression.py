@@ -17,12 +17,13 @@ from dpem.fitting.diagnostics import FitWarning
 from dpem.fitting.model import PredictedFit, Sizes
 from dpem.fitting.step import run_steps
 from dpem.models.mixture_regression import cells, newton, steps
-from dpem.models.mixture_regression import estimator as mixture_regression
+from dpem.models.mixture_regression import model as mixture_regression
 from dpem.models.mixture_regression.cells import Cells, edges, fit_cells
 from dpem.models.mixture_regression.coordinates import Frame
 from dpem.models.mixture_regression.estimator import DPMixtureRegression
 from dpem.models.mixture_regression.scores import LineLeads, Lines, LineScores, mean_cut_square
 from dpem.models.mixture_regression.start_queries import ColumnSizes, LineCells, LineMoments, UnevenSpread
+from dpem.models.mixture_regression.tuning import TUNING
 from dpem.privacy import Account, Curator, SeededNoise
 from dpem.queries.schema import Schema
 from dpem.tables import ArraySource
@@ -73,8 +74,8 @@ def test_without_noise_the_steps_end_where_em_ends_from_the_same_start(with_inte
     asked = model.steps(Sizes(len(y), math.inf, 0.5, math.inf, 1, False))
     curator = Curator(ArraySource(X, y), Account(math.inf, 0.5), SeededNoise(0))
     state = run_steps(curator, model, asked[:5], model.start())
-    start = state.notes["estimate"]
-    before = estimator._attributes(model.parameters(state.notes, start, np.zeros_like(start.error)), schema)
+    start = state.estimate
+    before = estimator._attributes(model.parameters(state, start, np.zeros_like(start.error)), schema)
     after = estimator._attributes(run_steps(curator, model, asked[5:], state).theta, schema)
     names = ("coef_", "intercept_", "sigma_", "weights_")
     optimum = plain_em(X, y, *(before[name] for name in names), with_ones=with_intercept)
@@ -82,6 +83,22 @@ def test_without_noise_the_steps_end_where_em_ends_from_the_same_start(with_inte
     assert not np.allclose(before["coef_"], after["coef_"], atol=1e-3)
     for name, found in zip(names, optimum, strict=True):
         assert np.allclose(after[name], found[order], atol=1e-6), name
+
+
+def test_without_noise_it_is_the_best_of_several_starts():
+    """Three components are fitted to rows of two: there are many optima."""
+    X, y, _ = people(1500, seed=2)
+    model = DPMixtureRegression(3, epsilon=math.inf, delta=1e-6, bounds=(-15, 15), y_bounds=(-40, 60), check=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FitWarning)
+        model.fit(X, y)
+    rng = np.random.default_rng(3)
+    slope = np.linalg.lstsq(np.column_stack([np.ones(len(y)), X]), y)[0]
+    for _ in range(4):
+        turned = slope + 2 * rng.standard_normal((3, 4))
+        parts = plain_em(X, y, turned[:, 1:], turned[:, 0], np.full(3, y.std() / 2), np.full(3, 1 / 3), rounds=300)
+        if min(parts[2]) > 0.1:  # not a component of a few rows
+            assert model.score(X, y) > np.logaddexp.reduce(likelihood(X, y, *parts), axis=1).mean() - 0.01
 
 
 # --- likelihood equations --------------------------------------------------------------------------------------------
@@ -473,7 +490,7 @@ def test_cells_of_invented_lines_give_them_back():
 def test_a_fit_replayed_on_neighbours_differs_only_as_promised(monkeypatch):
     monkeypatch.setattr(cells, "RESTARTS", 1)  # what follows the answers is the same on all neighbours
     monkeypatch.setattr(steps, "CELLS", {1: (4, 5), 2: (3, 5)})
-    monkeypatch.setattr(mixture_regression, "STEPS", 2)
+    monkeypatch.setattr(mixture_regression, "TUNING", replace(TUNING, scores=2))
     monkeypatch.setattr(mixture_regression, "predict_fit", lambda *_: PredictedFit())
     X, y, _ = people(120)
     X[::9, 0] = np.nan
@@ -501,9 +518,9 @@ def test_intervals_end_where_a_share_or_a_spread_does():
     assert (ends[:, 0, 1] <= 1).all()
 
 
-def test_a_heap_of_equal_responses_is_told():
+def test_repeated_responses_are_a_point_mass():
     rng = np.random.default_rng(0)
     x = rng.uniform(-1, 1, (20_000, 1))
     y = np.where(rng.random(20_000) < 0.4, 3.0, x[:, 0] + rng.standard_normal(20_000))
-    with pytest.warns(UserWarning, match="line 2 may have collapsed onto repeated responses"):
+    with pytest.warns(UserWarning, match="component 2 may have collapsed onto repeated responses"):
         DPMixtureRegression(epsilon=1.0, delta=1e-6, bounds=(-1, 1), y_bounds=(-6, 6), random_state=0).fit(x, y)

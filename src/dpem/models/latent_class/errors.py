@@ -59,24 +59,26 @@ class Parameters:
 
 
 def standard_errors(
-    family: ClassFamily, theta: Classes, surrogate: Surrogate, noises: tuple[float, ...], n: int
+    family: ClassFamily, theta: Classes, surrogate: Surrogate, noises: tuple[float, ...], n: int, follows: bool
 ) -> tuple[FloatArray, FloatArray, float]:
     """Standard errors of weights and of probabilities, each by sampling (first) and by privacy, and the share of rows
     that the noise puts into another class.
 
     In the coordinates of the scores the covariance by sampling is J⁻¹/n. An answer of W·S with noise τ moves θ by
     (WJ)⁻¹ times the noise, which is W times it where W = J^(−1/2), and answers add their precisions: τ²W² with the
-    combined τ, times :attr:`Tuning.widening`², since clipping, curvature and the earlier θ are left out.
+    combined τ, times a factor², since clipping, curvature and the earlier θ are left out; it is larger where rows do
+    not follow the classes (``follows``).
     """
     S = np.asarray(family.scores(numpy_api, theta, surrogate.x, None))
     W = whitener(information(S, surrogate.weights), TUNING.ridge)
-    noise = TUNING.widening * combined_noise(noises) if noises else 0.0
-    found = [_published(family, theta, scale**2 * W @ W) for scale in (n**-0.5, noise)]
+    noise = combined_noise(noises) if noises else 0.0
+    factor = TUNING.widening if follows else TUNING.widening_otherwise
+    found = [_published(family, theta, scale**2 * W @ W) for scale in (n**-0.5, factor * noise)]
     shares, levels = (np.minimum(np.array(part), 1.0) for part in zip(*found, strict=True))
     if not noises:
         return shares, levels, 0.0
     levels[1] = np.hypot(levels[1], family.floor)
-    return shares, levels, share_moved(family, theta, surrogate, W * float(np.hypot(noise, n**-0.5)))
+    return shares, levels, share_moved(family, theta, surrogate, W * float(np.hypot(TUNING.moving * noise, n**-0.5)))
 
 
 def _published(family: ClassFamily, theta: Classes, covariance: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -127,7 +127,7 @@ def fitted(
     order = np.argsort(weights)
     kept = order[np.cumsum(weights[order]) > 1e-5]
     rows = Surrogate.of(surrogate.x[kept], None, weights[kept], ())
-    return rows.fit(family, starts, restarts=restarts, rng=generator(seed), short=20, kept=3, most=300, tolerance=1e-6)
+    return rows.fit(family, starts, restarts=restarts, rng=generator(seed), short=20, kept=5, most=300, tolerance=1e-6)
 
 
 @dataclass(frozen=True)
@@ -158,8 +158,10 @@ def parameters(state: ClassState, found: list[Converged[Classes]], n: int) -> Pa
     family, surrogate = state.family, state.surrogate
     assert family is not None
     assert surrogate is not None
-    best = found[0]
-    weights_errors, probabilities_errors, moved = standard_errors(family, best.theta, surrogate, state.noises, n)
+    best, follows = found[0], surrogate is not state.independent
+    weights_errors, probabilities_errors, moved = standard_errors(
+        family, best.theta, surrogate, state.noises, n, follows
+    )
     near = [own for own in found[1:] if own.converged and own.log_likelihood > best.log_likelihood - TUNING.tie]
     regrouped = [classes_apart(family, best.theta, own.theta, surrogate) for own in near]
     return Parameters(
@@ -172,7 +174,7 @@ def parameters(state: ClassState, found: list[Converged[Classes]], n: int) -> Pa
         state.path,
         moved,
         max(regrouped, default=0.0),
-        surrogate is not state.independent,
+        follows,
     )
 
 

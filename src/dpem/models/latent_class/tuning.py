@@ -38,9 +38,11 @@ class Tuning:
         Principal components to which the features of a block of answers are reduced.
     restarts : int
         Random starts of EM after each query, beside the classes that were found before it.
-    widening : float
-        By how much standard errors due to privacy exceed those of a linear approximation
-        (``python -m studies.latent_class --coverage``, other seeds than those reported).
+    widening, widening_otherwise : float
+        By how much standard errors due to privacy exceed those of a linear approximation, where rows follow the classes
+        (``python -m studies.latent_class --reps``, seeds below 1000) and where they do not.
+    moving : float
+        The same factor where it is seen how many rows the noise puts into another class.
     clamp : float
         Where a row's lead over independent answers is clamped in the fit check: with 1, classes that are worse than
         independent answers could pass.
@@ -63,7 +65,9 @@ class Tuning:
     model_part: float = 0.95
     components: int = 150
     restarts: int = 8
-    widening: float = 1.3
+    widening: float = 1.1
+    widening_otherwise: float = 2.0
+    moving: float = 1.3
     clamp: float = 3.0
     unstable: float = 0.02
     regrouped: float = 0.15

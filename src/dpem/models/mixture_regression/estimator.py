@@ -1,10 +1,8 @@
-"""Mixture of K regressions: lines with weights, intercepts and residual spreads of their own (latent classes)."""
+"""Mixture of K regressions under differential privacy: the estimator."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,200 +10,14 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from dpem import _validation as arguments
-from dpem.fitting.check import CHECK_SHARE, Check
 from dpem.fitting.diagnostics import Diagnostic
 from dpem.fitting.estimator import PrivateEstimator
-from dpem.fitting.model import Model, PredictedFit, Sizes
-from dpem.fitting.step import Step, prices
 from dpem.fitting.summary import Profile, of_lines
 from dpem.fitting.uncertainty import Uncertainty
-from dpem.models.mixture_regression.coordinates import Frame
-from dpem.models.mixture_regression.newton import Estimate
-from dpem.models.mixture_regression.planning import EFFECT, predict_fit
-from dpem.models.mixture_regression.scores import Lines
-from dpem.models.mixture_regression.steps import (
-    CELLS,
-    ChooseStart,
-    CountCells,
-    FindDirections,
-    FindMoments,
-    ImproveLines,
-    SizeColumns,
-)
+from dpem.models.mixture_regression.model import MixtureRegression, Parameters
+from dpem.models.mixture_regression.tuning import TUNING
 from dpem.queries.schema import Schema
 from dpem.query import FloatArray
-
-#: Shares of ρ: sizes, moments, directions, cells, choice of the start; the scores get the rest, each step × 1.6.
-SIZES, MOMENTS, DIRECTIONS, COUNTS, CHOICE = 0.05, 0.13, 0.12, 0.12, 0.04
-STEPS, GROWTH = 5, 1.6
-
-#: A line is a heap of equal responses where its spread is less than this part of the largest.
-HEAP = 0.02
-
-
-@dataclass(frozen=True)
-class Parameters:
-    """K lines y = intercept + slope·u + spread·e in unit coordinates, and what else was released.
-
-    ``x_mean`` and ``x_whiten`` are the columns' mean and inverse root covariance: holes are filled by them. The
-    covariances of sampling and of privacy are of (weight, intercept, slopes, spread) class by class. ``misfit`` is that
-    of 1, 2, … lines to the cells, ``needed`` by how much one line more must lower it.
-    """
-
-    weights: FloatArray
-    intercepts: FloatArray
-    slopes: FloatArray
-    spreads: FloatArray
-    x_mean: FloatArray
-    x_whiten: FloatArray
-    sampling: FloatArray
-    privacy: FloatArray
-    misfit: FloatArray
-    needed: float
-    by_cells: bool
-
-    @property
-    def frame(self) -> Frame:
-        """Unit coordinates with holes filled and made white; responses as they are."""
-        return Frame(self.x_mean, self.x_whiten, 0.0, 1.0)
-
-    @property
-    def lines(self) -> Lines:
-        """The lines in the coordinates of :attr:`frame`."""
-        own = np.column_stack([self.intercepts + self.slopes @ self.x_mean, self.slopes @ np.linalg.inv(self.x_whiten)])
-        return Lines(self.weights, own, self.spreads)
-
-    def ordered(self, order: NDArray[np.intp]) -> Parameters:
-        """The same classes in another order."""
-        p = self.slopes.shape[1] + 3
-        places = np.concatenate([np.arange(k * p, (k + 1) * p) for k in order]).astype(int)
-        return replace(
-            self,
-            weights=self.weights[order],
-            intercepts=self.intercepts[order],
-            slopes=self.slopes[order],
-            spreads=self.spreads[order],
-            sampling=self.sampling[np.ix_(places, places)],
-            privacy=self.privacy[np.ix_(places, places)],
-        )
-
-
-@dataclass(frozen=True)
-class MixtureRegression(Model):
-    """The model at its public settings. ``origin``, (x, y) in unit coordinates, is a point of every line, if given."""
-
-    classes: int = 2
-    origin: tuple[float, ...] | None = None
-    effect = EFFECT
-
-    def steps(self, sizes: Sizes) -> tuple[Step, ...]:
-        q = min(self.schema.width, self.classes, max(CELLS))
-        check = CHECK_SHARE if sizes.check else 0.0
-        turns = DIRECTIONS if self.schema.width > q else 0.0
-        rest = 1 - check - SIZES - MOMENTS - turns - COUNTS - CHOICE
-        growing = GROWTH ** np.arange(STEPS)
-        shares = (SIZES, MOMENTS, turns, COUNTS, CHOICE, *(rest * growing / growing.sum()), check)
-        size, moments, direct, count, choose, *scores, checked = prices(sizes.rho, shares)
-        return (
-            SizeColumns(size),
-            FindMoments(moments),
-            *((FindDirections(direct, q),) if turns else ()),
-            CountCells(count, q, self.classes),
-            ChooseStart(choose),
-            *(ImproveLines(rho) for rho in scores),
-            *((Check(checked, against="one line", advice=ADVICE),) if check else ()),
-        )
-
-    def fixed(self, frame: Frame) -> FloatArray | None:
-        """The combination of a line's coefficients that ``origin`` fixes."""
-        if self.origin is None:
-            return None
-        return np.append(1.0, frame.whiten @ (np.array(self.origin[:-1]) - frame.mean))
-
-    def allowed(self, frame: Frame, line: FloatArray) -> FloatArray:
-        """The nearest line that goes through ``origin``."""
-        fixed = self.fixed(frame)
-        if fixed is None or self.origin is None:
-            return line
-        wanted = (self.origin[-1] - frame.y_mean) / frame.y_spread
-        return np.asarray(line + fixed * (wanted - fixed @ line) / (fixed @ fixed))
-
-    def parameters(self, notes: Mapping[str, Any], found: Estimate, sampling: FloatArray) -> Parameters:
-        """The lines and their errors in unit coordinates."""
-        frame, lines = notes["frame"], found.theta
-        K, p = lines.shape
-        weights = lines.masses / lines.masses.sum()
-        turn = np.zeros((p, p))
-        turn[0] = frame.y_spread * np.append(1.0, -frame.whiten @ frame.mean)
-        turn[1:, 1:] = frame.y_spread * frame.whiten.T
-        units = lines.lines @ turn.T
-        change = np.zeros((K * (p + 2), K * (p + 2)))
-        for k in range(K):
-            own = k * (p + 2)
-            change[own, :: p + 2] = -weights[k] * weights
-            change[own, own] += weights[k]
-            change[own + 1 : own + 1 + p, own + 1 : own + 1 + p] = lines.spreads[k] * turn
-            change[own + p + 1, own + p + 1] = frame.y_spread * lines.spreads[k]
-        theta = Parameters(
-            weights,
-            frame.y_mean + units[:, 0],
-            units[:, 1:],
-            frame.y_spread * lines.spreads,
-            frame.mean,
-            frame.whiten,
-            change @ sampling @ change.T,
-            change @ found.error @ change.T,
-            notes["path"],
-            float(notes["needed"]),
-            bool(notes["by_cells"]),
-        )
-        return theta.ordered(np.argsort(-weights))
-
-    def log_density(self, xp: Any, theta: Parameters, x: Any, y: Any) -> Any:
-        return theta.lines.log_density(xp, theta.frame.columns(xp, x), y)
-
-    def shares(self, xp: Any, theta: Parameters, x: Any, y: Any) -> Any:
-        """How far each row belongs to each class, given its response."""
-        share = theta.lines.shares(xp, theta.lines.residuals(xp, theta.frame.columns(xp, x), y))
-        return share / xp.sum(share, axis=1)[:, None]
-
-    def expectation(self, xp: Any, theta: Parameters, x: Any, y: Any) -> Any:
-        """Each row's expected response: the classes' lines, weighted."""
-        lines = theta.lines
-        return xp.matmul(theta.frame.columns(xp, x), theta.weights @ lines.lines)
-
-    def simpler(self, theta: Parameters) -> Parameters:
-        """The one line with the mean and the residual spread of the mixture."""
-        lines = theta.lines
-        middle = theta.weights @ lines.lines
-        spread = math.sqrt(float(theta.weights @ (theta.spreads**2 + np.sum((lines.lines - middle) ** 2, axis=1))))
-        return replace(
-            theta,
-            weights=np.ones(1),
-            intercepts=(theta.weights @ theta.intercepts)[None],
-            slopes=(theta.weights @ theta.slopes)[None, :],
-            spreads=np.array([spread]),
-        )
-
-    def draw(self, theta: Parameters, n: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-        x, y, _ = self.sample(theta, n, rng)
-        return x, y
-
-    def sample(
-        self, theta: Parameters, n: int, rng: np.random.Generator
-    ) -> tuple[FloatArray, FloatArray, NDArray[np.intp]]:
-        """Rows, responses and classes; columns are normal with the released mean and covariance, within bounds."""
-        white = rng.standard_normal((n, len(theta.x_mean)))
-        k = np.searchsorted(np.cumsum(theta.weights)[:-1], rng.uniform(size=n))
-        x = np.clip(theta.x_mean + white @ np.linalg.inv(theta.x_whiten).T, -1, 1)
-        y = theta.intercepts[k] + np.sum(theta.slopes[k] * x, axis=1) + theta.spreads[k] * rng.standard_normal(n)
-        return x, np.clip(y, -1, 1), k
-
-    def predict_fit(self, sizes: Sizes, steps: tuple[Step, ...]) -> PredictedFit:
-        return predict_fit(self, sizes, steps)
-
-
-ADVICE = "One line may do (DPLinearRegression), or the lines lie too close together for this many rows at this epsilon."
 
 
 class DPMixtureRegression(PrivateEstimator):
@@ -325,9 +137,24 @@ class DPMixtureRegression(PrivateEstimator):
         }
 
     def _diagnostics(self) -> list[Diagnostic]:
-        narrow = [f"line {k + 1}" for k in np.flatnonzero(self.sigma_ < HEAP * self.sigma_.max())]
-        words = f"{', '.join(narrow)} may have collapsed onto repeated responses: hardly any spread is left."
-        return [Diagnostic("point-mass", "warning", words)] if narrow else []
+        theta, found = self.theta_, []
+        failed = self.fit_check_ is not None and not self.fit_check_.better  # said by the fit check
+        narrow = [f"component {k + 1}" for k in np.flatnonzero(self.sigma_ < TUNING.narrow * self.sigma_.max())]
+        if narrow:
+            words = f"{', '.join(narrow)} may have collapsed onto repeated responses: hardly any spread is left."
+            found.append(Diagnostic("point-mass", "warning", words))
+        private = math.isfinite(self.plan_.epsilon)
+        advice = "Use fewer components, more rows or a larger epsilon."
+        if private and not failed and theta.moved > TUNING.unstable:
+            words = (
+                f"The components are not stable: errors of the size that is to be expected put about "
+                f"{100 * theta.moved:.0f} % of the rows into another component."
+            )
+            found.append(Diagnostic("unstable-components", "warning", words, advice))
+        elif private and not failed and not theta.by_cells:
+            words = "No start with different coefficients was found: the components may differ in their spread only."
+            found.append(Diagnostic("no-start", "warning", words, advice))
+        return found
 
     def _profile(self) -> Profile:
         return of_lines(self.weights_, self.coef_, self.schema_)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
+from dpem.fitting.rehearsal import generator
 from dpem.fitting.step import State, Step
 from dpem.models.mixture_regression import newton
 from dpem.models.mixture_regression.cells import CellFit, Cells, edges, fit_cells
 from dpem.models.mixture_regression.coordinates import Frame
 from dpem.models.mixture_regression.scores import LineLeads, Lines, LineScores
 from dpem.models.mixture_regression.start_queries import ColumnSizes, LineCells, LineMoments, UnevenSpread
+from dpem.models.mixture_regression.tuning import TUNING
 from dpem.privacy import Curator
 from dpem.queries.narrow import unpacked
 from dpem.query import FloatArray
@@ -22,6 +24,37 @@ from dpem.query import FloatArray
 WIDE = 1e6
 #: Cells along each direction and of the residual, by the number of directions. Few: every cell has the same noise.
 CELLS = {1: (6, 12), 2: (4, 10), 3: (3, 10)}
+
+
+#: What is known before anything was asked.
+NOTHING = np.zeros(0)
+NO_LINES, NO_FRAME = Lines(NOTHING, np.zeros((0, 0)), NOTHING), Frame(NOTHING, np.zeros((0, 0)), 0.0, 1.0)
+NO_ESTIMATE = newton.Estimate(NO_LINES, np.zeros((0, 0)))
+
+
+@dataclass(frozen=True)
+class RegressionState(State):
+    """What the steps have found so far.
+
+    ``frame`` are the coordinates, ``observed`` the shares of values that are not missing (the response last); ``line``
+    and ``spread`` the one best line and its residual spread, ``present`` the share of rows with a response; ``axes``
+    the directions in which residuals spread unevenly; ``starts`` those of the counts, ``plain`` the one with a single
+    line and several spreads, ``by_cells`` whether the former was chosen; ``path`` and ``needed`` the misfit of 1, 2, …
+    components and by how much one more must lower it; ``estimate`` the components and their errors.
+    """
+
+    frame: Frame = NO_FRAME
+    observed: FloatArray = field(default_factory=lambda: NOTHING)
+    line: FloatArray = field(default_factory=lambda: NOTHING)
+    spread: float = 1.0
+    present: float = 1.0
+    axes: FloatArray | None = None
+    starts: tuple[Lines, ...] = ()
+    plain: Lines = NO_LINES
+    by_cells: bool = False
+    path: FloatArray = field(default_factory=lambda: NOTHING)
+    needed: float = 0.0
+    estimate: newton.Estimate = NO_ESTIMATE
 
 
 @dataclass(frozen=True)
@@ -33,7 +66,7 @@ class SizeColumns(Step):
     def describe(self) -> str:
         return "centre, spread and observed share of every column"
 
-    def run(self, curator: Curator, model: Any, state: State) -> State:
+    def run(self, curator: Curator, model: Any, state: RegressionState) -> RegressionState:
         D = model.schema.width + 1
         center, half = np.zeros(D), np.ones(D)
         for last in (False, False, True):
@@ -46,7 +79,7 @@ class SizeColumns(Step):
             if not last:
                 half = np.clip(4 * np.hypot(deviation, half * noise), 1e-9, 1.0)
         spread = np.maximum(math.sqrt(math.pi / 2) * deviation, np.maximum(2 * half * noise, 1e-9))
-        return replace(state, notes={**state.notes, "frame": Frame.of_sizes(center, spread), "observed": share})
+        return replace(state, frame=Frame.of_sizes(center, spread), observed=share)
 
 
 @dataclass(frozen=True)
@@ -61,18 +94,18 @@ class FindMoments(Step):
     def describe(self) -> str:
         return "second moments of columns and response"
 
-    def run(self, curator: Curator, model: Any, state: State) -> State:
-        sizes: Frame = state.notes["frame"]
+    def run(self, curator: Curator, model: Any, state: RegressionState) -> RegressionState:
+        sizes = state.frame
         d = model.schema.width
         radius = math.sqrt(1 + self.reach**2 * (d + 1)) if math.isfinite(self.rho) else WIDE
         question = LineMoments(model.schema, sizes, radius)
         M = unpacked(curator.measure(question, self.rho), d + 2)
         counted = float(np.clip(M[0, 0], 0.02, 1.0))
         noise = curator.noise_scale(question, self.rho) / math.sqrt(2) / counted
-        observed = state.notes["observed"][:-1]
+        observed = state.observed[:-1]
         mean = M[0, 1:] / counted / np.append(observed, 1.0)
         second = M[1:, 1:] / counted
-        second[:d, :d] /= np.outer(observed, observed) + np.diag(observed - observed**2)  # holes were put as 0
+        second[:d, :d] /= np.outer(observed, observed) + np.diag(observed - observed**2)  # missing values count as 0
         second[:d, d] /= observed
         second = second - np.outer(mean, mean)
         edge = 2 * noise * math.sqrt(d + 1)
@@ -92,9 +125,7 @@ class FindMoments(Step):
         line = np.append(0.0, slope / math.sqrt(size))
         line = model.allowed(frame, line)
         residual = math.sqrt(max(1 - float(slope @ slope) / size, 0.05) + float(line[0]) ** 2)
-        present = float(state.notes["observed"][-1])
-        found = {"frame": frame, "line": line, "spread": residual, "present": present}
-        return replace(state, notes={**state.notes, **found})
+        return replace(state, frame=frame, line=line, spread=residual, present=float(state.observed[-1]))
 
 
 @dataclass(frozen=True)
@@ -107,14 +138,14 @@ class FindDirections(Step):
     def describe(self) -> str:
         return f"{self.directions} directions in which residuals spread unevenly"
 
-    def run(self, curator: Curator, model: Any, state: State) -> State:
-        notes, d = state.notes, model.schema.width
+    def run(self, curator: Curator, model: Any, state: RegressionState) -> RegressionState:
+        d = model.schema.width
         radius = radius_of_directions(d, self.reach)
-        question = UnevenSpread(model.schema, notes["frame"], notes["line"], notes["spread"], radius)
+        question = UnevenSpread(model.schema, state.frame, state.line, state.spread, radius)
         M = unpacked(curator.measure(question, self.rho), d + 1)
         uneven = np.column_stack([M[1:, 1:] - M[0, 0] * np.eye(d), M[1:, 0]])
         axes = np.linalg.svd(uneven)[0][:, : self.directions]
-        return replace(state, notes={**notes, "axes": axes})
+        return replace(state, axes=axes)
 
 
 def radius_of_directions(d: int, reach: float = 1.15) -> float:
@@ -132,14 +163,14 @@ class CountCells(Step):
         x, r = CELLS[self.directions]
         return f"counts in {x**self.directions * r} cells: starts, and how many lines there are"
 
-    def run(self, curator: Curator, model: Any, state: State) -> State:
-        notes, q = state.notes, self.directions
-        axes: FloatArray = notes.get("axes", np.eye(model.schema.width, q))
+    def run(self, curator: Curator, model: Any, state: RegressionState) -> RegressionState:
+        q = self.directions
+        axes = np.eye(model.schema.width, q) if state.axes is None else state.axes
         x, r = CELLS[q]
         x_edges, r_edges = edges(x, 2.6), edges(r, 3.2)
-        question = LineCells(model.schema, notes["frame"], notes["line"], notes["spread"], axes, x_edges, r_edges)
+        question = LineCells(model.schema, state.frame, state.line, state.spread, axes, x_edges, r_edges)
         answer = curator.measure(question, self.rho).reshape((x,) * q + (r,))
-        present = notes["present"]
+        present = state.present
         noise = curator.noise_scale(question, self.rho) / present
         cells = Cells(answer / present, noise, curator.n_rows * present, x_edges, r_edges)
         fits = {k: fit_cells(cells, k) for k in range(1, self.classes + 2)}
@@ -149,17 +180,16 @@ class CountCells(Step):
         plain = fit_cells(cells, self.classes, same_line=True)
 
         def lines(fit: CellFit) -> Lines:
-            own = np.tile(notes["line"], (self.classes, 1))
-            own[:, 0] += notes["spread"] * fit.intercepts
-            own[:, 1:] += notes["spread"] * fit.slopes @ axes[:, : fit.slopes.shape[1]].T
+            own = np.tile(state.line, (self.classes, 1))
+            own[:, 0] += state.spread * fit.intercepts
+            own[:, 1:] += state.spread * fit.slopes @ axes[:, : fit.slopes.shape[1]].T
             weights = np.maximum(fit.weights, 0.03)
-            own = np.array([model.allowed(notes["frame"], line) for line in own])
-            return Lines(present * weights / weights.sum(), own, notes["spread"] * fit.spreads)
+            own = np.array([model.allowed(state.frame, line) for line in own])
+            return Lines(present * weights / weights.sum(), own, state.spread * fit.spreads)
 
         path = np.array([fits[k].misfit for k in sorted(fits)])
         needed = (q + 3) * math.log(max(curator.n_rows, 2))
-        found = {"starts": tuple(map(lines, starts)), "plain": lines(plain), "path": path, "needed": needed}
-        return replace(state, notes={**notes, **found})
+        return replace(state, starts=tuple(map(lines, starts)), plain=lines(plain), path=path, needed=needed)
 
 
 @dataclass(frozen=True)
@@ -171,21 +201,20 @@ class ChooseStart(Step):
     def describe(self) -> str:
         return "which of the starts is likelier"
 
-    def run(self, curator: Curator, model: Any, state: State) -> State:
-        notes = state.notes
-        question = LineLeads(model.schema, notes["frame"], notes["starts"], notes["plain"])
+    def run(self, curator: Curator, model: Any, state: RegressionState) -> RegressionState:
+        question = LineLeads(model.schema, state.frame, state.starts, state.plain)
         leads = curator.measure(question, self.rho)
         best = int(np.argmax(leads))
         ahead = leads[best] > self.margin + curator.noise_scale(question, self.rho)
-        start = notes["starts"][best] if ahead else notes["plain"]
-        return replace(state, notes={**notes, "estimate": newton.Estimate.of_start(start), "by_cells": bool(ahead)})
+        start = state.starts[best] if ahead else state.plain
+        return replace(state, estimate=newton.Estimate.of_start(start), by_cells=bool(ahead))
 
 
 @dataclass(frozen=True)
 class ImproveLines(Step):
-    """A regularised Newton step on the scores of the lines; where nothing is noisy, as many as it takes.
+    """A regularised Newton step on the scores of the components; without privacy to convergence, from several starts.
 
-    Scores are clipped at ``reach``·√(d + 1), squared residuals at ``cut``², both in a class's own spreads.
+    Scores are clipped at ``reach``·√(d + 1), squared residuals at ``cut``², both in a component's own spreads.
     """
 
     reach: float = 1.2
@@ -193,28 +222,46 @@ class ImproveLines(Step):
     most_rounds: ClassVar[int] = 1000
 
     def describe(self) -> str:
-        return "scores of the lines, for a Newton step"
+        return "scores of the components, for a Newton step"
 
-    def run(self, curator: Curator, model: Any, state: State) -> State:
-        notes = state.notes
-        frame: Frame = notes["frame"]
-        now: newton.Estimate = notes["estimate"]
+    def run(self, curator: Curator, model: Any, state: RegressionState) -> RegressionState:
+        now, frame = state.estimate, state.frame
         free = newton.free_directions(now.theta, model.fixed(frame))
-        exact = not math.isfinite(self.rho)
-        clip = WIDE if exact else self.reach * math.sqrt(now.theta.shape[1])
-        cut = 1e3 if exact else self.cut
-        caution, miss = (1.0, math.inf) if exact else (newton.CAUTION, 0.0)
-        for _ in range(self.most_rounds if exact else 1):
+        clip, cut = self.reach * math.sqrt(now.theta.shape[1]), self.cut
+        if math.isfinite(self.rho):
             question = LineScores(model.schema, frame, now.theta, clip, cut)
-            answer = curator.measure(question, self.rho)
             noise = curator.noise_scale(question, self.rho)
-            if exact:
-                now = newton.Estimate.of_start(now.theta)
-                far = float(np.linalg.norm(answer - question.expected()))
-                caution, miss = (caution / 2 if far < miss else min(1.0, 3 * caution + 0.01)), far
-            now, step = newton.improved(now, question, answer, noise, free, caution)
+            now, _ = newton.improved(now, question, curator.measure(question, self.rho), noise, free)
+        else:
+            clip, cut = WIDE, 1e3
+            now = self._best(curator, model, state, free)
+        last = LineScores(model.schema, frame, now.theta, clip, cut)
+        theta = model.parameters(state, now, newton.sampling_error(last, free, curator.n_rows))
+        return replace(state, theta=theta, estimate=now)
+
+    def _best(self, curator: Curator, model: Any, state: RegressionState, free: FloatArray) -> newton.Estimate:
+        """The likeliest of what several starts lead to, without noise. A later step begins where this one ended."""
+        if state.theta is not None:
+            return state.estimate
+        rng, plain = generator(0), state.plain
+        starts = [state.estimate.theta, *state.starts, plain]
+        for _ in range(TUNING.starts):
+            turned = plain.lines + plain.spreads[:, None] * rng.standard_normal(plain.lines.shape)
+            own = np.array([model.allowed(state.frame, line) for line in turned])
+            starts.append(Lines(plain.masses, own, plain.spreads))
+        found = [self._converged(curator, model, state.frame, start, free) for start in starts]
+        query = LineLeads(model.schema, state.frame, tuple(own.theta for own in found), plain, WIDE)
+        return found[int(np.argmax(curator.measure(query, math.inf)))]
+
+    def _converged(self, curator: Curator, model: Any, frame: Frame, start: Lines, free: FloatArray) -> newton.Estimate:
+        """Newton steps without noise, mixed with EM's own where the score grows."""
+        now, caution, miss = newton.Estimate.of_start(start), 1.0, math.inf
+        for _ in range(self.most_rounds):
+            query = LineScores(model.schema, frame, now.theta, WIDE, 1e3)
+            answer = curator.measure(query, math.inf)
+            far = float(np.linalg.norm(answer - query.expected()))
+            caution, miss = (caution / 2 if far < miss else min(1.0, 3 * caution + 0.01)), far
+            now, step = newton.improved(newton.Estimate.of_start(now.theta), query, answer, 0.0, free, caution)
             if newton.converged(step):
                 break
-        last = LineScores(model.schema, frame, now.theta, clip, cut)
-        theta = model.parameters(notes, now, newton.sampling_error(last, free, curator.n_rows))
-        return replace(state, theta=theta, notes={**notes, "estimate": now})
+        return now

@@ -1,0 +1,201 @@
+"""A mixture of K regressions at its public settings: which steps fit it, how likely rows are, what to expect."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpem.fitting.check import CHECK_SHARE, Check
+from dpem.fitting.model import Model, PredictedFit, Sizes
+from dpem.fitting.step import Step, prices
+from dpem.models.mixture_regression.coordinates import Frame
+from dpem.models.mixture_regression.newton import Estimate
+from dpem.models.mixture_regression.planning import EFFECT, moved_share, predict_fit
+from dpem.models.mixture_regression.scores import Lines
+from dpem.models.mixture_regression.steps import (
+    CELLS,
+    ChooseStart,
+    CountCells,
+    FindDirections,
+    FindMoments,
+    ImproveLines,
+    RegressionState,
+    SizeColumns,
+)
+from dpem.models.mixture_regression.tuning import TUNING
+from dpem.query import FloatArray
+
+ADVICE = "One line may do (DPLinearRegression), or the lines lie too close together for this many rows at this epsilon."
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """K lines y = intercept + slope·u + spread·e in unit coordinates, and what else was released.
+
+    ``x_mean`` and ``x_whiten`` are the columns' mean and inverse root covariance, which fill missing values. The
+    covariances of sampling and of privacy are of (weight, intercept, slopes, spread) class by class. ``misfit`` is that
+    of 1, 2, … components to the cells, ``needed`` by how much one more must lower it, ``by_cells`` whether the start
+    was found in them; ``moved`` the share of rows that errors of this size put into another component.
+    """
+
+    weights: FloatArray
+    intercepts: FloatArray
+    slopes: FloatArray
+    spreads: FloatArray
+    x_mean: FloatArray
+    x_whiten: FloatArray
+    sampling: FloatArray
+    privacy: FloatArray
+    misfit: FloatArray
+    needed: float
+    by_cells: bool
+    moved: float = 0.0
+
+    @property
+    def frame(self) -> Frame:
+        """Unit coordinates with holes filled and made white; responses as they are."""
+        return Frame(self.x_mean, self.x_whiten, 0.0, 1.0)
+
+    @property
+    def lines(self) -> Lines:
+        """The lines in the coordinates of :attr:`frame`."""
+        own = np.column_stack([self.intercepts + self.slopes @ self.x_mean, self.slopes @ np.linalg.inv(self.x_whiten)])
+        return Lines(self.weights, own, self.spreads)
+
+    def ordered(self, order: NDArray[np.intp]) -> Parameters:
+        """The same classes in another order."""
+        p = self.slopes.shape[1] + 3
+        places = np.concatenate([np.arange(k * p, (k + 1) * p) for k in order]).astype(int)
+        return replace(
+            self,
+            weights=self.weights[order],
+            intercepts=self.intercepts[order],
+            slopes=self.slopes[order],
+            spreads=self.spreads[order],
+            sampling=self.sampling[np.ix_(places, places)],
+            privacy=self.privacy[np.ix_(places, places)],
+        )
+
+
+@dataclass(frozen=True)
+class MixtureRegression(Model):
+    """The model at its public settings. ``origin``, (x, y) in unit coordinates, is a point of every line, if given."""
+
+    classes: int = 2
+    origin: tuple[float, ...] | None = None
+    effect = EFFECT
+
+    def steps(self, sizes: Sizes) -> tuple[Step, ...]:
+        q = min(self.schema.width, self.classes, max(CELLS))
+        check = CHECK_SHARE if sizes.check else 0.0
+        turns = TUNING.directions if self.schema.width > q else 0.0
+        first = (TUNING.sizes, TUNING.moments, turns, TUNING.cells, TUNING.choice)
+        growing = TUNING.growth ** np.arange(TUNING.scores)
+        rest = 1 - check - math.fsum(first)
+        shares = (*first, *(rest * growing / growing.sum()), check)
+        size, moments, direct, count, choose, *scores, checked = prices(sizes.rho, shares)
+        return (
+            SizeColumns(size),
+            FindMoments(moments),
+            *((FindDirections(direct, q),) if turns else ()),
+            CountCells(count, q, self.classes),
+            ChooseStart(choose),
+            *(ImproveLines(rho) for rho in scores),
+            *((Check(checked, against="one line", advice=ADVICE),) if check else ()),
+        )
+
+    def fixed(self, frame: Frame) -> FloatArray | None:
+        """The combination of a line's coefficients that ``origin`` fixes."""
+        if self.origin is None:
+            return None
+        return np.append(1.0, frame.whiten @ (np.array(self.origin[:-1]) - frame.mean))
+
+    def allowed(self, frame: Frame, line: FloatArray) -> FloatArray:
+        """The nearest line that goes through ``origin``."""
+        fixed = self.fixed(frame)
+        if fixed is None or self.origin is None:
+            return line
+        wanted = (self.origin[-1] - frame.y_mean) / frame.y_spread
+        return np.asarray(line + fixed * (wanted - fixed @ line) / (fixed @ fixed))
+
+    def start(self) -> RegressionState:
+        return RegressionState()
+
+    def parameters(self, state: RegressionState, found: Estimate, sampling: FloatArray) -> Parameters:
+        """The components and their errors in unit coordinates."""
+        frame, lines = state.frame, found.theta
+        K, p = lines.shape
+        weights = lines.masses / lines.masses.sum()
+        turn = np.zeros((p, p))
+        turn[0] = frame.y_spread * np.append(1.0, -frame.whiten @ frame.mean)
+        turn[1:, 1:] = frame.y_spread * frame.whiten.T
+        units = lines.lines @ turn.T
+        change = np.zeros((K * (p + 2), K * (p + 2)))
+        for k in range(K):
+            own = k * (p + 2)
+            change[own, :: p + 2] = -weights[k] * weights
+            change[own, own] += weights[k]
+            change[own + 1 : own + 1 + p, own + 1 : own + 1 + p] = lines.spreads[k] * turn
+            change[own + p + 1, own + p + 1] = frame.y_spread * lines.spreads[k]
+        theta = Parameters(
+            weights,
+            frame.y_mean + units[:, 0],
+            units[:, 1:],
+            frame.y_spread * lines.spreads,
+            frame.mean,
+            frame.whiten,
+            change @ sampling @ change.T,
+            change @ found.error @ change.T,
+            state.path,
+            state.needed,
+            state.by_cells,
+            float(np.mean(moved_share(lines, found.error + sampling, 20))),
+        )
+        return theta.ordered(np.argsort(-weights))
+
+    def log_density(self, xp: Any, theta: Parameters, x: Any, y: Any) -> Any:
+        return theta.lines.log_density(xp, theta.frame.columns(xp, x), y)
+
+    def shares(self, xp: Any, theta: Parameters, x: Any, y: Any) -> Any:
+        """How far each row belongs to each class, given its response."""
+        share = theta.lines.shares(xp, theta.lines.residuals(xp, theta.frame.columns(xp, x), y))
+        return share / xp.sum(share, axis=1)[:, None]
+
+    def expectation(self, xp: Any, theta: Parameters, x: Any, y: Any) -> Any:
+        """Each row's expected response: the classes' lines, weighted."""
+        lines = theta.lines
+        return xp.matmul(theta.frame.columns(xp, x), theta.weights @ lines.lines)
+
+    def simpler(self, theta: Parameters) -> Parameters:
+        """The one line with the mean and the residual spread of the mixture."""
+        lines = theta.lines
+        middle = theta.weights @ lines.lines
+        spread = math.sqrt(float(theta.weights @ (theta.spreads**2 + np.sum((lines.lines - middle) ** 2, axis=1))))
+        return replace(
+            theta,
+            weights=np.ones(1),
+            intercepts=(theta.weights @ theta.intercepts)[None],
+            slopes=(theta.weights @ theta.slopes)[None, :],
+            spreads=np.array([spread]),
+        )
+
+    def draw(self, theta: Parameters, n: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+        x, y, _ = self.sample(theta, n, rng)
+        return x, y
+
+    def sample(
+        self, theta: Parameters, n: int, rng: np.random.Generator
+    ) -> tuple[FloatArray, FloatArray, NDArray[np.intp]]:
+        """Rows, responses and classes; columns are normal with the released mean and covariance, within bounds."""
+        white = rng.standard_normal((n, len(theta.x_mean)))
+        k = np.searchsorted(np.cumsum(theta.weights)[:-1], rng.uniform(size=n))
+        x = np.clip(theta.x_mean + white @ np.linalg.inv(theta.x_whiten).T, -1, 1)
+        y = theta.intercepts[k] + np.sum(theta.slopes[k] * x, axis=1) + theta.spreads[k] * rng.standard_normal(n)
+        return x, np.clip(y, -1, 1), k
+
+    def predict_fit(self, sizes: Sizes, steps: tuple[Step, ...]) -> PredictedFit:
+        return predict_fit(self, sizes, steps)

@@ -1,0 +1,44 @@
+"""Numbers that studies have set, not the user. Unless another is named, the study is
+``python -m studies.mixture_regression targets`` with seeds below 1000.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """Settings of the fit of a mixture of regressions.
+
+    Attributes
+    ----------
+    sizes, moments, directions, cells, choice : float
+        Parts of ρ: scales of the columns, second moments, directions in which residuals spread unevenly, counts in
+        cells, the choice of a start. The scores get the rest.
+    scores : int
+        Score queries.
+    growth : float
+        How many times a score query's price exceeds the one before it.
+    starts : int
+        Starts without privacy, beside those of the counts.
+    narrow : float
+        A component is called a point mass where its residual spread is below this part of the largest.
+    unstable : float
+        Components are called unstable where the noise puts more than this share of rows into another one
+        (``python -m studies.mixture_regression public``).
+    """
+
+    sizes: float = 0.05
+    moments: float = 0.13
+    directions: float = 0.12
+    cells: float = 0.12
+    choice: float = 0.04
+    scores: int = 5
+    growth: float = 1.6
+    starts: int = 6
+    narrow: float = 0.02
+    unstable: float = 0.05
+
+
+TUNING = Tuning()
