@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from dpem.tables.columns import Selection, select
-from dpem.tables.entries import MISSING, number
+from dpem.tables.entries import MISSING, Levels, number
 from dpem.tables.frame import Frame, FrameSource
 
 #: Files of text by how their names end, and what stands between entries.
@@ -70,7 +70,7 @@ def read_csv(path: Path, looks: Looks, wanted: Mapping[str, Any], *, strict: boo
     _check(looks)
     names = header(path, looks)
     columns, target, person = (wanted.get(what) for what in ("columns", "target", "person"))
-    levels: Mapping[str, Any] = wanted.get("levels") or {}
+    levels: Mapping[str, Levels] = wanted.get("levels") or {}
     listed = () if columns is None or isinstance(columns, str) else columns
     named = {name for name in (*listed, *wanted["exclude"], *levels, target, person) if isinstance(name, str)}
     unknown = sorted(named - set(names))
@@ -84,6 +84,7 @@ def read_csv(path: Path, looks: Looks, wanted: Mapping[str, Any], *, strict: boo
     table = _cells(path, looks, chosen, names)
     if table.num_rows == 0:
         raise ValueError(f"{path} has a header but no rows.")
+    coded = {name for name, own in levels.items() if own.coded}
     found, odd = {}, []
     for name in chosen.read:
         column = table.column(name)
@@ -92,7 +93,7 @@ def read_csv(path: Path, looks: Looks, wanted: Mapping[str, Any], *, strict: boo
             continue
         if pa.types.is_binary(column.type):
             column = _decoded(column)
-            values = chosen.numbers(name, column if name in levels else _plain(column, looks))
+            values = chosen.numbers(name, column if name in coded else _plain(column, looks))
             if strict and bool(np.any(np.isnan(values) & ~np.asarray(_is_missing(column)))):
                 odd.append(names.index(name))
             column = pa.array(values)
@@ -114,7 +115,8 @@ def kept_columns(path: Path, looks: Looks, names: Sequence[str]) -> pa.Table:
 
 def _cells(path: Path, looks: Looks, chosen: Selection, names: Sequence[str]) -> pa.Table:
     """The cells of the columns that are read: as numbers where every one is a number, else as they are written."""
-    texts = {name: pa.binary() for name in chosen.read if name in chosen.levels or name == chosen.person}
+    coded = {name for name, own in chosen.levels.items() if own.coded}
+    texts = {name: pa.binary() for name in chosen.read if name in coded or name == chosen.person}
     if looks.thousands is None:
         numeric = {name: pa.float64() for name in chosen.read} | texts
         try:

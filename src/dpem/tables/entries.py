@@ -79,6 +79,11 @@ class Levels(NamedTuple):
         return self.values[-1] == math.inf
 
     @property
+    def coded(self) -> bool:
+        """Whether entries need more than to become numbers."""
+        return self.texts or self.other
+
+    @property
     def given(self) -> list[str | float]:
         """The levels as a user gives them."""
         plain = not self.texts and all(label == _plainly(value) for value, label in self._declared)
@@ -152,8 +157,7 @@ def converted(column: Any, own: Levels | None, dtype: np.dtype) -> NDArray[np.fl
     if isinstance(column, np.ndarray):
         rule = number if own is None else own.value
         return np.array([rule(entry) for entry in column], dtype=dtype)
-    plain = own is None or (not own.texts and not own.other)
-    return numbers(column, dtype) if plain else codes(column, own, dtype)  # type: ignore[arg-type]
+    return numbers(column, dtype) if own is None or not own.coded else codes(column, own, dtype)
 
 
 def numbers(column: pa.Array | pa.ChunkedArray, dtype: np.dtype) -> NDArray[np.floating]:

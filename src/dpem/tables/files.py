@@ -81,7 +81,7 @@ def read_table(
     kind = csv.kind_of(where)
     if not where.exists():
         raise FileNotFoundError(f"{where} cannot be read: there is no such file or folder.")
-    texts = {name: own for name, own in checked_levels(levels).items() if own.texts or own.other}
+    texts = checked_levels(levels)
     if where.is_file() and kind not in (*FORMATS, ".npy", *csv.TEXTS):
         known = ", ".join([*FORMATS, ".npy", *csv.TEXTS]) + ", also with " + ", ".join(csv.COMPRESSED)
         raise ValueError(f"{where} is of an unknown kind; the names of files that can be read end in {known}.")

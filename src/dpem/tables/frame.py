@@ -18,6 +18,9 @@ from dpem.tables.columns import Selection, rows_of
 from dpem.tables.entries import Levels
 from dpem.tables.every import Every
 
+#: The type of a categorical column of pandas, whatever its categories are.
+_CATEGORIES = pa.dictionary(pa.int32(), pa.string())
+
 
 class Frame:
     """The columns of a DataFrame, under the names that they have as texts. Nothing here looks at an entry.
@@ -166,6 +169,8 @@ def column_of(series: Any) -> Any:
         return series
     if str(getattr(series, "dtype", None)) == "object":
         return np.asarray(series, dtype=object)
+    if hasattr(series, "cat") and hasattr(series, "iloc"):  # its categories may be of any kind
+        return pa.array([], _CATEGORIES) if len(series) == 0 else np.asarray(series, dtype=object)
     if hasattr(series, "sparse"):
         series = series.sparse.to_dense()
     own = series if isinstance(series, nw.Series) else nw.from_native(series, series_only=True)
