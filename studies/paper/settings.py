@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
-from dpem.paper.improved.planning import Plan, plan
+from dpem.paper.fit_plan import Plan
+from dpem.paper.improved.planning import plan
 from dpem.query import FloatArray
 
 ESTIMATORS = {

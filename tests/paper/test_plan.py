@@ -11,7 +11,8 @@ import pytest
 
 from dpem import paper
 from dpem.paper import DPSymmetricMixture
-from dpem.paper.improved.planning import Plan, published_plan, reference_plan
+from dpem.paper.fit_plan import Plan
+from dpem.paper.fixed_plans import published_plan, reference_plan
 from dpem.paper.improved.planning.candidates import Knobs, Pipeline
 from dpem.paper.improved.planning.detection import detectable, trim_threshold
 from dpem.paper.improved.planning.simulate import Problem, Rehearsal, RehearsalCurator

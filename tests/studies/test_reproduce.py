@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dpem.paper.improved.planning.choose import MODELS
+from dpem.paper.models import MODELS
 from dpem.paper.published import PublishedEM
 from dpem.paper.state import State
 from dpem.privacy import Account, Curator

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
         noisy_hard_thresholding,
     )
     from dpem.paper.estimators import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
-    from dpem.paper.improved.planning import Plan, plan
+    from dpem.paper.fit_plan import Plan
+    from dpem.paper.improved.planning import plan
 
 __all__ = [
     "DPMissingRegression",
@@ -54,7 +55,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'dpem.paper' has no attribute {name!r}")
     if name in ("algorithms", "theory"):
         return import_module(f"dpem.paper.{name}")
-    home = "improved.planning" if name.lower() == "plan" else "estimators" if name.startswith("DP") else "algorithms"
+    homes = {"Plan": "fit_plan", "plan": "improved.planning"}
+    home = homes.get(name, "estimators" if name.startswith("DP") else "algorithms")
     return getattr(import_module(f"dpem.paper.{home}"), name)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from dpem._threads import at_most
-from dpem.paper.improved.planning.choose import MODELS
+from dpem.paper.models import MODELS
 from dpem.privacy import Account, Curator, SeededNoise, largest_price
 from dpem.query import FloatArray
 from dpem.tables import ArraySource

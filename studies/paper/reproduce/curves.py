@@ -16,7 +16,7 @@ import numpy as np
 from dpem.paper.algorithms import MODELS, high_dimensional_em, low_dimensional_em
 from dpem.paper.estimators.base import ASSUMED_MISSING, START_DISTANCE
 from dpem.paper.improved.planning import plan
-from dpem.paper.improved.planning.choose import MODELS as PRIVATE_MODELS
+from dpem.paper.models import MODELS as PRIVATE_MODELS
 from dpem.paper.reference import hard_threshold
 from dpem.paper.state import State
 from dpem.privacy import Account, Curator

@@ -25,9 +25,11 @@ from dpem.fitting.summary import FitSummary
 from dpem.paper.estimators import content
 from dpem.paper.estimators._docs import filled
 from dpem.paper.estimators.summary import fit_summary
-from dpem.paper.improved.planning import Plan, plan, published_plan, reference_plan
-from dpem.paper.improved.planning.choose import MODELS
+from dpem.paper.fit_plan import Plan
+from dpem.paper.fixed_plans import published_plan, reference_plan
+from dpem.paper.improved.planning import plan
 from dpem.paper.improved.planning.simulate import Model
+from dpem.paper.models import MODELS
 from dpem.paper.state import State
 from dpem.privacy import (
     Budget,

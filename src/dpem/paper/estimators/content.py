@@ -11,7 +11,7 @@ import numpy as np
 
 from dpem._json import plain, rebuild, record
 from dpem.fitting.serialization import features_read, features_written, vector
-from dpem.paper.improved.planning import Plan
+from dpem.paper.fit_plan import Plan
 from dpem.paper.improved.steps import Refine
 from dpem.paper.published import PublishedEM
 from dpem.paper.reference import ReferenceEM

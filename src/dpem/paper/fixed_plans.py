@@ -6,10 +6,11 @@ import math
 from dataclasses import replace
 
 from dpem import _validation as arguments
+from dpem.paper.fit_plan import Plan
 from dpem.paper.improved.planning.candidates import Knobs, Pipeline
-from dpem.paper.improved.planning.choose import MODELS, Plan
 from dpem.paper.improved.planning.simulate import Problem
 from dpem.paper.improved.steps import Screen, Start, Step
+from dpem.paper.models import MODELS
 from dpem.paper.published import PublishedEM, printed_price
 from dpem.paper.reference import ReferenceEM
 from dpem.privacy import Price
