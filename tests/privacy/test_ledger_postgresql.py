@@ -6,7 +6,7 @@ import time
 import pytest
 import sqlalchemy as sa
 
-from dpem.privacy import BudgetExceeded, Ledger, LedgerError, Price, largest_price, ledger_chain, ledger_schema
+from dpem.privacy import BudgetExceeded, Ledger, LedgerError, Policy, Price, largest_price, ledger_chain, ledger_schema
 
 psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed")
 
@@ -79,6 +79,10 @@ def test_an_analyst_needs_to_read_and_insert_only(postgresql, database, ledger):
     with pytest.raises(BudgetExceeded):
         analyst.charge(*LARGE)
     assert [charge.outcome for charge in analyst.history()] == ["answered"]
+    assert {charge.who for charge in analyst.history()} == {analyst.user()} == {"analyst"}
+    ledger.set_policy(Policy(who=("somebody else",)))
+    with pytest.raises(BudgetExceeded, match="names who may fit, and analyst is not among them"):
+        analyst.charge(*SMALL)
     with pytest.raises(LedgerError, match="permission denied for table dpem_datasets; nothing was recorded"):
         analyst.open("mine", 99.0, 1e-5)
     with psycopg.connect(postgresql.url(database, user="analyst"), autocommit=True) as connection:

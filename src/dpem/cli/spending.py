@@ -19,7 +19,6 @@ import click
 from dpem.cli.common import ENDED, Exit, Refused, Session, refusing
 from dpem.privacy import BudgetExceeded, Charge, DatasetState, Ledger, LedgerError, Price, largest_price, together
 from dpem.privacy.ledger import LedgerCharge
-from dpem.privacy.ledger_entries import hands
 from dpem.tables import progress
 
 
@@ -99,7 +98,7 @@ def quoted(
     new = Charge(epsilon, delta, price, rows_per_person=rows_per_person)
     try:
         if fit is not None:
-            known.policy.admit(known.name, epsilon=epsilon, model=fit[0], n=fit[1], who=hands()["who"])
+            known.policy.admit(known.name, epsilon=epsilon, model=fit[0], n=fit[1], who=ledger.user())
         total.admit(charges, new, f"dataset {known.name!r} with")
     except BudgetExceeded as refusal:
         if noting:

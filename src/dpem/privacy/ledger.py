@@ -35,8 +35,8 @@ from dpem.privacy.ledger_entries import (
     alike,
     changed_table,
     checked_text,
-    hands,
     now,
+    signature,
 )
 from dpem.privacy.ledger_policy import Policy
 from dpem.privacy.ledger_schema import LedgerError, Store, altered, datasets
@@ -150,7 +150,7 @@ class Ledger:
             body = {**asdict(total), "version": __version__, "time": now()}
             chain = [ledger_chain.append(connection, [], name, "opened", body)]
             if policy is not None:
-                ledger_chain.append(connection, chain, name, "policy", _stated(policy))
+                ledger_chain.append(connection, chain, name, "policy", _stated(policy, connection))
         if close := [other for other in names if alike(name, other)]:
             said = f"dataset {name!r} is now open beside {close[0]!r}: two names for the same rows are two budgets."
             warnings.warn(said, LedgerWarning, stacklevel=2)
@@ -161,7 +161,7 @@ class Ledger:
         name = self._name(dataset)
         with self._store.writing(name) as connection:
             chain = self._entries(connection, name).chain
-            ledger_chain.append(connection, chain, name, "policy", _stated(policy))
+            ledger_chain.append(connection, chain, name, "policy", _stated(policy, connection))
 
     def charge(
         self,
@@ -199,15 +199,15 @@ class Ledger:
             "estimator": checked_text("model", model, empty=True),
             "n": n,
             "columns": stated,
-            **hands(),
             "version": __version__,
         }
         try:
             with self._store.writing(name) as connection:
                 known = self._entries(connection, name)
-                known.policy.admit(name, epsilon=charge.epsilon, n=n, model=model, who=str(body["who"]))
+                signed = signature(connection)
+                known.policy.admit(name, epsilon=charge.epsilon, n=n, model=model, who=signed["who"])
                 known.total.admit(known.charges, charge, f"dataset {name!r} with")
-                made = ledger_chain.append(connection, known.chain, name, "fit", {**body, "time": now()})
+                made = ledger_chain.append(connection, known.chain, name, "fit", {**body, **signed, "time": now()})
         except BudgetExceeded as refusal:
             self.note_refusal(charge, refusal.reason, purpose=purpose)
             raise
@@ -228,7 +228,7 @@ class Ledger:
                     "rows_per_person": charge.rows_per_person,
                     "reason": reason,
                     "purpose": checked_text("purpose", purpose, empty=True),
-                    **hands(),
+                    **signature(connection),
                     "time": now(),
                 }
                 ledger_chain.append(connection, chain, name, "refusal", body)
@@ -246,6 +246,11 @@ class Ledger:
     def history(self, dataset: str | None = None) -> list[FitEntry]:
         """Every charge of a dataset, oldest first. An outcome is ``"answered"``, ``"failed"`` or ``"no answer"``."""
         return list(self.entries(dataset).fits)
+
+    def user(self) -> str:
+        """Who this ledger's entries will name: a PostgreSQL server's role, or else the user of the system."""
+        with self._store.reading() as connection:
+            return signature(connection)["who"]
 
     def names(self) -> list[str]:
         """The names of the datasets."""
@@ -350,8 +355,8 @@ def _names(connection: Connection, *tables: sa.Table) -> list[str]:
     return sorted({str(name) for names in found for name in names})
 
 
-def _stated(policy: Policy) -> dict[str, Any]:
-    return {"policy": policy.to_dict(), **hands(), "time": now()}
+def _stated(policy: Policy, connection: Connection) -> dict[str, Any]:
+    return {"policy": policy.to_dict(), **signature(connection), "time": now()}
 
 
 def _unsound(name: str, chain: Sequence[ledger_chain.Entry]) -> list[str]:

@@ -13,6 +13,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
 from dpem.privacy.accounting import Price
 from dpem.privacy.budget import Charge, Total
 from dpem.privacy.ledger_chain import Entry
@@ -28,9 +31,10 @@ class FitEntry:
     """One fit that was charged. ``id`` is the number of its entry in the dataset's chain; ``time`` is the clock of
     whoever charged, in UTC.
 
-    ``who`` and ``host`` are the user's and the machine's names as the system gave them, ``model`` the fingerprint of
-    the model that the fit became (empty if it became none, or none that can be saved), ``estimator`` the model's name,
-    ``n`` the number of rows and ``columns`` a digest of what is declared of each column, where the fit stated them.
+    ``who`` is the role of a PostgreSQL server or else the user's name, ``host`` the machine's name, ``model`` the
+    fingerprint of the model that the fit became (empty if it became none, or none that can be saved), ``estimator`` the
+    model's name, ``n`` the number of rows and ``columns`` a digest of what is declared of each column, where the fit
+    stated them.
     """
 
     id: int
@@ -224,12 +228,17 @@ def alike(one: str, other: str) -> bool:
     return a == b or (digits[0] == digits[1] and close)
 
 
-def hands() -> dict[str, str]:
-    """Who is at work, on which machine, as the system names them."""
-    try:
-        who = getpass.getuser()
-    except (OSError, KeyError, ImportError):
-        who = ""
+def signature(connection: Connection) -> dict[str, str]:
+    """Who writes, from which machine: the role that a PostgreSQL server has authenticated, or else the user's name as
+    the system gives it.
+    """
+    if connection.dialect.name == "postgresql":
+        who = str(connection.execute(sa.text("SELECT session_user")).scalar_one())
+    else:
+        try:
+            who = getpass.getuser()
+        except (OSError, KeyError, ImportError):
+            who = ""
     found = {"who": who, "host": platform.node()}
     return {name: "".join(filter(str.isprintable, text)).strip()[:LONGEST] for name, text in found.items()}
 
