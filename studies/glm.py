@@ -190,10 +190,10 @@ def mean_of(kind, model, X):
 
 
 PARTS = {
-    "logistic": lambda: simulated("logistic", 40),
-    "poisson": lambda: simulated("poisson", 25),
-    "rare": lambda: rare(60),
-    "tables": lambda: tables(10),
+    "logistic": lambda: simulated("logistic", 10),
+    "poisson": lambda: simulated("poisson", 5),
+    "rare": lambda: rare(12),
+    "tables": lambda: tables(6),
 }
 
 

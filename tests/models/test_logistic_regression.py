@@ -209,3 +209,22 @@ def test_empty_bins_do_not_make_a_column_wide():
     shares[15:17] = 0.5
     for _ in range(50):
         assert denoised(shares + 0.02 * rng.standard_normal(32), 0.02)[15:17].sum() > 0.8
+
+
+def test_columns_of_new_rows_that_differ_are_named():
+    X, y = drawn(500, 10)
+    frame = pd.DataFrame(X, columns=["a", "b", "c"])
+    model = fitted(frame, y)
+    with pytest.raises(ValueError, match="lacks column 'c' of the fit, and has column 'd' beside"):
+        model.predict(frame.rename(columns={"c": "d"}))
+    with pytest.raises(ValueError, match="another order than the fit; give them as 'a', 'b', 'c'"):
+        model.predict(frame[["b", "a", "c"]])
+    assert "privacy" in model.summary().attrs["note"]
+
+
+def test_levels_may_hold_an_equals_sign():
+    rng = np.random.default_rng(11)
+    frame = pd.DataFrame({name: rng.choice(["<=50K", ">50K"], 400) for name in ("one", "two", "three")})
+    levels = {name: ["<=50K", ">50K"] for name in frame}
+    model = dpem.DPLatentClass(2, levels=levels, epsilon=4.0, delta=1e-4, random_state=0).fit(frame)
+    assert list(model.probabilities_) == ["one", "two", "three"]

@@ -141,3 +141,19 @@ def is_pattern(key: Any) -> bool:
 def _listed(names: Sequence[str]) -> str:
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return f"{'column' if len(names) == 1 else 'columns'} {', '.join(map(repr, names[:NAMED]))}{more}"
+
+
+def other_columns(found: Sequence[str], fitted: Sequence[str]) -> str:
+    """How the columns of a table differ from those that a model was fitted to, in a sentence.
+
+    >>> other_columns(["a", "c"], ["a", "b"])
+    "X lacks column 'b' of the fit, and has column 'c' beside."
+    >>> other_columns(["b", "a"], ["a", "b"])
+    "X has its columns in another order than the fit; give them as 'a', 'b'."
+    """
+    lacking = [name for name in fitted if name not in set(found)]
+    more = [name for name in found if name not in set(fitted)]
+    if not lacking and not more:
+        return f"X has its columns in another order than the fit; give them as {', '.join(map(repr, fitted))}."
+    said = [f"lacks {_listed(lacking)} of the fit"] * bool(lacking) + [f"has {_listed(more)} beside"] * bool(more)
+    return f"X {', and '.join(said)}."

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
-from dpem.fitting.bounds import _listed
+from dpem.fitting.bounds import _listed, other_columns
 from dpem.fitting.rows import frame_of, frame_source, pieces_of, source_of
 from dpem.tables import Source
 from dpem.tables.entries import Levels, checked_levels
@@ -85,7 +85,7 @@ def pieces(estimator: BaseEstimator, X: Any, levels: Mapping[str, Levels]) -> It
         frame = frame.only([name for name in frame.names if name != person])
     fitted = getattr(estimator, "feature_names_in_", None)
     if fitted is not None and frame.names != list(fitted):
-        raise ValueError("X has other columns, or in another order, than those that were fitted.")
+        raise ValueError(other_columns(frame.names, list(fitted)))
     if len(frame.names) != estimator.n_features_in_:
         raise ValueError(f"X has {len(frame.names)} columns, but {estimator.n_features_in_} were fitted.")
     for chunk in frame_source(frame, None, dict(levels), spelled=frame.names).chunks():

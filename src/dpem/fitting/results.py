@@ -118,9 +118,11 @@ class FittedModel(BaseEstimator):
 
     def summary(self, level: float = 0.95) -> Any:
         """A DataFrame with a row for each parameter: estimate, standard error, its parts (sampling, privacy, misfit),
-        the interval, and the size that would be detected. The fit check is in its ``attrs``.
+        the interval, and the size that would be detected. The fit check and a note on the
+        errors are in its ``attrs``.
         """
         table = frame(self._errors.rows(level))
+        table.attrs["note"] = self._errors.note
         table.attrs["fit_check"] = None if self.fit_check_ is None else str(self.fit_check_)
         return table
 

@@ -21,6 +21,7 @@ from sklearn.utils.validation import validate_data
 
 from dpem._extras import needed_by
 from dpem.fitting import validation as checks
+from dpem.fitting.bounds import other_columns
 from dpem.queries.validity import AnomalyQuery
 from dpem.query import FloatArray
 from dpem.tables import ArraySource, ChunkedSource, Source
@@ -188,7 +189,7 @@ def _dense_pieces(estimator: BaseEstimator, X: Any) -> Iterator[NDArray[np.float
             raise ValueError(f"X has {X.n_features} columns, but {estimator.n_features_in_} were fitted.")
         names, fitted = getattr(X, "feature_names", None), getattr(estimator, "feature_names_in_", None)
         if names is not None and fitted is not None and list(names) != list(fitted):
-            raise ValueError("X has other columns, or in another order, than those that were fitted.")
+            raise ValueError(other_columns(list(names), list(fitted)))
         for chunk in X.chunks():
             yield from rows_of(chunk.X).pieces(chunk.X, _PIECE)
     elif is_frame(X):

@@ -74,7 +74,7 @@ class GeneralisedLinearEstimator(RegressionResults, PrivateEstimator):
     def summary(self, level: float = 0.95) -> Any:
         """A DataFrame with a row for each coefficient: estimate, standard error, how much of it is sampling and how
         much privacy, the interval, the size that would be detected, and the ratio exp(estimate) with its interval. The
-        fit check is in its ``attrs``.
+        fit check and a note on the errors are in its ``attrs``.
         """
         found = frame(self._errors.rows(level))
         with np.errstate(over="ignore"):
@@ -84,6 +84,7 @@ class GeneralisedLinearEstimator(RegressionResults, PrivateEstimator):
                 (f"{self._ratio}_upper", "upper"),
             ):
                 found[name] = np.exp(found[of])
+        found.attrs["note"] = self._errors.note
         found.attrs["fit_check"] = None if self.fit_check_ is None else str(self.fit_check_)
         return found
 

@@ -23,7 +23,7 @@ from dpem.models._glm.steps import PRIOR_INTERCEPT, PRIOR_SLOPES, FindMoments, T
 from dpem.models._glm.surrogate import Surrogate
 
 #: Spreads from the middle to the bounds, rows that are supposed, and the predictor's supposed standard deviation.
-BOUNDS, ROWS, USUAL = 4.0, 2048, 1.0
+BOUNDS, ROWS, USUAL = 4.0, 512, 1.0
 
 
 def _unsure_moments(model: Any, sizes: Sizes, steps: tuple[Step, ...]) -> float:

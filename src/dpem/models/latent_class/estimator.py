@@ -120,14 +120,12 @@ class DPLatentClass(PrivateEstimator):
 
     def _set_fitted(self, probe: Any, state: State, *known: Any) -> None:
         super()._set_fitted(probe, replace(state, theta=state.theta.largest_first()), *known)
+        column, found = self.schema_.column, self.theta_.probabilities
+        self.probabilities_ = {self.columns_[j]: found[:, np.flatnonzero(column == j)] for j in np.unique(column)}
 
     def _attributes(self, theta: Parameters, schema: Schema) -> dict[str, Any]:
-        by_item = {}
-        for column in np.unique(schema.column):
-            own = np.flatnonzero(schema.column == column)
-            by_item[schema.names[own[0]].rpartition("=")[0]] = theta.probabilities[:, own]
         number_of = {"n_classes_": len(theta.weights), "n_classes_scores_": theta.path}
-        return {"weights_": theta.weights, "probabilities_": by_item, **number_of}
+        return {"weights_": theta.weights, **number_of}
 
     def _diagnostics(self) -> list[Diagnostic]:
         theta = self.theta_
