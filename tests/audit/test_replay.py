@@ -145,6 +145,29 @@ def test_the_rows_of_one_person_are_replaced_together(method):
     assert max(verdict.used.values()) > (0.9 if method == "improved" else 0.3)  # a third of them in each batch
 
 
+@pytest.mark.parametrize("most", [1, 3])
+def test_a_person_with_many_rows_is_replaced_whole(most):
+    """Neighbours differ in all nine rows of one person; no more than ``most`` of them count."""
+    where = np.arange(5, N, 35)
+    ids = np.arange(N, dtype=float)
+    ids[where] = -1.0
+
+    def hold(rows):
+        """The neighbour's rows are another person's."""
+        who = ids if rows.name == "as drawn" else np.where(ids < 0, 10_000.0, ids)
+        return (np.column_stack([rows.X, who]),)
+
+    price = {"epsilon": 1.0, "delta": 1e-4, "person": f"x{D}", "rows_per_person": most}
+    estimator = DPSymmetricMixture(**price, **STEPS, sigma=1.0, sparsity=2)
+    verdict = replay(estimator, table("mixture"), where=where, hold=hold)
+    assert len(where) > 2 * most
+    assert verdict.faults == []
+    assert max(verdict.used.values()) > 0.9
+    believed = DPSymmetricMixture(**{**price, "person": None}, **STEPS, sigma=1.0, sparsity=2)
+    faults = replay(believed, table("mixture"), where=where).faults
+    assert any("of its stated sensitivity" in fault for fault in faults)  # where nobody counts, nine rows are too many
+
+
 @pytest.mark.parametrize("name", ["mixture, selected", "mixture of regressions, selected", "missing, selected"])
 def test_rows_that_hold_no_numbers_stay_within_the_bounds(name):
     """Past the check for NaN and ±inf, at the curator: clipping alone must hold what the query promises."""

@@ -9,8 +9,9 @@ import pytest
 from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 
-from dpem import Budget, BudgetExceeded, DPStandardScaler
+from dpem import Budget, BudgetExceeded, DPGaussianMixture, DPLatentClass, DPLinearRegression, DPStandardScaler
 from dpem.audit.tape import record
+from dpem.models.logistic_regression import DPLogisticRegression
 from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
 
 N, D = 800, 3
@@ -132,3 +133,29 @@ def test_a_recorded_fit_of_an_odd_neighbour_is_the_same():
             second = record(FITS[name], other, response, frozen=first)
             assert second.outcome == first.outcome
             assert second.events == first.events
+
+
+GENERAL = {
+    "linear": (DPLinearRegression(**PRICE, bounds=dict.fromkeys("abc", (-4, 4)), y_bounds=(-4, 4), check=False), True),
+    "logistic": (DPLogisticRegression(**PRICE, bounds=dict.fromkeys("abc", (-4, 4)), check=False), True),
+    "groups": (DPGaussianMixture(2, **PRICE, bounds=dict.fromkeys("abc", (-4, 4)), check=False), False),
+    "classes": (DPLatentClass(2, **PRICE, levels={name: [0, 1] for name in "abc"}, check=False), False),
+}
+
+
+@pytest.mark.parametrize("name", GENERAL)
+@pytest.mark.parametrize(
+    "odd", [math.nan, -math.inf, 1.7e308, "secret", 10**400], ids=["nan", "inf", "huge", "text", "long"]
+)
+def test_no_entry_decides_how_a_general_model_ends(name, odd):
+    """An answer, whatever one entry of X and one of y are; what a fit says of its own numbers is their doing."""
+    estimator, has_response = GENERAL[name]
+    X, y = table()
+    X, y = (X > 0).astype(float) if name == "classes" else X, (y > 0).astype(float)
+    frame, y = pd.DataFrame(X, columns=list("abc")).astype(object), y.astype(object)
+    frame.iat[7, 1], y[9] = odd, odd
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        model = clone(estimator).set_params(random_state=0).fit(frame, y if has_response else None)
+    assert np.isfinite(model.standard_errors_).all()
+    assert "secret" not in str([warning.message for warning in said])

@@ -141,7 +141,8 @@ def replay(
 ) -> Verdict:
     """Record a fit to the table and play it again on every kind of neighbour; then the same from the worst of them.
 
-    ``hold`` puts a table where the fit is to read it (``(X,)`` or ``(X, y)``): in memory as it is, if not given.
+    ``hold`` puts a table where the fit is to read it (``(X,)`` or ``(X, y)``): in memory as it is, if not given. For an
+    estimator with ``person=``, ``where`` are all rows of one person, and ``hold`` says whose rows are whose.
 
     >>> from dpem.paper import DPSymmetricMixture
     >>> X = np.random.default_rng(0).normal(size=(200, 2))
@@ -153,6 +154,8 @@ def replay(
     hold = hold or in_memory
     verdict = Verdict()
     where = np.array([len(table.X) // 2]) if where is None else np.asarray(where)
+    enforced = getattr(estimator, "person", None) is not None
+    counted = min(len(where), estimator.rows_per_person) if enforced else len(where)
     beta = _direction(estimator, table)
     kinds = list(neighbours(table, beta, missing=missing, broken=True, where=where))
     starts = [table] + [kind for kind in kinds if kind.name in ("outlier above", "along the fit", "against the fit")]
@@ -163,7 +166,7 @@ def replay(
             verdict.faults += overspent(first, float(model.epsilon), float(model.delta))
         for kind in kinds:
             second = record(estimator, *hold(kind), frozen=first)
-            verdict.merge(compare(first, second, rows=len(where)), f"{start.name} → {kind.name}")
+            verdict.merge(compare(first, second, rows=counted), f"{start.name} → {kind.name}")
     return verdict
 
 
