@@ -79,7 +79,7 @@ def test_numbers_are_sorted_as_numbers(shown, models):
 def test_a_table_is_filtered(shown):
     page = shown("mixture")
     page.find_element("css selector", ".tools input[type=search]").send_keys("share")
-    assert [name for name in column(page, 0) if name] == ["group 1: share", "group 2: share"]
+    assert [name for name in column(page, 0) if name] == ["component 1: share", "component 2: share"]
     assert "2 of " in page.find_element("css selector", ".tools:has(input) [role=status]").text
 
 
