@@ -9,7 +9,17 @@ import pytest
 from scipy.optimize import minimize
 from sklearn.mixture import GaussianMixture as Reference
 
-from dpem.fitting.surrogate import Block, ScoreQuery, Surrogate, best_of, em, score_query, share_moved, whitener
+from dpem.fitting.surrogate import (
+    Block,
+    ScoreQuery,
+    Surrogate,
+    best_of,
+    em,
+    regrouped,
+    score_query,
+    share_moved,
+    whitener,
+)
 from dpem.fitting.surrogate.tilt import evidence_kappa, principal, tilt
 from dpem.models.gaussian_mixture.covariance_types import TYPES
 from dpem.models.gaussian_mixture.family import GaussianFamily
@@ -248,3 +258,21 @@ def test_more_noise_moves_more_rows():
     )
     assert little < 0.01 < much
     assert math.isfinite(much)
+
+
+def test_label_switching_is_no_other_grouping_and_a_poor_fit_is_left_out():
+    x, fam, at = drawn("diag", 1000), family("diag"), mixture("diag")
+    own = Surrogate.of(x, None, np.ones(len(x)), [])
+    other = Gaussians(at.weights, at.means[:, [1, 0, 2]], at.covariances)
+    assert regrouped(fam, own, [(1.0, at), (0.99, at.reordered([1, 0]))]) == 0
+    assert regrouped(fam, own, [(1.0, at), (0.99, other)]) > 0.05
+    assert regrouped(fam, own, [(1.0, at), (0.9, other)]) == 0
+
+
+def test_a_random_start_has_to_gain_more_than_the_margin():
+    x, fam = drawn("diag", 600), family("diag")
+    own = Surrogate.of(x, None, np.ones(len(x)), [])
+    poor = Gaussians(np.array([0.5, 0.5]), np.zeros((2, D)), np.full((2, D), 0.1))  # EM cannot leave equal components
+    best = own.fit(fam, [poor], restarts=4, rng=np.random.default_rng(0))[0]
+    kept = own.fit(fam, [poor], restarts=4, rng=np.random.default_rng(0), margin=10.0)[0]
+    assert best.log_likelihood > kept.log_likelihood + 0.1
