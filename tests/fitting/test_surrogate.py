@@ -15,6 +15,7 @@ from dpem.fitting.surrogate import (
     Surrogate,
     best_of,
     em,
+    error_root,
     regrouped,
     score_query,
     share_moved,
@@ -276,3 +277,12 @@ def test_a_random_start_has_to_gain_more_than_the_margin():
     best = own.fit(fam, [poor], restarts=4, rng=np.random.default_rng(0))[0]
     kept = own.fit(fam, [poor], restarts=4, rng=np.random.default_rng(0), margin=10.0)[0]
     assert best.log_likelihood > kept.log_likelihood + 0.1
+
+
+def test_the_error_root_is_the_whitener_on_the_model_s_own_rows_and_larger_on_rounded_ones():
+    x, fam, at = drawn("diag", 8000), family("diag"), mixture("diag")
+    even = np.full(len(x), 1 / len(x))
+    W = score_query(SCHEMA, fam, at, x, None, even, np.random.default_rng(1)).whitener
+    assert np.linalg.norm(error_root(fam, at, x, None, W) - W) < 0.15 * np.linalg.norm(W)
+    coarse = np.round(x / 0.4) * 0.4
+    assert np.linalg.norm(error_root(fam, at, coarse, None, W) - W) > 0.3 * np.linalg.norm(W)

@@ -9,7 +9,7 @@ from dpem.fitting.surrogate.em import Converged, ExpectedStatistics, best_of, em
 from dpem.fitting.surrogate.family import Family
 from dpem.fitting.surrogate.rows import Answer, Block, Surrogate, combined_noise
 from dpem.fitting.surrogate.scores import ScoreQuery, information, score_query, whitener
-from dpem.fitting.surrogate.stability import regrouped, share_moved
+from dpem.fitting.surrogate.stability import error_root, regrouped, share_moved
 
 __all__ = [
     "Answer",
@@ -22,6 +22,7 @@ __all__ = [
     "best_of",
     "combined_noise",
     "em",
+    "error_root",
     "information",
     "regrouped",
     "score_query",

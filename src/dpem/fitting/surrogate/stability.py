@@ -41,6 +41,23 @@ def share_moved(
     return float(np.mean(found))
 
 
+def error_root(
+    family: Family[Theta], theta: Theta, x: FloatArray, y: FloatArray | None, whitener: FloatArray, step: float = 1e-4
+) -> FloatArray:
+    """H⁻¹W⁻¹: by it noise in an answer of W·S moves the solution of E[W·S] = 0; H is the derivative of −E[S].
+
+    Where the rows follow the model H is the information and this is W; where they do not it is the sandwich form.
+    """
+    base = np.mean(family.scores(numpy_api, theta, x, y), axis=0)
+    columns = []
+    for direction in np.eye(len(whitener)):
+        moved = family.moved(theta, step * direction)
+        columns.append((base - np.mean(family.scores(numpy_api, moved, x, y), axis=0)) / step)
+    values, axes = np.linalg.eigh((np.array(columns) + np.array(columns).T) / 2)
+    inverse = (axes / np.maximum(values, 0.01)) @ axes.T
+    return np.asarray(inverse @ np.linalg.inv(whitener))
+
+
 def regrouped(
     family: Family[Theta], surrogate: Surrogate, runs: Sequence[tuple[float, Theta]], near: float = 0.02
 ) -> float:

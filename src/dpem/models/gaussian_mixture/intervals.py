@@ -1,8 +1,8 @@
 """Standard errors of a fitted Gaussian mixture, from the information of its rows and the noise of the answers.
 
-An answer of the whitened score W·S with noise of standard deviation s moves the solution by (WJ)⁻¹ = W times the noise,
-J^(−1/2) = W; the rows' own sampling moves it by W times 1/√n. Both are carried to the reported numbers by small moves
-of the mixture.
+An answer of the whitened score W·S with noise of standard deviation s moves the solution by H⁻¹W⁻¹ times the noise, H
+the derivative of −E[S] over the surrogate rows; the rows' own sampling moves it by the same times 1/√n. Where the rows
+follow the model the factor is W. It is carried to the reported numbers by small moves of the mixture.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from dpem.query import FloatArray
 MOVES, SIZE = 400, 1e-3
 
 
-def error_units(family: GaussianFamily, own: Gaussians, order: NDArray[np.intp], whitener: FloatArray) -> FloatArray:
-    """The standard deviation of each of :func:`values` under moves of W·N(0, I), to first order, components in the
+def error_units(family: GaussianFamily, own: Gaussians, order: NDArray[np.intp], root: FloatArray) -> FloatArray:
+    """The standard deviation of each of :func:`values` under moves of root·N(0, I), to first order, components in the
     given order.
     """
     rng = generator(11)
     found = []
     for _ in range(MOVES):
-        step = SIZE * (whitener @ rng.standard_normal(len(whitener)))
+        step = SIZE * (root @ rng.standard_normal(len(root)))
         found.append(values(family.kind.name, family.moved(own, step, floored=False).reordered(order)))
     return np.std(np.array(found), axis=0) / SIZE
 
@@ -62,5 +62,5 @@ def uncertainty(theta: Any, schema: Schema, n: int) -> Uncertainty:
     called, kinds = zip(*names(theta.kind, K, schema.names), strict=True)
     sampling = scale * theta.errors / math.sqrt(n * max(1 - theta.empty, 1e-9))
     privacy = TUNING.widened * scale * theta.errors * theta.noise
-    note = "information of the fitted mixture, with the noise of the score answers"
+    note = "sandwich form on the surrogate rows, with the noise of the score answers"
     return Uncertainty.of(called, estimate, sampling, privacy, note, kinds)

@@ -12,7 +12,7 @@ from dpem.fitting.check import CHECK_SHARE
 from dpem.fitting.model import Model, PredictedFit, Sizes
 from dpem.fitting.rehearsal import generator
 from dpem.fitting.step import Step, prices
-from dpem.fitting.surrogate import combined_noise, regrouped, share_moved
+from dpem.fitting.surrogate import combined_noise, error_root, regrouped, share_moved
 from dpem.models.gaussian_mixture.check_step import MixtureCheck
 from dpem.models.gaussian_mixture.columns import CENTRES, CHOICE, ChooseColumns, after_choice, missed, with_choice
 from dpem.models.gaussian_mixture.covariance_types import CovarianceType
@@ -35,6 +35,8 @@ from dpem.query import FloatArray
 
 #: How many components are reckoned with, for prices and steps, where their number is to be found.
 RECKONED = 4
+#: Up to so many parameters standard errors take the sandwich form, from so many rows.
+MOST_PARAMETERS, SANDWICH_ROWS = 150, 2000
 ADVICE = "Components were not found: try fewer, more rows or a larger epsilon, or publish one component."
 
 
@@ -118,6 +120,10 @@ class GaussianMixture(Model):
         own, surrogate, family = fit.mixture, fit.surrogate, fit.family
         noise = combined_noise(fit.noises) if fit.noises else 0.0
         order = np.argsort(-own.weights, kind="stable")
+        root = fit.whitener
+        if family.count <= MOST_PARAMETERS:
+            x, _ = surrogate.resampled(SANDWICH_ROWS, generator(9))
+            root = error_root(family, own, x, None, root)
         moved = 0.0
         if noise > 0:
             rows = (surrogate.x, None, surrogate.weights)
@@ -132,7 +138,7 @@ class GaussianMixture(Model):
             path=fit.path,
             seen=presence.seen,
             empty=presence.empty,
-            errors=error_units(family, own, order, fit.whitener),
+            errors=error_units(family, own, order, root),
             noise=noise,
             moved=moved,
             other=regrouped(family, surrogate, fit.runs),
