@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from dpem.paper.improved.planning.candidates import Pipeline
-from dpem.paper.improved.planning.invented import InventedRows, SameNoise
 from dpem.paper.improved.planning.search import MARGIN, SEED, Judge
 from dpem.paper.improved.planning.simulate import Problem, Rehearsal
+from dpem.paper.improved.planning.simulated_rows import SameNoise, SimulatedRows
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
 from dpem.paper.models.base import Clip
 from dpem.privacy import SeededNoise
@@ -45,10 +45,10 @@ def questions(model):
 @pytest.mark.parametrize(("dtype", "near"), [(np.float64, 1e-10), (np.float32, 1e-5)])
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
 def test_sums_are_those_of_the_engines(model, dtype, near):
-    invented, real = InventedRows(*rows(model), dtype), ArraySource(*rows(model))
+    simulated, real = SimulatedRows(*rows(model), dtype), ArraySource(*rows(model))
     for _ in range(2):  # the second time some answers are remembered
         for query in questions(model):
-            np.testing.assert_allclose(invented.total(query), real.total(query), rtol=near, atol=700 * near)
+            np.testing.assert_allclose(simulated.total(query), real.total(query), rtol=near, atol=700 * near)
 
 
 def test_noise_is_the_first_that_a_seed_gives_and_stays():

@@ -19,13 +19,13 @@ IntArray = NDArray[np.intp]
 
 #: A model's formula, ``weight(xp, fitted, hidden, y) -> (a, c)``, in elementwise functions of the array API: from ⟨β,
 #: z⊙x⟩, ‖(1−z)⊙β‖² (None where nothing can be missing) and the response (None where there is none), all in float64, one
-#: number a for each row, and one c for its missing entries (or None). Whoever asks clamps what it returns.
+#: number a for each row, and one c for its missing entries (or None). The query clamps what it returns.
 Weight = Callable[[Any, Any, Any, Any], tuple[Any, Any]]
 
 
 @dataclass(frozen=True)
 class CoordinateQuery:
-    """All d coordinates of a gradient, each clipped: the question asked before selecting coordinates.
+    """All d coordinates of a gradient, each clipped: the query before selecting coordinates.
 
     A record adds clamp(a, ±residual)·Π_T(x_j), T = ``entry``; where x_j is missing and ``bracket`` is given, it adds
     clamp(c, −1, bracket)·β_j. The model's ``weight`` says what a and c are.
@@ -48,8 +48,8 @@ class CoordinateQuery:
 class SupportQuery:
     """The gradient on a support, each record's contribution centred and scaled into an ℓ2 ball of radius C.
 
-    A record contributes a·x_S − centre, with c·β_j in the place of an entry that is missing where the model knows
-    ``holes``.
+    A record contributes a·x_S − centre, with c·β_j in the place of an entry that is missing where the model has missing
+    entries (``has_missing``).
 
     *Lemma.* Replacing a record moves the sum by at most 2C in ℓ2. *Proof.* Both contributions lie in a ball of radius
     C around 0; ``centre`` is public (it was released before), so it is the same for both neighbours. ∎ The norm is
@@ -63,7 +63,7 @@ class SupportQuery:
     support: IntArray = field(repr=False)
     centre: FloatArray = field(repr=False)
     radius: float
-    holes: bool = field(default=False, repr=False)
+    has_missing: bool = field(default=False, repr=False)
     blocked: bool = False
 
     def __post_init__(self) -> None:
@@ -90,11 +90,11 @@ class SupportQuery:
 
     def block(self, xp: Any, x: Any, y: Any) -> Any:
         if isinstance(x, np.ndarray):
-            from dpem.paper.engine.dense import support_sum  # a plan asks this of nobody's rows, and needs no compiler
+            from dpem.paper.engine.dense import support_sum  # a plan uses it on simulated rows, and needs no compiler
 
             return support_sum(self, x, y)
         beta, centre = like(xp, self.beta[self.support], x), like(xp, self.centre, x)
-        if self.holes:
+        if self.has_missing:
             missing = xp.isnan(x)
             x = xp.where(missing, xp.zeros_like(x), x)
             hidden = xp.sum(xp.where(missing, (beta * beta)[None, :], xp.zeros_like(x)), axis=1)

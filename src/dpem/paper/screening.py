@@ -1,4 +1,4 @@
-"""Questions asked before there is any β: which coordinates stand out, and in which direction do they point together."""
+"""Queries before there is any β: which coordinates stand out, and in which direction do they point together."""
 
 from __future__ import annotations
 

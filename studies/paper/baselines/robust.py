@@ -115,7 +115,7 @@ def record_gradients(
     >>> record_gradients(SymmetricMixture(1.0), np.zeros(2), np.ones((1, 2)), None)
     array([[0., 0.]])
     """
-    if not model.holes:
+    if not model.has_missing:
         a, _ = model.weight(numpy_api, X @ beta, None, y)
         return np.asarray(a[:, None] * X + model.shift(beta))
     missing = np.isnan(X)

@@ -50,7 +50,7 @@ class Problem:
         return Table(X, y, setting.start_near(np.random.default_rng((seed, 1)), START_DISTANCE))
 
     def facts(self) -> dict[str, Any]:
-        """What every method is told."""
+        """What every method is given."""
         setting = self.setting
         names = ("model", "n", "d", "s", "epsilon", "delta", "sigma", "missing")
         return {

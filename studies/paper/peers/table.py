@@ -75,7 +75,7 @@ def page(rows: list[dict[str, str]], versions: dict[str, str], command: str) -> 
         "",
         "‖β‖ = 1, σ = 0.5, δ = 1/(2n). Error is ‖β̂ − β‖, up to sign for mixtures, mean (sd): **an error above 1 is",
         "worse than answering zero**. Seconds are CPU seconds: the median of a fit, and what choosing the",
-        "settings took once per problem. Every method was told σ, ‖β‖, n, d and, where there is one, the sparsity.",
+        "settings took once per problem. Every method was given σ, ‖β‖, n, d and, where there is one, the sparsity.",
         "Mixtures with a start begin at distance 0.5 from the truth, regressions with missing covariates at 0.",
         "",
         "| method | start | (ε, δ), neighbours | error (sd) | seconds | choosing | tables | settings |",

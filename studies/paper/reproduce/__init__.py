@@ -5,7 +5,7 @@
 Each experiment writes three files: a CSV that sums up its repetitions, a picture in the paper's layout, and a page that
 says what the numbers show. The repetitions themselves are kept in another folder, from which a run continues. Curves:
 the paper as printed, the paper corrected, the improved method from the same start and with none, non-private EM.
-Noise is seeded, data are invented (or, for Table 1, public): nothing here is a private fit.
+Noise is seeded, data are simulated (or, for Table 1, public): nothing here is a private fit.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _chosen(names: Sequence[str]) -> list[Experiment]:
 
 
 def _refuse_fewer(summary: Path, count: int) -> None:
-    """Refuse to replace a summary that rests on more repetitions than are asked for."""
+    """Refuse to replace a summary that rests on more repetitions than requested."""
     if not summary.exists():
         return
     with summary.open(newline="", encoding="utf-8") as file:

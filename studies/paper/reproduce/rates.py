@@ -10,7 +10,7 @@ which n, ε, s and d vary in turn. δ = 1/(2n) moves with n, in the theorem's fo
 
 The bases and grids were settled on after trial runs of up to a dozen repetitions, the first few of the final ones among
 them; so were the two precautions in :func:`slope`. The rule for which settings count was written down before. Dropping
-costs that cannot be told from zero favours the larger ones at the small end of a sweep, and flattens it a little.
+costs within noise of zero favours the larger ones at the small end of a sweep, and flattens it a little.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ class ArrayEngine(ArrayRows):
 
     def _weights(self, query: CoordinateQuery, X: Any, y: Any, where: Any, beta: Any) -> tuple[Any, Any]:
         """(a, c) in float64, as the model says and not clamped yet."""
-        fitted, hidden = self._projections(X, where, beta, holes=query.bracket is not None)
+        fitted, hidden = self._projections(X, where, beta, has_missing=query.bracket is not None)
         return self._of_projections(query, fitted, hidden, y, X)
 
     def _of_projections(self, query: CoordinateQuery, fitted: Any, hidden: Any, y: Any, X: Any) -> tuple[Any, Any]:
@@ -99,17 +99,17 @@ class ArrayEngine(ArrayRows):
                 raise ValueError("a model's weight must return one float64 number for each row.")
         return a, c
 
-    def _projections(self, X: Any, where: Any, beta: Any, *, holes: bool) -> tuple[Any, Any]:
+    def _projections(self, X: Any, where: Any, beta: Any, *, has_missing: bool) -> tuple[Any, Any]:
         """⟨β, z⊙x⟩ and ‖(1−z)⊙β‖² (None where nothing can be missing) of each row, from the columns ``where``."""
         xp, fitted, hidden = self.xp, [], []
         for rows in list(self._pieces(X, where.shape[0])) or [slice(0, 0)]:
             x = xp.astype(xp.take(X[rows, :], where, axis=1), xp.float64)
-            if holes:
+            if has_missing:
                 absent, zero = xp.isnan(x), xp.zeros_like(x)
                 hidden.append(xp.sum(xp.where(absent, (beta * beta)[None, :], zero), axis=1))
                 x = xp.where(absent, zero, x)
             fitted.append(xp.sum(x * beta[None, :], axis=1))
-        return xp.concat(fitted), xp.concat(hidden) if holes else None
+        return xp.concat(fitted), xp.concat(hidden) if has_missing else None
 
     def _screen(self, query: ExceedanceQuery, chunk: Chunk) -> Any:
         """g(y) of each row, in the rows' dtype and in [−1, 1]."""

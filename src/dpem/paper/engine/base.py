@@ -49,7 +49,7 @@ def engine_of(X: Any) -> Engine:
 
 
 def checked_beta(query: CoordinateQuery, d: int) -> FloatArray:
-    """The question's β, one number for each column: compiled code does not look where it ends."""
+    """The query's β, one number for each column: compiled code does not look where it ends."""
     if query.beta.shape != (d,):
         raise ValueError(f"beta must hold one number for each of the {d} columns, got shape {query.beta.shape}.")
     return query.beta
@@ -58,7 +58,7 @@ def checked_beta(query: CoordinateQuery, d: int) -> FloatArray:
 def weights_of(
     query: CoordinateQuery, fitted: FloatArray, hidden: FloatArray | None, y: FloatArray | None
 ) -> tuple[FloatArray, FloatArray]:
-    """The question's (a, c) for rows in memory, one float64 number for each: again, compiled code does not look.
+    """The query's (a, c) for rows in memory, one float64 number for each: again, compiled code does not look.
 
     They are what the model says, and not clamped yet; c has no numbers where nothing can be missing.
     """

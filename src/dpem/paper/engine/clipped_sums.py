@@ -1,6 +1,6 @@
 """Compiled loops that add weight × clipped entry over all columns.
 
-No model is here. A question about all columns is asked block by block: :mod:`dpem.paper.engine.projections` reads what
+No model is here. A query about all columns is asked block by block: :mod:`dpem.paper.engine.projections` reads what
 the weights depend on, the model turns it into one number a_i for each row (and c_i for its missing entries), and
 ``accumulate`` adds a_i·Π_T(x_i). There is one set of loops for rows that lie together, one for columns that lie
 together and one for sparse rows.
@@ -74,8 +74,8 @@ def accumulate(X, a, A, T, c, low, high, where, beta, out):  # type: ignore[no-u
     If there is a c, a missing entry (NaN) adds clamp(c_i, low, high)·β_j instead, which is 0 but in the columns
     ``where``, whose β is given.
     """
-    n, d, holes, kind = a.shape[0], out.shape[0], c.shape[0] == a.shape[0], X.dtype.type
-    block, odd = np.zeros(d, dtype=X.dtype), kind(0) if holes else T
+    n, d, has_missing, kind = a.shape[0], out.shape[0], c.shape[0] == a.shape[0], X.dtype.type
+    block, odd = np.zeros(d, dtype=X.dtype), kind(0) if has_missing else T
     w, v = np.empty(n, dtype=X.dtype), np.empty(c.shape[0], dtype=X.dtype)
     clamped(a, -A, A, w)
     clamped(c, low, high, v)
@@ -86,7 +86,7 @@ def accumulate(X, a, A, T, c, low, high, where, beta, out):  # type: ignore[no-u
             row, a_i = X[i], w[i]
             for j in range(d):
                 block[j] += a_i * clip(row[j], T, odd)
-        if holes:
+        if has_missing:
             for i in range(first, last):
                 for k in range(where.shape[0]):
                     if X[i, where[k]] != X[i, where[k]]:
@@ -98,8 +98,8 @@ def accumulate(X, a, A, T, c, low, high, where, beta, out):  # type: ignore[no-u
 @_compiled
 def accumulate_long(X, a, A, T, c, low, high, where, beta, out):  # type: ignore[no-untyped-def]
     """The same for rows beyond ``LONG`` bytes: eight of them for one reading of the sum."""
-    n, d, holes, kind = a.shape[0], out.shape[0], c.shape[0] == a.shape[0], X.dtype.type
-    block, odd = np.zeros(d, dtype=X.dtype), kind(0) if holes else T
+    n, d, has_missing, kind = a.shape[0], out.shape[0], c.shape[0] == a.shape[0], X.dtype.type
+    block, odd = np.zeros(d, dtype=X.dtype), kind(0) if has_missing else T
     w, v = np.zeros(-(-n // 8) * 8, dtype=X.dtype), np.empty(c.shape[0], dtype=X.dtype)
     clamped(a, -A, A, w[:n])
     clamped(c, low, high, v)
@@ -117,7 +117,7 @@ def accumulate_long(X, a, A, T, c, low, high, where, beta, out):  # type: ignore
                 more = a4 * clip(r4[j], T, odd) + a5 * clip(r5[j], T, odd)
                 more += a6 * clip(r6[j], T, odd) + a7 * clip(r7[j], T, odd)
                 block[j] += less + more
-        if holes:
+        if has_missing:
             for i in range(first, last):
                 for k in range(where.shape[0]):
                     if X[i, where[k]] != X[i, where[k]]:
@@ -209,15 +209,15 @@ def dots_ramp(x0, x1, x2, x3, g, floor, slope, start, one):  # type: ignore[no-u
 @_compiled
 def accumulate_columns(XT, a, T, c, beta, out):  # type: ignore[no-untyped-def]
     """The sums of :func:`accumulate`; the weights are clamped already, and β is that of all these columns."""
-    n, d, part, holes = a.shape[0], out.shape[0], np.zeros(4, dtype=a.dtype), c.shape[0] == a.shape[0]
-    odd = a.dtype.type(0) if holes else T
+    n, d, part, has_missing = a.shape[0], out.shape[0], np.zeros(4, dtype=a.dtype), c.shape[0] == a.shape[0]
+    odd = a.dtype.type(0) if has_missing else T
     for j in range(0, d, 4):
         x0, x1, x2, x3 = XT[j], XT[min(j + 1, d - 1)], XT[min(j + 2, d - 1)], XT[min(j + 3, d - 1)]
         for f in range(0, n, BLOCK):
             e = min(n, f + BLOCK)
             part[0], part[1], part[2], part[3] = dots(x0[f:e], x1[f:e], x2[f:e], x3[f:e], a[f:e], T, odd)
             for k in range(min(4, d - j)):
-                if holes and beta[j + k] != 0:
+                if has_missing and beta[j + k] != 0:
                     part[k] += dot_missing(XT[j + k, f:e], c[f:e], beta[j + k])
                 out[j + k] += part[k]
 
@@ -238,9 +238,9 @@ def accumulate_ramp_columns(XT, g, floor, slope, start, out):  # type: ignore[no
 
 
 @_reordered
-def add_in_ball(XT, a, c, beta, centre, radius, holes, out):  # type: ignore[no-untyped-def]
-    """Add to ``out`` each row's contribution u = a_i·x_i − centre (c_i·β_j in the place of a missing x_ij where there
-    are ``holes``), scaled into the ball of that radius; one that is not finite, or overflows, adds nothing. In float64.
+def add_in_ball(XT, a, c, beta, centre, radius, has_missing, out):  # type: ignore[no-untyped-def]
+    """Add to ``out`` each row's contribution u = a_i·x_i − centre (c_i·β_j in the place of a missing x_ij),
+    scaled into the ball of that radius; one that is not finite, or overflows, adds nothing. In float64.
     """
     s, n = XT.shape
     factor, u = np.empty(BLOCK), np.empty((s, BLOCK))
@@ -251,7 +251,7 @@ def add_in_ball(XT, a, c, beta, centre, radius, holes, out):  # type: ignore[no-
             x, mine, b, middle = XT[k, first : first + m], u[k], beta[k], centre[k]
             for i in range(m):
                 there = a[first + i] * x[i]
-                mine[i] = (c[first + i] * b if holes and x[i] != x[i] else there) - middle
+                mine[i] = (c[first + i] * b if has_missing and x[i] != x[i] else there) - middle
                 factor[i] += mine[i] * mine[i]
         for i in range(m):
             norm = math.sqrt(factor[i])
@@ -267,14 +267,14 @@ def add_in_ball(XT, a, c, beta, centre, radius, holes, out):  # type: ignore[no-
 
 
 @_compiled
-def accumulate_sparse(data, indices, indptr, first, right, a, c, beta, holes, A, low, high, T, out):  # type: ignore[no-untyped-def]
+def accumulate_sparse(data, indices, indptr, first, right, a, c, beta, has_missing, A, low, high, T, out):  # type: ignore[no-untyped-def]
     """As :func:`accumulate`, over stored entries, since a·Π_T(0) = 0; in float64."""
     for i in range(a.shape[0]):
         if right[i]:
             a_i, c_i = clamp(a[i], -A, A), clamp(c[i], low, high)
             for e in range(indptr[first + i], indptr[first + i + 1]):
                 x, j = np.float64(data[e]), indices[e]
-                out[j] += c_i * beta[j] if holes and x != x else a_i * clip(x, T, T)
+                out[j] += c_i * beta[j] if has_missing and x != x else a_i * clip(x, T, T)
 
 
 @_compiled

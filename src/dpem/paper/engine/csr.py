@@ -32,17 +32,17 @@ class CsrEngine(CsrRows):
 
     def coordinate(self, query: CoordinateQuery, chunk: Chunk) -> FloatArray:
         q, X, y = query, chunk.X, None if chunk.y is None else self.response(chunk)
-        holes, d = q.bracket is not None, X.shape[1]
+        has_missing, d = q.bracket is not None, X.shape[1]
         high, beta = 0.0 if q.bracket is None else q.bracket, checked_beta(q, d)
 
         def add(first: int, last: int, out: FloatArray) -> None:
             stored, right = block(X, first, last)
             fitted, hidden = np.empty(last - first), np.empty(last - first)
-            projections.project_sparse(*stored, first, right, beta, holes, fitted, hidden)
-            a, c = weights_of(q, fitted, hidden if holes else None, None if y is None else y[first:last])
-            c = c if holes else hidden  # which is not looked at
+            projections.project_sparse(*stored, first, right, beta, has_missing, fitted, hidden)
+            a, c = weights_of(q, fitted, hidden if has_missing else None, None if y is None else y[first:last])
+            c = c if has_missing else hidden  # which is not looked at
             clipped_sums.accumulate_sparse(
-                *stored, first, right, a, c, beta, holes, q.residual, -1.0, high, q.entry, out
+                *stored, first, right, a, c, beta, has_missing, q.residual, -1.0, high, q.entry, out
             )
 
         return _by_tasks(X, _tasks(X), d, add)

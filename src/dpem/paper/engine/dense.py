@@ -1,4 +1,4 @@
-"""Rows in a numpy array: compiled loops, one pass over memory for each question."""
+"""Rows in a numpy array: compiled loops, one pass over memory for each query."""
 
 from __future__ import annotations
 
@@ -115,16 +115,16 @@ ENGINE = DenseEngine()
 
 
 def support_sum(query: SupportQuery, x: FloatArray, y: FloatArray | None) -> FloatArray:
-    """A question on a support, of rows that hold its columns: the array API's formula in compiled loops."""
+    """A query on a support, of rows that hold its columns: the array API's formula in compiled loops."""
     XT, beta = np.ascontiguousarray(x.T), query.beta[query.support]
     if query.centre.shape != beta.shape or XT.shape[0] != len(beta):  # compiled code does not look
         raise ValueError(f"centre must hold one number for each of the {len(beta)} columns of the support.")
-    fitted, hidden = np.empty(len(x)), np.empty(len(x) if query.holes else 0)
+    fitted, hidden = np.empty(len(x)), np.empty(len(x) if query.has_missing else 0)
     projections.project_columns(XT, np.arange(len(beta)), beta, 0, fitted, hidden)
-    a, c = query.weight(numpy_api, fitted, hidden if query.holes else None, y)
+    a, c = query.weight(numpy_api, fitted, hidden if query.has_missing else None, y)
     out, none = np.zeros(len(beta)), np.empty(0)
-    c = one_each(c, fitted) if query.holes else none
-    clipped_sums.add_in_ball(XT, one_each(a, fitted), c, beta, query.centre, query.radius, query.holes, out)
+    c = one_each(c, fitted) if query.has_missing else none
+    clipped_sums.add_in_ball(XT, one_each(a, fitted), c, beta, query.centre, query.radius, query.has_missing, out)
     return out
 
 

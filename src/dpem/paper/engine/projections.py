@@ -50,28 +50,28 @@ def project(X, where, beta, fitted, hidden):  # type: ignore[no-untyped-def]
 
     With ``hidden``, one number for each row too, entries may be missing: ⟨β, z⊙x⟩ and ‖(1−z)⊙β‖².
     """
-    n, holes = fitted.shape[0], hidden.shape[0] == fitted.shape[0]
+    n, has_missing = fitted.shape[0], hidden.shape[0] == fitted.shape[0]
     for i in range(n):
         for k in range(where.shape[0]):
             ask_for(X, min(i + AHEAD, n - 1), where[k])
         row, total, absent = X[i], 0.0, 0.0
         for k in range(where.shape[0]):
             x, b = np.float64(row[where[k]]), beta[k]
-            missing = holes and x != x
+            missing = has_missing and x != x
             total += 0.0 if missing else b * x
             absent += b * b if missing else 0.0
         fitted[i] = total
-        if holes:
+        if has_missing:
             hidden[i] = absent
 
 
 @_reordered
 def project_through(X, beta, fitted, hidden):  # type: ignore[no-untyped-def]
     """The same from a reading of the whole row, which brings it into cache; columns where β is 0 count for nothing."""
-    holes = hidden.shape[0] == fitted.shape[0]
+    has_missing = hidden.shape[0] == fitted.shape[0]
     for i in range(fitted.shape[0]):
         row, total, absent = X[i], 0.0, 0.0
-        if holes:
+        if has_missing:
             for j in range(beta.shape[0]):
                 x, b = np.float64(row[j]), beta[j]
                 total += 0.0 if x != x or b == 0.0 else b * x
@@ -90,12 +90,12 @@ def project_through(X, beta, fitted, hidden):  # type: ignore[no-untyped-def]
 def project_columns(XT, where, beta, first, fitted, hidden):  # type: ignore[no-untyped-def]
     """As :func:`project`, for the rows from ``first`` on; with or without ``hidden``."""
     n = fitted.shape[0]
-    holes = hidden.shape[0] == n
+    has_missing = hidden.shape[0] == n
     fitted[:] = 0.0
     hidden[:] = 0.0
     for k in range(where.shape[0]):
         column, b = XT[where[k], first : first + n], beta[k]
-        if holes:
+        if has_missing:
             for i in range(n):
                 missing = column[i] != column[i]
                 fitted[i] += 0.0 if missing else b * np.float64(column[i])
@@ -109,14 +109,14 @@ def project_columns(XT, where, beta, first, fitted, hidden):  # type: ignore[no-
 
 
 @_reordered
-def project_sparse(data, indices, indptr, first, right, beta, holes, fitted, hidden):  # type: ignore[no-untyped-def]
+def project_sparse(data, indices, indptr, first, right, beta, has_missing, fitted, hidden):  # type: ignore[no-untyped-def]
     """As :func:`project`, over stored entries: the others add nothing to ⟨β, z⊙x⟩ and are not missing."""
     for i in range(fitted.shape[0]):
         total, absent = 0.0, 0.0
         if right[i]:
             for e in range(indptr[first + i], indptr[first + i + 1]):
                 x, b = np.float64(data[e]), beta[indices[e]]
-                if holes and x != x:
+                if has_missing and x != x:
                     absent += b * b
                 elif b != 0.0:
                     total += b * x

@@ -1,4 +1,4 @@
-"""PyTorch tensors on a GPU with Triton: one reading of the rows for each question over all columns.
+"""PyTorch tensors on a GPU with Triton: one reading of the rows for each query over all columns.
 
 ``project_kernel`` reads the few columns where β is not zero, from which the model's own formula makes the weights, by
 one kernel (:mod:`dpem.queries.gpu.triton_sums`) or PyTorch's elementwise functions; ``accumulate_kernel`` reads the
@@ -69,7 +69,7 @@ def usable(X: Any) -> bool:
 
 
 class OfProjections(NamedTuple):
-    """A model's weights as a question about a table whose columns are ⟨β, z⊙x⟩ and, where entries may be missing,
+    """A model's weights as a query about a table whose columns are ⟨β, z⊙x⟩ and, where entries may be missing,
     ‖(1−z)⊙β‖².
     """
 
@@ -83,7 +83,7 @@ class OfProjections(NamedTuple):
 
 
 class FusedEngine(ArrayEngine):
-    """See :class:`~dpem.paper.engine.base.Engine`; questions on a support are those of :class:`ArrayEngine`."""
+    """See :class:`~dpem.paper.engine.base.Engine`; queries on a support are those of :class:`ArrayEngine`."""
 
     def __init__(self, xp: Any, tile: Tile | None = None) -> None:
         super().__init__(xp)
@@ -91,18 +91,18 @@ class FusedEngine(ArrayEngine):
 
     def coordinate(self, query: CoordinateQuery, chunk: Chunk) -> FloatArray:
         X: Any = chunk.X
-        holes, dtype = query.bracket is not None, self.dtype(X)
+        has_missing, dtype = query.bracket is not None, self.dtype(X)
         tops = (query.entry, query.residual, 0.0 if query.bracket is None else query.bracket)
         support = np.flatnonzero(checked_beta(query, X.shape[1]))
         parts = (
             support,
             query.beta[support],
             [float(float_below(top, dtype)) for top in tops],
-            query.beta[: holes * X.shape[1]],
+            query.beta[: has_missing * X.shape[1]],
         )
         where, on_support, levels, beta = _sent(X, *parts)
         a, c = self._weights(query, X, chunk.y, where, on_support)
-        mode, c = (MISSING, c) if holes else (GRADIENT, None)
+        mode, c = (MISSING, c) if has_missing else (GRADIENT, None)
         return self.host(_accumulate(mode, X, a, c, beta, levels, self.tile))
 
     def exceedance(self, query: ExceedanceQuery, chunk: Chunk) -> FloatArray:
@@ -114,16 +114,16 @@ class FusedEngine(ArrayEngine):
         """(a, c) by one kernel, in the rows' dtype, to which they are cast before they are clamped anyway."""
         if X.shape[0] >= LEAST_ROWS:
             columns = [fitted] if hidden is None else [fitted, hidden]
-            question = OfProjections(query.weight, tuple(range(len(columns))))
-            made = triton_sums.stored_by_rows(question, torch.stack(columns).T, y, X.dtype)
+            weights = OfProjections(query.weight, tuple(range(len(columns))))
+            made = triton_sums.stored_by_rows(weights, torch.stack(columns).T, y, X.dtype)
             if made is not None:
                 return made[0], made[-1]
         return super()._of_projections(query, fitted, hidden, y, X)
 
-    def _projections(self, X: Any, where: Any, beta: Any, *, holes: bool) -> tuple[Any, Any]:
+    def _projections(self, X: Any, where: Any, beta: Any, *, has_missing: bool) -> tuple[Any, Any]:
         n, s = X.shape[0], where.shape[0]
         fitted = torch.empty(n, dtype=torch.float64, device=X.device)
-        hidden = torch.empty_like(fitted) if holes else None
+        hidden = torch.empty_like(fitted) if has_missing else None
         padded = triton.next_power_of_2(max(1, s))  # so that a few supports' lengths share one compiled kernel
         span = min(128, padded)
         rows = 256 // span
@@ -137,7 +137,7 @@ class FusedEngine(ArrayEngine):
                 s,
                 fitted,
                 hidden,
-                HOLES=holes,
+                HAS_MISSING=has_missing,
                 ROWS=rows,
                 SPAN=span,
                 LENGTH=padded,
@@ -190,7 +190,7 @@ def project_kernel(  # type: ignore[no-untyped-def]
     s,
     fitted,
     hidden,
-    HOLES: tl.constexpr,
+    HAS_MISSING: tl.constexpr,
     ROWS: tl.constexpr,
     SPAN: tl.constexpr,
     LENGTH: tl.constexpr,
@@ -207,13 +207,13 @@ def project_kernel(  # type: ignore[no-untyped-def]
         b = tl.load(beta + k, mask=named, other=0.0)
         mask = inside[:, None] & named[None, :]
         x = tl.load(X + rows[:, None] * stride + j[None, :], mask=mask, other=0.0).to(tl.float64)
-        if HOLES:
+        if HAS_MISSING:
             nan = x != x
             absent += tl.sum(tl.where(nan, (b * b)[None, :], 0.0), axis=1)
             x = tl.where(nan, 0.0, x)
         product += tl.sum(x * b[None, :], axis=1)
     tl.store(fitted + rows, product, mask=inside)
-    if HOLES:
+    if HAS_MISSING:
         tl.store(hidden + rows, absent, mask=inside)
 
 

@@ -48,7 +48,7 @@ coef_, support_ : arrays
 sigma_ : float
     The noise level used: given, or released.
 plan_, releases_, guarantee_ : Plan, tuple of Release, Guarantee
-    The settings, what was asked of the data and its price, and the statement to publish with the model.
+    The settings, the releases and their price, and the statement to publish with the model.
 scaler_ : str or None
     Of a loaded model: the fingerprint of the scaler that rows must pass first, if it was saved with one.
 n_iter_, n_features_in_, feature_names_in_

@@ -161,7 +161,7 @@ class PrivateEM(PrivateFit):
     def plan(
         self, n: int, d: int | None = None, *, columns: Sequence[str] | None = None, target: str | None = None
     ) -> Plan:
-        """What a fit to n rows of d columns asks, at what price, and what to expect of it. Nothing is read or spent.
+        """What a fit to n rows of d columns releases, its price, and what to expect of it. Nothing is read or spent.
 
         Parameters
         ----------
@@ -215,7 +215,7 @@ class PrivateEM(PrivateFit):
         return bool(self.method != "published")
 
     def _preview_plan(self, X: Any, y: Any = None) -> Plan:
-        """The plan of a fit to these rows, once everything that the fit would refuse has been. Nothing is asked."""
+        """The plan of a fit to these rows, once everything that the fit would refuse has been. No query is sent."""
         self._check_arguments()
         source = source_of(copy.copy(self), X, y, needs_y=self._needs_y, **self._who())
         made = self.plan(source.n_rows, source.n_features)

@@ -50,7 +50,7 @@ def fit_summary(model: PrivateEM) -> FitSummary:
             "before the data were read" if known else "from public numbers and the released σ",
             f"That is {plan.predicted_error / plan.signal:.1%} of the assumed length of β.",
             f"β is assumed to have length {plan.signal:.3g}. It counts privacy noise and sampling error, by rehearsing "
-            "the fit on invented rows that follow the model and the assumptions in the settings.",
+            "the fit on simulated rows that follow the model and the assumptions in the settings.",
         )
     return FitSummary(
         name=NAMES[plan.model],
@@ -72,7 +72,7 @@ def _estimates(model: PrivateEM) -> Estimates:
     if noise:
         note = (
             "An interval holds 19 of 20 draws of the privacy noise of the last step, which is the same for every "
-            "coefficient and known because the noise is. Sampling error is not in it: it would have to be asked and "
+            "coefficient and known because the noise is. Sampling error is not in it: it would have to be released and "
             "paid for."
         )
     if plan.sparsity is not None:

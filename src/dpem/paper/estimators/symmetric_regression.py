@@ -21,7 +21,7 @@ class DPSymmetricRegression(PrivateEM):
     overall mean is 0. Which of the two a record belongs to is answered by ``predict_proba(X, y)``, which needs its
     response. Columns should be centred with unit variance.
 
-    A private start needs many rows (about 20,000 at d = 1000, ε = 0.6); below that, ``fit`` asks for ``start``.
+    A private start needs many rows (about 20,000 at d = 1000, ε = 0.6); below that, ``fit`` requires ``start``.
 
     {parameters}
 

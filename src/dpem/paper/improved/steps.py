@@ -23,7 +23,7 @@ from dpem.query import FloatArray
 
 
 class ImprovedModel(Protocol):
-    """What the improved method asks of a model beyond :class:`~dpem.paper.models.LatentModel`."""
+    """What the improved method needs of a model beyond :class:`~dpem.paper.models.LatentModel`."""
 
     def gradient(self, beta: FloatArray, clip: Clip) -> CoordinateQuery: ...
 
@@ -33,7 +33,7 @@ class ImprovedModel(Protocol):
 
 
 class StartModel(ImprovedModel, Protocol):
-    """What private starts ask of a model: both mixtures have it."""
+    """What private starts need of a model: both mixtures have it."""
 
     def screening(self, signal: float, s: int) -> ExceedanceQuery: ...
 
@@ -123,7 +123,7 @@ class Refine(PaperStep):
 
 @dataclass(frozen=True)
 class Trim(PaperStep):
-    """Drop coefficients that the known noise level alone explains. Nothing is asked: it costs nothing."""
+    """Drop coefficients that the known noise level alone explains. No query is sent: it costs nothing."""
 
     threshold: float
     passes: ClassVar[int] = 0

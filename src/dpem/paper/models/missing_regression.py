@@ -30,7 +30,7 @@ class MissingRegression:
 
     sigma: float
     name: str = "missing-regression"
-    holes: ClassVar[bool] = True
+    has_missing: ClassVar[bool] = True
 
     def weight(self, xp: Any, fitted: Any, hidden: Any, y: Any) -> tuple[Any, Any]:
         """σ² times the observed-data score: a = σ²r/v if observed, c = (σ²/v)(r²/v − 1) if missing (erratum E3)."""
@@ -69,7 +69,7 @@ class MissingRegression:
     def on_support(self, beta: FloatArray, support: IntArray, radius: float) -> SupportQuery:
         """The whole score on a support, both terms together, clipped in ℓ2."""
         label = f"EM gradient on {len(support)} coordinates, norm clipped at {radius:.4g}"
-        return SupportQuery(label, self.weight, beta, support, np.zeros(len(support)), radius, holes=True)
+        return SupportQuery(label, self.weight, beta, support, np.zeros(len(support)), radius, has_missing=True)
 
     def truncated(self, beta: FloatArray, T: float) -> TruncatedScore:
         """The paper's f_T (Algorithm 6), with K as the paper prints it (erratum E3)."""

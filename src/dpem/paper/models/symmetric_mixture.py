@@ -27,7 +27,7 @@ class SymmetricMixture:
 
     sigma: float
     name: str = "symmetric-mixture"
-    holes: ClassVar[bool] = False
+    has_missing: ClassVar[bool] = False
 
     def weight(self, xp: Any, fitted: Any, hidden: Any, y: Any) -> tuple[Any, Any]:
         """a = E[z | y] = tanh(⟨β, y⟩/σ²): the paper's 2w − 1 with the factor 2 it lost (erratum E1)."""

@@ -27,7 +27,7 @@ class SymmetricRegression:
 
     sigma: float
     name: str = "symmetric-regression"
-    holes: ClassVar[bool] = False
+    has_missing: ClassVar[bool] = False
 
     def weight(self, xp: Any, fitted: Any, hidden: Any, y: Any) -> tuple[Any, Any]:
         """a = E[z | x, y]·y − ⟨β, x⟩: the residual from the expected response (errata E1 and E2 corrected)."""

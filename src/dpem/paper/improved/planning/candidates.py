@@ -37,7 +37,7 @@ class Knobs:
     step: float = 1.0
 
 
-#: What the search may choose from. A share of 0 is not offered: every question that is asked must have a price.
+#: What the search may choose from. A share of 0 is not offered: every query must have a price.
 GRID: dict[str, tuple[float, ...]] = {
     "share_refine": (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 9.0, 14.0, 20.0),
     "share_screen": (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 9.0),

@@ -46,7 +46,7 @@ def plan(
     sets some of :class:`~dpem.paper.improved.planning.candidates.Knobs` by name; the search chooses the others.
     ``trim`` drops small coefficients at the end (``sparsity`` is then the most there may be); ``spent`` is the part
     of ρ already paid, for σ. ``rows_per_person`` is the most rows that one person has: noise grows in proportion to it.
-    The same question gives the same plan.
+    The same arguments give the same plan.
 
     >>> p = plan("symmetric-mixture", n=4000, d=1000, epsilon=0.5, delta=1e-4, sparsity=10, sigma=0.5)
     >>> p.feasible, p.predicted_error < 0.06

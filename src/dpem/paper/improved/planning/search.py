@@ -1,4 +1,4 @@
-"""Choose the knobs by rehearsal: coordinate descent on common invented tables, then a fresh estimate of the error."""
+"""Choose the knobs by rehearsal: coordinate descent on common simulated tables, then a fresh estimate of the error."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WEIGHT_OF_TWISTS = 0.6
 SELECTING = ("share_select", "share_screen", "select_step", "entry", "residual")
 #: Errors that differ by less than this part are a tie: all selections succeed with either, and the knobs stay.
 TIE = 1e-9
-#: Fixed, so that the same question gives the same plan.
+#: Fixed, so that the same arguments give the same plan.
 SEED = 20_240_501
 
 
@@ -35,7 +35,7 @@ TWISTS = (Twist(decay=True), Twist(sigma=1.4), Twist(sigma=0.7), Twist(signal=0.
 
 
 def tables(pipeline: Pipeline, size: int, least: int, most: int, seed: int) -> list[Rehearsal]:
-    """As many invented tables as ``size`` allows, between ``least`` and ``most``, that follow the assumptions."""
+    """As many simulated tables as ``size`` allows, between ``least`` and ``most``, that follow the assumptions."""
     p = pipeline.problem
     count = max(least, min(most, size // (p.rows * (p.s + p.built) + 4 * p.d)))
     return [Rehearsal(pipeline.problem, seed + 10 * i) for i in range(count)]
@@ -134,6 +134,6 @@ def estimate(pipeline: Pipeline, knobs: Knobs, rho: float) -> FloatArray:
 
 
 def rough_error(pipeline: Pipeline, knobs: Knobs, rho: float) -> float:
-    """Mean error on a few tables: enough to tell a useful fit from a hopeless one."""
+    """Mean error on a few tables: enough to distinguish a useful fit from a useless one."""
     steps = pipeline.steps(knobs, rho)
     return float(np.mean([rehearsal.error(steps) for rehearsal in tables(pipeline, 1, 3, 3, SEED + 3_000_000)]))

@@ -1,4 +1,4 @@
-"""Rehearse a fit on invented data: the real steps on a narrow simulated table, the empty columns drawn as summary
+"""Rehearse a fit on simulated data: the real steps on a narrow simulated table, the empty columns drawn as summary
 statistics.
 
 A plan must not read data, but the model, the assumed signal and n, d, s determine the law of everything a fit would
@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from dpem.paper.improved.planning.invented import InventedRows, SameNoise
+from dpem.paper.improved.planning.simulated_rows import SameNoise, SimulatedRows
 from dpem.paper.improved.steps import Step
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
 from dpem.paper.state import State
@@ -32,7 +32,7 @@ BUILT = 12
 #: Rows that are really built; with more, the predicted error is corrected. A private start of the regressions hangs on
 #: sampling error, so it gets more, and the final estimate more still.
 ROWS, MORE_ROWS, MOST_ROWS = 8_000, 20_000, 50_000
-#: Entries of invented tables that are kept, more than one plan draws of few columns: 64 MB, twice with clipped copies.
+#: Entries of simulated tables that are kept, more than one plan draws of few columns: 64 MB, twice with clipped copies.
 KEPT = 2**24
 
 
@@ -69,7 +69,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Twist:
-    """How the invented truth departs from what the plan assumes: a plan should survive a wrong guess."""
+    """How the simulated truth departs from what the plan assumes: a plan should survive a wrong guess."""
 
     sigma: float = 1.0  # true σ over assumed
     signal: float = 1.0  # true ‖β‖ over assumed
@@ -80,7 +80,7 @@ AS_ASSUMED = Twist()
 
 
 class Rehearsal:
-    """One invented table and the truth behind it. Candidate plans are compared on the same tables."""
+    """One simulated table and the truth behind it. Candidate plans are compared on the same tables."""
 
     def __init__(self, problem: Problem, seed: int, twist: Twist = AS_ASSUMED) -> None:
         self.problem = problem
@@ -111,7 +111,7 @@ class Rehearsal:
         return self._states[steps]
 
 
-Drawn = tuple[FloatArray, InventedRows, FloatArray | None]
+Drawn = tuple[FloatArray, SimulatedRows, FloatArray | None]
 _held: dict[tuple[Problem, int, Twist], Drawn] = {}
 
 
@@ -151,17 +151,17 @@ def _drawn(problem: Problem, seed: int, twist: Twist) -> Drawn:
         direction = np.zeros(width)
         direction[: problem.s] = rng.standard_normal(problem.s)
         start = beta + problem.start_distance * direction / np.linalg.norm(direction)
-    return beta, InventedRows(X, y, problem.dtype), start
+    return beta, SimulatedRows(X, y, problem.dtype), start
 
 
 class RehearsalCurator(Curator):
-    """A curator of invented rows that stands for a table of n rows and d columns: noise as for the real one, the same
-    whenever it is asked. The rows are nobody's, so it keeps no account and leaves out what guards a real sum.
+    """A curator of simulated rows that stands for a table of n rows and d columns: noise as for the real one, the same
+    at every query. The rows are simulated, so it keeps no account and leaves out what guards a real sum.
     """
 
     _noise: SameNoise
 
-    def __init__(self, source: InventedRows, problem: Problem, seed: int) -> None:
+    def __init__(self, source: SimulatedRows, problem: Problem, seed: int) -> None:
         noise = SameNoise(seed + 1)
         super().__init__(source, Account(math.inf, 0.5), noise, rows_per_person=problem.rows_per_person)
         self._problem = problem

@@ -1,6 +1,6 @@
 """Invented rows of a rehearsal, and sums over them in a few matrix products.
 
-A search asks thousands of questions of a few short tables. Their rows are nobody's, so what guards a real sum (entries
+A search sends thousands of queries to a few short tables. Their rows are simulated, so what guards a real sum (entries
 that are no numbers, blocks, slack) can be left out, and what a table has answered once it remembers. The sums are those
 of :mod:`dpem.paper.engine` but for rounding; nothing is compiled for them.
 """
@@ -21,8 +21,8 @@ from dpem.tables import ArraySource
 from dpem.tables.blocks import numpy_api
 
 
-class InventedRows(ArraySource):
-    """A short table with its columns together, and 0 in the place of holes; all is computed in ``dtype``."""
+class SimulatedRows(ArraySource):
+    """A short table with its columns together, and 0 in the place of missing entries; all is computed in ``dtype``."""
 
     def __init__(self, X: FloatArray, y: FloatArray | None = None, dtype: DTypeLike = np.float64) -> None:
         self._columns: NDArray[np.floating] = X.T.astype(dtype, order="C")
@@ -52,7 +52,7 @@ class InventedRows(ArraySource):
         return self._answers[key]
 
     def _asked_once(self, query: Query) -> FloatArray:
-        """Questions before there is any β: plans that differ in prices alone ask them again and again."""
+        """Queries before there is any β: plans that differ in prices alone repeat them."""
         if isinstance(query, MomentQuery):
             return np.asarray(query.block(numpy_api, self._columns[query.support].T, self._y), dtype=float)
         assert isinstance(query, ExceedanceQuery)
@@ -61,7 +61,7 @@ class InventedRows(ArraySource):
         return np.asarray(ramps.sum(axis=1) if query.response is None else ramps @ query.response(self._y), dtype=float)
 
     def _coordinate(self, query: CoordinateQuery) -> FloatArray:
-        """Σ clamp(a_i, ±residual)·Π_T(x_i), and clamp(c_i, −1, bracket)·β_j where there is a hole."""
+        """Σ clamp(a_i, ±residual)·Π_T(x_i), and clamp(c_i, −1, bracket)·β_j where an entry is missing."""
         used = np.flatnonzero(query.beta)
         a, c, _ = self._part(used).weights(query, query.beta[used].astype(self.dtype), self._y)
         entry, clipped = self._clipped
@@ -74,10 +74,10 @@ class InventedRows(ArraySource):
         return np.asarray(total, dtype=float)
 
     def _support(self, query: SupportQuery) -> FloatArray:
-        """Σ f_i·u_i with u_i = a_i·x_i − centre (c_i·β_j where there is a hole), f_i = min(1, radius/‖u_i‖).
+        """Σ f_i·u_i with u_i = a_i·x_i − centre (c_i·β_j where an entry is missing), f_i = min(1, radius/‖u_i‖).
 
         ‖u‖² is put together from products that need no copy of the rows: a²‖x‖² − 2a⟨x, centre⟩ + ‖centre‖², and with
-        h the holes of a row c²⟨h, β²⟩ − 2c⟨h, β⊙centre⟩ more.
+        h the missing entries of a row c²⟨h, β²⟩ − 2c⟨h, β⊙centre⟩ more.
         """
         part, centre = self._part(query.support), query.centre.astype(self.dtype)
         beta = query.beta[query.support].astype(self.dtype)
@@ -86,21 +86,21 @@ class InventedRows(ArraySource):
         square *= part.squares
         if central := bool(centre.any()):
             square += centre @ centre - 2.0 * a * (centre @ part.x)
-        if part.holes is not None:
+        if part.missing is not None:
             square += c * c * hidden
             if central:
-                square -= 2.0 * c * ((beta * centre) @ part.holes)
+                square -= 2.0 * c * ((beta * centre) @ part.missing)
         np.maximum(square, query.radius**2, out=square)
         factor = query.radius / np.sqrt(square, out=square)
         total = part.x @ (factor * a)
         if central:
             total -= centre * factor.sum()
-        if part.holes is not None:
-            total += beta * (part.holes @ (factor * c))
+        if part.missing is not None:
+            total += beta * (part.missing @ (factor * c))
         return np.asarray(total, dtype=float)
 
     def _part(self, columns: NDArray[np.intp]) -> _Part:
-        """Some columns; those asked for last are kept, as a fit stays on one support."""
+        """Some columns; those read last are kept, as a fit stays on one support."""
         key, (last, part) = columns.tobytes(), self._taken
         if last != key:
             part = _Part(self._columns[columns], None if self._holes is None else self._holes[columns])
@@ -111,8 +111,8 @@ class InventedRows(ArraySource):
 class _Part:
     """Some columns of a table, one below the other."""
 
-    def __init__(self, x: NDArray[np.floating], holes: NDArray[np.floating] | None) -> None:
-        self.x, self.holes = x, holes
+    def __init__(self, x: NDArray[np.floating], missing: NDArray[np.floating] | None) -> None:
+        self.x, self.missing = x, missing
 
     @cached_property
     def squares(self) -> NDArray[np.floating]:
@@ -122,10 +122,10 @@ class _Part:
     def weights(
         self, query: CoordinateQuery | SupportQuery, beta: NDArray[np.floating], y: NDArray[np.floating] | None
     ) -> tuple[Any, Any, Any]:
-        """The model's (a, c) of each row, and ‖h⊙β‖² where it knows holes h."""
+        """The model's (a, c) of each row, and ‖h⊙β‖² where h marks missing entries."""
         hidden = None
-        if query.bracket is not None if isinstance(query, CoordinateQuery) else query.holes:
-            hidden = np.zeros(self.x.shape[1]) if self.holes is None else (beta * beta) @ self.holes
+        if query.bracket is not None if isinstance(query, CoordinateQuery) else query.has_missing:
+            hidden = np.zeros(self.x.shape[1]) if self.missing is None else (beta * beta) @ self.missing
         return *query.weight(numpy_api, beta @ self.x, hidden, y), hidden
 
 
