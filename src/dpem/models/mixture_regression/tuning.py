@@ -25,8 +25,8 @@ class Tuning:
     narrow : float
         A component is called a point mass where its residual spread is below this part of the largest.
     unstable : float
-        Components are called unstable where the noise puts more than this share of rows into another one
-        (``python -m studies.mixture_regression public``).
+        Components are called unstable where errors put more than this share of rows into another one. Not yet set by a
+        study (``python -m studies.mixture_regression public`` is the one to do it).
     """
 
     sizes: float = 0.05
