@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import dpem
-from dpem import DPLinearRegression, load_model, save_model, write_report
+from dpem import DPGaussianMixture, DPLinearRegression, load_model, save_model, write_report
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # what a fit of so few rows says of itself
 
@@ -61,7 +61,13 @@ def test_names_of_columns_are_names(kind, tmp_path):
 def test_a_refusal_quotes_no_column(kind):
     columns, y = people()
     with pytest.raises(ValueError, match=r"^bounds must name every column, but they lack column 'salary'\.$"):
-        regression(bounds={"other": (0, 1)}).fit(KINDS[kind](columns), y)
+        regression(bounds={"smoker": (0, 1)}).fit(KINDS[kind](columns), y)
+
+
+def test_a_record_in_the_place_of_names_is_not_quoted(tmp_path):
+    (tmp_path / "t.csv").write_text("Smith,diabetes\nJones,asthma\nMiller,diabetes\n")
+    with pytest.raises(ValueError, match=r"^bounds must name every column, but they name none of the 2 columns"):
+        DPGaussianMixture(2, epsilon=1.0, delta=1e-5, bounds={"age": (0, 1)}).fit(dpem.read_table(tmp_path / "t.csv"))
 
 
 def coordinates(X, y=None, **more):

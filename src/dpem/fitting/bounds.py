@@ -37,6 +37,9 @@ def column_bounds(bounds: Any, names: Sequence[str], levels: Mapping[str, Any]) 
         return _from_pair(given, names, needed)
     found = {name: match for name in needed if (match := matching(given, name)) is not None}
     absent = [name for name in needed if name not in found]
+    if absent and not any(matching(given, name) is not None for name in names):
+        # What stands where names should may be a record, the first line of a file without a header: it is not quoted.
+        raise ValueError(f"bounds must name every column, but they name none of the {len(names)} columns of X.")
     if absent:
         raise ValueError(f"bounds must name every column, but they lack {_listed(absent)}.")
     return {name: checked_pair(f"bounds of {name!r}", pair) for name, pair in found.items()}
