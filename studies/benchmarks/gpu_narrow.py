@@ -20,7 +20,9 @@ from dpem.models.gaussian_mixture.family import GaussianFamily
 from dpem.models.gaussian_mixture.gaussians import Gaussians
 from dpem.models.latent_class.items import Items
 from dpem.models.latent_class.queries import PairMoments
-from dpem.models.linear_regression.queries import Frame, Information, JointMoments, Score
+from dpem.models.linear_regression.coding import Coding
+from dpem.models.linear_regression.frame import Frame
+from dpem.models.linear_regression.queries import Information, JointMoments, Score
 from dpem.models.mixture_regression.coordinates import Frame as LineFrame
 from dpem.models.mixture_regression.scores import Lines, LineScores
 from dpem.paper.models import SymmetricMixture
@@ -56,19 +58,21 @@ def questions() -> dict[str, tuple[Query, bool]]:
     answers = Schema.of(names, {}, dict.fromkeys(names, (0.0, 1.0)), every_level=True)
     cov = np.eye(D) + 0.2
     whiten = np.linalg.inv(np.linalg.cholesky(cov))
-    frame = Frame(rng.normal(scale=0.05, size=D + 1), rng.uniform(0.2, 0.4, D + 1), cov, whiten)
+    scale, none = np.diag(1 / rng.uniform(0.2, 0.4, D)), np.zeros((D, D))
+    frame = Frame(rng.normal(scale=0.05, size=D), scale, 0.02, 0.3, cov, whiten)
+    coding = Coding(frame.centre, scale, none > 0, none, none, np.zeros(D), (), np.zeros(D) > 0)
     at = (schema, frame, rng.normal(scale=0.3, size=D + 1), 0.5, 4.0, 4.0)
     lines = Lines(np.array([0.5, 0.5]), rng.normal(scale=0.4, size=(2, D + 1)), np.array([0.4, 0.6]))
     every = np.arange(D)
     return {
-        "linear regression, moments": (JointMoments(schema, frame.centre, frame.spread, 4.0), True),
+        "linear regression, moments": (JointMoments(schema, coding, 0.02, 0.3, 4.0), True),
         "linear regression, score": (Score(*at, 1.5), True),
         "linear regression, information": (Information(*at), True),
         "symmetric mixture": (SymmetricMixture(0.5).on_support(np.full(D, D**-0.5), every, 1.0), False),
         "five groups, diag": (five_groups(every, D), False),
         "five groups, full": (five_groups(every, D, "full"), False),
         "pairs of answers": (PairMoments(answers, items), False),
-        "two lines": (LineScores(schema, LineFrame(frame.centre[:-1], 3 * whiten, 0.02, 0.2), lines, 2.0, 2.0), True),
+        "two lines": (LineScores(schema, LineFrame(frame.centre, 3 * whiten, 0.02, 0.2), lines, 2.0, 2.0), True),
     }
 
 

@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpem.models.linear_regression.steps import SIZE_SHARE
+from dpem.models.linear_regression.clipping import choose_clips
+from dpem.models.linear_regression.tuning import TUNING
 from studies.honest import typical, worlds
 from studies.honest.pictures import drawn
 from studies.honest.predictions import outcome
@@ -100,10 +101,9 @@ def _over_best(model: Any, X: np.ndarray, sigma: float) -> float:
     one score at the truth that costs what all scores of the fit did, and nothing else.
     """
     steps = [step.to_dict() for step in model.plan_.steps]
-    clips = next(step for step in steps if step["kind"] == "FindInformation")
-    rho = (1 - SIZE_SHARE) * math.fsum(step["rho"] for step in steps if step["kind"] == "TakeStep")
-    kept = clips["kappa"] * clips["eta"]
-    noise = 2 * clips["residual"] * clips["leverage"] / (len(X) * math.sqrt(2 * rho) * kept)
+    whole = math.fsum(step["rho"] for step in steps if step["kind"] == "TakeStep")
+    clips, rho = choose_clips(len(X), whole, X.shape[1]), (1 - TUNING.size_share) * whole
+    noise = 2 * clips.residual * clips.leverage / (len(X) * math.sqrt(2 * rho) * clips.kappa * clips.eta)
     inverse = np.diag(np.linalg.inv(np.cov(X.T)))
     return float(np.median(model._errors.total[1:-1] / (sigma * np.sqrt(inverse * (1 / len(X) + noise**2)))))
 

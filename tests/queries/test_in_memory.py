@@ -10,7 +10,9 @@ from dpem.models.gaussian_mixture.family import GaussianFamily
 from dpem.models.gaussian_mixture.gaussians import Gaussians
 from dpem.models.gaussian_mixture.location import Spreads
 from dpem.models.gaussian_mixture.sketch import Sketch
-from dpem.models.linear_regression.queries import Explained, Frame, Information, Residuals, Score
+from dpem.models.linear_regression.diagnostic_queries import Explained
+from dpem.models.linear_regression.frame import Frame
+from dpem.models.linear_regression.queries import Information, Residuals, Score
 from dpem.queries.block_loop import product
 from dpem.queries.histograms import Places
 from dpem.queries.narrow import into_ball, sum_in_ball
@@ -39,9 +41,8 @@ def questions():
     rng = np.random.default_rng(2)
     root = rng.normal(size=(3, 3))
     covariance = root @ root.T / 3 + np.eye(3)
-    frame = Frame(
-        rng.normal(0, 0.1, 4), rng.uniform(0.3, 0.6, 4), covariance, np.linalg.inv(np.linalg.cholesky(covariance))
-    )
+    scale = np.diag(1 / rng.uniform(0.3, 0.6, 3))
+    frame = Frame(rng.normal(0, 0.1, 3), scale, 0.1, 0.4, covariance, np.linalg.inv(np.linalg.cholesky(covariance)))
     at = {"schema": SCHEMA, "frame": frame, "theta": rng.normal(size=4), "sigma": 0.7, "leverage": 2.0, "second": 3.0}
     return [
         Places(SCHEMA),

@@ -18,15 +18,10 @@ from dpem.models.gaussian_mixture.gaussians import Gaussians
 from dpem.models.gaussian_mixture.location import Centres, SecondMoments, Spreads
 from dpem.models.latent_class.items import Items
 from dpem.models.latent_class.queries import PairMoments
-from dpem.models.linear_regression.queries import (
-    Explained,
-    FilledMoments,
-    Frame,
-    Information,
-    JointMoments,
-    Residuals,
-    Score,
-)
+from dpem.models.linear_regression.coding import Coding
+from dpem.models.linear_regression.diagnostic_queries import Explained, ScoreVariance
+from dpem.models.linear_regression.frame import Frame
+from dpem.models.linear_regression.queries import FilledMoments, Information, JointMoments, Residuals, Score
 from dpem.models.linear_regression.threshold_scores import Thresholds
 from dpem.models.mixture_regression.coordinates import Frame as LineFrame
 from dpem.models.mixture_regression.scores import Lines, LineScores
@@ -131,7 +126,10 @@ RNG = np.random.default_rng(3)
 NAMES = [f"x{j}" for j in range(D)]
 SCHEMA = Schema.of(NAMES, dict.fromkeys(NAMES, (-3.0, 3.5)), {}, y_bounds=(-5.0, 5.0))
 COV = np.eye(D) + 0.3
-FRAME = Frame(RNG.normal(size=D + 1) * 0.05, RNG.uniform(0.2, 0.4, D + 1), COV, np.linalg.inv(np.linalg.cholesky(COV)))
+SCALE = np.diag(1 / RNG.uniform(0.2, 0.4, D))
+FRAME = Frame(RNG.normal(size=D) * 0.05, SCALE, 0.02, 0.3, COV, np.linalg.inv(np.linalg.cholesky(COV)))
+NONE = np.zeros((D, D))
+CODING = Coding(FRAME.centre, SCALE, NONE > 0, NONE, NONE, np.zeros(D), (), np.zeros(D) > 0)
 AT = (SCHEMA, FRAME, RNG.normal(size=D + 1) * 0.3, 0.5, 3.0, 2.5)
 ITEMS = Items((2, 3, 2))
 ANSWERS = Schema.of(
@@ -154,15 +152,16 @@ def mixture(kind):
 
 #: Question, whether it asks about a response, and whether its formula knows what to do with holes.
 QUESTIONS = {
-    "moments": (JointMoments(SCHEMA, FRAME.centre, FRAME.spread, 2.0), True, True),
+    "moments": (JointMoments(SCHEMA, CODING, 0.02, 0.3, 2.0), True, True),
     "score": (Score(*AT, 1.5), True, False),
     "information": (Information(*AT), True, False),
     "residuals": (Residuals(*AT, 2.0), True, False),
     "explained": (Explained(*AT, 0.1, 3.0, 0.6), True, False),
+    "variance of scores": (ScoreVariance(*AT, np.eye(D + 1), 2.5, 4.0), True, False),
     **{kind: (mixture(kind), False, False) for kind in ("spherical", "diag", "tied", "full")},
     "classes": (PairMoments(ANSWERS, ITEMS), False, True),
     "lines": (
-        LineScores(SCHEMA, LineFrame(FRAME.centre[:-1], 3 * FRAME.whiten, 0.02, 0.2), LINES, 2.0, 2.0),
+        LineScores(SCHEMA, LineFrame(FRAME.centre, 3 * FRAME.whiten, 0.02, 0.2), LINES, 2.0, 2.0),
         True,
         False,
     ),

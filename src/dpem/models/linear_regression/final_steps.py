@@ -197,18 +197,17 @@ class CheckExplained(Step):
 def with_misfit(theta: Parameters) -> Parameters:
     """The parameters with what clipping may hide where the model is not linear or errors are not normal: clipped slopes
     then differ from least squares', along the fitted values if they are curved, and anywhere if errors grow with them
-    or have heavy tails. All of it in proportion to how much is clipped.
+    or have heavy tails. All of it in proportion to ``theta.clipped``.
     """
     curvature, of_curvature, unequal, of_unequal = theta.linearity
     size = math.sqrt(max(float(theta.coef @ theta.covariance @ theta.coef), 1e-24))
-    part = math.sqrt(min(theta.clipped / TUNING.fully_clipped, 1.0))
     along = np.outer(theta.coef, theta.coef) / size**2 * (TUNING.curved * _surely(curvature, of_curvature)) ** 2
     tails = TUNING.tailed * _surely(max(theta.shape[2], 0.0), theta.shape[3])
     tails *= min((abs(unequal) + of_unequal) / TUNING.equal, 1.0) ** 2
     unequal_part = TUNING.unequal * _surely(unequal, of_unequal)
     anywhere = np.linalg.pinv(theta.covariance) * (tails**2 + unequal_part**2)
     centred = np.vstack([-theta.mean, np.eye(len(theta.coef))])
-    added = (part * theta.sigma) ** 2 * centred @ (along + anywhere) @ centred.T
+    added = (theta.clipped * theta.sigma) ** 2 * centred @ (along + anywhere) @ centred.T
     return replace(theta, misfit=theta.misfit + added)
 
 

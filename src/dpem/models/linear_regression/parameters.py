@@ -166,7 +166,8 @@ def undecided_covariance(now: Progress) -> tuple[FloatArray, NDArray[np.bool_]]:
     squares = vectors**2
     noise = np.sqrt(2 * np.sum(squares * (now.information_variance[own] @ squares), axis=0)) / whole
     low = np.maximum(values - TUNING.information_noise * noise, TUNING.least_information)
-    left = np.clip(1 - low / values, 0.0, 1.0) ** len(now.scores) * np.sqrt(now.variance / np.maximum(low, noise / 4))
+    left = np.clip(1 - low / values, 0.0, 1.0) ** len(now.scores) * missing
+    left *= np.sqrt(now.variance / np.maximum(low, noise / 4))
     out[own] += (vectors * left**2) @ vectors.T
     slopes = (now.frame.whiten.T[:, used - 1] @ vectors) * np.sqrt(np.diag(now.frame.covariance))[:, None]
     weight = np.sum(drawn**2, axis=0) * size + left**2

@@ -74,7 +74,7 @@ class Progress:
     inflation : array
         Variance of each coefficient's score over what it is with normal errors of one variance, from the sandwich.
     clipped : float
-        Part of the rows' scores that is beyond the clips, as far as paid histograms show it.
+        How much clipping matters, from 0 to 1: by the part of the scores beyond the clips that histograms show.
     unused : array of bool
         Coordinates that are left out: levels that are too rare, columns that are nearly always missing.
     """

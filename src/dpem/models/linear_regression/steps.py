@@ -173,7 +173,9 @@ class FindTails(Step):
         scores = tuple(
             each._replace(bias=sigma * max(tails.bias(each.clip / now.sigma, p) - last, 0.0)) for each in now.scores
         )
-        clipped = 1 - clips.kappa + tails.beyond(wider) + 1 - clips.eta
+        share = 1 - clips.kappa + tails.beyond(wider) + 1 - clips.eta
+        power = float(np.interp(wider, TUNING.clipped_from, (0.5, 1.0)))
+        clipped = min(share / TUNING.fully_clipped, 1.0) ** power
         return replace(state, progress=replace(now, clips=clips, scores=scores, clipped=clipped, clip_bias=last))
 
 

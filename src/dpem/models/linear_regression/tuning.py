@@ -101,8 +101,10 @@ class Tuning:
     equal: float = 0.4
     surely: float = 2.0
     usual_linearity: float = 0.2
-    #: Part of the scores beyond the clips at which slopes count as fully clipped.
+    #: Part of the scores beyond the clips at which slopes count as fully clipped. Below it they count with the square
+    #: root of the part up to the first of these residual clips, and with the part itself from the second on.
     fully_clipped: float = 0.05
+    clipped_from: tuple[float, float] = (2.5, 3.5)
     #: Standard deviation of a row's part in curvature and in unequal variances.
     linearity_spread: float = 1.1
     #: Error of R² because squares are clipped, and the error beyond which it is called unknown.
