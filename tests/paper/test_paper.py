@@ -262,14 +262,14 @@ def test_e4_a_large_coefficient_and_a_small_clip_get_more_noise_than_printed(den
         width[:s] = 2 * T**2 + 2.0
         true = np.linalg.norm(width) / n
         assert release.scale == pytest.approx(
-            printed_gaussian_scale(max(true, math.sqrt(d) * printed), epsilon, delta), rel=1e-9
+            printed_gaussian_scale(max(true, math.sqrt(d) * printed), epsilon, delta), rel=1e-7
         )
         assert release.scale > 2 * printed_gaussian_scale(math.sqrt(d) * printed, epsilon, delta)
     else:
         high_dimensional_em(c, MODELS[name], start, s=s, **settings)
         (release,) = c.account.releases
         true = 0.5 * (2 * T**2 + 2.0) / n
-        assert release.scale == pytest.approx(printed_peeling_scale(s, true, epsilon, delta), rel=1e-9)
+        assert release.scale == pytest.approx(printed_peeling_scale(s, true, epsilon, delta), rel=1e-7)
         assert release.scale > 4 * printed_peeling_scale(s, 0.5 * printed, epsilon, delta)
     assert total_price(c.account.releases).delta(epsilon) <= delta
 
