@@ -86,8 +86,10 @@ def read_csv(path: Path, looks: Looks, wanted: Mapping[str, Any], *, strict: boo
         raise ValueError(f"{path} has a header but no rows.")
     coded = {name for name, own in levels.items() if own.coded}
     found, odd = {}, []
+    cells = {name: table.column(name) for name in chosen.read}
+    del table  # a column's pieces go as soon as they are one: a pass would copy them each time
     for name in chosen.read:
-        column = table.column(name)
+        column = cells.pop(name)
         if name == person:
             found[name] = _decoded(column)
             continue
@@ -97,7 +99,7 @@ def read_csv(path: Path, looks: Looks, wanted: Mapping[str, Any], *, strict: boo
             if strict and bool(np.any(np.isnan(values) & ~np.asarray(_is_missing(column)))):
                 odd.append(names.index(name))
             column = pa.array(values)
-        found[name] = column
+        found[name] = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if odd:
         raise ValueError(_not_numbers(odd, path, names, named))
     plain = Selection(chosen.features, target, chosen.dtype, person=person)
