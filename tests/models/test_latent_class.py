@@ -448,10 +448,11 @@ def test_one_item_is_refused():
 
 @pytest.mark.filterwarnings("ignore:The model describes the rows no better")
 def test_clear_classes_are_stable_and_faint_ones_are_called_unstable():
-    X, _ = yes_no(3, 20_000, 10, 3)
+    rng = np.random.default_rng(5)
+    far = np.array([[0.9] * 10, [0.1] * 10, [0.9] * 5 + [0.1] * 5])
+    X = (rng.random((20_000, 10)) < far[rng.integers(3, size=20_000)]).astype(float)
     clear = DPLatentClass(**given((2,) * 10, random_state=0)).fit(X)
     assert clear.diagnostics_ == ()
-    rng = np.random.default_rng(5)
     p = 0.5 + 0.22 * rng.choice([-1, 1], size=(3, 6))
     faint = (rng.random((2000, 6)) < p[rng.integers(3, size=2000)]).astype(float)
     model = DPLatentClass(**given((2,) * 6, random_state=0)).fit(faint)
