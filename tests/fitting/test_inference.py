@@ -31,7 +31,8 @@ def fits(frame, **more):
     """Each model without privacy, and statsmodels' fit."""
     settings = {"epsilon": math.inf, "delta": 1e-6, "bounds": BOUNDS, "levels": LEVELS} | more
     right = " ~ a + b + C(g)"
-    yield dpem.DPLinearRegression.from_formula("y" + right, **settings), smf.ols("y" + right, frame).fit(use_t=False)
+    robust = smf.ols("y" + right, frame).fit(use_t=False, cov_type="HC1")
+    yield dpem.DPLinearRegression.from_formula("y" + right, **settings), robust
     yield dpem.DPLogisticRegression.from_formula("hit" + right, **settings), smf.logit("hit" + right, frame).fit(disp=0)
     poisson = smf.glm("count" + right, frame, family=sm.families.Poisson()).fit()  # counts are not overdispersed
     yield dpem.DPPoissonRegression.from_formula("count" + right, **settings), poisson
@@ -46,7 +47,7 @@ def test_without_privacy_they_are_those_of_statsmodels(which):
     frame = rows()
     model, reference = list(fits(frame))[which]
     model.fit(frame)
-    # the linear model's variance is that of maximum likelihood, n / (n − 5) of statsmodels'
+    # sigma is that of maximum likelihood, n / (n − 5) of statsmodels'; coefficients have robust (HC1) errors
     scale = 2e-3 if which == 0 else 1e-6
     assert list(model.cov_params().columns) == ["intercept", "a", "b", "C(g)=s", "C(g)=w"]
     assert model.cov_params().to_numpy() == pytest.approx(
