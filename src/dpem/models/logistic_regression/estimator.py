@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
+from sklearn.utils import Tags
 
 from dpem.fitting.bounds import Pair
 from dpem.fitting.formula import CompiledFormula, compiled, raw_columns
@@ -142,6 +143,11 @@ class DPLogisticRegression(ClassifierMixin, GeneralisedLinearEstimator):
         if isinstance(own, str) or not isinstance(own, Sequence | np.ndarray) or len(own) != 2:
             raise ValueError("classes must be the two levels of the response, such as (0, 1) or ('no', 'yes').")
         return checked_levels({"classes": own})["classes"]
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
 
     def _response_limits(self, y_name: str | None) -> Pair:
         no, yes = self._classes_of(y_name).values
