@@ -88,8 +88,10 @@ def offences(path: str, tree: ast.AST) -> list[str]:
             return True
         if path.startswith(SIMULATION):
             return "opendp" not in what
-        if path.startswith("models/") and what.startswith("rng."):
-            return True  # a generator that came as an argument draws invented rows; only a simulation makes one
+        if path.startswith("models/") and what.split(".")[0] in ("rng", ""):
+            return True  # a generator that is an argument, or rehearsal's, draws simulated rows
+        if path == "tables/persons.py":
+            return what == "import secrets"  # the secret of hashes, no noise
         return path.startswith(SAMPLING) and function in ("sample", "draw") and not what.startswith(("import", "from"))
 
     return [f"{path}:{line}: {what}" for line, function, what in samples(tree) if not allowed(function, what)]

@@ -13,10 +13,6 @@ from dataclasses import dataclass
 from itertools import product as combinations
 from typing import Any
 
-from formulaic import Formula
-from formulaic.errors import FormulaicError
-from formulaic.parser.types import Factor
-
 from dpem.fitting.bounds import Pair, _listed, checked_pair, matching, read_bounds
 from dpem.fitting.formula_terms import columns_of, interval, parsed, parts_of, product, values
 from dpem.fitting.frames import Levels, checked_levels
@@ -157,6 +153,9 @@ def _sides(text: Any, needs_y: bool) -> tuple[str | None, list[tuple[str, ...]]]
     """The response and the terms, each a tuple of factors."""
     if not isinstance(text, str):
         raise ValueError(f"formula must be a text such as 'y ~ x + C(g)', got {type(text).__name__}.")
+    from formulaic import Formula  # which loads pandas: only formulas need it
+    from formulaic.errors import FormulaicError
+
     try:
         whole: Any = Formula(text)
     except (FormulaicError, SyntaxError):
@@ -181,7 +180,7 @@ def _sides(text: Any, needs_y: bool) -> tuple[str | None, list[tuple[str, ...]]]
 def _expression(factor: Any) -> str:
     """A factor of formulaic as an expression; a column whose name is no word stands between backquotes."""
     found = str(factor.expr)
-    return found if factor.eval_method is not Factor.EvalMethod.LOOKUP or found.isidentifier() else f"`{found}`"
+    return found if factor.eval_method.value != "lookup" or found.isidentifier() else f"`{found}`"
 
 
 def _factor(expression: str, levels: Mapping[str, Levels]) -> str | None:

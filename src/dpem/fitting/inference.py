@@ -11,10 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from formulaic.errors import FormulaicError
-from formulaic.utils.constraints import LinearConstraints
-from scipy.special import ndtr, ndtri
-from scipy.stats import chi2
+from scipy.special import chdtrc, ndtr, ndtri
 from sklearn.utils.validation import check_is_fitted
 
 from dpem._validation import is_fraction
@@ -173,7 +170,7 @@ class RegressionResults:
         off = R @ values - q
         df = int(np.linalg.matrix_rank(R))
         statistic = float(off @ np.linalg.pinv(R @ covariance @ R.T, rcond=1e-12, hermitian=True) @ off)
-        return WaldTest(statistic, df, float(chi2.sf(statistic, df)))
+        return WaldTest(statistic, df, float(chdtrc(df, statistic)))
 
     def get_prediction(self, X: Any) -> Predictions:
         """Means of new rows with standard errors, intervals, and intervals of new responses.
@@ -306,7 +303,7 @@ def compare(first: Any, second: Any, *, same_rows: bool = False) -> tuple[Any, W
         joint = 2 * joint
     found = Contrasts(tuple(shared), effect, np.sqrt(np.diag(joint)), np.zeros(len(shared)))
     statistic = float(effect @ np.linalg.pinv(joint, hermitian=True) @ effect)
-    test = WaldTest(statistic, len(shared), float(chi2.sf(statistic, len(shared))))
+    test = WaldTest(statistic, len(shared), float(chdtrc(len(shared, statistic))))
     return found.summary_frame().rename(columns={"coef": "difference"}), test
 
 
@@ -318,6 +315,9 @@ def _hypotheses(given: Any, names: Sequence[str]) -> tuple[FloatArray, FloatArra
         levels = [j for j, name in enumerate(names) if _belongs(name, given)]
         if levels:
             return np.eye(len(names))[levels], np.zeros(len(levels)), tuple(names[j] for j in levels)
+        from formulaic.errors import FormulaicError  # which loads pandas: only texts need it
+        from formulaic.utils.constraints import LinearConstraints
+
         try:
             found = LinearConstraints.from_spec(given, variable_names=list(names))
         except (FormulaicError, ValueError, SyntaxError, KeyError):
