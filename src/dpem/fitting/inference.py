@@ -303,7 +303,7 @@ def compare(first: Any, second: Any, *, same_rows: bool = False) -> tuple[Any, W
         joint = 2 * joint
     found = Contrasts(tuple(shared), effect, np.sqrt(np.diag(joint)), np.zeros(len(shared)))
     statistic = float(effect @ np.linalg.pinv(joint, hermitian=True) @ effect)
-    test = WaldTest(statistic, len(shared), float(chdtrc(len(shared, statistic))))
+    test = WaldTest(statistic, len(shared), float(chdtrc(len(shared), statistic)))
     return found.summary_frame().rename(columns={"coef": "difference"}), test
 
 
