@@ -247,7 +247,7 @@ def test_what_a_row_decides_otherwise_is_left_to_the_question():
     assert formula_of(question, response=False) is not None
     assert formula_of(question, response=False, usual=False) is None
     assert formula_of(QUESTIONS["moments"][0], response=True, usual=False) is None
-    filled = FilledMoments(SCHEMA, FRAME.centre, FRAME.spread, np.eye(D + 1))
+    filled = FilledMoments(SCHEMA, np.zeros(D + 1), np.ones(D + 1), np.eye(D + 1))
     assert formula_of(filled, response=True, usual=False) is None
 
 
