@@ -233,6 +233,8 @@ class Attempts:
                     self.told[ledger.noted] = "told"
         unnamed, unclosed = [], []
         for one in warned:
+            if "that of the fit before had" in str(one.message):
+                continue  # tables of other sizes under one name are part of the campaign
             (unnamed if "does not name its model" in str(one.message) else unclosed).append(one.message)
         for said in unnamed:
             self.found.sentence(said, "does not name its model, since")

@@ -269,18 +269,18 @@ def _free_selection() -> Iterator[None]:
 
 @bug("the budget charged after the fit")
 def _budget_after() -> Iterator[None]:
-    right = PrivateEM._debited
+    right = PrivateEM._charged
 
-    def late(self, *charge):
+    def late(self, *charge, **more):
         @contextmanager
         def after():
             yield
-            with right(self, *charge):
+            with right(self, *charge, **more):
                 pass
 
         return after()
 
-    with exchanged((PrivateEM, "_debited", late)):
+    with exchanged((PrivateEM, "_charged", late)):
         yield
 
 

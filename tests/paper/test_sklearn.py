@@ -22,7 +22,7 @@ from studies.paper.settings import Setting
 ALL = (DPSymmetricMixture, DPSymmetricRegression, DPMissingRegression)
 ARGUMENTS = [
     *("epsilon", "delta", "sparsity", "max_sparsity", "sigma", "signal", "method", "start"),
-    *("n_iter", "step_size", "clip", "rows_per_person", "budget", "random_state"),
+    *("n_iter", "step_size", "clip", "person", "rows_per_person", "budget", "random_state"),
 ]
 
 #: A fit that plans nothing, for tests about something else.

@@ -130,6 +130,8 @@ def response_of(y: Any, own: Levels | None = None) -> Any:
             raise ValueError(f"y must be one column of responses, got {len(frame.names)} columns.")
         y = frame.block(0, frame.n_rows).column(frame.names[0])
     elif not isinstance(y, np.ndarray) and is_series(y):
+        if own is None and str(getattr(y, "dtype", "")).lower().startswith(("categor", "enum")):
+            raise ValueError("y must hold numbers, got categories.")
         with needed_by("a Series"):
             from dpem.tables.frame import column_of
         y = column_of(y)

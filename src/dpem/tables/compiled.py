@@ -79,3 +79,20 @@ def gather_sparse(data, indices, indptr, first, right, place, out):  # type: ign
                 k = place[indices[e]]
                 if k >= 0:
                     out[k, i] = data[e]
+
+
+@_compiled
+def count_rows(keys, counts, people, rows):  # type: ignore[no-untyped-def]
+    """How many rows each person had before each of these, in an open-addressed table, and how many persons are new."""
+    last = len(counts) - 1
+    before, new = np.empty(len(people), np.int64), 0
+    for i in range(len(people)):
+        place = np.int64(people[i, 0] & np.uint64(last))
+        while counts[place] > 0 and (keys[place, 0] != people[i, 0] or keys[place, 1] != people[i, 1]):
+            place = (place + 1) & last
+        if counts[place] == 0:
+            keys[place, 0], keys[place, 1] = people[i, 0], people[i, 1]
+            new += 1
+        before[i] = counts[place]
+        counts[place] += rows[i]
+    return before, new

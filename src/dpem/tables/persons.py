@@ -34,7 +34,6 @@ from typing import Any
 
 import array_api_compat
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 from scipy import sparse
 
@@ -136,30 +135,17 @@ class Counts:
 
     def add(self, people: Hashes, rows: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
         """Count these rows (or so many of each person), and say how many each person had before."""
+        from dpem.tables.compiled import count_rows  # a plan needs no compiler
+
         while 2 * (self._used + len(people)) > len(self._counts):
             keys, counts = self._keys, self._counts
             self._keys, self._counts = np.zeros((2 * len(counts), 2), np.uint64), np.zeros(2 * len(counts), np.int64)
             known = counts > 0
-            _count(self._keys, self._counts, keys[known], counts[known])
-        before, new = _count(self._keys, self._counts, people, np.ones(len(people), np.int64) if rows is None else rows)
+            count_rows(self._keys, self._counts, keys[known], counts[known])
+        each = np.ones(len(people), np.int64) if rows is None else rows
+        before, new = count_rows(self._keys, self._counts, people, each)
         self._used += new
         return np.asarray(before)
-
-
-@njit(cache=True, nogil=True)
-def _count(keys, counts, people, rows):  # type: ignore[no-untyped-def]
-    last = len(counts) - 1
-    before, new = np.empty(len(people), np.int64), 0
-    for i in range(len(people)):
-        place = np.int64(people[i, 0] & np.uint64(last))
-        while counts[place] > 0 and (keys[place, 0] != people[i, 0] or keys[place, 1] != people[i, 1]):
-            place = (place + 1) & last
-        if counts[place] == 0:
-            keys[place, 0], keys[place, 1] = people[i, 0], people[i, 1]
-            new += 1
-        before[i] = counts[place]
-        counts[place] += rows[i]
-    return before, new
 
 
 def limited(source: Any, person: str, most: int) -> Any:

@@ -80,7 +80,7 @@ class DPLogisticRegression(ClassifierMixin, GeneralisedLinearEstimator):
         Changes of the log-odds for one unit of each column, and the intercept. ``coef_names_`` says what each
         coefficient belongs to, a column or a level of one.
     odds_ratios_ : array
-        exp(coef_).
+        ``exp(coef_)``.
     classes_ : array
         The two levels of the response.
     mean_, covariance_ : array

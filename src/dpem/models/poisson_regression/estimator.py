@@ -97,7 +97,7 @@ class DPPoissonRegression(RegressorMixin, GeneralisedLinearEstimator):
         Changes of the log-rate for one unit of each column, and the intercept. ``coef_names_`` says what each
         coefficient belongs to, a column or a level of one; that of an offset is 1, that of an exposure 0.
     rate_ratios_ : array
-        exp(coef_).
+        ``exp(coef_)``.
     dispersion_ : float
         The variance of counts around their mean, divided by the mean: 1 for Poisson counts.
     mean_, covariance_ : array
