@@ -198,15 +198,15 @@ def _part_of_sensitivity(one: Answered, two: Answered, release: Release) -> floa
     """How far a statistic moved, over what was promised to the sampler and written on the release."""
     change = two.statistic - one.statistic
     seen = float(np.linalg.norm(change)) if one.kind == "gaussian" else float(np.max(np.abs(change)))
-    told = release.sensitivity if one.sensitivity is None else one.sensitivity
+    stated = release.sensitivity if one.sensitivity is None else one.sensitivity
     if one.kind == "gaussian":
-        told = min(told, release.sensitivity)
-    return 0.0 if seen == 0 else seen / told if told > 0 else math.inf
+        stated = min(stated, release.sensitivity)
+    return 0.0 if seen == 0 else seen / stated if stated > 0 else math.inf
 
 
 def _price(event: Answered, release: Release) -> float:
-    told = release.sensitivity if event.sensitivity is None else event.sensitivity
-    ratio = told / event.scale
+    stated = release.sensitivity if event.sensitivity is None else event.sensitivity
+    ratio = stated / event.scale
     if event.kind == "gaussian":
         return ratio**2 / 2
     if event.kind == "top_k":

@@ -119,17 +119,17 @@ def missed(sizes: Sizes, d: int, s: int, separation: float) -> float:
     return 1 / (1 + math.exp(min(max((score - chance) / noise - math.log(d - s), -700.0), 700.0)))
 
 
-def with_choice(told: PredictedFit, share: float) -> PredictedFit:
+def with_choice(expected: PredictedFit, share: float) -> PredictedFit:
     """The outlook of a fit whose columns were chosen, a share of them wrongly."""
-    if told.prediction is None:
-        return told
-    p = told.prediction
+    if expected.prediction is None:
+        return expected
+    p = expected.prediction
     words = f" About {100 * share:.0f} % of the columns that carry groups will be missed." if share > 0.005 else ""
     failure = 1 - (1 - p.failure) * (1 - share)
     prediction = replace(p, failure=failure, meaning=f"{p.meaning}{words}")
     if share < 0.5:
-        return told._replace(prediction=prediction)
+        return expected._replace(prediction=prediction)
     advice = (
         "most columns that carry groups will be missed; more rows, a larger epsilon or a larger sparsity would help"
     )
-    return told._replace(prediction=prediction, feasible=False, advice=advice)
+    return expected._replace(prediction=prediction, feasible=False, advice=advice)

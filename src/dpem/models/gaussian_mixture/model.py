@@ -180,8 +180,8 @@ class SparseGaussianMixture(GaussianMixture):
     def predict_fit(self, sizes: Sizes, steps: tuple[Step, ...]) -> PredictedFit:
         some = np.arange(self.sparsity)
         narrow = GaussianMixture(self.schema.take(some), self.n_components, self.kind, self.proportions[some])
-        told = narrow.predict_fit(after_choice(sizes), steps)
-        return with_choice(told, missed(sizes, self.schema.width, self.sparsity, sizes.effect or SEPARATION))
+        expected = narrow.predict_fit(after_choice(sizes), steps)
+        return with_choice(expected, missed(sizes, self.schema.width, self.sparsity, sizes.effect or SEPARATION))
 
 
 def mixture_of(theta: Parameters) -> Gaussians:
