@@ -1,12 +1,12 @@
-"""Refusals of arguments, one sentence each; shared by :func:`dpem.plan` and the estimators."""
+"""Refusals of arguments, one sentence each: :class:`ArgumentError` and the checks that raise it."""
 
 from __future__ import annotations
 
 import math
-from numbers import Integral
+from collections.abc import Callable
+from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Any
-
-from dpem.privacy.budget import checked_rows_per_person, is_number, shown
 
 #: Numbers in the units of the data lie between these: their squares and products are then ordinary floats, in float32
 #: too, and tables beyond have no business in such units.
@@ -17,26 +17,87 @@ SMALLEST_DELTA = 1e-300
 MOST = 2**53
 
 
+@dataclass(frozen=True)
+class Argument:
+    """An argument that a message mentions, with the value it is about if there is one."""
+
+    name: str
+    value: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name}={self.value!r}" if self.value else self.name
+
+
+class ArgumentError(ValueError):
+    """A refused argument: ``argument`` is its name, and the message is the name and what is said of it.
+
+    Other arguments in the sentence are parts of their own, so that each caller can spell them (:meth:`spelled`)
+    without searching the text, which may quote a user's words.
+
+    >>> error = ArgumentError("max_sparsity", "goes with ", Argument("sparsity", "auto"), " only.")
+    >>> error.argument, str(error)
+    ('max_sparsity', "max_sparsity goes with sparsity='auto' only.")
+    >>> error.spelled(lambda one: f"<{one.name}>")
+    '<max_sparsity> goes with <sparsity> only.'
+    """
+
+    def __init__(self, argument: str | Argument, *said: str | Argument) -> None:
+        first = Argument(argument) if isinstance(argument, str) else argument
+        self.argument, self._parts = first.name, (first, *said)
+        super().__init__(self.spelled(str))
+
+    def spelled(self, spell: Callable[[Argument], str]) -> str:
+        """The message, with each argument as ``spell`` writes it."""
+        first, *said = [part if isinstance(part, str) else spell(part) for part in self._parts]
+        text = "".join(said)
+        return f"{first}{text}" if text.startswith(":") else f"{first} {text}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self._parts
+
+
+def shown(value: Any) -> str:
+    """A value for a message: a number or a short text as it is, of anything else the type, for it may hold rows.
+
+    >>> shown(-1), shown([73.5, 80.1]), shown("x" * 99), shown(10**5000)
+    ('-1', 'a list', 'a str', 'a int')
+    """
+    plain = value is None or isinstance(value, str | Real)
+    long = isinstance(value, Integral) and abs(int(value)) >= 10**60
+    text = repr(value) if plain and not long else ""
+    return text if 0 < len(text) <= 60 else f"a {type(value).__name__}"
+
+
+def is_number(value: Any) -> bool:
+    """Whether it is a number that floating point has: a long integer may be none."""
+    long = isinstance(value, Integral) and abs(int(value)) > 2**53
+    return isinstance(value, Real) and not isinstance(value, bool) and not long
+
+
 def privacy_parameters(epsilon: Any, delta: Any) -> tuple[float, float]:
     """ε and δ as floats, or a refusal."""
     if epsilon is None or delta is None:
-        raise ValueError("epsilon and delta must both be given: a privacy guarantee has no default.")
+        raise ArgumentError(
+            "epsilon", "and ", Argument("delta"), " must both be given: a privacy guarantee has no default."
+        )
     if not is_number(epsilon) or math.isnan(epsilon) or epsilon <= 0:
-        raise ValueError(
-            f"epsilon must be a positive number (inf for the non-private reference), got {shown(epsilon)}."
+        raise ArgumentError(
+            "epsilon", f"must be a positive number (inf for the non-private reference), got {shown(epsilon)}."
         )
     if not is_number(delta) or not 0 < delta < 1:
-        raise ValueError(f"delta must lie strictly between 0 and 1, got {shown(delta)}.")
+        raise ArgumentError("delta", f"must lie strictly between 0 and 1, got {shown(delta)}.")
     if delta < SMALLEST_DELTA:
-        raise ValueError(f"delta must be at least {SMALLEST_DELTA:g}, got {shown(delta)}.")
+        raise ArgumentError("delta", f"must be at least {SMALLEST_DELTA:g}, got {shown(delta)}.")
     return float(epsilon), float(delta)
 
 
 def positive(name: str, value: Any) -> float:
     if not is_number(value) or not 0 < value < math.inf:
-        raise ValueError(f"{name} must be a positive finite number, got {shown(value)}.")
+        raise ArgumentError(name, f"must be a positive finite number, got {shown(value)}.")
     if not SMALLEST <= value <= LARGEST:
-        raise ValueError(f"{name} must lie between {SMALLEST:g} and {LARGEST:g}, got {shown(value)}: change the unit.")
+        raise ArgumentError(
+            name, f"must lie between {SMALLEST:g} and {LARGEST:g}, got {shown(value)}: change the unit."
+        )
     return float(value)
 
 
@@ -57,32 +118,32 @@ def optional_distance(name: str, value: Any) -> float | None:
     if value is None:
         return None
     if not is_number(value) or not 0 <= value <= LARGEST:
-        raise ValueError(f"{name} must be a finite number from 0 to {LARGEST:g}, or None, got {shown(value)}.")
+        raise ArgumentError(name, f"must be a finite number from 0 to {LARGEST:g}, or None, got {shown(value)}.")
     return float(value)
 
 
 def fraction(name: str, value: Any) -> float:
     if not is_number(value) or not 0 <= value < 1:
-        raise ValueError(f"{name} must lie between 0 and 1, 1 excluded, got {shown(value)}.")
+        raise ArgumentError(name, f"must lie between 0 and 1, 1 excluded, got {shown(value)}.")
     return float(value)
 
 
 def is_fraction(name: str, value: Any) -> float:
     """A number strictly between 0 and 1."""
     if not is_number(value) or not 0 < value < 1:
-        raise ValueError(f"{name} must lie strictly between 0 and 1, got {shown(value)}.")
+        raise ArgumentError(name, f"must lie strictly between 0 and 1, got {shown(value)}.")
     return float(value)
 
 
 def boolean(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
-        raise ValueError(f"{name} must be True or False, got {shown(value)}.")
+        raise ArgumentError(name, f"must be True or False, got {shown(value)}.")
     return value
 
 
 def count(name: str, value: Any) -> int:
     if not _is_count(value):
-        raise ValueError(f"{name} must be a positive whole number, got {shown(value)}.")
+        raise ArgumentError(name, f"must be a positive whole number, got {shown(value)}.")
     return int(value)
 
 
@@ -91,34 +152,36 @@ def count_or_auto(name: str, value: Any) -> int:
     if isinstance(value, str) and value == "auto":
         return 0
     if not _is_count(value):
-        raise ValueError(f'{name} must be a positive whole number or "auto", got {shown(value)}.')
+        raise ArgumentError(name, f'must be a positive whole number or "auto", got {shown(value)}.')
     return int(value)
 
 
-def rows_per_person(value: Any, n: int) -> int:
+def rows_per_person(value: Any, n: int | None = None) -> int:
     """The most rows that one person has, of n."""
-    rows = checked_rows_per_person("rows_per_person", value)
-    if rows > n:
-        raise ValueError(f"rows_per_person must be at most the number of rows ({n}), got {rows}.")
+    if not isinstance(value, Integral) or isinstance(value, bool) or int(value) < 1:
+        raise ArgumentError("rows_per_person", f"must be a whole number of at least 1, got {shown(value)}.")
+    rows = int(value)
+    if n is not None and rows > n:
+        raise ArgumentError("rows_per_person", f"must be at most the number of rows ({n}), got {rows}.")
     return rows
 
 
 def optional_count(name: str, value: Any) -> int | None:
     if value is not None and not _is_count(value):
-        raise ValueError(f"{name} must be a positive whole number or None, got {shown(value)}.")
+        raise ArgumentError(name, f"must be a positive whole number or None, got {shown(value)}.")
     return None if value is None else int(value)
 
 
 def one_of(name: str, value: Any, allowed: tuple[str, ...]) -> str:
     if not isinstance(value, str) or value not in allowed:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}; got {shown(value)}.")
+        raise ArgumentError(name, f"must be one of {', '.join(map(repr, allowed))}; got {shown(value)}.")
     return value
 
 
 def sparsity_within(value: Any, d: int) -> int | None:
     value = optional_count("sparsity", value)
     if value is not None and value > d:
-        raise ValueError(f"sparsity must be between 1 and the number of columns ({d}), got {value}.")
+        raise ArgumentError("sparsity", f"must be between 1 and the number of columns ({d}), got {value}.")
     return value
 
 
@@ -126,14 +189,17 @@ def sparsity(value: Any, most: Any, d: int) -> tuple[int | None, bool]:
     """Coefficients that may be non-zero, and whether small ones are dropped at the end (sparsity="auto")."""
     if isinstance(value, str):
         if value != "auto":
-            raise ValueError(f'sparsity must be a positive whole number, "auto" or None, got {shown(value)}.')
+            raise ArgumentError("sparsity", f'must be a positive whole number, "auto" or None, got {shown(value)}.')
         if most is None:
-            raise ValueError('sparsity="auto" needs max_sparsity=: the most coefficients there may be.')
+            needed = Argument("max_sparsity")
+            raise ArgumentError(Argument("sparsity", "auto"), "needs ", needed, ": the most coefficients there may be.")
         if not _is_count(most) or most > d:
-            raise ValueError(f"max_sparsity must be between 1 and the number of columns ({d}), got {shown(most)}.")
+            raise ArgumentError(
+                "max_sparsity", f"must be between 1 and the number of columns ({d}), got {shown(most)}."
+            )
         return int(most), True
     if most is not None:
-        raise ValueError('max_sparsity goes with sparsity="auto" only.')
+        raise ArgumentError("max_sparsity", "goes with ", Argument("sparsity", "auto"), " only.")
     return sparsity_within(value, d), False
 
 

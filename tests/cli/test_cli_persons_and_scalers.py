@@ -59,7 +59,7 @@ def test_a_total_that_counts_more_rows_refuses_and_spends_nothing(visits, comman
     assert done.code == 4
     assert done.err.count("\n") == 1
     assert "the dataset 'visits' with epsilon=2, delta=0.001 counts one person with up to 3 rows" in done.err
-    assert "--rows-per-person must be at least 3." in done.err
+    assert "state at least 3 rows per person" in done.err
     assert charged("visits") == 0
     assert set(os.listdir()) == before
 
@@ -102,14 +102,14 @@ def test_estimating_sigma_takes_more_rows_where_persons_have_several():
     assert dpem(*asked).code == 0
     refused = dpem(*asked, "--rows-per-person", "20")
     assert refused.code == 7
-    assert "rows at this epsilon, there are 600; give --sigma" in refused.err
+    assert "--sigma must be given: estimating it takes about" in refused.err
 
 
 def test_json_of_open_and_a_ledger_for_nobody():
     asked = ("ledger", "open", "--ledger", "sqlite:///new.db", "--dataset", "x", "--epsilon", "1", "--delta", "1e-4")
     done = dpem(*asked, "--rows-per-person", "0")
     assert done.code == 2
-    assert "rows-per-person of a dataset must be a whole number of at least 1, got 0." in done.err
+    assert "--rows-per-person must be a whole number of at least 1, got 0." in done.err
     assert not os.path.exists("new.db")
     assert dpem(*asked, "--rows-per-person", "7", "--json").json["rows_per_person"] == 7
 

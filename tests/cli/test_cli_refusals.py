@@ -90,7 +90,7 @@ def odd_files(folder):
         ([*MIXTURE, *PRICE, "--ledger", "sqlite:///notes.txt", "--dataset", "x"], Exit.LEDGER, "not a database"),
         ([*MIXTURE, *PRICE, *LEDGERED, "--epsilon", "1.5"], Exit.BUDGET, "epsilon=1.5"),
         ([*MIXTURE, *PRICE, "--method", "published"], Exit.PLAN, "--method published needs --start"),
-        ([*MIXTURE, "--epsilon", "0.01", "--delta", "1e-4"], Exit.PLAN, "give --sigma"),
+        ([*MIXTURE, "--epsilon", "0.01", "--delta", "1e-4"], Exit.PLAN, "--sigma must be given"),
         (["scale", "patients.csv", "--bounds", "1", *PRICE[:4]], Exit.USAGE, "give two numbers such as 0,100"),
         (["scale", "patients.csv", "--bounds", "5,1", *PRICE[:4]], Exit.USAGE, "low below high"),
         (["scale", "patients.csv", "--bounds", "short.json", *PRICE[:4]], Exit.DATA, "must hold an object"),
@@ -200,7 +200,7 @@ def test_a_private_start_that_would_fail_is_a_refusal_of_the_plan(folder):
         "0.5",
     )
     assert done.code == Exit.PLAN
-    assert "--start is required" in done.err
+    assert "--start must be given" in done.err
 
 
 @pytest.mark.parametrize(("place", "said", "fits"), [

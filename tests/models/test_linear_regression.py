@@ -403,7 +403,7 @@ def test_refusals_spend_nothing(change, words):
     budget = Budget(1.0, 1e-5)
     with pytest.raises(ValueError, match=words):
         DPLinearRegression(**{**GIVEN, "budget": budget, **change}).fit(X0, Y0)
-    with pytest.raises(ValueError, match=r"more rows than coordinates .* give sparsity="):
+    with pytest.raises(ValueError, match=r"more rows than coordinates .* give sparsity"):
         DPLinearRegression(**{**GIVEN, "budget": budget}).fit(X0[:3], Y0[:3])
     assert budget.n_charges == 0
 

@@ -434,7 +434,7 @@ def test_lines_through_the_origin_go_through_it():
 @pytest.mark.parametrize(
     ("change", "n", "words"),
     [
-        ({"n_components": 1}, 500, "n_components must be at least 2, got 1; for one line use DPLinearRegression"),
+        ({"n_components": 1}, 500, "n_components must be at least 2, got 1"),
         ({"n_components": 2.5}, 500, "n_components"),
         ({"fit_intercept": "no"}, 500, "fit_intercept must be True or False"),
         ({"n_components": 40}, 200, "40 lines of 3 columns have 240 parameters"),

@@ -118,7 +118,7 @@ class TestRefusals:
 
     def test_a_source_without_a_response(self):
         X, _ = table(DPMissingRegression)
-        assert refused(ArraySource(X)) == "this source has no response: name its column with target=."
+        assert refused(ArraySource(X)) == "target must be given where the table is opened: this model has a response."
 
     @pytest.mark.parametrize("kind", ["source", "csr", "array API", "dask array"])
     def test_who_asks_is_told_what_is_not_finite(self, kind):

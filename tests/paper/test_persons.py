@@ -128,7 +128,7 @@ def test_estimating_sigma_takes_as_many_times_the_rows():
     assert 5 * (needed[0] - 1) < needed[1] <= 5 * needed[0]
     given = {**IMPROVED, "sigma": None}
     DPSymmetricMixture(**given).fit(X)
-    with pytest.raises(ValueError, match=r"sigma=None needs about \d+ rows .*, there are 2000; give sigma="):
+    with pytest.raises(ValueError, match=r"sigma must be given: estimating it takes about \d+ rows, there are 2000"):
         DPSymmetricMixture(**given, rows_per_person=20).fit(X)
 
 

@@ -340,7 +340,7 @@ def test_a_confirmation_that_is_lost(url, monkeypatch):
 
     monkeypatch.setattr(Connection, "commit", lost)
     with pytest.raises(
-        LedgerError, match=r"closed the connection unexpectedly; it may have been recorded, see history"
+        LedgerError, match=r"closed the connection unexpectedly; it may have been recorded, see its history"
     ):
         ledger.charge(*SMALL)
     monkeypatch.undo()

@@ -137,7 +137,7 @@ def test_a_session_ended_in_its_commit(postgresql, database, ledger, capfd):
     wait_for(lambda: end_sessions(postgresql, database, "wait_event = 'PgSleep'"))
     attempt.join()
     assert "could not be written to the end: " in attempt.said
-    assert attempt.said.endswith("; it may have been recorded, see history().")
+    assert attempt.said.endswith("; it may have been recorded, see its history.")
     assert "\n" not in attempt.said
     assert ledger.history() == []
     assert capfd.readouterr().err == ""

@@ -188,8 +188,7 @@ def write(path, **columns):
     [
         (
             {},
-            "columns 'text', 'when' are not numeric (text, date32[day]); leave them out with exclude=, or give the "
-            "levels of texts.",
+            "columns 'text', 'when' are not numeric (text, date32[day]); exclude them, or give the levels of texts.",
         ),
         (
             {"columns": ["x", "text"]},

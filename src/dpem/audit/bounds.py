@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 from scipy.stats import beta
 
+from dpem._validation import ArgumentError
 from dpem.query import FloatArray
 
 #: The confidence of every bound in this package, unless another is asked for.
@@ -87,7 +88,7 @@ def lower_bound(first: ArrayLike, second: ArrayLike, delta: float, confidence: f
     if min(map(len, tables)) < 20:
         raise ValueError(f"a bound needs at least 20 runs on each table, got {len(tables[0])} and {len(tables[1])}.")
     if not 0 < confidence < 1:
-        raise ValueError(f"confidence must lie strictly between 0 and 1, got {confidence!r}.")
+        raise ArgumentError("confidence", f"must lie strictly between 0 and 1, got {confidence!r}.")
     failure = (1 - confidence) / 4
     cuts = [math.ceil(CHOOSING * len(scores)) for scores in tables]
     seen = [np.sort(scores[:cut]) for scores, cut in zip(tables, cuts, strict=True)]

@@ -17,6 +17,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from dpem import _validation as arguments
+from dpem._validation import ArgumentError
 from dpem.audit.likelihood import transcript_ratio
 from dpem.audit.neighbours import Rows, Table
 from dpem.audit.replay import in_memory
@@ -136,7 +137,7 @@ def case(
     rows, columns = arguments.count("rows", rows), arguments.count("columns", columns)
     sparsity = arguments.sparsity_within(sparsity, columns)
     if columns < 2:
-        raise ValueError(f"columns must be at least 2, for a direction and another across it, got {columns}.")
+        raise ArgumentError("columns", f"must be at least 2, for a direction and another across it, got {columns}.")
     if model == "scaler":
         return _scaler(epsilon, delta, rows, columns)
     sparse = sparsity is not None and sparsity < columns

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from dpem._threads import at_most
+from dpem._validation import ArgumentError
 from dpem.audit.bounds import CONFIDENCE, lower_bound
 from dpem.query import FloatArray
 
@@ -123,7 +124,7 @@ def audit(
     (True, 400)
     """
     if runs < 40:
-        raise ValueError(f"runs must be at least 40, 20 on each table, got {runs!r}.")
+        raise ArgumentError("runs", f"must be at least 40, 20 on each table, got {runs!r}.")
     if not math.isfinite(subject.epsilon):
         raise ValueError("an audit needs a finite epsilon: without one nothing is claimed.")
 

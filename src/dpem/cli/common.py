@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 import textwrap
 import threading
@@ -25,6 +24,8 @@ from pathlib import Path
 from typing import Any
 
 import click
+
+from dpem._validation import Argument, ArgumentError
 
 
 class Exit(IntEnum):
@@ -130,7 +131,7 @@ class Session:
 
         def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
             if category is UserWarning or category.__module__.startswith("dpem."):
-                self.warn(in_options(str(message)).rstrip("."))
+                self.warn(str(message).rstrip("."))
 
         with warnings.catch_warnings():
             warnings.simplefilter("always")
@@ -179,62 +180,19 @@ def refusing(code: Exit) -> Iterator[None]:
     except BrokenPipeError:
         raise
     except (ValueError, OSError) as error:
-        raise Refused(code, in_options(str(error))) from None
+        raise Refused(code, in_options(error)) from None
 
 
-_WORD = re.compile("[A-Z][a-z]+")
-#: How messages of the library say what the command says otherwise.
-_IN_OPTIONS = (
-    (r"Ledger\.open\(name, epsilon, delta\)", "dpem ledger open"),
-    (r"see history\(\)", "see dpem ledger history"),
-    (r"see Ledger\.verify\(\)", "see dpem ledger verify"),
-    (r"\bread_table\(path, levels=\)", "a file, with --levels"),
-)
-_ALWAYS = (
-    *("columns", "target", "exclude", "levels", "sep", "decimal", "thousands", "encoding"),
-    *("epsilon", "delta", "person", "rows_per_person"),
-)
+def in_options(error: Exception) -> str:
+    """A message of the library, with the arguments that it is about as options of the command that is running."""
+    return error.spelled(_option) if isinstance(error, ArgumentError) else str(error)
 
 
-def in_options(text: str) -> str:
-    """A message of the library with its arguments as options of the command that is running.
-
-    >>> in_options("columns must be a list; leave it out with exclude=.")
-    '--columns must be a list; leave it out with --exclude.'
-    >>> in_options("One line may do (DPLinearRegression).")
-    'One line may do (linear-regression).'
-    >>> in_options("bounds must name every column, but they lack 'rows_per_person'.")
-    "bounds must name every column, but they lack 'rows_per_person'."
-    """
-    quoted: list[str] = []
-
-    def keep(found: re.Match[str]) -> str:  # names of columns, files and datasets stay as they are
-        quoted.append(found[0])
-        return f"\x00{len(quoted) - 1}\x00"
-
-    text = re.sub(r"(?<![=\w])'[^']*'", keep, text)
-    text = _translated(text)
-    return re.sub("\x00(\\d+)\x00", lambda found: quoted[int(found[1])], text)
-
-
-def _translated(text: str) -> str:
-    for pattern, said in _IN_OPTIONS:
-        text = re.sub(pattern, said, text)
-    text = re.sub(r"\bDP((?:[A-Z][a-z]+)+)\b", lambda found: "-".join(_WORD.findall(found[1])).lower(), text)
+def _option(argument: Argument) -> str:
     context = click.get_current_context(silent=True)
-    running = [] if context is None else [str(parameter.name) for parameter in context.command.params]
-    names = "|".join(sorted({*_ALWAYS, *running}, key=len, reverse=True))
-
-    def option(found: re.Match[str]) -> str:
-        value = found["value"] or ""
-        value = value.strip("'\"") if value[1:-1].isalnum() else value
-        name = f"--{found['name'].replace('_', '-')}"
-        return f"a fit without {name}" if value == "None" else f"{name} {value}".rstrip()
-
-    given = r"=(?P<value>'[^']+'|\"\w+\"|None\b|)(?=[\s:;,.)]|$)"
-    text = re.sub(rf"(?<![\w-])(?P<name>{names}){given}", option, text)
-    text = re.sub(rf"(?:^|(?<=[:;] ))(?P<name>{names})(?P<value>)(?= (?:must|goes)\b)", option, text)
-    return re.sub(rf"(?<![\w-])(?P<name>{names})(?P<value>)\b", lambda f: option(f) if "_" in f["name"] else f[0], text)
+    known = {} if context is None else {parameter.name: parameter for parameter in context.command.params}
+    found = known.get(argument.name)
+    return f"{found.opts[0]} {argument.value}".rstrip() if isinstance(found, click.Option) else str(argument)
 
 
 def unexpected(error: Exception) -> str:

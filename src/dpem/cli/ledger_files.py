@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import quote
 
 from dpem._files import read_text
+from dpem._validation import ArgumentError
 from dpem.persistence import LARGEST_FILE, fingerprint, load_model
 from dpem.privacy import digest
 from dpem.privacy.ledger_entries import DatasetEntries, FitEntry, Refusal
@@ -59,7 +60,7 @@ def published(folder: Path, page: str, wanted: Sequence[str]) -> dict[str, Publi
 def printed_heads(folder: Path, dataset: str | None) -> dict[str, str]:
     """The heads that the reports and ledger pages of a folder carry, of one dataset or of all, with their files."""
     if not folder.is_dir():
-        raise ValueError(f"models must be a folder; got {str(folder)!r}.")
+        raise ArgumentError("models", f"must be a folder; got {str(folder)!r}.")
     found = [(meta, path.name) for path, meta in _reports(folder) if dataset in (None, meta.get("dataset"))]
     return {meta["head"]: name for meta, name in found if "head" in meta}
 

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import click
 
 from dpem._version import __version__
-from dpem.cli.common import ENDED, EXIT_CODES, Exit, Refused, Session, in_options, unexpected
+from dpem.cli.common import ENDED, EXIT_CODES, Exit, Refused, Session, unexpected
 
 #: Every command, in the order of a session: where it is, and a line about it. Only the one that runs is loaded.
 COMMANDS = {
@@ -98,9 +98,9 @@ def _failure(error: Exception) -> tuple[Exit, str]:
     from dpem.privacy.ledger_schema import LedgerError
 
     if isinstance(error, BudgetExceeded):
-        return Exit.BUDGET, in_options(str(error))
+        return Exit.BUDGET, str(error)
     if isinstance(error, LedgerError):
-        return Exit.LEDGER, in_options(str(error))
+        return Exit.LEDGER, str(error)
     return Exit.FAILED, unexpected(error)
 
 

@@ -71,11 +71,10 @@ def run(session: Session, asked: dict[str, Any]) -> None:
     from dpem import _validation as arguments
     from dpem.cli import inputs, outputs, spending
     from dpem.privacy import largest_price
-    from dpem.privacy.budget import checked_rows_per_person
 
     with refusing(Exit.USAGE):
         epsilon, delta = arguments.privacy_parameters(asked["epsilon"], asked["delta"])
-        rows_per_person = checked_rows_per_person("rows_per_person", asked["rows_per_person"])
+        rows_per_person = arguments.rows_per_person(asked["rows_per_person"])
     if math.isinf(epsilon):
         raise Refused(Exit.USAGE, "--epsilon must be finite: the command releases private numbers only.")
     if not asked["dry_run"]:

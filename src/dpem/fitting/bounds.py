@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dpem.privacy.budget import is_number, shown
+from dpem._validation import Argument, ArgumentError, is_number, shown
 
 #: How many columns are named in a message.
 NAMED = 8
@@ -31,7 +31,9 @@ def column_bounds(bounds: Any, names: Sequence[str], levels: Mapping[str, Any]) 
     if bounds is None:
         if not needed:
             return {}
-        raise ValueError(f"bounds must be given: public limits of {_listed(needed)}, never computed from the rows.")
+        raise ArgumentError(
+            "bounds", f"must be given: public limits of {_listed(needed)}, never computed from the rows."
+        )
     given = read_bounds(bounds) if isinstance(bounds, str | os.PathLike) else bounds
     if not isinstance(given, Mapping):
         return _from_pair(given, names, needed)
@@ -39,10 +41,10 @@ def column_bounds(bounds: Any, names: Sequence[str], levels: Mapping[str, Any]) 
     absent = [name for name in needed if name not in found]
     if absent and not any(matching(given, name) is not None for name in names):
         # What stands where names should may be a record, the first line of a file without a header: it is not quoted.
-        raise ValueError(f"bounds must name every column, but they name none of the {len(names)} columns of X.")
+        raise ArgumentError("bounds", f"must name every column, but they name none of the {len(names)} columns of X.")
     if absent:
-        raise ValueError(f"bounds must name every column, but they lack {_listed(absent)}.")
-    return {name: checked_pair(f"bounds of {name!r}", pair) for name, pair in found.items()}
+        raise ArgumentError("bounds", f"must name every column, but they lack {_listed(absent)}.")
+    return {name: checked_pair("bounds", pair, f"of {name!r} ") for name, pair in found.items()}
 
 
 def response_bounds(y_bounds: Any, bounds: Any, y_name: str | None) -> Pair:
@@ -51,23 +53,27 @@ def response_bounds(y_bounds: Any, bounds: Any, y_name: str | None) -> Pair:
         return checked_pair("y_bounds", y_bounds)
     given = read_bounds(bounds) if isinstance(bounds, str | os.PathLike) else bounds
     if isinstance(given, Mapping) and y_name is not None and y_name in given:
-        return checked_pair(f"bounds of the response {y_name!r}", given[y_name])
-    known = "" if y_name is None else f", or bounds must have an entry {y_name!r}"
-    raise ValueError(f"y_bounds must be given{known}: public limits of the response, never computed from the rows.")
+        return checked_pair("bounds", given[y_name], f"of the response {y_name!r} ")
+    why = ": public limits of the response, never computed from the rows."
+    if y_name is None:
+        raise ArgumentError("y_bounds", f"must be given{why}")
+    raise ArgumentError("y_bounds", "must be given, or ", Argument("bounds"), f" must have an entry {y_name!r}{why}")
 
 
-def checked_pair(what: str, pair: Any) -> Pair:
-    """(low, high) as ordinary numbers with low below high, or a refusal."""
+def checked_pair(argument: str, pair: Any, of: str = "") -> Pair:
+    """(low, high) as ordinary numbers with low below high, or a refusal; ``of`` says whose they are."""
     try:
         low, high = pair
     except (TypeError, ValueError):
-        raise ValueError(f"{what} must be (low, high), two numbers; got {shown(pair)}.") from None
+        raise ArgumentError(argument, f"{of}must be (low, high), two numbers; got {shown(pair)}.") from None
     if not all(is_number(side) and math.isfinite(side) for side in (low, high)):
-        raise ValueError(f"{what} must be two finite numbers, got {shown(low)} and {shown(high)}.")
+        raise ArgumentError(argument, f"{of}must be two finite numbers, got {shown(low)} and {shown(high)}.")
     if not low < high:
-        raise ValueError(f"{what} must have low below high, got {shown(low)} and {shown(high)}.")
+        raise ArgumentError(argument, f"{of}must have low below high, got {shown(low)} and {shown(high)}.")
     if max(abs(low), abs(high)) > LARGEST or high - low < 1e-12 * max(abs(low), abs(high), 1e-12):
-        raise ValueError(f"{what} must lie within ±{LARGEST:g} and not be equal but for rounding: change the unit.")
+        raise ArgumentError(
+            argument, f"{of}must lie within ±{LARGEST:g} and not be equal but for rounding: change the unit."
+        )
     return float(low), float(high)
 
 
@@ -76,11 +82,11 @@ def read_bounds(path: str | os.PathLike[str]) -> dict[str, Any]:
     where = Path(path)
     kind = where.suffix.lower()
     if kind not in (".json", ".yaml", ".yml", ".csv"):
-        raise ValueError(f"bounds must be a file that ends in .json, .yaml, .yml or .csv, got {where.name!r}.")
+        raise ArgumentError("bounds", f"must be a file that ends in .json, .yaml, .yml or .csv, got {where.name!r}.")
     try:
         text = where.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError):
-        raise ValueError(f"bounds cannot be read from {str(where)!r}: no such file, or not UTF-8 text.") from None
+        raise ArgumentError("bounds", f"cannot be read from {str(where)!r}: no such file, or not UTF-8 text.") from None
     found = _from_csv(text, where) if kind == ".csv" else _parsed(text, kind, where)
     if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
         raise ValueError(f"{str(where)!r} must hold an object with a pair of numbers for each column's name.")
@@ -92,15 +98,15 @@ def _parsed(text: str, kind: str, where: Path) -> Any:
         try:
             return json.loads(text)
         except ValueError:
-            raise ValueError(f"bounds cannot be read from {str(where)!r}: it is not valid JSON.") from None
+            raise ArgumentError("bounds", f"cannot be read from {str(where)!r}: it is not valid JSON.") from None
     try:
         import yaml
     except ImportError:
-        raise ValueError("bounds in YAML need the package PyYAML; JSON and CSV need nothing.") from None
+        raise ArgumentError("bounds", "in YAML need the package PyYAML; JSON and CSV need nothing.") from None
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError:
-        raise ValueError(f"bounds cannot be read from {str(where)!r}: it is not valid YAML.") from None
+        raise ArgumentError("bounds", f"cannot be read from {str(where)!r}: it is not valid YAML.") from None
 
 
 def _from_csv(text: str, where: Path) -> dict[str, Any]:
@@ -121,13 +127,14 @@ def _from_pair(given: Any, names: Sequence[str], needed: Sequence[str]) -> dict[
     except (TypeError, ValueError):
         ok = False
     if not ok:
-        raise ValueError(
-            f"bounds must be a dict by column, a file, or (low, high) of two numbers or two vectors of {len(names)}; "
-            f"got {shown(given)}."
+        raise ArgumentError(
+            "bounds",
+            f"must be a dict by column, a file, or (low, high) of two numbers or two vectors of {len(names)}; "
+            f"got {shown(given)}.",
         )
     lows, highs = (np.broadcast_to(side, (len(names),)) for side in (low, high))
     pairs = {name: (float(lows[j]), float(highs[j])) for j, name in enumerate(names)}
-    return {name: checked_pair(f"bounds of {name!r}", pairs[name]) for name in needed}
+    return {name: checked_pair("bounds", pairs[name], f"of {name!r} ") for name in needed}
 
 
 def matching(given: Mapping[str, Any], name: str) -> Any:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from dpem._validation import ArgumentError
 from dpem.fitting.formula import CompiledFormula, missing_columns
 from dpem.fitting.frames import Table, open_table, pieces
 from dpem.fitting.rows import frame_of
@@ -102,7 +103,7 @@ def open_derived(
 ) -> Table:
     """The table of derived columns; the probe learns the raw columns of the right side."""
     if y is not None:
-        raise ValueError("y must not be given beside a formula, which names the response: fit(table).")
+        raise ArgumentError("y", "must not be given beside a formula, which names the response: fit(table).")
     own = {name: levels for name, levels in formula.levels.items() if name in formula.raw}
     kept = [*formula.raw, *([] if person is None else [person])]
     if is_frame(X):
@@ -128,13 +129,13 @@ def derived_pieces(estimator: Any, formula: CompiledFormula, X: Any) -> Iterator
         X = frame_of(X)
         lacking = [name for name in formula.covariates if name not in X.names]
         if lacking:
-            raise ValueError(f"X lacks columns of the formula: {', '.join(map(repr, lacking))}.")
+            raise ArgumentError("X", f"lacks columns of the formula: {', '.join(map(repr, lacking))}.")
         X = X.only(formula.covariates)
     elif (names := getattr(X, "feature_names", None)) is not None and list(names) != list(formula.covariates):
         places = [list(names).index(name) for name in formula.covariates if name in names]
         if len(places) < len(formula.covariates):
             lacking = [name for name in formula.covariates if name not in names]
-            raise ValueError(f"X lacks columns of the formula: {', '.join(map(repr, lacking))}.")
+            raise ArgumentError("X", f"lacks columns of the formula: {', '.join(map(repr, lacking))}.")
         for chunk in X.chunks():
             raw = np.asarray(rows_of(chunk.X).columns(chunk.X, np.array(places), slice(0, chunk.X.shape[0])))
             yield formula.design(numpy_api, raw)

@@ -18,6 +18,7 @@ import numpy as np
 
 from dpem import _validation as arguments
 from dpem._threads import single_blas
+from dpem._validation import ArgumentError
 from dpem.fitting import frames as tables
 from dpem.fitting import serialization as content
 from dpem.fitting import validation as checks
@@ -37,7 +38,6 @@ from dpem.privacy import (
     digest,
     largest_price,
 )
-from dpem.privacy.budget import checked_rows_per_person
 from dpem.queries.schema import Schema
 from dpem.tables.progress import expect
 
@@ -217,7 +217,7 @@ class PrivateEstimator(PrivateFit, FittedModel):
         """Refuse what is wrong whatever the rows are."""
         content.refuse_unsavable(type(self))
         arguments.privacy_parameters(self.epsilon, self.delta)
-        checked_rows_per_person("rows_per_person", self.rows_per_person)
+        arguments.rows_per_person(self.rows_per_person)
         arguments.boolean("check", self.check)
         checks.budget_of(self.budget, self.random_state)
 
@@ -233,7 +233,7 @@ class PrivateEstimator(PrivateFit, FittedModel):
         if (formula := self._compiled()) is not None:
             return formula.column_bounds, self._response_limits(formula.response) if self._needs_y else None
         if not hasattr(self, "bounds") and (lacking := [name for name in names if name not in levels]):
-            raise ValueError(f"levels must name every column, but they lack {_listed(lacking)}.")
+            raise ArgumentError("levels", f"must name every column, but they lack {_listed(lacking)}.")
         given = self._given("bounds")
         given = (-1.0, 1.0) if plan and given is None else given  # a plan is about unit coordinates, whatever they are
         bounds = column_bounds(given, names, levels)
@@ -278,11 +278,13 @@ class PrivateEstimator(PrivateFit, FittedModel):
         by_name = [*(self._given("levels") or ()), *(bounds if isinstance(bounds, dict) else ())]
         named = [name for name in dict.fromkeys(by_name) if name != target]
         if d is None and not named:
-            raise ValueError("d or columns must be given: neither bounds nor levels name the columns.")
+            raise ArgumentError("d", "or columns must be given: neither bounds nor levels name the columns.")
         if d is None:
             return tuple(named)
         if named and arguments.count("d", d) > len(named):
-            raise ValueError(f"d must be the number of columns that bounds and levels name ({len(named)}), got {d}.")
+            raise ArgumentError(
+                "d", f"must be the number of columns that bounds and levels name ({len(named)}), got {d}."
+            )
         return tuple(named[:d] if named else (f"x{j}" for j in range(arguments.count("d", d))))
 
     def _declared(self) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import product as combinations
 from typing import Any
 
+from dpem._validation import ArgumentError
 from dpem.fitting.bounds import Pair, _listed, checked_pair, matching, read_bounds
 from dpem.fitting.formula_terms import columns_of, interval, parsed, parts_of, product, values
 from dpem.fitting.frames import Levels, checked_levels
@@ -80,7 +81,7 @@ class CompiledFormula:
     def response_bounds(self) -> Pair:
         """The bounds of the response, which follow from those of its columns."""
         assert self.response is not None
-        return checked_pair("the formula's response", interval(self.response, self.bounds))
+        return checked_pair("formula", interval(self.response, self.bounds), "has a response whose bounds ")
 
     def design(self, xp: Any, raw: Any) -> Any:
         """The derived columns of raw ones, which are in the order of :attr:`covariates`."""
@@ -135,45 +136,47 @@ def compiled(text: Any, bounds: Any, levels: Any, *, needs_y: bool, y_bounds: An
     for column in dict.fromkeys((*raw, *response)):
         pair = matching(given, column) if isinstance(given, Mapping) else given
         if column not in known and pair is not None:
-            limits[column] = checked_pair(f"bounds of {column!r}", pair)
+            limits[column] = checked_pair("bounds", pair, f"of {column!r} ")
     if left is not None and y_bounds is not None and isinstance(parsed(left), ast.Name):
         limits[response[0]] = checked_pair("y_bounds", y_bounds)
     for factor in (factor for term in right for factor in term):
         name = _factor(factor, known)
         if name is not None and name not in known:
-            raise ValueError(f"levels must have an entry {name!r}: the formula takes it as a factor.")
+            raise ArgumentError("levels", f"must have an entry {name!r}: the formula takes it as a factor.")
     terms = {frozenset(term) for term in right}
     columns = tuple(column for term in right for column in _derived(term, terms, limits, known))
     if len({column.name for column in columns}) < len(columns):
-        raise ValueError("formula must name each term once.")
+        raise ArgumentError("formula", "must name each term once.")
     return CompiledFormula(text, tuple(dict.fromkeys((*raw, *response))), limits, known, columns, left)
 
 
 def _sides(text: Any, needs_y: bool) -> tuple[str | None, list[tuple[str, ...]]]:
     """The response and the terms, each a tuple of factors."""
     if not isinstance(text, str):
-        raise ValueError(f"formula must be a text such as 'y ~ x + C(g)', got {type(text).__name__}.")
+        raise ArgumentError("formula", f"must be a text such as 'y ~ x + C(g)', got {type(text).__name__}.")
     from formulaic import Formula  # which loads pandas: only formulas need it
     from formulaic.errors import FormulaicError
 
     try:
         whole: Any = Formula(text)
     except (FormulaicError, SyntaxError):
-        raise ValueError(f"formula cannot be read: {text!r}. Write a comparison inside I( ), as in I(x > 3).") from None
+        raise ArgumentError(
+            "formula", f"cannot be read: {text!r}. Write a comparison inside I( ), as in I(x > 3)."
+        ) from None
     sides = getattr(whole, "rhs", whole)
     left = [_expression(factor) for term in getattr(whole, "lhs", ()) for factor in term.factors]
     if not hasattr(sides, "__iter__") or any(not hasattr(term, "factors") for term in sides):
-        raise ValueError("formula must have one right side, without '|'.")
+        raise ArgumentError("formula", "must have one right side, without '|'.")
     if needs_y and len(left) != 1:
-        raise ValueError("formula must have one response left of '~', as in 'y ~ x'.")
+        raise ArgumentError("formula", "must have one response left of '~', as in 'y ~ x'.")
     if not needs_y and left:
-        raise ValueError("formula must begin with '~': this model has no response.")
+        raise ArgumentError("formula", "must begin with '~': this model has no response.")
     terms = [tuple(_expression(factor) for factor in term.factors) for term in sides]
     if ("1",) not in terms:
-        raise ValueError("formula must keep its intercept: leave out '0 +' and '- 1'.")
+        raise ArgumentError("formula", "must keep its intercept: leave out '0 +' and '- 1'.")
     terms = [term for term in terms if term != ("1",)]
     if not terms:
-        raise ValueError("formula must have a column right of '~'.")
+        raise ArgumentError("formula", "must have a column right of '~'.")
     return (left[0] if needs_y else None), terms
 
 
@@ -200,8 +203,8 @@ def _baseline(expression: str, own: Levels) -> Levels:
         found = [n.value for n in ast.walk(node) if isinstance(n, ast.Constant)]
         label = str(found[0]) if len(found) == 1 else None
         if label not in labels:
-            raise ValueError(
-                f"formula: {expression!r} must name a declared level, as in C(x, Treatment('{labels[0]}'))."
+            raise ArgumentError(
+                "formula", f": {expression!r} must name a declared level, as in C(x, Treatment('{labels[0]}'))."
             )
         labels = [label, *(other for other in labels if other != label)]
     return checked_levels({expression: labels})[expression]
@@ -233,9 +236,11 @@ def _derived(
             whole = product(whole, own_bounds)
         name = ":".join(part.strip("`") for part, _, _ in combination)
         if not whole[0] < whole[1]:
-            raise ValueError(f"formula: {name!r} is the same in every row.")
+            raise ArgumentError("formula", f": {name!r} is the same in every row.")
         yield Derived(
-            name, tuple(piece for _, piece, _ in combination), bounds=checked_pair(f"bounds of {name!r}", whole)
+            name,
+            tuple(piece for _, piece, _ in combination),
+            bounds=checked_pair("formula", whole, f"has the term {name!r}, whose bounds "),
         )
 
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.interpolate import BSpline
 
+from dpem._validation import ArgumentError
 from dpem.fitting.bounds import LARGEST, Pair
 from dpem.query import FloatArray
 
@@ -62,7 +63,7 @@ def parsed(text: str) -> ast.expr:
     try:
         return ast.parse(text, mode="eval").body
     except SyntaxError:
-        raise ValueError(f"formula has a term that cannot be read: {text!r}.") from None
+        raise ArgumentError("formula", f"has a term that cannot be read: {text!r}.") from None
 
 
 def columns_of(text: str) -> list[str]:
@@ -123,7 +124,7 @@ def interval(text: str, bounds: Mapping[str, Pair], part: int = 0) -> Pair:
         return _power((low, high), part + 1.0, text) if _poly(node)[1] else (-1.0, 1.0)
     low, high = _interval(node, bounds)
     if not (math.isfinite(low) and math.isfinite(high)) or max(abs(low), abs(high)) > LARGEST:
-        raise ValueError(f"formula: {text!r} is not bounded over the bounds of its columns.")
+        raise ArgumentError("formula", f": {text!r} is not bounded over the bounds of its columns.")
     return low, high
 
 
@@ -133,7 +134,7 @@ def _interval(node: ast.expr, bounds: Mapping[str, Pair]) -> Pair:
         return float(node.value), float(node.value)
     if isinstance(node, ast.Name):
         if node.id not in bounds:
-            raise ValueError(f"bounds must have an entry {node.id!r}: the formula computes with it.")
+            raise ArgumentError("bounds", f"must have an entry {node.id!r}: the formula computes with it.")
         return bounds[node.id]
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
         low, high = _interval(node.operand, bounds)
@@ -146,7 +147,7 @@ def _interval(node: ast.expr, bounds: Mapping[str, Pair]) -> Pair:
     if isinstance(node, ast.Call):
         return _call(node, bounds)
     allowed = f"use numbers, columns, + - * / **, comparisons or {_known()}"
-    raise ValueError(f"formula cannot have {ast.unparse(node)!r}: {allowed}.")
+    raise ArgumentError("formula", f"cannot have {ast.unparse(node)!r}: {allowed}.")
 
 
 def _binary(node: ast.BinOp, bounds: Mapping[str, Pair]) -> Pair:
@@ -161,11 +162,11 @@ def _binary(node: ast.BinOp, bounds: Mapping[str, Pair]) -> Pair:
         return product(a, b)
     if isinstance(node.op, ast.Div):
         if b[0] <= 0 <= b[1]:
-            raise ValueError(f"formula: {ast.unparse(node)!r} divides by a term whose bounds hold 0.")
+            raise ArgumentError("formula", f": {ast.unparse(node)!r} divides by a term whose bounds hold 0.")
         return product(a, (1 / b[1], 1 / b[0]))
     if isinstance(node.op, ast.Pow) and b[0] == b[1]:
         return _power(a, b[0], ast.unparse(node))
-    raise ValueError(f"formula cannot have {ast.unparse(node)!r}: a power needs a number as its exponent.")
+    raise ArgumentError("formula", f"cannot have {ast.unparse(node)!r}: a power needs a number as its exponent.")
 
 
 def product(a: Pair, b: Pair) -> Pair:
@@ -177,7 +178,7 @@ def product(a: Pair, b: Pair) -> Pair:
 def _power(a: Pair, exponent: float, text: str = "a power") -> Pair:
     whole = exponent == int(exponent)
     if (exponent < 0 and a[0] <= 0 <= a[1]) or (not whole and a[0] < 0):
-        raise ValueError(f"formula: {text!r} is not defined over the whole bounds of its columns.")
+        raise ArgumentError("formula", f": {text!r} is not defined over the whole bounds of its columns.")
     try:
         ends = sorted(float(end**exponent) for end in a)
     except OverflowError:
@@ -189,15 +190,17 @@ def _power(a: Pair, exponent: float, text: str = "a power") -> Pair:
 def _call(node: ast.Call, bounds: Mapping[str, Pair]) -> Pair:
     name = _name(node)
     if name in FROM_DATA:
-        raise ValueError(f"formula cannot have {name}(…), which would learn from the rows: {FROM_DATA[name]}.")
+        raise ArgumentError("formula", f"cannot have {name}(…), which would learn from the rows: {FROM_DATA[name]}.")
     if len(node.args) != 1 or node.keywords or (name not in FUNCTIONS and name != "abs"):
-        raise ValueError(f"formula cannot have {ast.unparse(node)!r}: known functions are {_known()}.")
+        raise ArgumentError("formula", f"cannot have {ast.unparse(node)!r}: known functions are {_known()}.")
     low, high = _interval(node.args[0], bounds)
     if name == "abs":
         return (0.0 if low <= 0 <= high else min(abs(low), abs(high))), max(abs(low), abs(high))
     known = FUNCTIONS[name]
     if known.least is not None and (low < known.least or (known.open and low == known.least)):
-        raise ValueError(f"formula: {ast.unparse(node)!r} needs bounds above {known.least:g}; they begin at {low:g}.")
+        raise ArgumentError(
+            "formula", f": {ast.unparse(node)!r} needs bounds above {known.least:g}; they begin at {low:g}."
+        )
     try:
         return known.number(low), known.number(high)
     except OverflowError:
@@ -289,7 +292,7 @@ def _poly(node: ast.Call) -> tuple[int, bool]:
     known = {keyword.arg: _constant(keyword.value) for keyword in node.keywords}
     degree = _constant(node.args[1]) if len(node.args) > 1 else known.get("degree", 1)
     if not isinstance(degree, int) or not 1 <= degree <= 9 or not set(known) <= {"degree", "raw"}:
-        raise ValueError(f"formula: {ast.unparse(node)!r} must be poly(x, degree) with a degree from 1 to 9.")
+        raise ArgumentError("formula", f": {ast.unparse(node)!r} must be poly(x, degree) with a degree from 1 to 9.")
     return degree, bool(known.get("raw", False))
 
 
@@ -299,9 +302,10 @@ def _spline(node: ast.Call, ends: Pair) -> tuple[FloatArray, int, bool]:
     knots, degree = known.get("knots"), known.get("degree", 3)
     right = isinstance(knots, list) and all(isinstance(k, int | float) and ends[0] < k < ends[1] for k in knots)
     if not right or not isinstance(degree, int) or not 1 <= degree <= 5 or len(node.args) != 1:
-        raise ValueError(
-            f"formula: {ast.unparse(node)!r} would place knots by the rows: give public ones inside the bounds, "
-            f"as in bs(x, knots=[{(ends[0] + ends[1]) / 2:g}])."
+        raise ArgumentError(
+            "formula",
+            f": {ast.unparse(node)!r} would place knots by the rows: give public ones inside the bounds, "
+            f"as in bs(x, knots=[{(ends[0] + ends[1]) / 2:g}]).",
         )
     assert isinstance(knots, list)
     low, high = ends

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
+from dpem._validation import ArgumentError
 from dpem.fitting.bounds import _listed, other_columns
 from dpem.fitting.rows import frame_of, frame_source, pieces_of, source_of
 from dpem.tables import Source
@@ -59,14 +60,17 @@ def open_table(
     y_name = response_name(X, y) if needs_y else None
     _refuse_unknown(declared, names)
     if y_name is not None and y_name in names:
-        raise ValueError(f"y has the name of a column of X, {y_name!r}: leave the column out of X, or rename one.")
+        raise ArgumentError(
+            "y", f"has the name of a column of X, {y_name!r}: leave the column out of X, or rename one."
+        )
     read_as = checked_levels(getattr(X, "text_levels", None) or None)
     if not is_frame(X) and not is_dask(X):
         texts = [name for name, own in declared.items() if own.texts and own != read_as.get(name)]
         if texts:
-            raise ValueError(
-                f"levels of {_listed(texts)} are texts: give a DataFrame, read_table(path, levels=) with these "
-                "levels, or numbers that stand for them."
+            raise ArgumentError(
+                "levels",
+                f"of {_listed(texts)} are texts: give a DataFrame, read_table(path, levels=) with these "
+                "levels, or numbers that stand for them.",
             )
     return Table(source, names, found is not None, y_name, {**read_as, **declared})
 
@@ -77,7 +81,7 @@ def pieces(estimator: BaseEstimator, X: Any, levels: Mapping[str, Levels]) -> It
         read_as = checked_levels(getattr(X, "text_levels", None) or None)
         texts = [name for name, own in levels.items() if own.texts and is_source(X) and own != read_as.get(name)]
         if texts:
-            raise ValueError(f"levels of {_listed(texts)} must be those of the fit: read_table(path, levels=).")
+            raise ArgumentError("levels", f"of {_listed(texts)} must be those of the fit: read_table(path, levels=).")
         yield from pieces_of(estimator, X, missing=True)
         return
     frame, person = frame_of(X), getattr(estimator, "person", None)
@@ -87,7 +91,7 @@ def pieces(estimator: BaseEstimator, X: Any, levels: Mapping[str, Levels]) -> It
     if fitted is not None and frame.names != list(fitted):
         raise ValueError(other_columns(frame.names, list(fitted)))
     if len(frame.names) != estimator.n_features_in_:
-        raise ValueError(f"X has {len(frame.names)} columns, but {estimator.n_features_in_} were fitted.")
+        raise ArgumentError("X", f"has {len(frame.names)} columns, but {estimator.n_features_in_} were fitted.")
     for chunk in frame_source(frame, None, dict(levels), spelled=frame.names).chunks():
         yield chunk.X
 
@@ -95,7 +99,7 @@ def pieces(estimator: BaseEstimator, X: Any, levels: Mapping[str, Levels]) -> It
 def _refuse_unknown(declared: Mapping[str, Levels], names: Sequence[str]) -> None:
     unknown = [name for name in declared if name not in names]
     if unknown:
-        raise ValueError(f"levels must name columns of X, but X lacks {_listed(unknown)}.")
+        raise ArgumentError("levels", f"must name columns of X, but X lacks {_listed(unknown)}.")
 
 
 def response_name(X: Any, y: Any) -> str | None:

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import chdtrc, ndtr, ndtri
 from sklearn.utils.validation import check_is_fitted
 
-from dpem._validation import is_fraction
+from dpem._validation import ArgumentError, is_fraction
 from dpem.fitting.uncertainty import Uncertainty, pandas_of
 from dpem.query import FloatArray
 
@@ -321,16 +321,19 @@ def _hypotheses(given: Any, names: Sequence[str]) -> tuple[FloatArray, FloatArra
         try:
             found = LinearConstraints.from_spec(given, variable_names=list(names))
         except (FormulaicError, ValueError, SyntaxError, KeyError):
-            raise ValueError(
-                f"hypotheses must be like 'x = 0' in the coefficients {', '.join(map(repr, names))}; names that are no "
-                f"words stand between backquotes; got {given!r}."
+            raise ArgumentError(
+                "hypotheses",
+                f"must be like 'x = 0' in the coefficients {', '.join(map(repr, names))}; names that are no "
+                f"words stand between backquotes; got {given!r}.",
             ) from None
         matrix, values = np.atleast_2d(found.constraint_matrix), np.ravel(found.constraint_values)
         said = [part.strip() for part in given.split(",")]
         return matrix, values, tuple(said if len(said) == len(matrix) else map(str, range(len(matrix))))
     matrix = np.atleast_2d(np.asarray(given, dtype=float))
     if matrix.ndim != 2 or matrix.shape[1] != len(names):
-        raise ValueError(f"hypotheses must have {len(names)} columns, one for each coefficient, got {matrix.shape}.")
+        raise ArgumentError(
+            "hypotheses", f"must have {len(names)} columns, one for each coefficient, got {matrix.shape}."
+        )
     return matrix, np.zeros(len(matrix)), tuple(f"c{i}" for i in range(len(matrix)))
 
 

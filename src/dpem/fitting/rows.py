@@ -20,6 +20,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
 from dpem._extras import needed_by
+from dpem._validation import ArgumentError
 from dpem.fitting import validation as checks
 from dpem.fitting.bounds import other_columns
 from dpem.queries.validity import AnomalyQuery
@@ -54,7 +55,7 @@ def source_of(
     column that says whose row it is, at most ``rows_per_person`` rows of each person are there.
     """
     if person is not None and not isinstance(person, str):
-        raise ValueError(f"person must be the name of a column or None, got {type(person).__name__}.")
+        raise ArgumentError("person", f"must be the name of a column or None, got {type(person).__name__}.")
     _refuse_paths(X)
     response = None if not needs_y or y is None or is_source(X) else response_of(y, y_levels)
     if is_frame(X):
@@ -70,7 +71,7 @@ def source_of(
         _remember(estimator, source)
     elif is_source(X):
         if y is not None:
-            raise ValueError("y must not be given beside a source: name the response with the source's target=.")
+            raise ArgumentError("y", "must not be given beside a source: the response is the target of the source.")
         source = X
         _remember(estimator, source)
     elif is_on_device(X):
@@ -81,16 +82,16 @@ def source_of(
         source = SparseSource(X, y) if sparse.issparse(X) else ArraySource(X, y)
     opened = getattr(source, "person_name", None)
     if person is None and opened is not None:
-        raise ValueError(f"person must be {opened!r}, as the table was opened with.")
+        raise ArgumentError("person", f"must be {opened!r}, as the table was opened with.")
     if person is not None:
         source = limited(source, person, rows_per_person)
         estimator.n_features_in_ = source.n_features
         if hasattr(estimator, "feature_names_in_"):
             _remember(estimator, source)
     if needs_y and not getattr(source, "has_response", True):
-        raise ValueError("this source has no response: name its column with target=.")
+        raise ArgumentError("target", "must be given where the table is opened: this model has a response.")
     if source.n_rows < 2:
-        raise ValueError(f"X must have at least 2 rows, got {source.n_rows}.")
+        raise ArgumentError("X", f"must have at least 2 rows, got {source.n_rows}.")
     return source
 
 
@@ -113,10 +114,10 @@ def frame_source(
     try:
         selection = select(schema, None, None, levels=levels, spelled=spelled, person=person)
     except ValueError as error:
-        raise ValueError(f"{refused}{str(error).replace('with exclude=', 'of X')}") from None
+        raise ValueError(f"{refused}{error}") from None
     n = frame.n_rows
     if y is not None and (y.ndim != 1 or len(y) != n):
-        raise ValueError(f"y must be a vector with one response for each of the {n} rows, got shape {y.shape}.")
+        raise ArgumentError("y", f"must be a vector with one response for each of the {n} rows, got shape {y.shape}.")
     return FrameSource(frame, selection, None if y is None else np.asarray(y, dtype=float))
 
 
@@ -127,11 +128,11 @@ def response_of(y: Any, own: Levels | None = None) -> Any:
     if is_frame(y):
         frame = frame_of(y)
         if len(frame.names) != 1:
-            raise ValueError(f"y must be one column of responses, got {len(frame.names)} columns.")
+            raise ArgumentError("y", f"must be one column of responses, got {len(frame.names)} columns.")
         y = frame.block(0, frame.n_rows).column(frame.names[0])
     elif not isinstance(y, np.ndarray) and is_series(y):
         if own is None and str(getattr(y, "dtype", "")).lower().startswith(("categor", "enum")):
-            raise ValueError("y must hold numbers, got categories.")
+            raise ArgumentError("y", "must hold numbers, got categories.")
         with needed_by("a Series"):
             from dpem.tables.frame import column_of
         y = column_of(y)
@@ -140,7 +141,7 @@ def response_of(y: Any, own: Levels | None = None) -> Any:
     from dpem.tables.columns import holds
 
     if not holds(y.type, own is not None):
-        raise ValueError("y must hold numbers.")
+        raise ArgumentError("y", "must hold numbers.")
     return converted(y, own, np.dtype(np.float64))
 
 
@@ -188,7 +189,7 @@ def _dense_pieces(estimator: BaseEstimator, X: Any) -> Iterator[NDArray[np.float
         yield from rows_of(X).pieces(X, _PIECE)
     elif is_source(X):
         if X.n_features != estimator.n_features_in_:
-            raise ValueError(f"X has {X.n_features} columns, but {estimator.n_features_in_} were fitted.")
+            raise ArgumentError("X", f"has {X.n_features} columns, but {estimator.n_features_in_} were fitted.")
         names, fitted = getattr(X, "feature_names", None), getattr(estimator, "feature_names_in_", None)
         if names is not None and fitted is not None and list(names) != list(fitted):
             raise ValueError(other_columns(list(names), list(fitted)))
@@ -219,7 +220,7 @@ def scaled_rows(estimator: BaseEstimator, X: Any, mean: FloatArray, scale: Float
     if is_source(X) or is_dask(X) or is_on_device(X):
         width = X.n_features if is_source(X) else X.shape[1]
         if width != len(mean):
-            raise ValueError(f"X has {width} columns, but the scaler was fitted to {len(mean)}.")
+            raise ArgumentError("X", f"has {width} columns, but the scaler was fitted to {len(mean)}.")
     if is_source(X):
         if hasattr(X, "scaled"):
             return X.scaled(mean, scale)
@@ -246,29 +247,29 @@ def scaled_rows(estimator: BaseEstimator, X: Any, mean: FloatArray, scale: Float
 def _device_arrays(X: Any, y: Any) -> tuple[Any, Any]:
     xp = array_namespace(X)
     if X.ndim != 2:
-        raise ValueError(f"X must be a table of rows and columns, got {X.ndim} dimension(s).")
+        raise ArgumentError("X", f"must be a table of rows and columns, got {X.ndim} dimension(s).")
     if X.dtype not in (xp.float32, xp.float64):
-        raise ValueError(f"X must be float32 or float64 on its device, got {X.dtype}.")
+        raise ArgumentError("X", f"must be float32 or float64 on its device, got {X.dtype}.")
     if X.shape[1] == 0:
-        raise ValueError("X must have at least one column.")
+        raise ArgumentError("X", "must have at least one column.")
     if y is not None:
         y = xp.asarray(y, dtype=xp.float64, device=device(X)) if not is_array_api_obj(y) or is_numpy_array(y) else y
         if y.shape != (X.shape[0],):
-            raise ValueError(f"y must be a vector with one response for each of the {X.shape[0]} rows.")
+            raise ArgumentError("y", f"must be a vector with one response for each of the {X.shape[0]} rows.")
         if y.dtype not in (xp.float32, xp.float64) or device(y) != device(X):
-            raise ValueError("y must be float32 or float64 and on the same device as X.")
+            raise ArgumentError("y", "must be float32 or float64 and on the same device as X.")
     return X, y
 
 
 def _given(y: Any) -> Any:
     if y is None:
-        raise ValueError("y must be given: this model has a response.")
+        raise ArgumentError("y", "must be given: this model has a response.")
     return y
 
 
 def _refuse_paths(X: Any) -> None:
     if isinstance(X, str | PurePath):
-        raise ValueError("X must hold rows, got a path; open it with dpem.read_table(path, columns=, target=).")
+        raise ArgumentError("X", "must hold rows, got a path; open it with dpem.read_table(path, columns=, target=).")
 
 
 def _remember(estimator: BaseEstimator, source: Source) -> None:

@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpem import _validation as arguments
 from dpem._json import plain, rebuild, record
+from dpem._validation import ArgumentError
 from dpem._version import __version__
 from dpem.fitting import serialization as content
 from dpem.fitting import validation as checks
@@ -35,7 +36,6 @@ from dpem.privacy import (
     neighbours_of,
     together,
 )
-from dpem.privacy.budget import checked_rows_per_person
 from dpem.query import FloatArray
 from dpem.tables import Source
 
@@ -107,7 +107,7 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def fit(self, X: Any, y: Any = None) -> Self:
         """Release the centre and spread of each column. NaN and infinite entries count as missing. ``y`` is ignored."""
         epsilon, delta = arguments.privacy_parameters(self.epsilon, self.delta)
-        checked_rows_per_person("rows_per_person", self.rows_per_person)
+        arguments.rows_per_person(self.rows_per_person)
         checks.budget_of(self.budget, self.random_state)
         source = source_of(
             self, X, needs_y=False, accept_sparse=False, person=self.person, rows_per_person=self.rows_per_person
@@ -169,20 +169,20 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     def _bounds(self, d: int) -> tuple[FloatArray, FloatArray]:
         if self.bounds is None:
-            raise ValueError("bounds must be given: bounds=(low, high), public limits of the columns.")
+            raise ArgumentError("bounds", "must be given: bounds=(low, high), public limits of the columns.")
         try:
             low, high = (np.asarray(side) for side in self.bounds)
         except (TypeError, ValueError):
             low = high = np.empty(0)
         if not all(side.dtype.kind in "iuf" and side.shape in ((), (d,)) for side in (low, high)):
-            raise ValueError(f"bounds must be (low, high), two numbers or two vectors of length {d}.")
+            raise ArgumentError("bounds", f"must be (low, high), two numbers or two vectors of length {d}.")
         low, high = (np.full(d, side, dtype=float) for side in (low, high))
         if not (np.isfinite(low).all() and np.isfinite(high).all() and (low < high).all()):
-            raise ValueError("bounds must be finite, with low below high in every column.")
+            raise ArgumentError("bounds", "must be finite, with low below high in every column.")
         with np.errstate(over="ignore"):
             middle, half = (low + high) / 2, (high - low) / 2
         if not (np.isfinite(middle).all() and np.isfinite(half).all() and (half > 0).all()):
-            raise ValueError("bounds must have a middle and a width that are ordinary floating-point numbers.")
+            raise ArgumentError("bounds", "must have a middle and a width that are ordinary floating-point numbers.")
         return low, high
 
     @property

@@ -20,6 +20,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from dpem import _validation as arguments
+from dpem._validation import ArgumentError
 from dpem._version import __version__
 from dpem.fitting import frames as tables
 from dpem.fitting import validation as checks
@@ -41,7 +42,6 @@ from dpem.privacy import (
     largest_price,
     neighbours_of,
 )
-from dpem.privacy.budget import checked_rows_per_person
 from dpem.queries.candidates import CandidateScores
 from dpem.tables import Source
 from dpem.tables.kinds import is_frame
@@ -134,8 +134,10 @@ class DPGridSearch(MetaEstimatorMixin, BaseEstimator):
         """Fit every candidate to the rows and choose one. What can be refused is refused before the charge."""
         epsilon, delta = arguments.privacy_parameters(self.epsilon, self.delta)
         if math.isinf(epsilon):
-            raise ValueError("epsilon must be finite: without privacy, scikit-learn's GridSearchCV searches better.")
-        checked_rows_per_person("rows_per_person", self.rows_per_person)
+            raise ArgumentError(
+                "epsilon", "must be finite: without privacy, scikit-learn's GridSearchCV searches better."
+            )
+        arguments.rows_per_person(self.rows_per_person)
         checks.budget_of(self.budget, self.random_state)
         points = self._points()
         price = largest_price(epsilon, delta, gaussian=False)
@@ -183,21 +185,26 @@ class DPGridSearch(MetaEstimatorMixin, BaseEstimator):
     def _points(self) -> list[dict[str, Any]]:
         """The grid's points, or a refusal."""
         if not hasattr(self.estimator, "score_samples") or not hasattr(self.estimator, "epsilon"):
-            raise ValueError(
-                "estimator must be a private estimator with score_samples, by which candidates are compared; "
-                f"got {type(self.estimator).__name__}."
+            raise ArgumentError(
+                "estimator",
+                "must be a private estimator with score_samples, by which candidates are compared; "
+                f"got {type(self.estimator).__name__}.",
             )
         if self.estimator.budget is not None:
-            raise ValueError("estimator must not have a budget of its own: give it to the search, which pays for all.")
+            raise ArgumentError(
+                "estimator", "must not have a budget of its own: give it to the search, which pays for all."
+            )
         try:
             points = list(ParameterGrid(self.param_grid))
         except (TypeError, ValueError):
-            raise ValueError("param_grid must be a dict of argument names with lists of values, or a list.") from None
+            raise ArgumentError(
+                "param_grid", "must be a dict of argument names with lists of values, or a list."
+            ) from None
         known = self.estimator.get_params()
         for name in sorted({name for point in points for name in point}):
             if name in _OWN or name not in known:
                 reason = "is the search's own" if name in _OWN else "is no argument of the estimator"
-                raise ValueError(f"param_grid must name arguments of the estimator, but {name!r} {reason}.")
+                raise ArgumentError("param_grid", f"must name arguments of the estimator, but {name!r} {reason}.")
         return points
 
     def _candidate(self, point: Mapping[str, Any], delta: float) -> Any:
@@ -271,7 +278,7 @@ def _priced(candidate: Any, share: float, X: Any, y: Any) -> Any:
         except _Quoted as quoted:
             if quoted.charge.price.rho <= share * (1 + 1e-9):
                 return candidate
-    raise ValueError("estimator must ask for no more than its epsilon and delta are worth.")
+    raise ArgumentError("estimator", "must ask for no more than its epsilon and delta are worth.")
 
 
 def _density(fit: Any, source: Source) -> Callable[..., Any]:

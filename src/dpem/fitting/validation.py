@@ -18,9 +18,9 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d, validate_data
 
 from dpem import _validation as arguments
+from dpem._validation import Argument, ArgumentError, is_number, shown
 from dpem.fitting.model import Effect
 from dpem.privacy import Budget
-from dpem.privacy.budget import is_number, shown
 from dpem.query import FloatArray
 from dpem.tables.entries import Levels, converted
 
@@ -50,10 +50,10 @@ def effect_of(value: Any, known: Effect | None) -> float | None:
     if value is None:
         return None
     if known is None:
-        raise ValueError("effect must be None: what this model's plan supposes has no strength to choose.")
+        raise ArgumentError("effect", "must be None: what this model's plan supposes has no strength to choose.")
     low, high = known.others[0], known.others[-1]
     if not is_number(value) or not low <= value <= high:
-        raise ValueError(f"effect must be a number from {low:g} to {high:g} ({known.words}), got {shown(value)}.")
+        raise ArgumentError("effect", f"must be a number from {low:g} to {high:g} ({known.words}), got {shown(value)}.")
     return float(value)
 
 
@@ -71,13 +71,15 @@ def start_vector(start: Any, d: int, signal: float, *, zero_allowed: bool) -> Fl
     try:
         vector = np.array(start, dtype=float)
     except (TypeError, ValueError):
-        raise ValueError('start must be a vector of numbers, "equal" or None.') from None
+        raise ArgumentError("start", 'must be a vector of numbers, "equal" or None.') from None
     if vector.shape != (d,):
-        raise ValueError(f"start must be a vector of length {d}, one entry per column; got shape {vector.shape}.")
+        raise ArgumentError("start", f"must be a vector of length {d}, one entry per column; got shape {vector.shape}.")
     if not np.isfinite(vector).all():
-        raise ValueError("start must hold finite numbers only.")
+        raise ArgumentError("start", "must hold finite numbers only.")
     if not zero_allowed and not vector.any():
-        raise ValueError("start must not be zero: the mixture's gradient vanishes there and no step would leave it.")
+        raise ArgumentError(
+            "start", "must not be zero: the mixture's gradient vanishes there and no step would leave it."
+        )
     return vector
 
 
@@ -87,11 +89,10 @@ def budget_of(budget: Any, random_state: Any) -> Budget | Ledger | None:
         from dpem.privacy import Ledger  # who has one has loaded what it needs
 
         if not isinstance(budget, Ledger):
-            raise ValueError(f"budget must be a dpem.Budget, a dpem.Ledger or None, got {type(budget).__name__}.")
+            raise ArgumentError("budget", f"must be a dpem.Budget, a dpem.Ledger or None, got {type(budget).__name__}.")
     if budget is not None and random_state is not None:
-        raise ValueError(
-            "budget and random_state must not both be given: seeded noise is not private, and a budget counts private "
-            "fits."
+        raise ArgumentError(
+            "budget", "and ", Argument("random_state"), " must not both be given: seeded noise is not private."
         )
     return budget
 
@@ -155,7 +156,7 @@ def numeric_array(values: Any, name: str, own: Levels | None = None) -> Any:
         found = converted(array.ravel().astype(object), own, np.dtype(np.float64))
         return found.reshape(array.shape)
     if array.dtype.kind in "SmMV":
-        raise ValueError(f"{name} must hold numbers, got {array.dtype}.")
+        raise ArgumentError(name, f"must hold numbers, got {array.dtype}.")
     return array
 
 
@@ -182,7 +183,7 @@ def scaled(X: Any, d: int) -> NDArray[np.floating]:
     with _quoting_no_entry():
         X = check_array(numeric_array(X, "X"), dtype=[np.float64, np.float32], ensure_all_finite=False)
     if X.shape[1] != d:
-        raise ValueError(f"X has {X.shape[1]} columns, but the scaler was fitted to {d}.")
+        raise ArgumentError("X", f"has {X.shape[1]} columns, but the scaler was fitted to {d}.")
     return np.asarray(X)
 
 

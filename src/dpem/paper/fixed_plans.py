@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 
 from dpem import _validation as arguments
+from dpem._validation import Argument, ArgumentError
 from dpem.paper.fit_plan import Plan
 from dpem.paper.improved.planning.candidates import Knobs, Pipeline
 from dpem.paper.improved.planning.simulate import Problem
@@ -41,9 +42,11 @@ def published_plan(
     rows_per_person = arguments.rows_per_person(rows_per_person, n)
     price = printed_price(epsilon, delta, sparsity)
     if price.delta(epsilon) > delta:
-        raise ValueError(
-            f"epsilon={epsilon:g} with delta={delta:g} is beyond what the paper's printed noise honours "
-            f"(its formula holds for small epsilon only); use method='improved', or a smaller epsilon."
+        raise ArgumentError(
+            "epsilon",
+            f"must be smaller (the paper's printed noise does not honour {epsilon:g} at delta={delta:g}); or use ",
+            Argument("method", "improved"),
+            ".",
         )
     em = PublishedEM.priced(
         epsilon,

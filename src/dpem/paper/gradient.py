@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpem._validation import ArgumentError
 from dpem.paper.engine import engine_of
 from dpem.queries.block_loop import narrow_sum, narrow_sums
 from dpem.queries.narrow import sum_in_ball
@@ -70,7 +71,7 @@ class SupportQuery:
         off = self.beta.copy()
         off[self.support] = 0.0
         if off.any():
-            raise ValueError("support must contain every non-zero coefficient of beta.")
+            raise ArgumentError("support", "must contain every non-zero coefficient of beta.")
 
     @property
     def reads(self) -> IntArray:

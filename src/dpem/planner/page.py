@@ -8,6 +8,7 @@ from typing import Any
 
 from dpem import _html
 from dpem._files import write_text
+from dpem._validation import ArgumentError
 from dpem._version import __version__
 from dpem.planner import grid as tables
 from dpem.report.style import STYLE
@@ -48,11 +49,11 @@ def page(*, grid: dict[str, Any] | None = None, start: dict[str, Any] | None = N
     """
     shown = tables.stored() if grid is None else grid
     if not shown["models"]:
-        raise ValueError("grid must hold a model that makes predictions.")
+        raise ArgumentError("grid", "must hold a model that makes predictions.")
     known = {"model": next(iter(shown["models"])), "n": 20_000, "d": 10, "epsilon": 1, "delta": 1e-6, "groups": 3}
     first = {**known, "fits": 3, "effect": "", **(start or {})}
     if first["model"] not in shown["models"]:
-        raise ValueError(f"model must be one of {', '.join(shown['models'])}; got {first['model']!r}.")
+        raise ArgumentError("model", f"must be one of {', '.join(shown['models'])}; got {first['model']!r}.")
     names = ("name", "label", "low", "high", "step", "value")
     rows = [(name, label, f"{low:g}", f"{high:.12g}", step, first[name]) for name, label, low, high, step in FIELDS]
     *fields, fits = [dict(zip(names, row, strict=True)) for row in rows]

@@ -26,11 +26,12 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from numbers import Integral, Real
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
+from dpem import _validation as arguments
 from dpem._repr_html import budget_html
+from dpem._validation import ArgumentError, is_number, shown
 from dpem.privacy.accounting import Price, largest_price, total, zcdp_order
 
 #: How a fit that was charged can end.
@@ -50,31 +51,6 @@ class BudgetExceeded(RuntimeError):
     def __init__(self, message: str, reason: str = "budget") -> None:
         super().__init__(message)
         self.reason = reason
-
-
-def shown(value: Any) -> str:
-    """A value for a message: a number or a short text as it is, of anything else the type, for it may hold rows.
-
-    >>> shown(-1), shown([73.5, 80.1]), shown("x" * 99), shown(10**5000)
-    ('-1', 'a list', 'a str', 'a int')
-    """
-    plain = value is None or isinstance(value, str | Real)
-    long = isinstance(value, Integral) and abs(int(value)) >= 10**60
-    text = repr(value) if plain and not long else ""
-    return text if 0 < len(text) <= 60 else f"a {type(value).__name__}"
-
-
-def is_number(value: Any) -> bool:
-    """Whether it is a number that floating point has: a long integer may be none."""
-    long = isinstance(value, Integral) and abs(int(value)) > 2**53
-    return isinstance(value, Real) and not isinstance(value, bool) and not long
-
-
-def checked_rows_per_person(name: str, value: Any) -> int:
-    """The most rows that one person has, or a refusal that names the argument."""
-    if not isinstance(value, Integral) or isinstance(value, bool) or int(value) < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1, got {shown(value)}.")
-    return int(value)
 
 
 def unit(rows_per_person: int) -> str:
@@ -101,7 +77,7 @@ class Charge:
     rows_per_person: int = field(default=1, kw_only=True)
 
     def __post_init__(self) -> None:
-        checked_rows_per_person("rows_per_person of a charge", self.rows_per_person)
+        arguments.rows_per_person(self.rows_per_person)
         if not (self.epsilon > 0 and 0 < self.delta < 1 and self.price.rho > 0):
             raise ValueError("a charge needs epsilon > 0, 0 < delta < 1 and a positive price.")
         if not self.price.delta(self.epsilon) <= self.delta * SLACK:
@@ -110,7 +86,7 @@ class Charge:
     def close(self, outcome: str) -> None:
         """Say how the fit ended: ``"answered"`` or ``"failed"``."""
         if outcome not in OUTCOMES:
-            raise ValueError(f"outcome must be one of {', '.join(map(repr, OUTCOMES))}; got {shown(outcome)}.")
+            raise ArgumentError("outcome", f"must be one of {', '.join(map(repr, OUTCOMES))}; got {shown(outcome)}.")
 
     def released(self, fingerprint: str) -> None:
         """Say which model the fit became, by its fingerprint."""
@@ -136,10 +112,10 @@ class Total:
     def checked(cls, owner: str, epsilon: Any, delta: Any, rows_per_person: Any) -> Total:
         """A total from what a user gave, or a refusal that names whose total it is."""
         if not is_number(epsilon) or not float(epsilon) > 0:
-            raise ValueError(f"epsilon of a {owner} must be positive, got {shown(epsilon)}.")
+            raise ArgumentError("epsilon", f"of a {owner} must be positive, got {shown(epsilon)}.")
         if not is_number(delta) or not 0 < float(delta) < 1:
-            raise ValueError(f"delta of a {owner} must lie strictly between 0 and 1, got {shown(delta)}.")
-        rows = checked_rows_per_person(f"rows_per_person of a {owner}", rows_per_person)
+            raise ArgumentError("delta", f"of a {owner} must lie strictly between 0 and 1, got {shown(delta)}.")
+        rows = arguments.rows_per_person(rows_per_person)
         return cls(float(epsilon), float(delta), rows)
 
     def fits(self, charges: Sequence[Charge]) -> bool:
@@ -185,7 +161,7 @@ class Total:
         if new.rows_per_person < self.rows_per_person:
             raise BudgetExceeded(
                 f"this fit protects {unit(new.rows_per_person)}, but {stated} counts {unit(self.rows_per_person)}: "
-                f"rows_per_person must be at least {self.rows_per_person}. Nothing was computed.",
+                f"state at least {self.rows_per_person} rows per person. Nothing was computed.",
                 "rows per person",
             )
         if math.isfinite(self.epsilon) and new.delta > self.delta * SLACK:

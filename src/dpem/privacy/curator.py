@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from dpem import _validation as arguments
 from dpem.privacy import mechanisms
 from dpem.privacy.accounting import Price, total
-from dpem.privacy.budget import BudgetExceeded, checked_rows_per_person
+from dpem.privacy.budget import BudgetExceeded
 from dpem.privacy.noise import Noise
 from dpem.query import FloatArray, Query
 from dpem.tables import Source
@@ -113,7 +114,7 @@ class Curator:
         self, source: Source, account: Account, noise: Noise, batch: int | None = None, *, rows_per_person: int = 1
     ) -> None:
         self._source, self._account, self._noise, self._batch = source, account, noise, batch
-        self._rows_per_person = checked_rows_per_person("rows_per_person", rows_per_person)
+        self._rows_per_person = arguments.rows_per_person(rows_per_person)
 
     @property
     def n_rows(self) -> int:

@@ -26,6 +26,7 @@ from decimal import Decimal, localcontext
 import numpy as np
 from numpy.typing import NDArray
 
+from dpem._validation import ArgumentError
 from dpem.query import FloatArray
 
 #: Bits drawn for each coordinate at first, and then at each refinement.
@@ -41,7 +42,7 @@ def top_k(scores: FloatArray, k: int) -> NDArray[np.intp]:
     [1, 0]
     """
     if not np.isfinite(scores).all():
-        raise ValueError("scores must be finite.")
+        raise ArgumentError("scores", "must be finite.")
     bits = _random_bits(len(scores))
     low, high = _intervals(scores, bits)
     least = np.partition(low, len(low) - k)[len(low) - k]

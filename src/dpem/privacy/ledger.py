@@ -22,10 +22,12 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from dpem import _validation as arguments
+from dpem._validation import ArgumentError, shown
 from dpem._version import __version__
 from dpem.privacy import ledger_chain
 from dpem.privacy.accounting import Price
-from dpem.privacy.budget import BudgetExceeded, Charge, Total, checked_rows_per_person, shown
+from dpem.privacy.budget import BudgetExceeded, Charge, Total
 from dpem.privacy.ledger_entries import (
     NO_ANSWER,
     DatasetEntries,
@@ -138,7 +140,7 @@ class Ledger:
         """
         name, total = checked_text("dataset", dataset), Total.checked("dataset", epsilon, delta, rows_per_person)
         if math.isinf(total.epsilon):
-            raise ValueError("epsilon of a dataset must be finite, got inf.")
+            raise ArgumentError("epsilon", "of a dataset must be finite, got inf.")
         with self._store.making() as connection:
             names = _names(connection)
             if name in names:
@@ -185,7 +187,7 @@ class Ledger:
         """
         name = self._name(None)
         price = Price(float(price.rho), bool(price.gaussian))
-        rows = checked_rows_per_person("rows_per_person", rows_per_person)
+        rows = arguments.rows_per_person(rows_per_person)
         charge = Charge(float(epsilon), float(delta), price, rows_per_person=rows)
         stated = dict(columns or {}) if len(columns or {}) <= MOST_COLUMNS else {}
         body = {
@@ -274,7 +276,7 @@ class Ledger:
         """
         known = self.entries(dataset)
         if delta is not None and not 0 < delta < 1:
-            raise ValueError(f"delta must lie strictly between 0 and 1, got {shown(delta)}.")
+            raise ArgumentError("delta", f"must lie strictly between 0 and 1, got {shown(delta)}.")
         return known.total.left(known.charges, known.total.delta if delta is None else delta)
 
     def verify(self, dataset: str | None = None, heads: Sequence[str] = ()) -> list[Verification]:
@@ -320,13 +322,11 @@ class Ledger:
         """A dataset's entries, checked."""
         chain = ledger_chain.read(connection, name)
         if not chain:
-            raise LedgerError(
-                f"dataset {name!r} is not open in this ledger: Ledger.open(name, epsilon, delta) opens it."
-            )
+            raise LedgerError(f"dataset {name!r} is not open in this ledger: Ledger.open or dpem ledger open opens it.")
         if faults := ledger_chain.faults(chain):
             raise LedgerError(
-                f"the entries of dataset {name!r} are not as they were written ({faults[0]}): see Ledger.verify(), and "
-                "restore a backup."
+                f"the entries of dataset {name!r} are not as they were written ({faults[0]}): see dpem ledger "
+                "verify, and restore a backup."
             )
         return DatasetEntries.of(name, chain)
 

@@ -16,6 +16,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from dpem._validation import ArgumentError
 from dpem.privacy.accounting import Price
 from dpem.privacy.budget import Charge, Total
 from dpem.privacy.ledger_chain import Entry
@@ -251,9 +252,9 @@ def now() -> str:
 def checked_text(argument: str, value: object, *, empty: bool = False) -> str:
     """A name or a remark that any database stores and any screen shows."""
     if not isinstance(value, str):
-        raise ValueError(f"{argument} must be a string, got {type(value).__name__}.")
+        raise ArgumentError(argument, f"must be a string, got {type(value).__name__}.")
     if not value.isprintable() or len(value) > LONGEST or value != value.strip() or not (value or empty):
-        raise ValueError(
-            f"{argument} must be up to {LONGEST} printable characters without spaces around them, got {value[:40]!a}."
+        raise ArgumentError(
+            argument, f"must be up to {LONGEST} printable characters without spaces around them, got {value[:40]!a}."
         )
     return value

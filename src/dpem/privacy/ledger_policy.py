@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from dpem.privacy.budget import BudgetExceeded, is_number, shown
+from dpem._validation import ArgumentError, is_number, shown
+from dpem.privacy.budget import BudgetExceeded
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Policy:
         for name in ("models", "who"):
             value = found.get(name)
             if value is not None and not (isinstance(value, list | tuple) and all(isinstance(v, str) for v in value)):
-                raise ValueError(f"{name} of a policy must be a list of texts, got {shown(value)}.")
+                raise ArgumentError(name, f"of a policy must be a list of texts, got {shown(value)}.")
             lists[name] = None if value is None else tuple(value)
         return cls(None if epsilon is None else float(epsilon), n, **lists)
 

@@ -29,8 +29,11 @@ from urllib.parse import quote
 
 import sqlalchemy as sa
 from sqlalchemy.engine import URL, Connection, Engine, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError as UnknownURL
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
+
+from dpem._validation import ArgumentError
 
 #: The format of the tables; a ledger of another format is refused.
 FORMAT = 4
@@ -125,7 +128,7 @@ class Store:
                     _create(connection)
                 self._check_format(connection)
                 yield connection
-            with self._in_words("written to the end", "it may have been recorded, see history()"):
+            with self._in_words("written to the end", "it may have been recorded, see its history"):
                 connection.commit()
 
     def making(self) -> AbstractContextManager[Connection]:
@@ -145,7 +148,7 @@ class Store:
 
     def _check_format(self, connection: Connection) -> None:
         if not sa.inspect(connection).has_table(meta.name):
-            raise LedgerError(f"{self.where} holds no ledger yet: Ledger.open(name, epsilon, delta) makes one.")
+            raise LedgerError(f"{self.where} holds no ledger yet: Ledger.open, or dpem ledger open, makes one.")
         ours = connection.dialect.name != "sqlite" or _is_ours(connection, [meta])
         versions = connection.execute(sa.select(meta.c.version)).scalars().all() if ours else [FORMAT]
         if versions != [FORMAT]:
@@ -172,7 +175,7 @@ class Store:
         else:
             return
         if self._url.database and reason == "unable to open database file" and not os.path.exists(self._url.database):
-            reason = "there is no such file, Ledger.open(name, epsilon, delta) makes one"
+            reason = "there is no such file; Ledger.open and dpem ledger open make one"
         for secret in (self._url.password, self._url.query.get("password")):
             reason = reason.replace(str(secret), "***") if secret else reason
         raise LedgerError(f"{self.where} could not be {doing}: {reason}; {outcome}.") from None
@@ -193,23 +196,24 @@ def _reason(error: SQLAlchemyError) -> tuple[str, bool]:
 def _parsed(url: object) -> URL:
     """The URL of a ledger, complete: an absolute path, a named driver. A refusal never repeats it, for its password."""
     if not isinstance(url, str):
-        raise ValueError(f"url of a ledger must be a string, got {type(url).__name__}.")
+        raise ArgumentError("url", f"must be a string, got {type(url).__name__}.")
     try:
         url.encode()  # half a character, as a file name may hold, is no URL
         found = make_url(url)
-    except (ArgumentError, ValueError):
-        raise ValueError(
-            'url of a ledger must look like "sqlite:///budget.db" or "postgresql://user@host/database".'
+    except (UnknownURL, ValueError):
+        raise ArgumentError(
+            "url", 'must look like "sqlite:///budget.db" or "postgresql://user@host/database".'
         ) from None
     if found.drivername in ("postgresql", "postgresql+psycopg"):
         return found.set(drivername="postgresql+psycopg")
     if found.drivername not in ("sqlite", "sqlite+pysqlite"):
-        raise ValueError(f"url of a ledger must begin with sqlite:/// or postgresql://, got {found.drivername}://.")
+        raise ArgumentError("url", f"must begin with sqlite:/// or postgresql://, got {found.drivername}://.")
     path = found.database
     if found.host or not path or path == ":memory:" or path.startswith("file:") or found.query:
-        raise ValueError(
-            'url of a ledger in SQLite must be "sqlite:///" and the path of a file, without options, '
-            "since a ledger in memory would not outlive the process."
+        raise ArgumentError(
+            "url",
+            'in SQLite must be "sqlite:///" and the path of a file, without options, '
+            "since a ledger in memory would not outlive the process.",
         )
     return found.set(drivername="sqlite", database=os.path.abspath(path))
 

@@ -23,6 +23,7 @@ from opendp.measures import zero_concentrated_divergence
 from opendp.metrics import l1_distance, l2_distance, linf_distance
 from opendp.mod import enable_features
 
+from dpem._validation import ArgumentError
 from dpem.privacy import gumbel
 from dpem.query import FloatArray
 
@@ -91,7 +92,7 @@ class SeededNoise:
         try:
             self._rng = np.random.default_rng(seed)
         except (TypeError, ValueError):
-            raise ValueError("random_state must be a whole number that is not negative, or None.") from None
+            raise ArgumentError("random_state", "must be a whole number that is not negative, or None.") from None
 
     def top_k(self, scores: FloatArray, k: int, sensitivity: float, rho: float) -> NDArray[np.intp]:
         noisy = scores + self._rng.gumbel(size=scores.shape)

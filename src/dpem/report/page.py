@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from dpem import _html
 from dpem._files import write_text
 from dpem._html import capital, measured, number, percent
+from dpem._validation import ArgumentError
 from dpem.fitting.scaler import DPStandardScaler
 from dpem.fitting.summary import Estimates, FitSummary, Profile
 from dpem.persistence import fingerprint
@@ -65,7 +66,7 @@ def render(model: Any, scaler: DPStandardScaler | None = None, about: About | No
         raise ValueError(f"a report is made of a fitted model; got {type(model).__name__}.")
     check_is_fitted(model)
     if scaler is not None and getattr(model, "scaler_", None) not in (None, fingerprint(scaler)):
-        raise ValueError("scaler must be the one that the model was fitted with; its file names another.")
+        raise ArgumentError("scaler", "must be the one that the model was fitted with; its file names another.")
     summary, digest, about = model._fit_summary(), _fingerprint(model), about or About()
     private = model.guarantee_.private
     heading = f"{capital(summary.name)} fitted {'under differential privacy' if private else 'WITHOUT privacy'}"

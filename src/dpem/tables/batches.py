@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dpem._validation import ArgumentError
 from dpem.query import Chunk
 from dpem.tables.base import CHUNK_ROWS, ChunkedSource
 from dpem.tables.columns import Selection, rows_of, select
@@ -50,26 +51,27 @@ class BatchSource(ChunkedSource):
         fixed_order: bool | None = None,
     ) -> None:
         if not isinstance(batches, Iterable) or isinstance(batches, str | bytes | dict | np.ndarray):
-            raise ValueError(f"batches must be an iterable of batches of rows, got {type(batches).__name__}.")
+            raise ArgumentError("batches", f"must be an iterable of batches of rows, got {type(batches).__name__}.")
         if isinstance(batches, Iterator):
-            raise ValueError(
-                "batches must start anew on each pass, but an iterator or generator can be read once only; "
-                "give a list, or an object whose __iter__ opens the data again."
+            raise ArgumentError(
+                "batches",
+                "must start anew on each pass, but an iterator or generator can be read once only; "
+                "give a list, or an object whose __iter__ opens the data again.",
             )
         if n_rows is not None and (isinstance(n_rows, bool) or not isinstance(n_rows, int) or n_rows < 1):
-            raise ValueError(f"n_rows must be a positive number of rows or None, got {n_rows!r}.")
+            raise ArgumentError("n_rows", f"must be a positive number of rows or None, got {n_rows!r}.")
         if fixed_order is not None and not isinstance(fixed_order, bool):
-            raise ValueError(f"fixed_order must be True, False or None, got {type(fixed_order).__name__}.")
+            raise ArgumentError("fixed_order", f"must be True, False or None, got {type(fixed_order).__name__}.")
         self._batches, self._every = batches, Every()
         fixed = isinstance(batches, list | tuple) if fixed_order is None else fixed_order
         self.order_may_depend_on_values = not fixed
         self._form = _Form(_first(batches), columns, target, levels, person, single=fixed)
         self._names = self._form.names if feature_names is None else list(feature_names)
         if self._names is not None and len(self._names) != self._form.width:
-            raise ValueError(f"feature_names has {len(self._names)} names for {self._form.width} columns.")
+            raise ArgumentError("feature_names", f"has {len(self._names)} names for {self._form.width} columns.")
         self._rows = n_rows if n_rows is not None else sum(chunk.X.shape[0] for chunk in map(self._form, batches))
         if self._rows == 0:
-            raise ValueError("batches hold no rows.")
+            raise ArgumentError("batches", "hold no rows.")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.n_rows} rows, {self.n_features} columns, {self.dtype})"
@@ -127,7 +129,9 @@ class BatchSource(ChunkedSource):
                 rows = slice(first, first + CHUNK_ROWS)
                 yield Chunk(X[rows], None if y is None else y[rows])
         if begin != self._rows:
-            raise ValueError(f"batches must hold {self._rows} rows on every pass, but this pass held another number.")
+            raise ArgumentError(
+                "batches", f"must hold {self._rows} rows on every pass, but this pass held another number."
+            )
 
     def split(self, parts: int) -> list[BatchSource]:
         """Disjoint batches: rows t, t + parts, t + 2·parts, … Each reads all batches and keeps its rows."""
@@ -161,7 +165,7 @@ class _Form:
             self.has_response = chosen.target is not None
             return
         if any(given is not None for given in (columns, target, levels, person)):
-            raise ValueError("columns and target name columns of tables; batches of arrays are X or (X, y).")
+            raise ArgumentError("columns", "and target name columns of tables; batches of arrays are X or (X, y).")
         X, y = _pair(first)
         self.width, self.has_response = X.shape[1], y is not None
         self._came = np.dtype(np.float32 if X.dtype == np.float32 else np.float64)
@@ -177,7 +181,7 @@ class _Form:
         """The batch as rows, or a refusal: one sentence."""
         table = _named(batch)
         if (table is None) != (self.selection is None):
-            raise ValueError("batches must be of one kind: all arrays, all (X, y) pairs or all tables.")
+            raise ArgumentError("batches", "must be of one kind: all arrays, all (X, y) pairs or all tables.")
         if table is not None and self.selection is not None:
             for name in self.selection.read:
                 if name not in table.names:
@@ -189,14 +193,14 @@ class _Form:
         if (y is not None) != self.has_response:
             raise ValueError("either every batch must have a response, (X, y), or none.")
         if (X.dtype == np.float32) != (self._came == np.float32):
-            raise ValueError(f"batches must have one dtype, but both {self._came} and {X.dtype} came.")
+            raise ArgumentError("batches", f"must have one dtype, but both {self._came} and {X.dtype} came.")
         return Chunk(X.astype(self.dtype, copy=False), None if y is None else y.astype(np.float64, copy=False))
 
 
 def _first(batches: Iterable[Any]) -> Any:
     for first in batches:
         return first
-    raise ValueError("batches hold no rows.")
+    raise ArgumentError("batches", "hold no rows.")
 
 
 def _named(batch: Any) -> Frame | None:
@@ -214,8 +218,8 @@ def _pair(batch: Any) -> tuple[Any, Any]:
         raise ValueError(f"a batch must be a two-dimensional array X, a pair (X, y) or a table, got {kind}.")
     y = None if y is None else np.asarray(y)
     if y is not None and y.shape != (X.shape[0],):
-        raise ValueError(f"y of a batch must have one response for each row of X, got shape {y.shape}.")
+        raise ArgumentError("y", f"of a batch must have one response for each row of X, got shape {y.shape}.")
     for name, values in (("X", X), ("y", y)):
         if values is not None and values.dtype.kind not in "fiub":
-            raise ValueError(f"{name} of a batch must be numeric, got {values.dtype}.")
+            raise ArgumentError(name, f"of a batch must be numeric, got {values.dtype}.")
     return X, y

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from dpem._validation import ArgumentError
 from dpem.query import Chunk, FloatArray
 
 #: numpy keeps columns together in what it computes from columns that are together; older ones lack some functions.
@@ -60,8 +61,8 @@ def namespace_of(X: Any) -> Any:
     try:
         return array_api_compat.array_namespace(X)
     except TypeError:
-        raise ValueError(
-            f"X must be a numpy array, a SciPy CSR matrix or an array with the array API, got {type(X).__name__}."
+        raise ArgumentError(
+            "X", f"must be a numpy array, a SciPy CSR matrix or an array with the array API, got {type(X).__name__}."
         ) from None
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dpem._validation import Argument, ArgumentError
 from dpem.query import Chunk
 from dpem.tables.entries import Levels, checked_levels, converted, is_numeric, is_text
 
@@ -71,33 +72,37 @@ def select(
     ('age',)
     >>> select(schema, None, target="dose")
     Traceback (most recent call last):
-    ValueError: column 'name' is not numeric (text); leave it out with exclude=, or give the levels of texts.
+    ValueError: column 'name' is not numeric (text); exclude it, or give the levels of texts.
     """
     refuse_repeated(schema.names)
     if isinstance(columns, str) or (columns is not None and not all(isinstance(name, str) for name in columns)):
-        raise ValueError("columns must be a list of column names or None.")
+        raise ArgumentError("columns", "must be a list of column names or None.")
     if target is not None and not isinstance(target, str):
-        raise ValueError(f"target must be the name of a column or None, got {type(target).__name__}.")
+        raise ArgumentError("target", f"must be the name of a column or None, got {type(target).__name__}.")
     if target is not None:
         _known(target, schema.names)
     if exclude and columns is not None:
-        raise ValueError("columns and exclude must not both be given: one names what is used, the other what is not.")
+        raise ArgumentError("columns", "and ", Argument("exclude"), " must not both be given.")
     for name in exclude:
         _known(name, schema.names)
     if person is not None:
         _known(person, schema.names)
         kind = schema.field(person).type
         if not (holds(kind, True) or pa.types.is_temporal(kind)):
-            raise ValueError(f"person must be a column of numbers or texts, but {person!r} is {kind}.")
+            raise ArgumentError("person", f"must be a column of numbers or texts, but {person!r} is {kind}.")
         if person == target or person in (columns or ()):
-            raise ValueError(f"person must be another column than target and columns, but {person!r} is one of them.")
+            raise ArgumentError(
+                "person", f"must be another column than target and columns, but {person!r} is one of them."
+            )
     unused = {target, person, *exclude}
     features = [n for n in schema.names if n not in unused] if columns is None else list(columns)
     for name in features:
         _known(name, schema.names)
     if _repeated(features) or target in features:
         twice = _repeated(features) or [str(target)]
-        raise ValueError(f"columns and target must name each column once, but {_named(twice)} is named twice.")
+        raise ArgumentError(
+            "columns", "and ", Argument("target"), f" must name each column once, but {_named(twice)} is named twice."
+        )
     if not features:
         raise ValueError("no column is left to be a feature; columns must name at least one.")
     declared = {name: own for name, own in checked_levels(levels).items() if name in (*features, target)}
@@ -143,7 +148,7 @@ def _all_numeric(schema: pa.Schema, names: Sequence[str], known: Collection[str]
     text = [name for name in names if not holds(schema.field(name).type, name in known)]
     if text:
         shown = ", ".join(dict.fromkeys(_called(schema.field(name).type) for name in text[:_SHOWN]))
-        remedy = "name only numeric columns" if chosen else f"leave {_it(text)} out with exclude="
+        remedy = "name only numeric columns" if chosen else f"exclude {_it(text)}"
         if any(holds(schema.field(name).type, True) for name in text):
             remedy += ", or give the levels of texts"
         verb = "is" if len(text) == 1 else "are"

@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
+from dpem._validation import Argument, ArgumentError
 from dpem.tables.columns import Selection, select
 from dpem.tables.entries import MISSING, Levels, number
 from dpem.tables.frame import Frame, FrameSource
@@ -75,12 +76,11 @@ def read_csv(path: Path, looks: Looks, wanted: Mapping[str, Any], *, strict: boo
     named = {name for name in (*listed, *wanted["exclude"], *levels, target, person) if isinstance(name, str)}
     unknown = sorted(named - set(names))
     if unknown:
-        hint = _separated(names, looks)
-        raise ValueError(f"the first line of {path}, which must name the columns, has no {unknown[0]!r}{hint}.")
+        _refuse_separator(path, names, looks)
+        raise ValueError(f"the first line of {path}, which must name the columns, has no {unknown[0]!r}.")
     schema = pa.schema([(name, pa.float64()) for name in names])
     chosen = select(schema, columns, target, exclude=wanted["exclude"], levels=levels, person=person)
-    if len(names) == 1 and _separated(names, looks):
-        raise ValueError(f"{path} was read as a single column{_separated(names, looks)}.")
+    _refuse_separator(path, names, looks)
     table = _cells(path, looks, chosen, names)
     if table.num_rows == 0:
         raise ValueError(f"{path} has a header but no rows.")
@@ -226,15 +226,17 @@ def _check(looks: Looks) -> None:
         if value is None and name == "thousands":
             continue
         if not isinstance(value, str) or len(value) != 1 or value in '"\r\n' or value.isalnum():
-            raise ValueError(f"{name} must be one character that is neither a letter, a digit nor a quote.")
+            raise ArgumentError(name, "must be one character that is neither a letter, a digit nor a quote.")
     if looks.sep == looks.decimal:
-        raise ValueError("sep and decimal must differ.")
+        raise ArgumentError("sep", "and ", Argument("decimal"), " must differ.")
     if looks.thousands in (looks.sep, looks.decimal):
-        raise ValueError("thousands must differ from sep and decimal.")
+        raise ArgumentError("thousands", "must differ from sep and decimal.")
     try:
         codecs.lookup(looks.encoding)
     except (LookupError, TypeError):
-        raise ValueError("encoding must be the name of a text encoding, such as utf-8, cp1252 or latin-1.") from None
+        raise ArgumentError(
+            "encoding", "must be the name of a text encoding, such as utf-8, cp1252 or latin-1."
+        ) from None
 
 
 def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -269,12 +271,12 @@ def _not_numbers(places: Sequence[int], path: Path, names: Sequence[str], named:
     return f"{which} of {path} {'holds' if one else 'hold'} {what}; exclude {'it' if one else 'them'}, or give levels."
 
 
-def _separated(names: Sequence[str], looks: Looks) -> str:
-    """A hint where one column seems to be several."""
+def _refuse_separator(path: Path, names: Sequence[str], looks: Looks) -> None:
+    """Refuse a file of which one column seems to be several."""
     other = next((mark for mark in (";", "\t", "|", ",") if mark != looks.sep and mark in names[0]), None)
-    if len(names) > 1 or other is None:
-        return ""
-    return f"; its entries seem to be separated by {'a tab' if other == chr(9) else repr(other)}: give sep={other!r}"
+    if len(names) == 1 and other is not None:
+        mark = "a tab" if other == "\t" else repr(other)
+        raise ArgumentError("sep", f"must be another: entries of {path} seem to be separated by {mark}.")
 
 
 def _plainly(said: str, path: Path, names: Sequence[str]) -> str:

@@ -26,6 +26,7 @@ from dask.base import get_scheduler, unpack_collections
 from dask.delayed import Delayed, delayed
 from dask.highlevelgraph import HighLevelGraph
 
+from dpem._validation import ArgumentError
 from dpem.query import FloatArray, Query
 from dpem.tables.base import slack
 from dpem.tables.columns import Selection, holds, select
@@ -95,7 +96,9 @@ class DaskSource:
         given = [X] if y is None else [X, _checked_response(y, y_levels)]
         lengths = computed(*map(_lengths, given))
         if y is not None and sum(lengths[0]) != sum(lengths[1]):
-            raise ValueError(f"y must hold one response for each of the {sum(lengths[0])} rows, got {sum(lengths[1])}.")
+            raise ArgumentError(
+                "y", f"must hold one response for each of the {sum(lengths[0])} rows, got {sum(lengths[1])}."
+            )
         table, response = _as_array(X, lengths[0], dtype, selection), None
         if y is not None:
             response = _as_array(given[1], lengths[1], np.dtype(np.float64), y_levels).rechunk((table.chunks[0],))
@@ -161,7 +164,7 @@ class DaskSource:
         if people is None:
             known = names or [f"x{j}" for j in range(self.n_features)]
             if person not in known:
-                raise ValueError(f"person must be a column of X, but there is no {person!r}.")
+                raise ArgumentError("person", f"must be a column of X, but there is no {person!r}.")
             place = known.index(person)
             people = [block[:, place] for block in X.to_delayed()[:, 0]]
             X, names = X[:, [j for j in range(len(known)) if j != place]], names and [n for n in names if n != person]
@@ -280,17 +283,18 @@ def _said(error: Exception) -> str:
 def _checked_array(X: Any) -> np.dtype:
     """In what its numbers are read."""
     if not isinstance(X, da.Array):
-        raise ValueError(f"X must be a Dask array or a Dask DataFrame, got a Dask {type(X).__name__}.")
+        raise ArgumentError("X", f"must be a Dask array or a Dask DataFrame, got a Dask {type(X).__name__}.")
     if X.ndim != 2:
-        raise ValueError(f"X must be a table of rows and columns, got a Dask array of {X.ndim} dimension(s).")
+        raise ArgumentError("X", f"must be a table of rows and columns, got a Dask array of {X.ndim} dimension(s).")
     _check_numbers("X", X)
     if len(X.chunks[1]) > 1:
-        raise ValueError(
-            f"X must be cut into blocks along its rows only, got {len(X.chunks[1])} blocks of columns: use "
-            "X.rechunk({1: -1})."
+        raise ArgumentError(
+            "X",
+            f"must be cut into blocks along its rows only, got {len(X.chunks[1])} blocks of columns: use "
+            "X.rechunk({1: -1}).",
         )
     if not X.shape[1] > 0:  # or unknown
-        raise ValueError("X must have a known number of columns, at least one.")
+        raise ArgumentError("X", "must have a known number of columns, at least one.")
     return np.dtype(X.dtype if X.dtype in (np.float32, np.float64) else np.float64)
 
 
@@ -298,11 +302,11 @@ def _selection(X: Any, levels: Mapping[str, Levels] | None, spelled: Collection[
     """How the entries of a DataFrame are read, by the types that Dask says its columns have."""
     frame = Frame(X._meta)
     if not frame.names:
-        raise ValueError("X must have a known number of columns, at least one.")
+        raise ArgumentError("X", "must have a known number of columns, at least one.")
     try:
         chosen = select(frame.schema, None, None, levels=levels, spelled=spelled, person=person)
     except ValueError as error:
-        raise ValueError(f"X must hold numbers or declared levels: {error}".replace("with exclude=", "of X")) from None
+        raise ValueError(f"X must hold numbers or declared levels: {error}") from None
     _refuse_inferred(X, frame.names)
     return chosen
 
@@ -314,9 +318,10 @@ def _refuse_inferred(X: Any, names: Sequence[str]) -> None:
     for part in X.expr.walk() if hasattr(X, "expr") else ():
         kinds = (getattr(getattr(part, "func", None), "keywords", None) or {}).get("dtypes")
         if isinstance(kinds, Mapping) and any(str(kinds.get(n)) not in ("object", "str", "string") for n in names):
-            raise ValueError(
-                "X must not be read from text with inferred types, since one entry that does not fit them would stop "
-                "the fit: use dd.read_csv(..., dtype=str) and name each column in bounds, or convert it to Parquet."
+            raise ArgumentError(
+                "X",
+                "must not be read from text with inferred types, since one entry that does not fit them would stop "
+                "the fit: use dd.read_csv(..., dtype=str) and name each column in bounds, or convert it to Parquet.",
             )
 
 
@@ -328,10 +333,10 @@ def _checked_response(y: Any, levels: Levels | None) -> Any:
     if _is_frame(y, "Series"):
         entries = column_of(y._meta)
         if not isinstance(entries, np.ndarray) and not holds(entries.type, levels is not None):
-            raise ValueError(f"y must hold real numbers, got {y.dtype}.")
+            raise ArgumentError("y", f"must hold real numbers, got {y.dtype}.")
         return y
     if not isinstance(y, da.Array) or y.ndim != 1:
-        raise ValueError("y must be a vector: a Dask array of one dimension, a Dask Series or a numpy array.")
+        raise ArgumentError("y", "must be a vector: a Dask array of one dimension, a Dask Series or a numpy array.")
     _check_numbers("y", y)
     return y
 
@@ -356,9 +361,9 @@ def _is_frame(collection: Any, kind: str) -> bool:
 
 def _check_numbers(name: str, array: Any) -> None:
     if array.dtype.kind not in "fiub":
-        raise ValueError(f"{name} must hold real numbers, got {array.dtype}.")
+        raise ArgumentError(name, f"must hold real numbers, got {array.dtype}.")
     if type(array._meta) is not np.ndarray:  # a masked array's mask would be ignored
-        raise ValueError(f"{name} must have blocks that are numpy arrays, got {type(array._meta).__name__}.")
+        raise ArgumentError(name, f"must have blocks that are numpy arrays, got {type(array._meta).__name__}.")
 
 
 def _column_names(X: Any) -> list[str] | None:

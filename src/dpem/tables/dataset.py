@@ -191,7 +191,9 @@ class _File:
         with telling(self.name):
             other = [name for name in self.fragment.physical_schema.names if schema.get_field_index(name) < 0]
         if other:
-            raise ValueError(f"{self.name} has a column {other[0]!r} that the table's first file lacks; use columns=.")
+            raise ValueError(
+                f"{self.name} has a column {other[0]!r} that the table's first file lacks: choose columns."
+            )
 
     def _stamp_now(self) -> tuple[int, int] | None:
         """The file's size and time of change, if it is one."""

@@ -9,6 +9,7 @@ from typing import Any
 import array_api_compat
 import numpy as np
 
+from dpem._validation import ArgumentError
 from dpem.query import Chunk, FloatArray, Query
 from dpem.tables.base import CHUNK_ROWS, ChunkedSource, Partial, slack
 from dpem.tables.progress import advance
@@ -38,10 +39,10 @@ class DeviceSource(ChunkedSource):
         xp = array_api_compat.array_namespace(X)
         name = str(X.dtype).split(".")[-1]
         if X.dtype not in (xp.float32, xp.float64):
-            raise ValueError(f"X must hold float32 or float64, got {name}.")
+            raise ArgumentError("X", f"must hold float32 or float64, got {name}.")
         device = array_api_compat.device(X)
         if "float64" not in xp.__array_namespace_info__().dtypes(device=device, kind="real floating"):
-            raise ValueError("X must be on a device that has float64: totals are added in it.")
+            raise ArgumentError("X", "must be on a device that has float64: totals are added in it.")
         self._X, self._y = X, None if y is None else _beside(y, xp, device)
         self._dtype = np.dtype(np.float32 if X.dtype == xp.float32 else np.float64)
         self._chunk_rows = CHUNK_ROWS

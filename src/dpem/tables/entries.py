@@ -27,6 +27,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dpem._validation import ArgumentError
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -129,7 +131,7 @@ def checked_levels(levels: Any) -> dict[str, Levels]:
         return {}
     if not isinstance(levels, Mapping) or not all(isinstance(name, str) for name in levels):
         kind = type(levels).__name__
-        raise ValueError(f"levels must be a dict with a list of levels for each column's name, got a {kind}.")
+        raise ArgumentError("levels", f"must be a dict with a list of levels for each column's name, got a {kind}.")
     return {name: own if isinstance(own, Levels) else _levels(name, own) for name, own in levels.items()}
 
 
@@ -139,7 +141,7 @@ def _levels(name: str, own: Any) -> Levels:
     declared = [one for one in given if not (isinstance(one, str) and one == OTHER)]
     few = len(given) < 2 or not declared
     if few or len(given) - len(declared) > 1 or len(set(map(str, declared))) != len(declared):
-        raise ValueError(f"levels of {name!r} must be a list of at least two different levels.")
+        raise ArgumentError("levels", f"of {name!r} must be a list of at least two different levels.")
     last = (OTHER,) if other else ()
     texts = [isinstance(one, str) for one in declared]
     spelled = tuple(map(number, declared))
@@ -148,7 +150,7 @@ def _levels(name: str, own: Any) -> Levels:
         values = spelled if numeric else tuple(map(float, range(len(declared))))
         return Levels((*values, *other), (*declared, *last), not numeric)
     if any(texts) or not numeric:
-        raise ValueError(f"levels of {name!r} must be texts only or different finite numbers only.")
+        raise ArgumentError("levels", f"of {name!r} must be texts only or different finite numbers only.")
     return Levels((*spelled, *other), (*map(_plainly, spelled), *last), False)
 
 

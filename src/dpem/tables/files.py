@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dpem._validation import ArgumentError
 from dpem.tables import csv
 from dpem.tables.base import CHUNK_ROWS
 from dpem.tables.batches import BatchSource
@@ -88,7 +89,9 @@ def read_table(
     if kind == ".npy" and where.is_file():
         return _mapped(where, [*columns, person] if columns and person else columns, target, exclude)
     if isinstance(target, int):
-        raise ValueError(f"target must be the name of a column, got the number {target}; only .npy columns have one.")
+        raise ArgumentError(
+            "target", f"must be the name of a column, got the number {target}; only .npy columns have one."
+        )
     chosen: dict[str, Any] = {"columns": columns, "target": target, "exclude": exclude, "levels": texts}
     chosen["person"] = person
     if kind in csv.TEXTS and where.is_file():
@@ -123,7 +126,9 @@ def _mapped(path: Path, columns: Sequence[str] | None, target: str | int | None,
     names = [f"x{j}" for j in range(table.shape[1])]
     if isinstance(target, int):
         if isinstance(target, bool) or not 0 <= target < len(names):
-            raise ValueError(f"target must be a column's name or a number from 0 to {len(names) - 1}, got {target}.")
+            raise ArgumentError(
+                "target", f"must be a column's name or a number from 0 to {len(names) - 1}, got {target}."
+            )
         target = names[target]
     chosen = select(pa.schema([(name, pa.float64()) for name in names]), columns, target, exclude=exclude)
     place = {name: j for j, name in enumerate(names)}
@@ -160,7 +165,7 @@ def kept_columns(
     known = columns_of(where, sep, encoding)
     unknown = [name for name in names if name not in known]
     if unknown:
-        raise ValueError(f"keep must name columns of {where}, which has no {unknown[0]!r}.")
+        raise ArgumentError("keep", f"must name columns of {where}, which has no {unknown[0]!r}.")
     kind = csv.kind_of(where)
     if kind in csv.TEXTS:
         return csv.kept_columns(where, csv.Looks.of(where, sep, ".", None, encoding), names)

@@ -12,6 +12,7 @@ import narwhals.stable.v1 as nw
 import numpy as np
 import pyarrow as pa
 
+from dpem._validation import ArgumentError
 from dpem.query import Chunk, FloatArray, Query
 from dpem.tables.base import CHUNK_ROWS, ChunkedSource
 from dpem.tables.columns import Selection, rows_of
@@ -57,7 +58,7 @@ class Frame:
     def schema(self) -> pa.Schema:
         """Names and types, from no rows. What a column of Python objects holds is not known: its type is null."""
         if len(self._place) < len(self.names):
-            raise ValueError("X must have columns with different names.")
+            raise ArgumentError("X", "must have columns with different names.")
         return pa.schema([(name, _type(self._column(j, 0, 0))) for name, j in self._place.items()])
 
     def block(self, first: int, last: int) -> Block:
@@ -189,7 +190,7 @@ def _eager(X: Any) -> Any:
         X = pa.Table.from_batches([X])
     found = nw.from_native(X, pass_through=True)
     if isinstance(found, nw.LazyFrame):
-        raise ValueError("X must hold rows, got a query that has not run: collect() it first.")
+        raise ArgumentError("X", "must hold rows, got a query that has not run: collect() it first.")
     if isinstance(found, nw.DataFrame):
         return found
     return nw.from_native(pa.table(X), eager_only=True)

@@ -37,6 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from dpem._validation import ArgumentError
 from dpem.query import Chunk, FloatArray, Query
 from dpem.tables.base import ChunkedSource
 from dpem.tables.entries import is_missing, is_text
@@ -152,15 +153,15 @@ def limited(source: Any, person: str, most: int) -> Any:
     """The first ``most`` rows of each person of a source, by the column that says whose row it is."""
     named = getattr(source, "person_name", None)
     if named is not None and named != person:
-        raise ValueError(f"person is {person!r}, but the table was opened with person={named!r}.")
+        raise ArgumentError("person", f"is {person!r}, but the table was opened with person={named!r}.")
     if hasattr(source, "limited"):
         return source.limited(person, most)
     if named is not None:
         return PersonSource(source, most=most, people=source.people())
     names = getattr(source, "feature_names", None) or [f"x{j}" for j in range(source.n_features)]
     if person not in names or not isinstance(source, ChunkedSource):
-        raise ValueError(
-            f"person must be a column of X, but there is no {person!r}: of a file say read_table(path, person=)."
+        raise ArgumentError(
+            "person", f"must be a column of X, but there is no {person!r}: of a file say read_table(path, person=)."
         )
     return PersonSource(source, most=most, column=list(names).index(person))
 
@@ -209,7 +210,7 @@ class PersonSource(ChunkedSource):
         parts = [counts.add(hashed(part, secret)) < most for part in people]
         kept = np.concatenate([np.empty(0, np.bool_), *parts])
         if len(kept) != source.n_rows:
-            raise ValueError("person must have one entry for each row.")
+            raise ArgumentError("person", "must have one entry for each row.")
         self._all, self._n = len(kept), int(kept.sum())
         self._kept = np.packbits(kept)
         self.order_may_depend_on_values = source.order_may_depend_on_values

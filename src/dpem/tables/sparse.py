@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from dpem._validation import ArgumentError
 from dpem.query import BLOCK, Chunk, FloatArray, Query
 from dpem.tables.base import CHUNK_ROWS, REGROUPED, ChunkedSource, slack
 
@@ -114,11 +115,11 @@ def _canonical(X: Any) -> Any:
     """
     if not sparse.issparse(X) or X.format != "csr":
         what = f"{X.format} format" if sparse.issparse(X) else type(X).__name__
-        raise ValueError(f"X must be a SciPy matrix in CSR format (X.tocsr() makes one), got {what}.")
+        raise ArgumentError("X", f"must be a SciPy matrix in CSR format (X.tocsr() makes one), got {what}.")
     if X.dtype not in (np.float32, np.float64):
-        raise ValueError(f"X must hold float32 or float64, got {X.dtype}.")
+        raise ArgumentError("X", f"must hold float32 or float64, got {X.dtype}.")
     if not _within(X):
-        raise ValueError("X must be a valid CSR matrix: a row points outside of the stored entries or columns.")
+        raise ArgumentError("X", "must be a valid CSR matrix: a row points outside of the stored entries or columns.")
     if _increasing(X):
         return X
     X = X.copy()

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpem._validation import ArgumentError
 from dpem.fitting.check import CHECK_SHARE, Check
 from dpem.fitting.model import Effect, Model, PredictedFit, Sizes
 from dpem.fitting.step import Step, prices
@@ -107,7 +108,7 @@ class GeneralisedLinearModel(Model):
     def predict_fit(self, sizes: Sizes, steps: tuple[Step, ...]) -> PredictedFit:
         k = len(self.free)
         if sizes.n <= k:
-            raise ValueError(f"X must have more rows than coefficients ({k}), got {sizes.n}.")
+            raise ArgumentError("X", f"must have more rows than coefficients ({k}), got {sizes.n}.")
         if math.isinf(sizes.rho):
             return PredictedFit()
         return predicted_loss(self, sizes, steps)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from dpem import _validation as arguments
+from dpem._validation import ArgumentError, shown
 from dpem.fitting.diagnostics import Diagnostic
 from dpem.fitting.estimator import PrivateEstimator
 from dpem.fitting.summary import Profile
@@ -20,7 +21,6 @@ from dpem.models.gaussian_mixture.intervals import uncertainty
 from dpem.models.gaussian_mixture.model import GaussianMixture, Parameters, SparseGaussianMixture, mixture_of
 from dpem.models.gaussian_mixture.start_steps import MOST
 from dpem.models.gaussian_mixture.state import TUNING
-from dpem.privacy.budget import shown
 from dpem.queries.schema import Schema
 from dpem.query import FloatArray
 
@@ -118,19 +118,21 @@ class DPGaussianMixture(PrivateEstimator):
         K = arguments.count_or_auto("n_components", self.n_components)
         if not isinstance(self.covariance_type, str) or self.covariance_type not in TYPES:
             given = shown(self.covariance_type)
-            raise ValueError(f"covariance_type must be one of {', '.join(TYPES)}, got {given}.")
+            raise ArgumentError("covariance_type", f"must be one of {', '.join(TYPES)}, got {given}.")
         whole = (schema, K, TYPES[self.covariance_type], schema.half**-2.0)
         if self.sparsity is None:
             return GaussianMixture(*whole)
         columns = arguments.count("sparsity", self.sparsity)
         if columns < 2:
-            raise ValueError(
-                f"sparsity must be at least 2, got {columns}: components show in several columns together."
+            raise ArgumentError(
+                "sparsity", f"must be at least 2, got {columns}: components show in several columns together."
             )
         if columns >= schema.width:
             return GaussianMixture(*whole)
         if schema.width > MOST_COLUMNS:
-            raise ValueError(f"X must have at most {MOST_COLUMNS:,} columns to choose from, got {schema.width:,}.")
+            raise ArgumentError(
+                "X", f"must have at most {MOST_COLUMNS:,} columns to choose from, got {schema.width:,}."
+            )
         return SparseGaussianMixture(*whole, columns)
 
     def _attributes(self, theta: Parameters, schema: Schema) -> dict[str, Any]:

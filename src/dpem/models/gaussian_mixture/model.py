@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from dpem._validation import ArgumentError
 from dpem.fitting.check import CHECK_SHARE
 from dpem.fitting.model import Model, PredictedFit, Sizes
 from dpem.fitting.rehearsal import generator
@@ -107,7 +108,7 @@ class GaussianMixture(Model):
     def predict_fit(self, sizes: Sizes, steps: tuple[Step, ...]) -> PredictedFit:
         K = self.n_components or RECKONED
         if sizes.n < K:
-            raise ValueError(f"n_components must be at most the number of rows, got {K} for {sizes.n} rows.")
+            raise ArgumentError("n_components", f"must be at most the number of rows, got {K} for {sizes.n} rows.")
         return predicted_fit(self, sizes, K, reckoned=not self.n_components)
 
     def proportions_of(self, state: Any) -> FloatArray:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from dpem import _validation as arguments
+from dpem._validation import ArgumentError
 from dpem.fitting.diagnostics import Diagnostic
 from dpem.fitting.estimator import PrivateEstimator
 from dpem.fitting.step import State
@@ -107,15 +108,15 @@ class DPLatentClass(PrivateEstimator):
     def _model(self, schema: Schema) -> LatentClass:
         K = arguments.count_or_auto("n_classes", self.n_classes)
         if K == 1:
-            raise ValueError("n_classes must be at least 2: one class is what the fit check compares with.")
+            raise ArgumentError("n_classes", "must be at least 2: one class is what the fit check compares with.")
         items = Items(tuple(int(count) for count in np.unique(schema.column, return_counts=True)[1]))
         most = planning.most_classes(items)
         if most < 2:
-            raise ValueError(
-                "X must have at least 3 columns: classes show in how answers to several items go together."
+            raise ArgumentError(
+                "X", "must have at least 3 columns: classes show in how answers to several items go together."
             )
         if most < K:
-            raise ValueError(f"n_classes must be at most {most} with so few answers, got {K}.")
+            raise ArgumentError("n_classes", f"must be at most {most} with so few answers, got {K}.")
         return LatentClass(schema, K, items)
 
     def _set_fitted(self, probe: Any, state: State, *known: Any) -> None:

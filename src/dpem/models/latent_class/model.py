@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dpem._validation import ArgumentError
 from dpem.fitting.check import CHECK_SHARE, Check
 from dpem.fitting.model import Model, PredictedFit, Sizes
 from dpem.fitting.step import Step, prices
@@ -51,7 +52,7 @@ class LatentClass(Model):
     def predict_fit(self, sizes: Sizes, steps: tuple[Step, ...]) -> PredictedFit:
         K = self.n_classes or min(SUPPOSED, self.most)
         if sizes.n < K:
-            raise ValueError(f"n_classes must be at most the number of rows ({sizes.n}), got {K}.")
+            raise ArgumentError("n_classes", f"must be at most the number of rows ({sizes.n}), got {K}.")
         pairs = PairMoments(self.schema, self.items).bound.l2
         return planning.predict_fit(self.items, K, sizes, steps, pairs, supposed=self.n_classes == 0)
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dpem._validation import Argument, ArgumentError
 from dpem.fitting.model import Model, PredictedFit, Sizes
 from dpem.fitting.step import Step
 from dpem.models.linear_regression.clipping import level_clip
@@ -79,7 +80,9 @@ class LinearRegression(Model):
     def predict_fit(self, sizes: Sizes, steps: tuple[Step, ...]) -> PredictedFit:
         p = self.schema.width
         if sizes.n <= p:
-            raise ValueError(f"X must have more rows than coordinates ({p}), got {sizes.n}: give sparsity=.")
+            raise ArgumentError(
+                "X", f"must have more rows than coordinates ({p}), got {sizes.n}: give ", Argument("sparsity"), "."
+            )
         if math.isinf(sizes.rho):
             return PredictedFit()
         few = min(p, MOST_REHEARSED)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.utils import Tags
 
+from dpem._validation import ArgumentError
 from dpem.fitting.bounds import Pair
 from dpem.fitting.formula import CompiledFormula, compiled, raw_columns
 from dpem.fitting.frames import Levels, Table, checked_levels, open_table, response_name
@@ -141,7 +142,7 @@ class DPLogisticRegression(ClassifierMixin, GeneralisedLinearEstimator):
         if own is None:
             return Levels((0.0, 1.0), ("0", "1"), False)
         if isinstance(own, str) or not isinstance(own, Sequence | np.ndarray) or len(own) != 2:
-            raise ValueError("classes must be the two levels of the response, such as (0, 1) or ('no', 'yes').")
+            raise ArgumentError("classes", "must be the two levels of the response, such as (0, 1) or ('no', 'yes').")
         return checked_levels({"classes": own})["classes"]
 
     def __sklearn_tags__(self) -> Tags:

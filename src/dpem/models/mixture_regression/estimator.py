@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from dpem import _validation as arguments
+from dpem._validation import ArgumentError
 from dpem.fitting.diagnostics import Diagnostic
 from dpem.fitting.estimator import PrivateEstimator
 from dpem.fitting.summary import Profile, of_lines
@@ -116,7 +117,7 @@ class DPMixtureRegression(PrivateEstimator):
     def _model(self, schema: Schema) -> MixtureRegression:
         classes = arguments.count("n_components", self.n_components)
         if classes < 2:
-            raise ValueError(f"n_components must be at least 2, got {classes}; for one line use DPLinearRegression.")
+            raise ArgumentError("n_components", f"must be at least 2, got {classes}.")
         if arguments.boolean("fit_intercept", self.fit_intercept):
             return MixtureRegression(schema, classes)
         origin = (*(-schema.middle / schema.half), -schema.y_middle / schema.y_half)

@@ -12,6 +12,7 @@ from scipy.special import ndtri
 from scipy.stats import nbinom
 from sklearn.base import RegressorMixin
 
+from dpem._validation import Argument, ArgumentError
 from dpem.fitting.diagnostics import Diagnostic
 from dpem.fitting.step import Step, prices
 from dpem.models._glm.estimator import GeneralisedLinearEstimator
@@ -154,12 +155,14 @@ class DPPoissonRegression(RegressorMixin, GeneralisedLinearEstimator):
     def _model(self, schema: Schema) -> PoissonRegression:
         if schema.y_middle - schema.y_half < 0 and schema.y_middle != 0:
             low = schema.y_middle - schema.y_half
-            raise ValueError(f"y_bounds must not be negative: counts are at least 0, got {low:g}.")
+            raise ArgumentError("y_bounds", f"must not be negative: counts are at least 0, got {low:g}.")
         offset, exposure = (self._coordinate(schema, name) for name in ("offset", "exposure"))
         if offset >= 0 and exposure >= 0:
-            raise ValueError("offset and exposure must not both be given.")
+            raise ArgumentError("offset", "and ", Argument("exposure"), " must not both be given.")
         if exposure >= 0 and not schema.middle[exposure] - schema.half[exposure] > 0:
-            raise ValueError(f"bounds of the exposure {self.exposure!r} must be positive: its logarithm is taken.")
+            raise ArgumentError(
+                "bounds", f"of the exposure {self.exposure!r} must be positive: its logarithm is taken."
+            )
         family = Poisson(schema.y_middle, schema.y_half)
         return PoissonRegression(schema, family=family, offset_coordinate=offset, exposure=exposure)
 
@@ -169,7 +172,7 @@ class DPPoissonRegression(RegressorMixin, GeneralisedLinearEstimator):
         if name is None:
             return -1
         if name not in schema.names:
-            raise ValueError(f"{argument} must be the name of a numeric column of X, got {name!r}.")
+            raise ArgumentError(argument, f"must be the name of a numeric column of X, got {name!r}.")
         return schema.names.index(name)
 
     def _attributes(self, theta: Parameters, schema: Schema) -> dict[str, Any]:

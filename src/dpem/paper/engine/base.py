@@ -8,6 +8,7 @@ import array_api_compat.numpy as numpy_api
 import numpy as np
 from scipy import sparse
 
+from dpem._validation import ArgumentError
 from dpem.query import Chunk, FloatArray
 from dpem.tables.blocks import BlockRows
 
@@ -51,7 +52,7 @@ def engine_of(X: Any) -> Engine:
 def checked_beta(query: CoordinateQuery, d: int) -> FloatArray:
     """The query's β, one number for each column: compiled code does not look where it ends."""
     if query.beta.shape != (d,):
-        raise ValueError(f"beta must hold one number for each of the {d} columns, got shape {query.beta.shape}.")
+        raise ArgumentError("beta", f"must hold one number for each of the {d} columns, got shape {query.beta.shape}.")
     return query.beta
 
 

@@ -9,6 +9,7 @@ import array_api_compat.numpy as numpy_api
 import numpy as np
 
 from dpem._threads import side_by_side
+from dpem._validation import ArgumentError
 from dpem.paper.engine import clipped_sums, projections
 from dpem.paper.engine.base import checked_beta, one_each, weights_of
 from dpem.query import Chunk, FloatArray
@@ -118,7 +119,7 @@ def support_sum(query: SupportQuery, x: FloatArray, y: FloatArray | None) -> Flo
     """A query on a support, of rows that hold its columns: the array API's formula in compiled loops."""
     XT, beta = np.ascontiguousarray(x.T), query.beta[query.support]
     if query.centre.shape != beta.shape or XT.shape[0] != len(beta):  # compiled code does not look
-        raise ValueError(f"centre must hold one number for each of the {len(beta)} columns of the support.")
+        raise ArgumentError("centre", f"must hold one number for each of the {len(beta)} columns of the support.")
     fitted, hidden = np.empty(len(x)), np.empty(len(x) if query.has_missing else 0)
     projections.project_columns(XT, np.arange(len(beta)), beta, 0, fitted, hidden)
     a, c = query.weight(numpy_api, fitted, hidden if query.has_missing else None, y)

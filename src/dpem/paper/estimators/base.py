@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from dpem import _validation as arguments
 from dpem._html import text
 from dpem._repr_html import model_html
+from dpem._validation import Argument, ArgumentError
 from dpem.fitting import validation as checks
 from dpem.fitting.rows import pieces_of, source_of
 from dpem.fitting.scale_step import estimate_sigma, rows_for_sigma
@@ -37,7 +38,6 @@ from dpem.privacy import (
     Guarantee,
     largest_price,
 )
-from dpem.privacy.budget import checked_rows_per_person
 from dpem.query import FloatArray
 from dpem.tables.base import refuse_to_split
 from dpem.tables.progress import expect
@@ -45,6 +45,8 @@ from dpem.tables.progress import expect
 if TYPE_CHECKING:
     from dpem.privacy import Ledger
 
+#: The method that follows the paper, in messages.
+PUBLISHED = Argument("method", "published")
 #: How far from the truth a given start is assumed to be when settings are chosen, as a part of the signal.
 START_DISTANCE = 0.5
 #: Part of the covariates assumed missing when settings are chosen; the true part would have to be paid for.
@@ -182,7 +184,7 @@ class PrivateEM(PrivateFit):
         """
         self._check_arguments()
         if d is None and columns is None:
-            raise ValueError("plan needs d=, the number of columns, or columns=, their names.")
+            raise ArgumentError("d", "or ", Argument("columns"), " must be given.")
         n, d = arguments.count("n", n), arguments.count("d", len(columns) if d is None and columns is not None else d)
         epsilon, delta = arguments.privacy_parameters(self.epsilon, self.delta)
         self._start(d)
@@ -195,7 +197,7 @@ class PrivateEM(PrivateFit):
             rho = SIGMA_SHARE * price.rho
             needed = rows_for_sigma(d, of_response=self._needs_y, rho=rho, rows_per_person=rows_per_person)
             if n < needed:
-                raise ValueError(f"sigma=None needs about {needed} rows at this epsilon, there are {n}; give sigma=.")
+                raise ArgumentError("sigma", f"must be given: estimating it takes about {needed} rows, there are {n}.")
         made = self._plan(n, d, epsilon, delta, arguments.in_range(signal / 2), spent=SIGMA_SHARE * price.rho)
         assumed = (
             "Without sigma the fit first spends a twentieth of its price on estimating it and then plans anew; assumed "
@@ -228,20 +230,20 @@ class PrivateEM(PrivateFit):
         """Refuse what is wrong whatever the rows are."""
         arguments.privacy_parameters(self.epsilon, self.delta)
         arguments.one_of("method", self.method, ("improved", "published"))
-        checked_rows_per_person("rows_per_person", self.rows_per_person)
+        arguments.rows_per_person(self.rows_per_person)
         checks.budget_of(self.budget, self.random_state)
         arguments.positive("signal", self.signal)
         arguments.optional_positive("sigma", self.sigma)
         if self.sigma is None and self.method == "published":
-            raise ValueError("method='published' needs sigma=: the paper assumes that it is known.")
+            raise ArgumentError(PUBLISHED, "needs ", Argument("sigma"), ": the paper assumes that it is known.")
 
     def _accept(self, made: Plan) -> None:
         """Refuse a plan that is expected to fail, and say what speaks against one that is not; before the charge."""
         for remark in made.remarks:
             warnings.warn(remark, UserWarning, stacklevel=5)
         if made.needs_start:
-            raise ValueError(
-                f"start= is required at n={made.n}: a private start is predicted to fail at this size; {made.advice}."
+            raise ArgumentError(
+                "start", f"must be given: a private one is predicted to fail at n={made.n}; {made.advice}."
             )
         self._warn_of_noise(made)
 
@@ -278,19 +280,23 @@ class PrivateEM(PrivateFit):
             "rows_per_person": arguments.rows_per_person(self.rows_per_person, n),
         }
         if auto and (math.isinf(epsilon) or self.method == "published"):
-            raise ValueError("sparsity='auto' goes with method='improved' and a finite epsilon only.")
+            raise ArgumentError(
+                Argument("sparsity", "auto"),
+                "goes with a finite epsilon and ",
+                Argument("method", "improved"),
+                " only.",
+            )
         if math.isinf(epsilon):
             given = self.start is not None
             return reference_plan(self._model_name, **common, has_start=given, n_iter=n_iter, step=step)
         if self.method == "published":
             if self.start is None and self._model_name != "missing-regression":
-                raise ValueError("method='published' needs start=: the paper's algorithm begins close to the truth.")
+                why = ": the paper's algorithm begins close to the truth."
+                raise ArgumentError(PUBLISHED, "needs ", Argument("start"), why)
             chosen = published_plan(self._model_name, **common, epsilon=epsilon, n_iter=n_iter, step=step, T=clip)
             batches = chosen.em_steps
             if n < batches:
-                raise ValueError(
-                    f"method='published' splits the rows into n_iter={batches} batches; there are {n} rows."
-                )
+                raise ArgumentError("n_iter", f"must be at most the number of rows ({n}), got {batches} batches.")
             return chosen
         pinned = {"n_refine": n_iter, "step": step, "entry": None if clip is None else clip / self._entry_scale(sigma)}
         return plan(

@@ -10,6 +10,7 @@ import numpy as np
 
 from dpem import _validation as arguments
 from dpem._threads import single_blas
+from dpem._validation import ArgumentError
 from dpem.paper.fit_plan import USEFUL, Plan
 from dpem.paper.improved.planning.candidates import Pipeline
 from dpem.paper.improved.planning.detection import detectable, trim_threshold
@@ -99,7 +100,7 @@ def _chosen(
     price = largest_price(epsilon, delta, gaussian=not sparse and spent == 0)
     rho = price.rho - spent
     if not rho > 0:
-        raise ValueError(f"spent must be below the price that epsilon and delta buy (rho = {price.rho:.3g}).")
+        raise ArgumentError("spent", f"must be below the price that epsilon and delta buy (rho = {price.rho:.3g}).")
     pipeline = Pipeline(problem, private_start, sparse, fixed)
     draft = Plan(model, "improved", n, d, epsilon, delta, sparsity, sigma, signal, missing, (), price, rows_per_person)
     with single_blas(), np.errstate(all="ignore"):  # rehearsals are too short to be worth a second thread
