@@ -25,6 +25,8 @@ from dpem.query import FloatArray
 MISFIT = 0.1
 #: Gauss–Newton steps, and the most that one may change the predictor of a row by (root mean square).
 ROUNDS, LONGEST = 25, 1.0
+#: The last step in standard errors of the coefficients.
+ENOUGH = 1e-4
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ def combined(
         step = np.linalg.solve(A, total)
         size = float(np.sqrt(np.mean((X @ step) ** 2)))
         coef = coef + step * min(1.0, LONGEST / max(size, 1e-12))
-        if size < 1e-8:
+        if float(step @ A @ step) < ENOUGH**2:
             break
     V = np.linalg.inv(A)
     V = (V + V.T) / 2

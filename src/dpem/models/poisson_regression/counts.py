@@ -58,12 +58,13 @@ class Poisson(Family):
 
         def mean(predictor: FloatArray) -> FloatArray:
             mu = np.exp(np.minimum(predictor, 30.0))
-            low, high = np.maximum(there - most, 0.0), there + most
-            below = np.where(there > most, below_mean(low, mu, self.dispersion), 0.0)
-            return np.asarray(mu - above_mean(high, mu, self.dispersion) + below - there)
+            out = mu - above_mean(there + most, mu, self.dispersion) - there
+            cut = there > most  # elsewhere no count is small enough to be clipped
+            out[cut] += below_mean(there[cut] - most[cut], mu[cut], self.dispersion)
+            return np.asarray(out)
 
-        slope = (mean(eta + STEP) - mean(eta - STEP)) / (2 * STEP)
         here = mean(eta)
+        slope = (mean(eta + STEP) - here) / STEP
         return Expected(here, slope, self.dispersion * np.exp(np.minimum(eta, 30.0)) + here**2)
 
     def log_density(self, xp: Any, eta: Any, y: Any) -> Any:
