@@ -13,7 +13,6 @@ from dpem._version import __version__
 if TYPE_CHECKING:
     from dpem.fitting.inference import compare
     from dpem.fitting.plan import Plan
-    from dpem.fitting.rows import refuse_non_finite
     from dpem.fitting.scaler import DPStandardScaler, pipeline_guarantee
     from dpem.fitting.search import DPGridSearch
     from dpem.persistence import load_model, save_model
@@ -41,14 +40,12 @@ __all__ = [
     "plan",
     "progress",
     "read_table",
-    "refuse_non_finite",
     "save_model",
     "write_report",
 ]
 
 _HOME = {
     "dpem.fitting.inference": ("compare",),
-    "dpem.fitting.rows": ("refuse_non_finite",),
     "dpem.fitting.scaler": ("DPStandardScaler", "pipeline_guarantee"),
     "dpem.fitting.search": ("DPGridSearch",),
     "dpem.persistence": ("load_model", "save_model"),

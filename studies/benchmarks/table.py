@@ -35,8 +35,8 @@ from dpem.models.gaussian_mixture.family import GaussianFamily
 from dpem.models.gaussian_mixture.gaussians import Gaussians
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
 from dpem.paper.models.base import Clip
-from dpem.queries.schema import Schema
 from dpem.tables import ArraySource
+from dpem.tables.schema import Schema
 
 Work = Callable[[], object]
 Times = list[tuple[float, float]]

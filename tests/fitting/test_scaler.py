@@ -115,7 +115,7 @@ class Untouchable(ArraySource):
 class TestRefusals:
     @pytest.fixture(autouse=True)
     def _data_may_not_be_asked(self, monkeypatch):
-        monkeypatch.setattr("dpem.fitting.rows.ArraySource", Untouchable)
+        monkeypatch.setattr("dpem.tables.inputs.ArraySource", Untouchable)
 
     def refused(self, X, **changes):
         budget = changes.pop("budget", Budget(epsilon=100.0, delta=0.5))
@@ -219,7 +219,7 @@ class TestPrice:
                 assert budget.n_charges == 1
                 raise OSError("the disk is gone")
 
-        monkeypatch.setattr("dpem.fitting.rows.ArraySource", Broken)
+        monkeypatch.setattr("dpem.tables.inputs.ArraySource", Broken)
         with pytest.raises(OSError, match="the disk is gone"):
             scaler(budget=budget).fit(X)
         assert budget.n_charges == 1  # and stays paid

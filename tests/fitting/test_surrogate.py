@@ -25,8 +25,8 @@ from dpem.fitting.surrogate.tilt import evidence_kappa, principal, tilt
 from dpem.models.gaussian_mixture.covariance_types import TYPES
 from dpem.models.gaussian_mixture.family import GaussianFamily
 from dpem.models.gaussian_mixture.gaussians import Gaussians
-from dpem.queries.schema import Schema
 from dpem.query import Chunk
+from dpem.tables.schema import Schema
 
 D = 3
 SCHEMA = Schema.of(["a", "b", "c"], dict.fromkeys("abc", (-1.0, 1.0)), {})

@@ -21,9 +21,9 @@ from dpem.models.gaussian_mixture.columns import PairedSides
 from dpem.models.gaussian_mixture.sketch_fit import fitted
 from dpem.models.gaussian_mixture.state import TUNING
 from dpem.privacy import Account, Curator, SeededNoise
-from dpem.queries.schema import Schema
 from dpem.query import Chunk
 from dpem.tables import ArraySource
+from dpem.tables.schema import Schema
 
 GIVEN = {"epsilon": 1.0, "delta": 1e-6}
 SIMULATED = pytest.mark.filterwarnings("ignore:random_state makes the noise")

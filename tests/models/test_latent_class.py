@@ -23,8 +23,8 @@ from dpem.models.latent_class.family import Classes, ClassFamily
 from dpem.models.latent_class.items import Items, answers
 from dpem.models.latent_class.queries import CellCounts, PairMoments
 from dpem.models.latent_class.tuning import TUNING
-from dpem.queries.schema import Schema
 from dpem.query import Chunk
+from dpem.tables.schema import Schema
 
 pytestmark = pytest.mark.filterwarnings("ignore:The classes are not stable")
 

@@ -10,7 +10,7 @@ import pytest
 from dpem import DPLinearRegression
 from dpem.models.linear_regression.coding import coded
 from dpem.models.linear_regression.columns import ColumnHistograms, summarized
-from dpem.queries.schema import Schema
+from dpem.tables.schema import Schema
 
 
 def with_factor(levels, n, seed, shares=None, baseline=0):

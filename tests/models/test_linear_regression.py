@@ -32,7 +32,7 @@ from dpem.models.linear_regression.frame import Frame
 from dpem.models.linear_regression.queries import Information, JointMoments, Residuals, Score
 from dpem.models.linear_regression.threshold_scores import Balance, Thresholds
 from dpem.queries.histograms import BINS
-from dpem.queries.schema import Schema
+from dpem.tables.schema import Schema
 
 GIVEN = {"epsilon": 1.0, "delta": 1e-6, "bounds": (-6, 6), "y_bounds": (-9, 9)}
 CORRELATION = np.array([[1.0, 0.6, 0.2], [0.6, 1.0, -0.3], [0.2, -0.3, 1.0]])

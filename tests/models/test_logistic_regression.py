@@ -14,8 +14,8 @@ from dpem.audit.tape import record
 from dpem.models._glm.families import Bernoulli
 from dpem.models._glm.marginals import denoised
 from dpem.models._glm.queries import Moments, Predictor, Score
-from dpem.queries.schema import Schema
 from dpem.tables.blocks import numpy_api
+from dpem.tables.schema import Schema
 
 pytestmark = pytest.mark.filterwarnings("ignore:random_state", "ignore::dpem.fitting.diagnostics.FitWarning")
 

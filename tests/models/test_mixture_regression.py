@@ -25,8 +25,8 @@ from dpem.models.mixture_regression.scores import LineLeads, Lines, LineScores, 
 from dpem.models.mixture_regression.start_queries import ColumnSizes, LineCells, LineMoments, UnevenSpread
 from dpem.models.mixture_regression.tuning import TUNING
 from dpem.privacy import Account, Curator, SeededNoise
-from dpem.queries.schema import Schema
 from dpem.tables import ArraySource
+from dpem.tables.schema import Schema
 
 GIVEN = {"epsilon": 1.0, "delta": 1e-6, "y_bounds": (-40, 60)}
 COEF, INTERCEPT, SIGMA = np.array([[1.0, -2.0, 0.5], [-1.5, 1.0, 0.5]]), np.array([1.0, 4.0]), np.array([0.8, 1.1])

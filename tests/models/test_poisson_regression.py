@@ -15,8 +15,8 @@ from dpem.audit.tape import record
 from dpem.models._glm.queries import Predictor, Score
 from dpem.models.poisson_regression.counts import Poisson, above_mean, below_mean
 from dpem.models.poisson_regression.dispersion import PearsonSquares, dispersion_of
-from dpem.queries.schema import Schema
 from dpem.tables.blocks import numpy_api
+from dpem.tables.schema import Schema
 
 pytestmark = pytest.mark.filterwarnings("ignore:random_state", "ignore::dpem.fitting.diagnostics.FitWarning")
 

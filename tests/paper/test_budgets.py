@@ -51,7 +51,7 @@ def asked(monkeypatch):
         def split(self, parts):
             return [Watched(part._X, part._y) for part in super().split(parts)]
 
-    monkeypatch.setattr("dpem.fitting.rows.ArraySource", Watched)
+    monkeypatch.setattr("dpem.tables.inputs.ArraySource", Watched)
     return questions
 
 
@@ -124,7 +124,7 @@ def test_the_debit_comes_before_the_data(estimator, data, monkeypatch):
         def split(self, parts):
             return [Broken(part._X, part._y) for part in super().split(parts)]
 
-    monkeypatch.setattr("dpem.fitting.rows.ArraySource", Broken)
+    monkeypatch.setattr("dpem.tables.inputs.ArraySource", Broken)
     with pytest.raises(OSError, match="the disk is gone"):
         estimator(**QUICK, budget=budget).fit(*data)
     assert budget.n_charges == 1  # and stays paid: a part of the data may have been seen

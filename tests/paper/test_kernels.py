@@ -14,7 +14,7 @@ from together import together
 
 from dpem._threads import at_most, side_by_side
 from dpem.paper.engine import clipped_sums as kernels
-from dpem.paper.engine import dense, engine_of
+from dpem.paper.engine import dense
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
 from dpem.paper.models.base import Clip
 from dpem.query import BLOCK, Chunk
@@ -295,16 +295,6 @@ def test_the_layout_in_memory_does_not_matter(name, dtype, layout):
     tolerance = 1e-12 if dtype == np.float64 else 1e-5
     actual = QUERIES[name][0].sum(Chunk(other, y))
     np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=3_000 * tolerance)
-
-
-@together("layout", LAYOUTS)
-@together("bad", [math.nan, math.inf, -math.inf])
-@DTYPES
-def test_anomalies_are_found_in_every_layout(dtype, bad, layout):
-    X = np.zeros((9_000, 5), dtype=dtype)
-    assert engine_of(X).anomalies(LAYOUTS[layout](X)) == (False, False)
-    X[8_765, 3] = bad
-    assert engine_of(X).anomalies(LAYOUTS[layout](X)) == (math.isnan(bad), math.isinf(bad))
 
 
 @DTYPES

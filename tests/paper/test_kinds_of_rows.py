@@ -10,7 +10,7 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 
-from dpem import Budget, DPStandardScaler, refuse_non_finite
+from dpem import Budget, DPStandardScaler
 from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
 from dpem.tables import ArraySource
 
@@ -119,23 +119,6 @@ class TestRefusals:
     def test_a_source_without_a_response(self):
         X, _ = table(DPMissingRegression)
         assert refused(ArraySource(X)) == "target must be given where the table is opened: this model has a response."
-
-    @pytest.mark.parametrize("kind", ["source", "csr", "array API", "dask array"])
-    def test_who_asks_is_told_what_is_not_finite(self, kind):
-        """A fit does not look; the function that does says so."""
-        X, y = table(DPMissingRegression)
-        for name, there, said in (
-            ("X", np.nan, "X contains NaN"),
-            ("X", np.inf, "X contains inf"),
-            ("y", -np.inf, "y"),
-        ):
-            rows, responses = X.copy(), y.copy()
-            rows[np.isnan(rows)] = 0.0
-            refuse_non_finite(*KINDS[kind](rows, responses))
-            (rows[501, 2:3] if name == "X" else responses[77:78])[:] = there
-            with pytest.raises(ValueError, match=said):
-                refuse_non_finite(*KINDS[kind](rows, responses))
-        refuse_non_finite(*KINDS[kind](X, y), missing=True)
 
     def test_one_row(self):
         assert refused(ArraySource(np.ones((1, D)), np.ones(1))) == "X must have at least 2 rows, got 1."

@@ -52,7 +52,7 @@ def asked(monkeypatch):
         def split(self, parts):
             return [Watched(part._X, part._y) for part in super().split(parts)]
 
-    monkeypatch.setattr("dpem.fitting.rows.ArraySource", Watched)
+    monkeypatch.setattr("dpem.tables.inputs.ArraySource", Watched)
     return questions
 
 

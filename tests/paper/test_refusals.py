@@ -33,7 +33,7 @@ class Untouchable(ArraySource):
 
 @pytest.fixture(autouse=True)
 def _data_may_not_be_asked(monkeypatch):
-    monkeypatch.setattr("dpem.fitting.rows.ArraySource", Untouchable)
+    monkeypatch.setattr("dpem.tables.inputs.ArraySource", Untouchable)
 
 
 @pytest.fixture
@@ -292,7 +292,7 @@ def test_mixture_regression_without_start_says_how_many_rows_it_needs(sparsity):
 
 @pytest.mark.parametrize("estimator", ALL)
 def test_delta_that_protects_no_one_is_warned_about(estimator, X, y, monkeypatch):
-    monkeypatch.setattr("dpem.fitting.rows.ArraySource", ArraySource)
+    monkeypatch.setattr("dpem.tables.inputs.ArraySource", ArraySource)
     for delta in (1 / N, 0.1, 0.5):
         with pytest.warns(UserWarning, match="is not below 1/n") as caught:
             estimator(**{**VALID, "delta": delta}).fit(X, y)
@@ -305,7 +305,7 @@ def test_delta_that_protects_no_one_is_warned_about(estimator, X, y, monkeypatch
 
 @pytest.mark.parametrize("estimator", ALL)
 def test_rows_to_predict(estimator, X, y, monkeypatch):
-    monkeypatch.setattr("dpem.fitting.rows.ArraySource", ArraySource)
+    monkeypatch.setattr("dpem.tables.inputs.ArraySource", ArraySource)
     model = estimator(**VALID).fit(X, y)
     X[0, 0] = 12345.678
     text = X.astype(object)
@@ -319,7 +319,7 @@ def test_rows_to_predict(estimator, X, y, monkeypatch):
 
 @pytest.mark.parametrize("estimator", REGRESSIONS)
 def test_responses_to_judge(estimator, X, y, monkeypatch):
-    monkeypatch.setattr("dpem.fitting.rows.ArraySource", ArraySource)
+    monkeypatch.setattr("dpem.tables.inputs.ArraySource", ArraySource)
     model = estimator(**VALID).fit(X, y)
     text = y.astype(object)
     text[5] = "secret-diagnosis"

@@ -161,7 +161,7 @@ def test_the_table_is_neither_copied_nor_converted(estimator, dtype, data, monke
             seen.append(rows)
             super().__init__(rows, response)
 
-    monkeypatch.setattr("dpem.fitting.rows.ArraySource", Watched)
+    monkeypatch.setattr("dpem.tables.inputs.ArraySource", Watched)
     model = quick(estimator).fit(X, y)
     assert seen[0].dtype == dtype
     assert np.shares_memory(seen[0], X)

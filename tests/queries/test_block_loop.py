@@ -10,11 +10,11 @@ from scipy import sparse
 
 from dpem.queries.log_ratio import LogRatio
 from dpem.queries.narrow import into_ball
-from dpem.queries.schema import Schema
 from dpem.query import Chunk
 from dpem.tables import ArraySource, DatasetSource
 from dpem.tables.dask import DaskSource
 from dpem.tables.device import DeviceSource
+from dpem.tables.schema import Schema
 from dpem.tables.sparse import SparseSource
 
 NAMES = ("age", "region", "dose", "unused")

@@ -16,9 +16,9 @@ from dpem.models.gaussian_mixture.covariance_types import TYPES
 from dpem.models.gaussian_mixture.family import GaussianFamily
 from dpem.models.gaussian_mixture.gaussians import Gaussians
 from dpem.queries import block_loop as narrow
-from dpem.queries.schema import Schema
 from dpem.query import Chunk
 from dpem.tables.dask import DaskSource
+from dpem.tables.schema import Schema
 
 N, D, K = 5_000, 6, 3
 READ = np.array([5, 1, 2])

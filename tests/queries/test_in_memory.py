@@ -16,8 +16,8 @@ from dpem.models.linear_regression.queries import Information, Residuals, Score
 from dpem.queries.block_loop import product
 from dpem.queries.histograms import Places
 from dpem.queries.narrow import into_ball, sum_in_ball
-from dpem.queries.schema import Schema
 from dpem.tables.dense_rows import unit_coordinates
+from dpem.tables.schema import Schema
 
 NAMES = ["a", "b", "c"]
 SCHEMA = Schema.of(NAMES, dict.fromkeys(NAMES, (-2.0, 3.0)), {}, y_bounds=(-4.0, 4.0))
@@ -109,7 +109,7 @@ def test_coordinates_by_a_compiled_loop_are_the_same_numbers(order, cut, monkeyp
     X = np.asarray(rng.normal(0.5, 2.0, (6000, 3)), order=order)
     X[::9, 0], X[5, 1], X[7, 2], X[9, 0], X[11, 0], X[13, 1:] = np.nan, np.inf, -np.inf, 1e308, -1e308, (3.0, -2.0)
     compiled = SCHEMA.coordinates(np, X[cut])
-    monkeypatch.setattr("dpem.queries.schema.COMPILED", np.inf)
+    monkeypatch.setattr("dpem.tables.schema.COMPILED", np.inf)
     with np.errstate(all="ignore"):
         expected = SCHEMA.coordinates(np, X[cut])
     assert np.array_equal(compiled, expected, equal_nan=True)

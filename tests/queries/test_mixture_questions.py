@@ -15,8 +15,8 @@ from dpem.models.gaussian_mixture.gaussians import Gaussians, _patterns
 from dpem.models.gaussian_mixture.location import Centres, Margins, SecondMoments, Spreads
 from dpem.models.gaussian_mixture.sketch import Sketch, largest_slice
 from dpem.queries.narrow import zero_nonfinite
-from dpem.queries.schema import Schema
 from dpem.query import Bound, Chunk
+from dpem.tables.schema import Schema
 
 D = 3
 SCHEMA = Schema.of(["a", "b", "c"], dict.fromkeys("abc", (-1.0, 1.0)), {})

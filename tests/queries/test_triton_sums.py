@@ -29,8 +29,8 @@ from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegr
 from dpem.queries.gpu import triton_sums as rowwise
 from dpem.queries.gpu.trace import formula_of
 from dpem.queries.gpu.triton_codegen import parts, summing
-from dpem.queries.schema import Schema
 from dpem.query import Chunk
+from dpem.tables.schema import Schema
 from studies.audits.hostile_rows import hostile
 
 N, D = 1500, 4

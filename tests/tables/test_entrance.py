@@ -72,7 +72,7 @@ def test_a_record_in_the_place_of_names_is_not_quoted(tmp_path):
 
 def coordinates(X, y=None, **more):
     """Unit coordinates of the rows that a fit reads."""
-    from dpem.fitting.frames import open_table
+    from dpem.tables.inputs import open_table
 
     model = regression(**more)
     table = open_table(model, X, y, needs_y=y is not None, **model._declared())

@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpem import OTHER, DPLinearRegression, read_table
-from dpem.fitting.frames import open_table
 from dpem.tables import BatchSource
 from dpem.tables.entries import checked_levels, codes, number, numbers
+from dpem.tables.inputs import open_table
 
 N, SECRET = 40, "secret-diagnosis"
 BOUNDS, LEVELS = {"age": (0, 100)}, {"code": ["1", "2"], "home": ["north", "7", OTHER]}

@@ -12,8 +12,8 @@ import pytest
 from scipy import sparse
 
 from dpem import Budget, DPLinearRegression, DPStandardScaler, load_model, read_table, save_model
-from dpem.fitting.rows import source_of
 from dpem.tables import BatchSource
+from dpem.tables.inputs import source_of
 from dpem.tables.persons import Counts, hashed
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # what a fit of so few rows says of itself

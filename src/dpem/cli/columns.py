@@ -53,7 +53,7 @@ def levels_of_used(asked: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _names(own: Mapping[str, Any], name: str) -> bool:
-    from dpem.fitting.bounds import matching
+    from dpem.tables.bounds import matching
 
     return matching(own, name) is not None
 
@@ -62,7 +62,7 @@ def _refuse_unknown(tables: Mapping[str, Mapping[str, Any]], known: Sequence[str
     """Refuse names that the table has not. Of its first line, which may be a record, a message repeats nothing, unless
     other names were found there: then it is a header, and names are public.
     """
-    from dpem.fitting.bounds import is_pattern
+    from dpem.tables.bounds import is_pattern
 
     header = any(name in known for own in tables.values() for name in own)
     for what, own in tables.items():

@@ -117,7 +117,7 @@ def run(session: Session, asked: dict[str, Any]) -> None:
 def _bounds(value: Any, names: list[str] | None) -> Any:
     """Two numbers, or for each column two numbers from a file or a table."""
     from dpem.cli import inputs
-    from dpem.fitting.bounds import column_bounds
+    from dpem.tables.bounds import column_bounds
 
     if isinstance(value, tuple):
         return value

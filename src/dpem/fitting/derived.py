@@ -12,12 +12,12 @@ from scipy import sparse
 
 from dpem._validation import ArgumentError
 from dpem.fitting.formula import CompiledFormula, missing_columns
-from dpem.fitting.frames import Table, open_table, pieces
-from dpem.fitting.rows import frame_of
 from dpem.query import Bound, Chunk, FloatArray, Query
 from dpem.tables import Source
 from dpem.tables.blocks import namespace_of, numpy_api, rows_of
+from dpem.tables.inputs import Table, frame_of, open_table
 from dpem.tables.kinds import is_dask, is_frame
+from dpem.tables.new_rows import pieces
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,8 @@ import numpy as np
 from dpem import _validation as arguments
 from dpem._threads import single_blas
 from dpem._validation import ArgumentError
-from dpem.fitting import frames as tables
 from dpem.fitting import serialization as content
 from dpem.fitting import validation as checks
-from dpem.fitting.bounds import Pair, _listed, column_bounds, response_bounds
 from dpem.fitting.derived import open_derived
 from dpem.fitting.diagnostics import issue
 from dpem.fitting.formula import CompiledFormula, compiled, missing_columns
@@ -38,8 +36,11 @@ from dpem.privacy import (
     digest,
     largest_price,
 )
-from dpem.queries.schema import Schema
+from dpem.tables.bounds import Pair, column_bounds, listed, response_bounds
+from dpem.tables.entries import Levels, checked_levels
+from dpem.tables.inputs import Table, open_table
 from dpem.tables.progress import expect
+from dpem.tables.schema import Schema
 
 
 class PrivateEstimator(PrivateFit, FittedModel):
@@ -98,7 +99,7 @@ class PrivateEstimator(PrivateFit, FittedModel):
         if (formula := self._compiled()) is not None:
             return self._planned(rows, self._schema(formula.names, formula.column_levels, formula.response), effect)
         names = self._column_names(columns, d, target)
-        schema = self._schema(names, tables.checked_levels(self._given("levels")), None, plan=True)
+        schema = self._schema(names, checked_levels(self._given("levels")), None, plan=True)
         return self._planned(rows, schema, effect)
 
     def _check_columns(self, source: Any) -> None:
@@ -107,7 +108,7 @@ class PrivateEstimator(PrivateFit, FittedModel):
         if (formula := self._compiled()) is not None:
             missing_columns(formula, names)
             return
-        levels = tables.checked_levels(self._given("levels"))
+        levels = checked_levels(self._given("levels"))
         self._limits(names, levels, getattr(source, "target_name", None))
 
     def _preview_plan(self, X: Any, y: Any = None) -> Plan:
@@ -222,18 +223,18 @@ class PrivateEstimator(PrivateFit, FittedModel):
         checks.budget_of(self.budget, self.random_state)
 
     def _schema(
-        self, names: Sequence[str], levels: dict[str, tables.Levels], y_name: str | None, *, plan: bool = False
+        self, names: Sequence[str], levels: dict[str, Levels], y_name: str | None, *, plan: bool = False
     ) -> Schema:
         return self._coordinates(names, levels, *self._limits(names, levels, y_name, plan=plan))
 
     def _limits(
-        self, names: Sequence[str], levels: dict[str, tables.Levels], y_name: str | None, *, plan: bool = False
+        self, names: Sequence[str], levels: dict[str, Levels], y_name: str | None, *, plan: bool = False
     ) -> tuple[dict[str, Pair], Pair | None]:
         """The public bounds of every column without levels, and of the response."""
         if (formula := self._compiled()) is not None:
             return formula.column_bounds, self._response_limits(formula.response) if self._needs_y else None
         if not hasattr(self, "bounds") and (lacking := [name for name in names if name not in levels]):
-            raise ArgumentError("levels", f"must name every column, but they lack {_listed(lacking)}.")
+            raise ArgumentError("levels", f"must name every column, but they lack {listed(lacking)}.")
         given = self._given("bounds")
         given = (-1.0, 1.0) if plan and given is None else given  # a plan is about unit coordinates, whatever they are
         bounds = column_bounds(given, names, levels)
@@ -247,17 +248,17 @@ class PrivateEstimator(PrivateFit, FittedModel):
             return formula.response_bounds()
         return response_bounds(self._given("y_bounds"), self._given("bounds"), y_name)
 
-    def _open(self, probe: Any, X: Any, y: Any) -> tables.Table:
+    def _open(self, probe: Any, X: Any, y: Any) -> Table:
         """The table, opened but not read; the probe learns its columns."""
         if (formula := self._compiled()) is not None:
             probe._formula = formula
             return open_derived(probe, formula, X, y, **self._who())
-        return tables.open_table(probe, X, y, needs_y=self._needs_y, **self._declared())
+        return open_table(probe, X, y, needs_y=self._needs_y, **self._declared())
 
     def _coordinates(
         self,
         names: Sequence[str],
-        levels: dict[str, tables.Levels],
+        levels: dict[str, Levels],
         bounds: dict[str, Pair],
         y_bounds: Pair | None,
     ) -> Schema:

@@ -14,9 +14,9 @@ from itertools import product as combinations
 from typing import Any
 
 from dpem._validation import ArgumentError
-from dpem.fitting.bounds import Pair, _listed, checked_pair, matching, read_bounds
 from dpem.fitting.formula_terms import columns_of, interval, parsed, parts_of, product, values
-from dpem.fitting.frames import Levels, checked_levels
+from dpem.tables.bounds import Pair, checked_pair, listed, matching, read_bounds
+from dpem.tables.entries import Levels, checked_levels
 
 
 @dataclass(frozen=True)
@@ -248,7 +248,7 @@ def missing_columns(formula: CompiledFormula, known: Sequence[str]) -> None:
     """Refuse a table that lacks columns of the formula."""
     lacking = [name for name in formula.raw if name not in known]
     if lacking:
-        raise ValueError(f"the formula needs {_listed(lacking)}, which the table lacks.")
+        raise ValueError(f"the formula needs {listed(lacking)}, which the table lacks.")
 
 
 def raw_columns(text: Any, *, needs_y: bool) -> list[str]:

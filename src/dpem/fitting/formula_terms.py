@@ -18,8 +18,8 @@ import numpy as np
 from scipy.interpolate import BSpline
 
 from dpem._validation import ArgumentError
-from dpem.fitting.bounds import LARGEST, Pair
 from dpem.query import FloatArray
+from dpem.tables.bounds import LARGEST, Pair
 
 
 class Monotone(NamedTuple):

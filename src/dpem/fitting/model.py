@@ -10,8 +10,8 @@ import numpy as np
 
 from dpem.fitting.plan import Prediction
 from dpem.fitting.step import State, Step
-from dpem.queries.schema import Schema
 from dpem.query import FloatArray
+from dpem.tables.schema import Schema
 
 
 class Effect(NamedTuple):

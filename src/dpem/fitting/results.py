@@ -15,9 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpem._html import text
 from dpem._repr_html import model_html
-from dpem.fitting import frames as tables
 from dpem.fitting import serialization as content
-from dpem.fitting import validation as checks
 from dpem.fitting.check import FitCheck
 from dpem.fitting.derived import derived_pieces
 from dpem.fitting.diagnostics import Diagnostic
@@ -26,6 +24,7 @@ from dpem.fitting.uncertainty import Uncertainty, frame
 from dpem.privacy import Guarantee
 from dpem.query import FloatArray
 from dpem.tables.entries import Levels
+from dpem.tables.new_rows import beside, pieces
 
 
 class FittedModel(BaseEstimator):
@@ -75,8 +74,8 @@ class FittedModel(BaseEstimator):
     def _units(self, X: Any, y: Any) -> Iterator[tuple[FloatArray, FloatArray | None]]:
         schema = self.schema_ if self.chosen_ is None else self.schema_.take(self.chosen_)
         formula = getattr(self, "_formula", None)
-        rows = tables.pieces(self, X, self.levels_) if formula is None else derived_pieces(self, formula, X)
-        pairs = ((piece, None) for piece in rows) if y is None else checks.beside(rows, y)
+        rows = pieces(self, X, self.levels_) if formula is None else derived_pieces(self, formula, X)
+        pairs = ((piece, None) for piece in rows) if y is None else beside(rows, y)
         with np.errstate(all="ignore"):
             for piece, part in pairs:
                 x = schema.coordinates(numpy_api, np.asarray(piece[:, schema.reads], dtype=float))

@@ -20,7 +20,6 @@ from dpem._validation import ArgumentError
 from dpem._version import __version__
 from dpem.fitting import serialization as content
 from dpem.fitting import validation as checks
-from dpem.fitting.rows import scaled_rows, source_of
 from dpem.fitting.scale_step import column_scales
 from dpem.privacy import (
     Account,
@@ -38,6 +37,8 @@ from dpem.privacy import (
 )
 from dpem.query import FloatArray
 from dpem.tables import Source
+from dpem.tables.inputs import source_of
+from dpem.tables.new_rows import scaled, scaled_rows
 
 if TYPE_CHECKING:
     from sklearn.pipeline import Pipeline
@@ -164,7 +165,7 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def inverse_transform(self, X: Any) -> NDArray[np.floating]:
         """``X · scale_ + mean_``."""
         check_is_fitted(self)
-        X = checks.scaled(X, len(self.mean_))
+        X = scaled(X, len(self.mean_))
         return np.asarray(X * self.scale_.astype(X.dtype) + self.mean_.astype(X.dtype))
 
     def _bounds(self, d: int) -> tuple[FloatArray, FloatArray]:

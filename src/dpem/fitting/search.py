@@ -22,11 +22,9 @@ from sklearn.utils.validation import check_is_fitted
 from dpem import _validation as arguments
 from dpem._validation import ArgumentError
 from dpem._version import __version__
-from dpem.fitting import frames as tables
 from dpem.fitting import validation as checks
 from dpem.fitting.diagnostics import FitWarning, issue
 from dpem.fitting.estimator import PrivateEstimator
-from dpem.fitting.rows import source_of
 from dpem.privacy import (
     Account,
     Budget,
@@ -44,6 +42,7 @@ from dpem.privacy import (
 )
 from dpem.queries.candidates import CandidateScores
 from dpem.tables import Source
+from dpem.tables.inputs import open_table, source_of
 from dpem.tables.kinds import is_frame
 
 if TYPE_CHECKING:
@@ -179,7 +178,7 @@ class DPGridSearch(MetaEstimatorMixin, BaseEstimator):
         if is_frame(X) and isinstance(self.estimator, PrivateEstimator):
             who = {"person": self.person, "rows_per_person": self.rows_per_person}
             declared = {**self.estimator._declared(), **who}
-            return tables.open_table(self, X, y, needs_y=needs_y, **declared).source
+            return open_table(self, X, y, needs_y=needs_y, **declared).source
         return source_of(self, X, y, needs_y=needs_y, person=self.person, rows_per_person=self.rows_per_person)
 
     def _points(self) -> list[dict[str, Any]]:

@@ -20,16 +20,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpem._json import checksum, plain, rebuild, record, refuse_undeclared
-from dpem.fitting.bounds import Pair, checked_pair
 from dpem.fitting.check import FitCheck
 from dpem.fitting.formula import CompiledFormula, compiled
 from dpem.fitting.plan import Plan
 from dpem.fitting.step import State
 from dpem.fitting.uncertainty import KINDS, Uncertainty
 from dpem.privacy import Charge, Guarantee
-from dpem.queries.schema import Schema
 from dpem.query import FloatArray
+from dpem.tables.bounds import Pair, checked_pair
 from dpem.tables.entries import OTHER, Levels, checked_levels
+from dpem.tables.schema import Schema
 
 E = TypeVar("E", bound=Any)
 

@@ -12,8 +12,8 @@ import numpy as np
 from scipy.special import ndtri
 
 from dpem.fitting.uncertainty import Uncertainty
-from dpem.queries.schema import Schema
 from dpem.query import FloatArray
+from dpem.tables.schema import Schema
 
 GIVEN = "given by the user"
 DEFAULT = "default"

@@ -22,10 +22,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dpem import registry
-from dpem.fitting import frames as tables
 from dpem.fitting.model import Effect
 from dpem.privacy import largest_price
 from dpem.query import FloatArray
+from dpem.tables.entries import checked_levels
 
 FILE = Path(__file__).with_name("grid.json")
 DELTA = 1e-6
@@ -87,7 +87,7 @@ def assumed_effect(kind: type[Any]) -> Effect | None:
     """The strength of effects that the model's plans assume, where it can be chosen."""
     one = estimator(kind, 5, 1.0, 2)
     names = [f"x{j}" for j in range(5)]
-    schema = one._schema(names, tables.checked_levels(getattr(one, "levels", None)), None, plan=True)
+    schema = one._schema(names, checked_levels(getattr(one, "levels", None)), None, plan=True)
     known: Effect | None = one._model(schema).effect
     return known
 

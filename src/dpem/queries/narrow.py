@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpem.queries.block_loop import narrow_sum, narrow_sums, over_rows
-from dpem.queries.schema import Schema
 from dpem.query import Bound, Chunk, FloatArray
 from dpem.tables.blocks import like
+from dpem.tables.schema import Schema
 
 __all__ = [
     "NarrowQuery",

@@ -40,14 +40,6 @@ class ArrayRows:
             sums.append(self.host(self.xp.sum(x * x, axis=1)))
         return np.concatenate([np.empty(0), *sums]) / X.shape[1]
 
-    def anomalies(self, X: Any) -> tuple[bool, bool]:
-        nan, inf = False, False
-        for rows in self._pieces(X, X.shape[1]):
-            if not bool(self.xp.all(self.xp.isfinite(X[rows, :]))):
-                nan |= bool(self.xp.any(self.xp.isnan(X[rows, :])))
-                inf |= bool(self.xp.any(self.xp.isinf(X[rows, :])))
-        return nan, inf
-
     def pieces(self, X: Any, rows: int) -> Iterator[FloatArray]:
         for first in range(0, X.shape[0], rows):
             yield self.host(X[first : min(first + rows, X.shape[0]), :])

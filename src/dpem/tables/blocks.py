@@ -34,9 +34,6 @@ class BlockRows(Protocol):
     def mean_squares(self, X: Any) -> FloatArray:
         """The mean square of each row's entries, in float64; may be infinite or not a number."""
 
-    def anomalies(self, X: Any) -> tuple[bool, bool]:
-        """Whether any entry is not a number, and whether any is infinite."""
-
     def pieces(self, X: Any, rows: int) -> Iterator[FloatArray]:
         """The rows as dense float64 numpy arrays of at most ``rows`` rows, for sums that need no speed."""
 

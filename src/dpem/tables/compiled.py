@@ -25,22 +25,6 @@ def gather(X, where, out):  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def anomalies(X, d, found):  # type: ignore[no-untyped-def]
-    """found[0] = 1 if any entry is not a number, found[1] = 1 if any is infinite."""
-    for i in range(X.shape[0]):
-        row = X[i]
-        odd = False
-        for j in range(d):
-            odd |= not abs(row[j]) < math.inf
-        if odd:
-            for j in range(d):
-                if row[j] != row[j]:
-                    found[0] = 1.0
-                elif abs(row[j]) == math.inf:
-                    found[1] = 1.0
-
-
-@_compiled
 def unit(XT, middle, half, out):  # type: ignore[no-untyped-def]
     """(x − middle)/half in [−1, 1], not-a-number where an entry is not finite."""
     for j in range(out.shape[0]):

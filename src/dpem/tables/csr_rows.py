@@ -39,9 +39,6 @@ class CsrRows:
         np.square(squares.data, out=squares.data)
         return np.asarray(squares.sum(axis=1)).ravel() / X.shape[1]
 
-    def anomalies(self, X: Any) -> tuple[bool, bool]:
-        return bool(np.isnan(X.data).any()), bool(np.isinf(X.data).any())
-
     def pieces(self, X: Any, rows: int) -> Iterator[FloatArray]:
         rows = max(1, min(rows, PIECE // X.shape[1]))
         for first in range(0, X.shape[0], rows):

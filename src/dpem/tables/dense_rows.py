@@ -45,14 +45,6 @@ class DenseRows:
     def mean_squares(self, X: Rows) -> FloatArray:
         return np.asarray(np.einsum("ij,ij->i", X, X, dtype=np.float64) / X.shape[1])
 
-    def anomalies(self, X: Rows) -> tuple[bool, bool]:
-        def by_rows(X: Rows, d: int) -> FloatArray:
-            return by_tasks(X, 2, lambda rows, found: compiled.anomalies(X[rows], d, found))
-
-        d = X.shape[1]
-        nan, inf = summed(Chunk(X, None), lambda X, y: by_rows(X, d), lambda XT, y, n: by_rows(XT, n))
-        return bool(nan), bool(inf)
-
     def pieces(self, X: Rows, rows: int) -> Iterator[FloatArray]:
         for first in range(0, X.shape[0], rows):
             yield X[first : first + rows].astype(float)

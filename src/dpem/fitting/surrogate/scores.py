@@ -16,8 +16,8 @@ import numpy as np
 
 from dpem.fitting.surrogate.family import Family
 from dpem.queries.narrow import NarrowQuery, into_ball, like, rounded, sum_in_ball
-from dpem.queries.schema import Schema
 from dpem.query import Bound, FloatArray
+from dpem.tables.schema import Schema
 
 Theta = TypeVar("Theta")
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from dpem.fitting.bounds import _listed
 from dpem.fitting.diagnostics import Diagnostic
+from dpem.tables.bounds import listed
 
 #: A coefficient of which so much comes from the prior is not determined by the rows.
 FROM_PRIOR = 0.5
@@ -27,7 +27,7 @@ def diagnostics(theta: Any, model: Any, plan: Any) -> list[Diagnostic]:
             Diagnostic(
                 "few-rows",
                 "warning",
-                f"The rows hardly determine the coefficients of {_listed(weak)} at this price: more than half of each "
+                f"The rows hardly determine the coefficients of {listed(weak)} at this price: more than half of each "
                 "estimate is the prior's pull towards 0.",
                 "More rows, a larger epsilon or fewer columns would help.",
                 tuple(weak),
@@ -51,7 +51,7 @@ def diagnostics(theta: Any, model: Any, plan: Any) -> list[Diagnostic]:
             Diagnostic(
                 "wide-bounds",
                 "warning",
-                f"More than 90 % of the values of {_listed(crowded)} lie in 1/32 of the bounds.",
+                f"More than 90 % of the values of {listed(crowded)} lie in 1/32 of the bounds.",
                 "Narrower bounds would help: values beyond them are clipped.",
                 tuple(crowded),
             )

@@ -14,8 +14,8 @@ from dpem.fitting.inference import RegressionResults
 from dpem.fitting.uncertainty import Uncertainty, frame
 from dpem.models._glm.diagnostics import diagnostics
 from dpem.models._glm.model import GeneralisedLinearModel, Parameters
-from dpem.queries.schema import Schema
 from dpem.query import FloatArray
+from dpem.tables.schema import Schema
 
 NOTE = (
     "Standard errors hold sampling and privacy noise. They assume that the model's mean is right; rows with a missing "

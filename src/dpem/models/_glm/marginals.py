@@ -8,8 +8,8 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from dpem.queries.histograms import BINS
-from dpem.queries.schema import Schema
 from dpem.query import FloatArray
+from dpem.tables.schema import Schema
 
 EDGES = np.arange(BINS + 1) / (BINS / 2) - 1
 MIDDLES = (EDGES[1:] + EDGES[:-1]) / 2

@@ -22,8 +22,8 @@ from scipy.special import ndtr
 from dpem.fitting.rehearsal import generator
 from dpem.models._glm.marginals import Marginals, quantiles, threshold
 from dpem.queries.histograms import BINS
-from dpem.queries.schema import Schema
 from dpem.query import FloatArray
+from dpem.tables.schema import Schema
 
 IntArray = NDArray[np.intp]
 

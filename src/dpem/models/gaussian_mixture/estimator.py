@@ -21,8 +21,8 @@ from dpem.models.gaussian_mixture.intervals import uncertainty
 from dpem.models.gaussian_mixture.model import GaussianMixture, Parameters, SparseGaussianMixture, mixture_of
 from dpem.models.gaussian_mixture.start_steps import MOST
 from dpem.models.gaussian_mixture.state import TUNING
-from dpem.queries.schema import Schema
 from dpem.query import FloatArray
+from dpem.tables.schema import Schema
 
 
 class DPGaussianMixture(PrivateEstimator):

@@ -21,8 +21,8 @@ from dpem.models.gaussian_mixture.covariance_types import TYPES
 from dpem.models.gaussian_mixture.family import GaussianFamily, inside
 from dpem.models.gaussian_mixture.gaussians import Gaussians
 from dpem.models.gaussian_mixture.state import TUNING
-from dpem.queries.schema import Schema
 from dpem.query import FloatArray
+from dpem.tables.schema import Schema
 
 #: The distance between neighbouring centres, and the least distance of bounds from the middle, in spreads of a
 #: component.

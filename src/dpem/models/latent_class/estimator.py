@@ -21,8 +21,8 @@ from dpem.models.latent_class.errors import Parameters
 from dpem.models.latent_class.items import Items
 from dpem.models.latent_class.model import LatentClass
 from dpem.models.latent_class.tuning import TUNING
-from dpem.queries.schema import Schema
 from dpem.query import FloatArray
+from dpem.tables.schema import Schema
 
 
 class DPLatentClass(PrivateEstimator):

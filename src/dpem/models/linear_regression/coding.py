@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from dpem.models.linear_regression.columns import Columns, factors
 from dpem.models.linear_regression.tuning import TUNING
-from dpem.queries.schema import Schema
 from dpem.query import FloatArray
+from dpem.tables.schema import Schema
 
 BoolArray = NDArray[np.bool_]
 

@@ -14,8 +14,8 @@ from scipy.special import ndtri
 from dpem.models.linear_regression.tuning import TUNING
 from dpem.queries.histograms import BINS, counted
 from dpem.queries.narrow import NarrowQuery
-from dpem.queries.schema import Schema
 from dpem.query import Bound, FloatArray
+from dpem.tables.schema import Schema
 
 _EDGES = np.arange(BINS + 1) / (BINS / 2) - 1
 _MIDDLES = (_EDGES[1:] + _EDGES[:-1]) / 2

@@ -13,7 +13,7 @@ from dpem.fitting.plan import Prediction
 from dpem.models.linear_regression.parameters import Parameters
 from dpem.models.linear_regression.tuning import TUNING
 from dpem.queries.histograms import BINS
-from dpem.queries.schema import Schema
+from dpem.tables.schema import Schema
 
 NOTE = (
     "The target is the best linear predictor of rows clamped to their bounds. Sampling errors are robust (a sandwich), "

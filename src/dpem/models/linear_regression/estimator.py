@@ -17,8 +17,8 @@ from dpem.fitting.uncertainty import Uncertainty
 from dpem.models.linear_regression.diagnostics import cost, diagnostics, notes, response_name
 from dpem.models.linear_regression.model import LinearRegression, SparseLinearRegression
 from dpem.models.linear_regression.parameters import Parameters
-from dpem.queries.schema import Schema
 from dpem.query import FloatArray
+from dpem.tables.schema import Schema
 
 
 class DPLinearRegression(RegressionResults, RegressorMixin, PrivateEstimator):

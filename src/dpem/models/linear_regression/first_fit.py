@@ -14,8 +14,8 @@ from dpem.models.linear_regression.reference import ROUNDING, maximum_likelihood
 from dpem.models.linear_regression.state import Moments, Progress
 from dpem.models.linear_regression.tuning import TUNING
 from dpem.privacy import Curator
-from dpem.queries.schema import Schema
 from dpem.query import FloatArray
+from dpem.tables.schema import Schema
 
 
 def begin(curator: Curator, schema: Schema, known: Columns, coding: Coding, moments: Moments) -> Progress:

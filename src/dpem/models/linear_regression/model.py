@@ -39,9 +39,9 @@ from dpem.models.linear_regression.steps import (
     TakeStep,
 )
 from dpem.models.linear_regression.tuning import TUNING
-from dpem.queries.schema import Schema
 from dpem.query import FloatArray
 from dpem.tables.blocks import like
+from dpem.tables.schema import Schema
 
 #: Up to so many columns a plan rehearses one by one.
 MOST_REHEARSED = 100

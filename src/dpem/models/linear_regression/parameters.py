@@ -15,8 +15,8 @@ from dpem.models.linear_regression.gaussian_posterior import Posterior, noise_ed
 from dpem.models.linear_regression.reference import ROUNDING
 from dpem.models.linear_regression.state import Progress
 from dpem.models.linear_regression.tuning import TUNING
-from dpem.queries.schema import Schema
 from dpem.query import FloatArray
+from dpem.tables.schema import Schema
 
 
 @dataclass(frozen=True)

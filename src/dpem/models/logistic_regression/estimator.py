@@ -12,16 +12,17 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils import Tags
 
 from dpem._validation import ArgumentError
-from dpem.fitting.bounds import Pair
 from dpem.fitting.formula import CompiledFormula, compiled, raw_columns
-from dpem.fitting.frames import Levels, Table, checked_levels, open_table, response_name
 from dpem.fitting.step import State
 from dpem.models._glm.estimator import GeneralisedLinearEstimator
 from dpem.models._glm.families import Bernoulli, Family
 from dpem.models._glm.model import EFFECT, GeneralisedLinearModel, Parameters
 from dpem.queries.histograms import BINS
-from dpem.queries.schema import Schema
 from dpem.query import FloatArray
+from dpem.tables.bounds import Pair
+from dpem.tables.entries import Levels, checked_levels
+from dpem.tables.inputs import Table, open_table, response_name
+from dpem.tables.schema import Schema
 
 __all__ = ["DPLogisticRegression", "Parameters"]
 

@@ -17,8 +17,8 @@ from dpem.fitting.summary import Profile, of_lines
 from dpem.fitting.uncertainty import Uncertainty
 from dpem.models.mixture_regression.model import MixtureRegression, Parameters
 from dpem.models.mixture_regression.tuning import TUNING
-from dpem.queries.schema import Schema
 from dpem.query import FloatArray
+from dpem.tables.schema import Schema
 
 
 class DPMixtureRegression(PrivateEstimator):

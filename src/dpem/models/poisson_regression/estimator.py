@@ -22,8 +22,8 @@ from dpem.models._glm.steps import TakeStep
 from dpem.models.poisson_regression.counts import Poisson, clip_of
 from dpem.models.poisson_regression.dispersion import FindDispersion
 from dpem.queries.histograms import BINS
-from dpem.queries.schema import Schema
 from dpem.query import FloatArray
+from dpem.tables.schema import Schema
 
 __all__ = ["DPPoissonRegression", "Parameters"]
 

@@ -17,7 +17,6 @@ from dpem._html import text
 from dpem._repr_html import model_html
 from dpem._validation import Argument, ArgumentError
 from dpem.fitting import validation as checks
-from dpem.fitting.rows import pieces_of, source_of
 from dpem.fitting.scale_step import estimate_sigma, rows_for_sigma
 from dpem.fitting.sequence import PrivateFit
 from dpem.fitting.serialization import name_model
@@ -40,6 +39,8 @@ from dpem.privacy import (
 )
 from dpem.query import FloatArray
 from dpem.tables.base import refuse_to_split
+from dpem.tables.inputs import source_of
+from dpem.tables.new_rows import beside, pieces_of
 from dpem.tables.progress import expect
 
 if TYPE_CHECKING:
@@ -311,7 +312,7 @@ class PrivateEM(PrivateFit):
         )
 
     def _start(self, d: int) -> FloatArray | None:
-        return checks.start_vector(self.start, d, arguments.positive("signal", self.signal), zero_allowed=self._missing)
+        return start_vector(self.start, d, arguments.positive("signal", self.signal), zero_allowed=self._missing)
 
     def _model(self) -> Model:
         return MODELS[self._model_name](self.sigma_)
@@ -329,7 +330,7 @@ class PrivateEM(PrivateFit):
         pieces = pieces_of(self, X, missing=self._missing)
         if y is None:
             return np.concatenate([function(rows) for rows in pieces])
-        return np.concatenate([function(rows, part) for rows, part in checks.beside(pieces, y)])
+        return np.concatenate([function(rows, part) for rows, part in beside(pieces, y)])
 
     def _fit_summary(self) -> FitSummary:
         """What reports and pictures show of the fit."""
@@ -341,3 +342,25 @@ class PrivateEM(PrivateFit):
     def __sklearn_is_fitted__(self) -> bool:
         """A refused fit has counted the columns, but has fitted nothing."""
         return hasattr(self, "coef_")
+
+
+def start_vector(start: Any, d: int, signal: float, *, zero_allowed: bool) -> FloatArray | None:
+    """The start as a vector: None stays None, "equal" is signal/√d everywhere."""
+    if start is None:
+        return None
+    if isinstance(start, str):
+        arguments.one_of("start", start, ("equal",))
+        return np.full(d, signal / math.sqrt(d))
+    try:
+        vector = np.array(start, dtype=float)
+    except (TypeError, ValueError):
+        raise ArgumentError("start", 'must be a vector of numbers, "equal" or None.') from None
+    if vector.shape != (d,):
+        raise ArgumentError("start", f"must be a vector of length {d}, one entry per column; got shape {vector.shape}.")
+    if not np.isfinite(vector).all():
+        raise ArgumentError("start", "must hold finite numbers only.")
+    if not zero_allowed and not vector.any():
+        raise ArgumentError(
+            "start", "must not be zero: the mixture's gradient vanishes there and no step would leave it."
+        )
+    return vector

@@ -32,7 +32,7 @@ def column_bounds(bounds: Any, names: Sequence[str], levels: Mapping[str, Any]) 
         if not needed:
             return {}
         raise ArgumentError(
-            "bounds", f"must be given: public limits of {_listed(needed)}, never computed from the rows."
+            "bounds", f"must be given: public limits of {listed(needed)}, never computed from the rows."
         )
     given = read_bounds(bounds) if isinstance(bounds, str | os.PathLike) else bounds
     if not isinstance(given, Mapping):
@@ -43,7 +43,7 @@ def column_bounds(bounds: Any, names: Sequence[str], levels: Mapping[str, Any]) 
         # What stands where names should may be a record, the first line of a file without a header: it is not quoted.
         raise ArgumentError("bounds", f"must name every column, but they name none of the {len(names)} columns of X.")
     if absent:
-        raise ArgumentError("bounds", f"must name every column, but they lack {_listed(absent)}.")
+        raise ArgumentError("bounds", f"must name every column, but they lack {listed(absent)}.")
     return {name: checked_pair("bounds", pair, f"of {name!r} ") for name, pair in found.items()}
 
 
@@ -148,7 +148,7 @@ def is_pattern(key: Any) -> bool:
     return isinstance(key, str) and any(mark in key for mark in "*?[")
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return f"{'column' if len(names) == 1 else 'columns'} {', '.join(map(repr, names[:NAMED]))}{more}"
 
@@ -165,5 +165,5 @@ def other_columns(found: Sequence[str], fitted: Sequence[str]) -> str:
     more = [name for name in found if name not in set(fitted)]
     if not lacking and not more:
         return f"X has its columns in another order than the fit; give them as {', '.join(map(repr, fitted))}."
-    said = [f"lacks {_listed(lacking)} of the fit"] * bool(lacking) + [f"has {_listed(more)} beside"] * bool(more)
+    said = [f"lacks {listed(lacking)} of the fit"] * bool(lacking) + [f"has {listed(more)} beside"] * bool(more)
     return f"X {', and '.join(said)}."

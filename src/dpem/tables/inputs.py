@@ -1,0 +1,246 @@
+"""Whatever holds a user's rows, opened as a source to fit to, under what was declared of its columns.
+
+Refusals come first, one sentence each, before anything is planned, charged or queried. They depend on shapes, types,
+names and declarations, never on an entry: every table of numbers has an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import PurePath
+from typing import Any, NamedTuple
+
+import numpy as np
+from array_api_compat import array_namespace, device, is_array_api_obj, is_numpy_array
+from scipy import sparse
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import validate_data
+
+from dpem._extras import needed_by
+from dpem._validation import ArgumentError
+from dpem.tables import ArraySource, Source
+from dpem.tables.bounds import listed
+from dpem.tables.device import DeviceSource
+from dpem.tables.entries import Levels, checked_levels, converted
+from dpem.tables.kinds import is_dask, is_frame, is_on_device, is_series, is_source
+from dpem.tables.persons import limited
+from dpem.tables.sparse import SparseSource
+from dpem.tables.validation import numeric_array, table_and_response
+
+
+class Table(NamedTuple):
+    """Rows to fit to, and what is publicly known of their columns."""
+
+    source: Source
+    names: tuple[str, ...]
+    named: bool
+    y_name: str | None
+    levels: dict[str, Levels]
+
+
+def open_table(
+    estimator: BaseEstimator,
+    X: Any,
+    y: Any,
+    *,
+    needs_y: bool,
+    levels: Any,
+    spelled: Collection[str] = (),
+    y_levels: Levels | None = None,
+    person: str | None = None,
+    rows_per_person: int = 1,
+) -> Table:
+    """The table, opened but not read. The estimator learns ``n_features_in_`` and ``feature_names_in_``. ``spelled``
+    names the columns whose texts are read as numbers, ``y_levels`` are the response's; of each ``person`` there are at
+    most ``rows_per_person`` rows.
+    """
+    declared = checked_levels(levels)
+    given: dict[str, Any] = {"levels": declared, "spelled": spelled, "y_levels": y_levels}
+    who: dict[str, Any] = {"person": person, "rows_per_person": rows_per_person}
+    source = source_of(estimator, X, y, needs_y=needs_y, **given, **who)
+    if is_frame(X):
+        estimator.feature_names_in_ = np.asarray(source.feature_names, dtype=object)  # type: ignore[attr-defined]
+    found = getattr(estimator, "feature_names_in_", None)
+    known = found if found is not None else getattr(source, "feature_names", None)
+    names = tuple(map(str, known)) if known is not None else tuple(f"x{j}" for j in range(source.n_features))
+    y_name = response_name(X, y) if needs_y else None
+    _refuse_unknown(declared, names)
+    if y_name is not None and y_name in names:
+        raise ArgumentError(
+            "y", f"has the name of a column of X, {y_name!r}: leave the column out of X, or rename one."
+        )
+    read_as = checked_levels(getattr(X, "text_levels", None) or None)
+    if not is_frame(X) and not is_dask(X):
+        texts = [name for name, own in declared.items() if own.texts and own != read_as.get(name)]
+        if texts:
+            raise ArgumentError(
+                "levels",
+                f"of {listed(texts)} are texts: give a DataFrame, read_table(path, levels=) with these "
+                "levels, or numbers that stand for them.",
+            )
+    return Table(source, names, found is not None, y_name, {**read_as, **declared})
+
+
+def source_of(
+    estimator: BaseEstimator,
+    X: Any,
+    y: Any = None,
+    *,
+    needs_y: bool,
+    accept_sparse: str | bool = "csr",
+    levels: Mapping[str, Levels] | None = None,
+    spelled: Collection[str] = (),
+    y_levels: Levels | None = None,
+    person: str | None = None,
+    rows_per_person: int = 1,
+) -> Source:
+    """The rows to fit to. Arrays pass scikit-learn's validation; the others what they need of it. With ``person``, the
+    column that says whose row it is, at most ``rows_per_person`` rows of each person are there.
+    """
+    if person is not None and not isinstance(person, str):
+        raise ArgumentError("person", f"must be the name of a column or None, got {type(person).__name__}.")
+    refuse_path(X)
+    response = None if not needs_y or y is None or is_source(X) else response_of(y, y_levels)
+    if is_frame(X):
+        frame = frame_of(X)
+        source: Source = frame_source(frame, _required(response) if needs_y else None, levels, spelled, person)
+        remember_columns(estimator, source if frame.named else ArraySource(np.empty((0, len(frame.names)))))
+    elif is_dask(X):
+        with needed_by("a Dask collection"):
+            from dpem.tables.dask import DaskSource
+
+        given: dict[str, Any] = {"levels": levels, "spelled": spelled, "y_levels": y_levels, "person": person}
+        source = DaskSource(X, _required(response) if needs_y else None, **given)
+        remember_columns(estimator, source)
+    elif is_source(X):
+        if y is not None:
+            raise ArgumentError("y", "must not be given beside a source: the response is the target of the source.")
+        source = X
+        remember_columns(estimator, source)
+    elif is_on_device(X):
+        source = DeviceSource(*device_arrays(X, _required(response) if needs_y else None))
+        validate_data(estimator, X, skip_check_array=True)
+    else:
+        X, y = table_and_response(estimator, X, response, needs_y=needs_y, accept_sparse=accept_sparse)
+        source = SparseSource(X, y) if sparse.issparse(X) else ArraySource(X, y)
+    opened = getattr(source, "person_name", None)
+    if person is None and opened is not None:
+        raise ArgumentError("person", f"must be {opened!r}, as the table was opened with.")
+    if person is not None:
+        source = limited(source, person, rows_per_person)
+        estimator.n_features_in_ = source.n_features
+        if hasattr(estimator, "feature_names_in_"):
+            remember_columns(estimator, source)
+    if needs_y and not getattr(source, "has_response", True):
+        raise ArgumentError("target", "must be given where the table is opened: this model has a response.")
+    if source.n_rows < 2:
+        raise ArgumentError("X", f"must have at least 2 rows, got {source.n_rows}.")
+    return source
+
+
+def frame_of(X: Any) -> Any:
+    """A DataFrame of any library as named columns."""
+    with needed_by("a DataFrame"):
+        from dpem.tables.frame import Frame
+    return X if isinstance(X, Frame) else Frame(X)
+
+
+def frame_source(
+    frame: Any, y: Any, levels: Mapping[str, Levels] | None, spelled: Collection[str] = (), person: str | None = None
+) -> Any:
+    """The rows of a DataFrame under what was declared of its columns, or a refusal by their types."""
+    from dpem.tables.columns import select
+    from dpem.tables.frame import FrameSource
+
+    refused = "X must hold numbers or declared levels: "
+    schema = frame.schema
+    try:
+        selection = select(schema, None, None, levels=levels, spelled=spelled, person=person)
+    except ValueError as error:
+        raise ValueError(f"{refused}{error}") from None
+    n = frame.n_rows
+    if y is not None and (y.ndim != 1 or len(y) != n):
+        raise ArgumentError("y", f"must be a vector with one response for each of the {n} rows, got shape {y.shape}.")
+    return FrameSource(frame, selection, None if y is None else np.asarray(y, dtype=float))
+
+
+def response_of(y: Any, own: Levels | None = None) -> Any:
+    """Responses as float64, entry by entry; of an array on a device or a Dask collection, that."""
+    if is_on_device(y) or is_dask(y) or sparse.issparse(y):
+        return y
+    if is_frame(y):
+        frame = frame_of(y)
+        if len(frame.names) != 1:
+            raise ArgumentError("y", f"must be one column of responses, got {len(frame.names)} columns.")
+        y = frame.block(0, frame.n_rows).column(frame.names[0])
+    elif not isinstance(y, np.ndarray) and is_series(y):
+        if own is None and str(getattr(y, "dtype", "")).lower().startswith(("categor", "enum")):
+            raise ArgumentError("y", "must hold numbers, got categories.")
+        with needed_by("a Series"):
+            from dpem.tables.frame import column_of
+        y = column_of(y)
+    if not hasattr(y, "type"):
+        return numeric_array(y, "y", own)
+    from dpem.tables.columns import holds
+
+    if not holds(y.type, own is not None):
+        raise ArgumentError("y", "must hold numbers.")
+    return converted(y, own, np.dtype(np.float64))
+
+
+def response_name(X: Any, y: Any) -> str | None:
+    """The response's name, if it has one."""
+    return getattr(X, "target_name", None) if is_source(X) else _name(y)
+
+
+def _name(y: Any) -> str | None:
+    """The response's own name: of a Series, or of the one column of a DataFrame."""
+    if is_frame(y):
+        names = frame_of(y).names
+        return names[0] if len(names) == 1 else None
+    name = getattr(y, "name", None)
+    return name if isinstance(name, str) else None
+
+
+def _refuse_unknown(declared: Mapping[str, Levels], names: Sequence[str]) -> None:
+    unknown = [name for name in declared if name not in names]
+    if unknown:
+        raise ArgumentError("levels", f"must name columns of X, but X lacks {listed(unknown)}.")
+
+
+def device_arrays(X: Any, y: Any) -> tuple[Any, Any]:
+    xp = array_namespace(X)
+    if X.ndim != 2:
+        raise ArgumentError("X", f"must be a table of rows and columns, got {X.ndim} dimension(s).")
+    if X.dtype not in (xp.float32, xp.float64):
+        raise ArgumentError("X", f"must be float32 or float64 on its device, got {X.dtype}.")
+    if X.shape[1] == 0:
+        raise ArgumentError("X", "must have at least one column.")
+    if y is not None:
+        y = xp.asarray(y, dtype=xp.float64, device=device(X)) if not is_array_api_obj(y) or is_numpy_array(y) else y
+        if y.shape != (X.shape[0],):
+            raise ArgumentError("y", f"must be a vector with one response for each of the {X.shape[0]} rows.")
+        if y.dtype not in (xp.float32, xp.float64) or device(y) != device(X):
+            raise ArgumentError("y", "must be float32 or float64 and on the same device as X.")
+    return X, y
+
+
+def _required(y: Any) -> Any:
+    if y is None:
+        raise ArgumentError("y", "must be given: this model has a response.")
+    return y
+
+
+def refuse_path(X: Any) -> None:
+    if isinstance(X, str | PurePath):
+        raise ArgumentError("X", "must hold rows, got a path; open it with dpem.read_table(path, columns=, target=).")
+
+
+def remember_columns(estimator: BaseEstimator, source: Source) -> None:
+    """scikit-learn's fitted facts about the columns."""
+    estimator.n_features_in_ = source.n_features
+    names = getattr(source, "feature_names", None)
+    if names is not None:
+        estimator.feature_names_in_ = np.asarray(names, dtype=object)
+    elif hasattr(estimator, "feature_names_in_"):
+        del estimator.feature_names_in_

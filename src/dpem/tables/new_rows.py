@@ -1,0 +1,155 @@
+"""Rows that a fitted estimator is applied to, in dense pieces or scaled, whatever holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace, device
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_array, validate_data
+
+from dpem._validation import ArgumentError
+from dpem.query import FloatArray
+from dpem.tables import ChunkedSource
+from dpem.tables.blocks import rows_of
+from dpem.tables.bounds import listed, other_columns
+from dpem.tables.device import DeviceSource
+from dpem.tables.entries import Levels, checked_levels
+from dpem.tables.inputs import device_arrays, frame_of, frame_source, refuse_path
+from dpem.tables.kinds import is_dask, is_frame, is_on_device, is_source
+from dpem.tables.scaled import ScaledSource, moved_and_scaled
+from dpem.tables.sparse import SparseSource
+from dpem.tables.validation import numeric_array, quoting_no_entry, table_and_response
+
+#: Rows of a dense piece.
+PIECE = 4096
+
+
+def pieces(estimator: BaseEstimator, X: Any, levels: Mapping[str, Levels]) -> Iterator[NDArray[np.floating]]:
+    """Dense pieces of the rows that a fitted model is applied to, in the numbers that the fit saw."""
+    if not is_frame(X):
+        read_as = checked_levels(getattr(X, "text_levels", None) or None)
+        texts = [name for name, own in levels.items() if own.texts and is_source(X) and own != read_as.get(name)]
+        if texts:
+            raise ArgumentError("levels", f"of {listed(texts)} must be those of the fit: read_table(path, levels=).")
+        yield from pieces_of(estimator, X, missing=True)
+        return
+    frame, person = frame_of(X), getattr(estimator, "person", None)
+    if person in frame.names:
+        frame = frame.only([name for name in frame.names if name != person])
+    fitted = getattr(estimator, "feature_names_in_", None)
+    if fitted is not None and frame.names != list(fitted):
+        raise ValueError(other_columns(frame.names, list(fitted)))
+    if len(frame.names) != estimator.n_features_in_:
+        raise ArgumentError("X", f"has {len(frame.names)} columns, but {estimator.n_features_in_} were fitted.")
+    for chunk in frame_source(frame, None, dict(levels), spelled=frame.names).chunks():
+        yield chunk.X
+
+
+def pieces_of(estimator: BaseEstimator, X: Any, *, missing: bool) -> Iterator[NDArray[np.floating]]:
+    """Dense numpy pieces of the rows that a fitted model is applied to: all at once if they are a dense array. Entries
+    that are not finite are NaN where the model has holes (``missing``), else zero: they say nothing.
+    """
+    fill = np.nan if missing else 0.0
+    for rows in _dense_pieces(estimator, X):
+        finite = np.isfinite(rows)
+        yield rows if finite.all() else np.where(finite, rows, rows.dtype.type(fill))
+
+
+def _dense_pieces(estimator: BaseEstimator, X: Any) -> Iterator[NDArray[np.floating]]:
+    refuse_path(X)
+    if is_dask(X):
+        raise ValueError(
+            "a Dask collection is applied block by block: use X.map_blocks(model.predict), or map_partitions."
+        )
+    if is_on_device(X):
+        X, _ = device_arrays(X, None)
+        validate_data(estimator, X, skip_check_array=True, reset=False)
+        yield from rows_of(X).pieces(X, PIECE)
+    elif is_source(X):
+        if X.n_features != estimator.n_features_in_:
+            raise ArgumentError("X", f"has {X.n_features} columns, but {estimator.n_features_in_} were fitted.")
+        names, fitted = getattr(X, "feature_names", None), getattr(estimator, "feature_names_in_", None)
+        if names is not None and fitted is not None and list(names) != list(fitted):
+            raise ValueError(other_columns(list(names), list(fitted)))
+        for chunk in X.chunks():
+            yield from rows_of(chunk.X).pieces(chunk.X, PIECE)
+    elif is_frame(X):
+        yield from _of_frame(estimator, X)
+    else:
+        X, _ = table_and_response(estimator, X, needs_y=False, reset=False)
+        if sparse.issparse(X):
+            yield from rows_of(X).pieces(X, PIECE)
+        else:
+            yield X
+
+
+def _of_frame(estimator: BaseEstimator, X: Any) -> Iterator[NDArray[np.floating]]:
+    frame = frame_of(X)
+    named = hasattr(X, "iloc") or type(X).__module__.startswith("polars")  # kinds that scikit-learn knows the names of
+    validate_data(estimator, X if named else np.empty((1, len(frame.names))), skip_check_array=True, reset=False)
+    for chunk in frame_source(frame, None, None).chunks():
+        yield chunk.X
+
+
+@np.errstate(all="ignore")
+def scaled_rows(estimator: BaseEstimator, X: Any, mean: FloatArray, scale: FloatArray) -> Any:
+    """(X − mean) / scale in the kind that X has; what is out of core stays there."""
+    refuse_path(X)
+    if is_source(X) or is_dask(X) or is_on_device(X):
+        width = X.n_features if is_source(X) else X.shape[1]
+        if width != len(mean):
+            raise ArgumentError("X", f"has {width} columns, but the scaler was fitted to {len(mean)}.")
+    if is_source(X):
+        if hasattr(X, "scaled"):
+            return X.scaled(mean, scale)
+        if not isinstance(X, ChunkedSource) or isinstance(X, SparseSource | DeviceSource):
+            raise ValueError(
+                f"{type(X).__name__} cannot be scaled on the fly: scale its rows before the source is made."
+            )
+        return ScaledSource(X, mean, scale)
+    if is_dask(X):
+        kind = getattr(X, "dtype", np.dtype(float))  # a frame's columns may differ
+        apply = X.map_blocks if hasattr(X, "map_blocks") else X.map_partitions
+        return apply(moved_and_scaled, mean.astype(kind), scale.astype(kind), meta=X._meta)
+    if is_on_device(X):
+        xp = array_namespace(X)
+        mean, scale = (xp.asarray(part, dtype=X.dtype, device=device(X)) for part in (mean, scale))
+        return (X - mean) / scale
+    if is_frame(X):
+        X = np.concatenate(list(_of_frame(estimator, X)))
+    else:
+        X, _ = table_and_response(estimator, X, needs_y=False, reset=False, accept_sparse=False)
+    return np.asarray((X - mean.astype(X.dtype)) / scale.astype(X.dtype))
+
+
+def beside(pieces: Iterable[NDArray[np.floating]], y: Any) -> Iterator[tuple[NDArray[np.floating], FloatArray]]:
+    """Pieces of rows, each with its responses, for methods after fit."""
+    with quoting_no_entry():
+        y = np.asarray(check_array(numeric_array(y, "y"), ensure_2d=False, dtype=np.float64, ensure_all_finite=False))
+    if not np.isfinite(y).all():
+        raise ArgumentError("y", f"contains {'infinity' if np.isinf(y).any() else 'NaN'}; every entry must be finite.")
+    mismatch = f"y must be a vector with one response for each row, got shape {y.shape}."
+    if y.ndim != 1:
+        raise ValueError(mismatch)
+    first = 0
+    for rows in pieces:
+        if first + len(rows) > len(y):
+            raise ValueError(mismatch)
+        yield rows, y[first : first + len(rows)]
+        first += len(rows)
+    if first != len(y):
+        raise ValueError(mismatch)
+
+
+def scaled(X: Any, d: int) -> NDArray[np.floating]:
+    """A table of d columns in a scaler's units, to be taken back; names of columns are not compared."""
+    with quoting_no_entry():
+        X = check_array(numeric_array(X, "X"), dtype=[np.float64, np.float32], ensure_all_finite=False)
+    if X.shape[1] != d:
+        raise ArgumentError("X", f"has {X.shape[1]} columns, but the scaler was fitted to {d}.")
+    return np.asarray(X)

@@ -1,0 +1,82 @@
+"""Arrays of a user's, through scikit-learn's public validation. No message quotes an entry, and none depends on one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d, validate_data
+
+from dpem._validation import ArgumentError
+from dpem.query import FloatArray
+from dpem.tables.entries import Levels, converted
+
+
+def table_and_response(
+    estimator: BaseEstimator,
+    X: Any,
+    y: Any = None,
+    *,
+    needs_y: bool,
+    reset: bool = True,
+    accept_sparse: str | bool = "csr",
+) -> tuple[NDArray[np.floating], FloatArray | None]:
+    """X (float32 or float64, dense or CSR, not copied if it already is) and y, through scikit-learn's public
+    validation, but for its look at what is finite.
+    """
+    options: dict[str, Any] = {
+        "accept_sparse": accept_sparse,
+        "dtype": [np.float64, np.float32],
+        "ensure_all_finite": False,
+        "ensure_min_samples": 2 if reset else 1,
+        "reset": reset,
+    }
+    with quoting_no_entry(), np.errstate(all="ignore"):
+        X = numeric_array(X, "X")
+        if not needs_y:
+            return validate_data(estimator, X, **options), None
+        if y is None:
+            validate_data(estimator, X, y, **options)  # refuses, in the words that scikit-learn's users know
+        X = validate_data(estimator, X, **options)
+        y = column_or_1d(check_array(y, ensure_2d=False, dtype=np.float64, ensure_all_finite=False), warn=True)
+        check_consistent_length(X, y)
+    return X, y
+
+
+def numeric_array(values: Any, name: str, own: Levels | None = None) -> Any:
+    """An array of Python objects or texts as numbers, entry by entry; anything else as it is."""
+    if sparse.issparse(values) or (hasattr(values, "__array__") and not isinstance(values, np.ndarray)):
+        return values
+    array = np.asarray(values)
+    if array.dtype.kind in "OU" or (own is not None and own.texts and array.dtype.kind in "biuf"):
+        found = converted(array.ravel().astype(object), own, np.dtype(np.float64))
+        return found.reshape(array.shape)
+    if array.dtype.kind in "SmMV":
+        raise ArgumentError(name, f"must hold numbers, got {array.dtype}.")
+    return array
+
+
+#: Messages of numpy and scikit-learn that quote entries, by a part of them, and what is said in their place.
+_QUOTING = {
+    "Complex data not supported": "Complex data not supported: X and y must be real.",
+    "Expected 2D array": "X must be a table of rows and columns: Reshape your data with reshape(-1, 1) if it is one "
+    "column, with reshape(1, -1) if it is one row.",
+    "at least 1 dimension": "y must be a vector with one response for each row.",
+}
+
+
+@contextmanager
+def quoting_no_entry() -> Iterator[None]:
+    """Replace messages that would quote an entry of the data."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        said = next((ours for theirs, ours in _QUOTING.items() if theirs in str(error)), None)
+        if said is None:
+            raise
+        raise ValueError(said) from None
