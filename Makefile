@@ -63,7 +63,7 @@ table1: $(STAMP)       ## Breast Cancer Wisconsin as in the paper's Table 1, 50 
 
 reproduce: $(STAMP)    ## every figure and table of the paper, 50 repetitions
 	$(BIN)/python -m studies.paper.reproduce all --reps 50 --out results
-	$(BIN)/python -m studies.paper.reproduce.fill docs/reproduce.md docs/errata.md
+	$(BIN)/python -m studies.paper.reproduce.fill docs/reproduce.md
 
 peers: $(STUDIES)      ## what one would use instead, on the same tables, in environments of their own (hours)
 	$(BIN)/python -m studies.peers --reps 10 --out results/peers_real.csv

@@ -1,4 +1,4 @@
-"""Whether the formula of docs/dask.md holds: rates of a small Parquet table foretell what a large one takes.
+"""Whether the formula of docs/large-data.md holds: rates of a small Parquet table foretell what a large one takes.
 
 python studies/benchmarks/scale.py --folder FOLDER [--gigabytes 16] [--columns 1000]
 

@@ -1,6 +1,6 @@
 """The CSV, one line for each problem and method, and what the documentation shows of it.
 
-python -m studies.peers.page        # the tables of docs/peers.md, and docs/img/peers.png
+python -m studies.peers.page        # results/peers_real.md and docs/img/peers.png
 """
 
 from __future__ import annotations
@@ -78,22 +78,22 @@ REGRESSION = {
     "questions-1": "290 columns, ε = 1",
     "education-1": "one column, ε = 1",
 }
-GROUPS = {
-    "groups-3": "3 groups",
-    "groups-5": "5 groups, d = 10",
-    "groups-4": "4 unequal groups",
+LATENT = {
+    "groups-3": "3 components",
+    "groups-5": "5 components, d = 10",
+    "groups-4": "4 unequal components",
     "diamonds": "diamonds",
     "movies": "movies",
     "classes-4": "4 classes",
     "classes-3": "3 classes",
-    "lines-10": "2 lines, d = 10",
-    "lines-5": "2 lines, d = 5",
+    "lines-10": "2 regressions, d = 10",
+    "lines-5": "2 regressions, d = 5",
 }
 
 
 def scores(rows: list[dict[str, str]]) -> dict[tuple[str, str], Any]:
     """Scores by problem and method. A log-likelihood becomes the share that is kept of the non-private model's lead
-    over one group or one line, on the same rows.
+    over one component, on the same rows.
     """
     found = {(r["problem"], r["method"]): np.array(r["scores"].split(), dtype=float) for r in rows}
     kept = {}
@@ -115,6 +115,19 @@ def matrix(rows: list[dict[str, str]], problems: dict[str, str]) -> str:
         if any(cell != "–" for cell in cells):
             lines.append(f"| {method} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def text(rows: list[dict[str, str]]) -> str:
+    """The page of tables beside the CSV."""
+    return (
+        "# dpem and its peers, general models\n\n"
+        "Written by `python -m studies.peers.page` from `peers_real.csv`: median (worst) over the tables; a dash means "
+        "no such model, or not run.\n\n"
+        f"Regression: R² on rows held out.\n\n{matrix(rows, REGRESSION)}\n\n"
+        "Mixtures and classes: adjusted Rand index; real tables and mixtures of regressions: share of the non-private "
+        "model's lead over one component that is kept, in held-out log-likelihood.\n\n"
+        f"{matrix(rows, LATENT)}\n"
+    )
 
 
 def _cell(values: Any, longest: Any) -> str:
@@ -147,7 +160,7 @@ def picture(rows: list[dict[str, str]], path: Path) -> None:
         "DPM": ("<", "tab:olive", 6),
     }
     figure, parts = plt.subplots(1, 2, figsize=(10.5, 4.4), sharex=True)
-    for part, problems, title in ((parts[0], REGRESSION, "regression"), (parts[1], GROUPS, "groups, classes, lines")):
+    for part, problems, title in ((parts[0], REGRESSION, "regression"), (parts[1], LATENT, "components, classes")):
         for i, key in enumerate(problems):
             part.axhline(i, color="0.92", zorder=0)
             for method in ORDER:  # dpem lies below the others
@@ -176,5 +189,5 @@ def picture(rows: list[dict[str, str]], path: Path) -> None:
 
 if __name__ == "__main__":
     table = read(ROOT / "results" / "peers_real.csv")
-    print(matrix(table, REGRESSION), matrix(table, GROUPS), sep="\n\n")
+    (ROOT / "results" / "peers_real.md").write_text(text(table), encoding="utf-8")
     picture(table, ROOT / "docs" / "img" / "peers.png")

@@ -90,17 +90,6 @@ def page(rows: list[dict[str, str]], versions: dict[str, str], command: str) -> 
     return "\n".join(lines)
 
 
-def matrix(rows: list[dict[str, str]]) -> str:
-    """Errors alone, a line per method and a column per problem: the table at a glance."""
-    keys = [problem.key for problem in PROBLEMS]
-    cells: dict[str, dict[str, str]] = {}
-    for r in rows:
-        cells.setdefault(r["method"].replace("truncated gradient", "gradient"), {})[r["problem"]] = _shown(r)
-    lines = ["| | " + " | ".join(keys) + " |", "|---" * (len(keys) + 1) + "|"]
-    lines += [f"| {name} | " + " | ".join(own.get(key, "–") for key in keys) + " |" for name, own in cells.items()]
-    return "\n".join(lines)
-
-
 def _cells(row: dict[str, str]) -> list[str]:
     names = ("seconds", "tuning_seconds", "reps", "settings")
     return [row["method"], row["start"], row["guarantee"], _shown(row), *(row[name] for name in names)]

@@ -1,10 +1,9 @@
 """Puts the verdicts into pages of documentation.
 
-    python -m studies.paper.reproduce.fill docs/reproduce.md docs/errata.md
+    python -m studies.paper.reproduce.fill docs/reproduce.md
 
 Between ``<!-- begin NAME -->`` and ``<!-- end NAME -->`` a page gets the picture of experiment NAME and its first two
-sentences; ``NAME table`` instead of ``NAME`` asks for the sentences and the table. Everything is computed from
-results/NAME.csv, nothing is typed.
+sentences, computed from results/NAME.csv.
 """
 
 from __future__ import annotations
@@ -16,22 +15,17 @@ from pathlib import Path
 
 from studies.paper.reproduce import EXPERIMENTS
 from studies.paper.reproduce.store import Results
-from studies.paper.reproduce.verdict import command, table
+from studies.paper.reproduce.verdict import command
 
-MARKED = re.compile(r"(<!-- begin (\w+)((?: table)?) -->\n).*?(<!-- end \2\3 -->)", re.DOTALL)
+MARKED = re.compile(r"(<!-- begin (\w+) -->\n).*?(<!-- end \2 -->)", re.DOTALL)
 
 
 def filled(text: str, results: Path, page: Path) -> str:
     """The page's text with every marked place filled from the summaries in ``results``."""
-
-    def fill(found: re.Match[str]) -> str:
-        before, name, whole, after = found[1], found[2], bool(found[3]), found[4]
-        return f"{before}{part(name, results, page, whole)}\n{after}"
-
-    return MARKED.sub(fill, text)
+    return MARKED.sub(lambda found: f"{found[1]}{part(found[2], results, page)}\n{found[3]}", text)
 
 
-def part(name: str, results: Path, page: Path, whole: bool) -> str:
+def part(name: str, results: Path, page: Path) -> str:
     """What the page shows of one experiment."""
     experiment = EXPERIMENTS[name]
     path = results / f"{name}.csv"
@@ -39,12 +33,11 @@ def part(name: str, results: Path, page: Path, whole: bool) -> str:
         raise ValueError(f"{path} does not exist; run '{command(name, '50')}' first.")
     found = Results.read(path)
     verdict = experiment.judge(found)
-    sentences = [*verdict.sentences] if whole else [*verdict.sentences[:2]]
     beside = Path(os.path.relpath(results, page.parent)).as_posix()
     reps = found.reps(experiment.settings)
     source = f"`{command(name, reps)}`, {reps} repetitions: `results/{name}.md`, [CSV]({beside}/{name}.csv)."
-    last = table(verdict.header, verdict.rows) if whole else f"![{experiment.title}]({beside}/{name}.png)"
-    return "\n" + "\n\n".join([*sentences, source, last]) + "\n"
+    picture = f"![{experiment.title}]({beside}/{name}.png)"
+    return "\n" + "\n\n".join([*verdict.sentences[:2], source, picture]) + "\n"
 
 
 def main() -> None:
