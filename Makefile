@@ -36,7 +36,7 @@ demo: $(DEMO)          ## a private regression and latent classes on a table of 
 	$(BIN)/dpem demo
 
 planner: $(STAMP)      ## the planner's table of plans again, after a model's plans have changed
-	$(BIN)/python -m dpem.planner
+	$(BIN)/python -m studies.planner_grid
 
 test: $(STAMP)         ## lint, types, import order and every test
 	$(BIN)/ruff check .

@@ -21,11 +21,14 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from tqdm import tqdm
 
-from dpem.audit.fits import case
-from dpem.audit.mechanisms import GaussianSampler, GumbelSampler, Peeling, Selection, Values
-from dpem.audit.subject import Finding, Subject, Task, conclude, perform, tasks
+from dpem._threads import at_most
+from dpem.audit.subject import Finding, Subject, findings
+from dpem.query import FloatArray
+from studies.audits.canaries import case
+from studies.audits.mechanisms import GaussianSampler, GumbelSampler, Peeling, Selection, Values
 from studies.audits.one_run import Canaries, one_run
 
 DELTA = 1e-5
@@ -61,6 +64,35 @@ def subjects() -> list[tuple[Subject, int]]:
                 whole.append((case(model, **common, method="published"), 8_000))
                 whole.append((case(model, **common, method="published", columns=16, sparsity=4), 4_000))
     return alone + whole
+
+
+#: Runs of one task: enough to forget what it costs to start one.
+BATCH = 2000
+Task = tuple[Subject, bool, int]
+
+
+def tasks(subject: Subject, runs: int) -> list[Task]:
+    """The runs of an audit, half of them on each table, in batches that can be computed anywhere."""
+    each = runs // 2
+    sizes = [BATCH] * (each // BATCH) + ([each % BATCH] if each % BATCH else [])
+    return [(subject, neighbour, size) for size in sizes for neighbour in (False, True)]
+
+
+def perform(task: Task) -> tuple[Task, FloatArray, float]:
+    """The task, its scores, and the processor's seconds they took."""
+    subject, neighbour, runs = task
+    begun = time.process_time()
+    with at_most(1):  # the tables are too small for a second
+        scores = subject.scores(neighbour, runs)
+    return task, scores, time.process_time() - begun
+
+
+def conclude(subject: Subject, done: list[tuple[Task, FloatArray, float]]) -> list[Finding]:
+    """One finding for each adversary, from tasks that were performed."""
+    parts: dict[bool, list[FloatArray]] = {False: [], True: []}
+    for (_, neighbour, _), scores, _ in done:
+        parts[neighbour].append(scores)
+    return findings(subject, *map(np.concatenate, parts.values()), sum(took for _, _, took in done))
 
 
 def _alone() -> None:

@@ -18,9 +18,7 @@ from typing import Any
 import numpy as np
 
 from dpem import Budget, DPStandardScaler
-from dpem.audit import fits
-from dpem.audit.mechanisms import Peeling, Selection, Values
-from dpem.audit.neighbours import Table, cancelling, neighbours
+from dpem.audit.neighbours import Table, neighbours
 from dpem.audit.replay import in_memory, replay
 from dpem.audit.subject import Subject, audit
 from dpem.audit.tape import record
@@ -29,6 +27,9 @@ from dpem.paper.models import MissingRegression, SymmetricMixture
 from dpem.privacy import largest_price
 from dpem.query import Chunk
 from dpem.tables import BatchSource
+from studies.audits import canaries
+from studies.audits.hostile_rows import cancelling
+from studies.audits.mechanisms import Peeling, Selection, Values
 from studies.audits.noise_law import noise_faults
 
 N, D = 300, 6
@@ -167,10 +168,10 @@ def black_box() -> Iterator[str]:
     subjects: list[tuple[Subject, int]] = [
         *((kind(**alone), RUNS) for kind in (Values, Selection)),
         (Peeling(**alone), FITS),
-        (fits.case("symmetric-mixture", **claim), FITS),
-        (fits.case("symmetric-mixture", **claim, columns=16, sparsity=4), FITS),
-        (fits.case("missing-regression", **claim), FITS),
-        (fits.case("symmetric-regression", **claim, method="published"), FITS),
+        (canaries.case("symmetric-mixture", **claim), FITS),
+        (canaries.case("symmetric-mixture", **claim, columns=16, sparsity=4), FITS),
+        (canaries.case("missing-regression", **claim), FITS),
+        (canaries.case("symmetric-regression", **claim, method="published"), FITS),
     ]
     for subject, runs in subjects:
         yield from (str(finding) for finding in audit(subject, runs) if not finding.consistent)

@@ -33,3 +33,19 @@ def hostile(rows: Table, at: int, random: int) -> Iterator[tuple[str, FloatArray
         row = np.where(rng.random(d) < 0.6, rng.choice(pool, d), X[rng.integers(len(X))])
         response = rng.choice([0.5, -5.0, 5.0, 1e300, -1e300, np.nan, np.inf, 5e-324, -0.0])
         yield f"random {k}", row, float(response)
+
+
+def cancelling(d: int, n: int, seed: int) -> tuple[FloatArray, FloatArray]:
+    """Rows with one hole whose observed entries are huge and add up to zero, with a response as large as what rounding
+    leaves of them: what is computed from their sum comes out on either side of it. They break a bound that rests on a
+    sign, or on a cancellation.
+    """
+    rng = np.random.default_rng(seed)
+    each, hole = np.arange(n), rng.integers(0, d, n)
+    last = (hole + rng.integers(1, d, n)) % d
+    big = 2.0 ** rng.integers(54, 60, n)
+    X = rng.integers(-(2**20), 2**20, size=(n, d)) * big[:, None] / 2**20
+    X[each, hole] = X[each, last] = 0.0
+    X[each, last] = -X.sum(axis=1)
+    X[each, hole] = np.nan
+    return X, rng.standard_normal(n) * big * 2.0**-53 * 2.0 ** rng.integers(-2, 3, n)

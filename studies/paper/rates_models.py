@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from dpem.paper import theory
+from studies.paper import theory
 from studies.paper.reproduce.curves import CORRECTED, REFERENCE, Table, key
 from studies.paper.reproduce.rates import Sweep, cost, sizes, slope, sweeps_around, weighted_line
 from studies.paper.reproduce.store import Point, Results

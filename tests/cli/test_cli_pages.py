@@ -6,8 +6,9 @@ import pytest
 from running_dpem import dpem
 
 from dpem import demo
-from dpem.planner import grid, page
+from dpem.planner import page
 from dpem.privacy import Price
+from studies import planner_grid as grid
 
 
 def test_the_planner_is_one_file(folder):

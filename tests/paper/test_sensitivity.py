@@ -16,10 +16,10 @@ from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 from together import together
 
-from dpem.audit.neighbours import cancelling
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
 from dpem.paper.models.base import Clip
 from dpem.query import Chunk, Query
+from studies.audits.hostile_rows import cancelling
 
 NAN = math.nan
 BIG = {np.float32: float(np.float32(1e38)), np.float64: 1e300}

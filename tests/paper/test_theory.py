@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from dpem.paper import theory
+from studies.paper import theory
 
 SIZES = {"n": 10_000, "d": 500, "s": 8, "epsilon": 0.5, "delta": 1e-5}
 MODELS = ("symmetric-mixture", "symmetric-regression", "missing-regression")

@@ -6,7 +6,7 @@ from small_models import DPMeans, Means
 
 from dpem.fitting.model import Effect, PredictedFit
 from dpem.fitting.plan import Prediction
-from dpem.planner import grid
+from studies import planner_grid as grid
 
 
 class Formula(Means):

@@ -10,8 +10,9 @@ from browsing import CUT, browser
 from planned_models import DPFormula, DPSized, DPWithoutGroups, made
 
 from dpem import Budget, registry
-from dpem.planner import grid, page
+from dpem.planner import page
 from dpem.privacy import Price, largest_price
+from studies import planner_grid as grid
 
 AXES = (grid.FINE.groups, grid.FINE.columns, grid.FINE.rows, grid.FINE.epsilons)
 
@@ -52,7 +53,7 @@ class TestTable:
         assert grid.counted(DPWithoutGroups) is None
 
     def test_the_kept_table_is_that_of_today_s_models(self):
-        """One node a model, planned again: where it differs, `python -m dpem.planner` is due."""
+        """One node a model, planned again: where it differs, `python -m studies.planner_grid` is due."""
         kept = grid.stored()["models"]
         for name in registry.general():
             kind = registry.estimator(name)

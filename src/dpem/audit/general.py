@@ -1,4 +1,4 @@
-"""Audits of any registered model, a third party's included, and of the search: no list of models is kept here.
+"""Audits of any registered model, a third party's included, of the search and of the scaler: no model is named here.
 
 The estimator is made from its signature with unit bounds, or two levels a column where it takes levels alone. Its
 tables are invented. Of the corners of the box that the bounds span, and a row without any entry, the audit takes the
@@ -10,25 +10,75 @@ from __future__ import annotations
 import inspect
 import itertools
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dpem import registry
-from dpem.audit.fits import Fit, fitted
+from dpem.audit.likelihood import transcript_ratio
 from dpem.audit.neighbours import Table, neighbours, replaced
 from dpem.audit.replay import Verdict, compare, in_memory, overspent
 from dpem.audit.tape import Tape, record
+from dpem.fitting.scaler import DPStandardScaler
 from dpem.fitting.search import DPGridSearch
 from dpem.query import FloatArray
 
-#: What the search chooses between: fits of the same model with and without a fit check.
-SEARCH = "search"
+#: What is audited beside models: the search, which chooses between fits with and without a fit check, and the scaler.
+OTHERS = ("search", "scaler")
 ROWS, COLUMNS = 200, 4
+#: A corner for a model without bounds: beyond every clip.
+FAR = 1e9
+
+
+@dataclass(frozen=True)
+class Fit:
+    """An estimator on two neighbouring tables. The adversary knows both, sees every release and scores a fit by the
+    likelihood ratio of all answers, which a replay on the other table gives.
+    """
+
+    name: str
+    estimator: Any = field(repr=False)
+    tables: tuple[Table, Table] = field(repr=False)
+
+    @property
+    def epsilon(self) -> float:
+        return float(self.estimator.epsilon)
+
+    @property
+    def delta(self) -> float:
+        return float(self.estimator.delta)
+
+    @property
+    def adversaries(self) -> tuple[str, ...]:
+        return ("every release",)
+
+    def scores(self, neighbour: bool, runs: int) -> FloatArray:
+        return np.array([self.score(neighbour) for _ in range(runs)])
+
+    def score(self, neighbour: bool) -> tuple[float, ...]:
+        return (self.ratio(self.run(neighbour), neighbour),)
+
+    def run(self, neighbour: bool) -> Tape:
+        """One fit to D, or to its neighbour."""
+        return fitted(record(self.estimator, *in_memory(self.tables[neighbour])))
+
+    def ratio(self, tape: Tape, neighbour: bool) -> float:
+        """log-likelihood ratio of what was released, of D over its neighbour."""
+        other = record(self.estimator, *in_memory(self.tables[not neighbour]), frozen=tape)
+        return transcript_ratio(tape, other) * (-1.0 if neighbour else 1.0)
+
+
+def fitted(tape: Tape) -> Tape:
+    """The tape, if its fit was not refused."""
+    if "refused" in tape.outcome:
+        _, _, reason = tape.outcome["refused"].partition(": ")
+        raise ValueError(f"the fit to be audited was refused: {reason.rstrip('.')}.")
+    return tape
 
 
 def subject(model: str, *, epsilon: float, delta: float, rows: int = ROWS, columns: int = COLUMNS) -> Fit:
-    """The black-box audit of a model by its registered name, or of ``"search"``.
+    """The black-box audit of a model by its registered name, of ``"search"`` or of ``"scaler"``.
 
     >>> subject("linear-regression", epsilon=1.0, delta=1e-5, rows=50, columns=2).adversaries
     ('every release',)
@@ -36,7 +86,7 @@ def subject(model: str, *, epsilon: float, delta: float, rows: int = ROWS, colum
     estimator, table = estimator_of(model, epsilon, delta, columns), invented(model, rows, columns)
     corners = [replaced(table, name, row, y, np.array([0])) for name, row, y in _corners(model, columns)]
     best = max(itertools.combinations(corners, 2), key=lambda pair: _distance(estimator, *pair))
-    return Fit(model, estimator, best, np.zeros(0), attribute=None)
+    return Fit(model, estimator, best)
 
 
 def replay_model(model: str, *, epsilon: float, delta: float, rows: int = ROWS, columns: int = COLUMNS) -> Verdict:
@@ -51,61 +101,61 @@ def replay_model(model: str, *, epsilon: float, delta: float, rows: int = ROWS, 
 
 def estimator_of(model: str, epsilon: float, delta: float, columns: int) -> Any:
     """The estimator at its defaults, with what its signature says that it must know."""
-    if model == SEARCH:
+    if model == "search":
         inner = estimator_of("gaussian-mixture", epsilon, delta, columns).set_params(epsilon=None, delta=None)
         return DPGridSearch(inner, {"check": [True, False]}, epsilon=epsilon, delta=delta)
-    takes = inspect.signature(kind := registry.estimator(model)).parameters
-    known: dict[str, Any] = {"epsilon": epsilon, "delta": delta}
-    if "bounds" in takes:
-        known["bounds"] = (-1.0, 1.0)
-    elif "levels" in takes:
-        known["levels"] = {f"x{j}": [0, 1] for j in range(columns)}
-    if "y_bounds" in takes:
-        known["y_bounds"] = (-1.0, 1.0)
-    return kind(**known)
+    takes = inspect.signature(kind := _kind(model)).parameters
+    levels = {f"x{j}": [0, 1] for j in range(columns)}
+    known = {"bounds": (-1.0, 1.0), "y_bounds": (-1.0, 1.0), "sigma": 0.5, "start": "equal"}
+    known |= {} if "bounds" in takes else {"levels": levels}
+    return kind(epsilon=epsilon, delta=delta, **{name: value for name, value in known.items() if name in takes})
+
+
+def _kind(model: str) -> Any:
+    return DPStandardScaler if model == "scaler" else registry.estimator(model)
+
+
+class _Box(NamedTuple):
+    """The corners of what a model may be fitted to: entries, responses, and whether entries are levels."""
+
+    low: float
+    high: float
+    responses: tuple[float, ...]
+    levels: bool
+
+
+def _box(model: str) -> _Box:
+    if model == "search":
+        return _Box(-1.0, 1.0, (), False)
+    takes = inspect.signature(kind := _kind(model)).parameters
+    levels = "levels" in takes and "bounds" not in takes
+    high = 1.0 if levels or "bounds" in takes else FAR
+    responses = (0.0, 1.0) if "classes" in takes else (-1.0, 1.0) if "y_bounds" in takes else (-FAR, FAR)
+    return _Box(0.0 if levels else -high, high, responses if getattr(kind, "_needs_y", False) else (), levels)
 
 
 def invented(model: str, rows: int, columns: int) -> Table:
     """Rows within the bounds, with responses for a model that has them: the same at every call."""
-    rng = np.random.default_rng(0)
-    numbers, responses = _units(model)
-    X = rng.uniform(-1, 1, size=(rows, columns)) if numbers else rng.integers(0, 2, size=(rows, columns)).astype(float)
-    if responses is None:
+    rng, box = np.random.default_rng(0), _box(model)
+    X = rng.integers(0, 2, (rows, columns)).astype(float) if box.levels else rng.uniform(-1, 1, (rows, columns))
+    if not box.responses:
         return Table("as drawn", X, None)
-    noise = rng.uniform(-1, 1, size=rows)
-    y = (X[:, 0] + noise) / 2
-    return Table("as drawn", X, y if responses == "numbers" else (y > 0).astype(float))
-
-
-def _units(model: str) -> tuple[bool, str | None]:
-    """Whether columns hold numbers (or the levels 0 and 1), and what the responses are, if there are any."""
-    if model == SEARCH:
-        return True, None
-    takes = inspect.signature(kind := registry.estimator(model)).parameters
-    if not kind._needs_y:
-        return "bounds" in takes, None
-    return "bounds" in takes, "numbers" if "y_bounds" in takes else "classes"
+    y = (X[:, 0] + rng.uniform(-1, 1, size=rows)) / 2
+    return Table("as drawn", X, (y > 0).astype(float) if box.responses[0] == 0.0 else y)
 
 
 def _corners(model: str, columns: int) -> Iterator[tuple[str, FloatArray, float]]:
-    numbers, responses = _units(model)
-    low, bottom = (-1.0 if numbers else 0.0), (0.0 if responses == "classes" else -1.0)
-    alternating = np.resize([1.0, low], columns)
-    for y in (1.0, bottom) if responses else (0.0,):
-        yield f"upper corner, response {y:g}", np.ones(columns), y
-        yield f"lower corner, response {y:g}", np.full(columns, low), y
-        yield f"mixed corner, response {y:g}", alternating, y
-    yield "nothing observed", np.full(columns, np.nan), bottom
+    box = _box(model)
+    for y in box.responses or (0.0,):
+        yield f"upper corner, response {y:g}", np.full(columns, box.high), y
+        yield f"lower corner, response {y:g}", np.full(columns, box.low), y
+        yield f"mixed corner, response {y:g}", np.resize([box.high, box.low], columns), y
+    yield "nothing observed", np.full(columns, np.nan), box.responses[0] if box.responses else 0.0
 
 
 def _distance(estimator: Any, one: Table, two: Table) -> float:
-    first = fitted(record(estimator, *in_memory(one)))
-    return distance(first, record(estimator, *in_memory(two), frozen=first))
-
-
-def distance(first: Tape, second: Tape) -> float:
     """How well the releases distinguish two tables: for Gaussian noise alone, the squared distance in units of it."""
-    total = 0.0
-    for one, two in zip(first.answers, second.answers, strict=True):
-        total += float(np.sum(((one.statistic - two.statistic) / one.scale) ** 2))
-    return total
+    first = fitted(record(estimator, *in_memory(one)))
+    second = record(estimator, *in_memory(two), frozen=first)
+    pairs = zip(first.answers, second.answers, strict=True)
+    return float(sum(np.sum(((here.statistic - there.statistic) / here.scale) ** 2) for here, there in pairs))

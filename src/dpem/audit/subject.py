@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -15,12 +15,12 @@ from dpem._validation import ArgumentError
 from dpem.audit.bounds import CONFIDENCE, lower_bound
 from dpem.query import FloatArray
 
-#: Runs of one task: enough to forget what it costs to start one.
-BATCH = 2000
+#: Runs between two reports of progress.
+BATCH = 100
 
 
 class Subject(Protocol):
-    """A mechanism with a claim, and two neighbouring tables chosen to tell the most."""
+    """A mechanism with a claim, and two neighbouring tables chosen to distinguish best."""
 
     @property
     def name(self) -> str: ...
@@ -72,33 +72,8 @@ class Finding:
         )
 
 
-Task = tuple[Subject, bool, int]
-
-
-def tasks(subject: Subject, runs: int) -> list[Task]:
-    """The runs of an audit, half of them on each table, in batches that can be computed anywhere."""
-    each = runs // 2
-    sizes = [BATCH] * (each // BATCH) + ([each % BATCH] if each % BATCH else [])
-    return [(subject, neighbour, size) for size in sizes for neighbour in (False, True)]
-
-
-def perform(task: Task) -> tuple[Task, FloatArray, float]:
-    """The task, its scores, and the processor's seconds they took."""
-    subject, neighbour, runs = task
-    begun = time.process_time()
-    with at_most(1):  # the tables are too small for a second
-        scores = subject.scores(neighbour, runs)
-    return task, scores, time.process_time() - begun
-
-
-def conclude(subject: Subject, done: Iterable[tuple[Task, FloatArray, float]]) -> list[Finding]:
-    """One finding for each adversary, from tasks that were performed."""
-    parts: dict[bool, list[FloatArray]] = {False: [], True: []}
-    seconds = 0.0
-    for (_, neighbour, _), scores, took in done:
-        parts[neighbour].append(scores)
-        seconds += took
-    first, second = (np.concatenate(parts[neighbour]) for neighbour in (False, True))
+def findings(subject: Subject, first: FloatArray, second: FloatArray, seconds: float) -> list[Finding]:
+    """One finding for each adversary, from the scores on D and on its neighbour."""
     found = []
     for column, adversary in enumerate(subject.adversaries):
         bound = lower_bound(first[:, column], second[:, column], subject.delta)
@@ -107,30 +82,21 @@ def conclude(subject: Subject, done: Iterable[tuple[Task, FloatArray, float]]) -
     return found
 
 
-def audit(
-    subject: Subject,
-    runs: int,
-    *,
-    parallel: Callable[[Callable[[Any], Any], list[Any]], Iterator[Any]] = map,
-    tick: Callable[[int], object] = lambda runs: None,
-) -> list[Finding]:
+def audit(subject: Subject, runs: int, *, tick: Callable[[int], object] = lambda runs: None) -> list[Finding]:
     """Run a subject on both of its tables, half of the runs each, and bound its ε from below.
 
-    ``parallel`` is a ``map``, perhaps over processes; ``tick`` is told how many runs were finished.
-
-    >>> from dpem.audit.mechanisms import Values
-    >>> [finding] = audit(Values(epsilon=4.0, delta=1e-5), runs=400)
-    >>> finding.consistent, finding.runs
-    (True, 400)
+    ``tick`` is called with the number of runs that were finished since it was called before.
     """
     if runs < 40:
         raise ArgumentError("runs", f"must be at least 40, 20 on each table, got {runs!r}.")
     if not math.isfinite(subject.epsilon):
-        raise ValueError("an audit needs a finite epsilon: without one nothing is claimed.")
-
-    def watched() -> Iterator[tuple[Task, FloatArray, float]]:
-        for task, scores, took in parallel(perform, tasks(subject, runs)):
-            tick(len(scores))
-            yield task, scores, took
-
-    return conclude(subject, watched())
+        raise ArgumentError("epsilon", "must be finite: without it nothing is claimed.")
+    begun, scores = time.process_time(), []
+    for neighbour in (False, True):
+        parts = []
+        for done in range(0, runs // 2, BATCH):
+            with at_most(1):  # the tables are too small for a second thread
+                parts.append(subject.scores(neighbour, min(BATCH, runs // 2 - done)))
+            tick(len(parts[-1]))
+        scores.append(np.concatenate(parts))
+    return findings(subject, scores[0], scores[1], time.process_time() - begun)

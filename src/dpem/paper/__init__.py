@@ -1,5 +1,4 @@
-"""The paper's algorithms in plain NumPy (:mod:`~dpem.paper.algorithms`), the rates of its theorems
-(:mod:`~dpem.paper.theory`), and private estimators of its three models.
+"""The paper's algorithms in plain NumPy (:mod:`~dpem.paper.algorithms`), and private estimators of its three models.
 
 Names are imported when they are first used, as in :mod:`dpem`.
 """
@@ -10,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dpem.paper import algorithms, theory
+    from dpem.paper import algorithms
     from dpem.paper.algorithms import (
         algorithm_1,
         algorithm_2,
@@ -46,15 +45,14 @@ __all__ = [
     "low_dimensional_em",
     "noisy_hard_thresholding",
     "plan",
-    "theory",
 ]
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'dpem.paper' has no attribute {name!r}")
-    if name in ("algorithms", "theory"):
-        return import_module(f"dpem.paper.{name}")
+    if name == "algorithms":
+        return import_module("dpem.paper.algorithms")
     homes = {"Plan": "fit_plan", "plan": "improved.planning"}
     home = homes.get(name, "estimators" if name.startswith("DP") else "algorithms")
     return getattr(import_module(f"dpem.paper.{home}"), name)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 from typing import Any
 
 from dpem import _html
 from dpem._files import write_text
 from dpem._validation import ArgumentError
 from dpem._version import __version__
-from dpem.planner import grid as tables
 from dpem.report.style import STYLE
 
+#: What plans predict on a grid of public numbers (``python -m studies.planner_grid`` makes it again).
+GRID = Path(__file__).with_name("grid.json")
 #: The fields: name, label, least, most, step.
 FIELDS = (
     ("n", "rows", 100, 10_000_000, "1"),
@@ -47,7 +49,7 @@ def page(*, grid: dict[str, Any] | None = None, start: dict[str, Any] | None = N
     >>> "http://" in made or "https://" in made
     False
     """
-    shown = tables.stored() if grid is None else grid
+    shown = json.loads(GRID.read_text(encoding="utf-8")) if grid is None else grid
     if not shown["models"]:
         raise ArgumentError("grid", "must hold a model that makes predictions.")
     known = {"model": next(iter(shown["models"])), "n": 20_000, "d": 10, "epsilon": 1, "delta": 1e-6, "groups": 3}

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from dpem.paper import theory
+from studies.paper import theory
 from studies.paper.reproduce import plot
 from studies.paper.reproduce.curves import (
     CORRECTED,
@@ -66,7 +66,7 @@ def distinct(panels: list[Panel]) -> tuple[Setting, ...]:
 
 
 def noise_floor(at: Setting) -> float:
-    """Of the published algorithm at the prescribed N₀ and T: :func:`dpem.paper.theory.noise_floor`.
+    """Of the published algorithm at the prescribed N₀ and T: :func:`studies.paper.theory.noise_floor`.
 
     >>> round(noise_floor(GAUSSIAN), 2)
     1.69

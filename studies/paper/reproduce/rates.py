@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpem.paper import theory
+from studies.paper import theory
 from studies.paper.reproduce.curves import (
     CORRECTED,
     DISTANCE,

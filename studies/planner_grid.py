@@ -1,8 +1,10 @@
-"""What plans predict, on a grid of public numbers: made once, kept beside this file, shown by the page.
+"""What plans predict, on a grid of public numbers: the table that comes with the package and that its page shows.
+
+    python -m studies.planner_grid [MODEL ...]
 
 A plan depends on ε and δ through its price ρ alone, so the grid is over rows, columns, ρ, the number of groups and the
-strength of effects that is assumed; the page reads ρ off (ε, δ) from a second table. ``python -m dpem.planner`` makes
-it again, and a test says when that is due.
+strength of effects that is assumed; the page reads ρ off (ε, δ) from a second table. A test says when the table must be
+made again.
 
 More rows or more ε never predict worse: where the plans of neighbouring points disagree with that by a hair, the
 better prediction is carried on.
@@ -14,20 +16,21 @@ import inspect
 import json
 import math
 import re
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dpem import registry
+from dpem._files import write_text
 from dpem.fitting.model import Effect
+from dpem.planner.page import GRID
 from dpem.privacy import largest_price
 from dpem.query import FloatArray
 from dpem.tables.entries import checked_levels
 
-FILE = Path(__file__).with_name("grid.json")
 DELTA = 1e-6
 
 
@@ -206,5 +209,15 @@ def made(names: Iterable[str], say: Callable[[str], None] = lambda text: None) -
 
 def stored() -> dict[str, Any]:
     """The grid that is kept."""
-    grid: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
+    grid: dict[str, Any] = json.loads(GRID.read_text(encoding="utf-8"))
     return grid
+
+
+if __name__ == "__main__":
+    some = sys.argv[1:]
+    whole = made(some or registry.general(), print)
+    if some:
+        kept = {name: own for name, own in stored()["models"].items() if name not in some}
+        whole["models"] = dict(sorted({**kept, **whole["models"]}.items()))
+    write_text(GRID, json.dumps(whole, separators=(",", ":")) + "\n")
+    print(f"wrote {GRID.name}")

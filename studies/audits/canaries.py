@@ -18,11 +18,8 @@ from sklearn.base import BaseEstimator
 
 from dpem import _validation as arguments
 from dpem._validation import ArgumentError
-from dpem.audit.likelihood import transcript_ratio
+from dpem.audit.general import Fit
 from dpem.audit.neighbours import Rows, Table
-from dpem.audit.replay import in_memory
-from dpem.audit.subject import Finding, audit
-from dpem.audit.tape import Tape, record
 from dpem.fitting.scaler import DPStandardScaler
 from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
 from dpem.query import FloatArray
@@ -40,81 +37,23 @@ FAR = 1e9
 
 
 @dataclass(frozen=True)
-class Fit:
-    """An estimator on two neighbouring tables. ``peels`` says that its answers are not released one by one, so that
-    only the model can be looked at; ``attribute`` is what the second adversary projects on ``direction`` (None: there
-    is only the first, who knows at least as much, since the model is computed from the releases).
+class CanaryFit(Fit):
+    """``peels`` says that its answers are not released one by one, so that only the model can be looked at;
+    ``attribute`` is what the second adversary projects on ``direction``.
     """
 
-    name: str
-    estimator: Any = field(repr=False)
-    tables: tuple[Table, Table] = field(repr=False)
     direction: FloatArray = field(repr=False)
-    attribute: str | None = "coef_"
+    attribute: str = "coef_"
     peels: bool = False
 
     @property
-    def epsilon(self) -> float:
-        return float(self.estimator.epsilon)
-
-    @property
-    def delta(self) -> float:
-        return float(self.estimator.delta)
-
-    @property
     def adversaries(self) -> tuple[str, ...]:
-        if self.attribute is None:
-            return ("every release",)
         return ("model only",) if self.peels else ("every release", "model only")
 
-    def scores(self, neighbour: bool, runs: int) -> FloatArray:
-        return np.array([self._score(neighbour) for _ in range(runs)])
-
-    def _score(self, neighbour: bool) -> tuple[float, ...]:
-        here, there = (in_memory(table) for table in (self.tables[::-1] if neighbour else self.tables))
-        tape = fitted(record(self.estimator, *here))
-        seen = () if self.attribute is None else (float(getattr(tape.model, self.attribute) @ self.direction),)
-        if self.peels:
-            return seen
-        ratio = transcript_ratio(tape, record(self.estimator, *there, frozen=tape))
-        return (-ratio if neighbour else ratio, *seen)
-
-
-def fitted(tape: Tape) -> Tape:
-    """The tape, if its fit was not refused."""
-    if "refused" in tape.outcome:
-        _, _, reason = tape.outcome["refused"].partition(": ")
-        raise ValueError(f"the fit to be audited was refused: {reason.rstrip('.')}.")
-    return tape
-
-
-def audit_fit(
-    estimator: BaseEstimator,
-    first: Table,
-    second: Table,
-    direction: FloatArray,
-    *,
-    runs: int,
-    attribute: str = "coef_",
-    peels: bool = False,
-    **how: Any,
-) -> list[Finding]:
-    """Fit an estimator many times to two tables that differ in one row, and bound its ε from below.
-
-    One finding for each adversary. For invented tables only: the fits are not charged to the estimator's budget.
-
-    >>> from dpem import DPStandardScaler
-    >>> low, high = np.full((20, 2), 0.5), np.full((20, 2), 0.5)
-    >>> low[0], high[0] = 0.0, 1.0
-    >>> scaler = DPStandardScaler(epsilon=8.0, delta=1e-5, bounds=(0, 1))
-    >>> found = audit_fit(
-    ...     scaler, Table("low", low, None), Table("high", high, None), np.ones(2), runs=100, attribute="mean_"
-    ... )
-    >>> [(finding.adversary, finding.consistent) for finding in found]
-    [('every release', True), ('model only', True)]
-    """
-    name = type(estimator).__name__
-    return audit(Fit(name, estimator, (first, second), direction, attribute, peels), runs, **how)
+    def score(self, neighbour: bool) -> tuple[float, ...]:
+        tape = self.run(neighbour)
+        seen = float(getattr(tape.model, self.attribute) @ self.direction)
+        return (seen,) if self.peels else (self.ratio(tape, neighbour), seen)
 
 
 def case(
@@ -126,7 +65,7 @@ def case(
     columns: int = 4,
     sparsity: int | None = None,
     method: str = "improved",
-) -> Fit:
+) -> CanaryFit:
     """The audit of one estimator on the tables that tell the most about it.
 
     >>> case("symmetric-regression", epsilon=1.0, delta=1e-5, sparsity=2).name
@@ -156,7 +95,7 @@ def case(
     parts = (model, "paper's method" if method == "published" else "", f"{sparsity} of {columns}" if sparse else "")
     name = ", ".join(part for part in parts if part)
     estimator = MODELS[model](**settings)
-    return Fit(name, estimator, tables, direction, peels=sparse and method == "published")
+    return CanaryFit(name, estimator, tables, direction, peels=sparse and method == "published")
 
 
 def _pattern(d: int) -> FloatArray:
@@ -218,8 +157,8 @@ def _holes(n: int, d: int, method: str) -> tuple[tuple[Table, Table], FloatArray
 _TABLES = {"symmetric-mixture": _mixture, "symmetric-regression": _regressions, "missing-regression": _holes}
 
 
-def _scaler(epsilon: float, delta: float, n: int, d: int) -> Fit:
+def _scaler(epsilon: float, delta: float, n: int, d: int) -> CanaryFit:
     """All entries at the lower bound, or all at the upper: the first moments move by all that the three may."""
     tables = _tables(np.zeros((n, d)), None, ((np.full(d, -1.0), 0.0), (np.full(d, 1.0), 0.0)))
     scaler = DPStandardScaler(epsilon=epsilon, delta=delta, bounds=(-1.0, 1.0))
-    return Fit("scaler", scaler, tables, np.ones(d), attribute="mean_")
+    return CanaryFit("scaler", scaler, tables, np.ones(d), attribute="mean_")
