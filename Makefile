@@ -81,7 +81,6 @@ bench-parquet: $(STAMP) ## a 10 GB Parquet table against Arrow alone (needs 10 G
 
 regression: $(STUDIES) ## DPLinearRegression on real, wide and simulated tables, against its targets
 	$(BIN)/python -m studies.linear_regression
-	$(BIN)/python -m studies.linear_regression_picture
 
 glm: $(STUDIES)        ## logistic and Poisson regression: coverage, lost log-loss
 	$(BIN)/python -m studies.glm

@@ -1,7 +1,8 @@
-"""Every public estimator tells what each of its arguments is, and shows itself at work."""
+"""Every public name is described and shown at work."""
 
 import inspect
 import re
+from pathlib import Path
 
 import pytest
 
@@ -34,3 +35,17 @@ def test_there_are_attributes_and_an_example(kind):
 def test_each_method_is_described(kind):
     own = inspect.getmembers(kind, inspect.isfunction)
     assert [name for name, f in own if not name.startswith("_") and "dpem" in f.__module__ and not f.__doc__] == []
+
+
+API = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
+CONSTANTS = {"OTHER", "__version__"}
+
+
+@pytest.mark.parametrize(
+    "name", sorted({*dpem.__all__, *(kind.__name__ for kind in ESTIMATORS if hasattr(dpem, kind.__name__))})
+)
+def test_the_reference_has_every_public_name_with_an_example(name):
+    entry = rf"::\s+dpem\.{name}$"
+    assert name in CONSTANTS or re.search(entry, API, re.MULTILINE), name
+    used = re.search(rf"\bdpem\.{name}\b", "".join(re.findall(r"```python\n(.*?)```", API, re.DOTALL)))
+    assert used or ">>> " in (getattr(dpem, name).__doc__ or ""), name
