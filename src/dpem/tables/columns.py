@@ -119,14 +119,14 @@ def refuse_repeated(names: Sequence[str]) -> None:
 
 
 def rows_of(
-    batch: Any, selection: Selection, rows: slice = slice(None), needed: Collection[str] | None = None
+    batch: Any, selection: Selection, rows: slice = slice(None), reads: Collection[int] | None = None
 ) -> Chunk:
     """The selected columns and rows of a batch, anything with a function ``column``. X is column-major: columns are
-    copied, not transposed. What is in the place of columns that are not ``needed`` means nothing.
+    copied, not transposed. Only the features with these places are converted; what is in the others means nothing.
     """
     target, block = selection.target, None
     for j, name in enumerate(selection.features):
-        if needed is not None and name not in needed:
+        if reads is not None and j not in reads:
             continue
         values = selection.numbers(name, batch.column(name))[rows]
         block = np.empty((len(selection.features), len(values)), dtype=selection.dtype) if block is None else block

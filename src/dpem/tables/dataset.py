@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,8 +16,8 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyarrow.fs import LocalFileSystem
 
-from dpem.query import Chunk, FloatArray, Query
-from dpem.tables.base import CHUNK_ROWS, ChunkedSource
+from dpem.query import Chunk
+from dpem.tables.base import CHUNK_ROWS, ConvertingSource
 from dpem.tables.columns import Selection, refuse_repeated, rows_of, select
 from dpem.tables.entries import Levels, number
 from dpem.tables.every import Every
@@ -30,7 +29,7 @@ FORMATS = {".parquet": "parquet", ".pq": "parquet", ".arrow": "ipc", ".feather":
 BATCH_BYTES = 64 << 20
 
 
-class DatasetSource(ChunkedSource):
+class DatasetSource(ConvertingSource):
     """A table in Parquet or Arrow IPC files, of any size: only the named columns are read, a stretch of rows at a time.
 
     ``data`` is a file, a folder (also one with hive partitions, ``year=2024/part-0.parquet``) or a
@@ -43,8 +42,6 @@ class DatasetSource(ChunkedSource):
     changed in between, the pass is refused. The number of rows is taken from the files' metadata and is public. In a
     table with partitions, or one whose files say that they are sorted, a row's place depends on what it holds: it is
     read in float64 and cannot be split into batches.
-
-    A chunk is overwritten when the next one is asked for.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "visits.parquet"
@@ -80,8 +77,6 @@ class DatasetSource(ChunkedSource):
         self._rows = sum(file.n_rows for file in self._files)
         if self._rows == 0:
             raise ValueError(f"{self._name} has no rows.")
-        self._every = Every()
-        self._needed = self._selection.names
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.n_rows} rows, {self.n_features} columns, {self.dtype})"
@@ -117,26 +112,21 @@ class DatasetSource(ChunkedSource):
         return dict(self._selection.levels)
 
     def chunks(self) -> Iterator[Chunk]:
-        begin, plan, opened = 0, [], _Opened()
         for file in self._files:
             file.check_unchanged()
+        yield from super().chunks()
+
+    def _converted(self) -> Iterator[Chunk]:
+        begin, plan, opened = 0, [], _Opened()
+        for file in self._files:
             if file.is_parquet:
                 plan += file.stretches(begin, opened)
             else:
                 yield from file.batches(begin, self._every)
             begin += file.n_rows
-        yield from read_stretches(plan, self._selection, self._every, self._needed)
-
-    def total(self, query: Query) -> FloatArray:
-        """As for every source, but of a query that names the only columns it ``reads``, no others are read."""
-        reads = getattr(query, "reads", None)
-        return super(DatasetSource, self if reads is None else self.reading(reads)).total(query)
-
-    def reading(self, reads: Sequence[int]) -> DatasetSource:
-        """The same rows; only some columns are read, and the response."""
-        part = copy.copy(self)
-        part._needed = tuple(self._selection.names[j] for j in (*reads, *range(self.n_features, len(self._needed))))
-        return part
+        names = self._selection.names
+        needed = [name for j, name in enumerate(names) if self._reads is None or j in (*self._reads, self.n_features)]
+        yield from read_stretches(plan, self._selection, self._every, needed)
 
     @property
     def person_name(self) -> str | None:
@@ -148,13 +138,6 @@ class DatasetSource(ChunkedSource):
         for file in self._files:
             file.check_unchanged()
             yield from file.column(self._selection.person or "")
-
-    def split(self, parts: int) -> list[DatasetSource]:
-        """Disjoint batches: rows t, t + parts, t + 2·parts, … Each reads the whole table and keeps its rows."""
-        batches = [copy.copy(self) for _ in range(parts)]
-        for batch, every in zip(batches, self._every.split(parts), strict=True):
-            batch._every = every
-        return batches
 
 
 class _File:

@@ -1,5 +1,4 @@
-"""Rows in a DataFrame: pandas, polars, Arrow, or anything that hands over Arrow data. They are converted block by
-block, never copied whole.
+"""Rows in a DataFrame: pandas, polars, Arrow, or anything that hands over Arrow data, converted block by block.
 """
 
 from __future__ import annotations
@@ -13,11 +12,10 @@ import numpy as np
 import pyarrow as pa
 
 from dpem._validation import ArgumentError
-from dpem.query import Chunk, FloatArray, Query
-from dpem.tables.base import CHUNK_ROWS, ChunkedSource
+from dpem.query import Chunk, FloatArray
+from dpem.tables.base import CHUNK_ROWS, ConvertingSource
 from dpem.tables.columns import Selection, rows_of
 from dpem.tables.entries import Levels
-from dpem.tables.every import Every
 
 #: The type of a categorical column of pandas, whatever its categories are.
 _CATEGORIES = pa.dictionary(pa.int32(), pa.string())
@@ -79,7 +77,7 @@ class Block:
         return self._frame._column(self._frame._place[name], self._first, self._last)
 
 
-class FrameSource(ChunkedSource):
+class FrameSource(ConvertingSource):
     """The selected columns of a DataFrame, in float64, and a response.
 
     >>> from dpem.tables.columns import select
@@ -93,7 +91,6 @@ class FrameSource(ChunkedSource):
 
     def __init__(self, frame: Frame, selection: Selection, y: FloatArray | None = None) -> None:
         self._frame, self._selection, self._y = frame, selection.double(), y
-        self._every, self._needed = Every(), selection.features
         #: Columns whose entries are read as these levels.
         self.text_levels: dict[str, Levels] = dict(selection.levels)
 
@@ -136,32 +133,14 @@ class FrameSource(ChunkedSource):
             block = self._frame.block(first, min(first + CHUNK_ROWS, self._frame.n_rows))
             yield block.column(self._selection.person or "")
 
-    def chunks(self) -> Iterator[Chunk]:
+    def _converted(self) -> Iterator[Chunk]:
         n, step = self._frame.n_rows, self._every.step
         for first in range(0, n, CHUNK_ROWS * step):
             last = min(first + CHUNK_ROWS * step, n)
             rows = self._every.within(first)
-            chunk = rows_of(self._frame.block(first, last), self._selection, rows, self._needed)
+            chunk = rows_of(self._frame.block(first, last), self._selection, rows, self._reads)
             if chunk.X.shape[0]:
                 yield chunk if self._y is None else Chunk(chunk.X, self._y[first:last][rows])
-
-    def total(self, query: Query) -> FloatArray:
-        """As for every source, but of a query that names the only columns it ``reads``, no others are converted."""
-        reads = getattr(query, "reads", None)
-        return super(FrameSource, self if reads is None else self.reading(reads)).total(query)
-
-    def reading(self, reads: Sequence[int]) -> FrameSource:
-        """The same rows; only some columns are converted."""
-        part = copy.copy(self)
-        part._needed = tuple(self._selection.features[j] for j in reads)
-        return part
-
-    def split(self, parts: int) -> list[FrameSource]:
-        """Disjoint batches: rows t, t + parts, t + 2·parts, …"""
-        batches = [copy.copy(self) for _ in range(parts)]
-        for batch, every in zip(batches, self._every.split(parts), strict=True):
-            batch._every = every
-        return batches
 
 
 def column_of(series: Any) -> Any:
