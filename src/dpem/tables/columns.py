@@ -118,9 +118,7 @@ def refuse_repeated(names: Sequence[str]) -> None:
         raise ValueError(f"column names must differ, but these are repeated: {_named(repeated)}.")
 
 
-def rows_of(
-    batch: Any, selection: Selection, rows: slice = slice(None), reads: Collection[int] | None = None
-) -> Chunk:
+def rows_of(batch: Any, selection: Selection, rows: slice = slice(None), reads: Collection[int] | None = None) -> Chunk:
     """The selected columns and rows of a batch, anything with a function ``column``. X is column-major: columns are
     copied, not transposed. Only the features with these places are converted; what is in the others means nothing.
     """

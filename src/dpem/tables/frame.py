@@ -1,5 +1,4 @@
-"""Rows in a DataFrame: pandas, polars, Arrow, or anything that hands over Arrow data, converted block by block.
-"""
+"""Rows in a DataFrame: pandas, polars, Arrow, or anything that hands over Arrow data, converted block by block."""
 
 from __future__ import annotations
 
