@@ -22,10 +22,11 @@ from scipy import sparse, stats
 from together import together
 
 from dpem._threads import at_most
+from dpem.fitting.column_scales import ColumnMoments
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
 from dpem.paper.models.base import Clip
+from dpem.paper.sigma import CappedSquares, SizeHistogram
 from dpem.privacy import Account, Curator, PrivateNoise, SeededNoise, gumbel
-from dpem.queries.scales import CappedSquares, ColumnMoments, SizeHistogram
 from dpem.query import BLOCK, Query
 from dpem.tables import ArraySource, ChunkedSource
 from dpem.tables.device import DeviceSource

@@ -18,10 +18,11 @@ from hypothesis import strategies as st
 from scipy import sparse
 from together import together
 
+from dpem.fitting.column_scales import ColumnMoments
 from dpem.paper.engine import csr, engine_of
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
 from dpem.paper.models.base import Clip
-from dpem.queries.scales import CappedSquares, ColumnMoments, SizeHistogram
+from dpem.paper.sigma import CappedSquares, SizeHistogram
 from dpem.query import BLOCK, Chunk
 from dpem.tables import array_rows, csr_rows
 

@@ -10,8 +10,8 @@ from sklearn.pipeline import make_pipeline
 
 from dpem import Budget, BudgetExceeded, DPStandardScaler, Ledger, pipeline_guarantee
 from dpem._json import checksum
-from dpem.fitting.scale_step import rows_for_sigma
 from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
+from dpem.paper.sigma import rows_for_sigma
 from dpem.persistence import fingerprint, load_model, save_model
 from dpem.report import render
 from dpem.tables import ArraySource

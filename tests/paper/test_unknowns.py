@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from dpem import Budget, BudgetExceeded
-from dpem.fitting.scale_step import estimate_sigma
 from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
 from dpem.paper.estimators.base import SIGMA_SHARE
 from dpem.paper.improved.steps import Trim
+from dpem.paper.sigma import estimate_sigma
 from dpem.paper.state import State
 from dpem.privacy import Account, Curator, SeededNoise, largest_price, total_price
 from dpem.tables import ArraySource

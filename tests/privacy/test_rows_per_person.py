@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
+from dpem.fitting.column_scales import ColumnMoments
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
 from dpem.paper.models.base import Clip
 from dpem.privacy import (
@@ -25,7 +26,6 @@ from dpem.privacy import (
     total_price,
 )
 from dpem.privacy.budget import unit
-from dpem.queries.scales import ColumnMoments
 from dpem.query import Bound, Chunk
 from dpem.tables import ArraySource
 

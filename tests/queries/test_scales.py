@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
-from dpem.queries.scales import EDGES, CappedSquares, ColumnMoments, SizeHistogram
+from dpem.fitting.column_scales import ColumnMoments
+from dpem.paper.sigma import EDGES, CappedSquares, SizeHistogram
 from dpem.query import Chunk
 
 NAN = math.nan

@@ -22,14 +22,15 @@ from distributed import Client, LocalCluster
 
 from dpem import Budget
 from dpem._threads import at_most, side_by_side
+from dpem.fitting.column_scales import ColumnMoments
 from dpem.fitting.step import run_steps
 from dpem.paper import DPSymmetricMixture
 from dpem.paper.improved.steps import Refine, Select
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
 from dpem.paper.models.base import Clip
+from dpem.paper.sigma import SizeHistogram
 from dpem.paper.state import State
 from dpem.privacy import Account, Curator, SeededNoise
-from dpem.queries.scales import ColumnMoments, SizeHistogram
 from dpem.query import Bound
 from dpem.tables import ArraySource
 from dpem.tables.dask import DIED, FAN_IN, FETCHED, LOST, DaskSource

@@ -20,14 +20,13 @@ from dpem import _validation as arguments
 from dpem._threads import single_blas
 from dpem._validation import ArgumentError
 from dpem.fitting import serialization as content
-from dpem.fitting import validation as checks
 from dpem.fitting.derived import open_derived
 from dpem.fitting.diagnostics import issue
 from dpem.fitting.formula import CompiledFormula, compiled, missing_columns
 from dpem.fitting.model import Sizes
 from dpem.fitting.plan import Plan
 from dpem.fitting.results import FittedModel
-from dpem.fitting.sequence import PrivateFit
+from dpem.fitting.sequence import PrivateFit, all_at_once, remarks_on
 from dpem.fitting.step import State, run_steps
 from dpem.privacy import (
     Curator,
@@ -117,6 +116,7 @@ class PrivateEstimator(PrivateFit, FittedModel):
         table = self._open(copy.copy(self), X, y)
         return self._planned(table.source.n_rows, self._schema(table.names, table.levels, table.y_name))
 
+    @all_at_once
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit the model to the rows under differential privacy.
 
@@ -131,16 +131,15 @@ class PrivateEstimator(PrivateFit, FittedModel):
         -------
         self
         """
-        probe = copy.copy(self)  # learns the columns; the estimator changes at the end, all at once
         self._check_arguments()
-        table = self._open(probe, X, y)
+        table = self._open(self, X, y)
         bounds, y_bounds = self._limits(table.names, table.levels, table.y_name)
         schema = self._coordinates(table.names, table.levels, bounds, y_bounds)
         plan = self._planned(table.source.n_rows, schema)
-        noise = self._noise()
+        noise = self._noise(stacklevel=4)
         hopeless = () if plan.feasible else (f"expect little more than noise of this fit: {plan.advice}.",)
         for remark in (*plan.remarks, *hopeless):
-            warnings.warn(remark, UserWarning, stacklevel=2)
+            warnings.warn(remark, UserWarning, stacklevel=3)
         model = self._model(schema)
 
         def run(curator: Curator) -> Any:
@@ -160,25 +159,16 @@ class PrivateEstimator(PrivateFit, FittedModel):
             "y_bounds_": y_bounds,
             "y_name_": table.y_name,
         }
-        self._set_fitted(probe, state, schema, declared, plan, guarantee)
+        self._set_fitted(state, schema, declared, plan, guarantee)
         content.name_model(charge, self)
-        issue(self.diagnostics_)
+        issue(self.diagnostics_, stacklevel=3)
         return self
 
     def _set_fitted(
-        self,
-        probe: Any,
-        state: State,
-        schema: Schema,
-        declared: dict[str, Any],
-        plan: Plan,
-        guarantee: Guarantee,
+        self, state: State, schema: Schema, declared: dict[str, Any], plan: Plan, guarantee: Guarantee
     ) -> None:
-        """Make a finished fit this estimator's own: every fitted attribute at once. ``declared`` is what was publicly
-        known of the columns.
-        """
+        """Set the fitted attributes. ``declared`` is what was publicly known of the columns."""
         fitted = {
-            "n_features_in_": probe.n_features_in_,
             "theta_": state.theta,
             "schema_": schema,
             **declared,
@@ -189,11 +179,7 @@ class PrivateEstimator(PrivateFit, FittedModel):
             "chosen_": state.chosen,
             **self._attributes(state.theta, schema if state.chosen is None else schema.take(state.chosen)),
         }
-        if hasattr(probe, "feature_names_in_"):
-            fitted["feature_names_in_"] = probe.feature_names_in_
-        kept = {name: value for name, value in vars(self).items() if name in self.get_params(deep=False)}
-        own = {name: value for name, value in vars(probe).items() if name.startswith("_") and name != "_uncertainty_"}
-        self.__dict__ = kept | own | fitted
+        self.__dict__.update(fitted)
 
     @single_blas()
     def _planned(self, n: int, schema: Schema, effect: float | None = None) -> Plan:
@@ -208,8 +194,8 @@ class PrivateEstimator(PrivateFit, FittedModel):
         )
         sizes = Sizes(n, epsilon, delta, price.rho, rows_per_person, self.check)
         steps = model.steps(sizes)
-        expected = model.predict_fit(sizes._replace(effect=checks.effect_of(effect, model.effect)), steps)
-        remarks = (*checks.remarks_on(epsilon, delta, n), *expected.remarks)
+        expected = model.predict_fit(sizes._replace(effect=_assumed(effect, model)), steps)
+        remarks = (*remarks_on(epsilon, delta, n), *expected.remarks)
         d = len(np.unique(schema.column))
         whole = (n, d, epsilon, delta, rows_per_person, steps, price, expected.prediction, remarks)
         return Plan(self._name(), *whole, expected.feasible, expected.advice, self._settings())
@@ -217,10 +203,8 @@ class PrivateEstimator(PrivateFit, FittedModel):
     def _check_arguments(self) -> None:
         """Refuse what is wrong whatever the rows are."""
         content.refuse_unsavable(type(self))
-        arguments.privacy_parameters(self.epsilon, self.delta)
-        arguments.rows_per_person(self.rows_per_person)
+        self._privacy_parameters()
         arguments.boolean("check", self.check)
-        checks.budget_of(self.budget, self.random_state)
 
     def _schema(
         self, names: Sequence[str], levels: dict[str, Levels], y_name: str | None, *, plan: bool = False
@@ -251,7 +235,7 @@ class PrivateEstimator(PrivateFit, FittedModel):
     def _open(self, probe: Any, X: Any, y: Any) -> Table:
         """The table, opened but not read; the probe learns its columns."""
         if (formula := self._compiled()) is not None:
-            probe._formula = formula
+            probe._formula_ = formula
             return open_derived(probe, formula, X, y, **self._who())
         return open_table(probe, X, y, needs_y=self._needs_y, **self._declared())
 
@@ -343,3 +327,12 @@ class PrivateEstimator(PrivateFit, FittedModel):
     def _name(cls) -> str:
         """The model's name, that of its class: ``DPLatentClass`` is ``latent-class``."""
         return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", cls.__name__.removeprefix("DP")).lower()
+
+
+def _assumed(effect: Any, model: Any) -> float | None:
+    """The strength of effects that a plan assumes; None for the usual."""
+    if effect is None:
+        return None
+    if model.effect is None:
+        raise ArgumentError("effect", "must be None: what this model's plan supposes has no strength to choose.")
+    return float(model.effect.checked(effect))

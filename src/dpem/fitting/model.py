@@ -8,6 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from dpem._validation import ArgumentError, is_number, shown
 from dpem.fitting.plan import Prediction
 from dpem.fitting.step import State, Step
 from dpem.query import FloatArray
@@ -23,6 +24,15 @@ class Effect(NamedTuple):
     usual: float
     others: tuple[float, ...]
     percent: bool = False
+
+    def checked(self, value: Any) -> float:
+        """A strength that is given, or a refusal."""
+        low, high = self.others[0], self.others[-1]
+        if not is_number(value) or not low <= value <= high:
+            raise ArgumentError(
+                "effect", f"must be a number from {low:g} to {high:g} ({self.words}), got {shown(value)}."
+            )
+        return float(value)
 
 
 class Sizes(NamedTuple):

@@ -68,12 +68,12 @@ class FittedModel(BaseEstimator):
 
     def _table_levels(self) -> Mapping[str, Levels]:
         """Levels of the columns of the table that the model is applied to."""
-        formula = getattr(self, "_formula", None)
+        formula = getattr(self, "_formula_", None)
         return self.levels_ if formula is None else formula.covariate_levels
 
     def _units(self, X: Any, y: Any) -> Iterator[tuple[FloatArray, FloatArray | None]]:
         schema = self.schema_ if self.chosen_ is None else self.schema_.take(self.chosen_)
-        formula = getattr(self, "_formula", None)
+        formula = getattr(self, "_formula_", None)
         rows = pieces(self, X, self.levels_) if formula is None else derived_pieces(self, formula, X)
         pairs = ((piece, None) for piece in rows) if y is None else beside(rows, y)
         with np.errstate(all="ignore"):

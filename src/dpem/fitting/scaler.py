@@ -5,38 +5,28 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.base import OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from dpem import _validation as arguments
 from dpem._json import plain, rebuild, record
 from dpem._validation import ArgumentError
-from dpem._version import __version__
 from dpem.fitting import serialization as content
-from dpem.fitting import validation as checks
-from dpem.fitting.scale_step import column_scales
+from dpem.fitting.column_scales import ColumnScales
+from dpem.fitting.plan import Plan
+from dpem.fitting.sequence import PrivateFit, all_at_once, remarks_on
 from dpem.privacy import (
-    Account,
     Budget,
-    Curator,
     Guarantee,
-    Noise,
-    Price,
-    PrivateNoise,
-    SeededNoise,
-    digest,
     largest_price,
-    neighbours_of,
     together,
 )
 from dpem.query import FloatArray
-from dpem.tables import Source
 from dpem.tables.inputs import source_of
 from dpem.tables.new_rows import scaled, scaled_rows
 
@@ -46,7 +36,7 @@ if TYPE_CHECKING:
     from dpem.privacy import Ledger
 
 
-class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, PrivateFit):
     """Centre and scale columns under differential privacy, with public bounds.
 
     Parameters
@@ -104,56 +94,25 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self.budget = budget
         self.random_state = random_state
 
-    @checks.all_at_once
+    @all_at_once
     def fit(self, X: Any, y: Any = None) -> Self:
         """Release the centre and spread of each column. NaN and infinite entries count as missing. ``y`` is ignored."""
-        epsilon, delta = arguments.privacy_parameters(self.epsilon, self.delta)
-        arguments.rows_per_person(self.rows_per_person)
-        checks.budget_of(self.budget, self.random_state)
-        source = source_of(
-            self, X, needs_y=False, accept_sparse=False, person=self.person, rows_per_person=self.rows_per_person
-        )
+        epsilon, delta = self._privacy_parameters()
+        source = source_of(self, X, needs_y=False, accept_sparse=False, **self._who())
         n, d = source.n_rows, source.n_features
         rows_per_person = arguments.rows_per_person(self.rows_per_person, n)
         low, high = self._bounds(d)
-        checks.warn_about_delta(delta, n)
-        price = largest_price(epsilon, delta, gaussian=True)
-        noise = PrivateNoise() if self.random_state is None else SeededNoise(self.random_state)
-        if not noise.private:
-            warnings.warn(
-                "random_state makes the noise repeatable: this fit is NOT private.", UserWarning, stacklevel=3
-            )
-        account = Account(epsilon, delta, gaussian=True, rho=price.rho)
-        settings = {"n": n, "d": d, "low": low.tolist(), "high": high.tolist(), "rho": price.rho}
-        settings["rows_per_person"] = rows_per_person
-        with self._charged((epsilon, delta, price), settings) as charge:
-            columns = column_scales(self._curator(source, account, noise), low, high, price.rho)
-        self.mean_, self.scale_ = columns.centre, columns.spread
-        self.releases_ = tuple(account.releases)
-        private = noise.private and math.isfinite(epsilon)
-        self.guarantee_ = Guarantee(
-            epsilon, delta, price, neighbours_of(self.person), rows_per_person, self.releases_, private, __version__
-        )
+        price, remarks = largest_price(epsilon, delta, gaussian=True), remarks_on(epsilon, delta, n)
+        step = ColumnScales(price.rho, tuple(low.tolist()), tuple(high.tolist()))
+        plan = Plan("scale", n, d, epsilon, delta, rows_per_person, (step,), price, remarks=remarks)
+        for remark in plan.remarks:
+            warnings.warn(remark, UserWarning, stacklevel=3)
+        noise = self._noise(stacklevel=4)
+        found, self.guarantee_, charge = self._spend(source, plan, noise, lambda curator: step.run(curator, None, None))
+        self.mean_, self.scale_ = found
+        self.releases_ = self.guarantee_.mechanisms
         content.name_model(charge, self)
         return self
-
-    def _curator(self, source: Source, account: Account, noise: Noise) -> Curator:
-        """The curator of this fit; an audit replaces it by a recorder."""
-        return Curator(source, account, noise, rows_per_person=self.rows_per_person)
-
-    def _charged(self, charge: tuple[float, float, Price], settings: dict[str, Any]) -> AbstractContextManager[Any]:
-        """Charge the fit to the budget, now; on leaving, a ledger is told how it ended."""
-        if self.budget is None:
-            return nullcontext()
-        purpose = f"{type(self).__name__}.fit, n={settings['n']}, d={settings['d']}"
-        return self.budget.charge(
-            *charge,
-            purpose=purpose,
-            digest=digest(settings),
-            rows_per_person=settings["rows_per_person"],
-            model="scale",
-            n=settings["n"],
-        )
 
     def transform(self, X: Any) -> Any:
         """``(X − mean_) / scale_``: an array for a table in memory, a source for a source, and so on for every kind of
@@ -189,13 +148,13 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     @property
     def mean_error_(self) -> FloatArray:
         """Standard errors of the released centres, in units: by noise and by sampling, if no entry is missing."""
-        noise, n, half = self._noise()
+        noise, n, half = self._released_noise()
         return np.asarray(half * np.hypot(noise, self.scale_ / half / math.sqrt(n)))
 
     @property
     def scale_error_(self) -> FloatArray:
         """Standard errors of the released spreads, in units, likewise; of one that is only noise, all of it."""
-        noise, n, half = self._noise()
+        noise, n, half = self._released_noise()
         low, high = self._bounds(len(self.mean_))
         middle, size = np.abs(self.mean_ - (low + high) / 2) / half, self.scale_ / half
         blur = noise * np.hypot(1 / 1.5, 2 * middle) / (2 * size)
@@ -204,10 +163,10 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     @property
     def only_noise_(self) -> NDArray[np.bool_]:
         """Which spreads are no more than noise makes of a constant column, three standard deviations of it."""
-        noise, _, half = self._noise()
+        noise, _, half = self._released_noise()
         return np.asarray(self.scale_ <= half * math.sqrt(max(2 * noise, 1e-12)) * (1 + 1e-6))
 
-    def _noise(self) -> tuple[float, int, FloatArray]:
+    def _released_noise(self) -> tuple[float, int, FloatArray]:
         """The noise of a released moment, the number of rows, and half the width of the bounds."""
         check_is_fitted(self)
         release, (low, high) = self.releases_[-1], self._bounds(len(self.mean_))
@@ -258,9 +217,7 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        tags.non_deterministic = self.random_state is None
-        tags.input_tags.allow_nan = True
-        tags.input_tags.string = True
+        tags.input_tags.sparse = False
         return tags
 
 

@@ -10,10 +10,10 @@ import copy
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
-from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
+from sklearn.base import MetaEstimatorMixin, clone
 from sklearn.model_selection import ParameterGrid
 from sklearn.utils import Tags, get_tags
 from sklearn.utils.metaestimators import available_if
@@ -21,24 +21,16 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpem import _validation as arguments
 from dpem._validation import ArgumentError
-from dpem._version import __version__
-from dpem.fitting import validation as checks
 from dpem.fitting.diagnostics import FitWarning, issue
 from dpem.fitting.estimator import PrivateEstimator
+from dpem.fitting.plan import Plan
+from dpem.fitting.sequence import PrivateFit, all_at_once
 from dpem.privacy import (
-    Account,
     Budget,
     Charge,
     Curator,
-    Guarantee,
-    Noise,
     Price,
-    PrivateNoise,
-    Release,
-    SeededNoise,
-    digest,
     largest_price,
-    neighbours_of,
 )
 from dpem.queries.candidates import CandidateScores
 from dpem.tables import Source
@@ -54,7 +46,7 @@ CHOICE_SHARE = 0.1
 _OWN = ("epsilon", "delta", "person", "rows_per_person", "budget", "random_state", "levels")
 
 
-class DPGridSearch(MetaEstimatorMixin, BaseEstimator):
+class DPGridSearch(MetaEstimatorMixin, PrivateFit):
     """Fit an estimator at every point of a grid and choose one of the fits, all of it (ε, δ)-private together.
 
     The price of (ε, δ) is cut beforehand: a tenth for the choice, the rest in equal parts for the candidates, each
@@ -128,42 +120,39 @@ class DPGridSearch(MetaEstimatorMixin, BaseEstimator):
         self.budget = budget
         self.random_state = random_state
 
-    @checks.all_at_once
+    @all_at_once
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit every candidate to the rows and choose one. What can be refused is refused before the charge."""
-        epsilon, delta = arguments.privacy_parameters(self.epsilon, self.delta)
+        epsilon, delta = self._privacy_parameters()
         if math.isinf(epsilon):
             raise ArgumentError(
                 "epsilon", "must be finite: without privacy, scikit-learn's GridSearchCV searches better."
             )
-        arguments.rows_per_person(self.rows_per_person)
-        checks.budget_of(self.budget, self.random_state)
         points = self._points()
         price = largest_price(epsilon, delta, gaussian=False)
         source = self._source(X, y)
-        rows_per_person = arguments.rows_per_person(self.rows_per_person, source.n_rows)
-        share = (1 - CHOICE_SHARE) * price.rho / len(points)
+        n, d, k = source.n_rows, source.n_features, len(points)
+        rows_per_person = arguments.rows_per_person(self.rows_per_person, n)
+        share = (1 - CHOICE_SHARE) * price.rho / k
         candidates = [_priced(self._candidate(point, delta), share, X, y) for point in points]
-        noise = PrivateNoise() if self.random_state is None else SeededNoise(self.random_state)
-        account = Account(epsilon, delta, rho=price.rho)
-        with self._charged(price, {"n": source.n_rows, "d": source.n_features, "candidates": len(points)}):
+        plan = Plan("grid-search", n, d, epsilon, delta, rows_per_person, (), price, settings={"candidates": k})
+        noise = self._noise(stacklevel=4)
+
+        def run(curator: Curator) -> tuple[tuple[Any, ...], int]:
             fits = tuple(self._fitted(place, one, X, y) for place, one in enumerate(candidates))
             if any(one.guarantee_.price.rho > share * (1 + 1e-9) for one in fits):
                 raise RuntimeError("a candidate cost more than its share of the price; nothing was published.")
             query = CandidateScores(tuple(_density(one, source) for one in fits))
-            curator = self._curator(source, account, noise)
-            chosen = int(curator.select(query, 1, CHOICE_SHARE * price.rho, offset=query.most)[0])
+            return fits, int(curator.select(query, 1, CHOICE_SHARE * price.rho, offset=query.most)[0])
+
+        (fits, chosen), guarantee, _ = self._spend(source, plan, noise, run)
         made = tuple(release for one in fits for release in one.releases_)
-        private = noise.private and all(one.guarantee_.private for one in fits)
-        releases: tuple[Release, ...] = (*made, *account.releases)
-        self.guarantee_ = Guarantee(
-            epsilon, delta, price, neighbours_of(self.person), rows_per_person, releases, private, __version__
-        )
-        self.releases_ = releases
+        self.guarantee_ = replace(guarantee, mechanisms=(*made, *guarantee.mechanisms))
+        self.releases_ = self.guarantee_.mechanisms
         self.candidates_, self.best_index_, self.best_params_ = fits, chosen, points[chosen]
         self.best_estimator_ = copy.copy(fits[chosen])
         self.best_estimator_.guarantee_ = self.guarantee_
-        issue(getattr(self.best_estimator_, "diagnostics_", ()))
+        issue(getattr(self.best_estimator_, "diagnostics_", ()), stacklevel=3)
         return self
 
     @available_if(lambda self: hasattr(self.estimator, "predict"))
@@ -176,10 +165,9 @@ class DPGridSearch(MetaEstimatorMixin, BaseEstimator):
         """The rows that the choice is about, in the numbers that the candidates see."""
         needs_y = get_tags(self.estimator).target_tags.required
         if is_frame(X) and isinstance(self.estimator, PrivateEstimator):
-            who = {"person": self.person, "rows_per_person": self.rows_per_person}
-            declared = {**self.estimator._declared(), **who}
+            declared = {**self.estimator._declared(), **self._who()}
             return open_table(self, X, y, needs_y=needs_y, **declared).source
-        return source_of(self, X, y, needs_y=needs_y, person=self.person, rows_per_person=self.rows_per_person)
+        return source_of(self, X, y, needs_y=needs_y, **self._who())
 
     def _points(self) -> list[dict[str, Any]]:
         """The grid's points, or a refusal."""
@@ -207,40 +195,19 @@ class DPGridSearch(MetaEstimatorMixin, BaseEstimator):
         return points
 
     def _candidate(self, point: Mapping[str, Any], delta: float) -> Any:
-        own = {"delta": delta, "person": self.person, "rows_per_person": self.rows_per_person, "random_state": None}
-        return clone(self.estimator).set_params(**point, **own)
+        return clone(self.estimator).set_params(**point, **self._who(), delta=delta, random_state=None)
 
     def _fitted(self, place: int, candidate: Any, X: Any, y: Any) -> Any:
         seed = None if self.random_state is None else int(self.random_state) + 1 + place
         candidate.set_params(random_state=seed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FitWarning)  # only the diagnostics of the chosen fit are issued
+            warnings.filterwarnings("ignore", "random_state makes")  # the search has said so
             return candidate.fit(X) if y is None else candidate.fit(X, y)
-
-    def _curator(self, source: Source, account: Account, noise: Noise) -> Curator:
-        """The curator of the choice; an audit replaces it by a recorder."""
-        return Curator(source, account, noise, rows_per_person=self.rows_per_person)
-
-    def _charged(self, price: Price, sizes: dict[str, int]) -> AbstractContextManager[Any]:
-        """Charge the whole search to the budget, now; on leaving, a ledger is told how it ended."""
-        if self.budget is None:
-            return nullcontext()
-        return self.budget.charge(
-            float(self.epsilon),  # type: ignore[arg-type]
-            float(self.delta),  # type: ignore[arg-type]
-            price,
-            purpose=f"{type(self).__name__}.fit, n={sizes['n']}, d={sizes['d']}",
-            digest=digest({**sizes, "rho": price.rho}),
-            rows_per_person=self.rows_per_person,
-            model="grid-search",
-            n=sizes["n"],
-        )
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         own = get_tags(self.estimator)
-        tags.non_deterministic = self.random_state is None
-        tags.input_tags.allow_nan = True
         tags.input_tags.string = own.input_tags.string
         tags.input_tags.sparse = own.input_tags.sparse
         tags.target_tags.required = own.target_tags.required

@@ -1,4 +1,4 @@
-"""The part of a fit that spends: charge, curator, queries, certificate. Written once, for every estimator with a plan.
+"""The one fit sequence: validate, plan, charge, curator, queries, guarantee, and every fitted attribute at once.
 
 The order matters. Whatever can be refused has been refused before :meth:`PrivateFit._spend`; there the fit is charged
 before the first query, and the guarantee is that of the price that was charged, not of what was realised.
@@ -10,13 +10,28 @@ import math
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import wraps
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 
+from dpem import _validation as arguments
+from dpem._validation import Argument, ArgumentError
 from dpem._version import __version__
-from dpem.privacy import Account, Curator, Guarantee, Noise, Price, PrivateNoise, SeededNoise, digest, neighbours_of
+from dpem.privacy import (
+    Account,
+    Budget,
+    Charge,
+    Curator,
+    Guarantee,
+    Noise,
+    Price,
+    PrivateNoise,
+    SeededNoise,
+    digest,
+    neighbours_of,
+)
 from dpem.tables import Source
 
 Result = TypeVar("Result")
@@ -27,7 +42,7 @@ class Spent(NamedTuple, Generic[Result]):
 
     result: Result
     guarantee: Guarantee
-    charge: Any
+    charge: Charge | None
 
 
 class ChargedPlan(Protocol):
@@ -51,12 +66,36 @@ class ChargedPlan(Protocol):
     def to_dict(self) -> dict[str, Any]: ...
 
 
+def all_at_once(fit: Callable[..., Any]) -> Callable[..., Any]:
+    """A fit that sets every fitted attribute at once, or none if it is refused or fails.
+
+    It runs on a copy that has the same arguments and nothing fitted; the copy's attributes are taken over at the end.
+    """
+
+    @wraps(fit)
+    def fit_a_copy(self: Any, *rows: Any, **named: Any) -> Any:
+        new = object.__new__(type(self))
+        vars(new).update({name: value for name, value in vars(self).items() if not name.endswith("_")})
+        fit(new, *rows, **named)
+        self.__dict__ = vars(new)
+        return self
+
+    return fit_a_copy
+
+
 class PrivateFit(BaseEstimator):
-    """What every private estimator does in the same way. Constructor arguments ``epsilon, rows_per_person, budget,
-    random_state`` are read here.
+    """What every private estimator does in the same way. Constructor arguments ``epsilon, delta, person,
+    rows_per_person, budget, random_state`` are read here.
     """
 
     _needs_y: ClassVar[bool] = False
+
+    def _privacy_parameters(self) -> tuple[float, float]:
+        """ε and δ, once they, the unit and the budget are as they must be."""
+        parameters = arguments.privacy_parameters(self.epsilon, self.delta)
+        arguments.rows_per_person(self.rows_per_person)
+        check_budget(self.budget, self.random_state)
+        return parameters
 
     def _spend(
         self, source: Source, plan: ChargedPlan, noise: Noise, run: Callable[[Curator], Result], **charged: Any
@@ -122,3 +161,30 @@ class PrivateFit(BaseEstimator):
         tags.input_tags.string = True
         tags.input_tags.sparse = True
         return tags
+
+
+def check_budget(budget: Any, random_state: Any) -> None:
+    """Refuse what no fit can be charged to. Seeded noise is never charged: a ledger would show it as a private fit."""
+    if budget is not None and not isinstance(budget, Budget):
+        from dpem.privacy import Ledger  # who has one has loaded what it needs
+
+        if not isinstance(budget, Ledger):
+            raise ArgumentError("budget", f"must be a dpem.Budget, a dpem.Ledger or None, got {type(budget).__name__}.")
+    if budget is not None and random_state is not None:
+        raise ArgumentError(
+            "budget", "and ", Argument("random_state"), " must not both be given: seeded noise is not private."
+        )
+
+
+def remarks_on(epsilon: float, delta: float, n: int) -> tuple[str, ...]:
+    """What should be said about ε and δ before anything is paid."""
+    said = []
+    if delta >= 1 / n:
+        said.append(
+            f"delta={delta:g} is not below 1/n = {1 / n:.2g}: a mechanism that publishes one record outright could "
+            "meet this guarantee; choose delta well below 1/n."
+        )
+    if 10 < epsilon < math.inf:
+        factor = math.exp(min(epsilon, 700.0))
+        said.append(f"epsilon={epsilon:g} is above 10: odds may change by a factor of {factor:.1e}.")
+    return tuple(said)

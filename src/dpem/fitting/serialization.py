@@ -117,7 +117,7 @@ def written(estimator: Any) -> dict[str, Any]:
 
 def _raw_written(estimator: Any) -> dict[str, Any]:
     """The raw columns of a formula, with their bounds or levels."""
-    formula: CompiledFormula | None = getattr(estimator, "_formula", None)
+    formula: CompiledFormula | None = getattr(estimator, "_formula_", None)
     if formula is None:
         return {}
     both = [(name, formula.levels[name].given) for name in formula.raw if name in formula.levels]
@@ -169,14 +169,14 @@ def read(kind: type[E], content: Mapping[str, Any], guarantee: Guarantee) -> E:
     _describes_rows(model, state)
     estimator.n_features_in_ = len(names)
     if raw is not None:
-        estimator._formula, estimator.n_features_in_ = raw, len(raw.covariates)
+        estimator._formula_, estimator.n_features_in_ = raw, len(raw.covariates)
         estimator.feature_names_in_ = np.array(raw.covariates, dtype=object)
     elif rebuild(bool, features["named"], "features.named"):
         estimator.feature_names_in_ = np.array(names, dtype=object)
     facts = {"columns_": names, "levels_": levels, "bounds_": bounds, "y_bounds_": y_bounds, "y_name_": y_name}
     try:
         with np.errstate(all="ignore"):
-            estimator._set_fitted(estimator, state, schema, facts, plan, guarantee)
+            estimator._set_fitted(state, schema, facts, plan, guarantee)
     except Exception:
         raise ValueError("fitted.theta does not agree with features and parameters") from None
     return estimator

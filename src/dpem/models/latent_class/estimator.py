@@ -119,8 +119,8 @@ class DPLatentClass(PrivateEstimator):
             raise ArgumentError("n_classes", f"must be at most {most} with so few answers, got {K}.")
         return LatentClass(schema, K, items)
 
-    def _set_fitted(self, probe: Any, state: State, *known: Any) -> None:
-        super()._set_fitted(probe, replace(state, theta=state.theta.largest_first()), *known)
+    def _set_fitted(self, state: State, *known: Any) -> None:
+        super()._set_fitted(replace(state, theta=state.theta.largest_first()), *known)
         column, found = self.schema_.column, self.theta_.probabilities
         self.probabilities_ = {self.columns_[j]: found[:, np.flatnonzero(column == j)] for j in np.unique(column)}
 

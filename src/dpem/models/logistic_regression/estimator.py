@@ -171,11 +171,11 @@ class DPLogisticRegression(ClassifierMixin, GeneralisedLinearEstimator):
             declared["levels"] = {column: own for column, own in self.levels.items() if column != name}
         return open_table(probe, X, y, needs_y=True, **declared, y_levels=self._classes_of(name))
 
-    def _set_fitted(self, probe: Any, state: State, *others: Any) -> None:
+    def _set_fitted(self, state: State, *others: Any) -> None:
         if not state.theta.labels:
             labels = self._classes_of(others[1]["y_name_"]).labels
             state = replace(state, theta=replace(state.theta, labels=labels))
-        super()._set_fitted(probe, state, *others)
+        super()._set_fitted(state, *others)
 
     def _attributes(self, theta: Parameters, schema: Schema) -> dict[str, Any]:
         found = super()._attributes(theta, schema)

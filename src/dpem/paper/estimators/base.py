@@ -16,9 +16,7 @@ from dpem import _validation as arguments
 from dpem._html import text
 from dpem._repr_html import model_html
 from dpem._validation import Argument, ArgumentError
-from dpem.fitting import validation as checks
-from dpem.fitting.scale_step import estimate_sigma, rows_for_sigma
-from dpem.fitting.sequence import PrivateFit
+from dpem.fitting.sequence import PrivateFit, all_at_once, remarks_on
 from dpem.fitting.serialization import name_model
 from dpem.fitting.step import run_steps
 from dpem.fitting.summary import FitSummary
@@ -30,6 +28,7 @@ from dpem.paper.fixed_plans import published_plan, reference_plan
 from dpem.paper.improved.planning import plan
 from dpem.paper.improved.planning.simulate import Model
 from dpem.paper.models import MODELS
+from dpem.paper.sigma import estimate_sigma, rows_for_sigma
 from dpem.paper.state import State
 from dpem.privacy import (
     Budget,
@@ -118,7 +117,7 @@ class PrivateEM(PrivateFit):
         self.budget = budget
         self.random_state = random_state
 
-    @checks.all_at_once
+    @all_at_once
     def _fit(self, X: Any, y: Any) -> Self:
         """Validate, plan, charge, query: nothing is charged on a refusal, no query is sent before the charge."""
         self._check_arguments()
@@ -229,10 +228,8 @@ class PrivateEM(PrivateFit):
 
     def _check_arguments(self) -> None:
         """Refuse what is wrong whatever the rows are."""
-        arguments.privacy_parameters(self.epsilon, self.delta)
+        self._privacy_parameters()
         arguments.one_of("method", self.method, ("improved", "published"))
-        arguments.rows_per_person(self.rows_per_person)
-        checks.budget_of(self.budget, self.random_state)
         arguments.positive("signal", self.signal)
         arguments.optional_positive("sigma", self.sigma)
         if self.sigma is None and self.method == "published":
@@ -260,7 +257,7 @@ class PrivateEM(PrivateFit):
 
     def _plan(self, n: int, d: int, epsilon: float, delta: float, sigma: float, spent: float = 0.0) -> Plan:
         made = self._chosen_plan(n, d, epsilon, delta, sigma, spent)
-        return replace(made, remarks=checks.remarks_on(epsilon, delta, n))
+        return replace(made, remarks=remarks_on(epsilon, delta, n))
 
     def _chosen_plan(self, n: int, d: int, epsilon: float, delta: float, sigma: float, spent: float) -> Plan:
         """Every setting of the fit, from public numbers: the sizes, the constructor's arguments, a σ that was paid

@@ -1,17 +1,73 @@
-"""Private sizes: the noise level σ, and the centre and spread of each column."""
+"""A private σ for the paper's models, from the sizes of rows or of responses: two bounded queries and the estimate."""
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import brentq
 from scipy.special import ndtr
 
 from dpem.privacy import Curator
-from dpem.queries.scales import EDGES, CappedSquares, ColumnMoments, SizeHistogram
-from dpem.query import FloatArray
+from dpem.query import Bound, Chunk, FloatArray
+from dpem.tables.blocks import rows_of
+
+#: Bins of a row's size: factors of √2 from 2^-40 to 2^40, the outer ones open.
+EDGES: FloatArray = np.power(2.0, np.arange(-80, 81) / 2)
+
+
+def row_squares(chunk: Chunk, of_response: bool) -> FloatArray:
+    """Mean square of each row's entries, or the square of its response; not-a-number counts as 0."""
+    engine = rows_of(chunk.X)
+    with np.errstate(over="ignore", invalid="ignore"):
+        squares = np.square(engine.response(chunk)) if of_response else engine.mean_squares(chunk.X)
+    return np.asarray(np.nan_to_num(squares, nan=0.0, posinf=np.finfo(float).max))
+
+
+@dataclass(frozen=True)
+class SizeHistogram:
+    """How many rows have a root mean square in each bin.
+
+    *Lemma.* ℓ∞ sensitivity 1, ℓ2 sensitivity √2. *Proof.* A row is counted in exactly one bin; replacing it takes one
+    from a bin and adds one to another. ∎
+    """
+
+    of_response: bool
+    blocked: bool = False
+    label: str = "histogram of the rows' size"
+
+    @property
+    def bound(self) -> Bound:
+        return Bound(linf=1.0, l2=math.sqrt(2.0), size_linf=1.0, size_l2=1.0)
+
+    def sum(self, chunk: Chunk) -> FloatArray:
+        place = np.searchsorted(EDGES, np.sqrt(row_squares(chunk, self.of_response)))
+        return np.bincount(place, minlength=len(EDGES) + 1).astype(float)
+
+
+@dataclass(frozen=True)
+class CappedSquares:
+    """Σ min(mean square of a row, cap²).
+
+    *Lemma.* Sensitivity cap². *Proof.* A contribution lies in [0, cap²]. ∎
+    """
+
+    of_response: bool
+    cap: float
+    blocked: bool = False
+
+    @property
+    def label(self) -> str:
+        return f"mean square of a row, capped at {self.cap:.4g}²"
+
+    @property
+    def bound(self) -> Bound:
+        square = self.cap**2
+        return Bound(linf=square, l2=square, size_linf=square, size_l2=square)
+
+    def sum(self, chunk: Chunk) -> FloatArray:
+        return np.array([np.minimum(row_squares(chunk, self.of_response), self.cap**2).sum()])
 
 
 def estimate_sigma(curator: Curator, *, signal: float, of_response: bool, rho: float) -> float:
@@ -60,26 +116,3 @@ def _uncapped(mean: float, cap: float) -> float:
     if not excess(low) < 0 < excess(high):
         return min(max(mean, 0.0), cap**2)
     return math.exp(2 * float(brentq(excess, low, high)))
-
-
-class Columns(NamedTuple):
-    """Released centre and spread of each column, in the data's own units."""
-
-    centre: FloatArray
-    spread: FloatArray
-
-
-def column_scales(curator: Curator, low: FloatArray, high: FloatArray, rho: float) -> Columns:
-    """Centre and standard deviation of each column from one release of its moments; spreads below the noise are set
-    to it.
-    """
-    d = curator.n_features
-    query = ColumnMoments(low, high)
-    noise = curator.noise_scale(query, rho)
-    released = curator.measure(query, rho)
-    seen = np.clip(released[2 * d :] / 0.85, max(noise, 1 / curator.n_rows), 1.0)
-    mean = np.clip(released[:d] / seen, -1.0, 1.0)
-    variance = released[d : 2 * d] / 1.5 / seen - mean**2
-    smallest = max(noise, 1e-12)
-    middle, half = (low + high) / 2, (high - low) / 2
-    return Columns(middle + half * mean, half * np.sqrt(np.clip(variance, smallest, 1.0)))
