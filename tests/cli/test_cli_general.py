@@ -127,12 +127,11 @@ def test_every_column_that_is_no_number_is_named_at_once():
     assert "columns number 1, number 2, number 4, number 5, number 6" in done.err
 
 
-def test_quiet_and_verbose():
+def test_quiet():
     assert "rows; 4 columns are used" in dpem(*FIT).err
     quiet = dpem("-q", *FIT, "--force")
     assert "columns are used" not in quiet.err
     assert "Fitted" in quiet.out
-    assert "Plan for latent-class" in dpem("-v", *FIT, "--force").err
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

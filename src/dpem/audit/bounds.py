@@ -38,14 +38,10 @@ class Event:
 
 @dataclass(frozen=True)
 class LowerBound:
-    """ε is at least ``epsilon``, with the confidence it was asked for: the event is at least ``p_low`` likely on one
-    table and at most ``q_high`` on the other. ``runs`` were made in all, on both tables.
-    """
+    """ε is at least ``epsilon``, by this event, with the stated confidence; ``runs`` were made on both tables."""
 
     epsilon: float
     event: Event
-    p_low: float
-    q_high: float
     runs: int
 
 
@@ -67,7 +63,7 @@ def at_most(count: ArrayLike, runs: int, failure: float) -> NDArray[np.float64]:
 def lower_bound(first: ArrayLike, second: ArrayLike, delta: float, confidence: float = CONFIDENCE) -> LowerBound:
     """A lower bound on the ε of a mechanism at ``delta``, from the scores of its outcomes on two neighbours.
 
-    A score may be anything that is computed from what was released. The more it tells the tables apart, the larger
+    A score may be anything that is computed from what was released. The better it distinguishes the tables, the larger
     the bound; the likelihood ratio is the best there is.
 
     *Lemma.* If the mechanism is (ε, δ)-private, the result exceeds ε with probability at most 1 − confidence.
@@ -100,7 +96,7 @@ def lower_bound(first: ArrayLike, second: ArrayLike, delta: float, confidence: f
         likelier, other = left if event.likelier_on_first else left[::-1]
         p = float(at_least(event.count(likelier), len(likelier), failure))
         q = float(at_most(event.count(other), len(other), failure))
-        found.append(LowerBound(float(_epsilon(p, q, delta)), event, p, q, sum(map(len, tables))))
+        found.append(LowerBound(float(_epsilon(p, q, delta)), event, sum(map(len, tables))))
     return max(found, key=lambda bound: bound.epsilon)
 
 

@@ -1,7 +1,7 @@
 """How much likelier an outcome is on one table than on its neighbour: the best score an adversary can have.
 
 The noise's law is public, so whoever knows both tables can compute the ratio of the probabilities of what was
-released. By Neyman and Pearson's lemma no other function of the releases tells the tables apart more often.
+released. By Neyman and Pearson's lemma no other function of the releases distinguishes the tables more often.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def contents(X: Rows, y: FloatArray | None, beta: FloatArray, row: int) -> Itera
 
 
 def missing_contents(X: Rows, y: FloatArray | None, row: int) -> Iterator[tuple[str, Rows, float]]:
-    """Rows with holes, for models that take them."""
+    """Rows with missing entries, for models that take them."""
     d = X.shape[1]
     response = 0.0 if y is None else float(y[row])
     half = np.where(np.arange(d) % 2 == 0, np.nan, X[row])

@@ -3,7 +3,7 @@
 *Lemma.* Suppose that for every pair of neighbours and every sequence of answers the two recordings have equal events,
 that each statistic differs by no more than the sensitivity that its noise was calibrated to, and that the prices that
 follow from noise and sensitivity convert to (ε, δ). Then the fit is (ε, δ)-private. *Proof.* Given the answers so far,
-the next question, its noise and its price are the same for both tables, so the next answer is a mechanism of that
+the next query, its noise and its price are the same for both tables, so the next answer is a mechanism of that
 price applied to neighbouring statistics, and mechanisms compose adaptively. The fitted model is a function of the
 answers. ∎ A replay checks one pair and one sequence of answers, so it proves nothing; it finds what is wrong in the
 glue, where the wrong things are.
@@ -37,7 +37,7 @@ _ROUNDING = 1 + 1e-12
 
 @dataclass
 class Verdict:
-    """What a comparison found: the faults, and for each question the largest part of its sensitivity that was seen."""
+    """What a comparison found: the faults, and for each query the largest part of its sensitivity that was seen."""
 
     faults: list[str] = field(default_factory=list)
     used: dict[str, float] = field(default_factory=dict)
@@ -46,8 +46,8 @@ class Verdict:
     def merge(self, other: Verdict, name: str = "") -> None:
         self.faults += [f"{name}: {fault}" if name else fault for fault in other.faults]
         self.neighbours += other.neighbours
-        for question, part in other.used.items():
-            self.used[question] = max(part, self.used.get(question, 0.0))
+        for query, part in other.used.items():
+            self.used[query] = max(part, self.used.get(query, 0.0))
 
 
 def compare(first: Tape, second: Tape, *, rows: int = 1) -> Verdict:
@@ -98,7 +98,7 @@ def unpaid(events: list[Event]) -> Iterator[str]:
             answerable += 1
         elif isinstance(event, Totalled):
             if paid == 0:
-                yield f"'{event.question}' was computed before it was charged"
+                yield f"'{event.query}' was computed before it was charged"
             paid = max(0, paid - 1)
         elif isinstance(event, Answered) and event.kind != "laplace":  # peeling draws s + 1 times for one charge
             if answerable == 0:
@@ -183,7 +183,7 @@ def _direction(estimator: Any, table: Table) -> FloatArray:
 def _beyond_bound(one: Totalled, two: Totalled, rows: int) -> Iterator[str]:
     change = two.total - one.total
     if not np.isfinite(change).all():
-        yield f"the total of '{one.question}' is not finite"
+        yield f"the total of '{one.query}' is not finite"
         return
     bound = one.bound
     for norm, seen, most, size in (
@@ -191,7 +191,7 @@ def _beyond_bound(one: Totalled, two: Totalled, rows: int) -> Iterator[str]:
         ("length", float(np.linalg.norm(change)), bound.l2, bound.size_l2),
     ):
         if math.isfinite(most) and seen > rows * (most + one.slack * size) * _ROUNDING:
-            yield f"the total of '{one.question}' moved by {seen:.6g} ({norm}), its bound is {most:.6g}"
+            yield f"the total of '{one.query}' moved by {seen:.6g} ({norm}), its bound is {most:.6g}"
 
 
 def _part_of_sensitivity(one: Answered, two: Answered, release: Release) -> float:

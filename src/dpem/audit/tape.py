@@ -1,4 +1,4 @@
-"""Record a fit at the curator's door, and play it again on another table with the answers frozen.
+"""Record a fit at the curator, and play it again on another table with the answers frozen.
 
 A recorder stands on both sides of the curator. Towards the data it writes down every total that is computed, towards
 the sampler every statistic that is given away to be made noisy, and between them every charge, in the order in which
@@ -40,7 +40,7 @@ class BudgetCharged:
 
 @dataclass(frozen=True)
 class ReleaseCharged:
-    """One question was charged."""
+    """One query was charged."""
 
     release: Release
 
@@ -49,7 +49,7 @@ class ReleaseCharged:
 class Totalled:
     """A total was computed from the rows: what was asked, what its query promises, and the sum."""
 
-    question: str
+    query: str
     bound: Bound
     slack: float
     n_rows: int
@@ -60,7 +60,7 @@ class Totalled:
 @dataclass(frozen=True)
 class Answered:
     """A statistic was given to a sampler (``kind``: "gaussian", "top_k" or "laplace"): with what scale, what the
-    sampler was told of its sensitivity and its price (None where it asks for neither), and what came back.
+    sampler was given of its sensitivity and its price (None where it asks for neither), and what came back.
     """
 
     kind: str
@@ -86,10 +86,6 @@ class Tape:
     @property
     def answers(self) -> list[Answered]:
         return [event for event in self.events if isinstance(event, Answered)]
-
-    @property
-    def totals(self) -> list[Totalled]:
-        return [event for event in self.events if isinstance(event, Totalled)]
 
     @property
     def releases(self) -> list[Release]:
@@ -143,7 +139,7 @@ class TapedNoise:
         draw = lambda: self._noise.laplace(values, scale, grid)  # noqa: E731
         return np.array(self._answer(draw, "laplace", values, scale, None, None, None))
 
-    def _answer(self, draw: Callable[[], Any], kind: str, statistic: FloatArray, scale: float, *told: Any) -> Any:
+    def _answer(self, draw: Callable[[], Any], kind: str, statistic: FloatArray, scale: float, *stated: Any) -> Any:
         statistic = np.array(statistic)
         if self._frozen is None:
             answer = np.array(draw())
@@ -152,7 +148,7 @@ class TapedNoise:
             if first is None or (first.kind, first.statistic.shape) != (kind, statistic.shape):
                 raise Diverged(f"a {kind} answer about {statistic.size} numbers was not asked for the first time.")
             answer = first.answer
-        k, sensitivity, rho = told
+        k, sensitivity, rho = stated
         self._tape.events.append(Answered(kind, scale, k, sensitivity, rho, statistic, np.array(answer)))
         return answer
 

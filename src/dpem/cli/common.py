@@ -85,7 +85,6 @@ class Session:
 
     json: bool = False
     quiet: bool = False
-    verbose: bool = False
     warnings: list[str] = field(default_factory=list)
     #: False: nothing was charged. True: charged. None: interrupted in between, and only the ledger knows.
     charged: bool | None = False
@@ -94,11 +93,6 @@ class Session:
         """A line for people, on standard error."""
         if not self.json and not self.quiet:
             _echo(f"dpem: {text}", err=True)
-
-    def detail(self, text: str) -> None:
-        """A line for people who asked for more."""
-        if self.verbose:
-            self.say(text)
 
     def warn(self, text: str) -> None:
         """A warning, once."""

@@ -150,7 +150,6 @@ def run(session: Session, name: str, kind: type[Any], asked: dict[str, Any]) -> 
             return
         _refuse_noise(plan, asked["anyway"])
         session.say(f"{asked['data']} has {source.n_rows:,} rows; {source.n_features:,} columns are used")
-        session.detail(str(plan))
         spending.announce(session, epsilon, delta, quote)
         with spending.paying(session):
             estimator.fit(source)

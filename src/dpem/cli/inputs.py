@@ -100,7 +100,7 @@ def _on_cluster(
 
 
 def nearest(name: str, names: Sequence[str]) -> str:
-    """A question after a name that is not there, if another one resembles it.
+    """A suggestion after a name that is not there, if another one resembles it.
 
     >>> nearest("hieght", ["age", "height"])
     "; did you mean 'height'?"

@@ -120,10 +120,9 @@ def _interrupted(session: Session) -> str:
 )
 @click.version_option(__version__, prog_name="dpem")
 @click.option("-q", "--quiet", is_flag=True, help="Results, warnings and errors only.")
-@click.option("-v", "--verbose", is_flag=True, help="Say more about what is done.")
 @click.option("--config", type=click.Path(), metavar="FILE", help="Settings; dpem.toml in this folder if not given.")
 @click.pass_context
-def cli(context: click.Context, quiet: bool, verbose: bool, config: str | None) -> None:
+def cli(context: click.Context, quiet: bool, config: str | None) -> None:
     """Fit latent-variable models by EM under differential privacy.
 
     \b
@@ -138,7 +137,7 @@ def cli(context: click.Context, quiet: bool, verbose: bool, config: str | None) 
 
     Each command has --help with examples. --json gives one JSON object, for success and for failure.
     """
-    context.obj.quiet, context.obj.verbose = quiet, verbose
+    context.obj.quiet = quiet
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
         return

@@ -38,19 +38,13 @@ ARGUMENTS: dict[str, Any] = {
     "person": str | None,
     "rows_per_person": int,
 }
-_WHOLE = ("sparsity", "max_sparsity", "n_iter", "rows_per_person")
 
 
 def written(model: PrivateEM) -> dict[str, Any]:
     """The content of a fitted model."""
     if np.count_nonzero(model.coef_) > np.count_nonzero(model.coef_[model.support_]):
         raise ValueError("this model cannot be saved: coef_ is not zero outside support_.")
-    given: dict[str, Any] = {}
-    for name in ARGUMENTS:
-        value = getattr(model, name)
-        given[name] = (
-            value if value is None or isinstance(value, str) else int(value) if name in _WHOLE else float(value)
-        )
+    given = {name: rebuild(hint, plain(getattr(model, name)), name) for name, hint in ARGUMENTS.items()}
     start = model.start
     if start is not None and not isinstance(start, str):
         dense = np.array(start, dtype=float)

@@ -73,7 +73,7 @@ class Pipeline:
         return Knobs(**pinned)
 
     def knobs(self) -> list[str]:
-        """The knobs that matter to this pipeline, the most telling first."""
+        """The knobs that matter to this pipeline, the most influential first."""
         unused = {knob for knob, _ in self.fixed}
         if not (self.private_start and self.sparse):
             unused |= {"share_screen", "screened"}

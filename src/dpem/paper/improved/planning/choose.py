@@ -57,52 +57,41 @@ def plan(
     epsilon, delta = arguments.privacy_parameters(epsilon, delta)
     n, d = arguments.count("n", n), arguments.count("d", d)
     missing = arguments.fraction("missing", missing)
-    return _chosen(
-        model,
+    sparsity = arguments.sparsity_within(sparsity, d)
+    problem = Problem(
+        MODELS[model](arguments.positive("sigma", sigma)),
         n,
         d,
-        epsilon,
-        delta,
-        arguments.sparsity_within(sparsity, d),
-        arguments.positive("sigma", sigma),
+        sparsity or d,
         arguments.positive("signal", signal),
         missing if model == "missing-regression" else 0.0,
         arguments.optional_distance("start_distance", start_distance),
-        fixed,
-        trim,
-        arguments.optional_distance("spent", spent) or 0.0,
-        arguments.rows_per_person(rows_per_person, n),
+        rows_per_person=arguments.rows_per_person(rows_per_person, n),
     )
+    spent = arguments.optional_distance("spent", spent) or 0.0
+    return _chosen(problem, epsilon, delta, sparsity, fixed, trim, spent)
 
 
 @lru_cache(maxsize=64)
 def _chosen(
-    model: str,
-    n: int,
-    d: int,
+    problem: Problem,
     epsilon: float,
     delta: float,
     sparsity: int | None,
-    sigma: float,
-    signal: float,
-    missing: float,
-    start_distance: float | None,
     fixed: tuple[tuple[str, float], ...],
     trim: bool,
     spent: float,
-    rows_per_person: int,
 ) -> Plan:
-    problem = Problem(
-        MODELS[model](sigma), n, d, sparsity or d, signal, missing, start_distance, rows_per_person=rows_per_person
-    )
-    private_start = model != "missing-regression" and start_distance is None
-    sparse = sparsity is not None and sparsity < d
+    p, model = problem, problem.model.name
+    private_start = model != "missing-regression" and p.start_distance is None
+    sparse = sparsity is not None and sparsity < p.d
     price = largest_price(epsilon, delta, gaussian=not sparse and spent == 0)
     rho = price.rho - spent
     if not rho > 0:
         raise ArgumentError("spent", f"must be below the price that epsilon and delta buy (rho = {price.rho:.3g}).")
     pipeline = Pipeline(problem, private_start, sparse, fixed)
-    draft = Plan(model, "improved", n, d, epsilon, delta, sparsity, sigma, signal, missing, (), price, rows_per_person)
+    assumed = (sparsity, p.model.sigma, p.signal, p.missing)
+    draft = Plan(model, "improved", p.n, p.d, epsilon, delta, *assumed, (), price, p.rows_per_person)
     with single_blas(), np.errstate(all="ignore"):  # rehearsals are too short to be worth a second thread
         stand_in = _narrowed(pipeline)
         knobs = choose(stand_in, rho)

@@ -1,4 +1,4 @@
-"""Invented rows of a rehearsal, and sums over them in a few matrix products.
+"""Simulated rows of a rehearsal, and sums over them in a few matrix products.
 
 A search sends thousands of queries to a few short tables. Their rows are simulated, so what guards a real sum (entries
 that are no numbers, blocks, slack) can be left out, and what a table has answered once it remembers. The sums are those
@@ -27,7 +27,7 @@ class SimulatedRows(ArraySource):
     def __init__(self, X: FloatArray, y: FloatArray | None = None, dtype: DTypeLike = np.float64) -> None:
         self._columns: NDArray[np.floating] = X.T.astype(dtype, order="C")
         missing = np.isnan(self._columns)
-        self._holes = missing.astype(dtype) if missing.any() else None
+        self._missing = missing.astype(dtype) if missing.any() else None
         self._columns[missing] = 0.0
         super().__init__(self._columns.T, None if y is None else y.astype(dtype))
         self._answers: dict[Any, FloatArray] = {}
@@ -37,7 +37,7 @@ class SimulatedRows(ArraySource):
     @property
     def entries(self) -> int:
         """How many numbers it holds."""
-        return self._columns.size * (1 if self._holes is None else 2)
+        return self._columns.size * (1 if self._missing is None else 2)
 
     def total(self, query: Query) -> FloatArray:
         if isinstance(query, SupportQuery):
@@ -69,8 +69,8 @@ class SimulatedRows(ArraySource):
             clipped = np.clip(self._columns, -query.entry, query.entry)
             self._clipped = query.entry, clipped
         total = clipped @ np.clip(a, -query.residual, query.residual)
-        if self._holes is not None and len(used):
-            total += query.beta * (self._holes @ np.clip(c, -1.0, query.bracket))
+        if self._missing is not None and len(used):
+            total += query.beta * (self._missing @ np.clip(c, -1.0, query.bracket))
         return np.asarray(total, dtype=float)
 
     def _support(self, query: SupportQuery) -> FloatArray:
@@ -103,7 +103,7 @@ class SimulatedRows(ArraySource):
         """Some columns; those read last are kept, as a fit stays on one support."""
         key, (last, part) = columns.tobytes(), self._taken
         if last != key:
-            part = _Part(self._columns[columns], None if self._holes is None else self._holes[columns])
+            part = _Part(self._columns[columns], None if self._missing is None else self._missing[columns])
             self._taken = key, part
         return part
 
