@@ -3,7 +3,7 @@
     python examples/gaussian_mixture.py
 
 Data: Breast Cancer Wisconsin, 569 patients, shipped with scikit-learn. Each row has
-measurements of cell nuclei. The fit is not told which tumours were malignant. We keep those
+measurements of cell nuclei. The fit does not know which tumours were malignant. We keep those
 labels to see, at the end, whether the two components that it found are the two diagnoses.
 
 The example runs as a script, or cell by cell in an editor that knows ``# %%``. Its noise is

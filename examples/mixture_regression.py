@@ -11,7 +11,7 @@ candidates as that voter sees them:
     own place − midpoint of the candidates = ± β × half the candidates' distance + noise,
 
 with + for those on Dole's side and − for those on Clinton's. The side is hidden: the fit is
-not told the vote. We keep the vote to see, at the end, whether the two sides are the two
+not given the vote. We keep the vote to see, at the end, whether the two sides are the two
 electorates. Political opinions are as personal as data get, so β is what we publish, with a
 guarantee.
 
@@ -67,7 +67,7 @@ for name, private, plain in zip(columns, model.coef_, reference.coef_, strict=Tr
     print(f"{name:<30} {private:+.2f}    {plain:+.2f}")
 
 # %% What the model says about people it has not seen. Where the two candidates look alike,
-# or a voter stands exactly between them, the model cannot tell: both sides have probability
+# or a voter stands exactly between them, the model is undecided: both sides have probability
 # one half. (In practice a comparison with held-out votes has a price of its own if it is
 # published.)
 probability = model.predict_proba(X_test, y_test)[:, 1]
