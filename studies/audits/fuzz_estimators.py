@@ -62,7 +62,7 @@ def fitted(kind: Any, given: dict[str, Any], X: Any, y: Any, budget: Budget) -> 
 
 def _of_validation(error: BaseException) -> bool:
     trace = error.__traceback__
-    while trace is not None and not trace.tb_frame.f_code.co_filename.endswith("fitting/validation.py"):
+    while trace is not None and not trace.tb_frame.f_code.co_filename.endswith("tables/validation.py"):
         trace = trace.tb_next
     return trace is not None and not leaks(str(error)) and "\n" not in str(error)
 

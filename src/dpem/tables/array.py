@@ -19,30 +19,15 @@ class ArraySource(ChunkedSource):
     (3, 2, [2, 1])
     """
 
-    feature_names: list[str] | None = None
     order_may_depend_on_values = False
 
     def __init__(self, X: NDArray[np.floating], y: NDArray[np.floating] | None = None) -> None:
         self._X, self._y = X, y
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.n_rows} rows, {self.n_features} columns, {self.dtype})"
+        self.n_features, self.has_response, self.dtype = int(X.shape[1]), y is not None, np.dtype(X.dtype)
 
     @property
     def n_rows(self) -> int:
         return int(self._X.shape[0])
-
-    @property
-    def n_features(self) -> int:
-        return int(self._X.shape[1])
-
-    @property
-    def has_response(self) -> bool:
-        return self._y is not None
-
-    @property
-    def dtype(self) -> np.dtype:
-        return np.dtype(self._X.dtype)
 
     def chunks(self) -> Iterator[Chunk]:
         for first in range(0, self.n_rows, CHUNK_ROWS):

@@ -9,7 +9,6 @@ refused; totals over all rows are the same in any order but for rounding, for wh
 
 from __future__ import annotations
 
-import copy
 import math
 import sys
 from abc import ABC, abstractmethod
@@ -19,14 +18,10 @@ from typing import NamedTuple, Protocol, Self
 import numpy as np
 
 from dpem.query import BLOCK, Chunk, FloatArray, Query
-from dpem.tables.every import Every
 from dpem.tables.progress import advance
 
 #: Rows per chunk. With BLOCK it fixes how a sum is rounded, hence the slack.
 CHUNK_ROWS = 65_536
-
-#: Bytes of converted rows up to which a table is kept in memory from the first pass on.
-KEPT = 384 << 20
 
 #: Roundings by which a contribution may depend on the other rows of its chunk: see :func:`slack`.
 REGROUPED = 2**16
@@ -93,22 +88,15 @@ class ChunkedSource(ABC):
     #: Whether a row that is replaced may move the others. A source that knows better says False.
     order_may_depend_on_values: bool = True
 
+    n_features: int
+    has_response: bool
+    #: float32 or float64: in what blocked queries may be added.
+    dtype: np.dtype
+    feature_names: list[str] | None = None
+
     @property
     @abstractmethod
     def n_rows(self) -> int: ...
-
-    @property
-    @abstractmethod
-    def n_features(self) -> int: ...
-
-    @property
-    @abstractmethod
-    def has_response(self) -> bool: ...
-
-    @property
-    @abstractmethod
-    def dtype(self) -> np.dtype:
-        """float32 or float64: in what blocked queries may be added."""
 
     @abstractmethod
     def chunks(self) -> Iterator[Chunk]: ...
@@ -130,56 +118,8 @@ class ChunkedSource(ABC):
     def slack(self, query: Query) -> float:
         return slack(query, self.n_rows, self.dtype, moved=self.order_may_depend_on_values)
 
-
-class ConvertingSource(ChunkedSource):
-    """Rows that are converted as they are read. What takes at most :data:`KEPT` bytes is converted once and kept;
-    of a larger table each pass converts the columns that its query reads.
-    """
-
-    #: Which rows are taken, which features are converted (None for all), and the chunks that are kept.
-    _every: Every = Every()
-    _reads: frozenset[int] | None = None
-    _kept: tuple[Chunk, ...] = ()
-
-    @abstractmethod
-    def _converted(self) -> Iterator[Chunk]:
-        """The chunks; one may be overwritten when the next one is asked for."""
-
-    def chunks(self) -> Iterator[Chunk]:
-        if self._kept:
-            yield from self._kept
-            return
-        kept = []
-        for chunk in self._converted():
-            if self._keeps:
-                chunk = Chunk(chunk.X.copy(order="K"), None if chunk.y is None else chunk.y.copy())
-                kept.append(chunk)
-            yield chunk
-        self._kept = tuple(kept)
-
-    @property
-    def _keeps(self) -> bool:
-        return self.n_rows * (self.n_features * self.dtype.itemsize + 8) <= KEPT
-
-    def total(self, query: Query) -> FloatArray:
-        """As for every source; a query may name the only columns that it ``reads``."""
-        reads = getattr(query, "reads", None)
-        return super(ConvertingSource, self if reads is None else self.reading(reads)).total(query)
-
-    def reading(self, reads: Sequence[int]) -> Self:
-        """The same rows, of which only some columns, and the response, mean something."""
-        if self._keeps:
-            return self
-        part = copy.copy(self)
-        part._reads = frozenset(map(int, reads))
-        return part
-
-    def split(self, parts: int) -> list[Self]:
-        """Disjoint batches: rows t, t + parts, t + 2·parts, … Each reads the whole table and keeps its rows."""
-        batches = [copy.copy(self) for _ in range(parts)]
-        for batch, every in zip(batches, self._every.split(parts), strict=True):
-            batch._every, batch._kept = every, ()
-        return batches
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.n_rows} rows, {self.n_features} columns, {self.dtype})"
 
 
 def refuse_to_split(source: Source) -> None:

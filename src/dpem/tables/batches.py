@@ -66,53 +66,25 @@ class BatchSource(ChunkedSource):
         fixed = isinstance(batches, list | tuple) if fixed_order is None else fixed_order
         self.order_may_depend_on_values = not fixed
         self._form = _Form(_first(batches), columns, target, levels, person, single=fixed)
-        self._names = self._form.names if feature_names is None else list(feature_names)
-        if self._names is not None and len(self._names) != self._form.width:
-            raise ArgumentError("feature_names", f"has {len(self._names)} names for {self._form.width} columns.")
+        self.n_features, self.has_response, self.dtype = self._form.width, self._form.has_response, self._form.dtype
+        self.feature_names = self._form.names if feature_names is None else list(feature_names)
+        if self.feature_names is not None and len(self.feature_names) != self.n_features:
+            raise ArgumentError("feature_names", f"has {len(self.feature_names)} names for {self.n_features} columns.")
+        chosen = self._form.selection
+        #: The names of the response and of the column that says whose row it is.
+        self.target_name, self.person_name = (None, None) if chosen is None else (chosen.target, chosen.person)
+        #: Columns whose entries are read as these levels.
+        self.text_levels: dict[str, Levels] = {} if chosen is None else dict(chosen.levels)
         self._rows = n_rows if n_rows is not None else sum(chunk.X.shape[0] for chunk in map(self._form, batches))
         if self._rows == 0:
             raise ArgumentError("batches", "hold no rows.")
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.n_rows} rows, {self.n_features} columns, {self.dtype})"
 
     @property
     def n_rows(self) -> int:
         return self._every.count(self._rows)
 
-    @property
-    def n_features(self) -> int:
-        return self._form.width
-
-    @property
-    def has_response(self) -> bool:
-        return self._form.has_response
-
-    @property
-    def dtype(self) -> np.dtype:
-        return self._form.dtype
-
-    @property
-    def feature_names(self) -> list[str] | None:
-        return self._names
-
-    @property
-    def target_name(self) -> str | None:
-        """The response's name."""
-        return None if self._form.selection is None else self._form.selection.target
-
-    @property
-    def text_levels(self) -> dict[str, Levels]:
-        """Columns whose entries are read as these levels."""
-        return {} if self._form.selection is None else dict(self._form.selection.levels)
-
-    @property
-    def person_name(self) -> str | None:
-        """The column that says whose row it is."""
-        return None if self._form.selection is None else self._form.selection.person
-
     def people(self) -> Iterator[Any]:
-        """The entries of that column, batch by batch."""
+        """Whose row each is, batch by batch."""
         for batch in self._batches:
             frame = Frame(batch)
             yield frame.block(0, frame.n_rows).column(self.person_name or "")

@@ -114,23 +114,12 @@ class DaskSource:
     def _keep(self, X: Any, y: Any, dtype: np.dtype, names: list[str] | None, moved: bool) -> None:
         """Graphs are kept as they are: Dask's simplified ones let go of persisted blocks."""
         self._X, self._y, self.dtype, self.feature_names = X, y, dtype, names
+        self.n_rows, self.n_features, self.has_response = int(X.shape[0]), int(X.shape[1]), y is not None
         self.order_may_depend_on_values = moved
 
     def __repr__(self) -> str:
         rows = f"{self.n_rows} rows in {len(self._X.chunks[0])} blocks"
         return f"{type(self).__name__}({rows}, {self.n_features} columns, {self.dtype})"
-
-    @property
-    def n_rows(self) -> int:
-        return int(self._X.shape[0])
-
-    @property
-    def n_features(self) -> int:
-        return int(self._X.shape[1])
-
-    @property
-    def has_response(self) -> bool:
-        return self._y is not None
 
     def total(self, query: Query) -> FloatArray:
         """The query's sum over all rows: block sums added with compensation, by a tree in the blocks' order whose last

@@ -17,8 +17,9 @@ import pyarrow.parquet as pq
 from pyarrow.fs import LocalFileSystem
 
 from dpem.query import Chunk
-from dpem.tables.base import CHUNK_ROWS, ConvertingSource
+from dpem.tables.base import CHUNK_ROWS
 from dpem.tables.columns import Selection, refuse_repeated, rows_of, select
+from dpem.tables.converting import ConvertingSource
 from dpem.tables.entries import Levels, number
 from dpem.tables.every import Every
 from dpem.tables.parquet import Stretch, cut_rows, read_stretches
@@ -66,10 +67,9 @@ class DatasetSource(ConvertingSource):
         fragments = _fragments(dataset)
         folders = {name for fragment in fragments for name in ds.get_partition_keys(fragment.partition_expression)}
         chosen: dict[str, Any] = {"exclude": exclude, "levels": levels, "spelled": folders, "person": person}
-        self._selection = select(dataset.schema, columns, target, **chosen)
+        selection = select(dataset.schema, columns, target, **chosen)
         self.order_may_depend_on_values = any(map(_moves_rows, fragments))
-        if self.order_may_depend_on_values:  # see slack
-            self._selection = self._selection.double()
+        self._select(selection.double() if self.order_may_depend_on_values else selection)  # see slack
         self._files = [_File(fragment, dataset.schema, self._selection) for fragment in fragments]
         if columns is None and not exclude:
             for file in self._files:
@@ -78,38 +78,9 @@ class DatasetSource(ConvertingSource):
         if self._rows == 0:
             raise ValueError(f"{self._name} has no rows.")
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.n_rows} rows, {self.n_features} columns, {self.dtype})"
-
     @property
     def n_rows(self) -> int:
         return self._every.count(self._rows)
-
-    @property
-    def n_features(self) -> int:
-        return len(self._selection.features)
-
-    @property
-    def has_response(self) -> bool:
-        return self._selection.target is not None
-
-    @property
-    def dtype(self) -> np.dtype:
-        return self._selection.dtype
-
-    @property
-    def feature_names(self) -> list[str]:
-        return list(self._selection.features)
-
-    @property
-    def target_name(self) -> str | None:
-        """The response's name."""
-        return self._selection.target
-
-    @property
-    def text_levels(self) -> dict[str, Levels]:
-        """Columns whose entries are read as these levels."""
-        return dict(self._selection.levels)
 
     def chunks(self) -> Iterator[Chunk]:
         for file in self._files:
@@ -128,13 +99,8 @@ class DatasetSource(ConvertingSource):
         needed = [name for j, name in enumerate(names) if self._reads is None or j in (*self._reads, self.n_features)]
         yield from read_stretches(plan, self._selection, self._every, needed)
 
-    @property
-    def person_name(self) -> str | None:
-        """The column that says whose row it is."""
-        return self._selection.person
-
     def people(self) -> Iterator[Any]:
-        """The entries of that column, batch by batch in the order of the rows."""
+        """Whose row each is, batch by batch in the order of the rows."""
         for file in self._files:
             file.check_unchanged()
             yield from file.column(self._selection.person or "")

@@ -44,27 +44,13 @@ class DeviceSource(ChunkedSource):
         if "float64" not in xp.__array_namespace_info__().dtypes(device=device, kind="real floating"):
             raise ArgumentError("X", "must be on a device that has float64: totals are added in it.")
         self._X, self._y = X, None if y is None else _beside(y, xp, device)
-        self._dtype = np.dtype(np.float32 if X.dtype == xp.float32 else np.float64)
+        self.n_features, self.has_response = int(X.shape[1]), y is not None
+        self.dtype = np.dtype(np.float32 if X.dtype == xp.float32 else np.float64)
         self._chunk_rows = CHUNK_ROWS
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.n_rows} rows, {self.n_features} columns, {self.dtype})"
 
     @property
     def n_rows(self) -> int:
         return int(self._X.shape[0])
-
-    @property
-    def n_features(self) -> int:
-        return int(self._X.shape[1])
-
-    @property
-    def has_response(self) -> bool:
-        return self._y is not None
-
-    @property
-    def dtype(self) -> np.dtype:
-        return self._dtype
 
     def chunks(self) -> Iterator[Chunk]:
         for first in range(0, self.n_rows, self._chunk_rows):

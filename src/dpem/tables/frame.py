@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from dpem._validation import ArgumentError
 from dpem.query import Chunk, FloatArray
-from dpem.tables.base import CHUNK_ROWS, ConvertingSource
+from dpem.tables.base import CHUNK_ROWS
 from dpem.tables.columns import Selection, rows_of
-from dpem.tables.entries import Levels
+from dpem.tables.converting import ConvertingSource
 
 #: The type of a categorical column of pandas, whatever its categories are.
 _CATEGORIES = pa.dictionary(pa.int32(), pa.string())
@@ -89,45 +89,16 @@ class FrameSource(ConvertingSource):
     order_may_depend_on_values = False
 
     def __init__(self, frame: Frame, selection: Selection, y: FloatArray | None = None) -> None:
-        self._frame, self._selection, self._y = frame, selection.double(), y
-        #: Columns whose entries are read as these levels.
-        self.text_levels: dict[str, Levels] = dict(selection.levels)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.n_rows} rows, {self.n_features} columns, {self.dtype})"
+        self._frame, self._y = frame, y
+        self._select(selection.double())
+        self.has_response = y is not None or self.has_response
 
     @property
     def n_rows(self) -> int:
         return self._every.count(self._frame.n_rows)
 
-    @property
-    def n_features(self) -> int:
-        return len(self._selection.features)
-
-    @property
-    def has_response(self) -> bool:
-        return self._y is not None or self._selection.target is not None
-
-    @property
-    def dtype(self) -> np.dtype:
-        return self._selection.dtype
-
-    @property
-    def feature_names(self) -> list[str]:
-        return list(self._selection.features)
-
-    @property
-    def target_name(self) -> str | None:
-        """The response's name."""
-        return self._selection.target
-
-    @property
-    def person_name(self) -> str | None:
-        """The column that says whose row it is."""
-        return self._selection.person
-
     def people(self) -> Iterator[Any]:
-        """The entries of that column, block by block."""
+        """Whose row each is, block by block."""
         for first in range(0, self._frame.n_rows, CHUNK_ROWS):
             block = self._frame.block(first, min(first + CHUNK_ROWS, self._frame.n_rows))
             yield block.column(self._selection.person or "")

@@ -214,6 +214,11 @@ class PersonSource(ChunkedSource):
         self._all, self._n = len(kept), int(kept.sum())
         self._kept = np.packbits(kept)
         self.order_may_depend_on_values = source.order_may_depend_on_values
+        self.n_features, self.has_response, self.dtype = source.n_features, source.has_response, source.dtype
+        self.feature_names = source.feature_names
+        if column is not None:
+            names = source.feature_names or [f"x{j}" for j in range(source.n_features)]
+            self.n_features, self.feature_names = len(names) - 1, [n for j, n in enumerate(names) if j != column]
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.n_rows} of {self._all} rows, {self.n_features} columns, {self.dtype})"
@@ -221,26 +226,6 @@ class PersonSource(ChunkedSource):
     @property
     def n_rows(self) -> int:
         return self._every.count(self._n)
-
-    @property
-    def n_features(self) -> int:
-        return self._source.n_features - (self._column is not None)
-
-    @property
-    def has_response(self) -> bool:
-        return self._source.has_response
-
-    @property
-    def dtype(self) -> np.dtype:
-        return self._source.dtype
-
-    @property
-    def feature_names(self) -> list[str] | None:
-        names = getattr(self._source, "feature_names", None)
-        if names is None and self._column is None:
-            return None
-        known = names or [f"x{j}" for j in range(self._source.n_features)]
-        return [name for j, name in enumerate(known) if j != self._column]
 
     def chunks(self) -> Iterator[Chunk]:
         begin = place = 0

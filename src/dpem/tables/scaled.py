@@ -29,6 +29,8 @@ class ScaledSource(ChunkedSource):
     def __init__(self, source: ChunkedSource, mean: FloatArray, scale: FloatArray) -> None:
         self._source, self._mean, self._scale = source, mean, scale
         self.order_may_depend_on_values = source.order_may_depend_on_values
+        self.n_features, self.has_response, self.dtype = source.n_features, source.has_response, source.dtype
+        self.feature_names, self.person_name = source.feature_names, getattr(source, "person_name", None)
 
     def __repr__(self) -> str:
         return f"ScaledSource({self._source!r})"
@@ -36,26 +38,6 @@ class ScaledSource(ChunkedSource):
     @property
     def n_rows(self) -> int:
         return self._source.n_rows
-
-    @property
-    def n_features(self) -> int:
-        return self._source.n_features
-
-    @property
-    def has_response(self) -> bool:
-        return self._source.has_response
-
-    @property
-    def dtype(self) -> np.dtype:
-        return self._source.dtype
-
-    @property
-    def feature_names(self) -> list[str] | None:
-        return getattr(self._source, "feature_names", None)
-
-    @property
-    def person_name(self) -> str | None:
-        return getattr(self._source, "person_name", None)
 
     def people(self) -> Iterator[Any]:
         yield from self._source.people()  # type: ignore[attr-defined]

@@ -35,26 +35,12 @@ class SparseSource(ChunkedSource):
 
     def __init__(self, X: Any, y: NDArray[np.floating] | None = None) -> None:
         self._X, self._y = _canonical(X), y
+        self.n_features, self.has_response, self.dtype = int(X.shape[1]), y is not None, np.dtype(X.dtype)
         self._start, self._step, self._chunk_rows = 0, 1, CHUNK_ROWS
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.n_rows} rows, {self.n_features} columns, {self.dtype})"
 
     @property
     def n_rows(self) -> int:
         return len(range(self._start, self._X.shape[0], self._step))
-
-    @property
-    def n_features(self) -> int:
-        return int(self._X.shape[1])
-
-    @property
-    def has_response(self) -> bool:
-        return self._y is not None
-
-    @property
-    def dtype(self) -> np.dtype:
-        return np.dtype(self._X.dtype)
 
     def chunks(self) -> Iterator[Chunk]:
         step, span = self._step, self._step * self._chunk_rows

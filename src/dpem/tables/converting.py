@@ -1,0 +1,79 @@
+"""Rows whose entries become numbers as they are read: what sources of DataFrames and of files share."""
+
+from __future__ import annotations
+
+import copy
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Self
+
+from dpem.query import Chunk, FloatArray, Query
+from dpem.tables.base import ChunkedSource
+from dpem.tables.columns import Selection
+from dpem.tables.entries import Levels
+from dpem.tables.every import Every
+
+#: Bytes of converted rows up to which a table is kept in memory from the first pass on.
+KEPT = 384 << 20
+
+
+class ConvertingSource(ChunkedSource):
+    """Rows that are converted as they are read. What takes at most :data:`KEPT` bytes is converted once and kept;
+    of a larger table each pass converts the columns that its query reads.
+    """
+
+    #: What is read of each column; which rows are taken, which features are converted (None for all), and the chunks
+    #: that are kept.
+    _selection: Selection
+    _every: Every = Every()
+    _reads: frozenset[int] | None = None
+    _kept: tuple[Chunk, ...] = ()
+
+    def _select(self, selection: Selection) -> None:
+        self._selection, self.dtype = selection, selection.dtype
+        self.n_features, self.has_response = len(selection.features), selection.target is not None
+        self.feature_names = list(selection.features)
+        #: The names of the response and of the column that says whose row it is.
+        self.target_name, self.person_name = selection.target, selection.person
+        #: Columns whose entries are read as these levels.
+        self.text_levels: dict[str, Levels] = dict(selection.levels)
+
+    @abstractmethod
+    def _converted(self) -> Iterator[Chunk]:
+        """The chunks; one may be overwritten when the next one is asked for."""
+
+    def chunks(self) -> Iterator[Chunk]:
+        if self._kept:
+            yield from self._kept
+            return
+        kept = []
+        for chunk in self._converted():
+            if self._keeps:
+                chunk = Chunk(chunk.X.copy(order="K"), None if chunk.y is None else chunk.y.copy())
+                kept.append(chunk)
+            yield chunk
+        self._kept = tuple(kept)
+
+    @property
+    def _keeps(self) -> bool:
+        return self.n_rows * (self.n_features * self.dtype.itemsize + 8) <= KEPT
+
+    def total(self, query: Query) -> FloatArray:
+        """As for every source; a query may name the only columns that it ``reads``."""
+        reads = getattr(query, "reads", None)
+        return super(ConvertingSource, self if reads is None else self.reading(reads)).total(query)
+
+    def reading(self, reads: Sequence[int]) -> Self:
+        """The same rows, of which only some columns, and the response, mean something."""
+        if self._keeps:
+            return self
+        part = copy.copy(self)
+        part._reads = frozenset(map(int, reads))
+        return part
+
+    def split(self, parts: int) -> list[Self]:
+        """Disjoint batches: rows t, t + parts, t + 2·parts, … Each reads the whole table and keeps its rows."""
+        batches = [copy.copy(self) for _ in range(parts)]
+        for batch, every in zip(batches, self._every.split(parts), strict=True):
+            batch._every, batch._kept = every, ()
+        return batches
