@@ -50,7 +50,7 @@ def typical_mixture(K: int = 3, d: int = 2, kind: str = "diag") -> World:
 def typical_classes(K: int = 3, items: int = 8, levels: int = 2) -> World:
     """Classes of nearly equal size, each with a typical answer to every item, as is supposed."""
     known = Items((levels,) * items)
-    theta = classes.assumed(known, K)
+    theta = classes.overlapping(known, K)
     shares, chances = theta.weights, theta.probabilities
     upto = np.cumsum(chances.reshape(K, items, levels), axis=2)
 

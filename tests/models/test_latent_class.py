@@ -17,10 +17,11 @@ from dpem import Budget, load_model, read_table, save_model
 from dpem.audit.replay import Table, replay
 from dpem.fitting.diagnostics import FitWarning
 from dpem.fitting.surrogate import ScoreQuery, Surrogate, whitener
-from dpem.models.latent_class import DPLatentClass, steps
+from dpem.models.latent_class import DPLatentClass, errors, steps
 from dpem.models.latent_class.errors import Parameters, classes_apart
 from dpem.models.latent_class.family import Classes, ClassFamily
 from dpem.models.latent_class.items import Items, answers
+from dpem.models.latent_class.model import LatentClass
 from dpem.models.latent_class.queries import CellCounts, PairMoments
 from dpem.models.latent_class.tuning import TUNING
 from dpem.query import Chunk
@@ -36,6 +37,7 @@ K = 3
 def short(monkeypatch):
     """Post-processing that is less thorough than in a fit."""
     monkeypatch.setattr(steps, "TUNING", replace(TUNING, restarts=4))
+    monkeypatch.setattr(errors, "TUNING", replace(TUNING, repeats=2))
 
 
 def schema(levels=LEVELS):
@@ -459,6 +461,15 @@ def test_clear_classes_are_stable_and_faint_ones_are_called_unstable():
     assert {own.code for own in model.diagnostics_} & {"unstable-classes", "fit-check"}
 
 
+def test_the_simpler_model_has_the_margins_of_the_classes():
+    """With the released margins, whose noise the classes do not have, classes would win by that noise."""
+    theta, none = classes(42), np.zeros(0)
+    known = Parameters(theta.weights, theta.probabilities, np.ones(len(LEVELS)), none, none)
+    simpler = LatentClass(schema(), K, Items(LEVELS)).simpler(known)
+    assert np.allclose(simpler.probabilities, [theta.weights @ theta.probabilities])
+    assert simpler.weights.tolist() == [1.0]
+
+
 def test_labels_that_are_only_switched_are_the_same_classes():
     theta = classes(40)
     own = family(theta)
@@ -474,7 +485,6 @@ def test_the_largest_class_comes_first():
         np.array([0.2, 0.8]),
         np.array([[0.1, 0.9], [0.7, 0.3]]),
         np.ones(1),
-        np.array([0.5, 0.5]),
         np.array([[1.0, 2.0], [3.0, 4.0]]),
         np.zeros((2, 2, 2)),
     ).largest_first()

@@ -1,4 +1,8 @@
-"""How sure latent classes are: standard errors by sampling and by privacy, and whether the classes are stable."""
+"""How sure latent classes are: standard errors by sampling and by privacy, and whether the classes are stable.
+
+The surrogate rows stand in for the table: the same queries are asked of them, answered with noise of their own, and EM
+follows. How far the classes then come out from the fitted ones is what the noise does to them, and costs nothing.
+"""
 
 from __future__ import annotations
 
@@ -10,37 +14,30 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from dpem.fitting.rehearsal import generator
-from dpem.fitting.surrogate import Surrogate, information, whitener
+from dpem.fitting.surrogate import Converged, Surrogate, information, share_moved, whitener
 from dpem.fitting.surrogate.rows import combined_noise
+from dpem.fitting.surrogate.tilt import evidence_kappa, principal, tilt
 from dpem.models.latent_class.family import Classes, ClassFamily
 from dpem.models.latent_class.tuning import TUNING
 from dpem.query import FloatArray
-
-#: Draws of the parameters by which the share of rows that the noise moves is found.
-DRAWS = 20
 
 
 @dataclass(frozen=True)
 class Parameters:
     """Shares of the classes, a probability for each class and level, and what else was released.
 
-    ``observed`` is the share of rows that answer each item, ``overall`` the probabilities without classes; the errors
-    are standard errors of weights and probabilities, by sampling (first) and by privacy; ``path`` has the scores of 1,
-    2, … classes where their number was found. ``moved`` is the share of rows that the noise puts into another class,
-    ``regrouped`` the share that an almost equally likely solution does. ``follows`` is whether the answers suit rows
-    with such classes better than others (see :func:`~dpem.models.latent_class.steps.with_base`).
+    ``observed`` is the share of rows that answer each item; the errors are standard errors of weights and
+    probabilities, by sampling (first) and by privacy; ``path`` has the scores of 1, 2, … classes where their number was
+    found. ``moved`` is the share of rows that errors of the size that is to be expected put into another class.
     """
 
     weights: FloatArray
     probabilities: FloatArray
     observed: FloatArray
-    overall: FloatArray
     weights_errors: FloatArray
     probabilities_errors: FloatArray
     path: FloatArray = field(default_factory=lambda: np.zeros(0))
     moved: float = 0.0
-    regrouped: float = 0.0
-    follows: bool = False
 
     @property
     def classes(self) -> Classes:
@@ -59,26 +56,34 @@ class Parameters:
 
 
 def standard_errors(
-    family: ClassFamily, theta: Classes, surrogate: Surrogate, noises: tuple[float, ...], n: int, follows: bool
+    family: ClassFamily, theta: Classes, surrogate: Surrogate, noises: tuple[float, ...], n: int, again: list[Classes]
 ) -> tuple[FloatArray, FloatArray, float]:
     """Standard errors of weights and of probabilities, each by sampling (first) and by privacy, and the share of rows
-    that the noise puts into another class.
+    that errors of the size of both put into another class.
 
     In the coordinates of the scores the covariance by sampling is J⁻¹/n. An answer of W·S with noise τ moves θ by
     (WJ)⁻¹ times the noise, which is W times it where W = J^(−1/2), and answers add their precisions: τ²W² with the
-    combined τ, times a factor², since clipping, curvature and the earlier θ are left out; it is larger where rows do
-    not follow the classes (``follows``).
+    combined τ. Clipping, curvature, the pairs and the pull of the base weights are left out there; so this is scaled to
+    the mean square of what ``again`` shows and averaged with it, parameter by parameter, and the larger one counts.
     """
     S = np.asarray(family.scores(numpy_api, theta, surrogate.x, None))
     W = whitener(information(S, surrogate.weights), TUNING.ridge)
-    noise = combined_noise(noises) if noises else 0.0
-    factor = TUNING.widening if follows else TUNING.widening_otherwise
-    found = [_published(family, theta, scale**2 * W @ W) for scale in (n**-0.5, factor * noise)]
-    shares, levels = (np.minimum(np.array(part), 1.0) for part in zip(*found, strict=True))
-    if not noises:
-        return shares, levels, 0.0
-    levels[1] = np.hypot(levels[1], family.floor)
-    return shares, levels, share_moved(family, theta, surrogate, W * float(np.hypot(TUNING.moving * noise, n**-0.5)))
+    shares, levels = (np.zeros((2, *own.shape)) for own in (theta.weights, theta.probabilities))
+    shares[0], levels[0] = _published(family, theta, W @ W / n)
+    moved = 0.0
+    if noises:
+        noise = combined_noise(noises)
+        linear = _published(family, theta, noise**2 * W @ W)
+        far = [(own.weights - theta.weights, own.probabilities - theta.probabilities) for own in again]
+        for errors, part, off in zip((shares, levels), linear, zip(*far, strict=True), strict=True):
+            seen = np.mean(np.square(off), axis=0)
+            scaled = part**2 * seen.mean() / max(float(np.mean(part**2)), 1e-300)
+            pooled = (TUNING.pooled * scaled + len(again) * seen) / (TUNING.pooled + len(again))
+            errors[1] = TUNING.widening * np.sqrt(np.maximum(pooled, part**2))
+        levels[1] = np.hypot(levels[1], family.floor)
+        scale = float(np.hypot(TUNING.moving * noise, n**-0.5))
+        moved = share_moved(family, theta, surrogate.x, None, surrogate.weights, W, scale, generator(0), repeats=20)
+    return np.minimum(shares, 1.0), np.minimum(levels, 1.0), moved
 
 
 def _published(family: ClassFamily, theta: Classes, covariance: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -96,14 +101,40 @@ def _published(family: ClassFamily, theta: Classes, covariance: FloatArray) -> t
     return shares, np.array(levels)
 
 
-def share_moved(family: ClassFamily, theta: Classes, surrogate: Surrogate, root: FloatArray) -> float:
-    """The mean share of rows that change class when θ moves by the root of a covariance times normal errors."""
-    rng, before = generator(0), _labels(family, theta, surrogate)
-    found = []
-    for _ in range(DRAWS):
-        after = _labels(family, family.moved(theta, root @ rng.standard_normal(len(root))), surrogate)
-        found.append(float(surrogate.weights[before != after].sum()))
-    return float(np.mean(found))
+def replayed(family: ClassFamily, surrogate: Surrogate, found: list[Converged[Classes]]) -> tuple[list[Classes], float]:
+    """What other noise would have led to if the surrogate rows were the table: the classes that EM finds from the
+    fitted ones, matched to them, for each of several repeats, and the mean share of rows in another class of the best
+    that EM finds from all solutions in ``found``.
+    """
+    rng, block, theta = generator(0), surrogate.blocks[0], found[0].theta
+    features = np.hstack([own.features(surrogate.x, None) for own in block.answers])
+    answers = surrogate.weights @ features + rng.standard_normal((TUNING.repeats, features.shape[1]))
+    features, answers, variances = principal(features, answers, surrogate.base, block.components)
+    point, again, moved = None, [], []
+    for answer in answers:
+        kappa = evidence_kappa(answer, variances, block.low, block.high)
+        weights, point = tilt(surrogate.base, features, answer, kappa, point)
+        rows = heaviest(surrogate.x, weights)
+        near = rows.fit(family, [theta], short=100, tolerance=1e-5)[0]
+        others = rows.fit(family, [own.theta for own in found[1:3]], short=20, kept=1, most=100, tolerance=1e-5)
+        again.append(near.theta)
+        best = max([near, *others], key=lambda own: own.log_likelihood)
+        moved.append(classes_apart(family, theta, best.theta, surrogate))
+    return [_matched(theta, own) for own in again], float(np.mean(moved))
+
+
+def heaviest(x: FloatArray, weights: FloatArray) -> Surrogate:
+    """Weighted rows without the lightest, which together weigh less than 10⁻⁵: EM is as good and faster."""
+    order = np.argsort(weights)
+    kept = order[np.cumsum(weights[order]) > 1e-5]
+    return Surrogate.of(x[kept], None, weights[kept], ())
+
+
+def _matched(theta: Classes, other: Classes) -> Classes:
+    """The other classes in the order in which they are nearest to θ's."""
+    gaps = np.sum((theta.probabilities[:, None] - other.probabilities) ** 2, axis=2)
+    order = linear_sum_assignment(gaps)[1]
+    return Classes(other.weights[order], other.probabilities[order])
 
 
 def classes_apart(family: ClassFamily, one: Classes, other: Classes, surrogate: Surrogate) -> float:

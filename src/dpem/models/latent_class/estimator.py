@@ -131,18 +131,12 @@ class DPLatentClass(PrivateEstimator):
     def _diagnostics(self) -> list[Diagnostic]:
         theta = self.theta_
         failed = self.fit_check_ is not None and not self.fit_check_.better  # said by the fit check
-        share = max(theta.moved, theta.regrouped)
-        if failed or (theta.moved <= TUNING.unstable and theta.regrouped <= TUNING.regrouped):
+        if failed or theta.moved <= TUNING.unstable:
             return []
         words = (
-            f"The classes are not stable: noise of the size that was added puts about {100 * share:.0f} % of the rows "
-            "into another class."
+            f"The classes are not stable: noise of the size that was added puts about {100 * theta.moved:.0f} % of the "
+            "rows into another class."
         )
-        if theta.moved <= TUNING.unstable:
-            words = (
-                f"The classes are not stable: another solution, almost as likely, puts {100 * share:.0f} % of the rows "
-                "into another class."
-            )
         return [Diagnostic("unstable-classes", "warning", words, "Use fewer classes, more rows or a larger epsilon.")]
 
     def _uncertainty(self) -> Uncertainty:

@@ -37,7 +37,7 @@ class LatentClass(Model):
         check, rest = prices(sizes.rho, (CHECK_SHARE, 1 - CHECK_SHARE)) if sizes.check else (0.0, sizes.rho)
         growing = TUNING.growth ** np.arange(TUNING.scores)
         pairs, *scores = prices(rest, (TUNING.pairs, *((1 - TUNING.pairs) * growing / growing.sum())))
-        last = [Converge(math.inf)] if math.isinf(sizes.rho) else [AskScores(rho) for rho in scores]
+        last = [Converge(math.inf)] if math.isinf(sizes.rho) else [AskScores(rho, rho is scores[-1]) for rho in scores]
         final = Check(check, against="independent answers (one class)", advice=ADVICE, most=TUNING.clamp)
         return (AskPairs(pairs), *last, *([final] if sizes.check else []))
 
@@ -66,8 +66,11 @@ class LatentClass(Model):
         return theta.classes.membership(xp, answers(xp, x, self.items))
 
     def simpler(self, theta: Parameters) -> Parameters:
-        return replace(theta, weights=np.ones(1), probabilities=theta.overall[None])
+        """Independent answers with the probabilities that the classes have together: those released alone are noisier,
+        and classes would win by that.
+        """
+        return replace(theta, weights=np.ones(1), probabilities=(theta.weights @ theta.probabilities)[None])
 
     def draw(self, theta: Parameters, n: int, rng: np.random.Generator) -> tuple[FloatArray, None]:
-        family = ClassFamily(len(theta.weights), self.items, theta.observed, theta.overall)
+        family = ClassFamily(len(theta.weights), self.items, theta.observed, theta.weights @ theta.probabilities)
         return family.draw(theta.classes, n, rng)

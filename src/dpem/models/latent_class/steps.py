@@ -12,7 +12,7 @@ import numpy as np
 from dpem.fitting.rehearsal import generator
 from dpem.fitting.step import State, Step
 from dpem.fitting.surrogate import Block, Converged, ExpectedStatistics, Surrogate, best_of, score_query
-from dpem.models.latent_class.errors import Parameters, classes_apart, standard_errors
+from dpem.models.latent_class.errors import Parameters, heaviest, replayed, standard_errors
 from dpem.models.latent_class.family import Classes, ClassFamily
 from dpem.models.latent_class.items import Items, answers
 from dpem.models.latent_class.number_of_classes import Released, choose
@@ -89,18 +89,20 @@ def surrogate_rows(family: ClassFamily, query: PairMoments, mean: FloatArray, no
     if items.cells(missing) <= TUNING.most_cells:
         x = items.rows_of(np.arange(items.cells(missing)), missing)
         return Surrogate.of(x, None, family.cell_weights(alone, x), blocks).add(0, query, mean, noise)
-    rng, even = generator(0), np.ones(TUNING.drawn)
+    rng = generator(0)
 
-    def drawn(theta: Classes) -> FloatArray:
+    def drawn(theta: Classes) -> tuple[FloatArray, None, FloatArray]:
+        """Different rows, and how often each was drawn."""
         part = TUNING.drawn * 7 // 10
         rows = np.vstack([family.draw(theta, part, rng)[0], family.draw(alone, TUNING.drawn - part, rng)[0]])
-        return np.asarray(answers(numpy_api, rows, items))
+        different, counts = np.unique(answers(numpy_api, rows, items), axis=0, return_counts=True)
+        return different, None, counts.astype(float)
 
-    surrogate = Surrogate.of(drawn(alone), None, even, blocks).add(0, query, mean, noise)
+    surrogate = Surrogate.of(*drawn(alone), blocks).add(0, query, mean, noise)
     wide = replace(family, K=TUNING.drawn_classes)
     for _ in range(TUNING.redraws):
         found = surrogate.fit(wide, [], restarts=2, rng=rng, short=15, kept=1, most=40, tolerance=1e-5)
-        surrogate = surrogate.redrawn(drawn(found[0].theta), None, even)
+        surrogate = surrogate.redrawn(*drawn(found[0].theta))
     return surrogate
 
 
@@ -120,19 +122,16 @@ def with_base(family: ClassFamily, independent: Surrogate, theta: Classes) -> Su
 def fitted(
     family: ClassFamily, surrogate: Surrogate, starts: list[Classes], seed: int, restarts: int = TUNING.restarts
 ) -> list[Converged[Classes]]:
-    """EM on the surrogate from these and from random starts, the best first. Rows that together weigh less than
-    10⁻⁵ are left out.
-    """
-    weights = surrogate.weights
-    order = np.argsort(weights)
-    kept = order[np.cumsum(weights[order]) > 1e-5]
-    rows = Surrogate.of(surrogate.x[kept], None, weights[kept], ())
+    """EM on the surrogate from these and from random starts, the best first."""
+    rows = heaviest(surrogate.x, surrogate.weights)
     return rows.fit(family, starts, restarts=restarts, rng=generator(seed), short=20, kept=5, most=300, tolerance=1e-6)
 
 
 @dataclass(frozen=True)
 class AskScores(Step):
     """The score at the present classes; EM on surrogate rows that agree with this answer and all before."""
+
+    last: bool = False
 
     def describe(self) -> str:
         return "scores of the shares and probabilities"
@@ -150,32 +149,18 @@ class AskScores(Step):
         added = [own.add(0, query, mean, noise) for own in (state.independent, surrogate)]
         state = replace(state, independent=added[0], surrogate=added[1], noises=(*state.noises, noise))
         state, found = state.improved(number, [theta])
-        return replace(state, theta=parameters(state, found, curator.n_rows))
+        return replace(state, theta=parameters(state, found, curator.n_rows)) if self.last else state
 
 
 def parameters(state: ClassState, found: list[Converged[Classes]], n: int) -> Parameters:
     """What is published, and how sure it is."""
-    family, surrogate = state.family, state.surrogate
+    family, surrogate, theta = state.family, state.surrogate, found[0].theta
     assert family is not None
     assert surrogate is not None
-    best, follows = found[0], surrogate is not state.independent
-    weights_errors, probabilities_errors, moved = standard_errors(
-        family, best.theta, surrogate, state.noises, n, follows
-    )
-    near = [own for own in found[1:] if own.converged and own.log_likelihood > best.log_likelihood - TUNING.tie]
-    regrouped = [classes_apart(family, best.theta, own.theta, surrogate) for own in near]
-    return Parameters(
-        best.theta.weights,
-        best.theta.probabilities,
-        family.observed,
-        family.overall,
-        weights_errors,
-        probabilities_errors,
-        state.path,
-        moved,
-        max(regrouped, default=0.0),
-        follows,
-    )
+    again, moved = replayed(family, surrogate, found) if state.noises else ([], 0.0)
+    shares, levels, near = standard_errors(family, theta, surrogate, state.noises, n, again)
+    moved = max(moved, near)
+    return Parameters(theta.weights, theta.probabilities, family.observed, shares, levels, state.path, moved)
 
 
 @dataclass(frozen=True)

@@ -38,17 +38,19 @@ class Tuning:
         Principal components to which the features of a block of answers are reduced.
     restarts : int
         Random starts of EM after each query, beside the classes that were found before it.
-    widening, widening_otherwise : float
-        By how much standard errors due to privacy exceed those of a linear approximation, where rows follow the classes
-        (``python -m studies.latent_class --reps``, seeds below 1000) and where they do not.
+    repeats : int
+        How often the queries are asked again of the surrogate rows, to see what noise does.
+    pooled : float
+        How many repeats the linear approximation of a standard error counts for.
+    widening : float
+        By how much standard errors due to privacy exceed what the repeats show: the surrogate rows are not the table.
     moving : float
-        The same factor where it is seen how many rows the noise puts into another class.
+        By how much the noise is taken larger where it is seen how many rows it puts into another class.
     clamp : float
         Where a row's lead over independent answers is clamped in the fit check: with 1, classes that are worse than
         independent answers could pass.
-    unstable, regrouped, tie : float
-        Classes are called unstable if moving them by the noise puts more than the first share of rows into another
-        class, or if another optimum of a log-likelihood within ``tie`` puts more than the second.
+    unstable : float
+        Classes are called unstable if the noise puts more than this share of rows into another class.
     """
 
     pairs: float = 0.35
@@ -65,13 +67,12 @@ class Tuning:
     model_part: float = 0.95
     components: int = 150
     restarts: int = 8
-    widening: float = 1.1
-    widening_otherwise: float = 2.0
+    repeats: int = 8
+    pooled: float = 8.0
+    widening: float = 1.15
     moving: float = 1.3
     clamp: float = 3.0
-    unstable: float = 0.02
-    regrouped: float = 0.15
-    tie: float = 0.01
+    unstable: float = 0.03
 
 
 TUNING = Tuning()
