@@ -2,8 +2,8 @@
 
     python -m studies.paper.reproduce.fill docs/reproduce.md
 
-Between ``<!-- begin NAME -->`` and ``<!-- end NAME -->`` a page gets the picture of experiment NAME and its first two
-sentences, computed from results/NAME.csv.
+Between ``<!-- begin NAME -->`` and ``<!-- end NAME -->`` a page gets the picture of experiment NAME and its first
+verdict, computed from results/NAME.csv.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def part(name: str, results: Path, page: Path) -> str:
     reps = found.reps(experiment.settings)
     source = f"`{command(name, reps)}`, {reps} repetitions: `results/{name}.md`, [CSV]({beside}/{name}.csv)."
     picture = f"![{experiment.title}]({beside}/{name}.png)"
-    return "\n" + "\n\n".join([*verdict.sentences[:2], source, picture]) + "\n"
+    return "\n" + "\n\n".join([verdict.sentences[0], source, picture]) + "\n"
 
 
 def main() -> None:
