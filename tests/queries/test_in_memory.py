@@ -91,6 +91,16 @@ def test_a_sum_of_rows_in_a_ball(order):
     with np.errstate(all="ignore"):
         found, expected = sum_in_ball(np, v, 1.5), into_ball(np, v, 1.5).sum(axis=0)
         one = sum_in_ball(np, np.full((1, 5), 1e100), 1.5)
+        times, size = np.linspace(-3.0, 3.0, 400), np.sqrt(np.einsum("ij,ij->i", v, v))
+        times[9] = np.nan
+        expected_times = into_ball(np, v * times[:, None], 1.5).sum(axis=0)
+        for known in (None, size):
+            moved = into_ball(np, v, 1.5, times, known)
+            assert np.all(np.linalg.norm(moved, axis=1) <= 1.5 * (1 + 17 * 2.0**-52))
+            for sums in (moved.sum(axis=0), sum_in_ball(np, v, 1.5, times, known)):
+                np.testing.assert_allclose(sums, expected_times, rtol=1e-12, atol=1e-12)
+        tiny = into_ball(np, np.full((1, 5), 1e-170), 1.5, np.array([1e300]))
+    assert np.linalg.norm(tiny) <= 1e-50
     np.testing.assert_allclose(found, expected, rtol=1e-13, atol=1e-13)
     assert np.linalg.norm(one) <= 1.5 * (1 + 13 * 2.0**-52)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from dpem.queries.narrow import NarrowQuery
-from dpem.query import Bound, FloatArray
+from dpem.query import Bound
 
 #: Bins between −1 and 1. One more counts missing values.
 BINS = 32
@@ -39,26 +40,28 @@ class Places(NarrowQuery):
         return Bound(linf=1.0, l2=math.sqrt(2.0 * k), size_linf=1.0, size_l2=math.sqrt(k))
 
     def contributions(self, xp: Any, x: Any, y: Any) -> Any:
-        own = xp.where(xp.isnan(y)[:, None], xp.full_like(x, math.nan), x)
-        asked = ([own] if self.with_columns else []) + ([y[:, None]] if self.with_response else [])
-        return counted(xp, xp.concat(asked, axis=1))
+        asked = range(self.schema.width if self.with_columns else 0)
+        return counted(xp, with_response(xp, x, y, asked) + ([y] if self.with_response else []))
 
 
-def counted(xp: Any, u: Any) -> Any:
-    """How many entries of each column of u lie in each bin; the last bin counts missing ones."""
-    if isinstance(u, np.ndarray):
-        return _counted(u)
+def with_response(xp: Any, x: Any, y: Any, columns: Iterable[int]) -> list[Any]:
+    """Columns of x, missing where y is."""
+    missing = xp.isnan(y)
+    whole = isinstance(y, np.ndarray) and not missing.any()
+    return [x[:, j] if whole else xp.where(missing, xp.full_like(y, math.nan), x[:, j]) for j in columns]
+
+
+def counted(xp: Any, columns: Sequence[Any]) -> Any:
+    """How many entries of each column lie in each bin; the last bin counts missing ones."""
+    if isinstance(columns[0], np.ndarray):
+        from dpem.tables.compiled import count_bins
+
+        found = np.zeros((len(columns), BINS + 1))
+        for column, own in zip(columns, found, strict=True):
+            count_bins(np.ascontiguousarray(column, dtype=float), own)
+        return found.ravel()
+    u = xp.stack(columns, axis=1)
     place = xp.clip(xp.floor((u + 1.0) * (BINS / 2)), 0.0, BINS - 1.0)
     place = xp.where(xp.isnan(u), xp.full_like(u, float(BINS)), place)
     counts = [xp.sum(xp.astype(place == float(b), xp.float64), axis=0) for b in range(BINS + 1)]
     return xp.reshape(xp.stack(counts, axis=1), (-1,))
-
-
-def _counted(u: FloatArray) -> FloatArray:
-    """The same counts in one pass over coordinates in memory: every entry becomes the number of its bin."""
-    k = u.shape[1]
-    place = (u + 1.0) * (BINS / 2)
-    np.clip(place, 0.0, BINS - 1.0, out=place)
-    place[np.isnan(place)] = BINS
-    place = np.floor(place, out=place) + (BINS + 1) * np.arange(k)
-    return np.bincount(place.astype(np.intp).ravel(order="K"), minlength=k * (BINS + 1)).astype(float)

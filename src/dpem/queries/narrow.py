@@ -70,22 +70,28 @@ class NarrowQuery(ABC):
 
 def zero_nonfinite(xp: Any, values: Any) -> Any:
     """``values`` with 0 in the place of what is not finite."""
+    if isinstance(values, np.ndarray) and np.isfinite(np.sum(values)):
+        return values
     return xp.where(xp.isfinite(values), values, 0.0)
 
 
-def into_ball(xp: Any, v: Any, radius: float) -> Any:
-    """Each row of v scaled into the ball of that radius; a row that is not finite, or overflows, becomes 0.
+def into_ball(xp: Any, v: Any, radius: float, times: Any = None, size: Any = None) -> Any:
+    """Each row of v, ``times`` a number of its own of at most 10¹⁰⁰, scaled into the ball of that radius; a row that is
+    not finite, or overflows, becomes 0. ``size`` holds the lengths of the rows of v where they are known.
 
-    *Lemma.* A returned row of p entries is at most radius·(1 + (p + 8)·2⁻⁵²) long. *Proof.* Its squares are added in
-    float64, with a relative error of at most (p + 1)·2⁻⁵³; the square root, the quotient and the products add a few
-    units more. Nothing else decides: the length is computed from what is returned but for the factor. ∎
+    *Lemma.* A returned row of p entries is at most radius·(1 + (p + 12)·2⁻⁵²) long, if that is more than 10⁻⁵⁰.
+    *Proof.* Its squares are added in float64, with a relative error of at most (p + 1)·2⁻⁵³; the square root, the
+    quotient and the products add a few units more. Squares that vanish hide a length of at most √p·10⁻¹⁵⁴, which
+    ``times`` makes less than 10⁻⁵⁰. Nothing else decides: the length is computed from what is returned but for the
+    factors. ∎
     """
     if isinstance(v, np.ndarray):
-        factor, odd = _factors(v, radius)
+        factor, odd = _factors(v, radius, times, size)
         scaled = v * factor[:, None]
         if odd.any():
             scaled[odd] = 0.0
         return scaled
+    v = v if times is None else v * times[:, None]
     norm2 = xp.sum(v * v, axis=1)
     odd = ~xp.isfinite(norm2)
     norm = xp.sqrt(xp.where(odd, xp.ones_like(norm2), norm2))
@@ -100,22 +106,28 @@ def squares(xp: Any, v: Any) -> Any:
     return (v * v) @ like(xp, np.ones(v.shape[1]), v)
 
 
-def sum_in_ball(xp: Any, v: Any, radius: float) -> Any:
+def sum_in_ball(xp: Any, v: Any, radius: float, times: Any = None, size: Any = None) -> Any:
     """The sum of the rows of v, each scaled into the ball as by :func:`into_ball`: in memory as one product, since
     Σ f_i·v_i needs no copy of the scaled rows.
     """
     if not isinstance(v, np.ndarray):
-        return xp.sum(into_ball(xp, v, radius), axis=0)
-    factor, odd = _factors(v, radius)
+        return xp.sum(into_ball(xp, v, radius, times), axis=0)
+    factor, odd = _factors(v, radius, times, size)
     return over_rows(np, factor, np.where(odd[:, None], 0.0, v) if odd.any() else v)
 
 
-def _factors(v: FloatArray, radius: float) -> tuple[FloatArray, NDArray[np.bool_]]:
-    """By what rows in memory are scaled into the ball, and which of them are not finite, or overflow."""
-    norm2 = squares(np, v)
-    odd = ~np.isfinite(norm2)
-    norm = np.sqrt(np.where(odd, 0.0, norm2))
-    return np.divide(radius, norm, out=np.ones_like(norm), where=norm > radius), odd
+def _factors(v: FloatArray, radius: float, times: Any, size: Any) -> tuple[FloatArray, NDArray[np.bool_]]:
+    """By what rows in memory are multiplied, and which of them are not finite, or overflow."""
+    norm = np.sqrt(squares(np, v)) if size is None else size
+    if times is not None:
+        times = np.clip(times, -1e100, 1e100)
+        norm = norm * np.abs(times)
+    odd = ~np.isfinite(norm)
+    factor = np.divide(radius, norm, out=np.ones_like(norm), where=norm > radius)
+    factor = factor if times is None else factor * times
+    if odd.any():
+        factor[odd] = 0.0
+    return factor, odd
 
 
 def rounded(bound: Bound, terms: int) -> Bound:

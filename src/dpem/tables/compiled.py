@@ -37,6 +37,18 @@ def unit(XT, middle, half, out):  # type: ignore[no-untyped-def]
 
 
 @_compiled
+def count_bins(u, counts):  # type: ignore[no-untyped-def]
+    """Entries in [−1, 1] by bins of equal width; the last count is of those that are not a number."""
+    bins = counts.shape[0] - 1
+    for i in range(u.shape[0]):
+        place = (u[i] + 1.0) * (0.5 * bins)
+        if place != place:
+            counts[bins] += 1.0
+        else:
+            counts[int(min(max(place, 0.0), bins - 1.0))] += 1.0
+
+
+@_compiled
 def sound(data, indices, indptr, first, d, found):  # type: ignore[no-untyped-def]
     """Whether each stored row from ``first`` on lies within its arrays and names columns of the table, in order and
     each once.

@@ -107,9 +107,9 @@ class Score(NarrowQuery):
         rows, response, seen = complete(xp, self.family, x, y)
         eta = self.predictor(xp, rows)
         a = product(xp, rows, self.turn[:, 1:].T) + like(xp, self.turn[:, 0], x)
-        w = weights(xp, self.family, eta, xp.sqrt(squares(xp, a)), self.leverage, self.clip)
-        each = a * (seen * w * self.family.residual(xp, response, eta))[:, None]
-        return sum_in_ball(xp, each, self.clip)
+        size = xp.sqrt(squares(xp, a))
+        w = weights(xp, self.family, eta, size, self.leverage, self.clip)
+        return sum_in_ball(xp, a, self.clip, seen * w * self.family.residual(xp, response, eta), size)
 
 
 def weights(xp: Any, family: Family, eta: Any, size: Any, leverage: float, clip: float) -> Any:

@@ -12,7 +12,7 @@ from scipy.optimize import isotonic_regression
 from scipy.special import ndtri
 
 from dpem.models.linear_regression.tuning import TUNING
-from dpem.queries.histograms import BINS, counted
+from dpem.queries.histograms import BINS, counted, with_response
 from dpem.queries.narrow import NarrowQuery
 from dpem.query import Bound, FloatArray
 from dpem.tables.schema import Schema
@@ -54,15 +54,10 @@ class ColumnHistograms(NarrowQuery):
 
     def contributions(self, xp: Any, x: Any, y: Any) -> Any:
         numeric = [int(j) for j in np.flatnonzero(self.schema.level < 0)]
-        missing = xp.isnan(y)
-
-        def column(j: int) -> Any:
-            return xp.where(missing, xp.full_like(y, math.nan), x[:, j])
-
-        asked = [column(j) for j in numeric] + ([y] if self.with_response else [])
-        parts = [counted(xp, xp.stack(asked, axis=1))] if asked else []
+        asked = with_response(xp, x, y, numeric) + ([y] if self.with_response else [])
+        parts = [counted(xp, asked)] if asked else []
         for own in factors(self.schema):
-            entries = [column(int(j)) for j in own]
+            entries = with_response(xp, x, y, map(int, own))
             inside = [xp.sum(xp.astype(entry == 1.0, xp.float64)) for entry in entries]
             absent = xp.sum(xp.astype(xp.isnan(entries[0]), xp.float64))
             others = xp.sum(xp.ones_like(y)) - absent - sum(inside[1:], start=inside[0])

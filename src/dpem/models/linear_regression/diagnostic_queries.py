@@ -8,10 +8,12 @@ from abc import abstractmethod
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import numpy as np
+
 from dpem.models.linear_regression.clipping import clipped_square
 from dpem.models.linear_regression.queries import At, Rows
 from dpem.queries.block_loop import over_rows, product
-from dpem.queries.narrow import into_ball, rounded, squares, zero_nonfinite
+from dpem.queries.narrow import into_ball, rounded, zero_nonfinite
 from dpem.query import Bound, FloatArray
 
 
@@ -34,9 +36,15 @@ class SizeHistogram(At):
 
     def added(self, xp: Any, rows: Rows) -> Any:
         size = zero_nonfinite(xp, self.sizes(xp, rows))
-        seen = xp.astype(rows.seen, xp.float64)
-        above = [xp.sum(seen), *(xp.sum(seen * xp.astype(size >= edge, xp.float64)) for edge in self.edges)]
+        size = xp.where(rows.seen, size, xp.full_like(size, -1.0))
+        above = [_count(xp, size >= edge) for edge in (0.0, *self.edges)]
         return xp.stack([a - b for a, b in itertools.pairwise(above)] + [above[-1]])
+
+
+def _count(xp: Any, which: Any) -> Any:
+    if isinstance(which, np.ndarray):
+        return np.float64(np.count_nonzero(which))
+    return xp.sum(xp.astype(which, xp.float64))
 
 
 @dataclass(frozen=True)
@@ -46,7 +54,7 @@ class LengthHistogram(SizeHistogram):
     label: ClassVar[str] = "histogram of the rows' leverage"
 
     def sizes(self, xp: Any, rows: Rows) -> Any:
-        return xp.sqrt(squares(xp, rows.a) / len(self.theta))
+        return rows.size / math.sqrt(len(self.theta))
 
 
 @dataclass(frozen=True)
@@ -88,10 +96,11 @@ class ScoreVariance(At):
         return rounded(Bound(linf=whole, l2=whole, size_linf=own, size_l2=own), 4 * len(self.directions) + 8)
 
     def added(self, xp: Any, rows: Rows) -> Any:
-        along = product(xp, rows.a, self.directions.T) * (rows.w * self.sigma / xp.sqrt(rows.v))[:, None]
+        along = product(xp, rows.a, self.directions.T)
+        weight = rows.w**2 * self.sigma**2 / rows.v
         e2 = xp.clip(zero_nonfinite(xp, rows.r**2 / rows.v), 0.0, self.clip**2) - clipped_square(self.clip**2)
         t = xp.where(rows.seen, e2, xp.zeros_like(rows.r))
-        return over_rows(xp, t, into_ball(xp, along * along, self.radius))
+        return over_rows(xp, t, into_ball(xp, along * along, self.radius, times=weight))
 
 
 #: The largest sizes of a row's part in the curvature and in the heteroscedasticity, and how much these count beside the

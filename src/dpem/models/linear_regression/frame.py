@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dpem.queries.block_loop import product
 from dpem.query import FloatArray
 from dpem.tables.blocks import like
 
@@ -63,6 +64,10 @@ class Frame:
 
 def scaled(xp: Any, x: Any, centre: FloatArray, scale: FloatArray) -> Any:
     """scale·(x − centre) of each row, NaN where x is; a factor's coordinates are missing together."""
+    if isinstance(x, np.ndarray) and not np.isnan(np.sum(x)):
+        z = product(xp, x, scale.T)
+        z -= scale @ centre
+        return z
     missing = xp.isnan(x)
     moved = xp.where(missing, xp.zeros_like(x), x - like(xp, centre, x))
     return xp.where(missing, xp.full_like(x, xp.nan), xp.matmul(moved, like(xp, scale.T, x)))

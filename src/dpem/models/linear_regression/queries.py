@@ -53,8 +53,8 @@ class JointMoments(NarrowQuery):
     def contributions(self, xp: Any, x: Any, y: Any) -> Any:
         z, r = scaled(xp, x, self.coding.centre, self.coding.scale), (y - self.y_centre) / self.y_spread
         v = xp.concat([xp.ones_like(r)[:, None], z, r[:, None]], axis=1)
-        seen = counts(xp, x, y, self.coding.excluded)
-        v = into_ball(xp, xp.where(xp.isnan(v) | ~seen[:, None], 0.0, v), self.radius)
+        seen = xp.astype(counts(xp, x, y, self.coding.excluded), xp.float64)
+        v = into_ball(xp, zero_nonfinite(xp, v), self.radius, times=seen)
         return packed(xp, over_rows(xp, v, v))
 
 
@@ -88,11 +88,12 @@ class FilledMoments(NarrowQuery):
 
 
 class Rows(NamedTuple):
-    """Rows at θ: coordinates a and leverage weight w (None where a query does not weigh), fitted value, residual r and
-    its variance v (in memory one number where no value is missing), and whether the row counts.
+    """Rows at θ: coordinates a, their length and leverage weight w (None where a query does not weigh), fitted value,
+    residual r and its variance v (in memory one number where no value is missing), and whether the row counts.
     """
 
     a: Any
+    size: Any
     w: Any
     fitted: Any
     r: Any
@@ -130,6 +131,7 @@ class At(NarrowQuery):
         frame, theta = self.frame, self.theta
         v: Any = self.sigma**2 if isinstance(y, np.ndarray) else xp.full_like(y, self.sigma**2)
         a: Any = None
+        size: Any = None
         w: Any = None
         if missing:
             slopes, turn = frame.slopes(theta), like(xp, frame.whiten.T, x)
@@ -150,7 +152,7 @@ class At(NarrowQuery):
         if self.weighs:
             size = xp.sqrt(squares(xp, a) if isinstance(a, np.ndarray) else xp.sum(a * a, axis=1))
             w = xp.clip(self.leverage / size, 0.0, 1.0) * xp.clip(self.second / size, 0.0, 1.0)
-        return Rows(a, w, fitted, xp.where(seen, r, xp.zeros_like(r)), v, seen)
+        return Rows(a, size, w, fitted, xp.where(seen, r, xp.zeros_like(r)), v, seen)
 
 
 @dataclass(frozen=True)
@@ -171,7 +173,7 @@ class Information(At):
 
     def added(self, xp: Any, rows: Rows) -> Any:
         factor = xp.where(rows.seen, xp.sqrt(rows.w / rows.v) * self.sigma, xp.zeros_like(rows.r))
-        f = into_ball(xp, rows.a * factor[:, None], self.radius)
+        f = into_ball(xp, rows.a, self.radius, factor, rows.size)
         return packed(xp, over_rows(xp, f, f))
 
 
@@ -205,8 +207,8 @@ class Score(At):
     def added(self, xp: Any, rows: Rows) -> Any:
         root = xp.sqrt(rows.v)
         e, w = rows.r / root, xp.where(rows.seen, rows.w, xp.zeros_like(rows.w))
-        score = rows.a * (w * xp.clip(e, -self.clip, self.clip) * self.sigma / root)[:, None]
-        return sum_in_ball(xp, score, self.radius)
+        factor = w * xp.clip(e, -self.clip, self.clip) * self.sigma / root
+        return sum_in_ball(xp, rows.a, self.radius, factor, rows.size)
 
 
 @dataclass(frozen=True)
