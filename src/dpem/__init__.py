@@ -11,6 +11,7 @@ from dpem._extras import load
 from dpem._version import __version__
 
 if TYPE_CHECKING:
+    from dpem._validation import ArgumentError
     from dpem.fitting.inference import compare
     from dpem.fitting.plan import Plan
     from dpem.fitting.scaler import DPStandardScaler, pipeline_guarantee
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "OTHER",
+    "ArgumentError",
     "Budget",
     "BudgetExceeded",
     "DPGridSearch",
@@ -45,6 +47,7 @@ __all__ = [
 ]
 
 _HOME = {
+    "dpem._validation": ("ArgumentError",),
     "dpem.fitting.inference": ("compare",),
     "dpem.fitting.scaler": ("DPStandardScaler", "pipeline_guarantee"),
     "dpem.fitting.search": ("DPGridSearch",),

@@ -74,7 +74,7 @@ class TestLikelihood:
 
 class TestMechanisms:
     @pytest.mark.parametrize(("kind", "part", "runs"), [(Values, 0.35, 20_000), (Selection, 0.3, 10_000)])
-    def test_the_audit_has_teeth(self, kind, part, runs):
+    def test_the_bound_is_a_third_of_the_claim(self, kind, part, runs):
         [found] = audit(kind(EPSILON, DELTA, SeededNoise(0)), runs)
         assert part * EPSILON < found.lower < EPSILON
 

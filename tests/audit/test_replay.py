@@ -192,7 +192,7 @@ def test_rows_that_hold_no_numbers_stay_within_the_bounds(name):
 
 
 def test_no_neighbour_is_refused():
-    """A refusal that depends on a row would tell of it."""
+    """A refusal that depends on a row would reveal it."""
     estimator, kind = CASES["mixture, dense"]
     for broken in list(neighbours(table(kind), BETA, broken=True))[-3:]:
         tape = record(estimator, *in_memory(broken))

@@ -1,4 +1,4 @@
-"""A general model from a shell, on a table as people have them: an ID, texts, holes, semicolons, a settings file."""
+"""A general model from a shell, on a table of people: an ID, texts, missing values, semicolons, a settings file."""
 
 import csv
 import getpass

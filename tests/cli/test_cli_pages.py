@@ -27,7 +27,7 @@ def test_the_planner_opens_a_browser(folder, monkeypatch):
     assert opened[0].startswith("file://")
 
 
-def test_the_demo_tells_machines_too(folder, monkeypatch):
+def test_the_demo_has_json_too(folder, monkeypatch):
     monkeypatch.setattr(demo, "main", lambda out, say: say("a line") or {"rows": 3})
     assert dpem("demo").out == "a line\n"
     assert dpem("demo", "--json").json == {"rows": 3, "warnings": []}
@@ -57,7 +57,7 @@ def test_the_command_on_the_page_plans_what_the_table_says(folder, name):
     size = ["--n", str(n), "--d", str(d), "--epsilon", repr(epsilon), "--delta", str(grid.DELTA)]
     done = dpem("plan", name, *size, *count, *known, "--json")
     assert done.code == 0, done.out
-    told = done.json["prediction"]
+    predicted = done.json["prediction"]
     before = own["effect"]["others"].index(own["effect"]["usual"]) * (len(own["groups"]) or 1) * len(own["columns"])
     node = own["values"][len(own["rho"]) * len(own["rows"]) * (before + 1) + len(own["rho"]) + 2]
-    assert told["median"] == pytest.approx(node[0], rel=0.05, abs=1e-3)
+    assert predicted["median"] == pytest.approx(node[0], rel=0.05, abs=1e-3)

@@ -28,11 +28,11 @@ def visits():
 
 
 def test_a_fit_and_a_scaler_protect_persons(visits):
-    told = ("--ledger", LEDGER, "--dataset", "visits", "--rows-per-person", "3")
-    scaled = dpem(*SCALE, *told)
+    ledgered = ("--ledger", LEDGER, "--dataset", "visits", "--rows-per-person", "3")
+    scaled = dpem(*SCALE, *ledgered)
     assert scaled.code == 0, scaled.err
     assert "as if all rows of one person with up to 3 rows had been different" in " ".join(scaled.out.split())
-    done = dpem(*MIXTURE, *PRICE, *told, "--scaler", "scaler.json", "--report", "report.html", "--anyway")
+    done = dpem(*MIXTURE, *PRICE, *ledgered, "--scaler", "scaler.json", "--report", "report.html", "--anyway")
     assert done.code == 0, done.err
     said = " ".join(done.out.split())
     assert "as if all rows of one person with up to 3 rows had been different" in said

@@ -156,8 +156,8 @@ def test_refusals_in_json(arguments):
     assert error["message"]
 
 
-def test_a_hole_is_not_refused():
-    """A refusal would tell of an entry."""
+def test_a_missing_value_is_not_refused():
+    """A refusal would reveal an entry."""
     done = dpem("fit", "symmetric-mixture", "nan.csv", *PRICE, *LEDGERED, "--anyway")
     assert done.code == 0
     assert charged() == 1

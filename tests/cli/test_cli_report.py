@@ -19,7 +19,7 @@ def test_a_report_from_the_file_alone(folder):
     assert "--force" in refused.err
 
 
-def test_what_is_left_of_the_budget_is_told(folder):
+def test_the_report_states_what_is_left_of_the_budget(folder):
     charged = ("--ledger", LEDGER, "--dataset", "patients")
     assert dpem(*FIT, "--out", "model.json", *charged).code == 0
     assert dpem("report", "model.json", *charged, "--json").json["report"] == "report.html"

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("alone")
 
 @pytest.fixture
 def alone(tmp_path: Path, monkeypatch):
-    """A folder with nothing but a table: a number, a date, remarks, holes, semicolons, decimal commas, an umlaut."""
+    """A folder with one table: a number, a date, remarks, missing values, semicolons, decimal commas, an umlaut."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("DPEM_LEDGER", raising=False)
     rng = np.random.default_rng(3)

@@ -120,16 +120,16 @@ def test_accuracy_lemma_of_noisy_hard_thresholding(seed, s, c, scale):
 
 def test_every_numbered_algorithm_runs_and_returns_every_iterate():
     X, y = table(3, n=200, d=6)
-    holes = np.where(np.arange(6) == 2, np.nan, X)
+    gaps = np.where(np.arange(6) == 2, np.nan, X)
     start, common = np.full(6, 0.3), dict(epsilon=0.5, delta=1e-4, n_iter=4, T=1.5, sigma=SIGMA, random_state=0)
     paths = [
         algorithms.algorithm_3(X, start, s=2, **common),
         algorithms.algorithm_5(X, y, start, s=2, **common),
-        algorithms.algorithm_6(holes, y, start, s=2, **common),
+        algorithms.algorithm_6(gaps, y, start, s=2, **common),
     ]
     assert all((np.count_nonzero(path[1:], axis=1) == 2).all() for path in paths)
     paths += [algorithms.algorithm_4("symmetric-mixture", X, None, start, **common)]
-    paths += [algorithms.algorithm_7(X, y, start, **common), algorithms.algorithm_8(holes, y, start, **common)]
+    paths += [algorithms.algorithm_7(X, y, start, **common), algorithms.algorithm_8(gaps, y, start, **common)]
     assert all(path.shape == (5, 6) and np.isfinite(path).all() for path in paths)
     assert all((path[0] == start).all() for path in paths)
 

@@ -1,4 +1,4 @@
-"""Budgets shared by fits: every fit pays, before any question is put to the data, or does not happen."""
+"""Budgets shared by fits: every fit pays, before any query is sent to the data, or does not happen."""
 
 import copy
 import math
@@ -41,18 +41,18 @@ def data():
 @pytest.fixture
 def asked(monkeypatch):
     """What was asked of the tables of fits, as a list of query labels."""
-    questions = []
+    queries = []
 
     class Watched(ArraySource):
         def total(self, query):
-            questions.append(query.label)
+            queries.append(query.label)
             return super().total(query)
 
         def split(self, parts):
             return [Watched(part._X, part._y) for part in super().split(parts)]
 
     monkeypatch.setattr("dpem.tables.inputs.ArraySource", Watched)
-    return questions
+    return queries
 
 
 @pytest.mark.parametrize("settings", [QUICK, IMPROVED], ids=["published", "improved"])
@@ -154,7 +154,7 @@ def test_cross_validation_stops_when_the_budget_is_spent(estimator, data, asked)
     with pytest.raises(BudgetExceeded):
         cross_val_score(estimator(**QUICK, n_iter=1, budget=budget), *data, cv=3, error_score="raise")
     assert budget.n_charges == 2
-    assert len(asked) == 2  # one question a fit, and none for the third
+    assert len(asked) == 2  # one query a fit, and none for the third
 
 
 @pytest.mark.parametrize("estimator", ALL)

@@ -53,14 +53,14 @@ def contributions(name, X, y):
     missing = np.isnan(X)
     seen = np.where(missing, 0.0, X)
     fitted = seen @ BETA
-    model, question = name.split()
-    if question == "screening":
+    model, form = name.split()
+    if form == "screening":
         query = QUERIES[name][0]
         ramp = np.clip((X**2 - query.low**2) / (query.high**2 - query.low**2), 0.0, 1.0)
         if model == "gmm":
             return ramp
         return (np.clip(y**2 / (1.0 + SIGMA**2) - 1.0, -1.0, 1.0))[:, None] * (2 * ramp - 1.0)
-    if question == "moments":
+    if form == "moments":
         rows = seen[:, SUPPORT]
         length = np.linalg.norm(rows, axis=1)
         rows = np.where(length < math.inf, 1.0, 0.0)[:, None] * rows * np.minimum(1.0, RADIUS / length)[:, None]
@@ -68,24 +68,24 @@ def contributions(name, X, y):
         outer = g * rows[:, :, None] * rows[:, None, :]
         i, j = np.triu_indices(len(SUPPORT))
         return outer[:, i, j] * np.where(i == j, 1.0, math.sqrt(2.0))
-    if question.startswith("truncated") and model == "missing":
-        return truncated_score(seen, missing, y, exact=question.endswith("exact"))
+    if form.startswith("truncated") and model == "missing":
+        return truncated_score(seen, missing, y, exact=form.endswith("exact"))
     v = SIGMA**2 + missing @ BETA**2
     r = None if y is None else y - fitted
     if model == "gmm":
         a, c = np.tanh(fitted / SIGMA**2), np.zeros(len(X))
     elif model == "mr":
         sign = np.tanh(y * fitted / SIGMA**2)
-        a = sign * np.clip(y, -T, T) - np.clip(fitted, -T, T) if question == "truncated" else sign * y - fitted
+        a = sign * np.clip(y, -T, T) - np.clip(fitted, -T, T) if form == "truncated" else sign * y - fitted
         c = np.zeros(len(X))
     else:
         a, c = SIGMA**2 * r / v, SIGMA**2 / v * (r**2 / v - 1.0)
-    if question == "on_support":
+    if form == "on_support":
         u = (a[:, None] * seen + c[:, None] * missing * BETA - (BETA if model == "gmm" else 0.0))[:, SUPPORT]
         length = np.sqrt(np.sum(u**2, axis=1))
         scaled = u * np.minimum(1.0, RADIUS / length)[:, None]
         return np.where((length < math.inf)[:, None], scaled, 0.0)
-    limit = {"gmm": 1.0, "mr": C if question == "gradient" else T, "missing": C}[model]
+    limit = {"gmm": 1.0, "mr": C if form == "gradient" else T, "missing": C}[model]
     return np.clip(a, -limit, limit)[:, None] * np.clip(seen, -T, T) + np.clip(c, -1.0, BRACKET)[:, None] * (
         missing * BETA
     )

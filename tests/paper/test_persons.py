@@ -42,18 +42,18 @@ every_kind = pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)
 @pytest.fixture
 def asked(monkeypatch):
     """What was asked of the tables of fits."""
-    questions = []
+    queries = []
 
     class Watched(ArraySource):
         def total(self, query):
-            questions.append(query.label)
+            queries.append(query.label)
             return super().total(query)
 
         def split(self, parts):
             return [Watched(part._X, part._y) for part in super().split(parts)]
 
     monkeypatch.setattr("dpem.tables.inputs.ArraySource", Watched)
-    return questions
+    return queries
 
 
 @every_kind

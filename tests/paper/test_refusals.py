@@ -1,4 +1,4 @@
-"""What is refused, and how: one sentence, no entry of the data in it, no budget charged, no question asked."""
+"""What is refused, and how: one sentence, no entry of the data in it, no budget charged, no query sent."""
 
 import math
 import warnings

@@ -29,7 +29,7 @@ def rows(model):
     return X, y
 
 
-def questions(model):
+def queries(model):
     beta = np.zeros(6)
     beta[SUPPORT] = 0.4, -0.3, 0.2
     for start in (beta, np.zeros(6)):
@@ -47,7 +47,7 @@ def questions(model):
 def test_sums_are_those_of_the_engines(model, dtype, near):
     simulated, real = SimulatedRows(*rows(model), dtype), ArraySource(*rows(model))
     for _ in range(2):  # the second time some answers are remembered
-        for query in questions(model):
+        for query in queries(model):
             np.testing.assert_allclose(simulated.total(query), real.total(query), rtol=near, atol=700 * near)
 
 

@@ -122,15 +122,15 @@ def test_polars_frames_are_taken(estimator, data):
 
 def test_missing_entries_of_frames_are_missing(data):
     X, y = data
-    holes = X.copy()
-    holes[::3, 1] = np.nan
-    fitted = quick(DPMissingRegression).fit(holes, y).coef_
+    gaps = X.copy()
+    gaps[::3, 1] = np.nan
+    fitted = quick(DPMissingRegression).fit(gaps, y).coef_
     names = ["a", "b", "c", "d"]
-    nullable = pd.DataFrame(holes, columns=names).convert_dtypes()
+    nullable = pd.DataFrame(gaps, columns=names).convert_dtypes()
     assert nullable.isna().to_numpy().any()
     assert not np.array_equal(fitted, quick(DPMissingRegression).fit(X, y).coef_)
     np.testing.assert_allclose(quick(DPMissingRegression).fit(nullable, y).coef_, fitted, rtol=1e-12)
-    polars = pl.DataFrame(holes, schema=names).fill_nan(None)
+    polars = pl.DataFrame(gaps, schema=names).fill_nan(None)
     assert polars["b"].null_count() == 40
     np.testing.assert_allclose(quick(DPMissingRegression).fit(polars, y).coef_, fitted, rtol=1e-12)
 

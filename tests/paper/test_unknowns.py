@@ -112,7 +112,7 @@ class TestSigmaUnknown:
         errors = [np.linalg.norm(fitted.coef_ - sign * BETA) for sign in (-1, 1)]
         assert min(errors) < 0.3 < max(errors)
 
-    def test_two_more_questions_are_listed(self, fitted):
+    def test_two_more_queries_are_listed(self, fitted):
         first, second, *rest = fitted.releases_
         assert first.query == "histogram of the rows' size"
         assert first.mechanism == "Gumbel top-1"
@@ -167,7 +167,7 @@ class TestSigmaUnknown:
             model.fit(clouds(), np.ones(N))
         assert budget.n_charges == 0
 
-    def test_the_debit_comes_before_the_first_question(self, monkeypatch):
+    def test_the_charge_comes_before_the_first_query(self, monkeypatch):
         budget = Budget(epsilon=100.0, delta=0.5)
         plain = ArraySource.total
 

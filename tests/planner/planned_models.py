@@ -56,10 +56,10 @@ class Sized(Formula):
     def predict_fit(self, sizes, steps):
         apart = sizes.effect or self.effect.usual
         median = self.K / (apart * math.sqrt(sizes.n * sizes.rho))
-        told = Prediction(
+        predicted = Prediction(
             "share of rows in another group", median, median / 2, 2 * median, 0.0, "", f"{apart:g} apart."
         )
-        return PredictedFit(told)
+        return PredictedFit(predicted)
 
 
 class DPSized(DPFormula):

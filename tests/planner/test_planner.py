@@ -28,9 +28,9 @@ class TestTable:
         shape = tuple(map(len, AXES))
         for place in [(0, 0, 0, 0), (1, 2, 3, 4), (3, 5, 7, 7)]:
             K, d, n, e = (axis[i] for axis, i in zip(AXES, place, strict=True))
-            told = DPFormula(K, epsilon=e, delta=grid.DELTA, bounds=(-1, 1)).plan(n, d).prediction
+            predicted = DPFormula(K, epsilon=e, delta=grid.DELTA, bounds=(-1, 1)).plan(n, d).prediction
             node = own["values"][np.ravel_multi_index(place, shape)]
-            assert node == pytest.approx([told.median, told.low, told.high, told.failure], rel=1e-3)
+            assert node == pytest.approx([predicted.median, predicted.low, predicted.high, predicted.failure], rel=1e-3)
 
     def test_what_a_plan_refuses_is_null(self, table):
         shape = tuple(map(len, AXES))
@@ -67,13 +67,13 @@ class TestTable:
             n, d = own["rows"][places[3]], own["columns"][places[2]]
             K = own["groups"][places[1]] if own["groups"] else None
             epsilon = Price(own["rho"][places[4]], own["gaussian"]).epsilon(grid.DELTA)
-            told = grid.estimator(kind, d, epsilon, K).plan(n, d).prediction
+            predicted = grid.estimator(kind, d, epsilon, K).plan(n, d).prediction
             effects = len(effect["others"])
             shape = (effects, len(own["groups"]) or 1, len(own["columns"]), len(own["rows"]), len(own["rho"]))
             node = own["values"][np.ravel_multi_index(places, shape)]
             least = 1e-3 if K else 0.0  # shares of rows are counted on some invented rows
-            assert node[0] == pytest.approx(told.median, rel=0.05, abs=least), name
-            assert own["quantity"] == told.quantity
+            assert node[0] == pytest.approx(predicted.median, rel=0.05, abs=least), name
+            assert own["quantity"] == predicted.quantity
 
 
 class TestText:
@@ -132,8 +132,8 @@ class TestBrowser:
     def test_the_prediction_is_the_plan_s(self, shown, n, d, epsilon, delta, K):
         state = f"{{model: 'with-groups', n: {n}, d: {d}, epsilon: {epsilon}, delta: {delta}, groups: {K}}}"
         seen = js(shown, f"predicted({state})")
-        told = DPFormula(K, epsilon=epsilon, delta=delta, bounds=(-1, 1)).plan(n, d).prediction
-        assert seen["median"] == pytest.approx(told.median, rel=0.08)
+        predicted = DPFormula(K, epsilon=epsilon, delta=delta, bounds=(-1, 1)).plan(n, d).prediction
+        assert seen["median"] == pytest.approx(predicted.median, rel=0.08)
         assert seen["low"] <= seen["median"] <= seen["high"]
 
     def test_stronger_effects_are_a_slider_of_the_models_that_suppose_some(self, shown):
@@ -146,9 +146,9 @@ class TestBrowser:
         assert "--effect" not in js(shown, "document.getElementById('command').textContent")
         for value in (1.0, 3.0, 4.0):
             put(shown, "effect", value)
-            told = DPSized(3, epsilon=1.0, delta=1e-6, bounds=(-1, 1)).plan(20_000, 10, effect=value).prediction
-            assert js(shown, "predicted(read()).median") == pytest.approx(told.median, rel=0.1)
-            assert js(shown, "document.getElementById('assumed').textContent") == told.assumed
+            predicted = DPSized(3, epsilon=1.0, delta=1e-6, bounds=(-1, 1)).plan(20_000, 10, effect=value).prediction
+            assert js(shown, "predicted(read()).median") == pytest.approx(predicted.median, rel=0.1)
+            assert js(shown, "document.getElementById('assumed').textContent") == predicted.assumed
             assert f"--effect {value:g}" in js(shown, "document.getElementById('command').textContent")
             assert f"effect={value:g})" in js(shown, "document.getElementById('python').textContent")
         put(shown, "effect-slider", 0)
@@ -166,10 +166,10 @@ class TestBrowser:
             (0.00001, "Of 10,000 people less than one is put into another group than without privacy."),
         ],
     )
-    def test_a_share_is_told_in_people(self, shown, median, said):
+    def test_a_share_is_stated_in_people(self, shown, median, said):
         assert js(shown, f"inWords(model(read()), read(), {{median: {median}}})") == said
 
-    def test_a_loss_of_what_is_explained_is_told_as_such(self, shown):
+    def test_a_loss_of_what_is_explained_is_stated_as_such(self, shown):
         own = "{quantity: 'R² lost to privacy', effect: {}}"
         said = js(shown, f"inWords({own}, {{effect: 0.4}}, {{median: 0.012}})")
         assert said == "Columns that explain 40 % of the variance without privacy explain about 38.8 % with it."

@@ -1,16 +1,18 @@
-"""Plans with nothing to choose: the paper's own prescription, and the non-private reference."""
+"""Plans with nothing to choose: the paper's own prescription, and the non-private reference. ``assumed`` are the other
+fields of :class:`~dpem.paper.fit_plan.Plan`.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
-from dpem import _validation as arguments
 from dpem._validation import Argument, ArgumentError
 from dpem.paper.fit_plan import Plan
 from dpem.paper.improved.planning.candidates import Knobs, Pipeline
 from dpem.paper.improved.planning.simulate import Problem
-from dpem.paper.improved.steps import Screen, Start, Step
+from dpem.paper.improved.steps import Screen, Start
 from dpem.paper.models import MODELS
 from dpem.paper.published import PublishedEM, printed_price
 from dpem.paper.reference import ReferenceEM
@@ -21,16 +23,13 @@ def published_plan(
     model: str,
     *,
     n: int,
-    d: int,
     epsilon: float,
     delta: float,
     sparsity: int | None,
-    sigma: float,
-    signal: float,
     n_iter: int | None = None,
     step: float | None = None,
     T: float | None = None,
-    rows_per_person: int = 1,
+    **assumed: Any,
 ) -> Plan:
     """The paper's own prescription: N₀ ≈ log n, T ≈ √log n, and η = 0.5 as in its experiments; or the values given.
 
@@ -39,15 +38,10 @@ def published_plan(
     ... ).steps[0].n_iter
     8
     """
-    rows_per_person = arguments.rows_per_person(rows_per_person, n)
     price = printed_price(epsilon, delta, sparsity)
     if price.delta(epsilon) > delta:
-        raise ArgumentError(
-            "epsilon",
-            f"must be smaller (the paper's printed noise does not honour {epsilon:g} at delta={delta:g}); or use ",
-            Argument("method", "improved"),
-            ".",
-        )
+        reason = f"must be smaller (the paper's printed noise does not honour {epsilon:g} at delta={delta:g}); or use "
+        raise ArgumentError("epsilon", reason, Argument("method", "improved"), ".")
     em = PublishedEM.priced(
         epsilon,
         delta,
@@ -56,31 +50,21 @@ def published_plan(
         step=0.5 if step is None else step,
         T=math.sqrt(math.log(n)) if T is None else T,
     )
-    return Plan(model, "published", n, d, epsilon, delta, sparsity, sigma, signal, 0.0, (em,), price, rows_per_person)
+    sizes = {**assumed, "n": n, "sparsity": sparsity}
+    return Plan(model, "published", epsilon=epsilon, delta=delta, missing=0.0, steps=(em,), price=price, **sizes)
 
 
 def reference_plan(
-    model: str,
-    *,
-    n: int,
-    d: int,
-    delta: float,
-    sparsity: int | None,
-    sigma: float,
-    signal: float,
-    has_start: bool,
-    n_iter: int | None = None,
-    step: float | None = None,
-    rows_per_person: int = 1,
+    model: str, *, has_start: bool, n_iter: int | None = None, step: float | None = None, **assumed: Any
 ) -> Plan:
     """Non-private EM, for comparison: the start of a private fit but without noise, then many exact steps."""
-    rows_per_person = arguments.rows_per_person(rows_per_person, n)
-    steps: list[Step | PublishedEM | ReferenceEM] = []
+    n, d, sparsity = assumed["n"], assumed["d"], assumed["sparsity"]
+    starting: tuple[Screen | Start, ...] = ()
     if not has_start and model != "missing-regression":
-        problem = Problem(MODELS[model](sigma), n, d, sparsity or d, signal)
+        problem = Problem(MODELS[model](assumed["sigma"]), n, d, sparsity or d, assumed["signal"])
         pipeline = Pipeline(problem, private_start=True, sparse=sparsity is not None and sparsity < d)
-        starting = pipeline.steps(Knobs(start_radius=4.0), rho=1.0)
-        steps += [replace(part, rho=math.inf) for part in starting if isinstance(part, Screen | Start)]
-    steps.append(ReferenceEM(math.inf, sparsity, 50 if n_iter is None else n_iter, 1.0 if step is None else step))
-    assumed = (sparsity, sigma, signal, 0.0)
-    return Plan(model, "reference", n, d, math.inf, delta, *assumed, tuple(steps), Price(math.inf), rows_per_person)
+        private = pipeline.steps(Knobs(start_radius=4.0), rho=1.0)
+        starting = tuple(replace(part, rho=math.inf) for part in private if isinstance(part, Screen | Start))
+    em = ReferenceEM(math.inf, sparsity, 50 if n_iter is None else n_iter, 1.0 if step is None else step)
+    free, steps = Price(math.inf), (*starting, em)
+    return Plan(model, "reference", epsilon=math.inf, missing=0.0, steps=steps, price=free, **assumed)

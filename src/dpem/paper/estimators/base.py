@@ -278,12 +278,8 @@ class PrivateEM(PrivateFit):
             "rows_per_person": arguments.rows_per_person(self.rows_per_person, n),
         }
         if auto and (math.isinf(epsilon) or self.method == "published"):
-            raise ArgumentError(
-                Argument("sparsity", "auto"),
-                "goes with a finite epsilon and ",
-                Argument("method", "improved"),
-                " only.",
-            )
+            improved = Argument("method", "improved")
+            raise ArgumentError(Argument("sparsity", "auto"), "goes with a finite epsilon and ", improved, " only.")
         if math.isinf(epsilon):
             given = self.start is not None
             return reference_plan(self._model_name, **common, has_start=given, n_iter=n_iter, step=step)
