@@ -171,9 +171,9 @@ def test_the_book_names_the_model_also_where_sigma_was_estimated(data, ledger):
 
 
 def test_a_refused_fit_is_written_down(data, ledger):
-    with pytest.raises(BudgetExceeded):
-        DPStandardScaler(epsilon=9.0, delta=1e-5, bounds=(-5, 5), budget=ledger).fit(data[0])
+    with pytest.warns(UserWarning, match="above 10"), pytest.raises(BudgetExceeded):
+        DPStandardScaler(epsilon=50.0, delta=1e-5, bounds=(-5, 5), budget=ledger).fit(data[0])
     (refusal,) = ledger.refusals()
-    assert (refusal.epsilon, refusal.reason) == (9.0, "budget")
+    assert (refusal.epsilon, refusal.reason) == (50.0, "budget")
     assert refusal.purpose.startswith("DPStandardScaler.fit")
     assert ledger.history() == []
