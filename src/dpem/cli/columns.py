@@ -36,8 +36,9 @@ def settled(session: Session, kind: type[Any], asked: Mapping[str, Any]) -> list
     excluded = [*(asked["exclude"] or []), *([] if asked.get("person") is None else [asked["person"]])]
     named = [name for own in tables.values() for name in known if _names(own, name)]
     _refuse_unknown({**tables, "exclude": dict.fromkeys(excluded)}, known, asked["data"])
-    used = [name for name in known if name in named and name not in excluded and name != target]
-    aside = [name for name in known if name not in (*named, *excluded, target)]
+    weight = asked.get("weights")
+    used = [name for name in known if name == weight or (name in named and name not in excluded and name != target)]
+    aside = [name for name in known if name not in (*named, *excluded, target, weight)]
     if used and aside:
         lack = " or ".join(tables)
         session.say(f"not used, as dpem.toml has no {lack} for them: {', '.join(aside)}")

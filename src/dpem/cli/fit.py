@@ -190,7 +190,8 @@ def _use_formula(kind: type[Any], asked: dict[str, Any]) -> None:
     if beside:
         raise click.UsageError(f"--{beside[0]} does not go with --formula, which names the columns: leave it out.")
     with refusing(Exit.USAGE):
-        asked["columns"] = raw_columns(asked["formula"], needs_y=kind._needs_y)
+        weights = [] if asked.get("weights") is None else [asked["weights"]]
+        asked["columns"] = [*raw_columns(asked["formula"], needs_y=kind._needs_y), *weights]
 
 
 def _planned(session: Session, estimator: Any, source: Any) -> Any:

@@ -57,13 +57,15 @@ class DerivedQuery:
         with np.errstate(all="ignore"):
             X = self.formula.design(xp, raw[:, : len(self.formula.covariates)])
             y = chunk.y if self.formula.response is None else self.formula.responses(xp, raw)
+        if len(self.places) > len(self.formula.raw):  # the weights come last
+            X = xp.concat([X, xp.astype(raw[:, -1:], X.dtype)], axis=1)
         found: FloatArray = self.query.sum(Chunk(X, y))
         return found
 
 
 @dataclass(frozen=True)
 class DerivedSource:
-    """The derived columns of a source, which stays where it is."""
+    """The derived columns of a source, which stays where it is, and its weights, where ``places`` has one more."""
 
     source: Any
     formula: CompiledFormula
@@ -79,7 +81,7 @@ class DerivedSource:
 
     @property
     def n_features(self) -> int:
-        return len(self.formula.columns)
+        return len(self.formula.columns) + len(self.places) - len(self.formula.raw)
 
     def total(self, query: Query) -> FloatArray:
         found: FloatArray = self.source.total(DerivedQuery(query, self.formula, self.places))
@@ -97,6 +99,7 @@ def open_derived(
     formula: CompiledFormula,
     X: Any,
     y: Any,
+    weight: str | None = None,
     *,
     person: str | None = None,
     rows_per_person: int = 1,
@@ -105,22 +108,26 @@ def open_derived(
     if y is not None:
         raise ArgumentError("y", "must not be given beside a formula, which names the response: fit(table).")
     own = {name: levels for name, levels in formula.levels.items() if name in formula.raw}
-    kept = [*formula.raw, *([] if person is None else [person])]
+    weights = () if weight is None else (weight,)
+    if weight in formula.raw:
+        raise ArgumentError("weights", f"must not be a column of the formula, got {weight!r}.")
+    kept = [*formula.raw, *weights, *([] if person is None else [person])]
     if is_frame(X):
         X = frame_of(X)
         missing_columns(formula, X.names)
         X = X.only([name for name in kept if name in X.names])
     elif is_dask(X) and hasattr(X, "columns"):
         missing_columns(formula, list(map(str, X.columns)))
-        X = X[kept]
+        X = X[[name for name in kept if name in map(str, X.columns)]]
     who: dict[str, Any] = {"person": person, "rows_per_person": rows_per_person}
-    table = open_table(probe, X, None, needs_y=False, levels=own, spelled=tuple(formula.bounds), **who)
+    table = open_table(probe, X, None, needs_y=False, levels=own, spelled=(*formula.bounds, *weights), **who)
     missing_columns(formula, table.names)
-    places = tuple(table.names.index(name) for name in formula.raw)
+    places = tuple(table.names.index(name) for name in (*formula.raw, *weights) if name in table.names)
     probe.n_features_in_ = len(formula.covariates)
     probe.feature_names_in_ = np.array(formula.covariates, dtype=object)
     source = DerivedSource(table.source, formula, places)
-    return Table(source, formula.names, True, formula.response, formula.column_levels)
+    own_names = (*formula.names, *(name for name in weights if name in table.names))
+    return Table(source, own_names, True, formula.response, formula.column_levels)
 
 
 def derived_pieces(estimator: Any, formula: CompiledFormula, X: Any) -> Iterator[FloatArray]:

@@ -12,6 +12,7 @@ import re
 import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -27,7 +28,8 @@ from dpem.fitting.model import Sizes
 from dpem.fitting.plan import Plan
 from dpem.fitting.results import FittedModel
 from dpem.fitting.sequence import PrivateFit, all_at_once, remarks_on
-from dpem.fitting.step import State, run_steps
+from dpem.fitting.step import State, prices, run_steps
+from dpem.fitting.weights import ASSUMED, WEIGHTS_SHARE, FindWeights, without_weight
 from dpem.privacy import (
     Curator,
     Guarantee,
@@ -107,17 +109,19 @@ class PrivateEstimator(PrivateFit, FittedModel):
         if (formula := self._compiled()) is not None:
             missing_columns(formula, names)
             return
-        levels = checked_levels(self._given("levels"))
+        levels, weight = checked_levels(self._given("levels")), self._given("weights")
+        names = tuple(name for name in names if name != weight)
         self._limits(names, levels, getattr(source, "target_name", None))
 
     def _preview_plan(self, X: Any, y: Any = None) -> Plan:
         """The plan of a fit to these rows, once everything that the fit would refuse has been. No query is sent."""
         self._check_arguments()
-        table = self._open(copy.copy(self), X, y)
-        return self._planned(table.source.n_rows, self._schema(table.names, table.levels, table.y_name))
+        weight, probe = self._given("weights"), copy.copy(self)
+        table = self._open(probe, X, y, weight)
+        names = without_weight(probe, table.names, weight)
+        return self._planned(table.source.n_rows, self._schema(names, table.levels, table.y_name))
 
-    @all_at_once
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None) -> Any:
         """Fit the model to the rows under differential privacy.
 
         Parameters
@@ -131,15 +135,21 @@ class PrivateEstimator(PrivateFit, FittedModel):
         -------
         self
         """
+        return self._fit(X, y)
+
+    @all_at_once
+    def _fit(self, X: Any, y: Any, weight: str | None = None) -> Self:
+        """Fit the model; ``weight`` is the column of the rows' weights."""
         self._check_arguments()
-        table = self._open(self, X, y)
-        bounds, y_bounds = self._limits(table.names, table.levels, table.y_name)
-        schema = self._coordinates(table.names, table.levels, bounds, y_bounds)
+        table = self._open(self, X, y, weight)
+        names = without_weight(self, table.names, weight)
+        bounds, y_bounds = self._limits(names, table.levels, table.y_name)
+        schema = self._coordinates(table.names, table.levels, bounds, y_bounds, weight)
         plan = self._planned(table.source.n_rows, schema)
-        noise = self._noise(stacklevel=4)
+        noise = self._noise(stacklevel=5)
         hopeless = () if plan.feasible else (f"expect little more than noise of this fit: {plan.advice}.",)
         for remark in (*plan.remarks, *hopeless):
-            warnings.warn(remark, UserWarning, stacklevel=3)
+            warnings.warn(remark, UserWarning, stacklevel=4)
         model = self._model(schema)
 
         def run(curator: Curator) -> Any:
@@ -153,15 +163,16 @@ class PrivateEstimator(PrivateFit, FittedModel):
         with single_blas():
             state, guarantee, charge = self._spend(table.source, plan, noise, run, columns=columns)
         declared = {
-            "columns_": table.names,
+            "columns_": names,
             "levels_": table.levels,
             "bounds_": bounds,
             "y_bounds_": y_bounds,
             "y_name_": table.y_name,
         }
-        self._set_fitted(state, schema, declared, plan, guarantee)
+        fitted = self._coordinates(names, table.levels, bounds, y_bounds)
+        self._set_fitted(state, fitted, declared, plan, guarantee)
         content.name_model(charge, self)
-        issue(self.diagnostics_, stacklevel=3)
+        issue(self.diagnostics_, stacklevel=4)
         return self
 
     def _set_fitted(
@@ -192,12 +203,18 @@ class PrivateEstimator(PrivateFit, FittedModel):
             if math.isinf(epsilon)
             else largest_price(epsilon, delta, gaussian=model.gaussian)
         )
-        sizes = Sizes(n, epsilon, delta, price.rho, rows_per_person, self.check)
+        part = 0.0 if self._given("max_weight") is None else WEIGHTS_SHARE
+        of_weights, rho = prices(price.rho, (part, 1 - part))
+        sizes = Sizes(n, epsilon, delta, rho, rows_per_person, self.check)
         steps = model.steps(sizes)
         expected = model.predict_fit(sizes._replace(effect=_assumed(effect, model)), steps)
         remarks = (*remarks_on(epsilon, delta, n), *expected.remarks)
         d = len(np.unique(schema.column))
-        whole = (n, d, epsilon, delta, rows_per_person, steps, price, expected.prediction, remarks)
+        prediction = expected.prediction
+        if part:
+            steps = (FindWeights(of_weights), *steps)
+            prediction = prediction and replace(prediction, assumed=prediction.assumed + ASSUMED)
+        whole = (n, d, epsilon, delta, rows_per_person, steps, price, prediction, remarks)
         return Plan(self._name(), *whole, expected.feasible, expected.advice, self._settings())
 
     def _check_arguments(self) -> None:
@@ -232,12 +249,12 @@ class PrivateEstimator(PrivateFit, FittedModel):
             return formula.response_bounds()
         return response_bounds(self._given("y_bounds"), self._given("bounds"), y_name)
 
-    def _open(self, probe: Any, X: Any, y: Any) -> Table:
+    def _open(self, probe: Any, X: Any, y: Any, weight: str | None) -> Table:
         """The table, opened but not read; the probe learns its columns."""
         if (formula := self._compiled()) is not None:
             probe._formula_ = formula
-            return open_derived(probe, formula, X, y, **self._who())
-        return open_table(probe, X, y, needs_y=self._needs_y, **self._declared())
+            return open_derived(probe, formula, X, y, weight, **self._who())
+        return open_table(probe, X, y, needs_y=self._needs_y, **self._declared(weight))
 
     def _coordinates(
         self,
@@ -245,6 +262,7 @@ class PrivateEstimator(PrivateFit, FittedModel):
         levels: dict[str, Levels],
         bounds: dict[str, Pair],
         y_bounds: Pair | None,
+        weight: str | None = None,
     ) -> Schema:
         return Schema.of(
             names,
@@ -253,6 +271,8 @@ class PrivateEstimator(PrivateFit, FittedModel):
             labels={name: own.labels for name, own in levels.items()},
             y_bounds=y_bounds,
             every_level=self._every_level,
+            weight=weight,
+            max_weight=self._given("max_weight") or 1.0,
         )
 
     def _column_names(self, columns: Sequence[str] | None, d: int | None, target: str | None) -> tuple[str, ...]:
@@ -272,10 +292,12 @@ class PrivateEstimator(PrivateFit, FittedModel):
             )
         return tuple(named[:d] if named else (f"x{j}" for j in range(arguments.count("d", d))))
 
-    def _declared(self) -> dict[str, Any]:
-        """What was declared of columns by name: levels, and bounds, which say that a column holds numbers."""
+    def _declared(self, weight: str | None = None) -> dict[str, Any]:
+        """What was declared of columns by name: levels, and bounds or a weight, which say that a column holds
+        numbers.
+        """
         bounds = self._given("bounds")
-        spelled = tuple(bounds) if isinstance(bounds, Mapping) else ()
+        spelled = (*(bounds if isinstance(bounds, Mapping) else ()), *([] if weight is None else [weight]))
         return {"levels": self._given("levels"), "spelled": spelled, **self._who()}
 
     def _compiled(self) -> CompiledFormula | None:

@@ -165,6 +165,8 @@ class DPGridSearch(MetaEstimatorMixin, PrivateFit):
         """The rows that the choice is about, in the numbers that the candidates see."""
         needs_y = get_tags(self.estimator).target_tags.required
         if is_frame(X) and isinstance(self.estimator, PrivateEstimator):
+            if getattr(self.estimator, "max_weight", None) is not None:
+                raise ArgumentError("estimator", "must have no max_weight: a search takes no weights.")
             declared = {**self.estimator._declared(), **self._who()}
             return open_table(self, X, y, needs_y=needs_y, **declared).source
         return source_of(self, X, y, needs_y=needs_y, **self._who())

@@ -20,12 +20,14 @@ class State:
     """What has been released so far, and what follows from it: all of it public.
 
     ``theta`` are the model's parameters in unit coordinates, ``chosen`` the coordinates they are about (None: all),
-    ``check`` the fit check, ``notes`` what one step leaves for a later one.
+    ``check`` the fit check, ``weights`` what is known of the rows' weights, ``notes`` what one step leaves for a later
+    one.
     """
 
     theta: Any = None
     chosen: NDArray[np.intp] | None = None
     check: Any = None
+    weights: Any = None
     notes: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -77,7 +79,7 @@ class WrittenStep(Step):
 def run_steps(curator: Curator, model: Any, steps: Iterable[Step], state: Any) -> Any:
     """The state after all steps, in order."""
     for step in steps:
-        state = step.run(curator, model, state)
+        state = step.run(curator if state.weights is None else state.weights.seen_by(curator), model, state)
     return state
 
 

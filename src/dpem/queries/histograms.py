@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dpem.queries.narrow import NarrowQuery
+from dpem.queries.narrow import NarrowQuery, weighted
 from dpem.query import Bound
 
 #: Bins between −1 and 1. One more counts missing values.
@@ -23,8 +23,8 @@ class Places(NarrowQuery):
 
     *Lemma.* ℓ∞ sensitivity 1 and ℓ2 sensitivity √(2k) for k coordinates, the response among them. *Proof.* An entry is
     counted in exactly one of the BINS + 1 bins of its coordinate, the last of which counts missing values. Replacing a
-    row takes one from a bin of each coordinate and adds one to another. Counts are whole numbers, so nothing is
-    rounded. ∎
+    row takes one from a bin of each coordinate and adds one to another. Counts are whole numbers, and weights are added
+    as they are, so no contribution is rounded. ∎
     """
 
     with_response: bool = True
@@ -39,9 +39,9 @@ class Places(NarrowQuery):
         k = self.schema.width * self.with_columns + self.with_response
         return Bound(linf=1.0, l2=math.sqrt(2.0 * k), size_linf=1.0, size_l2=math.sqrt(k))
 
-    def contributions(self, xp: Any, x: Any, y: Any) -> Any:
+    def contributions(self, xp: Any, x: Any, y: Any, shares: Any = None) -> Any:
         asked = range(self.schema.width if self.with_columns else 0)
-        return counted(xp, with_response(xp, x, y, asked) + ([y] if self.with_response else []))
+        return counted(xp, with_response(xp, x, y, asked) + ([y] if self.with_response else []), shares)
 
 
 def with_response(xp: Any, x: Any, y: Any, columns: Iterable[int]) -> list[Any]:
@@ -51,9 +51,9 @@ def with_response(xp: Any, x: Any, y: Any, columns: Iterable[int]) -> list[Any]:
     return [x[:, j] if whole else xp.where(missing, xp.full_like(y, math.nan), x[:, j]) for j in columns]
 
 
-def counted(xp: Any, columns: Sequence[Any]) -> Any:
-    """How many entries of each column lie in each bin; the last bin counts missing ones."""
-    if isinstance(columns[0], np.ndarray):
+def counted(xp: Any, columns: Sequence[Any], shares: Any = None) -> Any:
+    """How many entries of each column lie in each bin, or their weights; the last bin counts missing ones."""
+    if isinstance(columns[0], np.ndarray) and shares is None:
         from dpem.tables.compiled import count_bins
 
         found = np.zeros((len(columns), BINS + 1))
@@ -63,5 +63,7 @@ def counted(xp: Any, columns: Sequence[Any]) -> Any:
     u = xp.stack(columns, axis=1)
     place = xp.clip(xp.floor((u + 1.0) * (BINS / 2)), 0.0, BINS - 1.0)
     place = xp.where(xp.isnan(u), xp.full_like(u, float(BINS)), place)
-    counts = [xp.sum(xp.astype(place == float(b), xp.float64), axis=0) for b in range(BINS + 1)]
+    if isinstance(place, np.ndarray):
+        return np.concatenate([np.bincount(own.astype(np.intp), shares, BINS + 1) for own in place.T])
+    counts = [xp.sum(weighted(xp.astype(place == float(b), xp.float64), shares), axis=0) for b in range(BINS + 1)]
     return xp.reshape(xp.stack(counts, axis=1), (-1,))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from dpem.queries.narrow import NarrowQuery, rounded, zero_nonfinite
+from dpem.queries.narrow import NarrowQuery, rounded, weighted, zero_nonfinite
 from dpem.query import Bound
 
 
@@ -45,7 +45,7 @@ class LogRatio(NarrowQuery):
         B = self.most
         return rounded(Bound(linf=2 * B, l2=2 * B, size_linf=B, size_l2=B * 2**0.5), 2)
 
-    def contributions(self, xp: Any, x: Any, y: Any) -> Any:
+    def contributions(self, xp: Any, x: Any, y: Any, shares: Any = None) -> Any:
         ahead = self.model.log_density(xp, self.fitted, x, y) - self.model.log_density(xp, self.simpler, x, y)
         t = xp.clip(zero_nonfinite(xp, ahead), -self.most, self.most)
-        return xp.stack([xp.sum(t), xp.sum(t * t) / self.most])
+        return xp.stack([xp.sum(weighted(t, shares)), xp.sum(weighted(t * t, shares)) / self.most])

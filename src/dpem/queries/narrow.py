@@ -24,6 +24,7 @@ __all__ = [
     "squares",
     "sum_in_ball",
     "unpacked",
+    "weighted",
     "zero_nonfinite",
 ]
 
@@ -34,7 +35,14 @@ class NarrowQuery(ABC):
 
     ``contributions(xp, x, y)`` is the sum over a block of rows of what each contributes: x holds unit coordinates (NaN
     where the value is missing), y unit responses (NaN where there is none; None if the query is not about a response).
-    It clips; ``bound`` states what the clipping guarantees, for every x and y.
+    It clips; ``bound`` states what the clipping guarantees, for every x and y. Where rows have weights it gets as a
+    last argument each row's weight as a part s of its public bound, in [0, 1], and multiplies the row's clipped
+    contribution by it.
+
+    *Lemma.* If no contribution is longer than the sensitivity, as is so for every query here, weights leave the
+    sensitivity as it is, though the weight belongs to the record and is replaced with it. *Proof.* ‖s·c − s′·c′‖ is a
+    convex function of (s, s′) on the square [0, 1]², so it is largest at a corner, where it is ‖c − c′‖, ‖c‖, ‖c′‖ or
+    0. ∎
     """
 
     schema: Schema = field(repr=False)
@@ -58,7 +66,9 @@ class NarrowQuery(ABC):
 
     def block(self, xp: Any, x: Any, y: Any) -> Any:
         u = None if y is None else self.schema.response(xp, y)
-        return self.contributions(xp, self.schema.coordinates(xp, x), u)
+        contributions: Any = self.contributions  # with weights, of a query that takes them
+        shares = () if self.schema.weight < 0 else (self.schema.shares(xp, x),)
+        return contributions(xp, self.schema.coordinates(xp, x), u, *shares)
 
     def sum(self, chunk: Chunk) -> FloatArray:
         return narrow_sum(self, chunk)
@@ -66,6 +76,13 @@ class NarrowQuery(ABC):
     def sums(self, chunk: Chunk, rows: int) -> FloatArray | None:
         """The sums over each ``rows`` rows, where one reading of all rows gives them."""
         return narrow_sums(self, chunk, rows)
+
+
+def weighted(values: Any, shares: Any) -> Any:
+    """Rows, or one number for each, times the rows' weights; as they are where there are none."""
+    if shares is None:
+        return values
+    return values * (shares if values.ndim == 1 else shares[:, None])
 
 
 def zero_nonfinite(xp: Any, values: Any) -> Any:

@@ -39,7 +39,7 @@ class Frame:
         self.names = list(map(str, X.columns))
         #: Whether names were given, and are not numbers that pandas put there.
         self.named = all(isinstance(name, str) for name in X.columns)
-        self._place = {name: j for j, name in enumerate(self.names)}
+        self._place: dict[str, Any] = {name: j for j, name in enumerate(self.names)}
 
     @property
     def n_rows(self) -> int:
@@ -51,6 +51,14 @@ class Frame:
         part.names, part._place = list(names), {name: self._place[name] for name in names}
         return part
 
+    def with_column(self, name: str, values: FloatArray) -> Frame:
+        """The same with one more column."""
+        if name in self.names:
+            raise ArgumentError("X", f"must have no column {name!r}.")
+        more = copy.copy(self)
+        more.names, more._place = [*self.names, name], {**self._place, name: values}
+        return more
+
     @property
     def schema(self) -> pa.Schema:
         """Names and types, from no rows. What a column of Python objects holds is not known: its type is null."""
@@ -61,7 +69,9 @@ class Frame:
     def block(self, first: int, last: int) -> Block:
         return Block(self, first, last)
 
-    def _column(self, j: int, first: int, last: int) -> Any:
+    def _column(self, j: int | FloatArray, first: int, last: int) -> Any:
+        if isinstance(j, np.ndarray):
+            return pa.array(j[first:last])
         part = self._X.iloc[first:last, j] if self.pandas else self._X[first:last, j]
         return column_of(part)
 

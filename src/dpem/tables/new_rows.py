@@ -38,9 +38,9 @@ def pieces(estimator: BaseEstimator, X: Any, levels: Mapping[str, Levels]) -> It
             raise ArgumentError("levels", f"of {listed(texts)} must be those of the fit: read_table(path, levels=).")
         yield from pieces_of(estimator, X, missing=True)
         return
-    frame, person = frame_of(X), getattr(estimator, "person", None)
-    if person in frame.names:
-        frame = frame.only([name for name in frame.names if name != person])
+    frame, unused = frame_of(X), (getattr(estimator, "person", None), getattr(estimator, "weights", None))
+    if unused != (None, None):
+        frame = frame.only([name for name in frame.names if name not in unused])
     fitted = getattr(estimator, "feature_names_in_", None)
     if fitted is not None and frame.names != list(fitted):
         raise ValueError(other_columns(frame.names, list(fitted)))

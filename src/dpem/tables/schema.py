@@ -37,7 +37,8 @@ class Schema:
     ``column`` says which column of the table a coordinate is made of, ``names`` what it is called; ``middle`` and
     ``half`` turn a coordinate back into the table's units, x = middle + half·u. For a coordinate of a categorical
     column ``level`` is the place of its level among ``levels[column]``; it is −1 for a numeric one. Levels are numbers:
-    texts are put as their places before rows come here.
+    texts are put as their places before rows come here. ``weight`` is the column of the rows' weights, −1 if they have
+    none, and ``max_weight`` their public bound.
 
     >>> schema = Schema.of(["age", "region"], {"age": (0.0, 100.0)}, {"region": (0.0, 1.0, 2.0)})
     >>> schema.names
@@ -55,6 +56,8 @@ class Schema:
     levels: Mapping[int, tuple[float, ...]]
     y_middle: float = 0.0
     y_half: float = 1.0
+    weight: int = -1
+    max_weight: float = 1.0
 
     @classmethod
     def of(
@@ -66,12 +69,18 @@ class Schema:
         labels: Mapping[str, Sequence[str]] | None = None,
         y_bounds: tuple[float, float] | None = None,
         every_level: bool = False,
+        weight: str | None = None,
+        max_weight: float = 1.0,
     ) -> Schema:
-        """The schema of a table with these columns, each of which has bounds or levels. ``labels`` names levels."""
+        """The schema of a table with these columns, each of which has bounds or levels, or is the ``weight``.
+        ``labels`` names levels.
+        """
         names: list[str] = []
         parts: list[tuple[int, float, float, int]] = []
         known: dict[int, tuple[float, ...]] = {}
         for j, name in enumerate(columns):
+            if name == weight:
+                continue
             if name not in levels:
                 low, high = bounds[name]
                 names.append(name)
@@ -85,7 +94,8 @@ class Schema:
         column, middle, half, level = (np.array(part) for part in zip(*parts, strict=True))
         response = (0.0, 1.0) if y_bounds is None else (sum(y_bounds) / 2, (y_bounds[1] - y_bounds[0]) / 2)
         whole = (column.astype(np.intp), middle.astype(float), half.astype(float), level.astype(np.intp))
-        return cls(tuple(names), *whole, known, *response)
+        place = -1 if weight is None else list(columns).index(weight)
+        return cls(tuple(names), *whole, known, *response, place, max_weight)
 
     @property
     def width(self) -> int:
@@ -94,8 +104,8 @@ class Schema:
 
     @cached_property
     def reads(self) -> IntArray:
-        """The columns of the table that the coordinates are made of."""
-        return np.unique(self.column)
+        """The columns of the table that the coordinates are made of, and that of the weights."""
+        return np.unique(self.column if self.weight < 0 else np.append(self.column, self.weight))
 
     @cached_property
     def _place(self) -> IntArray | None:
@@ -145,6 +155,11 @@ class Schema:
             sign = xp.where(fits[int(self.level[j])], ones, -ones)
             parts.append(xp.where(declared, sign, xp.full_like(ones, xp.nan)))
         return xp.stack(parts, axis=1)
+
+    def shares(self, xp: Any, x: Any) -> Any:
+        """Weights of rows as parts of their bound, in [0, 1]; a weight that is not finite counts as 0."""
+        raw = x[:, int(np.searchsorted(self.reads, self.weight))]
+        return xp.clip(xp.where(xp.isfinite(raw), raw, xp.zeros_like(raw)) / self.max_weight, 0.0, 1.0)
 
     def response(self, xp: Any, y: Any) -> Any:
         """Unit coordinates of responses; one that is not finite is a hole."""

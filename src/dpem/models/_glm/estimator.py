@@ -12,6 +12,7 @@ from dpem.fitting.diagnostics import Diagnostic
 from dpem.fitting.estimator import PrivateEstimator
 from dpem.fitting.inference import RegressionResults
 from dpem.fitting.uncertainty import Uncertainty, frame
+from dpem.fitting.weights import WeightedFit
 from dpem.models._glm.diagnostics import diagnostics
 from dpem.models._glm.model import GeneralisedLinearModel, Parameters
 from dpem.query import FloatArray
@@ -23,7 +24,7 @@ NOTE = (
 )
 
 
-class GeneralisedLinearEstimator(RegressionResults, PrivateEstimator):
+class GeneralisedLinearEstimator(WeightedFit, RegressionResults, PrivateEstimator):
     """Coefficients, ratios, intervals and predictions of a generalised linear model.
 
     A subclass has a constructor, ``_model`` and ``_ratio``, the name of exp(coefficient).

@@ -15,7 +15,7 @@ import numpy as np
 
 from dpem.models._glm.families import LARGEST_PREDICTOR, Family
 from dpem.queries.block_loop import over_rows, product
-from dpem.queries.narrow import NarrowQuery, into_ball, packed, rounded, squares, sum_in_ball, zero_nonfinite
+from dpem.queries.narrow import NarrowQuery, into_ball, packed, rounded, squares, sum_in_ball, weighted, zero_nonfinite
 from dpem.query import Bound, FloatArray
 from dpem.tables.blocks import like
 
@@ -37,13 +37,15 @@ class Predictor:
         return xp.clip(eta, -LARGEST_PREDICTOR, LARGEST_PREDICTOR)
 
 
-def complete(xp: Any, family: Family, x: Any, y: Any) -> tuple[Any, Any, Any]:
-    """Rows and responses with 0 in the place of what is missing, and whether a row is complete, as 0 or 1."""
+def complete(xp: Any, family: Family, x: Any, y: Any, shares: Any = None) -> tuple[Any, Any, Any]:
+    """Rows and responses with 0 in the place of what is missing, and whether a row is complete, as 0 or 1, times its
+    weight.
+    """
     response = family.response(xp, y)
     if isinstance(x, np.ndarray) and not np.isnan(np.sum(x)) and not np.isnan(np.sum(response)):
-        return x, response, np.ones(len(x))
+        return x, response, np.ones(len(x)) if shares is None else shares
     seen = ~(xp.any(xp.isnan(x), axis=1) | xp.isnan(response))
-    return zero_nonfinite(xp, x), zero_nonfinite(xp, response), xp.astype(seen, xp.float64)
+    return zero_nonfinite(xp, x), zero_nonfinite(xp, response), weighted(xp.astype(seen, xp.float64), shares)
 
 
 @dataclass(frozen=True)
@@ -70,11 +72,11 @@ class Moments(NarrowQuery):
         whole = math.sqrt(2.0) * square
         return rounded(Bound(linf=whole, l2=whole, size_linf=square, size_l2=square), 4 * self.schema.width + 20)
 
-    def contributions(self, xp: Any, x: Any, y: Any) -> Any:
-        rows, _, seen = complete(xp, self.family, x, y)
+    def contributions(self, xp: Any, x: Any, y: Any, shares: Any = None) -> Any:
+        rows, _, seen = complete(xp, self.family, x, y, shares)
         z = (rows - like(xp, self.centre, x)) / like(xp, self.spread, x)
-        v = into_ball(xp, xp.concat([xp.ones_like(z[:, :1]), z], axis=1), self.radius) * seen[:, None]
-        return packed(xp, over_rows(xp, v, v))
+        v = into_ball(xp, xp.concat([xp.ones_like(z[:, :1]), z], axis=1), self.radius)
+        return packed(xp, over_rows(xp, v * seen[:, None], v))
 
 
 @dataclass(frozen=True)
@@ -103,8 +105,8 @@ class Score(NarrowQuery):
     def bound(self) -> Bound:
         return rounded(Bound.symmetric(l2=self.clip), len(self.turn))
 
-    def contributions(self, xp: Any, x: Any, y: Any) -> Any:
-        rows, response, seen = complete(xp, self.family, x, y)
+    def contributions(self, xp: Any, x: Any, y: Any, shares: Any = None) -> Any:
+        rows, response, seen = complete(xp, self.family, x, y, shares)
         eta = self.predictor(xp, rows)
         a = product(xp, rows, self.turn[:, 1:].T) + like(xp, self.turn[:, 0], x)
         size = xp.sqrt(squares(xp, a))
@@ -119,7 +121,8 @@ def weights(xp: Any, family: Family, eta: Any, size: Any, leverage: float, clip:
 
 @dataclass(frozen=True)
 class Likelihood(NarrowQuery):
-    """Σ (1, y, log p, (y − μ)·b, V·bbᵀ packed) over complete rows, b = (1, u of the ``free`` coordinates).
+    """Σ (1, y, log p, (y − μ)·b, V·bbᵀ packed) over complete rows, b = (1, u of the ``free`` coordinates); of rows with
+    weights w also w²(y − μ)²·bbᵀ.
 
     It promises nothing, so a curator answers it only where nothing is promised (ε = ∞).
     """
@@ -133,12 +136,14 @@ class Likelihood(NarrowQuery):
     def bound(self) -> Bound:
         return Bound()
 
-    def contributions(self, xp: Any, x: Any, y: Any) -> Any:
-        rows, response, seen = complete(xp, self.family, x, y)
+    def contributions(self, xp: Any, x: Any, y: Any, shares: Any = None) -> Any:
+        rows, response, seen = complete(xp, self.family, x, y, shares)
         eta = self.predictor(xp, rows)
         b = xp.concat([xp.ones_like(rows[:, :1]), rows[:, list(self.free)]], axis=1)
         mean, variance = self.family.mean(xp, eta), self.family.variance(xp, eta)
         first = xp.stack([xp.sum(seen), xp.sum(seen * response)])
         value = xp.sum(seen * self.family.log_density(xp, eta, response))
         score = over_rows(xp, seen * (response - mean), b)
-        return xp.concat([first, value[None], score, packed(xp, over_rows(xp, b * (seen * variance)[:, None], b))])
+        meat = () if shares is None else (packed(xp, over_rows(xp, b * ((seen * (response - mean)) ** 2)[:, None], b)),)
+        bread = packed(xp, over_rows(xp, b * (seen * variance)[:, None], b))
+        return xp.concat([first, value[None], score, bread, *meat])

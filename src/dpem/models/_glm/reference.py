@@ -31,7 +31,7 @@ def maximum_likelihood(curator: Curator, model: Any, now: Any, state: State) -> 
 
     found, converged = asked(coef), False
     for _ in range(MOST_STEPS):
-        information = unpacked(found[3 + k :], k)
+        information = unpacked(found[3 + k : 3 + k + k * (k + 1) // 2], k)
         step, length = np.linalg.lstsq(information, found[3 : 3 + k], rcond=1e-12)[0], 1.0
         new = asked(coef + step)
         while not new[2] >= found[2] - 1e-15 and length > 1e-6:
@@ -41,7 +41,10 @@ def maximum_likelihood(curator: Curator, model: Any, now: Any, state: State) -> 
         if abs(gained) < CONVERGED * max(abs(float(found[2])), 1.0):
             converged = True
             break
-    sampling = np.linalg.pinv(unpacked(found[3 + k :], k)) / n
+    end = 3 + k + k * (k + 1) // 2
+    sampling = np.linalg.pinv(unpacked(found[3 + k : end], k)) / n
+    if state.weights is not None:  # the sandwich
+        sampling = sampling @ unpacked(found[end:], k) @ sampling * n / state.weights.ratio
     nothing = np.zeros((k, k))
     rows = replace(now.surrogate, complete=float(found[0]))
     now = replace(now, surrogate=rows, mean=float(found[1] / max(found[0], 1e-12)))

@@ -13,7 +13,7 @@ from scipy.special import ndtri
 
 from dpem.models.linear_regression.tuning import TUNING
 from dpem.queries.histograms import BINS, counted, with_response
-from dpem.queries.narrow import NarrowQuery
+from dpem.queries.narrow import NarrowQuery, weighted
 from dpem.query import Bound, FloatArray
 from dpem.tables.schema import Schema
 
@@ -52,15 +52,15 @@ class ColumnHistograms(NarrowQuery):
         k = len(np.unique(self.schema.column)) + self.with_response
         return Bound(linf=1.0, l2=math.sqrt(2.0 * k), size_linf=1.0, size_l2=math.sqrt(k))
 
-    def contributions(self, xp: Any, x: Any, y: Any) -> Any:
+    def contributions(self, xp: Any, x: Any, y: Any, shares: Any = None) -> Any:
         numeric = [int(j) for j in np.flatnonzero(self.schema.level < 0)]
         asked = with_response(xp, x, y, numeric) + ([y] if self.with_response else [])
-        parts = [counted(xp, asked)] if asked else []
+        parts = [counted(xp, asked, shares)] if asked else []
         for own in factors(self.schema):
             entries = with_response(xp, x, y, map(int, own))
-            inside = [xp.sum(xp.astype(entry == 1.0, xp.float64)) for entry in entries]
-            absent = xp.sum(xp.astype(xp.isnan(entries[0]), xp.float64))
-            others = xp.sum(xp.ones_like(y)) - absent - sum(inside[1:], start=inside[0])
+            inside = [xp.sum(weighted(xp.astype(entry == 1.0, xp.float64), shares)) for entry in entries]
+            absent = xp.sum(weighted(xp.astype(xp.isnan(entries[0]), xp.float64), shares))
+            others = xp.sum(weighted(xp.ones_like(y), shares)) - absent - sum(inside[1:], start=inside[0])
             parts.append(xp.stack([*inside, others, absent]))
         return xp.concat(parts)
 

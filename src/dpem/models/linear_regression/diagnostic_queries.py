@@ -13,7 +13,7 @@ import numpy as np
 from dpem.models.linear_regression.clipping import clipped_square
 from dpem.models.linear_regression.queries import At, Rows
 from dpem.queries.block_loop import over_rows, product
-from dpem.queries.narrow import into_ball, rounded, zero_nonfinite
+from dpem.queries.narrow import into_ball, rounded, weighted, zero_nonfinite
 from dpem.query import Bound, FloatArray
 
 
@@ -37,14 +37,14 @@ class SizeHistogram(At):
     def added(self, xp: Any, rows: Rows) -> Any:
         size = zero_nonfinite(xp, self.sizes(xp, rows))
         size = xp.where(rows.seen, size, xp.full_like(size, -1.0))
-        above = [_count(xp, size >= edge) for edge in (0.0, *self.edges)]
+        above = [_count(xp, size >= edge, rows.shares) for edge in (0.0, *self.edges)]
         return xp.stack([a - b for a, b in itertools.pairwise(above)] + [above[-1]])
 
 
-def _count(xp: Any, which: Any) -> Any:
-    if isinstance(which, np.ndarray):
+def _count(xp: Any, which: Any, shares: Any) -> Any:
+    if isinstance(which, np.ndarray) and shares is None:
         return np.float64(np.count_nonzero(which))
-    return xp.sum(xp.astype(which, xp.float64))
+    return xp.sum(weighted(xp.astype(which, xp.float64), shares))
 
 
 @dataclass(frozen=True)
@@ -72,9 +72,11 @@ class ResidualHistogram(SizeHistogram):
 class ScoreVariance(At):
     """Σ t·u over rows that count: u = (w²·(σ²/v)·(q_j·a)²)_j in the ball of radius ``radius``, q_j the rows of
     ``directions``, and t = min(e², clip²) − m with m its mean for a normal e: by how much the variance of each
-    direction's score exceeds what errors of one variance give it, the meat of the sandwich.
+    direction's score exceeds what errors of one variance give it, the meat of the sandwich. A row with the weight s
+    adds s·(s·min(e², clip²) − m)·u, and m is the mean of the square times ``ratio`` = E s²/E s.
 
-    *Lemma.* ℓ2 sensitivity radius·max(√2·max(c² − m, m), c²), c = clip. *Proof.* t lies in [−m, c² − m] and u has no
+    *Lemma.* ℓ2 sensitivity radius·max(√2·max(c² − m, m), c²), c = clip. *Proof.* t lies in [−m, c² − m], which holds 0,
+    and so does s·(s·min(e², c²) − m) for s in [0, 1]; u has no
     negative entry. Two contributions with t, t′ of one sign: ‖tu − t′u′‖² ≤ t²‖u‖² + t′²‖u′‖² ≤ 2·max(t², t′²)·radius²,
     as u·u′ ≥ 0. Of opposite signs: ‖tu − t′u′‖ ≤ (|t| + |t′|)·radius ≤ c²·radius. A row that does not count adds 0. ∎
     """
@@ -82,6 +84,11 @@ class ScoreVariance(At):
     directions: FloatArray = field(repr=False)
     clip: float
     radius: float
+    ratio: float = 1.0
+
+    @property
+    def mean(self) -> float:
+        return self.ratio * clipped_square(self.clip**2)
 
     @property
     def label(self) -> str:
@@ -89,7 +96,7 @@ class ScoreVariance(At):
 
     @property
     def bound(self) -> Bound:
-        square, m = self.clip**2, clipped_square(self.clip**2)
+        square, m = self.clip**2, self.mean
         size = max(square - m, m)
         whole = self.radius * max(math.sqrt(2.0) * size, square)
         own = self.radius * size
@@ -98,8 +105,8 @@ class ScoreVariance(At):
     def added(self, xp: Any, rows: Rows) -> Any:
         along = product(xp, rows.a, self.directions.T)
         weight = rows.w**2 * self.sigma**2 / rows.v
-        e2 = xp.clip(zero_nonfinite(xp, rows.r**2 / rows.v), 0.0, self.clip**2) - clipped_square(self.clip**2)
-        t = xp.where(rows.seen, e2, xp.zeros_like(rows.r))
+        e2 = weighted(xp.clip(zero_nonfinite(xp, rows.r**2 / rows.v), 0.0, self.clip**2), rows.shares) - self.mean
+        t = weighted(xp.where(rows.seen, e2, xp.zeros_like(rows.r)), rows.shares)
         return over_rows(xp, t, into_ball(xp, along * along, self.radius, times=weight))
 
 
@@ -146,7 +153,8 @@ class Explained(At):
         f = xp.clip(zero_nonfinite(xp, (rows.fitted - self.middle) / self.along), -2.0, 2.0)
         s = e * xp.clip(f * f - 1.0, -1.0, 2.5) / MOST_CURVATURE
         q = (xp.clip(e * e, 0.0, 4.0) - clipped_square(4.0)) * f / MOST_UNEQUAL
-        seen = xp.astype(rows.seen, xp.float64)
-        t, s, q = (seen * xp.clip(own, -1.0, 1.0) for own in (t, s, q))
-        sums = [xp.sum(t), xp.sum(t * t), CURVATURE_SHARE * xp.sum(s), UNEQUAL_SHARE * xp.sum(q)]
+        seen = weighted(xp.astype(rows.seen, xp.float64), rows.shares)
+        t, s, q = (xp.clip(own, -1.0, 1.0) for own in (t, s, q))
+        sums = [xp.sum(seen * t), xp.sum(seen * t * t)]
+        sums += [CURVATURE_SHARE * xp.sum(seen * s), UNEQUAL_SHARE * xp.sum(seen * q)]
         return self.most * xp.stack(sums)

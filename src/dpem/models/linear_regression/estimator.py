@@ -14,6 +14,7 @@ from dpem.fitting.diagnostics import Diagnostic
 from dpem.fitting.estimator import PrivateEstimator
 from dpem.fitting.inference import RegressionResults, normal_responses
 from dpem.fitting.uncertainty import Uncertainty
+from dpem.fitting.weights import WeightedFit
 from dpem.models.linear_regression.diagnostics import cost, diagnostics, notes, response_name
 from dpem.models.linear_regression.model import LinearRegression, SparseLinearRegression
 from dpem.models.linear_regression.parameters import Parameters
@@ -21,7 +22,7 @@ from dpem.query import FloatArray
 from dpem.tables.schema import Schema
 
 
-class DPLinearRegression(RegressionResults, RegressorMixin, PrivateEstimator):
+class DPLinearRegression(WeightedFit, RegressionResults, RegressorMixin, PrivateEstimator):
     """Linear regression with an intercept, correlated columns and missing values, under differential privacy.
 
     Besides ε and δ it needs public bounds of every column and of the response, and nothing else. Values may be
@@ -45,6 +46,10 @@ class DPLinearRegression(RegressionResults, RegressorMixin, PrivateEstimator):
         Levels of categorical columns by name; the first is the baseline.
     formula : str, optional
         What the columns of the model are made of, such as ``"y ~ x + I(x**2) + C(g)"`` (see :meth:`from_formula`).
+    weights : str, optional
+        The column of the rows' weights, such as a survey's: of them only the proportions matter.
+    max_weight : float, optional
+        The public bound of the weights; larger ones are clipped to it.
     person : str, optional
         The column that says whose row it is: the unit is then a person, and rows of one beyond ``rows_per_person`` do
         not count.
@@ -96,6 +101,8 @@ class DPLinearRegression(RegressionResults, RegressorMixin, PrivateEstimator):
         y_bounds: Any = None,
         levels: Any = None,
         formula: str | None = None,
+        weights: str | None = None,
+        max_weight: float | None = None,
         person: str | None = None,
         rows_per_person: int = 1,
         budget: Any = None,
@@ -110,6 +117,8 @@ class DPLinearRegression(RegressionResults, RegressorMixin, PrivateEstimator):
         self.y_bounds = y_bounds
         self.levels = levels
         self.formula = formula
+        self.weights = weights
+        self.max_weight = max_weight
         self.person = person
         self.rows_per_person = rows_per_person
         self.budget = budget
@@ -120,6 +129,10 @@ class DPLinearRegression(RegressionResults, RegressorMixin, PrivateEstimator):
         fit_intercept = arguments.boolean("fit_intercept", self.fit_intercept)
         if self.sparsity is None:
             return LinearRegression(schema, fit_intercept)
+        if self.max_weight is not None:
+            raise arguments.ArgumentError(
+                "sparsity", "must be None where rows have weights: they have no part in the choice."
+            )
         return SparseLinearRegression(schema, fit_intercept, arguments.count("sparsity", self.sparsity))
 
     def _diagnostics(self) -> list[Diagnostic]:

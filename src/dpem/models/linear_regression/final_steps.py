@@ -10,7 +10,6 @@ import numpy as np
 
 from dpem.fitting.check import judged
 from dpem.fitting.step import Step
-from dpem.models.linear_regression.clipping import clipped_square
 from dpem.models.linear_regression.diagnostic_queries import (
     CURVATURE_SHARE,
     MOST_CURVATURE,
@@ -106,14 +105,15 @@ class FindVariance(Step):
         radius = TUNING.variance_radius * math.sqrt(3 * len(q)) if private else math.inf
         unit = np.minimum(1.0, radius / 2 / found.largest) if private else np.ones(len(q))
         asked = q * np.sqrt(unit)[:, None] if private else _pairs(q)
-        query = ScoreVariance(**at_present(model, state, now), directions=asked, clip=clip, radius=radius)
+        ratio = 1.0 if state.weights is None else state.weights.ratio
+        query = ScoreVariance(**at_present(model, state, now), directions=asked, clip=clip, radius=radius, ratio=ratio)
         released = curator.measure(query, self.rho) / now.present
         if private:
-            unit = unit * clipped_square(clip**2)
+            unit = unit * query.mean
             noise = curator.noise_scale(query, self.rho) / now.present / unit
             inflation = inflated(released / unit, noise)
         else:
-            inflation = _whole(released, q, now)
+            inflation = _whole(released / ratio, q, now)
         theta, now = model.finished(replace(now, inflation=inflation), state, curator.n_rows)
         return replace(state, theta=theta, progress=now)
 

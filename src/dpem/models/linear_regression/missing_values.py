@@ -19,25 +19,29 @@ from dpem.tables.blocks import like
 BATCH, DEVICE_BATCH = 2**15, 2**24
 
 
-def by_missing(xp: Any, x: Any, y: Any) -> Iterator[tuple[Any, Any, bool]]:
-    """The rows in parts, those without missing values first and then the others in short batches; True marks these.
+def by_missing(xp: Any, x: Any, y: Any, shares: Any = None) -> Iterator[tuple[Any, Any, Any, bool]]:
+    """The rows with their weights in parts, those without missing values first and then the others in short batches;
+    True marks these.
 
     Sums do not depend on the order of rows but for rounding, which a source's slack covers in any order.
     """
     if isinstance(x, np.ndarray) and not np.isnan(np.sum(x)):  # a sum of numbers in [−1, 1]: NaN if any is missing
-        yield x, y, False
+        yield x, y, shares, False
         return
+
+    def some(rows: Any, missing: bool) -> tuple[Any, Any, Any, bool]:
+        own = None if shares is None else xp.take(shares, rows, axis=0)
+        return xp.take(x, rows, axis=0), xp.take(y, rows, axis=0), own, missing
+
     odd = xp.any(xp.isnan(x), axis=1)
     count = int(xp.sum(xp.astype(odd, xp.int64)))
     if count < x.shape[0]:
-        rows = None if count == 0 else xp.nonzero(~odd)[0]
-        yield (x, y, False) if rows is None else (xp.take(x, rows, axis=0), xp.take(y, rows, axis=0), False)
+        yield (x, y, shares, False) if count == 0 else some(xp.nonzero(~odd)[0], False)
     if count:
         rows = xp.nonzero(odd)[0]
         length = _batch(x)
         for first in range(0, count, length):
-            part = rows[first : min(first + length, count)]
-            yield xp.take(x, part, axis=0), xp.take(y, part, axis=0), True
+            yield some(rows[first : min(first + length, count)], True)
 
 
 def _batch(x: Any) -> int:
@@ -61,13 +65,13 @@ def filled(xp: Any, z: Any, precision: FloatArray, direction: FloatArray) -> tup
     return seen - h * solved[:, :, 0], h * solved[:, :, 1]
 
 
-def filled_squares(xp: Any, z: Any, precision: FloatArray) -> tuple[Any, Any]:
-    """Rows with expected values for missing ones, and the sum over the rows of C."""
+def filled_squares(xp: Any, z: Any, precision: FloatArray, shares: Any = None) -> tuple[Any, Any]:
+    """Rows with expected values for missing ones, and the sum over the rows of C, with their weights."""
     B, h = systems(xp, z, precision)
     seen = xp.where(xp.isnan(z), xp.zeros_like(z), z)
     inverse = xp.linalg.inv(B) * h[:, :, None] * h[:, None, :]
     full = seen - xp.matmul(inverse, xp.matmul(seen, like(xp, precision, z))[:, :, None])[:, :, 0]
-    return full, xp.sum(inverse, axis=0)
+    return full, xp.sum(inverse if shares is None else inverse * shares[:, None, None], axis=0)
 
 
 def expected(xp: Any, z: Any, precision: FloatArray, direction: FloatArray) -> tuple[Any, Any]:

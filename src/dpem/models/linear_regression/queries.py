@@ -13,7 +13,7 @@ from dpem.models.linear_regression.coding import Coding
 from dpem.models.linear_regression.frame import Frame, counts, scaled
 from dpem.models.linear_regression.missing_values import by_missing, filled, filled_squares
 from dpem.queries.block_loop import over_rows, product
-from dpem.queries.narrow import NarrowQuery, into_ball, packed, rounded, squares, sum_in_ball, zero_nonfinite
+from dpem.queries.narrow import NarrowQuery, into_ball, packed, rounded, squares, sum_in_ball, weighted, zero_nonfinite
 from dpem.query import Bound, FloatArray
 from dpem.tables.blocks import like
 
@@ -50,12 +50,12 @@ class JointMoments(NarrowQuery):
     def bound(self) -> Bound:
         return gram_bound(self.radius, self.schema.width + 2)
 
-    def contributions(self, xp: Any, x: Any, y: Any) -> Any:
+    def contributions(self, xp: Any, x: Any, y: Any, shares: Any = None) -> Any:
         z, r = scaled(xp, x, self.coding.centre, self.coding.scale), (y - self.y_centre) / self.y_spread
         v = xp.concat([xp.ones_like(r)[:, None], z, r[:, None]], axis=1)
         seen = xp.astype(counts(xp, x, y, self.coding.excluded), xp.float64)
         v = into_ball(xp, zero_nonfinite(xp, v), self.radius, times=seen)
-        return packed(xp, over_rows(xp, v, v))
+        return packed(xp, over_rows(xp, weighted(v, shares), v))
 
 
 @dataclass(frozen=True)
@@ -74,22 +74,24 @@ class FilledMoments(NarrowQuery):
     def bound(self) -> Bound:
         return Bound()
 
-    def contributions(self, xp: Any, x: Any, y: Any) -> Any:
+    def contributions(self, xp: Any, x: Any, y: Any, shares: Any = None) -> Any:
         z = (xp.concat([x, y[:, None]], axis=1) - like(xp, self.centre, x)) / like(xp, self.spread, x)
         precision, p = np.asarray(np.linalg.inv(self.covariance), dtype=float), self.schema.width + 1
         total: Any = None
-        for part, _, missing in by_missing(xp, z, y):
-            full, unsure = filled_squares(xp, part, precision) if missing else (part, like(xp, np.zeros((p, p)), x))
+        for part, _, own, missing in by_missing(xp, z, y, shares):
+            none = part, like(xp, np.zeros((p, p)), x)
+            full, unsure = filled_squares(xp, part, precision, own) if missing else none
             v = xp.concat([xp.ones_like(full[:, :1]), full], axis=1)
             unsure = xp.concat([xp.zeros_like(unsure[:, :1]), unsure], axis=1)
-            matrix = over_rows(xp, v, v) + xp.concat([xp.zeros_like(unsure[:1, :]), unsure], axis=0)
+            matrix = over_rows(xp, weighted(v, own), v) + xp.concat([xp.zeros_like(unsure[:1, :]), unsure], axis=0)
             total = packed(xp, matrix) if total is None else total + packed(xp, matrix)
         return total
 
 
 class Rows(NamedTuple):
     """Rows at θ: coordinates a, their length and leverage weight w (None where a query does not weigh), fitted value,
-    residual r and its variance v (in memory one number where no value is missing), and whether the row counts.
+    residual r and its variance v (in memory one number where no value is missing), whether the row counts, and its
+    weight as a part of the largest (None without weights).
     """
 
     a: Any
@@ -99,6 +101,7 @@ class Rows(NamedTuple):
     r: Any
     v: Any
     seen: Any
+    shares: Any = None
 
 
 @dataclass(frozen=True)
@@ -116,10 +119,10 @@ class At(NarrowQuery):
     second: float
     weighs: ClassVar[bool] = True
 
-    def contributions(self, xp: Any, x: Any, y: Any) -> Any:
+    def contributions(self, xp: Any, x: Any, y: Any, shares: Any = None) -> Any:
         total: Any = None
-        for part, response, missing in by_missing(xp, x, y):
-            added = self.added(xp, self._rows(xp, part, response, missing))
+        for part, response, own, missing in by_missing(xp, x, y, shares):
+            added = self.added(xp, self._rows(xp, part, response, missing)._replace(shares=own))
             total = added if total is None else total + added
         return total
 
@@ -174,7 +177,7 @@ class Information(At):
     def added(self, xp: Any, rows: Rows) -> Any:
         factor = xp.where(rows.seen, xp.sqrt(rows.w / rows.v) * self.sigma, xp.zeros_like(rows.r))
         f = into_ball(xp, rows.a, self.radius, factor, rows.size)
-        return packed(xp, over_rows(xp, f, f))
+        return packed(xp, over_rows(xp, weighted(f, rows.shares), f))
 
 
 @dataclass(frozen=True)
@@ -206,7 +209,7 @@ class Score(At):
 
     def added(self, xp: Any, rows: Rows) -> Any:
         root = xp.sqrt(rows.v)
-        e, w = rows.r / root, xp.where(rows.seen, rows.w, xp.zeros_like(rows.w))
+        e, w = rows.r / root, weighted(xp.where(rows.seen, rows.w, xp.zeros_like(rows.w)), rows.shares)
         factor = w * xp.clip(e, -self.clip, self.clip) * self.sigma / root
         return sum_in_ball(xp, rows.a, self.radius, factor, rows.size)
 
@@ -232,6 +235,6 @@ class Residuals(At):
         return rounded(Bound(linf=2.0, l2=2.0, size_linf=math.sqrt(2.0), size_l2=2.0), 3)
 
     def added(self, xp: Any, rows: Rows) -> Any:
-        seen = xp.astype(rows.seen, xp.float64)
-        t = seen * zero_nonfinite(xp, xp.clip(rows.r / (xp.sqrt(rows.v) * self.clip), -1.0, 1.0))
-        return xp.stack([xp.sum(seen), xp.sum(t), math.sqrt(2.0) * xp.sum(t * t)])
+        seen = weighted(xp.astype(rows.seen, xp.float64), rows.shares)
+        t = zero_nonfinite(xp, xp.clip(rows.r / (xp.sqrt(rows.v) * self.clip), -1.0, 1.0))
+        return xp.stack([xp.sum(seen), xp.sum(seen * t), math.sqrt(2.0) * xp.sum(seen * t * t)])

@@ -64,6 +64,10 @@ class DPLogisticRegression(ClassifierMixin, GeneralisedLinearEstimator):
         is neither counts as missing.
     formula : str, optional
         What the columns of the model are made of, such as ``"y ~ x + I(x**2) + C(g)"`` (see :meth:`from_formula`).
+    weights : str, optional
+        The column of the rows' weights, such as a survey's: of them only the proportions matter.
+    max_weight : float, optional
+        The public bound of the weights; larger ones are clipped to it.
     person : str, optional
         The column that says whose row it is: the unit is then a person, and rows of one beyond ``rows_per_person`` do
         not count.
@@ -114,6 +118,8 @@ class DPLogisticRegression(ClassifierMixin, GeneralisedLinearEstimator):
         levels: Any = None,
         classes: Any = None,
         formula: str | None = None,
+        weights: str | None = None,
+        max_weight: float | None = None,
         person: str | None = None,
         rows_per_person: int = 1,
         budget: Any = None,
@@ -126,6 +132,8 @@ class DPLogisticRegression(ClassifierMixin, GeneralisedLinearEstimator):
         self.levels = levels
         self.classes = classes
         self.formula = formula
+        self.weights = weights
+        self.max_weight = max_weight
         self.person = person
         self.rows_per_person = rows_per_person
         self.budget = budget
@@ -163,10 +171,10 @@ class DPLogisticRegression(ClassifierMixin, GeneralisedLinearEstimator):
         levels = {**(self.levels or {}), response: self.classes}
         return compiled(self.formula, self.bounds, levels, needs_y=True)
 
-    def _open(self, probe: Any, X: Any, y: Any) -> Table:
+    def _open(self, probe: Any, X: Any, y: Any, weight: str | None) -> Table:
         if self.formula is not None:
-            return super()._open(probe, X, y)
-        name, declared = response_name(X, y), self._declared()
+            return super()._open(probe, X, y, weight)
+        name, declared = response_name(X, y), self._declared(weight)
         if isinstance(self.levels, Mapping):
             declared["levels"] = {column: own for column, own in self.levels.items() if column != name}
         return open_table(probe, X, y, needs_y=True, **declared, y_levels=self._classes_of(name))

@@ -45,8 +45,8 @@ class PearsonSquares(NarrowQuery):
             return Bound()
         return rounded(Bound(linf=self.cap, l2=self.cap, size_linf=self.cap, size_l2=self.cap), 4)
 
-    def contributions(self, xp: Any, x: Any, y: Any) -> Any:
-        rows, response, seen = complete(xp, self.family, x, y)
+    def contributions(self, xp: Any, x: Any, y: Any, shares: Any = None) -> Any:
+        rows, response, seen = complete(xp, self.family, x, y, shares)
         mean = self.family.mean(xp, self.predictor(xp, rows))
         each = xp.clip(zero_nonfinite(xp, (response - mean) ** 2 / (mean + self.floor)), 0.0, self.cap)
         return xp.sum(seen * each)[None]
@@ -84,7 +84,7 @@ class FindDispersion(Step):
         state = replace(state, notes={"glm": replace(now, family=family)})
         if not self.final:
             return state
-        wider = max(found, 1.0) / used
+        wider = max(found, 1.0) / used if private or state.weights is None else 1.0  # a sandwich is wide enough
         theta = replace(state.theta, sampling=state.theta.sampling * wider, dispersion=(found, error))
         return replace(state, theta=theta)
 

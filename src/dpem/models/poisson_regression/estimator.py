@@ -80,6 +80,10 @@ class DPPoissonRegression(RegressorMixin, GeneralisedLinearEstimator):
         The column whose logarithm is added to the linear predictor, such as person-years; its bounds are positive.
     formula : str, optional
         What the columns of the model are made of, such as ``"y ~ x + I(x**2) + C(g)"`` (see :meth:`from_formula`).
+    weights : str, optional
+        The column of the rows' weights, such as a survey's: of them only the proportions matter.
+    max_weight : float, optional
+        The public bound of the weights; larger ones are clipped to it.
     person : str, optional
         The column that says whose row it is: the unit is then a person, and rows of one beyond ``rows_per_person`` do
         not count.
@@ -132,6 +136,8 @@ class DPPoissonRegression(RegressorMixin, GeneralisedLinearEstimator):
         offset: str | None = None,
         exposure: str | None = None,
         formula: str | None = None,
+        weights: str | None = None,
+        max_weight: float | None = None,
         person: str | None = None,
         rows_per_person: int = 1,
         budget: Any = None,
@@ -146,6 +152,8 @@ class DPPoissonRegression(RegressorMixin, GeneralisedLinearEstimator):
         self.offset = offset
         self.exposure = exposure
         self.formula = formula
+        self.weights = weights
+        self.max_weight = max_weight
         self.person = person
         self.rows_per_person = rows_per_person
         self.budget = budget

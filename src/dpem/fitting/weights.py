@@ -1,0 +1,164 @@
+"""Weights of rows, such as a survey's: a column with a public bound, which belongs to the record.
+
+Every query multiplies a row's clipped contribution by s = weight/max_weight, which lies in [0, 1], and keeps its
+sensitivity (:class:`~dpem.queries.narrow.NarrowQuery`). One more release measures E s and E s². From then on answers
+and their noise are divided by E s, so that they are means over the weighted rows, and steps see n·(E s)²/E s² rows,
+Kish's effective size, which sampling errors are in proportion to. So a mean weight far below the bound costs accuracy.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from scipy import sparse
+
+from dpem import _validation as arguments
+from dpem._validation import ArgumentError
+from dpem.fitting.step import State, Step
+from dpem.privacy import Curator
+from dpem.queries.narrow import NarrowQuery, rounded
+from dpem.query import Bound, FloatArray, Query
+from dpem.tables.inputs import frame_of
+from dpem.tables.kinds import is_dask, is_frame, is_on_device, is_source
+
+#: Part of ρ that measures the weights.
+WEIGHTS_SHARE = 0.03
+#: The least mean share that answers are divided by.
+LEAST = 0.01
+ASSUMED = " All weights are assumed to be max_weight: if their mean is a part s of it, noise is 1/s times as large."
+
+
+class Weights(NamedTuple):
+    """The mean of s = weight/max_weight, and E s²/E s."""
+
+    mean: float
+    ratio: float
+
+    def seen_by(self, curator: Curator) -> Any:
+        return WeightedCurator(curator, self)
+
+
+@dataclass(frozen=True)
+class WeightedCurator:
+    """A curator whose answers are means over weighted rows."""
+
+    curator: Curator
+    weights: Weights
+
+    @property
+    def n_rows(self) -> int:
+        """Kish's effective number of rows."""
+        return max(round(self.curator.n_rows * self.weights.mean / self.weights.ratio), 2)
+
+    @property
+    def rows_per_person(self) -> int:
+        return self.curator.rows_per_person
+
+    def noise_scale(self, query: Query, rho: float) -> float:
+        return self.curator.noise_scale(query, rho) / self.weights.mean
+
+    def measure(self, query: Query, rho: float) -> FloatArray:
+        return self.curator.measure(query, rho) / self.weights.mean
+
+
+@dataclass(frozen=True)
+class Shares(NarrowQuery):
+    """Σ (s, s²).
+
+    *Lemma.* ℓ2 sensitivity √2. *Proof.* Both entries lie in [0, 1]. ∎
+    """
+
+    label: str = "mean and mean square of the weights"
+
+    @property
+    def bound(self) -> Bound:
+        return rounded(Bound(linf=1.0, l2=math.sqrt(2.0), size_linf=1.0, size_l2=math.sqrt(2.0)), 2)
+
+    def contributions(self, xp: Any, x: Any, y: Any, shares: Any = None) -> Any:
+        return xp.stack([xp.sum(shares), xp.sum(shares * shares)])
+
+
+@dataclass(frozen=True)
+class FindWeights(Step):
+    """How large the weights are on average, beside their bound."""
+
+    def describe(self) -> str:
+        return "mean and mean square of the weights"
+
+    def run(self, curator: Curator, model: Any, state: State) -> State:
+        query = Shares(model.schema)
+        first, second = (float(part) for part in curator.measure(query, self.rho))
+        noise = curator.noise_scale(query, self.rho)
+        mean = min(max(first, LEAST, noise), 1.0)
+        ratio = min(max((second + noise) / mean, mean), 1.0)
+        return replace(state, weights=Weights(mean, ratio))
+
+
+class WeightedFit:
+    """``fit`` of a model that rows may have weights in; constructor arguments ``weights`` and ``max_weight``."""
+
+    _fit: Any
+    weights: str | None
+    max_weight: float | None
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Fit the model to the rows under differential privacy.
+
+        Parameters
+        ----------
+        X : array, DataFrame, CSR matrix, source, Dask collection or array on a device
+            The rows. Entries that are not finite are missing.
+        y : array, optional
+            The responses, where X or a formula does not hold them.
+        sample_weight : array, optional
+            Weights of rows in memory, from 0 to ``max_weight``, to which they are clipped; ``weights`` names a column
+            of X instead. A row with a missing or negative weight counts with weight 0.
+
+        Returns
+        -------
+        self
+        """
+        bound = None if self.max_weight is None else arguments.positive("max_weight", self.max_weight)
+        if sample_weight is not None and self.weights is not None:
+            raise ArgumentError("sample_weight", "must not be given beside weights, which names their column.")
+        given = self.weights if sample_weight is None else sample_weight
+        if given is not None and bound is None:
+            raise ArgumentError("max_weight", "must be given with weights: their public bound.")
+        if bound is not None and given is None:
+            raise ArgumentError("max_weight", "must be None where neither weights nor sample_weight is given.")
+        if sample_weight is None:
+            self._fit(X, y, self.weights)
+        else:
+            self._fit(*_with_column(X, sample_weight, y))
+        return self
+
+
+def _with_column(X: Any, values: Any, y: Any) -> tuple[Any, Any, str]:
+    """The rows with the weights as their last column, the responses, and that column's name."""
+    if is_dask(X) or is_source(X) or is_on_device(X):
+        raise ArgumentError("sample_weight", "must be None for rows that are not in memory: weights= names a column.")
+    own = np.asarray(values, dtype=float)
+    n = frame_of(X).n_rows if is_frame(X) else np.shape(X)[0]
+    if own.shape != (n,):
+        raise ArgumentError("sample_weight", f"must be a vector with one weight for each of the {n} rows.")
+    if is_frame(X):
+        return frame_of(X).with_column("sample_weight", own), y, "sample_weight"
+    if sparse.issparse(X):
+        return sparse.hstack([X, own[:, None]], format="csr"), y, f"x{X.shape[1]}"
+    return np.column_stack([X, own]), y, f"x{np.shape(X)[1]}"
+
+
+def without_weight(estimator: Any, names: tuple[str, ...], weight: str | None) -> tuple[str, ...]:
+    """The columns but that of the weights, which the estimator is not to know of."""
+    if weight is None:
+        return names
+    if weight not in names:
+        raise ArgumentError("weights", f"must be the name of a column of the table, got {weight!r}.")
+    kept = tuple(name for name in names if name != weight)
+    estimator.n_features_in_ = min(estimator.n_features_in_, len(kept))
+    if hasattr(estimator, "feature_names_in_"):
+        estimator.feature_names_in_ = np.array([n for n in estimator.feature_names_in_ if n != weight], dtype=object)
+    return kept
