@@ -374,3 +374,18 @@ def test_a_table_given_by_mistake_is_not_quoted(given):
 def test_an_integer_that_no_float_holds_is_refused(given):
     with pytest.raises(ValueError, match="got a int"):
         Budget(**{"epsilon": 1.0, "delta": 1e-5} | given)
+
+
+def test_a_charge_alone_is_spent_at_its_own_epsilon_only_within_the_totals_delta():
+    total = Total(1.0, 1e-5)
+    alone = Charge(*full(0.5, 1e-5, gaussian=True))
+    assert total.spent([alone]) == 0.5
+    assert total.spent([alone, alone]) > 2**0.5 * 0.5
+    loose = Charge(*full(0.5, 1e-3, gaussian=True))
+    assert total.spent([loose]) > 0.5
+
+
+def test_numbers_that_floating_point_lacks_are_refused():
+    assert Total.checked("budget", 2**53, 1e-5, 1).epsilon == 2.0**53
+    with pytest.raises(ValueError, match="epsilon of a budget must be positive"):
+        Total.checked("budget", 2**53 + 1, 1e-5, 1)
