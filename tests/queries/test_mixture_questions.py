@@ -75,7 +75,7 @@ def test_no_pair_of_rows_moves_the_sum_further_than_stated(name):
     parts = each(question, hostile_rows(np.random.default_rng(0)))
     assert np.isfinite(parts).all()
     gaps = np.sqrt(np.maximum(((parts[:, None] - parts[None]) ** 2).sum(-1), 0))
-    assert gaps.max() <= question.bound.l2 * (1 + 1e-7)
+    assert gaps.max() <= question.bound.l2 * (1 + 1e-12)
     assert np.linalg.norm(parts, axis=1).max() <= question.bound.size_l2 * (1 + 1e-12)
     assert gaps.max() > 0.6 * question.bound.l2
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 from scipy.special import ndtr
+from stated_slack import with_slack
 
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
 from dpem.paper.reference import gradient_em
@@ -164,8 +165,8 @@ def test_releases_and_price(name, noise, gaussian):
     releases = curator.account.releases
     assert [r.mechanism for r in releases] == ["Gaussian"] * 5
     for release in releases:
-        # clamped at ±(2√2/3)·s in each of d coordinates; slack for rounding on top
-        assert release.sensitivity == pytest.approx(4 * ROOT2 / 3 * 2.0 * math.sqrt(d) / n, rel=1e-7)
+        size = 2 * ROOT2 / 3 * 2.0 * math.sqrt(d)  # clamped at ±(2√2/3)·s in each of d coordinates
+        assert release.sensitivity == pytest.approx(with_slack(2 * size, size, n), rel=1e-12)
     price = Price(total_price(releases).rho, gaussian)
     assert 0.999 * delta <= price.delta(epsilon) <= delta * (1 + 1e-9)  # the whole budget, and no more
     with pytest.raises(BudgetExceeded, match="not run"):
