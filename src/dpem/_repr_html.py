@@ -39,7 +39,11 @@ def plan_html(plan: Any) -> str:
 
 
 def model_html(model: Any) -> str:
-    """The fit check, what the fit warns of, the parameters with their intervals, the statement."""
+    """The fit check, what the fit warns of, the parameters with their intervals, the statement; before a fit, the
+    constructor's arguments.
+    """
+    if not model.__sklearn_is_fitted__():
+        return fill("notebook.html", kind="unfitted", text=repr(model))
     found = model._fit_summary().estimates
     many = 0 if found is None else len(found.names)
     body = []

@@ -18,7 +18,7 @@ from dpem.paper import DPSymmetricMixture
 from dpem.persistence import fingerprint
 from dpem.privacy import together
 from dpem.report import About, facts, render
-from dpem.report.charts import telling_columns
+from dpem.report.charts import most_different_columns
 
 GIVEN = {"epsilon": 1.0, "delta": 1e-6, "bounds": BOUNDS}
 
@@ -78,8 +78,8 @@ def test_of_many_columns_those_that_differ_are_drawn():
     rows = pd.DataFrame(np.full((500, 20), 0.5), columns=names)
     rows["c17"] = 0.9
     model = DPGroups(epsilon=5.0, delta=1e-6, bounds=(0, 1)).fit(rows)
-    assert 17 in telling_columns(model._profile())
-    assert len(telling_columns(model._profile())) == 12
+    assert 17 in most_different_columns(model._profile())
+    assert len(most_different_columns(model._profile())) == 12
     assert "The 12 columns that differ most" in render(model)
 
 
@@ -148,7 +148,7 @@ def test_slopes_share_one_scale_and_lines_are_groups():
     known = {"epsilon": 2.0, "delta": 1e-6, "bounds": {"age": (0, 100), "dose": (0, 1)}, "y_bounds": (-100, 100)}
     line = DPLinearRegression(**known).fit(X, 0.5 * X.age + 10 * X.dose + rng.normal(0, 3, 8000))
     assert line._fit_summary().estimates.scale.tolist() == [1, 50, 0.5, 1]
-    assert "All lanes have one scale" in render(line)
+    assert "All rows share one scale" in render(line)
     lines = DPMixtureRegression(2, **known).fit(X, side * (0.8 * X.age.to_numpy() + 5) + rng.normal(0, 3, 8000))
     profile = lines._profile()
     assert np.allclose(profile.centre, lines.coef_ * [50, 0.5])

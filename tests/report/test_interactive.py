@@ -125,7 +125,7 @@ def test_units_are_switched_in_the_picture_and_in_the_table(shown, models):
 def test_a_value_is_shown_under_the_pointer(shown):
     page = shown()
     page.execute_script(
-        "document.querySelector('.lane[data-tip]').dispatchEvent(new PointerEvent('pointermove', {bubbles: true}))"
+        "document.querySelector('.plot-row[data-tip]').dispatchEvent(new PointerEvent('pointermove', {bubbles: true}))"
     )
     tip = page.find_element("css selector", "#tip")
     assert tip.is_displayed()

@@ -390,8 +390,8 @@ class TestPieces:
         names = tuple("x" for _ in values)
         many = told.Estimates.noisy(names, np.array(values), 0.1, scale=scale and np.ones(len(values)), limit=1e-3)
         for picture in estimate_pictures(many):
-            assert len(picture.lanes) == len(values)
-            assert not re.search("nan|inf", repr(picture.lanes))
+            assert len(picture.rows) == len(values)
+            assert not re.search("nan|inf", repr(picture.rows))
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")

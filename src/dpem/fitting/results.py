@@ -13,7 +13,6 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from dpem._html import text
 from dpem._repr_html import model_html
 from dpem.fitting import serialization as content
 from dpem.fitting.check import FitCheck
@@ -131,7 +130,7 @@ class FittedModel(BaseEstimator):
         return from_estimator(self)
 
     def _repr_html_(self) -> str:
-        return model_html(self) if self.__sklearn_is_fitted__() else f"<pre>{text(self)}</pre>"
+        return model_html(self)
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         text = super().__repr__(N_CHAR_MAX)

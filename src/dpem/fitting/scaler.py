@@ -19,7 +19,7 @@ from dpem._validation import ArgumentError
 from dpem.fitting import serialization as content
 from dpem.fitting.column_scales import ColumnScales
 from dpem.fitting.plan import Plan
-from dpem.fitting.sequence import PrivateFit, all_at_once, remarks_on
+from dpem.fitting.sequence import PrivateFit, all_at_once, keeps_arguments, remarks_on
 from dpem.privacy import (
     Budget,
     Guarantee,
@@ -47,15 +47,7 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, PrivateFit):
         Public bounds of the columns: two numbers, or two vectors with one entry per column. Entries outside are
         clipped for the estimate (not in what ``transform`` returns). They must not be computed from the data: use
         what is known of the measurement.
-    person : str, optional
-        The column that says whose row it is: the unit is then a person, and rows of one beyond ``rows_per_person`` do
-        not count.
-    rows_per_person : int
-        The most rows that one person has: all of them are protected together, and noise grows in proportion.
-    budget : Budget, Ledger or None
-        Charged before the data are read.
-    random_state : int or None
-        None draws private noise; a seed is for simulations, **not private**, and goes with no budget.
+    {shared}
 
     Attributes
     ----------
@@ -75,6 +67,7 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, PrivateFit):
     True
     """
 
+    @keeps_arguments
     def __init__(
         self,
         *,
@@ -85,14 +78,7 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, PrivateFit):
         rows_per_person: int = 1,
         budget: Budget | Ledger | None = None,
         random_state: int | None = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.bounds = bounds
-        self.person = person
-        self.rows_per_person = rows_per_person
-        self.budget = budget
-        self.random_state = random_state
+    ) -> None: ...
 
     @all_at_once
     def fit(self, X: Any, y: Any = None) -> Self:
@@ -174,7 +160,7 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, PrivateFit):
 
     def _to_content(self) -> dict[str, Any]:
         """What a file holds of this fitted scaler."""
-        given = {"epsilon": float(self.epsilon), "delta": float(self.delta)}  # type: ignore[arg-type]
+        given = {"epsilon": float(self.epsilon), "delta": float(self.delta)}
         bounds = [np.asarray(side, dtype=float) for side in self.bounds]
         return {
             "parameters": plain(

@@ -24,7 +24,7 @@ from dpem._validation import ArgumentError
 from dpem.fitting.diagnostics import FitWarning, issue
 from dpem.fitting.estimator import PrivateEstimator
 from dpem.fitting.plan import Plan
-from dpem.fitting.sequence import PrivateFit, all_at_once
+from dpem.fitting.sequence import PrivateFit, all_at_once, keeps_arguments
 from dpem.privacy import (
     Budget,
     Charge,
@@ -66,15 +66,7 @@ class DPGridSearch(MetaEstimatorMixin, PrivateFit):
         leave each a k-th of the price.
     epsilon, delta : float
         The guarantee of the whole search. Both must be given.
-    person : str, optional
-        The column that says whose row it is: the unit is then a person, and rows of one beyond ``rows_per_person`` do
-        not count.
-    rows_per_person : int
-        The most rows that one person has: all of them are protected together.
-    budget : Budget, Ledger or None
-        Charged once, for the whole search, before the data are read.
-    random_state : int or None
-        None draws private noise; a seed is for simulations, **not private**, and goes with no budget.
+    {shared}
 
     Attributes
     ----------
@@ -99,6 +91,7 @@ class DPGridSearch(MetaEstimatorMixin, PrivateFit):
     {'sigma': 0.5}
     """
 
+    @keeps_arguments
     def __init__(
         self,
         estimator: Any,
@@ -110,15 +103,7 @@ class DPGridSearch(MetaEstimatorMixin, PrivateFit):
         rows_per_person: int = 1,
         budget: Budget | Ledger | None = None,
         random_state: int | None = None,
-    ) -> None:
-        self.estimator = estimator
-        self.param_grid = param_grid
-        self.epsilon = epsilon
-        self.delta = delta
-        self.person = person
-        self.rows_per_person = rows_per_person
-        self.budget = budget
-        self.random_state = random_state
+    ) -> None: ...
 
     @all_at_once
     def fit(self, X: Any, y: Any = None) -> Self:

@@ -6,6 +6,7 @@ before the first query, and the guarantee is that of the price that was charged,
 
 from __future__ import annotations
 
+import inspect
 import math
 import warnings
 from collections.abc import Callable
@@ -66,6 +67,32 @@ class ChargedPlan(Protocol):
     def to_dict(self) -> dict[str, Any]: ...
 
 
+#: What the docstrings of estimators say of the arguments that all of them have, in the place of ``{shared}``.
+SHARED_PARAMETERS = """person : str, optional
+        The column that says whose row it is: the unit is then a person, and rows of one beyond ``rows_per_person`` do
+        not count.
+    rows_per_person : int, default 1
+        The most rows that one person has: all of them are protected together, and noise grows in proportion.
+    budget : Budget or Ledger, optional
+        What the fit is charged to, before the rows are read.
+    random_state : int, optional
+        Repeatable noise, for simulations: such a fit is **not private**, and goes with no budget."""
+
+
+def keeps_arguments(constructor: Callable[..., None]) -> Callable[..., None]:
+    """A constructor that keeps each argument under its name and does nothing else, as scikit-learn asks."""
+    signature = inspect.signature(constructor)
+
+    @wraps(constructor)
+    def keep(self: Any, *given: Any, **named: Any) -> None:
+        bound = signature.bind(self, *given, **named)
+        bound.apply_defaults()
+        for name in list(signature.parameters)[1:]:
+            setattr(self, name, bound.arguments[name])
+
+    return keep
+
+
 def all_at_once(fit: Callable[..., Any]) -> Callable[..., Any]:
     """A fit that sets every fitted attribute at once, or none if it is refused or fails.
 
@@ -89,6 +116,11 @@ class PrivateFit(BaseEstimator):
     """
 
     _needs_y: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "{shared}" in (cls.__doc__ or ""):
+            cls.__doc__ = str(cls.__doc__).replace("{shared}", SHARED_PARAMETERS)
 
     def _privacy_parameters(self) -> tuple[float, float]:
         """ε and δ, once they, the unit and the budget are as they must be."""

@@ -1,7 +1,7 @@
-"""The pictures of a report, as data: places are percentages, so that text keeps its size on any screen.
+"""The plots of a report, as data: positions are percentages, so that text keeps its size on any screen.
 
-A picture of many rows is a list of lanes, each with a name, marks and a number. The templates draw them; every number
-in a picture is in a table as well.
+A dot plot has a row for each parameter or column, with a name, marks and a number. The templates draw it; every number
+in a plot is in a table as well.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _LETTERS = 36
 
 
 @dataclass(frozen=True)
-class Lane:
-    """One row of a picture: upright lines by kind, marks of others, a bar, a dot or a filled part."""
+class PlotRow:
+    """One row of a dot plot: vertical lines by kind, marks of others, a bar, a dot or a filled part."""
 
     name: str
     value: str
@@ -41,35 +41,35 @@ class Lane:
 
 
 @dataclass(frozen=True)
-class Picture:
-    """Lanes with what is said of them; ``axis`` has the places of labels."""
+class DotPlot:
+    """Rows with their caption; ``axis`` has the positions of tick labels."""
 
     units: str
     label: str
     words: str
     caption: str
-    lanes: list[Lane]
+    rows: list[PlotRow]
     axis: list[tuple[str, str]] = field(default_factory=list)
 
 
-def estimate_pictures(found: Estimates) -> list[Picture]:
+def estimate_pictures(found: Estimates) -> list[DotPlot]:
     """The estimates in their own units, and on one scale where the model names one."""
     ones = found.scale is not None and bool((np.asarray(found.scale) == 1).all())
     made = [] if ones else [_own_scales(found)]
     return made if found.scale is None else [*made, _one_scale(found, found.scale)]
 
 
-def _own_scales(found: Estimates) -> Picture:
-    count, lanes = min(len(found.names), DRAWN), []
+def _own_scales(found: Estimates) -> DotPlot:
+    count, rows = min(len(found.names), DRAWN), []
     for j, name in enumerate(shortened(found.names[:count])):
         value, low, high = (float(np.nan_to_num(part[j])) for part in (found.value, found.low, found.high))
         reach = 1.05 * (max(abs(low), abs(high), abs(value)) or 1.0)
-        lanes.append(_estimate(found, j, name, _place(-reach, reach), [("zero", 0.0)], (value, low, high)))
-    caption = f"Each lane has a scale of its own; the line in its middle is 0.{_more(found)}"
-    return Picture("units", "in the table’s units", _words(found, count), caption, lanes)
+        rows.append(_estimate(found, j, name, _place(-reach, reach), [("zero", 0.0)], (value, low, high)))
+    caption = f"Each row has its own scale; the line in its middle is 0.{_more(found)}"
+    return DotPlot("units", "in the table’s units", _words(found, count), caption, rows)
 
 
-def _one_scale(found: Estimates, scale: Any) -> Picture:
+def _one_scale(found: Estimates, scale: Any) -> DotPlot:
     count = min(len(found.names), DRAWN)
     value, low, high = (np.nan_to_num(p[:count]) * scale[:count] for p in (found.value, found.low, found.high))
     limits = [] if found.limit is None else [-found.limit, found.limit]
@@ -79,12 +79,12 @@ def _one_scale(found: Estimates, scale: Any) -> Picture:
     lines = [*(("zero" if tick == 0 else "grid", tick) for tick in grid), *(("limit", limit) for limit in limits)]
     each = zip(value.tolist(), low.tolist(), high.tolist(), strict=True)
     names = shortened(found.names[:count])
-    lanes = [_estimate(found, j, names[j], x, lines, ends, float(scale[j])) for j, ends in enumerate(each)]
-    caption = f"All lanes have one scale: {found.scaled}." if found.scaled else "All lanes have one scale."
+    rows = [_estimate(found, j, names[j], x, lines, ends, float(scale[j])) for j, ends in enumerate(each)]
+    caption = f"All rows share one scale: {found.scaled}." if found.scaled else "All rows share one scale."
     if limits:
         caption += f" Dashed lines at ±{number(limits[1])}, as planned: {found.limit_is}."
     axis = [(x(tick), number(tick) if tick else "0") for tick in grid]
-    return Picture("standardised", found.scaled, _words(found, count), caption + _more(found), lanes, axis)
+    return DotPlot("standardised", found.scaled, _words(found, count), caption + _more(found), rows, axis)
 
 
 def _estimate(
@@ -95,14 +95,14 @@ def _estimate(
     lines: Sequence[tuple[str, float]],
     drawn: tuple[float, float, float],
     scale: float = 1.0,
-) -> Lane:
+) -> PlotRow:
     error = abs(scale) * float(found.error[j])
     value, low, high = (scale * float(part[j]) for part in (found.value, found.low, found.high))
     shown = measured(value, error) if error > 0 else number(value)
     ends = " to ".join(measured(end, error) for end in (low, high)) if error > 0 else ""
     made = tuple((kind, x(at)) for kind, at in lines)
     bar = (x(drawn[1]), x(drawn[2])) if error > 0 else None
-    return Lane(name, shown, ends, error_words(found, j), made, bar=bar, dot=x(drawn[0]))
+    return PlotRow(name, shown, ends, error_words(found, j), made, bar=bar, dot=x(drawn[0]))
 
 
 def error_words(found: Estimates, j: int) -> str:
@@ -123,23 +123,23 @@ def _more(found: Estimates) -> str:
     return f" The first {DRAWN} of {len(found.names):,} are drawn." if len(found.names) > DRAWN else ""
 
 
-def component_lanes(profile: Profile, k: int) -> list[Lane]:
+def component_rows(profile: Profile, k: int) -> list[PlotRow]:
     """What is typical of a component in each column, over the column's public bounds."""
-    order, lanes = telling_columns(profile), []
+    order, rows = most_different_columns(profile), []
     for j, name in zip(order, shortened([profile.columns[j] for j in order]), strict=True):
         x = _place(float(profile.low[j]), float(profile.high[j]))
         value = float(profile.centre[k, j])
         others = tuple(x(float(other)) for i, other in enumerate(profile.centre[:, j]) if i != k)
         if profile.bars:
-            lanes.append(Lane(name, percent(value), others=others, fill=x(value), bounded=True))
+            rows.append(PlotRow(name, percent(value), others=others, fill=x(value), bounded=True))
             continue
         spread = 0.0 if profile.spread is None else float(profile.spread[k, j])
         shown = cell(profile, k, j)
         bar = (x(value - spread), x(value + spread)) if spread > 0 else None
         bounds = f"{number(float(profile.low[j]))} and {number(float(profile.high[j]))}"
         tip = f"{profile.columns[j]}: {shown}, between {bounds}"
-        lanes.append(Lane(name, shown, tip=tip, others=others, bar=bar, dot=x(value), bounded=True))
-    return lanes
+        rows.append(PlotRow(name, shown, tip=tip, others=others, bar=bar, dot=x(value), bounded=True))
+    return rows
 
 
 def cell(profile: Profile, k: int, j: int) -> str:
@@ -153,7 +153,7 @@ def cell(profile: Profile, k: int, j: int) -> str:
     return f"{measured(value, spread)} ± {measured(spread, spread)}"
 
 
-def telling_columns(profile: Profile) -> list[int]:
+def most_different_columns(profile: Profile) -> list[int]:
     """The columns that are drawn, in their order: those in which the components differ most, where there are many."""
     width = np.where(profile.high > profile.low, profile.high - profile.low, 1.0)
     apart = (profile.centre.max(axis=0) - profile.centre.min(axis=0)) / width
@@ -213,5 +213,5 @@ def ticks(low: float, high: float) -> list[float]:
 
 
 def _place(low: float, high: float) -> Callable[[float], str]:
-    """From a value to its place in a lane; what lies beyond the ends is put at them."""
+    """From a value to its position along the axis, clamped to the ends."""
     return lambda value: f"{100 * min(max((value - low) / (high - low), 0.0), 1.0):.3f}%"

@@ -243,7 +243,7 @@ def _components(profile: Profile) -> dict[str, Any]:
             "id": f"component-{k + 1}",
             "title": f"{name}: {percent(float(profile.share[k]))} of the rows",
             "words": f"What is typical of {name}. The table below has every number.",
-            "lanes": charts.component_lanes(profile, k),
+            "rows": charts.component_rows(profile, k),
         }
         for k, name in enumerate(profile.groups)
     ]

@@ -12,6 +12,7 @@ from dpem import _validation as arguments
 from dpem._validation import ArgumentError, shown
 from dpem.fitting.diagnostics import Diagnostic
 from dpem.fitting.estimator import PrivateEstimator
+from dpem.fitting.sequence import keeps_arguments
 from dpem.fitting.summary import Profile
 from dpem.fitting.uncertainty import Uncertainty
 from dpem.models.gaussian_mixture.columns import MOST_COLUMNS
@@ -47,17 +48,9 @@ class DPGaussianMixture(PrivateEstimator):
         Public lower and upper limits of every column.
     formula : str, optional
         What the columns of the model are made of, such as ``"~ x + log(y)"`` (see :meth:`from_formula`).
-    person : str, optional
-        The column that says whose row it is: the unit is then a person, and rows of one beyond ``rows_per_person`` do
-        not count.
-    rows_per_person : int
-        The most rows that one person has; all of them are protected together.
-    budget : Budget or Ledger, optional
-        What the fit is charged to.
     check : bool
         Whether 5 % of the price goes to the fit check against one Gaussian and independent columns.
-    random_state : int, optional
-        Repeatable noise, for simulations only: such a fit is not private.
+    {shared}
 
     Attributes
     ----------
@@ -85,6 +78,7 @@ class DPGaussianMixture(PrivateEstimator):
     True
     """
 
+    @keeps_arguments
     def __init__(
         self,
         n_components: int | str = 2,
@@ -100,19 +94,7 @@ class DPGaussianMixture(PrivateEstimator):
         budget: Any = None,
         check: bool = True,
         random_state: int | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.covariance_type = covariance_type
-        self.sparsity = sparsity
-        self.epsilon = epsilon
-        self.delta = delta
-        self.bounds = bounds
-        self.formula = formula
-        self.person = person
-        self.rows_per_person = rows_per_person
-        self.budget = budget
-        self.check = check
-        self.random_state = random_state
+    ) -> None: ...
 
     def _model(self, schema: Schema) -> GaussianMixture:
         K = arguments.count_or_auto("n_components", self.n_components)

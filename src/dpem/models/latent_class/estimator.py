@@ -13,6 +13,7 @@ from dpem import _validation as arguments
 from dpem._validation import ArgumentError
 from dpem.fitting.diagnostics import Diagnostic
 from dpem.fitting.estimator import PrivateEstimator
+from dpem.fitting.sequence import keeps_arguments
 from dpem.fitting.step import State
 from dpem.fitting.summary import Profile
 from dpem.fitting.uncertainty import Uncertainty
@@ -41,17 +42,9 @@ class DPLatentClass(PrivateEstimator):
     levels : dict
         The possible answers to each item, by the column's name: public knowledge, never computed from the rows.
         Columns of an array are called x0, x1, …
-    person : str, optional
-        The column that says whose row it is: the unit is then a person, and rows of one beyond ``rows_per_person`` do
-        not count.
-    rows_per_person : int
-        The most rows that one person has; all of them are protected together.
-    budget : Budget or Ledger, optional
-        What the fit is charged to.
     check : bool
         Whether 5 % of the price goes to a check against independent answers.
-    random_state : int, optional
-        Makes the noise repeatable, for simulations: such a fit is **not** private.
+    {shared}
 
     Attributes
     ----------
@@ -82,6 +75,7 @@ class DPLatentClass(PrivateEstimator):
 
     _every_level = True
 
+    @keeps_arguments
     def __init__(
         self,
         n_classes: int | str = 2,
@@ -94,16 +88,7 @@ class DPLatentClass(PrivateEstimator):
         budget: Any = None,
         check: bool = True,
         random_state: Any = None,
-    ) -> None:
-        self.n_classes = n_classes
-        self.epsilon = epsilon
-        self.delta = delta
-        self.levels = levels
-        self.person = person
-        self.rows_per_person = rows_per_person
-        self.budget = budget
-        self.check = check
-        self.random_state = random_state
+    ) -> None: ...
 
     def _model(self, schema: Schema) -> LatentClass:
         K = arguments.count_or_auto("n_classes", self.n_classes)

@@ -13,6 +13,7 @@ from dpem import _validation as arguments
 from dpem.fitting.diagnostics import Diagnostic
 from dpem.fitting.estimator import PrivateEstimator
 from dpem.fitting.inference import RegressionResults, normal_responses
+from dpem.fitting.sequence import keeps_arguments
 from dpem.fitting.uncertainty import Uncertainty
 from dpem.fitting.weights import WeightedFit
 from dpem.models.linear_regression.diagnostics import cost, diagnostics, notes, response_name
@@ -50,17 +51,9 @@ class DPLinearRegression(WeightedFit, RegressionResults, RegressorMixin, Private
         The column of the rows' weights, such as a survey's: of them only the proportions matter.
     max_weight : float, optional
         The public bound of the weights; larger ones are clipped to it.
-    person : str, optional
-        The column that says whose row it is: the unit is then a person, and rows of one beyond ``rows_per_person`` do
-        not count.
-    rows_per_person : int, default 1
-        The most rows that one person has: all of them are protected together.
-    budget : Budget or Ledger, optional
-        What the fit is charged to.
     check : bool, default True
         Whether 5 % of the price buy a fit check, the private R².
-    random_state : int, optional
-        Repeatable noise, for simulations: such a fit is **not private**.
+    {shared}
 
     Attributes
     ----------
@@ -90,6 +83,7 @@ class DPLinearRegression(WeightedFit, RegressionResults, RegressorMixin, Private
 
     _needs_y = True
 
+    @keeps_arguments
     def __init__(
         self,
         *,
@@ -108,22 +102,7 @@ class DPLinearRegression(WeightedFit, RegressionResults, RegressorMixin, Private
         budget: Any = None,
         check: bool = True,
         random_state: Any = None,
-    ) -> None:
-        self.sparsity = sparsity
-        self.fit_intercept = fit_intercept
-        self.epsilon = epsilon
-        self.delta = delta
-        self.bounds = bounds
-        self.y_bounds = y_bounds
-        self.levels = levels
-        self.formula = formula
-        self.weights = weights
-        self.max_weight = max_weight
-        self.person = person
-        self.rows_per_person = rows_per_person
-        self.budget = budget
-        self.check = check
-        self.random_state = random_state
+    ) -> None: ...
 
     def _model(self, schema: Schema) -> LinearRegression:
         fit_intercept = arguments.boolean("fit_intercept", self.fit_intercept)

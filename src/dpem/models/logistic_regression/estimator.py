@@ -13,6 +13,7 @@ from sklearn.utils import Tags
 
 from dpem._validation import ArgumentError
 from dpem.fitting.formula import CompiledFormula, compiled, raw_columns
+from dpem.fitting.sequence import keeps_arguments
 from dpem.fitting.step import State
 from dpem.models._glm.estimator import GeneralisedLinearEstimator
 from dpem.models._glm.families import Bernoulli, Family
@@ -68,17 +69,9 @@ class DPLogisticRegression(ClassifierMixin, GeneralisedLinearEstimator):
         The column of the rows' weights, such as a survey's: of them only the proportions matter.
     max_weight : float, optional
         The public bound of the weights; larger ones are clipped to it.
-    person : str, optional
-        The column that says whose row it is: the unit is then a person, and rows of one beyond ``rows_per_person`` do
-        not count.
-    rows_per_person : int, default 1
-        The most rows that one person has: all of them are protected together.
-    budget : Budget or Ledger, optional
-        What the fit is charged to.
     check : bool, default True
         Whether 5 % of the price buy a fit check against the intercept alone.
-    random_state : int, optional
-        Repeatable noise, for simulations: such a fit is **not private**.
+    {shared}
 
     Attributes
     ----------
@@ -109,6 +102,7 @@ class DPLogisticRegression(ClassifierMixin, GeneralisedLinearEstimator):
 
     _ratio = "odds_ratio"
 
+    @keeps_arguments
     def __init__(
         self,
         *,
@@ -125,20 +119,7 @@ class DPLogisticRegression(ClassifierMixin, GeneralisedLinearEstimator):
         budget: Any = None,
         check: bool = True,
         random_state: Any = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.bounds = bounds
-        self.levels = levels
-        self.classes = classes
-        self.formula = formula
-        self.weights = weights
-        self.max_weight = max_weight
-        self.person = person
-        self.rows_per_person = rows_per_person
-        self.budget = budget
-        self.check = check
-        self.random_state = random_state
+    ) -> None: ...
 
     def _model(self, schema: Schema) -> LogisticRegression:
         return LogisticRegression(schema, family=Bernoulli())

@@ -13,6 +13,7 @@ from dpem import _validation as arguments
 from dpem._validation import ArgumentError
 from dpem.fitting.diagnostics import Diagnostic
 from dpem.fitting.estimator import PrivateEstimator
+from dpem.fitting.sequence import keeps_arguments
 from dpem.fitting.summary import Profile, of_lines
 from dpem.fitting.uncertainty import Uncertainty
 from dpem.models.mixture_regression.model import MixtureRegression, Parameters
@@ -45,17 +46,9 @@ class DPMixtureRegression(PrivateEstimator):
         Declared levels of categorical columns.
     formula : str, optional
         What the columns of the model are made of, such as ``"y ~ x + I(x**2)"`` (see :meth:`from_formula`).
-    person : str, optional
-        The column that says whose row it is: the unit is then a person, and rows of one beyond ``rows_per_person`` do
-        not count.
-    rows_per_person : int
-        The most rows that one person has.
-    budget : Budget or Ledger, optional
-        What the fit is charged to.
     check : bool
         Whether 5 % of the price go to a fit check against one line.
-    random_state : int, optional
-        Makes noise repeatable, for simulations: such a fit is not private.
+    {shared}
 
     Attributes
     ----------
@@ -91,6 +84,7 @@ class DPMixtureRegression(PrivateEstimator):
 
     _needs_y = True
 
+    @keeps_arguments
     def __init__(
         self,
         n_components: int = 2,
@@ -107,12 +101,7 @@ class DPMixtureRegression(PrivateEstimator):
         budget: Any = None,
         check: bool = True,
         random_state: int | None = None,
-    ) -> None:
-        self.n_components, self.fit_intercept = n_components, fit_intercept
-        self.epsilon, self.delta = epsilon, delta
-        self.bounds, self.y_bounds, self.levels, self.formula = bounds, y_bounds, levels, formula
-        self.person = person
-        self.rows_per_person, self.budget, self.check, self.random_state = rows_per_person, budget, check, random_state
+    ) -> None: ...
 
     def _model(self, schema: Schema) -> MixtureRegression:
         classes = arguments.count("n_components", self.n_components)

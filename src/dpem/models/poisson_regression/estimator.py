@@ -14,6 +14,7 @@ from sklearn.base import RegressorMixin
 
 from dpem._validation import Argument, ArgumentError
 from dpem.fitting.diagnostics import Diagnostic
+from dpem.fitting.sequence import keeps_arguments
 from dpem.fitting.step import Step, prices
 from dpem.models._glm.estimator import GeneralisedLinearEstimator
 from dpem.models._glm.families import Family
@@ -84,17 +85,9 @@ class DPPoissonRegression(RegressorMixin, GeneralisedLinearEstimator):
         The column of the rows' weights, such as a survey's: of them only the proportions matter.
     max_weight : float, optional
         The public bound of the weights; larger ones are clipped to it.
-    person : str, optional
-        The column that says whose row it is: the unit is then a person, and rows of one beyond ``rows_per_person`` do
-        not count.
-    rows_per_person : int, default 1
-        The most rows that one person has: all of them are protected together.
-    budget : Budget or Ledger, optional
-        What the fit is charged to.
     check : bool, default True
         Whether 5 % of the price buy a fit check against the intercept alone.
-    random_state : int, optional
-        Repeatable noise, for simulations: such a fit is **not private**.
+    {shared}
 
     Attributes
     ----------
@@ -125,6 +118,7 @@ class DPPoissonRegression(RegressorMixin, GeneralisedLinearEstimator):
 
     _ratio = "rate_ratio"
 
+    @keeps_arguments
     def __init__(
         self,
         *,
@@ -143,22 +137,7 @@ class DPPoissonRegression(RegressorMixin, GeneralisedLinearEstimator):
         budget: Any = None,
         check: bool = True,
         random_state: Any = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.bounds = bounds
-        self.y_bounds = y_bounds
-        self.levels = levels
-        self.offset = offset
-        self.exposure = exposure
-        self.formula = formula
-        self.weights = weights
-        self.max_weight = max_weight
-        self.person = person
-        self.rows_per_person = rows_per_person
-        self.budget = budget
-        self.check = check
-        self.random_state = random_state
+    ) -> None: ...
 
     def _model(self, schema: Schema) -> PoissonRegression:
         if schema.y_middle - schema.y_half < 0 and schema.y_middle != 0:

@@ -13,10 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpem import _validation as arguments
-from dpem._html import text
 from dpem._repr_html import model_html
 from dpem._validation import Argument, ArgumentError
-from dpem.fitting.sequence import PrivateFit, all_at_once, remarks_on
+from dpem.fitting.sequence import PrivateFit, all_at_once, keeps_arguments, remarks_on
 from dpem.fitting.serialization import name_model
 from dpem.fitting.step import run_steps
 from dpem.fitting.summary import FitSummary
@@ -82,6 +81,7 @@ class PrivateEM(PrivateFit):
     }
     _takes_scaler: ClassVar[bool] = True  # whether it may be fitted to what a scaler returned
 
+    @keeps_arguments
     def __init__(
         self,
         *,
@@ -100,22 +100,7 @@ class PrivateEM(PrivateFit):
         rows_per_person: int = 1,
         budget: Budget | Ledger | None = None,
         random_state: int | None = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.sparsity = sparsity
-        self.max_sparsity = max_sparsity
-        self.sigma = sigma
-        self.signal = signal
-        self.method = method
-        self.start = start
-        self.n_iter = n_iter
-        self.step_size = step_size
-        self.clip = clip
-        self.person = person
-        self.rows_per_person = rows_per_person
-        self.budget = budget
-        self.random_state = random_state
+    ) -> None: ...
 
     @all_at_once
     def _fit(self, X: Any, y: Any) -> Self:
@@ -330,7 +315,7 @@ class PrivateEM(PrivateFit):
         return fit_summary(self)
 
     def _repr_html_(self) -> str:
-        return model_html(self) if self.__sklearn_is_fitted__() else f"<pre>{text(self)}</pre>"
+        return model_html(self)
 
     def __sklearn_is_fitted__(self) -> bool:
         """A refused fit has counted the columns, but has fitted nothing."""

@@ -111,12 +111,12 @@ class Formula:
             return first
         return last if a == neutral and name in ("add", "mul") else None
 
-    def total(self, items: list[int], lanes: int = 1) -> int:
-        """The sum of some steps, each product in it multiplied and added at once; by several lanes, which need not wait
-        for each other, where nothing else is to be done meanwhile.
+    def total(self, items: list[int], chains: int = 1) -> int:
+        """The sum of some steps, each product multiplied and added at once; with several ``chains`` of additions, which
+        need not wait for each other.
         """
-        if lanes > 1 and len(items) > 2 * lanes:
-            return self.total([self.total(items[lane::lanes]) for lane in range(lanes)])
+        if chains > 1 and len(items) > 2 * chains:
+            return self.total([self.total(items[chain::chains]) for chain in range(chains)])
         at = items[0]
         for item in items[1:]:
             kind, *of = self.steps[item]
@@ -227,15 +227,15 @@ def _matmul(a: Any, b: Any) -> Traced:
         raise Untraceable
     rows = (left if left.ndim == 2 else left[None, :]).tolist()
     columns = (right.T if right.ndim == 2 else right[None, :]).tolist()
-    lanes = 3 if len(rows) * len(columns) == 1 else 1
-    out = [[_product(formula, row, column, lanes) for column in columns] for row in rows]
+    chains = 3 if len(rows) * len(columns) == 1 else 1
+    out = [[_product(formula, row, column, chains) for column in columns] for row in rows]
     whole = np.array(out, dtype=np.intp)
     whole = whole if left.ndim == 2 else whole[0]
     return Traced(formula, whole if right.ndim == 2 else whole[..., 0])
 
 
-def _product(formula: Formula, row: list[int], column: list[int], lanes: int) -> int:
-    return formula.total([formula.apply("mul", i, j) for i, j in zip(row, column, strict=True)], lanes)
+def _product(formula: Formula, row: list[int], column: list[int], chains: int) -> int:
+    return formula.total([formula.apply("mul", i, j) for i, j in zip(row, column, strict=True)], chains)
 
 
 class Writing:
@@ -257,7 +257,7 @@ class Writing:
         return at
 
     def sum(self, x: Traced, axis: Any = None, keepdims: bool = False) -> Traced:
-        return _folded(x, axis, partial(self._formula.total, lanes=3), keepdims)
+        return _folded(x, axis, partial(self._formula.total, chains=3), keepdims)
 
     def max(self, x: Traced, axis: Any = None, keepdims: bool = False) -> Traced:
         return _folded(x, axis, partial(self._repeated, "maximum"), keepdims)
