@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from dataclasses import replace
 
 import array_api_compat.numpy as xp
 import numpy as np
@@ -15,6 +16,7 @@ from sklearn.mixture import GaussianMixture as Reference
 from dpem import Budget, DPGaussianMixture
 from dpem.audit.neighbours import Table
 from dpem.audit.replay import replay
+from dpem.fitting.check import judged
 from dpem.fitting.diagnostics import FitWarning
 from dpem.models.gaussian_mixture import start_steps as mixture_start
 from dpem.models.gaussian_mixture.covariance_types import TYPES
@@ -334,12 +336,31 @@ def test_full_covariances_have_limits_on_their_diagonals_only():
 
 @SIMULATED
 @pytest.mark.filterwarnings("ignore::dpem.fitting.diagnostics.FitWarning")
-def test_doubts_of_equal_values_are_told_and_groups_are_not():
+def test_a_point_mass_in_a_stable_fit_is_a_note():
     X, _ = three_groups(4000)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("error", "Some components collapsed")
-        DPGaussianMixture(3, **GIVEN, bounds=BOUNDS, random_state=1).fit(X)
+    clear = DPGaussianMixture(3, **GIVEN, bounds=BOUNDS, random_state=1).fit(X)
+    assert clear.diagnostics_ == ()
     years = np.column_stack([np.random.default_rng(0).choice([12.0, 16.0], size=6000), np.repeat(X[:3000, 0], 2)])
     years[:, 1] += 4 * (years[:, 0] > 14)
-    with pytest.warns(UserWarning, match="Some components collapsed onto repeated values of x0"):
-        DPGaussianMixture(2, **GIVEN, bounds=([0, -8], [25, 14]), random_state=1).fit(years)
+    found = DPGaussianMixture(2, **GIVEN, bounds=([0, -8], [25, 14]), random_state=1).fit(years).diagnostics_
+    assert [(own.code, own.severity, own.columns) for own in found] == [("point-mass", "note", ("x0",))]
+
+
+@SIMULATED
+@pytest.mark.filterwarnings("ignore::dpem.fitting.diagnostics.FitWarning")
+def test_rows_that_no_component_describes_are_reported():
+    """Of a table with 6 % of its rows elsewhere, one component: it has to be wide, or to say that it misses them."""
+    rng = np.random.default_rng(0)
+    X = 0.01 * rng.standard_normal((6000, 2))
+    X[:360] += 0.9
+    model = DPGaussianMixture(1, **GIVEN, bounds=(-1, 1), random_state=1).fit(X)
+    wide = bool(np.all(model.covariances_ > 0.02))
+    assert wide or "missed-rows" in {own.code for own in model.diagnostics_}
+
+
+def test_a_check_that_decides_nothing_is_a_note_if_components_are_stable():
+    model = DPGaussianMixture(2, epsilon=math.inf, delta=1e-6, bounds=BOUNDS).fit(three_groups(400)[0])
+    for lead, moved, severity in ((0.01, 0.0, "note"), (-0.3, 0.0, "warning"), (0.01, 0.2, "warning")):
+        model.fit_check_ = judged(lead, 0.05, "one Gaussian", "")
+        model.theta_ = replace(model.theta_, moved=moved)
+        assert model.diagnostics_[0].severity == severity

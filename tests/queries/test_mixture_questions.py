@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpem.fitting.surrogate import ScoreQuery
-from dpem.models.gaussian_mixture.check_step import Lead
+from dpem.models.gaussian_mixture.check_step import Leads
 from dpem.models.gaussian_mixture.covariance_types import TYPES
 from dpem.models.gaussian_mixture.family import GaussianFamily
 from dpem.models.gaussian_mixture.gaussians import Gaussians, _patterns
@@ -47,8 +47,7 @@ QUESTIONS = {
     "margins": Margins(SCHEMA, CENTRE, SPREAD),
     **{f"scores, {kind}": scores(kind) for kind in TYPES},
     "scores, one component": scores("full", K=1),
-    "lead": Lead(SCHEMA, mixture("diag"), mixture("full", 1), False, 4.0, 2.0),
-    "lead over margins": Lead(SCHEMA, mixture("full"), mixture("full"), True, 1.0, 1.0),
+    "leads": Leads(SCHEMA, mixture("diag"), mixture("full", 1)),
 }
 for_each = pytest.mark.parametrize("name", QUESTIONS)
 
@@ -80,12 +79,12 @@ def test_no_pair_of_rows_moves_the_sum_further_than_stated(name):
     assert gaps.max() > 0.6 * question.bound.l2
 
 
-def test_the_lead_s_bound_is_reached():
-    far, near = mixture("full", 1), Gaussians(np.ones(1), np.full((1, D), -0.9), np.full((1, D), 1e-3))
-    query = Lead(SCHEMA, far, near, False, 4.0, 2.0)
-    a, b = each(query, np.array([far.means[0], near.means[0]]))
+def test_the_bound_of_the_leads_is_reached():
+    means = np.array([[0.2, -0.1, 0.0], [-0.3, 0.4, 0.1]])
+    tight = Gaussians(np.full(2, 0.5), means, np.full((2, D), 1e-4))
+    query = Leads(SCHEMA, tight, mixture("full", 1))
+    a, b = each(query, np.array([means[0], [means[0, 0], means[1, 1], means[1, 2]]]))  # in a component, and in none
     assert np.linalg.norm(a - b) == pytest.approx(query.bound.l2, rel=1e-9)
-    assert query.bound.l2 == pytest.approx(6.0)
 
 
 def test_a_row_without_values_counts_as_empty_and_nowhere_else():

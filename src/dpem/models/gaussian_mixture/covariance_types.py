@@ -93,8 +93,8 @@ class Spherical(CovarianceType):
         return [xp.stack([xp.sum(share[k, :] * _size(xp, own)) for k, own in enumerate(seen)])]
 
     def updated(self, old: Gaussians, counts: FloatArray, shift: FloatArray, second: FloatArray) -> FloatArray:
-        ratio = second / counts / shift.shape[1] - np.mean(shift**2, axis=1)
-        return np.asarray(old.covariances * ratio[:, None])
+        ratio = second / counts / shift.shape[1] - np.mean(shift**2, axis=1)  # of one row 0, but for rounding
+        return np.asarray(old.covariances * np.maximum(ratio, 1e-12)[:, None])
 
     def moved(self, own: Gaussians, step: FloatArray) -> FloatArray:
         return np.asarray(own.covariances * np.exp(_small(math.sqrt(2 / own.means.shape[1]) * step))[:, None])

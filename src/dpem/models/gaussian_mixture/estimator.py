@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpem import _validation as arguments
 from dpem._validation import ArgumentError, shown
+from dpem.fitting.check import NEEDED
 from dpem.fitting.diagnostics import Diagnostic
 from dpem.fitting.estimator import PrivateEstimator
 from dpem.fitting.sequence import keeps_arguments
@@ -49,7 +51,7 @@ class DPGaussianMixture(PrivateEstimator):
     formula : str, optional
         What the columns of the model are made of, such as ``"~ x + log(y)"`` (see :meth:`from_formula`).
     check : bool
-        Whether 5 % of the price goes to the fit check against one Gaussian and independent columns.
+        Whether 8 % of the price goes to the fit check against one Gaussian and independent columns.
     {shared}
 
     Attributes
@@ -182,25 +184,40 @@ class DPGaussianMixture(PrivateEstimator):
         ends = schema.middle - schema.half, schema.middle + schema.half
         return Profile(components, self.theta_.weights, schema.names, means, np.sqrt(variances), *ends)
 
+    @property
+    def diagnostics_(self) -> tuple[Diagnostic, ...]:
+        """What the fit warns of, the fit check first: computed from released numbers, at no price.
+
+        Where the check is not decided and components are stable it is a note: rows without components have no stable
+        ones.
+        """
+        found, check = super().diagnostics_, self.fit_check_
+        if check is None or self.theta_.moved > TUNING.unstable or check.lead < -NEEDED * check.standard_error:
+            return found
+        return tuple(replace(own, severity="note") if own.code == "fit-check" else own for own in found)
+
     def _diagnostics(self) -> list[Diagnostic]:
         theta, found = self.theta_, []
+        if theta.missed:
+            words = (
+                f"About {100 * theta.missed:.2g} % of the rows lie far from every component: one Gaussian describes "
+            )
+            words += "them much better."
+            advice = "A component was missed, or there are outliers: use more components, or bounds without outliers."
+            found.append(Diagnostic("missed-rows", "warning", words, advice))
+        if theta.moved > TUNING.unstable:
+            words = (
+                f"Components are not stable: noise of the size added, or a fit that is nearly as good, puts about "
+                f"{100 * theta.moved:.2g} % of the rows into other components."
+            )
+            advice = "Use fewer components, more rows or a larger epsilon, or report the density, not the components."
+            found.append(Diagnostic("unstable-components", "warning", words, advice))
         narrow = np.flatnonzero(theta.floored)
         if len(narrow):
             names = tuple(self.support_names_[j] for j in narrow)
             words = f"Some components collapsed onto repeated values of {', '.join(names)}."
             advice = "Such columns are counts or levels; the components' spread there is a floor, not an estimate."
-            found.append(Diagnostic("point-mass", "warning", words, advice, names))
-        if theta.moved > TUNING.unstable:
-            words = (
-                f"Components are not stable: noise of the size added moves about {100 * theta.moved:.2g} % of the rows "
-            )
-            words += "to another one."
-            advice = "Use fewer components, more rows or a larger epsilon, or report the density, not the components."
-            found.append(Diagnostic("unstable-components", "warning", words, advice))
-        elif theta.other > TUNING.regrouped:
-            words = f"A fit that is nearly as good groups {100 * theta.other:.2g} % of the rows otherwise."
-            advice = "The density is estimated, its components are not unique: use fewer, or report the density."
-            found.append(Diagnostic("several-optima", "warning", words, advice))
+            found.append(Diagnostic("point-mass", "note", words, advice, names))
         if self.n_components == "auto" and self.n_components_ == MOST:
             words = f"{MOST} components were found, the most that are tried."
             advice = "Columns may be skewed, or have repeated values."

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri
 
 from dpem.fitting.surrogate import Family
 from dpem.models.gaussian_mixture.covariance_types import CovarianceType
@@ -141,17 +142,40 @@ def _drawn(weights: FloatArray, rng: np.random.Generator) -> int:
 def sample(mixture: Gaussians, n: int, rng: np.random.Generator) -> tuple[FloatArray, NDArray[np.intp]]:
     """n rows in unit coordinates, and the component of each."""
     label = rng.choice(len(mixture.weights), size=n, p=mixture.weights / mixture.weights.sum())
-    noise = rng.standard_normal((n, mixture.means.shape[1]))
+    return _placed(mixture, label, rng.standard_normal((n, mixture.means.shape[1]))), label
+
+
+def _placed(mixture: Gaussians, label: NDArray[np.intp], noise: FloatArray) -> FloatArray:
     root = mixture.roots[label]
-    return mixture.means[label] + (np.einsum("nij,nj->ni", root, noise) if mixture.full else root * noise), label
+    return mixture.means[label] + (np.einsum("nij,nj->ni", root, noise) if mixture.full else root * noise)
 
 
-def inside(mixture: Gaussians, n: int, rng: np.random.Generator, tries: int = 4) -> FloatArray:
-    """n rows within the bounds: those beyond are drawn again, a few times, and then put at the bound."""
-    rows, _ = sample(mixture, n, rng)
+def inside(mixture: Gaussians, n: int, rng: np.random.Generator, even: bool = False, tries: int = 4) -> FloatArray:
+    """n rows within the bounds: those beyond are drawn again, a few times, and then put at the bound.
+
+    ``even``: the rows are not drawn but placed evenly, so that their moments are nearer to the mixture's.
+    """
+    if even:
+        points = normal_points(n, mixture.means.shape[1] + 1, int(rng.integers(1, 10**6)))
+        label = np.searchsorted(np.cumsum(mixture.weights)[:-1], ndtr(points[:, 0]))
+        rows = _placed(mixture, label, points[:, 1:])
+    else:
+        rows, _ = sample(mixture, n, rng)
     for _ in range(tries):
         beyond = np.flatnonzero(np.any(np.abs(rows) > 1, axis=1))
         if not len(beyond):
             break
         rows[beyond] = sample(mixture, len(beyond), rng)[0]
     return np.clip(rows, -1.0, 1.0)
+
+
+def normal_points(m: int, d: int, first: int = 1) -> FloatArray:
+    """m points of a fixed sequence that fill space as draws of N(0, I_d) would: multiples of √primes, modulo 1."""
+    primes: list[int] = []
+    number = 2
+    while len(primes) < d:
+        if all(number % p for p in primes):
+            primes.append(number)
+        number += 1
+    parts = np.outer(np.arange(first, first + m), np.sqrt(primes)) % 1.0
+    return np.asarray(ndtri(np.clip(parts, 1e-9, 1 - 1e-9)))

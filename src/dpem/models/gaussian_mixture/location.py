@@ -10,14 +10,16 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr
 
-from dpem.models.gaussian_mixture.state import Presence
+from dpem.models.gaussian_mixture.state import Far, Presence
 from dpem.queries.narrow import NarrowQuery, into_ball, like, over_rows, packed, rounded, zero_nonfinite
 from dpem.query import Bound, FloatArray
 
 #: Edges of the cells of |x − c|, in unit coordinates: half an octave each.
 EDGES = 2.0 ** np.arange(-8, 1.01, 0.5)
-#: Inner edges of the cells of a column's histogram, in spreads from its centre: wider cells far out.
-CELL_EDGES = np.concatenate([[-10.0, -6, -4, -3], np.arange(-2.5, 2.51, 0.25), [3, 4, 6, 10]])
+#: Inner edges of the cells of a column's histogram, in spreads from its centre: wider cells far out, beyond the bounds
+#: for the least spread.
+_OUTER = np.array([3.0, 4, 6, 10, 16, 25, 40, 64, 100, 160, 256])
+CELL_EDGES = np.concatenate([-_OUTER[::-1], np.arange(-2.5, 2.51, 0.25), _OUTER])
 CELLS = len(CELL_EDGES) + 1
 _GRID = 2.0 ** np.arange(-8, 0.01, 0.125)
 
@@ -140,6 +142,15 @@ class Margins(NarrowQuery):
     def contributions(self, xp: Any, x: Any, y: Any) -> Any:
         cell = self._cell(xp, x)
         return xp.concat([_as_many(xp, cell == float(number)) for number in range(CELLS)])
+
+    def far(self, mean: FloatArray, noise: float) -> Far:
+        """The cells beyond four spreads whose shares exceed four standard deviations of the noise."""
+        edges = np.concatenate([[-np.inf], CELL_EDGES, [np.inf]])
+        ends = np.clip(self.centre[:, None] + self.spread[:, None] * edges, -1.0, 1.0)
+        shares = mean.reshape(CELLS, -1).T
+        outer = (edges[:-1] >= 4) | (edges[1:] <= -4)
+        column, cell = np.nonzero((shares > 4 * noise) & outer & (ends[:, 1:] > ends[:, :-1]))
+        return Far(column, ends[column, cell], ends[column, cell + 1], np.minimum(shares[column, cell], 0.5))
 
     def each(self, xp: Any, x: Any, y: Any) -> Any:
         """What each row contributes (m × CELLS·d)."""

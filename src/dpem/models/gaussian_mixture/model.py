@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpem._validation import ArgumentError
-from dpem.fitting.check import CHECK_SHARE
 from dpem.fitting.model import Model, PredictedFit, Sizes
 from dpem.fitting.rehearsal import generator
 from dpem.fitting.step import Step, prices
@@ -31,14 +30,17 @@ from dpem.models.gaussian_mixture.start_steps import (
     FindSpreads,
     StartFromSketch,
 )
-from dpem.models.gaussian_mixture.state import MixtureState, Presence
+from dpem.models.gaussian_mixture.state import TUNING, MixtureState, Presence
 from dpem.query import FloatArray
 
 #: How many components are reckoned with, for prices and steps, where their number is to be found.
 RECKONED = 4
 #: Up to so many parameters standard errors take the sandwich form, from so many rows.
 MOST_PARAMETERS, SANDWICH_ROWS = 150, 2000
-ADVICE = "Components were not found: try fewer, more rows or a larger epsilon, or publish one component."
+ADVICE = (
+    "Try fewer components, more rows, a larger epsilon or, where columns are correlated, covariance_type='full'; or "
+    "publish one component."
+)
 
 
 @dataclass(frozen=True)
@@ -47,9 +49,10 @@ class Parameters:
 
     ``path`` are the scores of numbers of components; ``seen`` and ``empty`` shares of values present and of rows
     without any. ``errors`` are the standard errors of :func:`~dpem.models.gaussian_mixture.intervals.values` per unit
-    of noise in whitened scores, ``noise`` the standard deviation that the answers had. ``moved`` is the share of rows
-    that such noise moves to another component, ``other`` the largest share that a fit which is nearly as good groups
-    otherwise; ``floored`` is 1 for columns in which a component has the least spread.
+    of noise in whitened scores, ``noise`` the standard deviation that the answers had. ``moved`` is the largest share
+    of rows that such noise, one of the last two queries or a fit that is nearly as good puts into another component,
+    ``missed`` the share that one Gaussian describes far better; ``floored`` is 1 for columns in which a component has
+    the least spread.
     """
 
     kind: str
@@ -62,8 +65,8 @@ class Parameters:
     errors: FloatArray
     noise: float
     moved: float
-    other: float
     floored: FloatArray
+    missed: float = 0.0
     converged: bool = True
 
 
@@ -90,7 +93,7 @@ class GaussianMixture(Model):
         growing = [1.0] if exact else [rule.growth**t for t in range(rule.queries)]
         shares = [*rule.start, *(rule.scores * own / math.fsum(growing) for own in growing)]
         if sizes.check:
-            shares.append(CHECK_SHARE / (1 - CHECK_SHARE) * math.fsum(shares))
+            shares.append(TUNING.check / (1 - TUNING.check) * math.fsum(shares))
         rho = prices(sizes.rho, shares)
         found: list[Step] = [
             FindCentres(rho[0]),
@@ -125,10 +128,11 @@ class GaussianMixture(Model):
         if family.count <= MOST_PARAMETERS:
             x, _ = surrogate.resampled(SANDWICH_ROWS, generator(9))
             root = error_root(family, own, x, None, root)
-        moved = 0.0
+        moved = regrouped(family, surrogate, [*fit.runs, *((fit.runs[0][0], other) for other in fit.before)])
         if noise > 0:
             rows = (surrogate.x, None, surrogate.weights)
-            moved = share_moved(family, own, *rows, fit.whitener, math.hypot(noise, n**-0.5), generator(7))
+            by_noise = share_moved(family, own, *rows, fit.whitener, math.hypot(noise, n**-0.5), generator(7))
+            moved = max(moved, by_noise)
         first = own.reordered(order)
         floored = np.any(first.variances <= family.floor * (1 + 1e-6), axis=0)
         return Parameters(
@@ -142,7 +146,6 @@ class GaussianMixture(Model):
             errors=error_units(family, own, order, root),
             noise=noise,
             moved=moved,
-            other=regrouped(family, surrogate, fit.runs),
             floored=floored.astype(float),
             converged=fit.converged,
         )

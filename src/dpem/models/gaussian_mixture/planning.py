@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import gammaincinv
 
-from dpem.fitting.check import CHECK_SHARE
 from dpem.fitting.model import Effect, PredictedFit, Sizes
 from dpem.fitting.plan import Prediction
 from dpem.fitting.shares import with_failures
@@ -94,7 +93,7 @@ def start_of(sizes: Sizes, d: int, K: int, separation: float = SEPARATION) -> St
         return Start(math.inf, math.inf)
     rule = rules(sizes, d, K)
     shares = (*rule.start, rule.scores)
-    part = (1 - 0.05 * sizes.check) / math.fsum(shares)
+    part = (1 - TUNING.check * sizes.check) / math.fsum(shares)
     spikes = min(K - 1, d)
     total = 1 + spikes * separation**2 / (2 * K * d)
     between, within = separation**2 / (2 * K * total), 1 / total
@@ -120,7 +119,7 @@ def predicted_fit(model: Any, sizes: Sizes, K: int, reckoned: bool) -> Predicted
     d, apart = model.schema.width, sizes.effect or SEPARATION
     start, rule = start_of(sizes, d, K, apart), rules(sizes, d, K)
     most = 1 - 1 / K
-    price = sizes.rho * rule.scores / (math.fsum(rule.start) + rule.scores) * (1 - CHECK_SHARE * sizes.check)
+    price = sizes.rho * rule.scores / (math.fsum(rule.start) + rule.scores) * (1 - TUNING.check * sizes.check)
     clear = min(expected_share("clear", model, sizes, K, price), most)
     others = [min(expected_share(name, model, sizes, K, price), most) for name in OTHERS]
     share = with_failures(clear, SCATTER, start.failure, FAILED * most)

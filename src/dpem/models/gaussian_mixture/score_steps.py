@@ -47,7 +47,7 @@ class ScoreStep(Step):
         noise = curator.noise_scale(query, self.rho) / present
         surrogate = surrogate.add(SCORES, query, answer, noise)
         if surrogate.effective_share < TUNING.effective:
-            surrogate = redrawn(surrogate, fit.family, state.wide, rng)
+            surrogate = redrawn(surrogate, fit.family, state, rng)
         count, noises = fit.family.count, (*fit.noises, noise)
         fits = surrogate.fit(
             fit.family,
@@ -61,6 +61,7 @@ class ScoreStep(Step):
             fit,
             surrogate=surrogate,
             runs=runs_of(fits),
+            before=(*fit.before, fit.mixture)[-2:],
             noises=noises,
             whitener=query.whitener,
         )

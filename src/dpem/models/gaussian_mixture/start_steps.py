@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtri
 
 from dpem.fitting.rehearsal import generator
 from dpem.fitting.step import Step
 from dpem.fitting.surrogate import Answer, Block, Surrogate
-from dpem.models.gaussian_mixture.family import GaussianFamily
+from dpem.models.gaussian_mixture.family import GaussianFamily, normal_points
 from dpem.models.gaussian_mixture.gaussians import Gaussians
 from dpem.models.gaussian_mixture.location import Centres, Margins, SecondMoments, Spreads
 from dpem.models.gaussian_mixture.sketch import Sketch
@@ -82,10 +81,10 @@ class FindShape(Step):
         mean = answer[:d] / by_mean / presence.seen
         mean = mean * max(0.0, 1 - d * (noise / by_mean) ** 2 / max(float(mean @ mean), 1e-12))
         moments = unpacked(answer[d:], d) / presence.pairs - np.outer(mean, mean)
-        rescale = d / float(np.clip(np.trace(moments), 0.1 * d, 10 * d))  # the clip shrinks all entries alike
+        rescale = d / float(np.clip(np.trace(moments), 0.6 * d, d))  # the clip shrinks all entries alike
         moments, noise = moments * rescale, noise * rescale
         doubt = noise**2 / (noise**2 + 0.04)
-        own = np.sqrt(np.clip((1 - doubt) * np.diag(moments) + doubt, 0.2, 4.0))
+        own = np.sqrt(np.clip((1 - doubt) * np.diag(moments) + doubt, min(max(0.01, noise), 0.2), 4.0))
         moments = moments / np.outer(own, own)
         moments[np.diag_indices(d)] = np.clip(np.diag(moments), 0.5, 2.0)
         return replace(
@@ -136,7 +135,8 @@ class FindMargins(Step):
         query = Margins(model.schema_of(state), state.centre, state.spread)
         answer = curator.measure(query, self.rho) / (1 - state.presence.empty)
         noise = curator.noise_scale(query, self.rho) / (1 - state.presence.empty)
-        return replace(state, margins=Answer(query, answer, max(noise, 0.3 / math.sqrt(curator.n_rows))))
+        noise = max(noise, 0.3 / math.sqrt(curator.n_rows))
+        return replace(state, margins=Answer(query, answer, noise), far=query.far(answer, noise))
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ class StartFromSketch(Step):
         family = GaussianFamily(
             K,
             model.kind,
-            (TUNING.floor * spread) ** 2,
+            TUNING.floor**2 * state.wide.variances[0],
             model.proportions_of(state),
             presence.patterns(TUNING.patterns, rng),
         )
@@ -184,7 +184,7 @@ class StartFromSketch(Step):
         )
         least = 0.3 / math.sqrt(curator.n_rows)  # an exact answer need not be met more closely than rows scatter
         surrogate = Surrogate.of(
-            *base_rows(rich, state.wide, TUNING.rows_for(curator.n_rows), family.patterns, rng), blocks
+            *base_rows(rich, state, TUNING.rows_for(curator.n_rows), family.patterns, rng), blocks
         ).add(SKETCH, question, answer, max(noise, least))
         per_row = 2.2 * math.sqrt(family.count) / (curator.n_rows * math.sqrt(2 * self.rho))  # of scores at this price
         margin = noise_gain(family.count, per_row * curator.rows_per_person)
@@ -281,15 +281,3 @@ def chosen(target: Target, q: int) -> tuple[int, FloatArray, FloatArray]:
             break
     best = max(int(np.argmin(path)) - 2, 0)
     return best + 1, points[best], np.array(path)
-
-
-def normal_points(m: int, d: int, first: int = 1) -> FloatArray:
-    """m points of a fixed sequence that fill space as draws of N(0, I_d) would: multiples of √primes, modulo 1."""
-    primes: list[int] = []
-    number = 2
-    while len(primes) < d:
-        if all(number % p for p in primes):
-            primes.append(number)
-        number += 1
-    parts = np.outer(np.arange(first, first + m), np.sqrt(primes)) % 1.0
-    return np.asarray(ndtri(np.clip(parts, 1e-9, 1 - 1e-9)))

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpem.fitting.step import State
 from dpem.fitting.surrogate import Answer, Surrogate
@@ -33,8 +34,8 @@ class Tuning:
     patterns : patterns of missing values among the surrogate rows.
     ridge, level : of the whitener, and the quantile of the norms at which scores are clipped.
     widened : the privacy part of standard errors over its linear form, by simulated coverage.
-    unstable, regrouped : shares of rows above which components are called unstable, or one optimum of several.
-    check_clamps : what a row's lead over one Gaussian counts at most, below and above.
+    unstable : the share of rows in other components above which components are called unstable.
+    check : the part of ρ that the fit check gets.
     """
 
     rows: int = 5000
@@ -58,9 +59,8 @@ class Tuning:
     ridge: float = 0.002
     level: float = 0.9
     widened: float = 1.25
-    unstable: float = 0.01
-    regrouped: float = 0.15
-    check_clamps: tuple[float, float] = (4.0, 2.0)
+    unstable: float = 0.015
+    check: float = 0.08
 
     def rows_for(self, n: int) -> int:
         """Surrogate rows for a table of n: with few rows the noise is larger than what more of them would add."""
@@ -116,6 +116,40 @@ class Presence:
         return found[:P] if len(found) else np.ones((1, len(self.seen)))
 
 
+class Far(NamedTuple):
+    """Cells far from a column's centre that hold rows: the column, the ends in unit coordinates, the share of rows."""
+
+    column: NDArray[np.intp]
+    low: FloatArray
+    high: FloatArray
+    share: FloatArray
+
+    def moments(self, centre: FloatArray, spread: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Mean and standard deviation of the columns, what lies far from the centres added to centre and spread."""
+        away = (self.low + self.high) / 2 - centre[self.column]
+        first, second, share = np.zeros(len(centre)), np.zeros(len(centre)), np.zeros(len(centre))
+        np.add.at(first, self.column, self.share * away)
+        np.add.at(second, self.column, self.share * away**2)
+        np.add.at(share, self.column, self.share)
+        share = np.minimum(share, 0.9)
+        return centre + first, np.sqrt((1 - share) * spread**2 + np.maximum(second - first**2, 0.0))
+
+    def rows(self, rows: FloatArray, rng: np.random.Generator) -> FloatArray:
+        """The rows with values in far cells, each in one of them at least: the cells by their shares, and every
+        further column that has such cells in half of the rows.
+        """
+        rows = rows.copy()
+        first = rng.choice(len(self.share), size=len(rows), p=self.share / self.share.sum())
+        for j in np.unique(self.column):
+            cells = np.flatnonzero(self.column == j)
+            cell = rng.choice(cells, size=len(rows), p=self.share[cells] / self.share[cells].sum())
+            own = self.column[first] == j
+            cell = np.where(own, first, cell)
+            value = self.low[cell] + rng.random(len(rows)) * (self.high - self.low)[cell]
+            rows[:, j] = np.where(own | (rng.random(len(rows)) < 0.5), value, rows[:, j])
+        return rows
+
+
 def restarts_for(count: int, usual: int) -> int:
     """Random starts of EM for so many parameters: they cost most where they are least likely to be believed."""
     return usual if count <= 150 else usual // 4
@@ -133,12 +167,14 @@ class SurrogateFit:
     """The surrogate rows and the mixture that fits them.
 
     ``noises`` are the standard deviations of the score answers so far, ``whitener`` that of the last one; ``runs`` are
-    where EM on the surrogate converged last, with the log-likelihood there, the best first.
+    where EM on the surrogate converged last, with the log-likelihood there, the best first; ``before`` are the mixtures
+    that the last two queries were asked at.
     """
 
     family: GaussianFamily
     surrogate: Surrogate
     runs: tuple[tuple[float, Gaussians], ...]
+    before: tuple[Gaussians, ...] = ()
     noises: tuple[float, ...] = ()
     whitener: FloatArray = field(default_factory=lambda: np.zeros((0, 0)), repr=False)
     path: FloatArray = field(default_factory=lambda: np.zeros(0))
@@ -161,6 +197,7 @@ class MixtureState(State):
     spread: FloatArray = field(default_factory=lambda: _NONE)
     moments: Moments = field(default_factory=lambda: Moments(_NONE, _NONE, 1.0, 0.0, _NONE))
     margins: Answer | None = None
+    far: Far | None = None
     surrogate_fit: SurrogateFit | None = None
 
     @property
@@ -171,7 +208,8 @@ class MixtureState(State):
 
     @property
     def wide(self) -> Gaussians:
-        """One Gaussian with the centre, the spreads and the correlation of all rows."""
-        return Gaussians(
-            np.ones(1), self.centre[None], (np.outer(self.spread, self.spread) * self.moments.correlation)[None]
-        )
+        """One Gaussian with the means, the standard deviations and the correlation of all rows."""
+        mean, spread = self.centre, self.spread
+        if self.far is not None:
+            mean, spread = self.far.moments(mean, spread)
+        return Gaussians(np.ones(1), mean[None], (np.outer(spread, spread) * self.moments.correlation)[None])
