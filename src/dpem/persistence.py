@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from dpem import registry
@@ -38,7 +39,7 @@ _CONTENT = ("estimator", "parameters", "features", "fitted", "plan", "guarantee"
 _KEYS = ("format", "format_version", "dpem_version", "created", *_CONTENT, "uncertainty", "scaler", "checksum")
 
 
-def save_model(model: Any, path: str | os.PathLike[str], scaler: Any = None) -> None:
+def save_model(model: BaseEstimator, path: str | os.PathLike[str], scaler: Any = None) -> None:
     """Write a fitted estimator to ``path``. The file appears whole or not at all.
 
     Parameters
@@ -98,7 +99,7 @@ def save_model(model: Any, path: str | os.PathLike[str], scaler: Any = None) -> 
     write_text(path, text)
 
 
-def load_model(path: str | os.PathLike[str]) -> Any:
+def load_model(path: str | os.PathLike[str]) -> BaseEstimator:
     """The fitted estimator in the file at ``path``: it predicts, bit for bit, what the saved one did.
 
     Anything but an unchanged file of a known version is a ValueError of one sentence. The arguments ``budget`` and
@@ -120,13 +121,13 @@ def load_model(path: str | os.PathLike[str]) -> Any:
         raise ValueError(f"{name!r} cannot be loaded: it is nested too deeply.") from None
 
 
-def _chosen_by_search(model: Any) -> bool:
+def _chosen_by_search(model: BaseEstimator) -> bool:
     """Whether the statement is about more than this fit: a search gives the fit that it chose its own."""
     guarantee = getattr(model, "guarantee_", None)
     return guarantee is not None and any("candidates" in release.query for release in guarantee.mechanisms)
 
 
-def _behind(model: Any, scaler: Any) -> str | None:
+def _behind(model: BaseEstimator, scaler: BaseEstimator) -> str | None:
     """The fingerprint of the scaler that a model was fitted behind: the one given, or the one its file named."""
     known: str | None = getattr(model, "scaler_", None)
     if scaler is None:
@@ -165,7 +166,7 @@ def _checked(document: Any) -> dict[str, Any]:
     return document
 
 
-def _model(content: dict[str, Any]) -> Any:
+def _model(content: dict[str, Any]) -> BaseEstimator:
     """The estimator that the content describes, or a ValueError that names the field."""
     name = rebuild(str, content["estimator"], "estimator")
     if name not in registry.classes():

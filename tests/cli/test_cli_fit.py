@@ -100,7 +100,7 @@ def test_a_dry_run_shows_the_price_and_spends_nothing(sigma):
     done = dpem("fit", "symmetric-mixture", "patients.csv", *sigma, *epsilon, *PAID[4:], "--dry-run")
     if done.code == 7:  # too few rows for σ is an answer as well
         assert not sigma
-        assert "give --sigma" in done.err
+        assert "--sigma must be given" in done.err
     else:
         assert done.code == 0, done.err
         assert "Plan for symmetric-mixture" in done.out

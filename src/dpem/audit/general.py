@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
+from sklearn.base import BaseEstimator
 
 from dpem import registry
 from dpem.audit.likelihood import transcript_ratio
@@ -99,7 +100,7 @@ def replay_model(model: str, *, epsilon: float, delta: float, rows: int = ROWS, 
     return verdict
 
 
-def estimator_of(model: str, epsilon: float, delta: float, columns: int) -> Any:
+def estimator_of(model: str, epsilon: float, delta: float, columns: int) -> BaseEstimator:
     """The estimator at its defaults, with what its signature says that it must know."""
     if model == "search":
         inner = estimator_of("gaussian-mixture", epsilon, delta, columns).set_params(epsilon=None, delta=None)
@@ -153,7 +154,7 @@ def _corners(model: str, columns: int) -> Iterator[tuple[str, FloatArray, float]
     yield "nothing observed", np.full(columns, np.nan), box.responses[0] if box.responses else 0.0
 
 
-def _distance(estimator: Any, one: Table, two: Table) -> float:
+def _distance(estimator: BaseEstimator, one: Table, two: Table) -> float:
     """How well the releases distinguish two tables: for Gaussian noise alone, the squared distance in units of it."""
     first = fitted(record(estimator, *in_memory(one)))
     second = record(estimator, *in_memory(two), frozen=first)

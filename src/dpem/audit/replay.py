@@ -174,7 +174,7 @@ def in_memory(table: Table) -> tuple[Any, ...]:
     return (table.X,) if table.y is None else (table.X, table.y)
 
 
-def _direction(estimator: Any, table: Table) -> FloatArray:
+def _direction(estimator: BaseEstimator, table: Table) -> FloatArray:
     start = getattr(estimator, "start", None)
     d = table.X.shape[1]
     return np.asarray(start, dtype=float) if isinstance(start, list | np.ndarray) else np.ones(d)

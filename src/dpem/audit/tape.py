@@ -202,7 +202,7 @@ def record(estimator: BaseEstimator, X: Any, y: Any = None, *, frozen: Tape | No
     return tape
 
 
-def _listen(model: Any, tape: Tape, frozen: Iterator[Answered] | None) -> None:
+def _listen(model: BaseEstimator, tape: Tape, frozen: Iterator[Answered] | None) -> None:
     """Put the recorder where an estimator makes its curator; for a search also in every candidate's place."""
     make = model._curator
 
@@ -220,7 +220,7 @@ def _listen(model: Any, tape: Tape, frozen: Iterator[Answered] | None) -> None:
         model._fitted = fitted
 
 
-def _room(model: Any) -> tuple[float, float]:
+def _room(model: BaseEstimator) -> tuple[float, float]:
     """A total that one fit of the model always fits into, also if its arguments are about to be refused."""
     asked = model.epsilon
     epsilon = asked if isinstance(asked, float | int) and asked > 0 else 1.0
