@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpem.fitting.step import Step
+from dpem.fitting import step
 from dpem.query import FloatArray
 
 
-class State(NamedTuple):
-    """What has been released so far: the coefficients, and the coordinates they may live on."""
-
-    beta: FloatArray
-    support: NDArray[np.intp]
+@dataclass(frozen=True)
+class State(step.State):
+    """What has been released so far: the coefficients ``theta``, and ``chosen``, the coordinates they may live on."""
 
     @classmethod
     def at(cls, start: FloatArray | None, d: int) -> State:
         """Before the first step: a given start, or zero, on all coordinates."""
         return cls(np.zeros(d) if start is None else start, np.arange(d))
 
+    @property
+    def beta(self) -> FloatArray:
+        return np.asarray(self.theta)
+
+    @property
+    def support(self) -> NDArray[np.intp]:
+        return np.asarray(self.chosen)
+
 
 @dataclass(frozen=True)
-class PaperStep(Step):
+class PaperStep(step.Step):
     """A step that takes ``em_steps`` gradients; ``refines`` says whether the user's ``n_iter`` and ``step_size`` are
     about it.
     """

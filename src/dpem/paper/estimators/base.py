@@ -121,7 +121,7 @@ class PrivateEM(PrivateFit):
 
         (self.plan_, state), self.guarantee_, charge = self._spend(source, fit_plan, noise, run)
         self.scaler_: str | None = None
-        self.coef_, self.support_ = state
+        self.coef_, self.support_ = state.beta, state.support
         self.n_iter_ = self.plan_.em_steps
         self.releases_ = self.guarantee_.mechanisms
         name_model(charge, self)
