@@ -1,7 +1,7 @@
 """A query: a clipped sum over rows, and its sensitivity to one row.
 
-This module is the contract between the rooms. A model builds queries, a source sums them over chunks, and the curator
-turns a query's bound into noise. Nothing here knows about noise, files or models.
+This module is the contract between the packages. A model builds queries, a source sums them over chunks, and the
+curator turns a query's bound into noise. Nothing here knows about noise, files or models.
 """
 
 from __future__ import annotations
@@ -58,11 +58,10 @@ class Query(Protocol):
 
     ``sum(chunk)`` returns the float64 sum of the clipped contributions of the chunk's rows. It may add at most
     :data:`BLOCK` rows in the rows' dtype (``blocked = True``) or must add all of them in float64 (``blocked = False``).
-    Whatever a row contains, its
-    contribution must be finite and within the bound. ``label`` describes it in a few words. A query that looks
-    at few columns may have an attribute ``reads`` that names them; in the others a source may then put anything. One
-    that can give the sums over each so many rows at once may have a method ``sums(chunk, rows)``; it returns None where
-    it cannot.
+    Whatever a row contains, its contribution must be finite and within the bound. ``label`` describes the query in a
+    few words. A query about few columns may have an attribute ``reads`` that names them; a source may then leave the
+    others unread. A query that can sum every so many rows at once may have a method ``sums(chunk, rows)``, which is
+    None where it cannot.
     """
 
     @property

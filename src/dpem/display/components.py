@@ -162,7 +162,7 @@ class EllipseDisplay:
         for name in (name for pair in pairs or () for name in pair):
             if name not in self.columns:
                 raise ValueError(f"pairs must hold columns of the model; {name!r} is none.")
-        chosen = list(pairs or combinations([self.columns[j] for j in self._telling()], 2))
+        chosen = list(pairs or combinations([self.columns[j] for j in self._most_different()], 2))
         if axes is not None and len(axes) != len(chosen):
             raise ValueError(f"axes must be one for each of {len(chosen)} pairs, got {len(axes)}.")
         self.axes_ = list(axes) if axes is not None else panels(len(chosen), 4.2, 3.8, share=False)
@@ -174,7 +174,7 @@ class EllipseDisplay:
         self.figure_ = self.axes_[0].figure
         return self
 
-    def _telling(self) -> list[int]:
+    def _most_different(self) -> list[int]:
         """The three columns in which the centres lie furthest apart, in standard deviations."""
         spread = np.sqrt(np.diagonal(self.covariances, axis1=1, axis2=2)).mean(axis=0)
         apart = (self.means.max(axis=0) - self.means.min(axis=0)) / np.where(spread > 0, spread, 1.0)

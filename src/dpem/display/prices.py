@@ -33,7 +33,7 @@ class PriceDisplay:
 
     @classmethod
     def from_estimator(cls, estimator: Any, *, ax: Any = None) -> Self:
-        """Draw what a fitted estimator asked and paid.
+        """Draw the prices of a fitted estimator's queries.
 
         Parameters
         ----------

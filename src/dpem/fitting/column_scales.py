@@ -19,7 +19,7 @@ class ColumnMoments:
     """For each column, moments of its entry u moved to [−1, 1] by public bounds: Σu, Σ1.5·u², Σ0.85·[observed].
     Missing, or infinite, adds 0.
 
-    *Lemma.* ℓ2 sensitivity 2√d, as if the means alone were asked. *Proof.* One column at a time. Two observed entries
+    *Lemma.* ℓ2 sensitivity 2√d, as of the means alone. *Proof.* One column at a time. Two observed entries
     u ≥ v: the squared distance is (u−v)²(1 + 2.25(u+v)²). For a given difference it grows with |u+v|, so take u = 1,
     v = t − 1 (the other end mirrors it): it is 4 + t·g(t) with g(t) = −4 + 10t − 9t² + 2.25t³, and g < 0 on [0, 2]
     (its largest value there is about −0.61), so it is at most 4. Observed against missing: u² + 2.25u⁴ + 0.7225 ≤

@@ -88,7 +88,7 @@ class Predictions:
 
 
 class RegressionResults:
-    """What a fitted regression with coefficients can be asked.
+    """The tests, contrasts and predictions of a fitted regression with coefficients.
 
     A subclass has ``_errors`` with the covariance of its coefficients, the intercept first, and says how predictors
     become means (``_inverse_link``) and what new responses may be (``_new_responses``).

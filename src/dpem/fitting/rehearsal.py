@@ -1,4 +1,4 @@
-"""Rehearse a fit on simulated rows: the real steps, the real noise levels, nobody's data.
+"""Rehearse a fit on simulated rows: the real steps and the real noise levels, but no data.
 
 A plan, and an interval after the fit, need the same number: how far would the estimate be from the parameters that rows
 were drawn from? The model draws the rows, the steps are run on them through a curator whose noise is that of a table
@@ -39,11 +39,10 @@ def normal(seed: int, shape: tuple[int, ...]) -> FloatArray:
     return generator(seed).standard_normal(shape)
 
 
-class StandIn(Curator):
-    """A curator of simulated rows that stands for a table of n: means over the rows, noise as for n.
+class SimulatedCurator(Curator):
+    """A curator of simulated rows in unit coordinates: means over them, with the noise of a table of n rows.
 
-    Rows are nobody's, so it keeps no account and leaves out what guards a real sum; they are in unit coordinates
-    already.
+    The rows are simulated, so it keeps no account and leaves out what protects a real sum.
     """
 
     def __init__(self, source: ArraySource, n: int, seed: int, rows_per_person: int = 1) -> None:
@@ -91,7 +90,9 @@ def rehearsed(
     drawn = replace(model, schema=model.schema.unit())
     x, y = model.draw(theta, min(n, rows), generator(seed))
     rehearsed_steps = steps if private else [replace(step, rho=math.inf) for step in steps]
-    return run_steps(StandIn(ArraySource(x, y), n, seed + 1, rows_per_person), drawn, rehearsed_steps, drawn.start())
+    return run_steps(
+        SimulatedCurator(ArraySource(x, y), n, seed + 1, rows_per_person), drawn, rehearsed_steps, drawn.start()
+    )
 
 
 class Errors(NamedTuple):

@@ -141,7 +141,7 @@ class FittedModel(BaseEstimator):
         return "theta_" in vars(self)
 
     def __getattr__(self, name: str) -> Any:
-        """Before a fit, say that this is why a fitted attribute is missing, whichever method asks for it."""
+        """Before a fit, a fitted attribute that is missing is a NotFittedError, whichever method reads it."""
         of_a_fit = hasattr(type(self), name) or (name.endswith("_") and not name.startswith("_"))
         if of_a_fit and not self.__sklearn_is_fitted__():
             raise NotFittedError(f"This {type(self).__name__} is not fitted yet, so it has no {name}; call fit first.")

@@ -145,17 +145,17 @@ def read(kind: type[E], content: Mapping[str, Any], guarantee: Guarantee) -> E:
     features = record(content["features"], "features", keys)
     bounds, levels, names = _columns(features["columns"])
     y_name, y_bounds = _response(features["response"], kind._needs_y)
-    told = {"bounds": bounds or None, "levels": _given(levels) or None, "y_bounds": y_bounds}
+    declared = {"bounds": bounds or None, "levels": _given(levels) or None, "y_bounds": y_bounds}
     raw = None if formula is None else _raw_read(features["raw"], formula, kind._needs_y)
     if raw is not None:
-        told = {"bounds": dict(raw.bounds), "levels": _given(raw.levels)}
+        declared = {"bounds": dict(raw.bounds), "levels": _given(raw.levels)}
         if raw.names != names:
             raise ValueError("features.columns does not agree with parameters.formula")
     known = inspect.signature(kind).parameters
     if levels and "levels" not in known:
         raise ValueError("features.columns must have no levels for this estimator")
     estimator = kind(
-        **_arguments(content["parameters"], known), **{name: value for name, value in told.items() if name in known}
+        **_arguments(content["parameters"], known), **{name: value for name, value in declared.items() if name in known}
     )
     estimator._check_arguments()
     schema = estimator._coordinates(names, levels, bounds, y_bounds)

@@ -1,5 +1,6 @@
-"""What is shown of a fit in reports, pictures and notebooks: facts as fields, all of them released or
-public. Whoever shows a fit asks the estimator for this and needs to know nothing else about it.
+"""What is shown of a fit in reports, pictures and notebooks: facts as fields, all of them released or public.
+
+Renderers read this record alone and know nothing else about a model.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The curator: the one door to the data.
+"""The curator: the only access to the data.
 
 An algorithm holds a curator, never rows. It sends a bounded query and a price; the curator charges the price, *then*
 sums, adds noise calibrated from the query's own bound, and records the release and its price. There is no other

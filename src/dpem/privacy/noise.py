@@ -34,7 +34,7 @@ _L1, _L2, _LINF = l1_distance(T=float), l2_distance(T=float), linf_distance(T=fl
 
 
 class Noise(Protocol):
-    """What a mechanism asks of a sampler."""
+    """What a mechanism needs of a sampler."""
 
     private: bool
 

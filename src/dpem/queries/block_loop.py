@@ -23,7 +23,7 @@ PIECE, DEVICE_PIECE = 3 * 2**16, 2**25
 
 
 class Narrow(Protocol):
-    """What the loop asks of a query."""
+    """What the loop needs of a query."""
 
     @property
     def reads(self) -> NDArray[np.intp]: ...

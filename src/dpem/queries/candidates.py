@@ -1,4 +1,4 @@
-"""How well each of a few fitted models describes the rows: what a private choice among them asks."""
+"""How well each of a few fitted models describes the rows: the query of a private choice among them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One self-contained HTML page about a fit: what was guaranteed, asked, paid and found. Works offline, prints."""
+"""One self-contained HTML page about a fit: its guarantee, queries, prices and results. It works offline and prints."""
 
 from dpem.report.facts import About
 from dpem.report.page import render, write_report

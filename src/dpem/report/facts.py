@@ -119,18 +119,18 @@ def queries(model: Any) -> list[Query]:
     return [Query(i, r, share) for i, (r, share) in enumerate(zip(releases, shares, strict=True), start=1)]
 
 
-def bill(asked: list[Query]) -> list[Query]:
+def bill(priced: list[Query]) -> list[Query]:
     """What one person pays at most: every query of the whole table, and those of the dearest batch."""
-    batches = {q.release.batch for q in asked if q.release.batch is not None}
-    cost = {b: math.fsum(q.share for q in asked if q.release.batch == b) for b in batches}
+    batches = {q.release.batch for q in priced if q.release.batch is not None}
+    cost = {b: math.fsum(q.share for q in priced if q.release.batch == b) for b in batches}
     dearest = max(cost, key=lambda b: (round(cost[b], 9), -b)) if cost else None
-    return [q for q in asked if q.release.batch is None or q.release.batch == dearest]
+    return [q for q in priced if q.release.batch is None or q.release.batch == dearest]
 
 
-def grouped(asked: Sequence[Query]) -> list[list[Query]]:
+def grouped(priced: Sequence[Query]) -> list[list[Query]]:
     """Queries with the same words and mechanism together, in the order of the first of each."""
     groups: dict[tuple[str, str], list[Query]] = {}
-    for query in asked:
+    for query in priced:
         groups.setdefault((query.release.query, query.release.mechanism), []).append(query)
     return list(groups.values())
 

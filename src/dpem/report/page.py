@@ -263,10 +263,10 @@ def _components(profile: Profile) -> dict[str, Any]:
 
 
 def _prices(model: Any) -> dict[str, Any]:
-    """What was asked of the data and what each answer cost."""
-    asked, rho = facts.queries(model), model.guarantee_.price.rho
+    """The queries and their prices."""
+    queries, rho = facts.queries(model), model.guarantee_.price.rho
     paid = math.isfinite(rho)
-    bill = facts.bill(asked) if paid else []
+    bill = facts.bill(queries) if paid else []
 
     def share(part: float) -> str:
         return percent(part) if paid else "–"
@@ -280,7 +280,7 @@ def _prices(model: Any) -> dict[str, Any]:
             number(math.fsum(query.release.price.rho for query in group)),
             share(math.fsum(query.share for query in group)),
         )
-        for group in facts.grouped(asked)
+        for group in facts.grouped(queries)
     ]
     rows = [
         (
@@ -291,14 +291,14 @@ def _prices(model: Any) -> dict[str, Any]:
             number(q.release.scale),
             f"{q.release.n_rows:,}" + ("" if q.release.batch is None else f" (batch {q.release.batch + 1})"),
         )
-        for q in asked
+        for q in queries
     ]
     return {
         "paid": paid,
         "rho": rho,
         "bill": charts.price_bar(bill),
         "bill_words": "; ".join(f"query {part.place}, {percent(part.share)}" for part in bill),
-        "batches": len(bill) < len(asked),
+        "batches": len(bill) < len(queries),
         "kinds": len({part.kind for part in bill}),
         "query_groups": groups,
         "queries": rows,

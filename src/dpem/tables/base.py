@@ -32,7 +32,7 @@ LARGEST = {np.dtype(kind): float(np.finfo(kind).max) for kind in (np.float32, np
 
 
 class Source(Protocol):
-    """Rows that can be asked for the total of a query, and nothing else.
+    """Rows that give the total of a query, and nothing else.
 
     ``total`` is deterministic for a given chunking: chunk sums in float64, added in a fixed order. ``slack`` bounds
     what rounding can add to one record's influence on it. Neither is private: only a curator may call them. ``split``

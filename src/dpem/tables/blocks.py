@@ -72,7 +72,7 @@ def float_below(value: float, dtype: np.dtype) -> np.floating:
 
 
 def like(xp: Any, values: FloatArray, x: Any) -> Any:
-    """Constants of a question as a float64 array beside the rows."""
+    """Constants of a query as a float64 array beside the rows."""
     if isinstance(x, np.ndarray):
         return values
     return xp.asarray(np.ascontiguousarray(values), dtype=xp.float64, device=array_api_compat.device(x))

@@ -18,9 +18,7 @@ from dpem.tables.entries import Levels, checked_levels, converted, is_numeric, i
 
 @dataclass(frozen=True)
 class Selection:
-    """The columns to read: features in the order asked, the response, the levels of those that have them, and the dtype
-    that rows will have.
-    """
+    """The columns to read: features in order, the response, declared levels, and the dtype that rows will have."""
 
     features: tuple[str, ...]
     target: str | None
@@ -60,7 +58,7 @@ def select(
     spelled: Collection[str] = (),
     person: str | None = None,
 ) -> Selection:
-    """The columns asked for, or a refusal in one sentence that names the columns at fault.
+    """The wanted columns, or a refusal in one sentence that names the columns at fault.
 
     Rows are float32 if every feature is, and float64 otherwise. Without ``columns`` every column but the target and
     those in ``exclude`` is a feature, so each of them must be numeric or have ``levels``: none is left out silently.

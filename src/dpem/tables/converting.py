@@ -40,7 +40,7 @@ class ConvertingSource(ChunkedSource):
 
     @abstractmethod
     def _converted(self) -> Iterator[Chunk]:
-        """The chunks; one may be overwritten when the next one is asked for."""
+        """The chunks; one may be overwritten when the next one is read."""
 
     def chunks(self) -> Iterator[Chunk]:
         if self._kept:

@@ -37,7 +37,7 @@ COMPRESSED = (".gz", ".bz2", ".zip")
 _UNREADABLE = (OSError, EOFError, UnicodeDecodeError, csv.Error, zlib.error, zipfile.BadZipFile)
 
 
-class Looks(NamedTuple):
+class TextFormat(NamedTuple):
     """How a text file is written: what stands between entries, before decimals and between thousands."""
 
     sep: str
@@ -46,7 +46,7 @@ class Looks(NamedTuple):
     encoding: str = "utf-8"
 
     @classmethod
-    def of(cls, path: Path, sep: str | None = None, decimal: str = ".", *more: Any) -> Looks:
+    def of(cls, path: Path, sep: str | None = None, decimal: str = ".", *more: Any) -> TextFormat:
         """What the file's name says, where nothing else is given."""
         return cls(TEXTS[kind_of(path)] if sep is None else sep, decimal, *more)
 
@@ -64,24 +64,24 @@ def kind_of(path: Path) -> str:
     return kind if kind in TEXTS else path.suffix.lower()
 
 
-def read_csv(path: Path, looks: Looks, wanted: Mapping[str, Any], *, strict: bool = False) -> FrameSource:
+def read_csv(path: Path, layout: TextFormat, wanted: Mapping[str, Any], *, strict: bool = False) -> FrameSource:
     """The wanted columns as float64 in memory, those with levels as what stands for them. ``strict`` looks, and refuses
     cells that are not what their column holds.
     """
-    _check(looks)
-    names = header(path, looks)
+    _check(layout)
+    names = header(path, layout)
     columns, target, person = (wanted.get(what) for what in ("columns", "target", "person"))
     levels: Mapping[str, Levels] = wanted.get("levels") or {}
     listed = () if columns is None or isinstance(columns, str) else columns
     named = {name for name in (*listed, *wanted["exclude"], *levels, target, person) if isinstance(name, str)}
     unknown = sorted(named - set(names))
     if unknown:
-        _refuse_separator(path, names, looks)
+        _refuse_separator(path, names, layout)
         raise ValueError(f"the first line of {path}, which must name the columns, has no {unknown[0]!r}.")
     schema = pa.schema([(name, pa.float64()) for name in names])
     chosen = select(schema, columns, target, exclude=wanted["exclude"], levels=levels, person=person)
-    _refuse_separator(path, names, looks)
-    table = _cells(path, looks, chosen, names)
+    _refuse_separator(path, names, layout)
+    table = _cells(path, layout, chosen, names)
     if table.num_rows == 0:
         raise ValueError(f"{path} has a header but no rows.")
     coded = {name for name, own in levels.items() if own.coded}
@@ -95,7 +95,7 @@ def read_csv(path: Path, looks: Looks, wanted: Mapping[str, Any], *, strict: boo
             continue
         if pa.types.is_binary(column.type):
             column = _decoded(column)
-            values = chosen.numbers(name, column if name in coded else _plain(column, looks))
+            values = chosen.numbers(name, column if name in coded else _plain(column, layout))
             if strict and bool(np.any(np.isnan(values) & ~np.asarray(_is_missing(column)))):
                 odd.append(names.index(name))
             column = pa.array(values)
@@ -108,42 +108,42 @@ def read_csv(path: Path, looks: Looks, wanted: Mapping[str, Any], *, strict: boo
     return source
 
 
-def kept_columns(path: Path, looks: Looks, names: Sequence[str]) -> pa.Table:
+def kept_columns(path: Path, layout: TextFormat, names: Sequence[str]) -> pa.Table:
     """Columns as they are."""
-    known = header(path, looks)
-    table = _table(path, looks, dict.fromkeys(names, pa.binary()), known)
+    known = header(path, layout)
+    table = _table(path, layout, dict.fromkeys(names, pa.binary()), known)
     return pa.table({name: _decoded(table.column(name)) for name in names})
 
 
-def _cells(path: Path, looks: Looks, chosen: Selection, names: Sequence[str]) -> pa.Table:
+def _cells(path: Path, layout: TextFormat, chosen: Selection, names: Sequence[str]) -> pa.Table:
     """The cells of the columns that are read: as numbers where every one is a number, else as they are written."""
     coded = {name for name, own in chosen.levels.items() if own.coded}
     texts = {name: pa.binary() for name in chosen.read if name in coded or name == chosen.person}
-    if looks.thousands is None:
+    if layout.thousands is None:
         numeric = {name: pa.float64() for name in chosen.read} | texts
         try:
-            return _table(path, looks, numeric, names)
+            return _table(path, layout, numeric, names)
         except _NotNumbers:
             pass
-    return _table(path, looks, dict.fromkeys(chosen.read, pa.binary()), names)
+    return _table(path, layout, dict.fromkeys(chosen.read, pa.binary()), names)
 
 
 class _NotNumbers(ValueError):
     """A cell is no number."""
 
 
-def _table(path: Path, looks: Looks, kinds: Mapping[str, pa.DataType], names: Sequence[str]) -> pa.Table:
+def _table(path: Path, layout: TextFormat, kinds: Mapping[str, pa.DataType], names: Sequence[str]) -> pa.Table:
     options = pa.csv.ConvertOptions(
         include_columns=list(kinds),
         column_types=dict(kinds),
         null_values=list(MISSING),
-        decimal_point=looks.decimal,
+        decimal_point=layout.decimal,
         check_utf8=False,
     )
-    layout = pa.csv.ParseOptions(delimiter=looks.sep)
+    parsing = pa.csv.ParseOptions(delimiter=layout.sep)
     try:
-        with _opened(path, looks) as file:
-            return pa.csv.read_csv(file, parse_options=layout, convert_options=options)
+        with _opened(path, layout) as file:
+            return pa.csv.read_csv(file, parse_options=parsing, convert_options=options)
     except (pa.ArrowException, *_UNREADABLE) as error:
         said = str(error)
     if re.search(r"[Ii]n CSV column #\d+", said):
@@ -151,10 +151,10 @@ def _table(path: Path, looks: Looks, kinds: Mapping[str, pa.DataType], names: Se
     raise ValueError(_plainly(said, path, names))
 
 
-def _opened(path: Path, looks: Looks) -> Any:
+def _opened(path: Path, layout: TextFormat) -> Any:
     """The file's bytes, decompressed, in UTF-8."""
     ending = path.suffix.lower()
-    plain = codecs.lookup(looks.encoding).name == "utf-8"
+    plain = codecs.lookup(layout.encoding).name == "utf-8"
     if plain and ending != ".zip":
         return pa.input_stream(str(path), compression="detect")
     file: Any
@@ -167,7 +167,7 @@ def _opened(path: Path, looks: Looks) -> Any:
     else:
         openers: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open}
         file = openers.get(ending, open)(path, "rb")
-    return file if plain else io.BufferedReader(_Recoded(file, looks.encoding))
+    return file if plain else io.BufferedReader(_Recoded(file, layout.encoding))
 
 
 class _Recoded(io.RawIOBase):
@@ -195,13 +195,13 @@ class _Recoded(io.RawIOBase):
         super().close()
 
 
-def header(path: Path, looks: Looks) -> list[str]:
+def header(path: Path, layout: TextFormat) -> list[str]:
     """The column names. A line of numbers is a record, not a header, and no message may quote it."""
-    _check(looks)
+    _check(layout)
     try:
-        with _opened(path, looks) as file:
+        with _opened(path, layout) as file:
             text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline="")
-            names = next(csv.reader(text, delimiter=looks.sep), [])
+            names = next(csv.reader(text, delimiter=layout.sep), [])
     except (*_UNREADABLE, pa.ArrowException, ValueError) as error:
         if isinstance(error, ValueError) and "must hold one file" in str(error):
             raise
@@ -221,18 +221,18 @@ def header(path: Path, looks: Looks) -> list[str]:
     return names
 
 
-def _check(looks: Looks) -> None:
-    for name, value in (("sep", looks.sep), ("decimal", looks.decimal), ("thousands", looks.thousands)):
+def _check(layout: TextFormat) -> None:
+    for name, value in (("sep", layout.sep), ("decimal", layout.decimal), ("thousands", layout.thousands)):
         if value is None and name == "thousands":
             continue
         if not isinstance(value, str) or len(value) != 1 or value in '"\r\n' or value.isalnum():
             raise ArgumentError(name, "must be one character that is neither a letter, a digit nor a quote.")
-    if looks.sep == looks.decimal:
+    if layout.sep == layout.decimal:
         raise ArgumentError("sep", "and ", Argument("decimal"), " must differ.")
-    if looks.thousands in (looks.sep, looks.decimal):
+    if layout.thousands in (layout.sep, layout.decimal):
         raise ArgumentError("thousands", "must differ from sep and decimal.")
     try:
-        codecs.lookup(looks.encoding)
+        codecs.lookup(layout.encoding)
     except (LookupError, TypeError):
         raise ArgumentError(
             "encoding", "must be the name of a text encoding, such as utf-8, cp1252 or latin-1."
@@ -248,12 +248,12 @@ def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
         return pa.chunked_array([pa.array(texts, pa.string())])
 
 
-def _plain(column: pa.ChunkedArray, looks: Looks) -> pa.ChunkedArray:
+def _plain(column: pa.ChunkedArray, layout: TextFormat) -> pa.ChunkedArray:
     """Numbers spelled with a point before decimals and nothing between thousands."""
-    if looks.thousands is not None:
-        column = pc.replace_substring(column, looks.thousands, "")
-    if looks.decimal != ".":
-        column = pc.replace_substring(pc.replace_substring(column, ".", "?"), looks.decimal, ".")
+    if layout.thousands is not None:
+        column = pc.replace_substring(column, layout.thousands, "")
+    if layout.decimal != ".":
+        column = pc.replace_substring(pc.replace_substring(column, ".", "?"), layout.decimal, ".")
     return column
 
 
@@ -271,9 +271,9 @@ def _not_numbers(places: Sequence[int], path: Path, names: Sequence[str], named:
     return f"{which} of {path} {'holds' if one else 'hold'} {what}; exclude {'it' if one else 'them'}, or give levels."
 
 
-def _refuse_separator(path: Path, names: Sequence[str], looks: Looks) -> None:
+def _refuse_separator(path: Path, names: Sequence[str], layout: TextFormat) -> None:
     """Refuse a file of which one column seems to be several."""
-    other = next((mark for mark in (";", "\t", "|", ",") if mark != looks.sep and mark in names[0]), None)
+    other = next((mark for mark in (";", "\t", "|", ",") if mark != layout.sep and mark in names[0]), None)
     if len(names) == 1 and other is not None:
         mark = "a tab" if other == "\t" else repr(other)
         raise ArgumentError("sep", f"must be another: entries of {path} seem to be separated by {mark}.")

@@ -1,8 +1,8 @@
 """Rows in a Dask array or DataFrame: every block is summed where it lies, and only sums travel.
 
-A question is one graph and one compute. Each block of rows becomes a partial sum, partial sums are added by a tree
-whose shape depends on the number of blocks alone, and one vector comes back. The question itself, with its β, is one
-node of the graph, which a worker fetches once however many blocks it holds. Nothing here draws noise: the curator does
+A query is one graph and one compute. Each block of rows becomes a partial sum, partial sums are added by a tree
+whose shape depends on the number of blocks alone, and one vector comes back. The query itself, with its β, is one node
+of the graph, which a worker fetches once however many blocks it holds. Nothing here draws noise: the curator does
 that, in the process that calls ``fit``, once the total is there.
 
 A block is cut into chunks as an array in memory is, and a block that is summed again after a worker's death is cut the
@@ -33,7 +33,7 @@ from dpem.tables.columns import Selection, holds, select
 from dpem.tables.dask_tasks import (
     BadBlock,
     BlockFailed,
-    Question,
+    BlockQuery,
     added,
     column,
     kept_rows,
@@ -50,9 +50,9 @@ from dpem.tables.scaled import moved_and_scaled
 
 #: How many partial sums one task of the tree adds.
 FAN_IN = 8
-#: How many partial sums may be left for the one who asked to add.
+#: How many partial sums may be left for the calling process to add.
 FETCHED = 32
-#: Seconds that a cluster may be without a single worker before a question is given up.
+#: Seconds that a cluster may be without a single worker before a query is given up.
 PATIENCE = 60.0
 
 
@@ -60,7 +60,7 @@ class DaskSource:
     """A Dask array or DataFrame, cut along rows only, and a response. The rows stay where they are.
 
     float32 and float64 are read as they are, other numbers as float64, responses always as float64. Lengths of blocks
-    that Dask does not know are counted once. A table that was not persisted is read anew for every question. Entries of
+    that Dask does not know are counted once. A table that was not persisted is read anew for every query. Entries of
     a DataFrame become numbers as those of every other, under ``levels`` and ``spelled``.
 
     ``fixed_order=True`` says that a row has its place whatever rows hold. Of a Dask array it is taken for granted
@@ -102,7 +102,7 @@ class DaskSource:
         table, response = _as_array(X, lengths[0], dtype, selection), None
         if y is not None:
             response = _as_array(given[1], lengths[1], np.dtype(np.float64), y_levels).rechunk((table.chunks[0],))
-            if not dask.is_dask_collection(y):  # it travels once, not with every question
+            if not dask.is_dask_collection(y):  # it travels once, not with every query
                 (response,) = computed(response, how=dask.persist)
         names = None if selection is None or _column_names(X) is None else list(selection.features)
         self._keep(table, response, dtype, names, moved)
@@ -125,7 +125,7 @@ class DaskSource:
         """The query's sum over all rows: block sums added with compensation, by a tree in the blocks' order whose last
         level is here.
         """
-        partial = added(computed(*_asked(Question(query, self.n_features, self.dtype), self._X, self._y)))
+        partial = added(computed(*_graph(BlockQuery(query, self.n_features, self.dtype), self._X, self._y)))
         if partial is None:
             raise ValueError("a source without rows has no total.")
         advance(self.n_rows)
@@ -184,13 +184,13 @@ def _scaled(block: Any, dtype: np.dtype, mean: FloatArray, scale: FloatArray) ->
     return moved_and_scaled(block.astype(dtype), mean, scale)
 
 
-def _asked(question: Question, X: Any, y: Any) -> list[Delayed]:
-    """One question as one graph, and the few sums that its asker adds. A plain dictionary: as Delayed objects, a
+def _graph(query: BlockQuery, X: Any, y: Any) -> list[Delayed]:
+    """One query as one graph, and the few sums that the calling process adds. A plain dictionary: as Delayed objects, a
     thousand blocks take half a second.
     """
     token = uuid.uuid4().hex
-    node = f"dpem-question-{token}"
-    tasks: dict[Any, Any] = {node: question}
+    node = f"dpem-query-{token}"
+    tasks: dict[Any, Any] = {node: query}
     level: list[Any] = [(f"dpem-sum-{token}", i) for i in range(len(X.chunks[0]))]
     for key, rows in zip(level, X.chunks[0], strict=True):
         response = () if y is None else ((y.name, key[1]),)
@@ -224,13 +224,13 @@ class NoWorkers(Exception):
 
 def _compute(*collections: Any) -> Sequence[Any]:
     """``dask.compute``, but a cluster that stays without workers is given up."""
-    asked, repack = unpack_collections(*collections)
-    client = getattr(get_scheduler(collections=asked), "__self__", None) if asked else None
+    parts, repack = unpack_collections(*collections)
+    client = getattr(get_scheduler(collections=parts), "__self__", None) if parts else None
     if client is None or not hasattr(client, "nthreads"):
         return tuple(dask.compute(*collections))
     from distributed import wait
 
-    futures = client.compute(asked)
+    futures = client.compute(parts)
     seen = time.monotonic()
     while True:
         with suppress(TimeoutError):
@@ -244,7 +244,7 @@ def _compute(*collections: Any) -> Sequence[Any]:
 
 
 def computed(*collections: Any, how: Callable[..., Any] = _compute) -> Sequence[Any]:
-    """The collections' values, or one sentence. What others say may quote a row: of their failures the kind is told."""
+    """The collections' values, or one sentence. Messages of others may quote a row: only their type is named."""
     try:
         return tuple(how(*collections))
     except BadBlock as error:
@@ -343,7 +343,7 @@ def _may_be_shuffled(X: Any) -> bool:
 
 
 def _is_frame(collection: Any, kind: str) -> bool:
-    """Whether it is a "DataFrame" or a "Series" of Dask's; asked without importing pandas."""
+    """Whether it is a "DataFrame" or a "Series" of Dask's, decided without importing pandas."""
     frames = sys.modules.get("dask.dataframe")
     return frames is not None and isinstance(collection, getattr(frames, kind))
 

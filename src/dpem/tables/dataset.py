@@ -117,7 +117,7 @@ class _File:
         self._constant = {
             name: _value(keys[name], selection.levels.get(name)) for name in selection.names if name in keys
         }
-        with telling(self.name):
+        with one_sentence(self.name):
             stored = fragment.physical_schema
             self.row_groups = [(group.id, group.num_rows) for group in fragment.row_groups] if self.is_parquet else []
             if any(rows < 0 for _, rows in self.row_groups):
@@ -136,8 +136,8 @@ class _File:
             raise ValueError(f"column {name!r} is {kind} in {self.name}, but {expected} in the table's first file.")
 
     def refuse_other_columns(self, schema: pa.Schema) -> None:
-        """Where all columns are asked for, none is left out because the table's first file lacks it."""
-        with telling(self.name):
+        """Where all columns are wanted, refuse one that the table's first file lacks."""
+        with one_sentence(self.name):
             other = [name for name in self.fragment.physical_schema.names if schema.get_field_index(name) < 0]
         if other:
             raise ValueError(
@@ -153,7 +153,7 @@ class _File:
         return info.size, info.mtime_ns
 
     def check_unchanged(self) -> None:
-        with telling(self.name):
+        with one_sentence(self.name):
             stamp = self._stamp_now()
         if stamp != self._stamp:
             raise OSError(f"{self.name} has changed or vanished since it was opened.")
@@ -170,7 +170,7 @@ class _File:
     def column(self, name: str) -> Iterator[Any]:
         """One column as it is stored, or as the folder's name gives it."""
         keys = ds.get_partition_keys(self.fragment.partition_expression)
-        with telling(self.name):
+        with one_sentence(self.name):
             if name in keys:
                 yield np.full(self.n_rows, keys[name], dtype=object)
                 return
@@ -182,7 +182,7 @@ class _File:
         """The rows of a file that is not Parquet, batch by batch as they are stored."""
         rows = max(1, min(CHUNK_ROWS, BATCH_BYTES // self._selection.row_bytes))
         names = list(self._selection.names)
-        with telling(self.name):
+        with one_sentence(self.name):
             in_memory = getattr(self.fragment, "path", None) is None  # then there is nothing to decode
             scanner = self.fragment.scanner(
                 columns=names, batch_size=rows, batch_readahead=1, fragment_readahead=1, use_threads=not in_memory
@@ -201,7 +201,7 @@ class _Opened:
         self._file: _File | None = None
 
     def read(self, file: _File, row_groups: tuple[int, ...], names: list[str]) -> pa.Table:
-        with telling(file.name):
+        with one_sentence(file.name):
             if file is not self._file:
                 self._stream = file.fragment.open()
                 self._parquet = pq.ParquetFile(self._stream, pre_buffer=False, page_checksum_verification=True)
@@ -213,7 +213,7 @@ class _Opened:
 
 
 @contextmanager
-def telling(name: str) -> Iterator[None]:
+def one_sentence(name: str) -> Iterator[None]:
     """One sentence for whatever goes wrong in a file; what Arrow says may quote what is in it."""
     try:
         yield
@@ -249,11 +249,11 @@ def _dataset(path: Path) -> ds.Dataset:
         raise ValueError(f"{path} is neither a folder nor a file whose name ends in {', '.join(FORMATS)}.")
     base = str(path if path.is_dir() else path.parent)
     layout = ds.ParquetFileFormat() if formats == {"parquet"} else ds.IpcFileFormat()
-    with telling(without_values(str(found[0]))):
+    with one_sentence(without_values(str(found[0]))):
         names = layout.inspect(str(found[0]), filesystem=LocalFileSystem()).names
     refuse_repeated(names)  # Arrow would refuse them as damage
     folders = ds.partitioning(pa.schema([(name, pa.string()) for name in _folders(found, Path(base))]), flavor="hive")
-    with telling(str(path)):
+    with one_sentence(str(path)):
         return ds.dataset(list(map(str, found)), format=layout, partitioning=folders, partition_base_dir=base)
 
 
@@ -272,7 +272,7 @@ def schema_of(path: Path) -> pa.Schema:
 
 def stored_columns(path: Path, names: Sequence[str]) -> pa.Table:
     """Columns as they are stored, file by file in the order in which a source reads them."""
-    with telling(str(path)):
+    with one_sentence(str(path)):
         return pa.concat_tables([part.to_table(columns=list(names)) for part in _fragments(_dataset(path))])
 
 
@@ -296,7 +296,7 @@ def _moves_rows(fragment: ds.Fragment) -> bool:
         return True
     if not isinstance(fragment, ds.ParquetFileFragment):
         return False
-    with telling(without_values(str(fragment.path))):
+    with one_sentence(without_values(str(fragment.path))):
         footer = fragment.metadata
         return footer.num_row_groups > 0 and bool(footer.row_group(0).sorting_columns)
 

@@ -36,7 +36,7 @@ class DenseRows:
         x = contiguous(X[rows])
         if x is None:
             if X.dtype == float and X.strides[0] == X.itemsize and np.array_equal(support, np.arange(X.shape[1])):
-                return np.asarray(X[rows], dtype=float)  # as it is: a question never writes into rows
+                return np.asarray(X[rows], dtype=float)  # as it is: no query writes into rows
             return np.asarray(X.T[support, rows], dtype=float, order="C").T
         out = np.empty((len(support), len(x)))
         compiled.gather(x, _inside(support, X.shape[1]), out)
@@ -112,5 +112,5 @@ def _inside(support: IntArray, d: int) -> IntArray:
     """The places of columns, none of them outside the table: compiled code does not look."""
     where = np.asarray(support, dtype=np.intp)
     if where.size and not (where.min() >= 0 and where.max() < d):
-        raise IndexError(f"a question reads columns from {where.min()} to {where.max()} of a table of {d}.")
+        raise IndexError(f"a query reads columns from {where.min()} to {where.max()} of a table of {d}.")
     return where

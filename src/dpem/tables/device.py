@@ -14,9 +14,9 @@ from dpem.query import Chunk, FloatArray, Query
 from dpem.tables.base import CHUNK_ROWS, ChunkedSource, Partial, slack
 from dpem.tables.progress import advance
 
-#: Rows per chunk of a blocked question: a chunk ends with a wait for the device, so there should be few.
+#: Rows per chunk of a blocked query: a chunk ends with a wait for the device, so there should be few.
 LONG_CHUNK_ROWS = 32 * CHUNK_ROWS
-#: Rows per chunk of a question that is added in float64 throughout. Its slack grows with their square: 6·10⁻⁵ of a
+#: Rows per chunk of a query that is added in float64 throughout. Its slack grows with their square: 6·10⁻⁵ of a
 #: contribution at this length.
 SHORT_CHUNK_ROWS = 8 * CHUNK_ROWS
 

@@ -95,7 +95,7 @@ def read_table(
     chosen: dict[str, Any] = {"columns": columns, "target": target, "exclude": exclude, "levels": texts}
     chosen["person"] = person
     if kind in csv.TEXTS and where.is_file():
-        return csv.read_csv(where, csv.Looks.of(where, sep, decimal, thousands, encoding), chosen, strict=strict)
+        return csv.read_csv(where, csv.TextFormat.of(where, sep, decimal, thousands, encoding), chosen, strict=strict)
     return DatasetSource(where, **chosen)
 
 
@@ -149,7 +149,7 @@ def columns_of(path: Path, sep: str | None = None, encoding: str = "utf-8") -> l
     """The names in the first line of a text file, or of the columns of any other."""
     kind = csv.kind_of(path)
     if kind in csv.TEXTS:
-        return csv.header(path, csv.Looks.of(path, sep, ".", None, encoding))
+        return csv.header(path, csv.TextFormat.of(path, sep, ".", None, encoding))
     if kind == ".npy":
         return [f"x{j}" for j in range(_load(path).shape[1])]
     return list(schema_of(path).names)
@@ -168,7 +168,7 @@ def kept_columns(
         raise ArgumentError("keep", f"must name columns of {where}, which has no {unknown[0]!r}.")
     kind = csv.kind_of(where)
     if kind in csv.TEXTS:
-        return csv.kept_columns(where, csv.Looks.of(where, sep, ".", None, encoding), names)
+        return csv.kept_columns(where, csv.TextFormat.of(where, sep, ".", None, encoding), names)
     if kind == ".npy":
         table = _load(where)
         return pa.table({name: np.asarray(table[:, known.index(name)]) for name in names})

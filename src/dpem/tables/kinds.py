@@ -1,4 +1,4 @@
-"""What kind of table something is; asked without importing the library it comes from."""
+"""What kind of table something is, decided without importing the library it comes from."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def is_source(X: Any) -> bool:
 
 
 def is_dask(X: Any) -> bool:
-    """A Dask array or DataFrame; asked without importing Dask."""
+    """A Dask array or DataFrame."""
     return "dask" in sys.modules and hasattr(X, "__dask_graph__")
 
 

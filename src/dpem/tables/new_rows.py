@@ -52,7 +52,7 @@ def pieces(estimator: BaseEstimator, X: Any, levels: Mapping[str, Levels]) -> It
 
 def pieces_of(estimator: BaseEstimator, X: Any, *, missing: bool) -> Iterator[NDArray[np.floating]]:
     """Dense numpy pieces of the rows that a fitted model is applied to: all at once if they are a dense array. Entries
-    that are not finite are NaN where the model has holes (``missing``), else zero: they say nothing.
+    that are not finite are NaN where the model allows missing values (``missing``), else zero.
     """
     fill = np.nan if missing else 0.0
     for rows in _dense_pieces(estimator, X):

@@ -68,7 +68,7 @@ def cut_rows(sizes: Sequence[int], row_bytes: int) -> list[tuple[tuple[int, ...]
 def read_stretches(
     plan: Sequence[Stretch], selection: Selection, every: Every, needed: Sequence[str]
 ) -> Iterator[Chunk]:
-    """The rows of all stretches as chunks. A chunk is overwritten when the next one is asked for.
+    """The rows of all stretches as chunks. A chunk is overwritten when the next one is read.
 
     Columns that are not ``needed`` are neither read nor touched: what is in their place means nothing.
     """

@@ -36,7 +36,7 @@ def progress(*, disable: bool | None = None) -> Iterator[None]:
 
 
 def expect(rows: int) -> None:
-    """So many more rows will be read: a public number, the table's length times the number of questions."""
+    """So many more rows will be read: a public number, the table's length times the number of passes."""
     bar = _bar.get()
     if bar is not None:
         bar.total += rows

@@ -6,7 +6,7 @@ A numeric column has bounds, a categorical one has levels. Either way it becomes
     categorical  u = +1 where x is the level, −1 where it is another declared level, one coordinate for each level
                  (but the first, the baseline, unless all levels are wanted)
 
-An entry that is not finite, or not a declared level, is a hole: NaN in every coordinate of its column. So every table
+An entry that is not finite, or not a declared level, is missing: NaN in every coordinate of its column. So every table
 of numbers has unit coordinates, and what is computed from them is bounded whatever the table holds.
 """
 
@@ -162,7 +162,7 @@ class Schema:
         return xp.clip(xp.where(xp.isfinite(raw), raw, xp.zeros_like(raw)) / self.max_weight, 0.0, 1.0)
 
     def response(self, xp: Any, y: Any) -> Any:
-        """Unit coordinates of responses; one that is not finite is a hole."""
+        """Unit coordinates of responses; one that is not finite is missing."""
         return _unit(xp, y, self.y_middle, self.y_half)
 
 

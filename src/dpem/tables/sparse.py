@@ -15,7 +15,7 @@ from dpem._validation import ArgumentError
 from dpem.query import BLOCK, Chunk, FloatArray, Query
 from dpem.tables.base import CHUNK_ROWS, REGROUPED, ChunkedSource, slack
 
-#: Rows per chunk of a question about all columns: longer, since each chunk costs a few vectors of length d.
+#: Rows per chunk of a query about all columns: longer, since each chunk costs a few vectors of length d.
 LONG_CHUNK_ROWS = 4 * CHUNK_ROWS
 
 

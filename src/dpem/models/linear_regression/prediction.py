@@ -22,7 +22,7 @@ from scipy.special import digamma, gammaincinv, polygamma
 from dpem.fitting.model import PredictedFit, Sizes
 from dpem.fitting.plan import Prediction
 from dpem.fitting.prediction import interpolated_prediction
-from dpem.fitting.rehearsal import StandIn, normal
+from dpem.fitting.rehearsal import SimulatedCurator, normal
 from dpem.fitting.step import run_steps
 from dpem.models.linear_regression.clipping import Clips
 from dpem.models.linear_regression.final_steps import CheckExplained
@@ -100,7 +100,7 @@ def expected_loss(
 
 
 def _loss(model: Any, steps: Any, sizes: Sizes, rows: Typical, seed: int) -> float:
-    curator = StandIn(ArraySource(rows.x, rows.y), sizes.n, seed, sizes.rows_per_person)
+    curator = SimulatedCurator(ArraySource(rows.x, rows.y), sizes.n, seed, sizes.rows_per_person)
     state = run_steps(curator, model, steps, model.start())
     slopes = np.zeros(len(rows.slopes))
     slopes[state.theta.chosen] = state.theta.coef

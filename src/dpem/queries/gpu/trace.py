@@ -5,7 +5,7 @@ are names, and a namespace that writes down what is done to them, it returns its
 :mod:`dpem.queries.gpu.triton_sums` makes a kernel of it. So the object that clips is still the one that states the
 bound.
 
-Where a query decides by what rows hold (has any a hole?), one answer is assumed and written down as a condition;
+Where a query decides by what rows hold (is any value missing?), one answer is assumed and written down as a condition;
 rows that do not meet it are not this formula's.
 """
 

@@ -109,7 +109,7 @@ def sums_by_rows(query: Any, X: Any, y: Any, rows: int) -> FloatArray | None:
 
 
 def stored_by_rows(query: Any, X: Any, y: Any, dtype: Any) -> Any:
-    """What a query without conditions, which is asked again and again, makes of every row (results × rows), in a
+    """What a query without conditions, which is summed again and again, makes of every row (results × rows), in a
     dtype; None where that cannot be written down or compiled.
     """
     try:
@@ -203,7 +203,7 @@ def _rest(query: Any, X: Any, y: Any, good: Any, chunk: slice) -> FloatArray:
 
 @functools.cache
 def _invented(n: int, d: int) -> tuple[FloatArray, FloatArray]:
-    """Rows that are no one's, some with holes and some out of all bounds."""
+    """Simulated rows, some with missing values and some out of all bounds."""
     spread = np.modf(np.sqrt(2.0) * np.arange(1, n * (d + 1) + 1) ** 1.5)[0].reshape(n, d + 1)  # even in [0, 1)
     X, y = 4 * spread[:, :d] - 2, 4 * spread[:, d] - 2
     X[: n // 8][spread[: n // 8, :d] < 0.2] = np.nan

@@ -1,7 +1,7 @@
 """Who may draw random numbers and what may be imported, read off the source text.
 
-import-linter checks the arrows between rooms (`make test` runs it; so does the last test here, it takes a fraction of
-a second). This file checks what it cannot see: calls.
+import-linter checks the imports between packages (`make test` runs it, and so does the last
+test here). This file checks what it cannot see: calls.
 """
 
 import ast
@@ -28,7 +28,7 @@ SIMULATION = (
     "fitting/surrogate/",
     "audit/",
 )
-#: Rooms where a function named ``sample`` or ``draw`` draws from a fitted, public model.
+#: Packages where a function named ``sample`` or ``draw`` draws from a fitted, public model.
 SAMPLING = ("paper/models/", "paper/estimators/", "models/", "fitting/")
 
 LIBRARIES = {"opendp", "random", "secrets", "diffprivlib"}
@@ -192,7 +192,7 @@ def test_the_public_part_of_scikit_learn_passes():
     assert private_sklearn(ast.parse(text)) == []
 
 
-#: What asks which model or step this is; only the rooms that hold them may.
+#: What asks which model or step this is; only the packages that hold them may.
 ASKS = re.compile(
     r"isinstance\((?:step|model|estimator|[a-z_.]+\.model)\b, |type\((?:step|model|estimator)\) (?:is|==|in)\b"
     r'|\b(?:model|name|kind)\w*\)? *(?:==|!=) *"[a-z]+-(?:mixture|regression|class)'
@@ -224,7 +224,7 @@ def test_planted_questions_are_found(text):
     assert asking(text)
 
 
-def test_rooms_import_only_downwards():
+def test_packages_import_only_downwards():
     linter = shutil.which("lint-imports", path=str(Path(sys.executable).parent))
     if linter is None:
         pytest.skip("import-linter is not installed")
