@@ -1,6 +1,6 @@
 """Every figure that has a floor, in one run and one table: what was measured, the floor of the same run, the goal.
 
-    python studies/benchmarks/table.py [--repeats 9] [--only wide narrow parquet csv plan start dask] [--out FILE.csv]
+    python studies/benchmarks/table.py [--repeats 9] [--only PART ...] [--out FILE.csv]
 
 A figure and its floor take turns in an order drawn anew, so that a slow spell of the machine hits both. The first ratio
 is of the best times by the clock. It is worth nothing on a busy machine (the table says how busy it was), so beside it
@@ -19,14 +19,15 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
+from fits import csv_fits, fits
 from threadpoolctl import threadpool_limits
+from timing import Line, Times, Work, in_turns
 
 from dpem._threads import available
 from dpem.fitting.surrogate import ScoreQuery
@@ -37,40 +38,6 @@ from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegr
 from dpem.paper.models.base import Clip
 from dpem.tables import ArraySource
 from dpem.tables.schema import Schema
-
-Work = Callable[[], object]
-Times = list[tuple[float, float]]
-
-
-class Line(NamedTuple):
-    """``clock`` and ``processor`` are ratios of best times, or of speeds where more is better, of the figure and its
-    floor; of a line without a floor they are seconds.
-    """
-
-    figure: str
-    floor: str
-    clock: float
-    processor: float
-    goal: str
-
-    @classmethod
-    def of(cls, figure: str, floor: str, own: Times, under: Times, goal: str, *, speed: bool = False) -> Line:
-        ratios = np.min(own, axis=0) / np.min(under, axis=0)
-        return cls(figure, floor, *(1 / ratios if speed else ratios), goal)
-
-
-def in_turns(work: dict[str, Work], repeats: int) -> dict[str, Times]:
-    """Seconds by the clock and of all threads of each piece of work, in turns, in an order drawn anew for each."""
-    taken: dict[str, Times] = {name: [] for name in work}
-    rng = np.random.default_rng(0)
-    for turn in range(repeats + 1):
-        for name in rng.permutation(list(work)):
-            time.sleep(0.2)  # lets the threads of the one before come to rest
-            start, busy = time.perf_counter(), time.process_time()
-            work[name]()
-            if turn:  # the first compiles and warms
-                taken[name].append((time.perf_counter() - start, time.process_time() - busy))
-    return taken
 
 
 def wide(repeats: int) -> Iterator[Line]:
@@ -247,40 +214,6 @@ def parquet(repeats: int) -> Iterator[Line]:
         yield Line.of(figure, "all columns", taken[f"{s} columns"], taken["1000 columns"], goal)
 
 
-def text(repeats: int) -> Iterator[Line]:
-    """Whole fits of a CSV file against Arrow reading it."""
-    import pyarrow as pa
-    import pyarrow.csv
-
-    from dpem.models.gaussian_mixture.estimator import DPGaussianMixture
-    from dpem.models.linear_regression.estimator import DPLinearRegression
-    from dpem.tables import read_table
-
-    n, d = 1_000_000, 20
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((n, d))
-    columns = {f"x{j}": X[:, j] for j in range(d)}
-    columns["y"] = X @ np.r_[0.5, 0.3, np.zeros(d - 2)] + 0.5 * rng.standard_normal(n)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "table.csv"
-        pa.csv.write_csv(pa.table(columns), path)
-        known = {"epsilon": 1.0, "delta": 1e-7, "bounds": {f"x{j}": (-4.0, 4.0) for j in range(d)}}
-        model, groups = DPLinearRegression(**known, y_bounds=(-5.0, 5.0)), DPGaussianMixture(3, **known)  # type: ignore[arg-type]
-        work: dict[str, Work] = {
-            "arrow": lambda: pa.csv.read_csv(path),
-            "open": lambda: read_table(path, target="y"),
-            "fit": lambda: model.fit(read_table(path, target="y")),
-            "groups": lambda: groups.fit(read_table(path, exclude=["y"])),
-        }
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # there are no groups
-            taken = in_turns(work, min(repeats, 3))
-    goals = {"open": "<= 1.5", "fit": "<= 1.5", "groups": ""}
-    figures = {"open": "opened", "fit": "linear regression, whole fit", "groups": "three groups, whole fit"}
-    for name, goal in goals.items():
-        yield Line.of(f"CSV: 1,000,000 x 20, {figures[name]}", "Arrow reading it", taken[name], taken["arrow"], goal)
-
-
 def plans(repeats: int) -> Iterator[Line]:
     """Plans of the paper's models where one was made before; the sizes change, so that none is remembered."""
     from dpem import plan
@@ -342,7 +275,16 @@ def _spent(command: list[str], more: dict[str, str]) -> tuple[float, float, floa
     return time.perf_counter() - start, float(busy), int(peak) / 1024
 
 
-PARTS = {"wide": wide, "narrow": narrow, "parquet": parquet, "csv": text, "plan": plans, "start": starts, "dask": dask}
+PARTS = {
+    "wide": wide,
+    "narrow": narrow,
+    "parquet": parquet,
+    "fits": fits,
+    "csv": csv_fits,
+    "plan": plans,
+    "start": starts,
+    "dask": dask,
+}
 
 
 def main() -> None:

@@ -184,7 +184,8 @@ def choose_clips(
     size, whole = value * math.sqrt(p + 1), float(share @ value**2)
     kappa, squares = 2 * ndtr(_RESIDUALS) - 1, _CLIPPED_SQUARES
     cut = np.sqrt(1 - kappa)
-    of_tails = n * np.array([tails.bias(c, p) for c in _RESIDUALS]) ** 2
+    tailed = tails.excess.any()
+    of_tails = n * np.array([tails.bias(c, p) if tailed else 0.0 for c in _RESIDUALS]) ** 2
     of_bias = n * min(TUNING.clip_bias, TUNING.clip_bias_of_all / p)
     best, least = NO_CLIPS, math.inf
     for wide in _LEVERAGES if leverage is None else (leverage / math.sqrt(p + 1),):

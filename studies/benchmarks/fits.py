@@ -1,0 +1,80 @@
+"""Whole fits beside what a user would run instead, and beside reading the file they come from."""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from sklearn.linear_model import LinearRegression
+from sklearn.mixture import GaussianMixture
+from timing import Line, Work, in_turns
+
+from dpem.models.gaussian_mixture.estimator import DPGaussianMixture
+from dpem.models.linear_regression.estimator import DPLinearRegression
+from dpem.tables import read_table
+
+
+def regression_rows(n: int, d: int) -> tuple[np.ndarray, np.ndarray]:
+    """Normal columns, two of which the response depends on."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((n, d))
+    return X, X @ np.r_[0.5, 0.3, np.zeros(d - 2)] + 0.5 * rng.standard_normal(n)
+
+
+def component_rows(n: int, d: int, K: int) -> np.ndarray:
+    """Rows of K components that overlap little."""
+    rng = np.random.default_rng(0)
+    return rng.uniform(-2.0, 2.0, (K, d))[rng.integers(K, size=n)] + 0.5 * rng.standard_normal((n, d))
+
+
+def fits(repeats: int) -> Iterator[Line]:
+    """The same table in the same run, with scikit-learn's estimators."""
+    for n, d, goal in ((1_000_000, 20, "<= 1.2"), (20_000, 10, "<= 5")):
+        X, y = regression_rows(n, d)
+        own = DPLinearRegression(epsilon=1.0, delta=1e-7, bounds=(-4.0, 4.0), y_bounds=(-5.0, 5.0))
+        work: dict[str, Work] = {"own": lambda: own.fit(X, y), "theirs": lambda: LinearRegression().fit(X, y)}  # noqa: B023
+        yield _compared(f"fit: linear regression, {n:,} x {d}", "LinearRegression", work, repeats, goal)
+    for n, d, K, goal in ((500_000, 10, 5, "<= 0.5"), (10_000, 5, 4, "<= 1")):
+        rows = component_rows(n, d, K)
+        mixture = DPGaussianMixture(K, epsilon=1.0, delta=1e-7, bounds=(-4.0, 4.0))
+        theirs = GaussianMixture(K, n_init=5, random_state=0)
+        work = {"own": lambda: mixture.fit(rows), "theirs": lambda: theirs.fit(rows)}  # noqa: B023
+        figure = f"fit: Gaussian mixture, {n:,} x {d}, K = {K}"
+        yield _compared(figure, "GaussianMixture(n_init=5)", work, min(repeats, 3), goal)
+
+
+def _compared(figure: str, floor: str, work: dict[str, Work], repeats: int, goal: str) -> Line:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        taken = in_turns(work, repeats)
+    return Line.of(figure, f"scikit-learn's {floor}", taken["own"], taken["theirs"], goal)
+
+
+def csv_fits(repeats: int) -> Iterator[Line]:
+    """Whole fits of a CSV file against Arrow reading it."""
+    import pyarrow as pa
+    import pyarrow.csv
+
+    X, y = regression_rows(1_000_000, 20)
+    columns = {f"x{j}": X[:, j] for j in range(20)} | {"y": y}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "table.csv"
+        pa.csv.write_csv(pa.table(columns), path)
+        known = {"epsilon": 1.0, "delta": 1e-7, "bounds": {f"x{j}": (-4.0, 4.0) for j in range(20)}}
+        model, groups = DPLinearRegression(**known, y_bounds=(-5.0, 5.0)), DPGaussianMixture(3, **known)  # type: ignore[arg-type]
+        work: dict[str, Work] = {
+            "arrow": lambda: pa.csv.read_csv(path),
+            "open": lambda: read_table(path, target="y"),
+            "fit": lambda: model.fit(read_table(path, target="y")),
+            "groups": lambda: groups.fit(read_table(path, exclude=["y"])),
+        }
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # there are no components
+            taken = in_turns(work, min(repeats, 3))
+    goals = {"open": "<= 1.5", "fit": "<= 1.5", "groups": "<= 2.5"}
+    figures = {"open": "opened", "fit": "linear regression, whole fit", "groups": "three components, whole fit"}
+    for name, goal in goals.items():
+        yield Line.of(f"CSV: 1,000,000 x 20, {figures[name]}", "Arrow reading it", taken[name], taken["arrow"], goal)
