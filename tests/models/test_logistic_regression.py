@@ -226,3 +226,14 @@ def test_levels_may_hold_an_equals_sign():
     levels = {name: ["<=50K", ">50K"] for name in frame}
     model = dpem.DPLatentClass(2, levels=levels, epsilon=4.0, delta=1e-4, random_state=0).fit(frame)
     assert list(model.probabilities_) == ["one", "two", "three"]
+
+
+@pytest.mark.filterwarnings("ignore:expect little")
+def test_with_too_few_rows_predictors_stay_small():
+    """Where noise hides the spread of columns, slopes that suit a narrow column would make all rows certain."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((500, 6))
+    y = (rng.random(500) < 1 / (1 + np.exp(-X[:, 0]))).astype(float)
+    for seed in (0, 1):
+        model = fitted(X, y, epsilon=0.5, bounds=(-8, 12), random_state=seed)
+        assert np.mean(model.decision_function(X) ** 2) < 6

@@ -56,10 +56,11 @@ class Posterior:
 
 @dataclass(frozen=True)
 class Prior:
-    """A normal prior of the coefficients: its mean and its precision."""
+    """A normal prior of the coefficients: its mean, its precision, and by which part its variances may be too small."""
 
     mean: FloatArray
     precision: FloatArray
+    wider: float = 0.0
 
 
 def combined(
@@ -102,7 +103,8 @@ def combined(
         influence += (wa * square[:, None]) @ D @ V / omega
     drawn = V @ prior.precision @ (prior.mean - coef)
     sampling = rows.complete * influence.T @ influence / (m * n)
-    privacy = V + np.outer(drawn, drawn)  # where nothing was measured, what the prior leaves open
+    # where nothing was measured, what the prior leaves open, and what one that is too narrow takes away
+    privacy = V + np.outer(drawn, drawn) + prior.wider * V @ prior.precision @ V
     return Posterior(coef, sampling, privacy, np.clip(np.diag(V @ prior.precision), 0.0, 1.0))
 
 

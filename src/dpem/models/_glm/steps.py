@@ -25,6 +25,10 @@ from dpem.query import FloatArray
 PRIOR_INTERCEPT, PRIOR_SLOPES = 9.0, 4.0
 #: The least variance of a unit coordinate in the prior: a level that no surrogate row has is not left undetermined.
 LEAST_VARIANCE = 1e-3
+#: That of a level: a rare one may not have an effect of many units.
+LEVEL_VARIANCE = 0.25
+#: By how much the prior may be too narrow, as a part of its variances, where nothing is known of the columns' spreads.
+WIDER = 10.0
 #: Clips that are tried: leverages in units of √k, and clips from the size of a typical score.
 LEVERAGES = (1.2, 1.6, 2.2, 3.2, 4.5)
 CLIPS = np.geomspace(0.25, 12.0, 24)
@@ -90,14 +94,16 @@ def prior_of(model: Any, now: Progress) -> Prior:
     X = now.surrogate.rows[:, model.free]
     mean, p = X[:, 1:].mean(axis=0), len(model.free) - 1
     centred = X[:, 1:] - mean
-    covariance = centred.T @ centred / len(X) + LEAST_VARIANCE * np.eye(p)
+    unknown = min((now.marginals.noise**2 * BINS) ** 1.5, 1.0)  # where noise hides where a column lies: anywhere
+    least = np.where(now.marginals.level[model.free[1:] - 1] > 0, LEVEL_VARIANCE, LEAST_VARIANCE) + unknown / 3
+    covariance = centred.T @ centred / len(X) + np.diag(least)
     to_middle = np.eye(p + 1)
     to_middle[0, 1:] = mean
     precision = np.zeros((p + 1, p + 1))
     precision[0, 0], precision[1:, 1:] = 1 / PRIOR_INTERCEPT, covariance * p / PRIOR_SLOPES
     start = np.zeros(p + 1)
     start[0] = model.family.link(now.mean) - model.mean_offset(now.surrogate.rows)
-    return Prior(start, to_middle.T @ precision @ to_middle)
+    return Prior(start, to_middle.T @ precision @ to_middle, WIDER * unknown)
 
 
 @dataclass(frozen=True)
