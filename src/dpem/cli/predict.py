@@ -83,7 +83,7 @@ def run(session: Session, asked: dict[str, Any]) -> None:
         session.say("note: the guarantee does not cover predictions for rows that the model was fitted to")
         with refusing(Exit.DATA), progress(disable=True if session.json else None), _place(out) as sink:
             expect(source.n_rows)
-            count, made = _applied(model, source, asked["target"] is not None, kept, sink, writers[suffix])
+            count, made = _prediction_table(model, source, asked["target"] is not None, kept, sink, writers[suffix])
     if out is not None:
         session.result(
             {"out": out, "rows": count, "columns": made}, f"Wrote {count:,} rows to {out}: {', '.join(made)}."
@@ -109,13 +109,13 @@ def _writers() -> dict[str, Callable[[Any, Any], Any]]:
     return {".csv": csv_writer, ".parquet": parquet.ParquetWriter, ".arrow": ipc.new_file}
 
 
-def _applied(
+def _prediction_table(
     model: Any, source: Any, with_response: bool, kept: Any, sink: Any, writer: Callable[..., Any]
 ) -> tuple[int, list[str]]:
     """Write a row of answers for each row, and say how many and which."""
     import pyarrow as pa
 
-    from dpem.fitting.prediction_table import applied
+    from dpem.fitting.prediction_table import prediction_table
     from dpem.tables import ArraySource
     from dpem.tables.progress import advance
 
@@ -123,7 +123,7 @@ def _applied(
     try:
         for chunk in source.chunks():
             rows = _Rows(ArraySource(chunk.X), getattr(source, "text_levels", {}))
-            answers = pa.table(applied(model, rows, chunk.y if with_response else None))
+            answers = pa.table(prediction_table(model, rows, chunk.y if with_response else None))
             columns = {name: kept[name].slice(count, len(answers)) for name in kept.column_names}
             table = pa.table({**columns, **{name: answers[name] for name in answers.column_names}})
             if file is None:

@@ -6,6 +6,9 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
+from dpem.fitting.sequence import PrivateFit
+from dpem.fitting.summary import FitSummary
+
 BLUE, BROWN, GREY = "#0b5cad", "#8a5000", "#525c68"
 COLOURS = (BLUE, BROWN, "#a3123a", "#2e7d32", "#6a3d9a", "#00838f", "#b8860b", "#5d4037")
 
@@ -45,8 +48,9 @@ def wrapped(label: str, width: int = 34) -> str:
     return "\n".join(textwrap.wrap(label, width)) or label
 
 
-def summary_of(estimator: Any) -> Any:
+def summary_of(estimator: PrivateFit) -> FitSummary:
     """The summary of a fitted estimator, or a refusal that names what came."""
     if not hasattr(estimator, "_fit_summary"):
         raise ValueError(f"estimator must be a fitted model of dpem, got {type(estimator).__name__}.")
-    return estimator._fit_summary()
+    found: FitSummary = estimator._fit_summary()
+    return found

@@ -8,6 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from dpem.display.axes import BLUE, COLOURS, GREY, stacked, summary_of, wrapped
+from dpem.fitting.sequence import PrivateFit
 from dpem.fitting.summary import Estimates
 from dpem.query import FloatArray
 
@@ -35,7 +36,7 @@ class CoefficientDisplay:
         self.estimates = dict(estimates)
 
     @classmethod
-    def from_estimator(cls, estimator: Any, *, ax: Any = None, names: Sequence[str] | None = None) -> Self:
+    def from_estimator(cls, estimator: PrivateFit, *, ax: Any = None, names: Sequence[str] | None = None) -> Self:
         """Draw the parameters of a fitted estimator.
 
         Parameters
@@ -55,7 +56,7 @@ class CoefficientDisplay:
 
     @classmethod
     def from_estimators(
-        cls, estimators: Mapping[str, Any], *, ax: Any = None, names: Sequence[str] | None = None
+        cls, estimators: Mapping[str, PrivateFit], *, ax: Any = None, names: Sequence[str] | None = None
     ) -> Self:
         """Draw the parameters of several fits side by side, such as fits at several ε.
 
@@ -72,11 +73,13 @@ class CoefficientDisplay:
         -------
         CoefficientDisplay
         """
-        found = {label: (summary_of(estimator).estimates, estimator) for label, estimator in estimators.items()}
-        for estimates, estimator in found.values():
+        found: dict[str, Estimates] = {}
+        for label, estimator in estimators.items():
+            estimates = summary_of(estimator).estimates
             if estimates is None:
                 raise ValueError(f"estimator released no parameters to draw; it is a {type(estimator).__name__}.")
-        return cls(estimates={label: estimates for label, (estimates, _) in found.items()}).plot(ax, names=names)
+            found[label] = estimates
+        return cls(estimates=found).plot(ax, names=names)
 
     def plot(self, ax: Any = None, *, names: Sequence[str] | None = None) -> Self:
         """Draw, on given axes or new ones; ``names`` picks parameters.

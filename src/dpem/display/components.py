@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from dpem.display.axes import COLOURS, panels, summary_of, wrapped
+from dpem.fitting.sequence import PrivateFit
 from dpem.fitting.summary import Profile
 from dpem.query import FloatArray
 
@@ -31,7 +32,7 @@ class MixtureDisplay:
         self.profile = profile
 
     @classmethod
-    def from_estimator(cls, estimator: Any, *, axes: Sequence[Any] | None = None) -> Self:
+    def from_estimator(cls, estimator: PrivateFit, *, axes: Sequence[Any] | None = None) -> Self:
         """Draw the components of a fitted mixture or latent-class model.
 
         Parameters
@@ -120,7 +121,7 @@ class EllipseDisplay:
 
     @classmethod
     def from_estimator(
-        cls, estimator: Any, *, pairs: Sequence[tuple[str, str]] | None = None, axes: Sequence[Any] | None = None
+        cls, estimator: PrivateFit, *, pairs: Sequence[tuple[str, str]] | None = None, axes: Sequence[Any] | None = None
     ) -> Self:
         """Draw the components of a fitted Gaussian mixture.
 

@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.base import clone
 
 from dpem.display.axes import BLUE, axes, wrapped
+from dpem.fitting.sequence import PrivateFit
 
 EPSILONS = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
 
@@ -38,7 +39,7 @@ class PlanDisplay:
     @classmethod
     def from_estimator(
         cls,
-        estimator: Any,
+        estimator: PrivateFit,
         n: int | Sequence[int],
         d: int | None = None,
         *,

@@ -8,6 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from dpem.display.axes import BLUE, BROWN, axes, summary_of, wrapped
+from dpem.fitting.sequence import PrivateFit
 
 
 class PriceDisplay:
@@ -32,7 +33,7 @@ class PriceDisplay:
         self.queries, self.shares, self.values = list(queries), list(shares), list(values)
 
     @classmethod
-    def from_estimator(cls, estimator: Any, *, ax: Any = None) -> Self:
+    def from_estimator(cls, estimator: PrivateFit, *, ax: Any = None) -> Self:
         """Draw the prices of a fitted estimator's queries.
 
         Parameters

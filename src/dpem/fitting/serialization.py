@@ -23,6 +23,7 @@ from dpem._json import checksum, plain, rebuild, record, refuse_undeclared
 from dpem.fitting.check import FitCheck
 from dpem.fitting.formula import CompiledFormula, compiled
 from dpem.fitting.plan import Plan
+from dpem.fitting.sequence import PrivateFit
 from dpem.fitting.step import State
 from dpem.fitting.uncertainty import KINDS, Uncertainty
 from dpem.privacy import Charge, Guarantee
@@ -39,7 +40,7 @@ LEFT_OUT = ("budget", "random_state", "bounds", "y_bounds", "levels")
 MOST_COLUMNS = 10**8
 
 
-def fingerprint(estimator: Any) -> str:
+def fingerprint(estimator: PrivateFit) -> str:
     """SHA-256 of everything a fitted estimator publishes: the same for a model and for what was loaded from its file.
 
     Standard errors are no part of it: they follow from the rest.
@@ -47,20 +48,20 @@ def fingerprint(estimator: Any) -> str:
     return checksum(content_of(estimator))
 
 
-def content_of(estimator: Any) -> dict[str, Any]:
+def content_of(estimator: PrivateFit) -> dict[str, Any]:
     """What a file holds of a fitted estimator."""
     own = estimator._to_content()
     return {"estimator": type(estimator).__name__, **own, "guarantee": plain(estimator.guarantee_)}
 
 
-def name_model(charge: Any, estimator: Any) -> None:
+def name_model(charge: Any, estimator: PrivateFit) -> None:
     """Record in the ledger which model a fit became; one that cannot be written to a file has no fingerprint."""
     if isinstance(charge, Charge):
         with suppress(ValueError):
             charge.released(fingerprint(estimator))
 
 
-def features_written(estimator: Any) -> dict[str, Any]:
+def features_written(estimator: PrivateFit) -> dict[str, Any]:
     """The number of columns and their names, of an estimator that knows no more of them."""
     names = getattr(estimator, "feature_names_in_", None)
     return {"count": estimator.n_features_in_, "names": None if names is None else list(map(str, names))}
@@ -92,7 +93,7 @@ def vector(value: Any, where: str, length: int) -> FloatArray:
 # --- general models ---------------------------------------------------------------------------------------------------
 
 
-def written(estimator: Any) -> dict[str, Any]:
+def written(estimator: PrivateFit) -> dict[str, Any]:
     """The content of a fitted general model."""
     kind = _parameters_of(type(estimator))
     if type(estimator.theta_) is not kind:
@@ -115,7 +116,7 @@ def written(estimator: Any) -> dict[str, Any]:
     }
 
 
-def _raw_written(estimator: Any) -> dict[str, Any]:
+def _raw_written(estimator: PrivateFit) -> dict[str, Any]:
     """The raw columns of a formula, with their bounds or levels."""
     formula: CompiledFormula | None = getattr(estimator, "_formula_", None)
     if formula is None:
@@ -131,7 +132,7 @@ def _raw_read(value: Any, formula: Any, needs_y: bool) -> CompiledFormula:
     return compiled(formula, bounds, _given(levels), needs_y=needs_y)
 
 
-def _column(estimator: Any, name: str) -> dict[str, Any]:
+def _column(estimator: PrivateFit, name: str) -> dict[str, Any]:
     own: Levels | None = estimator.levels_.get(name)
     if own is None:
         return {"name": name, "bounds": list(estimator.bounds_[name])}
@@ -187,7 +188,7 @@ def _formula_text(content: Mapping[str, Any]) -> Any:
     return given.get("formula") if isinstance(given, dict) else None
 
 
-def errors_written(estimator: Any) -> dict[str, Any] | None:
+def errors_written(estimator: PrivateFit) -> dict[str, Any] | None:
     """Standard errors that were computed, so that they need not be again; None if they were not, or are not finite."""
     errors: Uncertainty | None = getattr(estimator, "_uncertainty_", None)
     plainly = type(errors) is Uncertainty  # a model with errors of a kind of its own computes them again
@@ -304,7 +305,7 @@ def _chosen(value: Any, schema: Schema) -> NDArray[np.intp]:
     return places
 
 
-def _agree(estimator: Any, plan: Plan, guarantee: Guarantee, check: FitCheck | None, d: int) -> None:
+def _agree(estimator: PrivateFit, plan: Plan, guarantee: Guarantee, check: FitCheck | None, d: int) -> None:
     """Raise a ValueError that names the first two fields found at odds."""
     differ = {
         ("plan.model", "estimator"): plan.model != estimator._name(),

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtri
 
+from dpem.fitting.sequence import PrivateFit
 from dpem.fitting.uncertainty import Uncertainty
 from dpem.query import FloatArray
 from dpem.tables.schema import Schema
@@ -156,7 +157,7 @@ class FitSummary:
     extra: Extra | None = None
 
 
-def from_estimator(model: Any) -> FitSummary:
+def from_estimator(model: PrivateFit) -> FitSummary:
     """The summary of a fitted general model, from its plan, its uncertainty and its hooks."""
     plan = model.plan_
     estimates = _estimates(model)
@@ -179,7 +180,7 @@ def from_estimator(model: Any) -> FitSummary:
     )
 
 
-def _estimates(model: Any) -> Estimates | None:
+def _estimates(model: PrivateFit) -> Estimates | None:
     try:
         found = model._errors
     except NotImplementedError:
@@ -188,7 +189,7 @@ def _estimates(model: Any) -> Estimates | None:
     return Estimates.of(found) if picture is None else Estimates.of(found, scale=picture[0], scaled=picture[1])
 
 
-def _settings(model: Any) -> tuple[Setting, ...]:
+def _settings(model: PrivateFit) -> tuple[Setting, ...]:
     plan = model.plan_
     known = model.schema_
     defaults = {name: p.default for name, p in _arguments(model).items()}
@@ -216,7 +217,7 @@ def _settings(model: Any) -> tuple[Setting, ...]:
     return tuple(found)
 
 
-def _arguments(model: Any) -> Any:
+def _arguments(model: PrivateFit) -> Any:
     import inspect
 
     return inspect.signature(type(model).__init__).parameters

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from dpem._html import number
+from dpem.fitting.scaler import DPStandardScaler
+from dpem.fitting.sequence import PrivateFit
 from dpem.privacy import Guarantee, Release
 from dpem.privacy import together as joint
 
@@ -71,7 +73,7 @@ class About:
         return [(name, value) for name, value in named if value]
 
 
-def joint_guarantee(model: Any, scaler: Any | None) -> Guarantee:
+def joint_guarantee(model: PrivateFit, scaler: DPStandardScaler | None) -> Guarantee:
     """The one statement for everything that was released to make the model: what a scaler before it released too."""
     guarantee: Guarantee = model.guarantee_
     return guarantee if scaler is None else joint([scaler.guarantee_, guarantee])
@@ -109,7 +111,7 @@ def unit_in_words(guarantee: Guarantee) -> Unit:
     )
 
 
-def queries(model: Any) -> list[Query]:
+def queries(model: PrivateFit) -> list[Query]:
     """Every query, with its part of the ρ that was charged. Batches are disjoint, so each is weighed against the
     whole: all batches together cost one person no more than the dearest (:func:`dpem.privacy.total_price`).
     """

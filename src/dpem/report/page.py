@@ -18,6 +18,7 @@ from dpem._files import write_text
 from dpem._html import capital, measured, number, percent
 from dpem._validation import ArgumentError
 from dpem.fitting.scaler import DPStandardScaler
+from dpem.fitting.sequence import PrivateFit
 from dpem.fitting.summary import Estimates, FitSummary, Profile
 from dpem.persistence import fingerprint
 from dpem.report import charts, facts
@@ -35,7 +36,7 @@ CONTAINS = {
 }
 
 
-def render(model: Any, scaler: DPStandardScaler | None = None, about: About | None = None) -> str:
+def render(model: PrivateFit, scaler: DPStandardScaler | None = None, about: About | None = None) -> str:
     """The report of a fitted estimator as a page of HTML.
 
     Parameters
@@ -100,13 +101,13 @@ def render(model: Any, scaler: DPStandardScaler | None = None, about: About | No
 
 
 def write_report(
-    model: Any, path: str | os.PathLike[str], scaler: DPStandardScaler | None = None, about: About | None = None
+    model: PrivateFit, path: str | os.PathLike[str], scaler: DPStandardScaler | None = None, about: About | None = None
 ) -> None:
     """Write the report of a fitted estimator to ``path``, whole or not at all; see :func:`render`."""
     write_text(path, render(model, scaler, about))
 
 
-def _fingerprint(model: Any) -> str | None:
+def _fingerprint(model: PrivateFit) -> str | None:
     """The fingerprint of a model that can be written to a file; one of the user's own making has none."""
     try:
         return fingerprint(model)
@@ -114,7 +115,7 @@ def _fingerprint(model: Any) -> str | None:
         return None
 
 
-def _diagnostics(model: Any) -> list[Any] | None:
+def _diagnostics(model: PrivateFit) -> list[Any] | None:
     """What the fit warns of, warnings first. What the fit check says has a place of its own."""
     found = getattr(model, "diagnostics_", None)
     if found is None:
@@ -122,7 +123,7 @@ def _diagnostics(model: Any) -> list[Any] | None:
     return sorted((one for one in found if one.code != "fit-check"), key=lambda one: one.severity != "warning")
 
 
-def _statement(model: Any, summary: FitSummary, scaler: Any | None) -> dict[str, Any]:
+def _statement(model: PrivateFit, summary: FitSummary, scaler: DPStandardScaler | None) -> dict[str, Any]:
     """The one statement for all that was released, in words and in symbols."""
     plan, joint = model.plan_, facts.joint_guarantee(model, scaler)
     epsilon, delta = number(facts.rounded_up(joint.epsilon), 5), number(joint.delta, 4)
@@ -262,7 +263,7 @@ def _components(profile: Profile) -> dict[str, Any]:
     }
 
 
-def _prices(model: Any) -> dict[str, Any]:
+def _prices(model: PrivateFit) -> dict[str, Any]:
     """The queries and their prices."""
     queries, rho = facts.queries(model), model.guarantee_.price.rho
     paid = math.isfinite(rho)
@@ -316,7 +317,7 @@ def _span(places: list[int]) -> str:
     return ", ".join(map(str, places if len(places) < 6 else [*places[:4], "…"]))
 
 
-def _outcome(model: Any, summary: FitSummary) -> dict[str, Any]:
+def _outcome(model: PrivateFit, summary: FitSummary) -> dict[str, Any]:
     """What the plan said beside what happened."""
     plan, check, found = model.plan_, getattr(model, "fit_check_", None), summary.predicted
     price = model.guarantee_.price.rho

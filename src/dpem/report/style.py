@@ -36,20 +36,6 @@ DARK = {
     "on_alarm": "#3a0508",
 }
 
-#: (foreground, background) of all text in a report, which needs a contrast of 4.5; and of lines and marks, 3.
-TEXT_PAIRS = [
-    ("text", "page"),
-    ("text", "panel"),
-    ("muted", "page"),
-    ("muted", "panel"),
-    ("accent", "page"),
-    ("accent", "panel"),
-    ("on_measure", "measure"),
-    ("on_select", "select"),
-    ("on_alarm", "alarm"),
-]
-MARK_PAIRS = [("measure", "page"), ("select", "page"), ("threshold", "page"), ("muted", "page"), ("alarm", "page")]
-
 
 def _variables(palette: dict[str, str]) -> str:
     return "".join(f"--{name.replace('_', '-')}: {colour}; " for name, colour in palette.items())
