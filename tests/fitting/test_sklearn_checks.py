@@ -79,7 +79,7 @@ EXPECTED_FAILURES = {
     | {"check_classifiers_one_label_sample_weights": "privacy: weights need a public bound, max_weight"}
     | dict.fromkeys(
         (
-            *("check_classifiers_one_label", "check_classifiers_classes", "check_classifiers_regression_target"),
+            *("check_classifiers_classes", "check_classifiers_regression_target"),
             "check_classifier_not_supporting_multiclass",
         ),
         _DECLARED,
