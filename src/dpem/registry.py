@@ -78,7 +78,7 @@ def plan(
     target: str | None = None,
     **arguments: Any,
 ) -> Any:
-    """What a fit will ask, at what price, and what to expect of it, before there are data.
+    """The steps of a fit, their prices and the predicted error, before there are data.
 
     Parameters
     ----------

@@ -41,7 +41,7 @@ class FitCheck:
 def judged(lead: float, standard_error: float, simpler: str, advice: str) -> FitCheck:
     """The verdict on a difference in log-density from the simpler model that is named.
 
-    >>> judged(0.3, 0.05, "one group", "Try fewer groups.").better
+    >>> judged(0.3, 0.05, "one component", "Try fewer components.").better
     True
     """
     better = lead > NEEDED * standard_error

@@ -76,7 +76,7 @@ class PrivateEstimator(PrivateFit, FittedModel):
         target: str | None = None,
         effect: float | None = None,
     ) -> Plan:
-        """What a fit to n rows will ask, at what price, and what to expect of it. Nothing is read or spent.
+        """The steps of a fit to n rows, their prices and the predicted error. Nothing is read or spent.
 
         Parameters
         ----------
@@ -89,8 +89,7 @@ class PrivateEstimator(PrivateFit, FittedModel):
         target : str, optional
             The response's name, where bounds are given by name and hold its own.
         effect : float, optional
-            How strong the effects are supposed to be, in the measure that the plan names: it changes what is expected,
-            not what is released.
+            The assumed strength of effects, in the measure that the plan names. It changes the prediction, not the fit.
 
         Returns
         -------
@@ -356,5 +355,5 @@ def _assumed(effect: Any, model: Any) -> float | None:
     if effect is None:
         return None
     if model.effect is None:
-        raise ArgumentError("effect", "must be None: what this model's plan supposes has no strength to choose.")
+        raise ArgumentError("effect", "must be None: this model's prediction assumes no strength of effects.")
     return float(model.effect.checked(effect))

@@ -1,4 +1,4 @@
-"""The plan of a fit: sizes, steps and prices, all of it public, and what is expected of the answer."""
+"""The plan of a fit: sizes, steps, prices and the predicted error, all of them public."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from dpem.privacy.budget import unit
 
 @dataclass(frozen=True)
 class Prediction:
-    """What the user will see: a quantity, its median and the interval that holds nine fits of ten, if the rows are as
-    assumed; ``failure`` is the chance of a failed start or selection, ``meaning`` the same in a sentence.
+    """A predicted quantity: its median and the interval that holds nine fits of ten, if the rows are as ``assumed``.
+
+    ``failure`` is the probability of a failed start or selection; ``meaning`` states the prediction in a sentence.
     """
 
     quantity: str
@@ -30,7 +31,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a fit of ``model`` to n rows will ask, at what price.
+    """The steps of a fit of ``model`` to n rows, and their prices.
 
     ``remarks`` are shown before anything is paid; ``feasible`` is False where little but noise is expected, and
     ``advice`` then names what would help.

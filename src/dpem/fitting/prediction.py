@@ -1,4 +1,4 @@
-"""What to expect at any (n, ρ), from rehearsals at the corners of a lattice.
+"""The predicted error at any (n, ρ), interpolated between rehearsals at the corners of a lattice.
 
 A rehearsal is a small simulation, so its result varies by some percent, and two nearly equal plans could come out in
 the wrong order. Rehearsals are therefore made only at the corners of a lattice that is so wide that the predicted error

@@ -117,7 +117,7 @@ def bootstrap(
 ) -> Errors:
     """A parametric bootstrap: the fit's own steps again on rows drawn from the fitted θ, with and without noise.
 
-    ``values`` are the numbers of interest of a state, groups put in the order of θ's own. With more than ``rows`` rows
+    ``values`` are the numbers of interest of a state, components in the order of θ. With more than ``rows`` rows
     the sampling error is that of ``rows`` times √(rows/n), and the noise is that of n.
     """
     drawn = min(n, rows)

@@ -40,7 +40,7 @@ class FittedModel(BaseEstimator):
         return []
 
     def _profile(self) -> Profile | None:
-        """What is typical of each group, for models that find groups."""
+        """What is typical of each component, for mixtures and latent classes."""
         return None
 
     def _picture_scale(self) -> tuple[FloatArray, str] | None:

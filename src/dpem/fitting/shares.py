@@ -1,4 +1,4 @@
-"""How many rows change group when a fit is moved, and what nine fits of ten will show of it."""
+"""How many rows change component when a fit is moved, and what nine fits of ten will show of it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from scipy.special import ndtri
 
 from dpem.query import FloatArray
 
-#: Rows are watched one by one where their two likeliest groups are within this, in log-odds; of the others one in so
-#: many.
+#: Every row is followed where its two likeliest components differ by less than NEAR in log-odds, else one in THIN.
 NEAR, THIN = 4.0, 8
 
 
 def watched(log_weights: FloatArray) -> tuple[NDArray[np.intp], FloatArray]:
-    """Which of some rows to watch, and what each then weighs: few rows change group if a fit moves little, nearly all
-    of them near a boundary. ``log_weights`` is rows × groups.
+    """Which rows to follow, and their weights: if a fit moves little, nearly all rows that change component are near a
+    boundary. ``log_weights`` is rows × components.
     """
     two = np.partition(log_weights, -2, axis=1)[:, -2:]
     near = two[:, 1] - two[:, 0] < NEAR
@@ -28,7 +27,7 @@ def watched(log_weights: FloatArray) -> tuple[NDArray[np.intp], FloatArray]:
 
 
 def moved(before: FloatArray, after: FloatArray, weight: FloatArray) -> float:
-    """The share of rows whose likeliest group changes from ``before`` to ``after``, each rows × groups of log-weights.
+    """The share of rows whose likeliest component changes between two arrays of log-weights, rows × components.
 
     >>> rows = np.array([[0.0, -0.1], [0.0, -5.0]])
     >>> moved(rows, rows - [0.3, 0.0], np.array([0.5, 0.5]))

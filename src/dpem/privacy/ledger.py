@@ -48,7 +48,7 @@ MOST_COLUMNS = 1000
 
 
 class LedgerWarning(RuntimeWarning):
-    """Something about a fit or a dataset that its ledger's keeper should look at."""
+    """A fit or a dataset that the keeper of its ledger should check."""
 
 
 @dataclass(frozen=True)
