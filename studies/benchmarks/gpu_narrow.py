@@ -25,7 +25,7 @@ from dpem.models.linear_regression.coding import Coding
 from dpem.models.linear_regression.frame import Frame
 from dpem.models.linear_regression.queries import Information, JointMoments, Score
 from dpem.models.mixture_regression.coordinates import Frame as LineFrame
-from dpem.models.mixture_regression.scores import Lines, LineScores
+from dpem.models.mixture_regression.scores import Components, ComponentScores
 from dpem.paper.models import SymmetricMixture
 from dpem.queries.gpu import triton_sums as rowwise
 from dpem.queries.gpu.trace import formula_of
@@ -64,7 +64,7 @@ def questions() -> dict[str, tuple[Query, bool]]:
     frame = Frame(rng.normal(scale=0.05, size=D), scale, 0.02, 0.3, cov, whiten)
     coding = Coding(frame.centre, scale, none > 0, none, none, np.zeros(D), (), np.zeros(D) > 0)
     at = (schema, frame, rng.normal(scale=0.3, size=D + 1), 0.5, 4.0, 4.0)
-    lines = Lines(np.array([0.5, 0.5]), rng.normal(scale=0.4, size=(2, D + 1)), np.array([0.4, 0.6]))
+    lines = Components(np.array([0.5, 0.5]), rng.normal(scale=0.4, size=(2, D + 1)), np.array([0.4, 0.6]))
     every = np.arange(D)
     return {
         "linear regression, moments": (JointMoments(schema, coding, 0.02, 0.3, 4.0), True),
@@ -74,7 +74,7 @@ def questions() -> dict[str, tuple[Query, bool]]:
         "five groups, diag": (five_groups(every, D), False),
         "five groups, full": (five_groups(every, D, "full"), False),
         "pairs of answers": (PairMoments(answers, items), False),
-        "two lines": (LineScores(schema, LineFrame(frame.centre, 3 * whiten, 0.02, 0.2), lines, 2.0, 2.0), True),
+        "two lines": (ComponentScores(schema, LineFrame(frame.centre, 3 * whiten, 0.02, 0.2), lines, 2.0, 2.0), True),
     }
 
 

@@ -21,8 +21,14 @@ from dpem.models.mixture_regression import model as mixture_regression
 from dpem.models.mixture_regression.cells import Cells, edges, fit_cells
 from dpem.models.mixture_regression.coordinates import Frame
 from dpem.models.mixture_regression.estimator import DPMixtureRegression
-from dpem.models.mixture_regression.scores import LineLeads, Lines, LineScores, mean_cut_square
-from dpem.models.mixture_regression.start_queries import ColumnSizes, LineCells, LineMoments, UnevenSpread
+from dpem.models.mixture_regression.scores import ComponentLeads, Components, ComponentScores, mean_cut_square
+from dpem.models.mixture_regression.start_queries import (
+    ColumnSizes,
+    ColumnSquares,
+    RegressionMoments,
+    ResidualCells,
+    UnevenSpread,
+)
 from dpem.models.mixture_regression.tuning import TUNING
 from dpem.privacy import Account, Curator, SeededNoise
 from dpem.tables import ArraySource
@@ -33,7 +39,7 @@ COEF, INTERCEPT, SIGMA = np.array([[1.0, -2.0, 0.5], [-1.5, 1.0, 0.5]]), np.arra
 
 
 def people(n, seed=0, steep=0.4):
-    """Correlated columns, one of them skewed, one of two values; two lines, the first for most rows."""
+    """Correlated columns, one of them skewed, one of two values; two components, the first for most rows."""
     rng = np.random.default_rng(seed)
     z = rng.standard_normal((n, 3)) @ np.linalg.cholesky(0.5 + 0.5 * np.eye(3)).T
     x = np.column_stack([z[:, 0], np.exp(0.5 * z[:, 1]), z[:, 2] > 0.2]).astype(float)
@@ -103,8 +109,8 @@ def test_without_noise_it_is_the_best_of_several_starts():
 # --- likelihood equations --------------------------------------------------------------------------------------------
 
 
-def some_lines(present=1.0):
-    return Lines(
+def some_components(present=1.0):
+    return Components(
         present * np.array([0.6, 0.4]), np.array([[0.2, 0.7, -0.3, 0.1], [-0.3, -0.6, 0.2, 0.3]]), np.array([0.5, 0.8])
     )
 
@@ -122,8 +128,8 @@ def skewed_frame(d=3):
 def test_unclipped_scores_are_the_derivatives_of_the_log_likelihood():
     rng = np.random.default_rng(0)
     v, t = np.column_stack([np.ones(50), rng.exponential(size=(50, 3))]), rng.standard_normal(50)
-    theta = some_lines()
-    question = LineScores(schema(), skewed_frame(), theta, 1e6, 1e3)
+    theta = some_components()
+    question = ComponentScores(schema(), skewed_frame(), theta, 1e6, 1e3)
     share, psi, square = question.factors(xp, v, t)
 
     def total(step):
@@ -132,8 +138,8 @@ def test_unclipped_scores_are_the_derivatives_of_the_log_likelihood():
     def theta_after(theta, step):
         parts = step.reshape(2, 6)
         masses = theta.masses * np.exp(parts[:, 0])
-        return Lines(
-            masses, theta.lines + theta.spreads[:, None] * parts[:, 1:-1], theta.spreads * np.exp(parts[:, -1])
+        return Components(
+            masses, theta.coefficients + theta.spreads[:, None] * parts[:, 1:-1], theta.spreads * np.exp(parts[:, -1])
         )
 
     eye = 1e-5 * np.eye(12)
@@ -144,13 +150,13 @@ def test_unclipped_scores_are_the_derivatives_of_the_log_likelihood():
     assert np.allclose(slope[:, -1], np.sum(share * (square + 1e6 / 2 - 1), axis=0), atol=1e-5)
 
 
-def test_the_mean_score_of_rows_that_follow_the_lines_is_known_whatever_the_columns_are():
+def test_the_mean_score_of_rows_that_follow_the_components_is_known_whatever_the_columns_are():
     rng = np.random.default_rng(1)
-    theta = some_lines()
+    theta = some_components()
     v = np.column_stack([np.ones(400_000), rng.exponential(size=(400_000, 3)) - 1])
     k = rng.choice(2, 400_000, p=theta.masses)
-    t = np.sum(v * theta.lines[k], axis=1) + theta.spreads[k] * rng.standard_normal(len(v))
-    question = LineScores(schema(), skewed_frame(), theta, 1.5, 1.2)
+    t = np.sum(v * theta.coefficients[k], axis=1) + theta.spreads[k] * rng.standard_normal(len(v))
+    question = ComponentScores(schema(), skewed_frame(), theta, 1.5, 1.2)
     share, psi, square = question.factors(xp, v, t)
     high, low = question.heights
     seen = np.column_stack([high * share.mean(0), (share * psi).T @ v / len(v), low * (share * square).mean(0)])
@@ -159,8 +165,8 @@ def test_the_mean_score_of_rows_that_follow_the_lines_is_known_whatever_the_colu
 
 
 def test_the_jacobian_is_the_derivative_of_the_mean_score():
-    theta = some_lines(present=0.9)
-    question = LineScores(schema(), skewed_frame(), theta, 2.0, 2.0)
+    theta = some_components(present=0.9)
+    question = ComponentScores(schema(), skewed_frame(), theta, 2.0, 2.0)
     full = newton.jacobian(question, 4000)[0]
     for place, size in ((0, 12), (2, 12), (5, 12), (9, 12)):
         step = 0.02 * np.eye(size)[place]
@@ -187,19 +193,24 @@ def test_the_mean_of_a_cut_square():
 
 
 def questions(d=3):
-    frame, theta = skewed_frame(d), some_lines()
+    frame, theta = skewed_frame(d), some_components()
     line = np.array([0.1, 0.4, -0.2, 0.3])
     axes = np.linalg.qr(np.random.default_rng(2).standard_normal((d, 2)))[0]
-    other = Lines(np.array([0.5, 0.5]), np.tile(line, (2, 1)), np.array([0.3, 1.5]))
+    other = Components(np.array([0.5, 0.5]), np.tile(line, (2, 1)), np.array([0.3, 1.5]))
     return {
         "sizes": ColumnSizes(schema(d), np.array([0.2, -0.1, 0.0, 0.3]), np.array([0.5, 0.9, 0.01, 1.0])),
-        "moments": LineMoments(schema(d), frame, 2.5),
+        "squares": ColumnSquares(schema(d), np.array([0.9, -0.4, 0.0])),
+        "moments": RegressionMoments(schema(d), frame, 2.5),
         "directions": UnevenSpread(schema(d), frame, line, 0.6, 2.0),
-        "cells": LineCells(schema(d), frame, line, 0.6, axes, edges(5, 2.6), edges(9, 3.2)),
-        "leads": LineLeads(schema(d), frame, (theta, replace(theta, masses=np.array([0.1, 0.9]))), other),
-        "scores": LineScores(schema(d), frame, theta, 1.8, 2.2),
-        "scores of far lines": LineScores(
-            schema(d), frame, Lines(np.array([0.99, 0.01]), 1e3 * theta.lines, np.array([1e-3, 1e3])), 1.8, 2.2
+        "cells": ResidualCells(schema(d), frame, line, 0.6, axes, edges(5, 2.6), edges(9, 3.2)),
+        "leads": ComponentLeads(schema(d), frame, (theta, replace(theta, masses=np.array([0.1, 0.9]))), other),
+        "scores": ComponentScores(schema(d), frame, theta, 1.8, 2.2),
+        "scores of far components": ComponentScores(
+            schema(d),
+            frame,
+            Components(np.array([0.99, 0.01]), 1e3 * theta.coefficients, np.array([1e-3, 1e3])),
+            1.8,
+            2.2,
         ),
     }
 
@@ -236,7 +247,7 @@ def test_no_pair_of_rows_goes_beyond_a_bound_and_some_come_near(name):
 
 
 def test_planted_bugs_are_seen_by_the_same_rows(monkeypatch):
-    plain = LineScores.factors
+    plain = ComponentScores.factors
 
     def unclipped(self, xp, v, t):
         share, _, square = plain(self, xp, v, t)
@@ -253,7 +264,7 @@ def test_planted_bugs_are_seen_by_the_same_rows(monkeypatch):
     honest = question.bound.l2
     for name, bug in (("factors", unclipped), ("factors", counted_twice), ("heights", property(low_lift))):
         with monkeypatch.context() as planted:
-            planted.setattr(LineScores, name, bug)
+            planted.setattr(ComponentScores, name, bug)
             assert furthest(question)[1] > question.bound.l2, bug
     assert furthest(question)[1] <= honest
     monkeypatch.setattr(
@@ -264,14 +275,14 @@ def test_planted_bugs_are_seen_by_the_same_rows(monkeypatch):
 
 
 def test_the_bound_of_the_scores_is_reached_by_a_climb():
-    """Hill-climbing over pairs of rows and lines: never beyond, and nearly there."""
+    """Hill-climbing over pairs of rows and components: never beyond, and nearly there."""
     rng = np.random.default_rng(3)
     best = 0.0
     for trial in range(25):
-        theta = Lines(
+        theta = Components(
             np.array([0.5, 0.5]), rng.standard_normal((2, 4)) * rng.uniform(0, 3), np.exp(rng.uniform(-2, 1, 2))
         )
-        question = LineScores(schema(), skewed_frame(), theta, rng.uniform(0.5, 4), rng.uniform(0.5, 3))
+        question = ComponentScores(schema(), skewed_frame(), theta, rng.uniform(0.5, 4), rng.uniform(0.5, 3))
         rows = rng.uniform(-1, 1, (2, 4))
         now = 0.0
         for _ in range(50):
@@ -299,7 +310,7 @@ def test_every_array_library_gives_the_same_sums(name):
 def test_rows_without_a_response_add_nothing_but_to_the_sizes():
     X, y = np.random.default_rng(0).uniform(-1, 1, (30, 3)), np.full(30, np.nan)
     for name, question in questions().items():
-        assert name == "sizes" or not np.any(question.block(xp, X, y)), name
+        assert name in ("sizes", "squares") or not np.any(question.block(xp, X, y)), name
 
 
 def test_holes_are_filled_with_conditional_means():
@@ -326,7 +337,7 @@ def fitted():
     return model.fit(X, y), X, y, k
 
 
-def test_two_lines_are_found_in_units(fitted):
+def test_two_components_are_found_in_units(fitted):
     model, X, y, k = fitted
     assert np.allclose(model.weights_, [0.6, 0.4], atol=0.05)
     assert np.allclose(model.coef_, COEF, atol=0.3)
@@ -346,7 +357,9 @@ def test_two_lines_are_found_in_units(fitted):
 def test_intervals_hold_the_truth_and_say_what_is_noise(fitted):
     model = fitted[0]
     table = model.summary()
-    assert list(table.index[:6]) == [f"line 1: {name}" for name in ("share", "intercept", "x0", "x1", "x2", "sigma")]
+    assert list(table.index[:6]) == [
+        f"component 1: {name}" for name in ("share", "intercept", "x0", "x1", "x2", "sigma")
+    ]
     truth = np.column_stack([[0.6, 0.4], INTERCEPT, COEF, SIGMA]).ravel()
     assert np.mean((table.lower < truth) & (truth < table.upper)) >= 0.75
     assert (table.privacy > 0).all()
@@ -374,7 +387,7 @@ def test_classes_have_one_order_whatever_the_start_called_them(fitted):
     assert not np.array_equal(turned.privacy, theta.privacy)
 
 
-def test_rows_with_holes_do_not_spoil_the_lines():
+def test_rows_with_holes_do_not_spoil_the_components():
     X, y, _ = people(20_000, seed=3)
     rng = np.random.default_rng(9)
     X[rng.uniform(size=X.shape) < 0.08] = np.nan
@@ -413,13 +426,13 @@ def test_one_line_is_said_to_be_one_line():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((8000, 3))
     y = X @ [1.0, -1.0, 0.5] + rng.standard_normal(8000)
-    with pytest.warns(FitWarning, match="no better than one line"):
+    with pytest.warns(FitWarning, match="no better than one regression"):
         model = DPMixtureRegression(**GIVEN, bounds=(-8, 8), random_state=2).fit(X, y)
     assert model.suggested_components_ == 1
     assert len(model.components_misfit_) == 3
 
 
-def test_lines_through_the_origin_go_through_it():
+def test_components_through_the_origin_go_through_it():
     rng = np.random.default_rng(0)
     X = rng.uniform(1, 5, (8000, 2))
     k = rng.integers(2, size=8000)
@@ -437,7 +450,7 @@ def test_lines_through_the_origin_go_through_it():
         ({"n_components": 1}, 500, "n_components must be at least 2, got 1"),
         ({"n_components": 2.5}, 500, "n_components"),
         ({"fit_intercept": "no"}, 500, "fit_intercept must be True or False"),
-        ({"n_components": 40}, 200, "40 lines of 3 columns have 240 parameters"),
+        ({"n_components": 40}, 200, "40 components of 3 columns have 240 parameters"),
     ],
 )
 def test_refusals_name_the_argument(change, n, words):
@@ -459,18 +472,18 @@ def test_the_plan_warns_where_the_start_will_fail_and_says_what_would_do():
 
 
 def test_a_start_that_mostly_fails_is_called_infeasible():
-    """Three lines in 5,000 rows at ε = 1 are missed in more than half of the fits: the plan must not say feasible."""
+    """Three components in 5,000 rows at ε = 1 are missed in more than half of the fits: not feasible."""
     model = DPMixtureRegression(3, epsilon=1.0, delta=1e-6, y_bounds=(-10, 10), bounds=(-6, 6))
     few, more, many = (model.plan(n, 5) for n in (5000, 9000, 40_000))
     assert not few.feasible
-    assert "misses lines in about" in few.advice
+    assert "misses components in about" in few.advice
     assert few.prediction.failure > 0.5 > 1 / 3 > more.prediction.failure > 0.05 > many.prediction.failure
     assert more.feasible
     assert many.feasible
 
 
-def test_cells_of_invented_lines_give_them_back():
-    """Weighted least squares on exact cell shares, of three lines."""
+def test_cells_of_invented_components_give_them_back():
+    """Weighted least squares on exact cell shares, of three components."""
     x_edges, r_edges = edges(8, 2.6), edges(16, 3.2)
     rng = np.random.default_rng(0)
     x, k = rng.standard_normal((200_000, 2)), rng.choice(3, 200_000, p=[0.5, 0.3, 0.2])

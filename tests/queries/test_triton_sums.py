@@ -24,7 +24,7 @@ from dpem.models.linear_regression.frame import Frame
 from dpem.models.linear_regression.queries import FilledMoments, Information, JointMoments, Residuals, Score
 from dpem.models.linear_regression.threshold_scores import Thresholds
 from dpem.models.mixture_regression.coordinates import Frame as LineFrame
-from dpem.models.mixture_regression.scores import Lines, LineScores
+from dpem.models.mixture_regression.scores import Components, ComponentScores
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
 from dpem.queries.gpu import triton_sums as rowwise
 from dpem.queries.gpu.trace import formula_of
@@ -138,7 +138,7 @@ ANSWERS = Schema.of(
     {name: tuple(range(levels)) for name, levels in zip(NAMES, ITEMS.levels, strict=False)},
     every_level=True,
 )
-LINES = Lines(np.array([0.3, 0.3, 0.4]), RNG.normal(size=(3, D + 1)) * 0.4, RNG.uniform(0.4, 0.7, 3))
+LINES = Components(np.array([0.3, 0.3, 0.4]), RNG.normal(size=(3, D + 1)) * 0.4, RNG.uniform(0.4, 0.7, 3))
 BETA = np.array([0.5, -0.4, 0.3, 0.2])
 
 
@@ -161,7 +161,7 @@ QUESTIONS = {
     **{kind: (mixture(kind), False, False) for kind in ("spherical", "diag", "tied", "full")},
     "classes": (PairMoments(ANSWERS, ITEMS), False, True),
     "lines": (
-        LineScores(SCHEMA, LineFrame(FRAME.centre, 3 * FRAME.whiten, 0.02, 0.2), LINES, 2.0, 2.0),
+        ComponentScores(SCHEMA, LineFrame(FRAME.centre, 3 * FRAME.whiten, 0.02, 0.2), LINES, 2.0, 2.0),
         True,
         False,
     ),

@@ -1,4 +1,4 @@
-"""Mixture of K regressions: lines with weights, intercepts and residual spreads of their own (latent classes)."""
+"""Mixture of K regressions: components with weights, intercepts and residual spreads of their own (latent classes)."""
 
 from dpem.models.mixture_regression.estimator import DPMixtureRegression
 

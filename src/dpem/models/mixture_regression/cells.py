@@ -1,4 +1,4 @@
-"""K lines from noisy counts in cells of (directions, residual): weighted least squares from many starts at once."""
+"""K components from noisy counts in cells of (directions, residual): weighted least squares from many starts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RESTARTS = 16
 
 
 class CellFit(NamedTuple):
-    """K lines in cell coordinates, in residual spreads, and their misfit in units of the noise, squared and summed."""
+    """K components in cell coordinates, in residual spreads, and their misfit in units of the noise, squared."""
 
     weights: FloatArray
     intercepts: FloatArray
@@ -85,9 +85,9 @@ class Cells:
 
 
 class _Problem:
-    """Misfit of K lines to cells, and its derivatives, for many parameter sets at once (restarts × K × (q + 3))."""
+    """Misfit of K components to cells, and its derivatives, for many parameter sets (restarts × K × (q + 3))."""
 
-    def __init__(self, cells: Cells, K: int, same_line: bool) -> None:
+    def __init__(self, cells: Cells, K: int, same_regression: bool) -> None:
         self.place, self.within = cells.places()
         self.mass, self.scale = cells.x_mass(), cells.scale()
         self.seen = cells.mass.reshape(len(self.mass), -1)
@@ -98,7 +98,7 @@ class _Problem:
         self.middle = np.zeros((K, self.q + 3))
         self.middle[:, -1] = math.log(0.7)
         self.free = np.ones((K, self.q + 3))
-        if same_line:
+        if same_regression:
             self.free[:, 1:-1] = 0.0
 
     def residuals(self, par: FloatArray, slopes: bool) -> tuple[FloatArray, FloatArray | None]:
@@ -143,14 +143,14 @@ class _Problem:
         return np.asarray(new)
 
 
-def fit_cells(cells: Cells, K: int, *, same_line: bool = False, rounds: int = 60) -> CellFit:
-    """K lines that explain the cells, given the share of rows in every x-cell, so x need not be normal.
+def fit_cells(cells: Cells, K: int, *, same_regression: bool = False, rounds: int = 60) -> CellFit:
+    """K components that explain the cells, given the share of rows in every x-cell, so x need not be normal.
 
-    From many starts, of which the worse half is given up now and then; with ``same_line`` only weights and spreads of
-    one line differ.
+    From many starts, of which the worse half is given up now and then; with ``same_regression`` only weights and
+    spreads of one regression differ.
     """
-    problem = _Problem(cells, K, same_line)
-    par = _starts(K, cells.q, same_line)
+    problem = _Problem(cells, K, same_regression)
+    par = _starts(K, cells.q, same_regression)
     misfit, slope = problem.residuals(par, True)
     best, damping = problem.cost(misfit, par), np.full(len(par), 0.1)
     for i in range(rounds):
@@ -178,9 +178,9 @@ def _softmax(z: FloatArray) -> FloatArray:
     return np.asarray(w / w.sum(axis=1, keepdims=True))
 
 
-def _starts(K: int, q: int, same_line: bool) -> FloatArray:
+def _starts(K: int, q: int, same_regression: bool) -> FloatArray:
     """Parameter sets to begin from, spread evenly; the same every time."""
-    if same_line or K == 1:
+    if same_regression or K == 1:
         par = np.zeros((1, K, q + 3))
         par[0, :, -1] = np.log(np.linspace(0.5, 1.4, K)) if K > 1 else 0.0
         return par

@@ -23,7 +23,7 @@ from dpem.tables.schema import Schema
 
 
 class DPMixtureRegression(PrivateEstimator):
-    """K regression lines with weights, intercepts and residual spreads of their own, under differential privacy.
+    """K regressions with weights, intercepts and residual spreads of their own, under differential privacy.
 
     Every row belongs to one of K classes that nobody sees (latent class regression): y = intercept_k + coef_k·x +
     sigma_k·e with probability weight_k. Columns may be correlated, of any scale and shape within their bounds. A hole
@@ -33,9 +33,9 @@ class DPMixtureRegression(PrivateEstimator):
     Parameters
     ----------
     n_components : int
-        Lines, at least 2.
+        Components, at least 2.
     fit_intercept : bool
-        Whether lines have intercepts; without, all go through the origin of the table's units.
+        Whether components have intercepts; without, all go through the origin of the table's units.
     epsilon, delta : float
         The guarantee: (epsilon, delta)-differential privacy for replacing all rows of one person.
     bounds : dict, pair, array or path
@@ -47,26 +47,26 @@ class DPMixtureRegression(PrivateEstimator):
     formula : str, optional
         What the columns of the model are made of, such as ``"y ~ x + I(x**2)"`` (see :meth:`from_formula`).
     check : bool
-        Whether 5 % of the price go to a fit check against one line.
+        Whether 5 % of the price go to a fit check against one regression.
     {shared}
 
     Attributes
     ----------
     weights_ : array of shape (n_components,)
-        Shares of the lines, the largest first; line 1 is the label 0 of :meth:`predict_component`.
+        Shares of the components, the largest first; component 1 is the label 0 of :meth:`predict_component`.
     coef_ : array of shape (n_components, n_coordinates)
-        Slopes of each class's line.
+        Slopes of each component.
     intercept_ : array of shape (n_components,)
         Intercepts.
     sigma_ : array of shape (n_components,)
         Residual standard deviations.
     components_misfit_ : array
-        Misfit of 1, 2, … lines, up to one more than were asked for, to the counts in cells, in units of their noise:
-        released once, so these comparisons are free.
+        Misfit of 1, 2, … components, up to one more than were asked for, to the counts in cells, in units of their
+        noise: released once, so these comparisons are free.
     suggested_components_ : int
-        The largest number of lines of which each lowered the misfit by clearly more than chance. It tells "not one
-        straight line with even, normal errors" from one line; it does not tell two kinds of people from a curve or
-        from a spread that changes along x: those, too, are described better by two lines than by one.
+        The largest number of components of which each lowered the misfit by clearly more than chance. It tells "not one
+        straight line with even, normal errors" from one regression; it does not tell two kinds of people from a curve
+        or from a spread that changes along x: those, too, are described better by two components than by one.
     fit_check_, plan_, guarantee_, theta_
         The fit check, the plan, the certificate, and all that was released, in unit coordinates.
 
@@ -159,15 +159,15 @@ class DPMixtureRegression(PrivateEstimator):
         estimate = np.column_stack([self.weights_, self.intercept_, self.coef_, self.sigma_]).ravel()
         parts = [np.sqrt(np.maximum(np.diag(units @ cov @ units.T), 0.0)) for cov in (theta.sampling, theta.privacy)]
         names = ("share", "intercept", *schema.names, "sigma")
-        labels = [f"line {k + 1}: {name}" for k in range(K) for name in names]
+        labels = [f"component {k + 1}: {name}" for k in range(K) for name in names]
         kept = np.array([self.fit_intercept or name != "intercept" for _ in range(K) for name in names])
         labels = [label for label, stays in zip(labels, kept, strict=True) if stays]
-        note = "Newton's covariance at the fitted lines, columns taken as normal; noise of all steps propagated."
+        note = "Newton's covariance at the fitted components, columns taken as normal; noise of all steps propagated."
         kinds = np.array(["share", *[""] * (len(names) - 2), "positive"] * K)[kept].tolist()
         return Uncertainty.of(labels, estimate[kept], parts[0][kept], parts[1][kept], note, kinds)
 
     def predict(self, X: Any) -> FloatArray:
-        """The expected response of each row: the lines, weighted by their shares.
+        """The expected response of each row: the components, weighted by their shares.
 
         Parameters
         ----------
@@ -201,7 +201,7 @@ class DPMixtureRegression(PrivateEstimator):
         return np.asarray(self._each(self._own.shares, X, y))
 
     def predict_component(self, X: Any, y: Any) -> NDArray[np.intp]:
-        """The likeliest line of each row, given its response; see :meth:`predict_proba`."""
+        """The likeliest component of each row, given its response; see :meth:`predict_proba`."""
         return np.asarray(np.argmax(self.predict_proba(X, y), axis=1))
 
     def score_samples(self, X: Any, y: Any) -> FloatArray:

@@ -15,31 +15,32 @@ from dpem.fitting.step import Step, prices
 from dpem.models.mixture_regression.coordinates import Frame
 from dpem.models.mixture_regression.newton import Estimate
 from dpem.models.mixture_regression.planning import EFFECT, moved_share, predict_fit
-from dpem.models.mixture_regression.scores import Lines
+from dpem.models.mixture_regression.scores import Components
 from dpem.models.mixture_regression.steps import (
     CELLS,
     ChooseStart,
     CountCells,
     FindDirections,
     FindMoments,
-    ImproveLines,
+    ImproveComponents,
     RegressionState,
     SizeColumns,
 )
 from dpem.models.mixture_regression.tuning import TUNING
 from dpem.query import FloatArray
 
-ADVICE = "One line may do (DPLinearRegression), or the lines lie too close together for this many rows at this epsilon."
+ADVICE = "One regression may do (DPLinearRegression), or the components are too close for this many rows and epsilon."
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """K lines y = intercept + slope·u + spread·e in unit coordinates, and what else was released.
+    """K components y = intercept + slope·u + spread·e in unit coordinates, and what else was released.
 
     ``x_mean`` and ``x_whiten`` are the columns' mean and inverse root covariance, which fill missing values. The
     covariances of sampling and of privacy are of (weight, intercept, slopes, spread) class by class. ``misfit`` is that
     of 1, 2, … components to the cells, ``needed`` by how much one more must lower it, ``by_cells`` whether the start
-    was found in them; ``moved`` the share of rows that errors of this size put into another component.
+    was found in them; ``one`` the regression of the moments (intercept, slopes, residual spread); ``moved`` the share
+    of rows that errors of this size put into another component.
     """
 
     weights: FloatArray
@@ -53,6 +54,7 @@ class Parameters:
     misfit: FloatArray
     needed: float
     by_cells: bool
+    one: FloatArray
     moved: float = 0.0
 
     @property
@@ -61,10 +63,10 @@ class Parameters:
         return Frame(self.x_mean, self.x_whiten, 0.0, 1.0)
 
     @property
-    def lines(self) -> Lines:
-        """The lines in the coordinates of :attr:`frame`."""
+    def components(self) -> Components:
+        """The components in the coordinates of :attr:`frame`."""
         own = np.column_stack([self.intercepts + self.slopes @ self.x_mean, self.slopes @ np.linalg.inv(self.x_whiten)])
-        return Lines(self.weights, own, self.spreads)
+        return Components(self.weights, own, self.spreads)
 
     def ordered(self, order: NDArray[np.intp]) -> Parameters:
         """The same classes in another order."""
@@ -83,7 +85,7 @@ class Parameters:
 
 @dataclass(frozen=True)
 class MixtureRegression(Model):
-    """The model at its public settings. ``origin``, (x, y) in unit coordinates, is a point of every line, if given."""
+    """The model at its public settings. ``origin``, (x, y) in unit coordinates, is a point of every regression."""
 
     classes: int = 2
     origin: tuple[float, ...] | None = None
@@ -104,48 +106,48 @@ class MixtureRegression(Model):
             *((FindDirections(direct, q),) if turns else ()),
             CountCells(count, q, self.classes),
             ChooseStart(choose),
-            *(ImproveLines(rho) for rho in scores),
-            *((Check(checked, against="one line", advice=ADVICE),) if check else ()),
+            *(ImproveComponents(rho) for rho in scores),
+            *((Check(checked, against="one regression", advice=ADVICE),) if check else ()),
         )
 
     def fixed(self, frame: Frame) -> FloatArray | None:
-        """The combination of a line's coefficients that ``origin`` fixes."""
+        """The combination of a regression's coefficients that ``origin`` fixes."""
         if self.origin is None:
             return None
         return np.append(1.0, frame.whiten @ (np.array(self.origin[:-1]) - frame.mean))
 
-    def allowed(self, frame: Frame, line: FloatArray) -> FloatArray:
-        """The nearest line that goes through ``origin``."""
+    def allowed(self, frame: Frame, regression: FloatArray) -> FloatArray:
+        """The nearest regression that goes through ``origin``."""
         fixed = self.fixed(frame)
         if fixed is None or self.origin is None:
-            return line
+            return regression
         wanted = (self.origin[-1] - frame.y_mean) / frame.y_spread
-        return np.asarray(line + fixed * (wanted - fixed @ line) / (fixed @ fixed))
+        return np.asarray(regression + fixed * (wanted - fixed @ regression) / (fixed @ fixed))
 
     def start(self) -> RegressionState:
         return RegressionState()
 
     def parameters(self, state: RegressionState, found: Estimate, sampling: FloatArray) -> Parameters:
         """The components and their errors in unit coordinates."""
-        frame, lines = state.frame, found.theta
-        K, p = lines.shape
-        weights = lines.masses / lines.masses.sum()
+        frame, components = state.frame, found.theta
+        K, p = components.shape
+        weights = components.masses / components.masses.sum()
         turn = np.zeros((p, p))
         turn[0] = frame.y_spread * np.append(1.0, -frame.whiten @ frame.mean)
         turn[1:, 1:] = frame.y_spread * frame.whiten.T
-        units = lines.lines @ turn.T
+        units = components.coefficients @ turn.T
         change = np.zeros((K * (p + 2), K * (p + 2)))
         for k in range(K):
             own = k * (p + 2)
             change[own, :: p + 2] = -weights[k] * weights
             change[own, own] += weights[k]
-            change[own + 1 : own + 1 + p, own + 1 : own + 1 + p] = lines.spreads[k] * turn
-            change[own + p + 1, own + p + 1] = frame.y_spread * lines.spreads[k]
+            change[own + 1 : own + 1 + p, own + 1 : own + 1 + p] = components.spreads[k] * turn
+            change[own + p + 1, own + p + 1] = frame.y_spread * components.spreads[k]
         theta = Parameters(
             weights,
             frame.y_mean + units[:, 0],
             units[:, 1:],
-            frame.y_spread * lines.spreads,
+            frame.y_spread * components.spreads,
             frame.mean,
             frame.whiten,
             change @ sampling @ change.T,
@@ -153,34 +155,40 @@ class MixtureRegression(Model):
             state.path,
             state.needed,
             state.by_cells,
-            float(np.mean(moved_share(lines, found.error + sampling, 20))),
+            np.array([frame.y_mean, *[0.0] * (p - 1), 0.0])
+            + np.append(turn @ state.regression, frame.y_spread * state.spread),
+            float(np.mean(moved_share(components, found.error + sampling, 20))),
         )
         return theta.ordered(np.argsort(-weights))
 
     def log_density(self, xp: Any, theta: Parameters, x: Any, y: Any) -> Any:
-        return theta.lines.log_density(xp, theta.frame.columns(xp, x), y)
+        return theta.components.log_density(xp, theta.frame.columns(xp, x), y)
 
     def shares(self, xp: Any, theta: Parameters, x: Any, y: Any) -> Any:
         """How far each row belongs to each class, given its response."""
-        share = theta.lines.shares(xp, theta.lines.residuals(xp, theta.frame.columns(xp, x), y))
+        share = theta.components.shares(xp, theta.components.residuals(xp, theta.frame.columns(xp, x), y))
         return share / xp.sum(share, axis=1)[:, None]
 
     def expectation(self, xp: Any, theta: Parameters, x: Any, y: Any) -> Any:
-        """Each row's expected response: the classes' lines, weighted."""
-        lines = theta.lines
-        return xp.matmul(theta.frame.columns(xp, x), theta.weights @ lines.lines)
+        """Each row's expected response: the classes' components, weighted."""
+        components = theta.components
+        return xp.matmul(theta.frame.columns(xp, x), theta.weights @ components.coefficients)
 
     def simpler(self, theta: Parameters) -> Parameters:
-        """The one line with the mean and the residual spread of the mixture."""
-        lines = theta.lines
-        middle = theta.weights @ lines.lines
-        spread = math.sqrt(float(theta.weights @ (theta.spreads**2 + np.sum((lines.lines - middle) ** 2, axis=1))))
+        """One regression: that of the moments and the mixture's own mean, half each. If the components are far off, so
+        is their mean, and it alone would let them pass.
+        """
+        components = theta.components
+        middle = theta.weights @ components.coefficients
+        spread = math.sqrt(
+            float(theta.weights @ (theta.spreads**2 + np.sum((components.coefficients - middle) ** 2, axis=1)))
+        )
         return replace(
             theta,
-            weights=np.ones(1),
-            intercepts=(theta.weights @ theta.intercepts)[None],
-            slopes=(theta.weights @ theta.slopes)[None, :],
-            spreads=np.array([spread]),
+            weights=np.array([0.5, 0.5]),
+            intercepts=np.array([theta.weights @ theta.intercepts, theta.one[0]]),
+            slopes=np.vstack([theta.weights @ theta.slopes, theta.one[1:-1]]),
+            spreads=np.array([spread, theta.one[-1]]),
         )
 
     def draw(self, theta: Parameters, n: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:

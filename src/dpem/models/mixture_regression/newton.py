@@ -1,9 +1,9 @@
-"""Regularised Newton steps for K lines: from noisy scores to better lines, and how far off they still are.
+"""Regularised Newton steps for K components: from noisy scores to better components, and how far off they still are.
 
-Parameters of a class, in the order of its scores: log mass, its line in its own spreads, log spread. With T the mean
-score and J = E T·sᵀ (s the derivative of the log-likelihood), the lines that explain a mean T̄ are J⁻¹(T̄ − E T) away.
-That is weighed, as in a Kalman filter, against how far off the lines were thought to be: where the noise says nothing,
-nothing moves.
+Parameters of a class, in the order of its scores: log mass, its coefficients in its own spreads, log spread. With T the
+mean score and J = E T·sᵀ (s the derivative of the log-likelihood), the components that explain a mean T̄ are
+J⁻¹(T̄ − E T) away. That is weighed, as in a Kalman filter, against how far off the components were thought to be: where
+the noise says nothing, nothing moves.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import array_api_compat.numpy as numpy_api
 import numpy as np
 from scipy.special import ndtri
 
-from dpem.models.mixture_regression.scores import Lines, LineScores
+from dpem.models.mixture_regression.scores import Components, ComponentScores
 from dpem.query import FloatArray
 
-#: How far off a start is thought to be: log masses, lines (in spreads), log spreads.
+#: How far off a start is thought to be: log masses, components (in spreads), log spreads.
 START_ERROR = (0.4, 0.25, 0.2)
 #: The furthest that one step goes, in the same order.
 FURTHEST = (1.0, 1.0, 0.5)
@@ -34,19 +34,19 @@ LEAST_MASS, LEAST_SPREAD = 0.01, 1e-7
 
 @dataclass(frozen=True)
 class Estimate:
-    """Lines, and the covariance of their error (noise and start, not sampling) in the parameters named above."""
+    """Components, and the covariance of their error (noise and start, not sampling) in the parameters named above."""
 
-    theta: Lines
+    theta: Components
     error: FloatArray
 
     @classmethod
-    def of_start(cls, theta: Lines) -> Estimate:
+    def of_start(cls, theta: Components) -> Estimate:
         K, p = theta.shape
         return cls(theta, np.diag(np.tile(_each(p, START_ERROR) ** 2, K)))
 
 
 def _each(p: int, parts: tuple[float, float, float]) -> FloatArray:
-    """One number for a class's log mass, one for each coefficient of its line, one for its log spread."""
+    """One number for a class's log mass, one for each coefficient of its regression, one for its log spread."""
     return np.array([parts[0], *[parts[1]] * p, parts[2]])
 
 
@@ -77,16 +77,16 @@ def _primes(count: int) -> FloatArray:
     return np.array(found, dtype=float)
 
 
-def invented_rows(theta: Lines, n: int) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Rows that follow the lines, with normal columns: (1, x̃), t and what each row weighs."""
+def invented_rows(theta: Components, n: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Rows that follow the components, with normal columns: (1, x̃), t and what each row weighs."""
     K, p = theta.shape
     x = normal_points(n, p)
     v = np.column_stack([np.ones(len(x)), x[:, 1:]])
-    t = np.concatenate([v @ theta.lines[k] + theta.spreads[k] * x[:, 0] for k in range(K)])
+    t = np.concatenate([v @ theta.coefficients[k] + theta.spreads[k] * x[:, 0] for k in range(K)])
     return np.tile(v, (K, 1)), t, np.repeat(theta.masses / np.sum(theta.masses) / len(x), len(x))
 
 
-def jacobian(question: LineScores, n: int = 1500) -> tuple[FloatArray, FloatArray]:
+def jacobian(question: ComponentScores, n: int = 1500) -> tuple[FloatArray, FloatArray]:
     """J = E T·sᵀ and Cov T, on invented rows."""
     theta = question.theta
     K, p = theta.shape
@@ -94,8 +94,8 @@ def jacobian(question: LineScores, n: int = 1500) -> tuple[FloatArray, FloatArra
     share, psi, square = question.factors(numpy_api, v, t)
     high, low = question.heights
 
-    def columns(count: FloatArray, line: FloatArray, spread: FloatArray) -> FloatArray:
-        parts = [count[:, :, None], line[:, :, None] * v[:, None, :], spread[:, :, None]]
+    def columns(count: FloatArray, regression: FloatArray, spread: FloatArray) -> FloatArray:
+        parts = [count[:, :, None], regression[:, :, None] * v[:, None, :], spread[:, :, None]]
         return np.concatenate(parts, axis=2).reshape(len(t), K * (p + 2))
 
     T = columns(high * share, share * psi, low * share * square)
@@ -106,7 +106,7 @@ def jacobian(question: LineScores, n: int = 1500) -> tuple[FloatArray, FloatArra
     return present * (T * weight[:, None]).T @ S, present * (T * weight[:, None]).T @ T - np.outer(mean, mean)
 
 
-def known_classes(question: LineScores) -> FloatArray:
+def known_classes(question: ComponentScores) -> FloatArray:
     """J if every row's class were known."""
     block = _known_class(question.theta.shape[1], question.clip, question.cut, question.lift)
     K, size = len(question.theta.masses), len(block)
@@ -120,18 +120,23 @@ def known_classes(question: LineScores) -> FloatArray:
 @lru_cache(maxsize=32)
 def _known_class(p: int, clip: float, cut: float, lift: float) -> FloatArray:
     """J of one class: no schema or frame is read, rows are invented."""
-    one = Lines(np.ones(1), np.zeros((1, p)), np.ones(1))
+    one = Components(np.ones(1), np.zeros((1, p)), np.ones(1))
     nowhere: Any = None
-    return jacobian(LineScores(nowhere, nowhere, one, clip, cut, lift))[0]
+    return jacobian(ComponentScores(nowhere, nowhere, one, clip, cut, lift))[0]
 
 
 def improved(
-    now: Estimate, question: LineScores, answer: FloatArray, noise: float, free: FloatArray, caution: float = CAUTION
+    now: Estimate,
+    question: ComponentScores,
+    answer: FloatArray,
+    noise: float,
+    free: FloatArray,
+    caution: float = CAUTION,
 ) -> tuple[Estimate, FloatArray]:
-    """The lines after one noisy answer, and the step that led there.
+    """The components after one noisy answer, and the step that led there.
 
-    ``free`` has orthonormal columns that span what may change (all, or lines through the origin): scores and
-    parameters are both taken along them, so the step solves the likelihood equations of the lines that are allowed.
+    ``free`` has orthonormal columns that span what may change (all, or components through the origin): scores and
+    parameters are both taken along them, so the step solves the likelihood equations of the allowed components.
     """
     K, p = now.theta.shape
     P = free.T @ now.error @ free
@@ -146,14 +151,14 @@ def improved(
     return Estimate(theta, (error + error.T) / 2), step
 
 
-def slopes_of(question: LineScores, free: FloatArray, caution: float = CAUTION) -> tuple[FloatArray, FloatArray]:
+def slopes_of(question: ComponentScores, free: FloatArray, caution: float = CAUTION) -> tuple[FloatArray, FloatArray]:
     """J along what may change, and the more cautious one that a step is made with."""
     J = free.T @ jacobian(question)[0] @ free
     return J, J + caution * (free.T @ known_classes(question) @ free - J)
 
 
 def weighed(P: FloatArray, J: FloatArray, used: FloatArray, noise: float) -> tuple[FloatArray, FloatArray]:
-    """What an answer's distance from what was expected is multiplied by, where lines are thought to be off by errors of
+    """What an answer's distance from what was expected is multiplied by, where components are off by errors of
     covariance P; and what of an error it leaves.
     """
     S = used @ P @ used.T
@@ -170,24 +175,24 @@ def within_reach(step: FloatArray, K: int, p: int) -> FloatArray:
     return parts.ravel() / max(1.0, longest)
 
 
-def moved(theta: Lines, step: FloatArray) -> Lines:
-    """The lines after a step in the parameters."""
+def moved(theta: Components, step: FloatArray) -> Components:
+    """The components after a step in the parameters."""
     K, p = theta.shape
     parts = step.reshape(K, p + 2)
     masses = np.clip(theta.masses * np.exp(parts[:, 0]), LEAST_MASS, 1.0)
     spreads = np.clip(theta.spreads * np.exp(parts[:, -1]), LEAST_SPREAD, 1e7)
-    return Lines(masses, theta.lines + theta.spreads[:, None] * parts[:, 1:-1], spreads)
+    return Components(masses, theta.coefficients + theta.spreads[:, None] * parts[:, 1:-1], spreads)
 
 
-def sampling_error(question: LineScores, free: FloatArray, n: float) -> FloatArray:
+def sampling_error(question: ComponentScores, free: FloatArray, n: float) -> FloatArray:
     """Covariance of the parameters that n rows leave, without noise: J⁻¹ Cov(T) J⁻ᵀ / n."""
     full, spread = jacobian(question)
     inverse = np.linalg.pinv(free.T @ full @ free, rcond=1e-8)
     return np.asarray(free @ inverse @ (free.T @ spread @ free) @ inverse.T @ free.T / n)
 
 
-def free_directions(theta: Lines, fixed: FloatArray | None) -> FloatArray:
-    """All parameters, or those that keep ``fixed``·line as it is for every line."""
+def free_directions(theta: Components, fixed: FloatArray | None) -> FloatArray:
+    """All parameters, or those that keep ``fixed``·regression as it is for every regression."""
     K, p = theta.shape
     if fixed is None:
         return np.eye(K * (p + 2))

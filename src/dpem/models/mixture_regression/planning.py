@@ -1,4 +1,4 @@
-"""What to expect of a mixture of regressions before it is paid for: will the start find the lines, and how far off."""
+"""What to expect of a mixture of regressions before it is paid for: will the start find it, and how far off."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from dpem.fitting.step import Step
 from dpem.models.mixture_regression import newton
 from dpem.models.mixture_regression.cells import edges
 from dpem.models.mixture_regression.coordinates import Frame
-from dpem.models.mixture_regression.scores import Lines, LineScores
+from dpem.models.mixture_regression.scores import Components, ComponentScores
 from dpem.models.mixture_regression.start_queries import MOST_SQUARE, USUAL_SQUARE
 from dpem.models.mixture_regression.steps import (
     CELLS,
     WIDE,
     CountCells,
     FindDirections,
-    ImproveLines,
+    ImproveComponents,
     radius_of_directions,
 )
 from dpem.query import FloatArray
@@ -42,41 +42,41 @@ SCATTER, FAILED = 0.4, 0.6
 KEPT, START = 0.86, 0.4
 #: What the start needs, found by trying (19 settings of 1,500 to 20,000 rows, 2 to 20 columns, 24 to 32 fits each):
 #: directions of so many times half the noise's edge, a squared trace in the cells of so many times the parameters; the
-#: strength at which every other start of two lines fails, by how much it is more for every further line, and how fast
-#: the chance changes.
+#: strength at which every other start of two components fails, by how much it is more for every further one, and how
+#: fast the chance changes.
 EDGE, TRACE = 1.4, 4.8
 EVEN, MORE, STEEP = 0.66, 0.07, 6
 #: A start that fails more often than the first is called infeasible, more often than the second a risk.
 HOPELESS, RISKY = 1 / 3, 0.1
 
-#: What is said of tables that hold no such lines (``python -m studies.honest.sweep lines``).
+#: What is said of tables that hold no such components (``python -m studies.honest.sweep lines``).
 REAL = (
-    "Few real tables hold lines as clear as that: of public ones, two lines at epsilon=1, half had more than 8 % of "
-    "their rows in another class in a second private fit, and more than 12 % in another one than without privacy."
+    "Few real tables hold components as clear as that: of public ones, two of them at epsilon=1, half had more than "
+    "8 % of their rows in another one in a second private fit, and more than 12 % in another one than without privacy."
 )
 
 
-def assumed(K: int, p: int, apart: float = APART) -> Lines:
+def assumed(K: int, p: int, apart: float = APART) -> Components:
     """K equal classes at equal distances, as far as there are columns for it."""
     corners = np.eye(K) - 1 / K
     q = min(K - 1, p - 1)
     place = np.linalg.svd(corners)[2][:q] @ corners
     place *= apart / max(float(np.linalg.norm(place[:, 0] - place[:, 1])), 1e-9)
-    lines = np.zeros((K, p))
-    lines[:, 1 : 1 + q] = place.T
+    components = np.zeros((K, p))
+    components[:, 1 : 1 + q] = place.T
     if q < K - 1:
-        lines[:, 0] = apart * (np.arange(K) - (K - 1) / 2)
-    return Lines(np.full(K, 1 / K), lines, np.ones(K))
+        components[:, 0] = apart * (np.arange(K) - (K - 1) / 2)
+    return Components(np.full(K, 1 / K), components, np.ones(K))
 
 
-def error_after(model: Any, sizes: Sizes, steps: tuple[Step, ...], theta: Lines) -> FloatArray:
+def error_after(model: Any, sizes: Sizes, steps: tuple[Step, ...], theta: Components) -> FloatArray:
     """The covariance of the error after the score steps if they begin at the truth: gains are those of the steps, which
     think that a start is far off. What clipping adds to the sampling error is added.
     """
     p = theta.shape[1]
     frame = Frame(np.zeros(p - 1), np.eye(p - 1), 0.0, 1.0)
-    scores = [step for step in steps if isinstance(step, ImproveLines)]
-    question = LineScores(model.schema, frame, theta, scores[0].reach * math.sqrt(p), scores[0].cut)
+    scores = [step for step in steps if isinstance(step, ImproveComponents)]
+    question = ComponentScores(model.schema, frame, theta, scores[0].reach * math.sqrt(p), scores[0].cut)
     thought = newton.Estimate.of_start(theta).error
     error, free = np.zeros_like(thought), np.eye(len(thought))
     slopes = newton.slopes_of(question, free)
@@ -89,13 +89,13 @@ def error_after(model: Any, sizes: Sizes, steps: tuple[Step, ...], theta: Lines)
     return np.asarray(error + clipped - wide)
 
 
-def moved_share(theta: Lines, error: FloatArray, repeats: int = 80) -> FloatArray:
-    """Share of rows whose likeliest class changes when the lines are off by errors of that covariance."""
+def moved_share(theta: Components, error: FloatArray, repeats: int = 80) -> FloatArray:
+    """Share of rows whose likeliest class changes when the components are off by errors of that covariance."""
     v, t, _ = newton.invented_rows(theta, WATCHED // (2 * len(theta.masses)))
     values, vectors = np.linalg.eigh(error)
     root = vectors * np.sqrt(np.maximum(values, 0.0)) @ vectors.T
 
-    def log_weights(own: Lines) -> FloatArray:
+    def log_weights(own: Components) -> FloatArray:
         return np.log(np.maximum(own.shares(numpy_api, own.residuals(numpy_api, v, t)), 1e-300))
 
     before = log_weights(theta)
@@ -105,8 +105,8 @@ def moved_share(theta: Lines, error: FloatArray, repeats: int = 80) -> FloatArra
     return np.array([moved(before, log_weights(newton.moved(theta, step)), weight) for step in steps])
 
 
-def strength(model: Any, sizes: Sizes, steps: tuple[Step, ...], theta: Lines) -> float:
-    """How clearly such lines stand out of the noise in what the start is made of, 1 being about the least that does.
+def strength(model: Any, sizes: Sizes, steps: tuple[Step, ...], theta: Components) -> float:
+    """How clearly such components stand out of the noise in what the start is made of; 1 is about the least.
 
     That is their trace in the cells, over what chance leaves there, as far as the directions blur it: the weakest of
     the K − 1 directions along which they spread residuals, over the edge of the noise. Inverses add.
@@ -123,7 +123,7 @@ def strength(model: Any, sizes: Sizes, steps: tuple[Step, ...], theta: Lines) ->
 
 
 def _of_directions(
-    v: FloatArray, r: FloatArray, weight: FloatArray, theta: Lines, sizes: Sizes, step: FindDirections
+    v: FloatArray, r: FloatArray, weight: FloatArray, theta: Components, sizes: Sizes, step: FindDirections
 ) -> float:
     d = v.shape[1] - 1
     uneven = np.minimum(r**2, MOST_SQUARE) - USUAL_SQUARE
@@ -134,7 +134,9 @@ def _of_directions(
     return max(float(signal[min(len(theta.masses) - 1, d) - 1]), 1e-12) / (EDGE * math.sqrt(d) * noise)
 
 
-def _of_cells(v: FloatArray, r: FloatArray, weight: FloatArray, theta: Lines, sizes: Sizes, step: CountCells) -> float:
+def _of_cells(
+    v: FloatArray, r: FloatArray, weight: FloatArray, theta: Components, sizes: Sizes, step: CountCells
+) -> float:
     q = min(step.directions, v.shape[1] - 1)
     x, y = CELLS[step.directions]
     inner = (*[edges(x, 2.6)] * q, edges(y, 3.2))
@@ -152,7 +154,9 @@ def predict_fit(model: Any, sizes: Sizes, steps: tuple[Step, ...]) -> PredictedF
     K, d = model.classes, model.schema.width
     needed = K * (d + 3)
     if sizes.n < needed:
-        raise ValueError(f"{K} lines of {d} columns have {needed} parameters; n must be at least that, got {sizes.n}.")
+        raise ValueError(
+            f"{K} components of {d} columns have {needed} parameters; n must be at least that, got {sizes.n}."
+        )
     if math.isinf(sizes.rho):
         return PredictedFit()
     apart = sizes.effect or APART
@@ -175,19 +179,21 @@ def predict_fit(model: Any, sizes: Sizes, steps: tuple[Step, ...]) -> PredictedF
     factor = even(K) * (1 / RISKY - 1) ** (1 / STEEP) / power
     more = f"about {_rounded(sizes.n * factor):,} rows or epsilon={sizes.epsilon * factor:.2g} would do"
     if chance > HOPELESS:
-        return PredictedFit(said, (), False, f"the start misses lines in about {100 * chance:.0f} fits of 100; {more}")
+        return PredictedFit(
+            said, (), False, f"the start misses components in about {100 * chance:.0f} fits of 100; {more}"
+        )
     if chance > RISKY:
-        return PredictedFit(said, (f"The start misses lines in about {100 * chance:.0f} fits of 100; {more}.",))
+        return PredictedFit(said, (f"The start misses components in about {100 * chance:.0f} fits of 100; {more}.",))
     return PredictedFit(said)
 
 
 def even(K: int) -> float:
-    """The strength at which every other start of K lines fails."""
+    """The strength at which every other start of K components fails."""
     return EVEN + MORE * (K - 2)
 
 
 def failing(power: float, K: int) -> float:
-    """Chance that the start misses some of K lines of that strength.
+    """Chance that the start misses some of K components of that strength.
 
     >>> round(failing(0.66, 2), 2), round(failing(1.1, 3), 2), failing(math.inf, 2)
     (0.5, 0.08, 0.0)

@@ -1,4 +1,4 @@
-"""What rows say about K given lines: which of several sets of lines is likelier, and the scores of one set."""
+"""What rows say about K given components: which of several sets is likelier, and the scores of one set."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from dpem.tables.blocks import like
 
 
 @dataclass(frozen=True)
-class Lines:
-    """K lines t = line·(1, x̃) + spread·e with masses: how many rows each class has, as a part of all rows.
+class Components:
+    """K components t = regression·(1, x̃) + spread·e with masses: how many rows each class has, as a part of all rows.
 
     The masses add up to the part of the rows that have a response.
     """
 
     masses: FloatArray
-    lines: FloatArray
+    coefficients: FloatArray
     spreads: FloatArray
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Classes, and coefficients of a line."""
-        return self.lines.shape[0], self.lines.shape[1]
+        """Classes, and coefficients of a regression."""
+        return self.coefficients.shape[0], self.coefficients.shape[1]
 
     def residuals(self, xp: Any, v: Any, t: Any) -> Any:
-        """Each row's residual of each line, in the line's spreads."""
-        return (t[:, None] - xp.matmul(v, like(xp, self.lines.T, v))) / like(xp, self.spreads, v)
+        """Each row's residual of each regression, in the regression's spreads."""
+        return (t[:, None] - xp.matmul(v, like(xp, self.coefficients.T, v))) / like(xp, self.spreads, v)
 
     def log_joint(self, xp: Any, e: Any) -> Any:
         """Log-density of class and response of every row, up to ½·log 2π."""
@@ -68,15 +68,15 @@ def _row_top(xp: Any, values: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class LineLeads(NarrowQuery):
-    """Σ clip(log p(y | x, lines) − log p(y | x, rival), ±B) for each of m sets of lines.
+class ComponentLeads(NarrowQuery):
+    """Σ clip(log p(y | x, components) − log p(y | x, rival), ±B) for each of m sets of components.
 
     *Lemma.* ℓ2 sensitivity 2B√m. *Proof.* Each of m numbers lies in [−B, B] by the clamp. ∎
     """
 
     frame: Frame = field(repr=False)
-    starts: tuple[Lines, ...] = field(repr=False)
-    rival: Lines = field(repr=False)
+    starts: tuple[Components, ...] = field(repr=False)
+    rival: Components = field(repr=False)
     most: float = 3.0
 
     @property
@@ -96,33 +96,33 @@ class LineLeads(NarrowQuery):
 
 
 @dataclass(frozen=True)
-class LineScores(NarrowQuery):
-    """What a row says about K lines: for every class k, r_k·(A, g_k, B·(q_k − c²/2)).
+class ComponentScores(NarrowQuery):
+    """What a row says about K components: for every class k, r_k·(A, g_k, B·(q_k − c²/2)).
 
     r_k is the row's share in the class, e_k its residual, g_k = v·clip(e_k, ±C/‖v‖) with v = (1, x̃), q_k = min(e_k²,
     c²), B = 2βC/c² and A = C·√(1 + β²).
 
-    *Lemma.* ℓ2 sensitivity 2A: counts and spreads cost little beyond the lines. *Proof.* By the clamps ‖g‖ ≤ C and
+    *Lemma.* ℓ2 sensitivity 2A: counts and spreads cost little beyond the components. *Proof.* By the clamps ‖g‖ ≤ C and
     |B(q − c²/2)| ≤ βC. So a class's triple is at most √(A² + C² + β²C²) = √2·A long, and the inner product of two
     rows' triples is at least A² − C² − β²C² = 0. Shares are clamped to [0, 1] with a sum of at most 1: a contribution
     is at most √2·A long (Σr² ≤ 1), two of them have an inner product Σ r_k r′_k⟨·,·⟩ ≥ 0, and the squared length of
     their difference is at most 2A² + 2A². ∎
 
-    *Lemma.* If rows follow the lines, the mean is known whatever the columns' distribution: mass_k·(A, 0, B·(κ −
-    c²/2)) with κ = E min(e², c²) for a standard normal e. *Proof.* p(y|x)·r_k = w_k·N(y; line k), so E[r_k f(e_k, x) |
-    x] = w_k·E f(e, x); g is odd in e. ∎ So clipping biases nothing where the model holds, and the step needs no
-    model of the columns to know where zero is.
+    *Lemma.* If rows follow the components, the mean is known whatever the columns' distribution: mass_k·(A, 0, B·(κ −
+    c²/2)) with κ = E min(e², c²) for a standard normal e. *Proof.* p(y|x)·r_k = w_k·N(y; component k), so
+    E[r_k f(e_k, x) | x] = w_k·E f(e, x); g is odd in e. ∎ So clipping biases nothing where the model holds, and the
+    step needs no model of the columns to know where zero is.
     """
 
     frame: Frame = field(repr=False)
-    theta: Lines = field(repr=False)
+    theta: Components = field(repr=False)
     clip: float
     cut: float
     lift: float = 0.5
 
     @property
     def label(self) -> str:
-        return f"scores of {self.theta.shape[0]} lines, clipped at {self.clip:.4g}"
+        return f"scores of {self.theta.shape[0]} components, clipped at {self.clip:.4g}"
 
     @property
     def heights(self) -> tuple[float, float]:
@@ -158,7 +158,7 @@ class LineScores(NarrowQuery):
         return xp.reshape(xp.concat(parts, axis=1), (-1,))
 
     def expected(self) -> FloatArray:
-        """The mean of the contributions if rows follow the lines (second lemma)."""
+        """The mean of the contributions if rows follow the components (second lemma)."""
         K, p = self.theta.shape
         high, low = self.heights
         out = np.zeros((K, p + 2))

@@ -1,10 +1,12 @@
-"""What a mixture of regressions asks before it has any line: sizes, moments, directions, and counts in cells."""
+"""What a mixture of regressions asks before it has any regression: sizes, moments, directions, and counts in cells."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 from dpem.models.mixture_regression.coordinates import Frame
 from dpem.queries.block_loop import over_rows
@@ -43,7 +45,27 @@ class ColumnSizes(NarrowQuery):
 
 
 @dataclass(frozen=True)
-class LineMoments(NarrowQuery):
+class ColumnSquares(NarrowQuery):
+    """Σ ((u − center)/(1 + |center|))² for each column; a missing value adds 0.
+
+    *Lemma.* ℓ2 sensitivity √d for d columns. *Proof.* Each of d numbers lies in [0, 1] by the clamp. ∎
+    """
+
+    center: FloatArray = field(repr=False)
+    label: str = "squared distance of each column from its centre"
+
+    @property
+    def bound(self) -> Bound:
+        root = math.sqrt(len(self.center))
+        return rounded(Bound(linf=1.0, l2=root, size_linf=1.0, size_l2=root), len(self.center))
+
+    def contributions(self, xp: Any, x: Any, y: Any) -> Any:
+        w = (x - like(xp, self.center, x)) / like(xp, 1 + np.abs(self.center), x)
+        return xp.sum(xp.clip(zero_nonfinite(xp, w * w), 0.0, 1.0), axis=0)
+
+
+@dataclass(frozen=True)
+class RegressionMoments(NarrowQuery):
     """Σ vvᵀ packed, v = (1, x̃, t) scaled into the ball of radius R; a row without a response adds 0.
 
     *Lemma.* ℓ2 sensitivity √2·R². *Proof.* ‖vvᵀ − wwᵀ‖² = ‖v‖⁴ + ‖w‖⁴ − 2(v·w)² ≤ 2R⁴ in Frobenius norm, which the
@@ -69,15 +91,15 @@ class LineMoments(NarrowQuery):
         return packed(xp, over_rows(xp, v, v))
 
 
-#: Squared residuals are cut here, and what one line would leave on average, after the cut, is taken off.
+#: Squared residuals are cut here, and what one regression would leave on average, after the cut, is taken off.
 MOST_SQUARE, USUAL_SQUARE = 4.0, 0.7
 
 
 @dataclass(frozen=True)
 class UnevenSpread(NarrowQuery):
-    """Σ (min(r², 4) − 0.7)·vvᵀ packed, v = (1, x̃) in the ball of radius R, r the residual of one line in its spreads.
+    """Σ (min(r², 4) − 0.7)·vvᵀ packed, v = (1, x̃) in the ball of radius R, r the residual of one regression.
 
-    Lines of different slopes leave squared residuals that grow along the difference of the slopes.
+    Components of different slopes leave squared residuals that grow along the difference of the slopes.
 
     *Lemma.* ℓ2 sensitivity 3.3·√2·R². *Proof.* For weights a, b in [−0.7, 3.3], ‖a·vvᵀ − b·wwᵀ‖² = a²‖v‖⁴ + b²‖w‖⁴ −
     2ab(v·w)². If ab ≥ 0 it is at most (a² + b²)R⁴ ≤ 2·3.3²·R⁴; if not, at most (|a| + |b|)²R⁴ ≤ 4²·R⁴, which is
@@ -85,7 +107,7 @@ class UnevenSpread(NarrowQuery):
     """
 
     frame: Frame = field(repr=False)
-    line: FloatArray = field(repr=False)
+    regression: FloatArray = field(repr=False)
     spread: float = field(repr=False)
     radius: float
 
@@ -101,21 +123,21 @@ class UnevenSpread(NarrowQuery):
 
     def contributions(self, xp: Any, x: Any, y: Any) -> Any:
         v, t, seen = self.frame.rows(xp, x, y)
-        r = (t - xp.matmul(v, like(xp, self.line, x))) / self.spread
+        r = (t - xp.matmul(v, like(xp, self.regression, x))) / self.spread
         weight = (xp.clip(zero_nonfinite(xp, r * r), 0.0, MOST_SQUARE) - USUAL_SQUARE) * seen
         v = into_ball(xp, v, self.radius)
         return packed(xp, over_rows(xp, v * weight[:, None], v))
 
 
 @dataclass(frozen=True)
-class LineCells(NarrowQuery):
-    """Counts of rows in cells of (Ux̃, r): a few directions, and the residual of one line. No response, no cell.
+class ResidualCells(NarrowQuery):
+    """Counts of rows in cells of (Ux̃, r): a few directions, and the residual of one regression. No response, no cell.
 
     *Lemma.* ℓ2 sensitivity √2, in any number of cells. *Proof.* A row adds 1 to one cell or to none. ∎
     """
 
     frame: Frame = field(repr=False)
-    line: FloatArray = field(repr=False)
+    regression: FloatArray = field(repr=False)
     spread: float = field(repr=False)
     directions: FloatArray = field(repr=False)
     x_edges: FloatArray = field(repr=False)
@@ -133,7 +155,7 @@ class LineCells(NarrowQuery):
 
     def contributions(self, xp: Any, x: Any, y: Any) -> Any:
         v, t, seen = self.frame.rows(xp, x, y)
-        r = (t - xp.matmul(v, like(xp, self.line, x))) / self.spread
+        r = (t - xp.matmul(v, like(xp, self.regression, x))) / self.spread
         own = _one_hot(xp, r, like(xp, self.r_edges, x)) * seen[:, None]
         along = zero_nonfinite(xp, xp.matmul(v[:, 1:], like(xp, self.directions, x)))
         edges = like(xp, self.x_edges, x)

@@ -13,8 +13,14 @@ from dpem.fitting.step import State, Step
 from dpem.models.mixture_regression import newton
 from dpem.models.mixture_regression.cells import CellFit, Cells, edges, fit_cells
 from dpem.models.mixture_regression.coordinates import Frame
-from dpem.models.mixture_regression.scores import LineLeads, Lines, LineScores
-from dpem.models.mixture_regression.start_queries import ColumnSizes, LineCells, LineMoments, UnevenSpread
+from dpem.models.mixture_regression.scores import ComponentLeads, Components, ComponentScores
+from dpem.models.mixture_regression.start_queries import (
+    ColumnSizes,
+    ColumnSquares,
+    RegressionMoments,
+    ResidualCells,
+    UnevenSpread,
+)
 from dpem.models.mixture_regression.tuning import TUNING
 from dpem.privacy import Curator
 from dpem.queries.narrow import unpacked
@@ -28,29 +34,30 @@ CELLS = {1: (6, 12), 2: (4, 10), 3: (3, 10)}
 
 #: What is known before anything was asked.
 NOTHING = np.zeros(0)
-NO_LINES, NO_FRAME = Lines(NOTHING, np.zeros((0, 0)), NOTHING), Frame(NOTHING, np.zeros((0, 0)), 0.0, 1.0)
-NO_ESTIMATE = newton.Estimate(NO_LINES, np.zeros((0, 0)))
+NO_COMPONENTS, NO_FRAME = Components(NOTHING, np.zeros((0, 0)), NOTHING), Frame(NOTHING, np.zeros((0, 0)), 0.0, 1.0)
+NO_ESTIMATE = newton.Estimate(NO_COMPONENTS, np.zeros((0, 0)))
 
 
 @dataclass(frozen=True)
 class RegressionState(State):
     """What the steps have found so far.
 
-    ``frame`` are the coordinates, ``observed`` the shares of values that are not missing (the response last); ``line``
-    and ``spread`` the one best line and its residual spread, ``present`` the share of rows with a response; ``axes``
-    the directions in which residuals spread unevenly; ``starts`` those of the counts, ``plain`` the one with a single
-    line and several spreads, ``by_cells`` whether the former was chosen; ``path`` and ``needed`` the misfit of 1, 2, …
-    components and by how much one more must lower it; ``estimate`` the components and their errors.
+    ``frame`` are the coordinates, ``observed`` the shares of values that are not missing (the response last);
+    ``regression`` and ``spread`` the one best regression and its residual spread, ``present`` the share of rows with a
+    response; ``axes`` the directions in which residuals spread unevenly; ``starts`` those of the counts, ``plain`` the
+    one with a single regression and several spreads, ``by_cells`` whether the former was chosen; ``path`` and
+    ``needed`` the misfit of 1, 2, … components and by how much one more must lower it; ``estimate`` the components and
+    their errors.
     """
 
     frame: Frame = NO_FRAME
     observed: FloatArray = field(default_factory=lambda: NOTHING)
-    line: FloatArray = field(default_factory=lambda: NOTHING)
+    regression: FloatArray = field(default_factory=lambda: NOTHING)
     spread: float = 1.0
     present: float = 1.0
     axes: FloatArray | None = None
-    starts: tuple[Lines, ...] = ()
-    plain: Lines = NO_LINES
+    starts: tuple[Components, ...] = ()
+    plain: Components = NO_COMPONENTS
     by_cells: bool = False
     path: FloatArray = field(default_factory=lambda: NOTHING)
     needed: float = 0.0
@@ -59,9 +66,13 @@ class RegressionState(State):
 
 @dataclass(frozen=True)
 class SizeColumns(Step):
-    """Centre and spread of every column and of the response, in rounds that zoom in: bounds may be wide."""
+    """Centre and spread of every column and of the response, in rounds that zoom in: bounds may be wide.
 
-    passes: ClassVar[int] = 3
+    Zooming passes by rare values far away, such as the ones of a dummy column. So the squared distance within all of
+    the bounds is asked, too, and a column's spread is at least what that shows beyond its noise.
+    """
+
+    passes: ClassVar[int] = 5
 
     def describe(self) -> str:
         return "centre, spread and observed share of every column"
@@ -79,12 +90,16 @@ class SizeColumns(Step):
             if not last:
                 half = np.clip(4 * np.hypot(deviation, half * noise), 1e-9, 1.0)
         spread = np.maximum(math.sqrt(math.pi / 2) * deviation, np.maximum(2 * half * noise, 1e-9))
+        squares, rho = ColumnSquares(model.schema, center[:-1]), self.rho * 2 / self.passes
+        beyond = curator.measure(squares, rho) - 1.5 * curator.noise_scale(squares, rho)
+        least = (1 + np.abs(center[:-1])) * np.sqrt(np.maximum(beyond / share[:-1], 0.0))
+        spread[:-1] = np.maximum(spread[:-1], least)
         return replace(state, frame=Frame.of_sizes(center, spread), observed=share)
 
 
 @dataclass(frozen=True)
 class FindMoments(Step):
-    """Second moments of (1, x, y): the columns' correlations, the one best line and its residual spread.
+    """Second moments of (1, x, y): the columns' correlations, the one best regression and its residual spread.
 
     Rows are scaled into a ball of radius R, R² = 1 + ``reach``²·(d + 1) in spreads.
     """
@@ -98,7 +113,7 @@ class FindMoments(Step):
         sizes = state.frame
         d = model.schema.width
         radius = math.sqrt(1 + self.reach**2 * (d + 1)) if math.isfinite(self.rho) else WIDE
-        question = LineMoments(model.schema, sizes, radius)
+        question = RegressionMoments(model.schema, sizes, radius)
         M = unpacked(curator.measure(question, self.rho), d + 2)
         counted = float(np.clip(M[0, 0], 0.02, 1.0))
         noise = curator.noise_scale(question, self.rho) / math.sqrt(2) / counted
@@ -122,15 +137,15 @@ class FindMoments(Step):
             sizes.y_mean + sizes.y_spread * float(mean[d]),
             sizes.y_spread * math.sqrt(size),
         )
-        line = np.append(0.0, slope / math.sqrt(size))
-        line = model.allowed(frame, line)
-        residual = math.sqrt(max(1 - float(slope @ slope) / size, 0.05) + float(line[0]) ** 2)
-        return replace(state, frame=frame, line=line, spread=residual, present=float(state.observed[-1]))
+        regression = np.append(0.0, slope / math.sqrt(size))
+        regression = model.allowed(frame, regression)
+        residual = math.sqrt(max(1 - float(slope @ slope) / size, 0.05) + float(regression[0]) ** 2)
+        return replace(state, frame=frame, regression=regression, spread=residual, present=float(state.observed[-1]))
 
 
 @dataclass(frozen=True)
 class FindDirections(Step):
-    """The directions along which squared residuals of the one line grow: there the slopes of the classes differ."""
+    """The directions along which squared residuals of one regression grow: there the components differ."""
 
     directions: int = 2
     reach: float = 1.15
@@ -141,7 +156,7 @@ class FindDirections(Step):
     def run(self, curator: Curator, model: Any, state: RegressionState) -> RegressionState:
         d = model.schema.width
         radius = radius_of_directions(d, self.reach)
-        question = UnevenSpread(model.schema, state.frame, state.line, state.spread, radius)
+        question = UnevenSpread(model.schema, state.frame, state.regression, state.spread, radius)
         M = unpacked(curator.measure(question, self.rho), d + 1)
         uneven = np.column_stack([M[1:, 1:] - M[0, 0] * np.eye(d), M[1:, 0]])
         axes = np.linalg.svd(uneven)[0][:, : self.directions]
@@ -154,21 +169,21 @@ def radius_of_directions(d: int, reach: float = 1.15) -> float:
 
 @dataclass(frozen=True)
 class CountCells(Step):
-    """Counts in cells of those directions and the residual; fits of any number of lines to them are free."""
+    """Counts in cells of those directions and the residual; fits of any number of components to them are free."""
 
     directions: int = 2
     classes: int = 2
 
     def describe(self) -> str:
         x, r = CELLS[self.directions]
-        return f"counts in {x**self.directions * r} cells: starts, and how many lines there are"
+        return f"counts in {x**self.directions * r} cells: starts, and how many components there are"
 
     def run(self, curator: Curator, model: Any, state: RegressionState) -> RegressionState:
         q = self.directions
         axes = np.eye(model.schema.width, q) if state.axes is None else state.axes
         x, r = CELLS[q]
         x_edges, r_edges = edges(x, 2.6), edges(r, 3.2)
-        question = LineCells(model.schema, state.frame, state.line, state.spread, axes, x_edges, r_edges)
+        question = ResidualCells(model.schema, state.frame, state.regression, state.spread, axes, x_edges, r_edges)
         answer = curator.measure(question, self.rho).reshape((x,) * q + (r,))
         present = state.present
         noise = curator.noise_scale(question, self.rho) / present
@@ -177,24 +192,24 @@ class CountCells(Step):
         starts = [fits[self.classes]]
         if q > max(self.classes - 1, 1):
             starts.append(fit_cells(cells.leading(max(self.classes - 1, 1)), self.classes))
-        plain = fit_cells(cells, self.classes, same_line=True)
+        plain = fit_cells(cells, self.classes, same_regression=True)
 
-        def lines(fit: CellFit) -> Lines:
-            own = np.tile(state.line, (self.classes, 1))
+        def components(fit: CellFit) -> Components:
+            own = np.tile(state.regression, (self.classes, 1))
             own[:, 0] += state.spread * fit.intercepts
             own[:, 1:] += state.spread * fit.slopes @ axes[:, : fit.slopes.shape[1]].T
             weights = np.maximum(fit.weights, 0.03)
-            own = np.array([model.allowed(state.frame, line) for line in own])
-            return Lines(present * weights / weights.sum(), own, state.spread * fit.spreads)
+            own = np.array([model.allowed(state.frame, regression) for regression in own])
+            return Components(present * weights / weights.sum(), own, state.spread * fit.spreads)
 
         path = np.array([fits[k].misfit for k in sorted(fits)])
         needed = (q + 3) * math.log(max(curator.n_rows, 2))
-        return replace(state, starts=tuple(map(lines, starts)), plain=lines(plain), path=path, needed=needed)
+        return replace(state, starts=tuple(map(components, starts)), plain=components(plain), path=path, needed=needed)
 
 
 @dataclass(frozen=True)
 class ChooseStart(Step):
-    """Which start is likelier: those of the cells, or the one line with several spreads, which needs no direction."""
+    """Which start is likelier: those of the cells, or one regression with several spreads."""
 
     margin: float = 0.02
 
@@ -202,7 +217,7 @@ class ChooseStart(Step):
         return "which of the starts is likelier"
 
     def run(self, curator: Curator, model: Any, state: RegressionState) -> RegressionState:
-        question = LineLeads(model.schema, state.frame, state.starts, state.plain)
+        question = ComponentLeads(model.schema, state.frame, state.starts, state.plain)
         leads = curator.measure(question, self.rho)
         best = int(np.argmax(leads))
         ahead = leads[best] > self.margin + curator.noise_scale(question, self.rho)
@@ -211,14 +226,14 @@ class ChooseStart(Step):
 
 
 @dataclass(frozen=True)
-class ImproveLines(Step):
+class ImproveComponents(Step):
     """A regularised Newton step on the scores of the components; without privacy to convergence, from several starts.
 
     Scores are clipped at ``reach``·√(d + 1), squared residuals at ``cut``², both in a component's own spreads.
     """
 
     reach: float = 1.2
-    cut: float = 2.5
+    cut: float = 3.0
     short_rounds: ClassVar[int] = 25
     most_rounds: ClassVar[int] = 1000
 
@@ -230,13 +245,13 @@ class ImproveLines(Step):
         free = newton.free_directions(now.theta, model.fixed(frame))
         clip, cut = self.reach * math.sqrt(now.theta.shape[1]), self.cut
         if math.isfinite(self.rho):
-            question = LineScores(model.schema, frame, now.theta, clip, cut)
+            question = ComponentScores(model.schema, frame, now.theta, clip, cut)
             noise = curator.noise_scale(question, self.rho)
             now, _ = newton.improved(now, question, curator.measure(question, self.rho), noise, free)
         else:
             clip, cut = WIDE, 1e3
             now = self._best(curator, model, state, free)
-        last = LineScores(model.schema, frame, now.theta, clip, cut)
+        last = ComponentScores(model.schema, frame, now.theta, clip, cut)
         theta = model.parameters(state, now, newton.sampling_error(last, free, curator.n_rows))
         return replace(state, theta=theta, estimate=now)
 
@@ -247,21 +262,21 @@ class ImproveLines(Step):
         rng, plain = generator(0), state.plain
         starts = [state.estimate.theta, *state.starts, plain]
         for _ in range(TUNING.starts):
-            turned = plain.lines + plain.spreads[:, None] * rng.standard_normal(plain.lines.shape)
-            own = np.array([model.allowed(state.frame, line) for line in turned])
-            starts.append(Lines(plain.masses, own, plain.spreads))
+            turned = plain.coefficients + plain.spreads[:, None] * rng.standard_normal(plain.coefficients.shape)
+            own = np.array([model.allowed(state.frame, regression) for regression in turned])
+            starts.append(Components(plain.masses, own, plain.spreads))
         found = [self._converged(curator, model, state.frame, start, free, self.short_rounds) for start in starts]
-        query = LineLeads(model.schema, state.frame, tuple(own.theta for own in found), plain, WIDE)
+        query = ComponentLeads(model.schema, state.frame, tuple(own.theta for own in found), plain, WIDE)
         best = found[int(np.argmax(curator.measure(query, math.inf)))]
         return self._converged(curator, model, state.frame, best.theta, free, self.most_rounds)
 
     def _converged(
-        self, curator: Curator, model: Any, frame: Frame, start: Lines, free: FloatArray, rounds: int
+        self, curator: Curator, model: Any, frame: Frame, start: Components, free: FloatArray, rounds: int
     ) -> newton.Estimate:
         """Newton steps without noise, mixed with EM's own where the score grows."""
         now, caution, miss = newton.Estimate.of_start(start), 1.0, math.inf
         for _ in range(rounds):
-            query = LineScores(model.schema, frame, now.theta, WIDE, 1e3)
+            query = ComponentScores(model.schema, frame, now.theta, WIDE, 1e3)
             answer = curator.measure(query, math.inf)
             far = float(np.linalg.norm(answer - query.expected()))
             caution, miss = (caution / 2 if far < miss else min(1.0, 3 * caution + 0.01)), far
