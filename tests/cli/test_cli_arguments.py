@@ -23,8 +23,8 @@ WRONG = {
     "exposure": "nobody",
     "start": "somewhere",
 }
-#: Switches cannot be wrong, click refuses the word of a choice itself, levels come from a file; classes are checked beside
-#: the response, and a column of weights is looked up in the table.
+#: Switches cannot be wrong, click refuses the word of a choice itself, levels come from a file, classes are checked
+#: beside the response, and a column of weights is looked up in the table.
 LEFT_OUT = ("check", "fit_intercept", "method", "levels", "classes", "weights")
 
 

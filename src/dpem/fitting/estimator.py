@@ -202,7 +202,7 @@ class PrivateEstimator(PrivateFit, FittedModel):
             if math.isinf(epsilon)
             else largest_price(epsilon, delta, gaussian=model.gaussian)
         )
-        part = 0.0 if self._given("max_weight") is None else WEIGHTS_SHARE
+        part = 0.0 if arguments.optional_positive("max_weight", self._given("max_weight")) is None else WEIGHTS_SHARE
         of_weights, rho = prices(price.rho, (part, 1 - part))
         sizes = Sizes(n, epsilon, delta, rho, rows_per_person, self.check)
         steps = model.steps(sizes)
