@@ -353,7 +353,7 @@ def test_a_bad_url_is_refused_without_repeating_a_password(url):
 def test_nothing_is_made_by_looking(path):
     ledger = Ledger(f"sqlite:///{path}", "patients")
     for refused in (lambda: ledger.charge(*SMALL), ledger.history, ledger.datasets):
-        with pytest.raises(LedgerError, match=r"no such file, Ledger\.open") as refusal:
+        with pytest.raises(LedgerError, match=r"no such file; Ledger\.open") as refusal:
             refused()
         one_sentence(refusal)
     assert not path.exists()
