@@ -1,4 +1,4 @@
-"""Columns that carry groups are found among many at a bounded price, and everything that is told names them."""
+"""Columns that carry components are found among many at a bounded price, and everything that is told names them."""
 
 import itertools
 import math
@@ -114,7 +114,7 @@ def test_the_price_of_the_choice_is_in_the_plan():
     assert math.fsum(release.price.rho for release in model.releases_) == pytest.approx(plan.price.rho)
     poor = DPGaussianMixture(2, sparsity=3, epsilon=0.1, delta=1e-6, bounds=(-9, 9)).plan(500, 200)
     assert not poor.feasible
-    assert "columns that carry groups will be missed" in poor.advice
+    assert "columns that carry components will be missed" in poor.advice
 
 
 def test_without_noise_the_right_columns_are_chosen_and_more_than_there_are_is_all():

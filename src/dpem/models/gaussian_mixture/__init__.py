@@ -1,4 +1,4 @@
-"""Groups of people: a mixture of Gaussians of any size, place and shape, holes allowed."""
+"""A mixture of Gaussians of any size, place and shape; values may be missing."""
 
 from dpem.models.gaussian_mixture.estimator import DPGaussianMixture
 

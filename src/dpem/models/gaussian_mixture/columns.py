@@ -34,7 +34,7 @@ PARTNERS = 2
 
 @dataclass(frozen=True)
 class PairedSides(NarrowQuery):
-    """Σ (f, f fᵀ), f_j = ±½ above and below a column's centre and 0 at a hole; folded into one score a column.
+    """Σ (f, f fᵀ), f_j = ±½ above and below a column's centre 0 where it is missing; folded into one score a column.
 
     The score of column j is the mean of the :data:`PARTNERS` largest |cov(f_j, f_l)|, l ≠ j, over the rows.
 
@@ -102,7 +102,7 @@ def after_choice(sizes: Sizes) -> Sizes:
 
 
 def missed(sizes: Sizes, d: int, s: int, separation: float) -> float:
-    """The share of columns that carry groups and are not chosen: two groups, apart alike in each of s columns.
+    """The share of columns that carry components and are not chosen: two components, apart alike in each of s columns.
 
     Two such columns have correlation r, so their sides' covariance is asin(r)/2π; noise is Gumbel's, and a column loses
     to the best of d − s others with the logistic probability of the difference.
@@ -120,16 +120,16 @@ def missed(sizes: Sizes, d: int, s: int, separation: float) -> float:
 
 
 def with_choice(expected: PredictedFit, share: float) -> PredictedFit:
-    """The outlook of a fit whose columns were chosen, a share of them wrongly."""
+    """The prediction of a fit whose columns were chosen, a share of them wrongly."""
     if expected.prediction is None:
         return expected
     p = expected.prediction
-    words = f" About {100 * share:.0f} % of the columns that carry groups will be missed." if share > 0.005 else ""
+    words = f" About {100 * share:.0f} % of the columns that carry components will be missed." if share > 0.005 else ""
     failure = 1 - (1 - p.failure) * (1 - share)
     prediction = replace(p, failure=failure, meaning=f"{p.meaning}{words}")
     if share < 0.5:
         return expected._replace(prediction=prediction)
     advice = (
-        "most columns that carry groups will be missed; more rows, a larger epsilon or a larger sparsity would help"
+        "most columns that carry components will be missed; more rows, a larger epsilon or a larger sparsity would help"
     )
     return expected._replace(prediction=prediction, feasible=False, advice=advice)

@@ -33,8 +33,8 @@ from dpem.models.gaussian_mixture.start_steps import (
 from dpem.models.gaussian_mixture.state import TUNING, MixtureState, Presence
 from dpem.query import FloatArray
 
-#: How many components are reckoned with, for prices and steps, where their number is to be found.
-RECKONED = 4
+#: How many components are assumed, for prices and steps, where their number is to be found.
+ASSUMED = 4
 #: Up to so many parameters standard errors take the sandwich form, from so many rows.
 MOST_PARAMETERS, SANDWICH_ROWS = 150, 2000
 ADVICE = (
@@ -88,7 +88,7 @@ class GaussianMixture(Model):
         return self._fit(sizes, self.schema.width)
 
     def _fit(self, sizes: Sizes, width: int) -> tuple[Step, ...]:
-        rule = rules(sizes, width, self.n_components or RECKONED)
+        rule = rules(sizes, width, self.n_components or ASSUMED)
         exact = math.isinf(sizes.rho)
         growing = [1.0] if exact else [rule.growth**t for t in range(rule.queries)]
         shares = [*rule.start, *(rule.scores * own / math.fsum(growing) for own in growing)]
@@ -109,10 +109,10 @@ class GaussianMixture(Model):
         return tuple(found)
 
     def predict_fit(self, sizes: Sizes, steps: tuple[Step, ...]) -> PredictedFit:
-        K = self.n_components or RECKONED
+        K = self.n_components or ASSUMED
         if sizes.n < K:
             raise ArgumentError("n_components", f"must be at most the number of rows, got {K} for {sizes.n} rows.")
-        return predicted_fit(self, sizes, K, reckoned=not self.n_components)
+        return predicted_fit(self, sizes, K, assumed_number=not self.n_components)
 
     def proportions_of(self, state: Any) -> FloatArray:
         """The proportions of a round component's variances over the coordinates in use."""

@@ -23,7 +23,7 @@ SCATTER, FAILED = 0.4, 0.6
 #: What is said of tables that hold no such components (``python -m studies.gaussian_mixture_real report``).
 REAL = (
     "Few real tables hold components as clear as that: of public ones, three components at epsilon=1, half had more "
-    "than 12 % of their rows in another component in a second private fit."
+    "than 9 % of their rows in another component in a second private fit."
 )
 
 
@@ -110,7 +110,7 @@ def start_of(sizes: Sizes, d: int, K: int, separation: float = SEPARATION) -> St
     return Start(math.inf if free else between / edge / 1.6, seen / (3.1 * max(dimensions - 2, 2)))
 
 
-def predicted_fit(model: Any, sizes: Sizes, K: int, reckoned: bool) -> PredictedFit:
+def predicted_fit(model: Any, sizes: Sizes, K: int, assumed_number: bool) -> PredictedFit:
     """What a fit will be worth if there are K round components of equal size, neighbours four spreads apart or as far
     as is supposed.
     """
@@ -134,7 +134,7 @@ def predicted_fit(model: Any, sizes: Sizes, K: int, reckoned: bool) -> Predicted
         start.failure,
         f"Of 1,000 rows, privacy puts about {1000 * share[0]:.3g} into another component if components are clear, and "
         f"up to {1000 * worst[0]:.3g} if rows overlap, are skewed or rounded, or shares are unequal.{found} {REAL}",
-        f"Assumed: {K} round components of equal size{' (their number is to be found)' if reckoned else ''}, bounds "
+        f"Assumed: {K} round components of equal size{' (number to be found)' if assumed_number else ''}, bounds "
         f"{width(K, d, apart):.3g} spreads from the middle, neighbouring centres {apart:g} spreads apart; what lies "
         "further apart is found with fewer rows.",
     )

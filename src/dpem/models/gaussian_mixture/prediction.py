@@ -57,7 +57,7 @@ def _places(K: int, d: int) -> FloatArray:
 
 
 def width(K: int, d: int, apart: float = SEPARATION) -> float:
-    """How many spreads of a group the bounds are supposed to lie from the middle."""
+    """How many spreads of a component the bounds are supposed to lie from the middle."""
     return max(BOUNDS, float(np.max(np.abs(centres(K, d, apart)))) + 5)
 
 

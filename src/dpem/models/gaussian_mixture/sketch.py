@@ -6,6 +6,7 @@ From one release any number of components and of restarts can be tried at no fur
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -76,44 +77,33 @@ class Sketch(NarrowQuery):
         return Bound(linf=change, l2=change, size_linf=size, size_l2=size)
 
     def contributions(self, xp: Any, x: Any, y: Any) -> Any:
-        z = (x - like(xp, self.centre, x)) / like(xp, self.spread, x)
-        one = Gaussians(np.ones(1), np.zeros((1, len(self.centre))), self.correlation[None])
-        across = one.roots[0].T @ (self.base * self.lines.T)  # from whitened rows to phases
-        present = _not_empty(xp, x)
-        total: Any = None
-        for weight, rows, seen in one.parts(xp, z):
-            own = weight * (present if rows is None else xp.take(present, rows, axis=0))
-            part = self._waves(xp, own, seen[0].v @ like(xp, across, x))
-            total = part if total is None else total + part
-        return total
+        theta, present = self._phases(xp, x), _not_empty(xp, x)
+        if isinstance(theta, np.ndarray):
+            return self._waves_in_memory(present, theta)
+        return xp.concat([present @ wave for wave in self._waves(xp, theta)])
 
     def each(self, xp: Any, x: Any, y: Any) -> Any:
         """What each row contributes (m × 2LM)."""
+        present = _not_empty(xp, x)[:, None]
+        return xp.concat([present * wave for wave in self._waves(xp, self._phases(xp, x))], axis=1)
+
+    def _phases(self, xp: Any, x: Any) -> Any:
+        """θ of each row and line (m × M)."""
         z = (x - like(xp, self.centre, x)) / like(xp, self.spread, x)
         one = Gaussians(np.ones(1), np.zeros((1, len(self.centre))), self.correlation[None])
-        across = one.roots[0].T @ (self.base * self.lines.T)
-        theta = one.by_row(xp, z, lambda seen: seen[0].v @ like(xp, across, x))
-        theta = xp.clip(zero_nonfinite(xp, theta), -_FARTHEST, _FARTHEST)
-        cos1, sin1 = xp.cos(theta), xp.sin(theta)
-        present = _not_empty(xp, x)[:, None]
-        cos, sin, parts = present * cos1, present * sin1, []
-        for f, amplitude in enumerate(self.amplitudes):
-            if f:
-                cos, sin = cos * cos1 - sin * sin1, sin * cos1 + cos * sin1
-            parts += [math.sqrt(amplitude) * cos, math.sqrt(amplitude) * sin]
-        return xp.concat(parts, axis=1)
+        across = one.roots[0].T @ (self.base * self.lines.T)  # from whitened rows to phases
+        return one.by_row(xp, z, lambda seen: seen[0].v @ like(xp, across, x))
 
-    def _waves(self, xp: Any, weight: Any, theta: Any) -> Any:
-        if isinstance(theta, np.ndarray):
-            return self._waves_in_memory(weight, theta)
+    def _waves(self, xp: Any, theta: Any) -> Iterator[Any]:
+        """√a_f·cos fθ and √a_f·sin fθ for f = 1 … L."""
         theta = xp.clip(zero_nonfinite(xp, theta), -_FARTHEST, _FARTHEST)
         cos1, sin1 = xp.cos(theta), xp.sin(theta)
-        cos, sin, parts = cos1, sin1, []
+        cos, sin = cos1, sin1
         for f, amplitude in enumerate(self.amplitudes):
             if f:
                 cos, sin = cos * cos1 - sin * sin1, sin * cos1 + cos * sin1
-            parts += [math.sqrt(amplitude) * (weight @ cos), math.sqrt(amplitude) * (weight @ sin)]
-        return xp.concat(parts)
+            yield math.sqrt(amplitude) * cos
+            yield math.sqrt(amplitude) * sin
 
     def _waves_in_memory(self, weight: FloatArray, theta: FloatArray) -> FloatArray:
         """The same with e^{iθ} as complex numbers, some rows at a time: what a core's cache holds.

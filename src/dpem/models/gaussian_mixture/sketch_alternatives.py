@@ -1,4 +1,4 @@
-"""Explanations of a sketch that need no groups: one correlated Gaussian, or independent columns of any shape.
+"""Explanations of a sketch that need no components: one correlated Gaussian, or independent columns of any shape.
 
 A mixture with several components describes both better than one round Gaussian does, so a number of components is
 believed only where neither of these describes the sketch as well at fewer parameters.
@@ -27,7 +27,7 @@ def score_of_one(target: Target, q: int) -> float:
 
 def score_of_independent(target: Target, q: int) -> float:
     """The score of independent columns, each a mixture of two, priced as one component is: shapes of columns are free,
-    as only what columns say together is a sign of groups.
+    as only what columns say together is a sign of components.
     """
     d = target.frequencies.shape[1]
     start = np.tile([0.0, -0.5, 0.5, math.log(0.75), math.log(0.75)], (d, 1))

@@ -43,9 +43,9 @@ class FindCentres(Step):
         return "centres of the columns and shares of missing values"
 
     def run(self, curator: Curator, model: Any, state: MixtureState) -> MixtureState:
-        question = Centres(model.schema_of(state))
-        answer = curator.measure(question, self.rho)
-        centre, presence = question.read(answer, curator.noise_scale(question, self.rho))
+        query = Centres(model.schema_of(state))
+        answer = curator.measure(query, self.rho)
+        centre, presence = query.read(answer, curator.noise_scale(query, self.rho))
         return replace(state, centre=centre, presence=presence)
 
 
@@ -57,9 +57,9 @@ class FindSpreads(Step):
         return "spreads of the columns"
 
     def run(self, curator: Curator, model: Any, state: MixtureState) -> MixtureState:
-        question = Spreads(model.schema_of(state), state.centre)
-        answer = curator.measure(question, self.rho)
-        return replace(state, spread=question.read(answer, curator.noise_scale(question, self.rho)))
+        query = Spreads(model.schema_of(state), state.centre)
+        answer = curator.measure(query, self.rho)
+        return replace(state, spread=query.read(answer, curator.noise_scale(query, self.rho)))
 
 
 @dataclass(frozen=True)
@@ -74,10 +74,10 @@ class FindShape(Step):
     def run(self, curator: Curator, model: Any, state: MixtureState) -> MixtureState:
         centre, spread, presence = state.centre, state.spread, state.presence
         d = len(centre)
-        question = SecondMoments(model.schema_of(state), centre, spread, math.sqrt(d))
-        answer = curator.measure(question, self.rho)
-        noise = curator.noise_scale(question, self.rho)
-        by_mean = math.sqrt(question.kappa) * question.radius
+        query = SecondMoments(model.schema_of(state), centre, spread, math.sqrt(d))
+        answer = curator.measure(query, self.rho)
+        noise = curator.noise_scale(query, self.rho)
+        by_mean = math.sqrt(query.kappa) * query.radius
         mean = answer[:d] / by_mean / presence.seen
         mean = mean * max(0.0, 1 - d * (noise / by_mean) ** 2 / max(float(mean @ mean), 1e-12))
         moments = unpacked(answer[d:], d) / presence.pairs - np.outer(mean, mean)
@@ -159,10 +159,10 @@ class StartFromSketch(Step):
         counted = int(np.count_nonzero(moments.between)) or len(centre)
         moments = _open(moments, self.n_components or MOST)
         schema = model.schema_of(state)
-        question = _question(schema, centre, spread, moments, self.n_components or MOST)
-        answer = curator.measure(question, self.rho) / (1 - presence.empty)
-        noise = curator.noise_scale(question, self.rho) / (1 - presence.empty)
-        target = _target(question, answer, noise, curator.n_rows, moments, model, model.proportions_of(state))
+        query = _sketch(schema, centre, spread, moments, self.n_components or MOST)
+        answer = curator.measure(query, self.rho) / (1 - presence.empty)
+        noise = curator.noise_scale(query, self.rho) / (1 - presence.empty)
+        target = _target(query, answer, noise, curator.n_rows, moments, model, model.proportions_of(state))
         if self.n_components:
             K, path = self.n_components, np.zeros(0)
             point = fitted(target, K)[1]
@@ -185,7 +185,7 @@ class StartFromSketch(Step):
         least = 0.3 / math.sqrt(curator.n_rows)  # an exact answer need not be met more closely than rows scatter
         surrogate = Surrogate.of(
             *base_rows(rich, state, TUNING.rows_for(curator.n_rows), family.patterns, rng), blocks
-        ).add(SKETCH, question, answer, max(noise, least))
+        ).add(SKETCH, query, answer, max(noise, least))
         per_row = 2.2 * math.sqrt(family.count) / (curator.n_rows * math.sqrt(2 * self.rho))  # of scores at this price
         margin = noise_gain(family.count, per_row * curator.rows_per_person)
         restarts = restarts_for(family.count, TUNING.last_restarts)
@@ -233,7 +233,7 @@ def _open(moments: Moments, K: int) -> Moments:
     return moments._replace(between=np.maximum(moments.between, 1 - within), within=within)
 
 
-def _question(schema: Any, centre: FloatArray, spread: FloatArray, moments: Moments, K: int) -> Sketch:
+def _sketch(schema: Any, centre: FloatArray, spread: FloatArray, moments: Moments, K: int) -> Sketch:
     """Lines along the directions between centres, frequencies up to what a component's spread damps away."""
     d = len(centre)
     if _few(d, K):
@@ -251,19 +251,19 @@ def _question(schema: Any, centre: FloatArray, spread: FloatArray, moments: Mome
 
 
 def _target(
-    question: Sketch, answer: FloatArray, noise: float, n: int, moments: Moments, model: Any, proportions: FloatArray
+    query: Sketch, answer: FloatArray, noise: float, n: int, moments: Moments, model: Any, proportions: FloatArray
 ) -> Target:
     """What the released values are to be compared with, and in which units."""
-    f = np.arange(1, len(question.amplitudes) + 1)
-    frequencies = (f[:, None, None] * question.base * question.lines[None]).reshape(-1, len(question.centre))
-    errors = np.sqrt(noise**2 / question.amplitudes + 0.5 / n)
-    errors = np.repeat(errors, len(question.lines))
+    f = np.arange(1, len(query.amplitudes) + 1)
+    frequencies = (f[:, None, None] * query.base * query.lines[None]).reshape(-1, len(query.centre))
+    errors = np.sqrt(noise**2 / query.amplitudes + 0.5 / n)
+    errors = np.repeat(errors, len(query.lines))
     within = moments.within
-    family = model.kind.sketch_shape(frequencies, math.log(within), proportions / question.spread**2)
+    family = model.kind.sketch_shape(frequencies, math.log(within), proportions / query.spread**2)
     precision = (moments.directions / (moments.between + 0.25 * moments.edge + 0.05)) @ moments.directions.T
     reach = 1.2 * np.sqrt(moments.between + within) * (moments.between > 0)
     places = normal_points(600, len(reach), 1000) * reach @ moments.directions.T
-    return Target(question.read(answer).ravel(), frequencies, errors, family, precision, places, within)
+    return Target(query.read(answer).ravel(), frequencies, errors, family, precision, places, within)
 
 
 def chosen(target: Target, q: int) -> tuple[int, FloatArray, FloatArray]:
