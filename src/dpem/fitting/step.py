@@ -79,8 +79,7 @@ class WrittenStep(Step):
 def run_steps(curator: Curator, model: Any, steps: Iterable[Step], state: Any) -> Any:
     """The state after all steps, in order."""
     for step in steps:
-        weights = getattr(state, "weights", None)  # the paper's models have none
-        state = step.run(curator if weights is None else weights.seen_by(curator), model, state)
+        state = step.run(curator if state.weights is None else state.weights.seen_by(curator), model, state)
     return state
 
 
