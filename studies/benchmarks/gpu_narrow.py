@@ -63,13 +63,13 @@ def questions() -> dict[str, tuple[Query, bool]]:
     scale, none = np.diag(1 / rng.uniform(0.2, 0.4, D)), np.zeros((D, D))
     frame = Frame(rng.normal(scale=0.05, size=D), scale, 0.02, 0.3, cov, whiten)
     coding = Coding(frame.centre, scale, none > 0, none, none, np.zeros(D), (), np.zeros(D) > 0)
-    at = (schema, frame, rng.normal(scale=0.3, size=D + 1), 0.5, 4.0, 4.0)
+    at = (schema, frame, rng.normal(scale=0.3, size=D + 1), 0.5)
     lines = Components(np.array([0.5, 0.5]), rng.normal(scale=0.4, size=(2, D + 1)), np.array([0.4, 0.6]))
     every = np.arange(D)
     return {
         "linear regression, moments": (JointMoments(schema, coding, 0.02, 0.3, 4.0), True),
-        "linear regression, score": (Score(*at, 1.5), True),
-        "linear regression, information": (Information(*at), True),
+        "linear regression, score": (Score(*at, 6.0), True),
+        "linear regression, information": (Information(*at, 4.0), True),
         "symmetric mixture": (SymmetricMixture(0.5).on_support(np.full(D, D**-0.5), every, 1.0), False),
         "five groups, diag": (five_groups(every, D), False),
         "five groups, full": (five_groups(every, D, "full"), False),

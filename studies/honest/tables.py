@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpem.models.linear_regression.clipping import choose_clips
+from dpem.models.linear_regression.clipping import choose_clips, normal_lengths
 from dpem.models.linear_regression.tuning import TUNING
 from studies.honest import typical, worlds
 from studies.honest.pictures import drawn
@@ -102,8 +102,8 @@ def _over_best(model: Any, X: np.ndarray, sigma: float) -> float:
     """
     steps = [step.to_dict() for step in model.plan_.steps]
     whole = math.fsum(step["rho"] for step in steps if step["kind"] == "TakeStep")
-    clips, rho = choose_clips(len(X), whole, X.shape[1]), (1 - TUNING.size_share) * whole
-    noise = 2 * clips.residual * clips.leverage / (len(X) * math.sqrt(2 * rho) * clips.kappa * clips.eta)
+    clips = choose_clips(len(X), whole, normal_lengths(X.shape[1]))
+    noise = 2 * clips.norm / (len(X) * math.sqrt(2 * (1 - TUNING.size_share) * whole) * clips.kappa)
     inverse = np.diag(np.linalg.inv(np.cov(X.T)))
     return float(np.median(model._errors.total[1:-1] / (sigma * np.sqrt(inverse * (1 / len(X) + noise**2)))))
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
+from dpem.models.linear_regression.clipping import normal_lengths
 from dpem.models.linear_regression.columns import numeric_columns
 from dpem.models.linear_regression.combine_scores import FirstAnswer, ScoreAnswer, combined
 from dpem.models.linear_regression.estimator import DPLinearRegression
@@ -35,7 +36,8 @@ def answers(rng, known=True, k=6, error=0.08, noise=0.03, steps=5):
     for _ in range(steps):
         score = real @ (truth - posterior.mean) + noise * rng.standard_normal(k)
         scores = (*scores, ScoreAnswer(posterior.mean, score, noise, math.inf))
-        posterior = combined(posterior, prior, first, scores, S, unsure if known else 1e-9 * unsure, 1.0)
+        doubt = unsure if known else 1e-9 * unsure
+        posterior, _ = combined(posterior, prior, first, scores, S, doubt, 1.0, normal_lengths(k - 1))
     return truth, posterior
 
 

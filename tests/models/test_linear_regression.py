@@ -18,13 +18,13 @@ from dpem import Budget, read_table
 from dpem.audit.neighbours import Table
 from dpem.audit.replay import replay
 from dpem.fitting.diagnostics import FitWarning
-from dpem.models.linear_regression.clipping import LENGTHS, SIZES, choose_clips
+from dpem.models.linear_regression.clipping import LENGTHS, SIZES, choose_clips, normal_lengths
 from dpem.models.linear_regression.coding import coded
 from dpem.models.linear_regression.columns import ColumnHistograms, numeric_columns
 from dpem.models.linear_regression.diagnostic_queries import (
     Explained,
     LengthHistogram,
-    ResidualHistogram,
+    ScoreHistogram,
     ScoreVariance,
 )
 from dpem.models.linear_regression.estimator import DPLinearRegression
@@ -56,8 +56,8 @@ def frame():
     return Frame(np.array([0.1, -0.2, 0.0]), scale, 0.05, 0.25, CORRELATION, (vectors / np.sqrt(values)).T)
 
 
-def at(kind, *more, sigma=0.7, leverage=2.0, second=2.6):
-    return kind(schema(), frame(), np.array([0.1, 0.5, -0.4, 0.3]), sigma, leverage, second, *more)
+def at(kind, *more, sigma=0.7):
+    return kind(schema(), frame(), np.array([0.1, 0.5, -0.4, 0.3]), sigma, *more)
 
 
 # --- the score ------------------------------------------------------------------------------------------------------
@@ -85,7 +85,7 @@ def test_the_score_is_the_derivative_of_the_observed_likelihood_through_the_mean
     rng = np.random.default_rng(1)
     x, y = 0.3 * rng.standard_normal((40, 3)), 0.3 * rng.standard_normal(40)
     x[rng.random(x.shape) < 0.4] = np.nan
-    question = at(Score, math.inf, leverage=math.inf, second=math.inf)
+    question = at(Score, math.inf)
     theta, step = question.theta, 1e-5
     ends = [[log_likelihood(theta + s * step * e, x, y, 0.7, theta) for s in (1, -1)] for e in np.eye(4)]
     numeric = np.array([(high - low) / (2 * step) for high, low in ends])
@@ -112,13 +112,13 @@ def test_the_information_is_minus_the_mean_derivative_of_the_score():
     a = np.column_stack([np.ones(len(z)), z @ place.whiten.T])
     y = place.y_centre + place.y_spread * (a @ theta + 0.7 * rng.standard_normal(len(z)))
     x = place.centre + z / np.diag(place.scale)
-    clips = choose_clips(2000, 0.01, 3)
-    where = {"sigma": 0.7, "leverage": clips.leverage, "second": clips.second}
-    off = Score(schema(), place, theta - np.array([0, 0.05, 0, 0]), *where.values(), clips.residual)
+    clips = choose_clips(2000, 0.01, normal_lengths(3))
+    off = Score(schema(), place, theta - np.array([0, 0.05, 0, 0]), 0.7, clips.norm)
     moved = 0.7 * off.contributions(xp, x, y) / len(z)
-    packed = at(Information, **where).contributions(xp, x, y) / len(z)
+    packed = at(Information, 10.0).contributions(xp, x, y) / len(z)
+    assert clips.kappa < 0.99
     assert moved[1] == pytest.approx(0.05 * clips.kappa * packed[1], rel=0.05)
-    assert packed[:4].mean() == pytest.approx(clips.eta, rel=0.01)
+    assert packed[:4].mean() == pytest.approx(1.0, rel=0.01)
 
 
 # --- how far a row can move an answer -------------------------------------------------------------------------------
@@ -134,11 +134,11 @@ QUESTIONS = {
     "columns": ColumnHistograms(schema()),
     "moments": JointMoments(schema(), coding(), 0.0, 0.3, 1.5),
     "lengths": at(LengthHistogram, LENGTHS),
-    "tails": at(ResidualHistogram, SIZES),
+    "tails": at(ScoreHistogram, SIZES),
     "variance of the scores": at(ScoreVariance, np.eye(4), 1.5, 1.2),
     "variance of the scores, wide": at(ScoreVariance, np.eye(4)[1:], 3.0, 0.8),
-    "information": at(Information),
-    "score": at(Score, 1.3, second=math.inf),
+    "information": at(Information, 2.3),
+    "score": at(Score, 2.6),
     "residuals": at(Residuals, 3.0),
     "explained": at(Explained, 0.1, 0.8, 0.4),
 }

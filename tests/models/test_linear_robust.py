@@ -8,7 +8,14 @@ import pandas as pd
 import pytest
 
 from dpem import Budget, DPLinearRegression
-from dpem.models.linear_regression.clipping import SIZES, choose_clips, released_lengths, released_tails
+from dpem.models.linear_regression.clipping import (
+    LENGTHS,
+    SIZES,
+    choose_clips,
+    normal_lengths,
+    released_lengths,
+    released_tails,
+)
 
 statsmodels = pytest.importorskip("statsmodels.api")
 
@@ -91,19 +98,28 @@ def test_unequal_variances_are_in_the_intervals():
 
 
 def test_noise_alone_is_not_taken_for_tails_or_for_long_rows():
-    """200 seeded histograms of normal residuals and rows at noise .01: clips hardly change."""
-    rng, edges = np.random.default_rng(0), np.append(0.0, SIZES)
-    from scipy.stats import norm
-
-    shares = np.append(2 * np.diff(norm.cdf(edges)), 2 * norm.sf(SIZES[-1]))
-    plain = choose_clips(5000, 0.02, 5)
+    """200 seeded histograms of normal scores and rows: clips hardly change."""
+    rng, rows = np.random.default_rng(0), normal_lengths(5)
+    beyond = np.concatenate([[1.0], rows.beyond(np.array(SIZES) * math.sqrt(6)), [0.0]])
+    longer = np.array([1.0, *(np.mean(rows.value > edge * math.sqrt(6)) for edge in LENGTHS), 0.0])
+    plain = choose_clips(20_000, 0.02, rows)
     for _ in range(200):
-        tails = released_tails(shares + 0.01 * rng.standard_normal(len(shares)), 0.01)
-        assert choose_clips(5000, 0.02, 5, tails=tails, leverage=plain.leverage).residual < 1.7 * plain.residual
-        lengths = np.zeros(26)
-        lengths[3:7] = 0.2, 0.3, 0.3, 0.2
-        found = released_lengths(lengths + 0.01 * rng.standard_normal(26), 0.01, 5)
-        assert choose_clips(5000, 0.02, 5, lengths=found).eta > 0.85
+        noisy = -np.diff(beyond) + 0.003 * rng.standard_normal(len(SIZES) + 1)
+        tails = released_tails(noisy, 0.003, rows, 20_000, 30.0)
+        assert choose_clips(20_000, 0.02, rows, tails=tails).norm < 1.7 * plain.norm
+        noisy = -np.diff(longer) + 0.003 * rng.standard_normal(len(LENGTHS) + 1)
+        found = released_lengths(noisy, 0.003, 5, 20_000)
+        assert 0.7 < choose_clips(20_000, 0.02, found).norm / plain.norm < 1.4
+
+
+def test_clips_widen_with_the_tails_that_a_histogram_shows():
+    rows = normal_lengths(5)
+    normal = -np.diff(np.concatenate([[1.0], rows.beyond(np.array(SIZES) * math.sqrt(6)), [0.0]]))
+    heavy = normal.copy()
+    heavy[[0, -3]] += -0.02, 0.02
+    none, found = (released_tails(shares, 0.001, rows, 20_000, 30.0) for shares in (normal, heavy))
+    assert choose_clips(20_000, 0.02, rows, tails=found).norm > 1.5 * choose_clips(20_000, 0.02, rows, tails=none).norm
+    assert found.lost(20.0, rows) > 10 * none.lost(20.0, rows)
 
 
 def test_sigma_does_not_collapse_where_columns_are_many_for_the_rows():

@@ -43,12 +43,12 @@ def questions():
     covariance = root @ root.T / 3 + np.eye(3)
     scale = np.diag(1 / rng.uniform(0.3, 0.6, 3))
     frame = Frame(rng.normal(0, 0.1, 3), scale, 0.1, 0.4, covariance, np.linalg.inv(np.linalg.cholesky(covariance)))
-    at = {"schema": SCHEMA, "frame": frame, "theta": rng.normal(size=4), "sigma": 0.7, "leverage": 2.0, "second": 3.0}
+    at = {"schema": SCHEMA, "frame": frame, "theta": rng.normal(size=4), "sigma": 0.7}
     return [
         Places(SCHEMA),
         Spreads(SCHEMA, np.array([0.1, 0.0, -0.2])),
-        Information(**at),
-        Score(**at, clip=1.3),
+        Information(**at, radius=2.4),
+        Score(**at, radius=2.6),
         Residuals(**at, clip=2.0),
         Explained(**at, middle=0.1, most=2.0, along=0.6),
         Sketch(SCHEMA, np.zeros(3), np.full(3, 0.5), 0.6 * np.eye(3) + 0.4, rng.normal(size=(40, 3)), 0.8, np.ones(5)),

@@ -130,7 +130,7 @@ SCALE = np.diag(1 / RNG.uniform(0.2, 0.4, D))
 FRAME = Frame(RNG.normal(size=D) * 0.05, SCALE, 0.02, 0.3, COV, np.linalg.inv(np.linalg.cholesky(COV)))
 NONE = np.zeros((D, D))
 CODING = Coding(FRAME.centre, SCALE, NONE > 0, NONE, NONE, np.zeros(D), (), np.zeros(D) > 0)
-AT = (SCHEMA, FRAME, RNG.normal(size=D + 1) * 0.3, 0.5, 3.0, 2.5)
+AT = (SCHEMA, FRAME, RNG.normal(size=D + 1) * 0.3, 0.5)
 ITEMS = Items((2, 3, 2))
 ANSWERS = Schema.of(
     NAMES[:3],
@@ -153,8 +153,8 @@ def mixture(kind):
 #: Question, whether it asks about a response, and whether its formula knows what to do with holes.
 QUESTIONS = {
     "moments": (JointMoments(SCHEMA, CODING, 0.02, 0.3, 2.0), True, True),
-    "score": (Score(*AT, 1.5), True, False),
-    "information": (Information(*AT), True, False),
+    "score": (Score(*AT, 6.0), True, False),
+    "information": (Information(*AT, 4.0), True, False),
     "residuals": (Residuals(*AT, 2.0), True, False),
     "explained": (Explained(*AT, 0.1, 3.0, 0.6), True, False),
     "variance of scores": (ScoreVariance(*AT, np.eye(D + 1), 2.5, 4.0), True, False),

@@ -58,26 +58,24 @@ class LengthHistogram(SizeHistogram):
 
 
 @dataclass(frozen=True)
-class ResidualHistogram(SizeHistogram):
-    """A :class:`SizeHistogram` of absolute residuals in standard deviations."""
+class ScoreHistogram(SizeHistogram):
+    """A :class:`SizeHistogram` of the lengths |e|·‖a‖/√k of the rows' scores, e a residual in standard deviations."""
 
-    label: ClassVar[str] = "histogram of the residuals' sizes"
-    weighs = False
+    label: ClassVar[str] = "histogram of the scores' lengths"
 
     def sizes(self, xp: Any, rows: Rows) -> Any:
-        return xp.abs(rows.r) / xp.sqrt(rows.v)
+        return xp.abs(rows.r) * self.sigma / rows.v * rows.size / math.sqrt(len(self.theta))
 
 
 @dataclass(frozen=True)
 class ScoreVariance(At):
-    """Σ t·u over rows that count: u = (w²·(σ²/v)·(q_j·a)²)_j in the ball of radius ``radius``, q_j the rows of
+    """Σ t·u over rows that count: u = ((σ²/v)·(q_j·a)²)_j in the ball of radius ``radius``, q_j the rows of
     ``directions``, and t = min(e², clip²) − m with m its mean for a normal e: by how much the variance of each
     direction's score exceeds what errors of one variance give it, the meat of the sandwich. A row with the weight s
     adds s·(s·min(e², clip²) − m)·u, and m is the mean of the square times ``ratio`` = E s²/E s.
 
     *Lemma.* ℓ2 sensitivity radius·max(√2·max(c² − m, m), c²), c = clip. *Proof.* t lies in [−m, c² − m], which holds 0,
-    and so does s·(s·min(e², c²) − m) for s in [0, 1]; u has no
-    negative entry. Two contributions with t, t′ of one sign: ‖tu − t′u′‖² ≤ t²‖u‖² + t′²‖u′‖² ≤ 2·max(t², t′²)·radius²,
+    and so does s·(s·min(e², c²) − m) for s in [0, 1]; u has no negative entry. Two contributions with t, t′ of one sign: ‖tu − t′u′‖² ≤ t²‖u‖² + t′²‖u′‖² ≤ 2·max(t², t′²)·radius²,
     as u·u′ ≥ 0. Of opposite signs: ‖tu − t′u′‖ ≤ (|t| + |t′|)·radius ≤ c²·radius. A row that does not count adds 0. ∎
     """
 
@@ -88,7 +86,7 @@ class ScoreVariance(At):
 
     @property
     def mean(self) -> float:
-        return self.ratio * clipped_square(self.clip**2)
+        return self.ratio * float(clipped_square(self.clip**2))
 
     @property
     def label(self) -> str:
@@ -104,7 +102,7 @@ class ScoreVariance(At):
 
     def added(self, xp: Any, rows: Rows) -> Any:
         along = product(xp, rows.a, self.directions.T)
-        weight = rows.w**2 * self.sigma**2 / rows.v
+        weight = xp.zeros_like(rows.r) + self.sigma**2 / rows.v
         e2 = weighted(xp.clip(zero_nonfinite(xp, rows.r**2 / rows.v), 0.0, self.clip**2), rows.shares) - self.mean
         t = weighted(xp.where(rows.seen, e2, xp.zeros_like(rows.r)), rows.shares)
         return over_rows(xp, t, into_ball(xp, along * along, self.radius, times=weight))
@@ -132,7 +130,7 @@ class Explained(At):
     middle: float
     most: float
     along: float
-    weighs = False
+    in_frame = False
 
     @property
     def label(self) -> str:
@@ -152,7 +150,7 @@ class Explained(At):
         e = xp.clip(zero_nonfinite(xp, rows.r / xp.sqrt(rows.v)), -2.4, 2.4)
         f = xp.clip(zero_nonfinite(xp, (rows.fitted - self.middle) / self.along), -2.0, 2.0)
         s = e * xp.clip(f * f - 1.0, -1.0, 2.5) / MOST_CURVATURE
-        q = (xp.clip(e * e, 0.0, 4.0) - clipped_square(4.0)) * f / MOST_UNEQUAL
+        q = (xp.clip(e * e, 0.0, 4.0) - float(clipped_square(4.0))) * f / MOST_UNEQUAL
         seen = weighted(xp.astype(rows.seen, xp.float64), rows.shares)
         t, s, q = (xp.clip(own, -1.0, 1.0) for own in (t, s, q))
         sums = [xp.sum(seen * t), xp.sum(seen * t * t)]

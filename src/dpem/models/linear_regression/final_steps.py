@@ -19,7 +19,7 @@ from dpem.models.linear_regression.diagnostic_queries import (
     ScoreVariance,
 )
 from dpem.models.linear_regression.gaussian_posterior import Posterior, positive, product_covariance
-from dpem.models.linear_regression.parameters import Parameters, directions, effects
+from dpem.models.linear_regression.parameters import directions, effects
 from dpem.models.linear_regression.queries import Residuals
 from dpem.models.linear_regression.state import Estimate, LinearState, Progress, Shape
 from dpem.models.linear_regression.steps import NO_CLIP, at_present, with_size
@@ -52,7 +52,7 @@ class FindLevel(Step):
         far = TUNING.beyond * min(3.5 / self.clip, 1.5) ** 2 * max(shape.tails.value, 0.0)
         off = far / (2 * self.clip) * now.sigma  # E(e − c)₊ ≤ E(e² − c²)₊/2c
         alone = now.posterior.given_number(mean, row, error**2)
-        wide = now.posterior.wider(_hidden(now, far)).given_number(mean, row, error**2 + off**2)
+        wide = now.posterior.wider(now.misfit + _hidden(now, far)).given_number(mean, row, error**2 + off**2)
         rest = positive(wide.covariance - alone.covariance, 0.0)
         now = replace(
             now,
@@ -83,9 +83,8 @@ def _hidden(now: Progress, far: float) -> FloatArray:
     drawn = now.posterior.covariance @ (theta / now.prior)
     hidden = missing**2 * product_covariance(now.first.variances, np.outer(theta, theta)) + np.outer(drawn, drawn)
     hidden[1:, 1:] += (TUNING.filling * missing) ** 2 * float(theta[1:] @ theta[1:]) * np.eye(len(theta) - 1)
-    hidden[1:, 1:] += now.clip_bias**2 * now.variance * np.eye(len(theta) - 1)
-    off = far / (2 * max(now.clips.residual, TUNING.size_clip))
-    hidden[0, 0] += (TUNING.skew**2 * (1 - now.clips.kappa) + off**2) * now.variance
+    off = far / (2 * max(now.clips.norm / math.sqrt(now.lengths.k), TUNING.size_clip))
+    hidden[0, 0] += off**2 * now.variance
     return np.asarray(hidden)
 
 
@@ -101,8 +100,9 @@ class FindVariance(Step):
         private, schema = math.isfinite(self.rho), model.schema_of(state)
         found = effects(now, schema)
         q = directions(now, found)
-        clip = max(now.clips.residual, TUNING.least_variance_clip)
         radius = TUNING.variance_radius * math.sqrt(3 * len(q)) if private else math.inf
+        most = TUNING.variance_noise * curator.n_rows * math.sqrt(self.rho) / radius if private else math.inf
+        clip = max(math.sqrt(min(most, now.clips.norm**2 / now.lengths.k)), TUNING.least_variance_clip)
         unit = np.minimum(1.0, radius / 2 / found.largest) if private else np.ones(len(q))
         asked = q * np.sqrt(unit)[:, None] if private else _pairs(q)
         ratio = 1.0 if state.weights is None else state.weights.ratio
@@ -190,28 +190,4 @@ class CheckExplained(Step):
             row = TUNING.linearity_spread / math.sqrt(n * now.present)
             linearity += [unit * value, math.hypot(unit * noise, row)]
         new = replace(state.theta, r_squared=(part, part_error), linearity=tuple(linearity))
-        new = with_misfit(new) if noise else new
         return replace(state, theta=new, check=replace(check, verdict=f"{check.verdict}: {words}"))
-
-
-def with_misfit(theta: Parameters) -> Parameters:
-    """The parameters with what clipping may hide where the model is not linear or errors are not normal: clipped slopes
-    then differ from least squares', along the fitted values if they are curved, and anywhere if errors grow with them
-    or have heavy tails. All of it in proportion to ``theta.clipped``.
-    """
-    curvature, of_curvature, unequal, of_unequal = theta.linearity
-    size = math.sqrt(max(float(theta.coef @ theta.covariance @ theta.coef), 1e-24))
-    along = np.outer(theta.coef, theta.coef) / size**2 * (TUNING.curved * _surely(curvature, of_curvature)) ** 2
-    tails = TUNING.tailed * _surely(max(theta.shape[2], 0.0), theta.shape[3])
-    tails *= min((abs(unequal) + of_unequal) / TUNING.equal, 1.0) ** 2
-    unequal_part = TUNING.unequal * _surely(unequal, of_unequal)
-    anywhere = np.linalg.pinv(theta.covariance) * (tails**2 + unequal_part**2)
-    centred = np.vstack([-theta.mean, np.eye(len(theta.coef))])
-    added = (theta.clipped * theta.sigma) ** 2 * centred @ (along + anywhere) @ centred.T
-    return replace(theta, misfit=theta.misfit + added)
-
-
-def _surely(size: float, error: float) -> float:
-    """How large something is beyond what chance makes of nothing."""
-    beyond = max(size**2 - (TUNING.surely * error) ** 2, 0.0)
-    return math.sqrt(beyond) / (1 + (error / TUNING.usual_linearity) ** 2)

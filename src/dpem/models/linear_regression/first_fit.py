@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
+from dpem.models.linear_regression.clipping import normal_lengths
 from dpem.models.linear_regression.coding import Coding
 from dpem.models.linear_regression.columns import Columns
 from dpem.models.linear_regression.combine_scores import FirstAnswer, combined
 from dpem.models.linear_regression.frame import Frame
-from dpem.models.linear_regression.gaussian_posterior import Posterior, shrunk
+from dpem.models.linear_regression.gaussian_posterior import Posterior, positive, shrunk
 from dpem.models.linear_regression.reference import ROUNDING, maximum_likelihood
 from dpem.models.linear_regression.state import Moments, Progress
 from dpem.models.linear_regression.tuning import TUNING
@@ -53,7 +56,8 @@ def begin(curator: Curator, schema: Schema, known: Columns, coding: Coding, mome
     variances[:p][unused], variances[:, :p][:, unused], means[unused] = 0.0, 0.0, 0.0
     between, of_between, edge = shrunk(matrix[:p, :p], variances[:p, :p], coding.known)
     frame = _frame(known, (centre, scale, float(y_centre), float(y_spread)), between, edge, coding, private)
-    return _first(known, frame, matrix[:p, p], variances, (between, of_between), means, unused, converged)
+    now = _first(known, frame, matrix[:p, p], variances, (between, of_between), means, unused, converged)
+    return replace(now, known=coding.known)
 
 
 def _frame(
@@ -71,9 +75,10 @@ def _frame(
     whiten = np.zeros((p, p))
     if len(used):
         own = covariance[np.ix_(used, used)]
-        if private:  # the few rows at the far end of a lopsided column shall not be clipped
+        if private:  # the few rows at the far end of a lopsided column, or of a rare level, shall not be clipped
             wider = np.maximum(known.least[used] * np.diag(place[1])[used], 1.0) ** 2 - 1
-            own = own + np.diag(wider)
+            rare = np.where(coding.known, np.eye(p) - coding.gram, 0.0)[np.ix_(used, used)]
+            own = own + np.diag(wider) + positive(rare, 0.0)
         values, vectors = np.linalg.eigh(own)
         whiten[np.ix_(used, used)] = (vectors / np.sqrt(np.maximum(values, ROUNDING))).T
     return Frame(*place, covariance, whiten, coding.excluded)
@@ -103,7 +108,7 @@ def _first(
     posterior = Posterior(np.zeros(p + 1), np.diag(prior))
     private = bool(variances.any())
     if private:
-        posterior = combined(posterior, prior, first, (), slope, unsure, 1.0)
+        posterior, _ = combined(posterior, prior, first, (), slope, unsure, 1.0, normal_lengths(p))
     else:
         exact = np.asarray(np.linalg.lstsq(slope, first.answer, rcond=1e-10)[0], dtype=float)
         posterior = Posterior(exact, np.zeros((p + 1, p + 1)))

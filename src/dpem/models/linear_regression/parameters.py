@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dpem.models.linear_regression.clipping import clipped_square
 from dpem.models.linear_regression.columns import Columns, factors
 from dpem.models.linear_regression.gaussian_posterior import Posterior, noise_edge
 from dpem.models.linear_regression.reference import ROUNDING
@@ -44,7 +43,6 @@ class Parameters:
     r_squared: tuple[float, ...]
     shape: tuple[float, ...]
     linearity: tuple[float, ...]
-    clipped: float
     seen: FloatArray
     low_end: FloatArray
     high_end: FloatArray
@@ -100,13 +98,10 @@ def effects(now: Progress, schema: Schema) -> Effects:
 
 
 def directions(now: Progress, found: Effects) -> FloatArray:
-    """A row q_j for each effect: its influence, scaled so that q_j·a has the mean square 1 over rows that are weighted
-    as the score is.
-    """
+    """A row q_j for each effect: its influence, scaled so that q_j·a has the mean square 1."""
     A, _ = now.frame.in_unit_coordinates()
     q = found.of_slopes @ A @ np.linalg.pinv(now.information / now.present, rcond=1e-12, hermitian=True)
-    kept = now.clips.square / clipped_square(now.clips.residual**2) / now.clips.eta
-    length = np.sqrt(np.maximum(np.sum((q @ now.information) * q, axis=1) / now.present * kept, 1e-300))
+    length = np.sqrt(np.maximum(np.sum((q @ now.information) * q, axis=1) / now.present, 1e-300))
     return np.asarray(np.where(length[:, None] > 1e-100, q / length[:, None], 0.0))
 
 
@@ -114,7 +109,7 @@ def classical_covariance(now: Progress, n: int) -> FloatArray:
     """The sampling covariance of (intercept, slopes) if errors are normal with one variance."""
     clips, private = now.clips, bool(now.information_variance.any())
     rows = n * now.present
-    inside = now.variance * clips.square / (clips.kappa**2 * clips.eta) / n
+    inside = now.variance * clips.sampling / n
     prior = np.diag(1 / now.prior) * (1.0 if private else ROUNDING)
     base = np.linalg.inv(now.information / inside + prior) * rows / max(rows - len(now.prior), 1.0)
     if private:
@@ -235,7 +230,6 @@ def finished(
         r_squared=(),
         shape=() if now.shape is None else (*now.shape.skew, *now.shape.tails),
         linearity=(),
-        clipped=now.clipped if private else 0.0,
         seen=columns.seen[kept],
         low_end=columns.low_end[kept],
         high_end=columns.high_end[kept],

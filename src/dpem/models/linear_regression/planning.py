@@ -11,7 +11,7 @@ from typing import NamedTuple
 from dpem.fitting.check import CHECK_SHARE
 from dpem.fitting.model import Effect, Sizes
 from dpem.fitting.step import prices
-from dpem.models.linear_regression.clipping import Clips, choose_clips, level_clip
+from dpem.models.linear_regression.clipping import Clips, choose_clips, choose_length, level_clip, normal_lengths
 from dpem.models.linear_regression.tuning import TUNING
 
 EFFECT = Effect(
@@ -59,7 +59,7 @@ def _division(sizes: Sizes, p: int, columns: float, less: float) -> Division:
     first, second, third, fourth, fifth, sixth, seventh, *last, whole = prices(
         sizes.rho, (*fixed, 1 - math.fsum(fixed))
     )
-    clips = choose_clips(sizes.n, whole, p, sizes.rows_per_person)
+    clips = choose_clips(sizes.n, whole, normal_lengths(p), sizes.rows_per_person)
     steps = tuple(prices(whole, TUNING.growth))
     radius = moment_radius(sizes.rho, p)
     return Division(first, second, third, fourth, steps, fifth, sixth, seventh, tuple(last), radius, clips)
@@ -98,7 +98,7 @@ def divide_wide(sizes: Sizes, sparsity: int, d: int) -> WideDivision:
     middle, choice, columns, moments, information, along, level, spread, lengths, tails, *last = prices(rho, shares)
     so_far = [sum(counts[: i + 1]) for i in range(len(counts))]
     parts = zip(prices(choice, counts), prices(columns, counts), prices(moments, so_far), counts, strict=True)
-    clips = choose_clips(sizes.n, along, over, sizes.rows_per_person)
+    clips = choose_clips(sizes.n, along, normal_lengths(over), sizes.rows_per_person)
     steps, radius = tuple(prices(along, TUNING.growth)), moment_radius(rho, over)
     own = (columns, moments, lengths, information, steps, tails, level, spread, tuple(last), radius, clips)
     return WideDivision(middle, tuple(parts), Division(*own), k)
@@ -125,13 +125,13 @@ def variance(sizes: Sizes, p: int, way: Division, correlated: float = 1.0, expla
     clips, square = way.clips, 1 - (TUNING.explained if explained is None else explained)
     unit = correlated * noise(math.sqrt(2) * way.radius**2, way.moments) ** 2 / 2
     found = _after(TUNING.explained / p, 1.0, unit, p * unit) + TUNING.first_error**2
-    measured = noise(math.sqrt(2) * clips.leverage * clips.second, way.information) ** 2 / 2
-    assumed = clips.eta**2 * (unit + TUNING.not_normal**2)
-    unsure = 1 / (1 / measured + 1 / assumed)
+    length = choose_length(sizes.n, way.information, normal_lengths(p), sizes.rows_per_person)
+    measured = noise(math.sqrt(2) * length**2, way.information) ** 2 / 2
+    unsure = 1 / (1 / measured + 1 / (unit + TUNING.not_normal**2 / (p + 1)))
     for rho in way.steps:
         scale = square + (p + 1) * found
-        blur = scale * noise(2 * clips.residual * clips.leverage, (1 - TUNING.size_share) * rho) ** 2
-        found = _after(found, clips.kappa * clips.eta, blur, p * clips.kappa**2 * unsure)
+        blur = scale * noise(2 * clips.norm, (1 - TUNING.size_share) * rho) ** 2
+        found = _after(found, clips.kappa, blur, p * clips.kappa**2 * unsure)
     return found
 
 

@@ -89,14 +89,13 @@ class FilledMoments(NarrowQuery):
 
 
 class Rows(NamedTuple):
-    """Rows at θ: coordinates a, their length and leverage weight w (None where a query does not weigh), fitted value,
-    residual r and its variance v (in memory one number where no value is missing), whether the row counts, and its
-    weight as a part of the largest (None without weights).
+    """Rows at θ: coordinates a and their length (None where a query does not need them), fitted value, residual r and
+    its variance v (in memory one number where no value is missing), whether the row counts, and its weight as a part of
+    the largest (None without weights).
     """
 
     a: Any
     size: Any
-    w: Any
     fitted: Any
     r: Any
     v: Any
@@ -106,18 +105,12 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True)
 class At(NarrowQuery):
-    """A query about rows at coefficients θ of a frame, residual scale σ.
-
-    A row with long coordinates a counts with the weight w = min(1, leverage/‖a‖)·min(1, second/‖a‖), so that w‖a‖ ≤
-    leverage and w‖a‖² ≤ leverage·second.
-    """
+    """A query about rows at coefficients θ of a frame, residual scale σ."""
 
     frame: Frame = field(repr=False)
     theta: FloatArray = field(repr=False)
     sigma: float
-    leverage: float
-    second: float
-    weighs: ClassVar[bool] = True
+    in_frame: ClassVar[bool] = True  # whether it needs the coordinates a
 
     def contributions(self, xp: Any, x: Any, y: Any, shares: Any = None) -> Any:
         total: Any = None
@@ -135,13 +128,12 @@ class At(NarrowQuery):
         v: Any = self.sigma**2 if isinstance(y, np.ndarray) else xp.full_like(y, self.sigma**2)
         a: Any = None
         size: Any = None
-        w: Any = None
         if missing:
             slopes, turn = frame.slopes(theta), like(xp, frame.whiten.T, x)
             z, along = filled(xp, scaled(xp, x, frame.centre, frame.scale), frame.precision, slopes)
             v = v + xp.clip(xp.matmul(along, like(xp, slopes, x)), 0.0, math.inf)
             a = xp.concat([xp.ones_like(y)[:, None], xp.matmul(z, turn)], axis=1)
-        elif self.weighs:
+        elif self.in_frame:
             matrix, shift = frame.turn
             a = product(xp, x, matrix)
             a -= like(xp, shift, x)
@@ -152,30 +144,29 @@ class At(NarrowQuery):
             fitted = xp.matmul(a, like(xp, theta, x))
         seen = counts(xp, x, y, frame.excluded)
         r = (y - frame.y_centre) / frame.y_spread - fitted
-        if self.weighs:
+        if self.in_frame:
             size = xp.sqrt(squares(xp, a) if isinstance(a, np.ndarray) else xp.sum(a * a, axis=1))
-            w = xp.clip(self.leverage / size, 0.0, 1.0) * xp.clip(self.second / size, 0.0, 1.0)
-        return Rows(a, size, w, fitted, xp.where(seen, r, xp.zeros_like(r)), v, seen)
+        return Rows(a, size, fitted, xp.where(seen, r, xp.zeros_like(r)), v, seen)
 
 
 @dataclass(frozen=True)
 class Information(At):
-    """Σ w·(σ²/v)·aaᵀ over rows with a response: the curvature of the score below (:func:`gram_bound`)."""
+    """Σ (σ²/v)·aaᵀ over rows with a response, (σ/√v)·a scaled into a ball: the curvature of the score below
+    (:func:`gram_bound`).
+    """
+
+    radius: float
 
     @property
     def label(self) -> str:
         return f"information of the rows, norm clipped at {self.radius:.4g}"
 
     @property
-    def radius(self) -> float:
-        return math.sqrt(self.leverage * self.second)
-
-    @property
     def bound(self) -> Bound:
         return gram_bound(self.radius, len(self.theta))
 
     def added(self, xp: Any, rows: Rows) -> Any:
-        factor = xp.where(rows.seen, xp.sqrt(rows.w / rows.v) * self.sigma, xp.zeros_like(rows.r))
+        factor = xp.where(rows.seen, self.sigma / xp.sqrt(rows.v), xp.zeros_like(rows.r))
         f = into_ball(xp, rows.a, self.radius, factor, rows.size)
         return packed(xp, over_rows(xp, weighted(f, rows.shares), f))
 
@@ -184,34 +175,29 @@ class Information(At):
 class Score(At):
     """Σ of clipped scores of the observed likelihood, y | observed entries ~ N(θ·a, v), times σ.
 
-    A row adds w·clip(r/√v, ±clip)·(σ/√v)·a. Residual and leverage are clipped separately (Mallows), so skewed errors
-    that do not depend on the columns move the intercept only. Where values are missing v depends on the slopes, too,
-    but the part of the score through v is left out: it is little if rows are normal, and if they are not it takes
-    heavy tails for missing values of a steep column.
+    A row adds (r/√v)·(σ/√v)·a. Where values are missing v depends on the slopes, too, but the part of the score through
+    v is left out: it is little if rows are normal, and if they are not it takes heavy tails for missing values of a
+    steep column.
 
-    *Lemma.* ℓ2 sensitivity 2·clip·leverage. *Proof.* The whole contribution is scaled into the ball of that radius
-    after it is computed; without missing values it lies there already. ∎
+    *Lemma.* ℓ2 sensitivity 2·radius. *Proof.* The whole contribution is scaled into the ball of that radius after it is
+    computed. ∎
     """
 
-    clip: float
+    radius: float
 
     @property
     def label(self) -> str:
         return f"score of the regression, norm clipped at {self.radius:.4g}"
 
     @property
-    def radius(self) -> float:
-        return self.clip * self.leverage
-
-    @property
     def bound(self) -> Bound:
         return rounded(Bound.symmetric(l2=self.radius), len(self.theta))
 
     def added(self, xp: Any, rows: Rows) -> Any:
-        root = xp.sqrt(rows.v)
-        e, w = rows.r / root, weighted(xp.where(rows.seen, rows.w, xp.zeros_like(rows.w)), rows.shares)
-        factor = w * xp.clip(e, -self.clip, self.clip) * self.sigma / root
-        return sum_in_ball(xp, rows.a, self.radius, factor, rows.size)
+        factor = rows.r * self.sigma / rows.v
+        if rows.shares is None:
+            return sum_in_ball(xp, rows.a, self.radius, factor, rows.size)
+        return xp.sum(weighted(into_ball(xp, rows.a, self.radius, factor, rows.size), rows.shares), axis=0)
 
 
 @dataclass(frozen=True)
@@ -224,7 +210,7 @@ class Residuals(At):
     """
 
     clip: float
-    weighs = False
+    in_frame = False
 
     @property
     def label(self) -> str:

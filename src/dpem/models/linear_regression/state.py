@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpem.fitting.step import State
-from dpem.models.linear_regression.clipping import NO_CLIPS, Clips
+from dpem.models.linear_regression.clipping import NO_CLIPS, Clips, Lengths, normal_lengths
 from dpem.models.linear_regression.columns import Columns
 from dpem.models.linear_regression.combine_scores import FirstAnswer, ScoreAnswer
 from dpem.models.linear_regression.frame import Frame
@@ -56,25 +56,29 @@ class Progress:
     present, present_error : float
         Share of rows that have a response, and its standard error.
     information, information_variance : array
-        Σ w·aaᵀ/n of the rows, and the variances of its entries.
+        Σ aaᵀ/n of the rows, and the variances of its entries.
     usual : array
         What the frame leads to expect of the information.
+    known : array of bool
+        Which second moments of columns follow from shares of levels: rows cannot be otherwise.
+    lengths : Lengths
+        How long rows are in the frame.
     clips : Clips
-        How rows are clipped at present.
+        How scores are clipped at present.
     level : Estimate
         Mean of the residuals at the mean of the posterior.
     size : Estimate
         The last release about the variance of the errors.
     clip_bias : float
-        How far the clip may move a coefficient, in standard deviations of the errors, as far as histograms show it.
+        How long what clipping cuts off scores is in the mean, in the clips' unit.
+    clip_unit : float
+        What clips are multiples of, once tails are known; before, it is the present standard deviation of residuals.
     misfit : array
         Covariance of the coefficients' errors that do not come from noise: what clipping and the prior may hide.
     variance_misfit : float
         How far the variance may be off because of tails beyond the clip.
     inflation : array
         Variance of each coefficient's score over what it is with normal errors of one variance, from the sandwich.
-    clipped : float
-        How much clipping matters, from 0 to 1: by the part of the scores beyond the clips that histograms show.
     unused : array of bool
         Coordinates that are left out: levels that are too rare, columns that are nearly always missing.
     """
@@ -92,13 +96,15 @@ class Progress:
     usual: FloatArray
     first: FirstAnswer
     unused: NDArray[np.bool_]
+    known: NDArray[np.bool_] = field(default_factory=lambda: np.zeros((), dtype=bool))
     scores: tuple[ScoreAnswer, ...] = ()
     level: Estimate = field(default_factory=lambda: Estimate(0.0, 0.0))
     size: Estimate = field(default_factory=lambda: Estimate(1.0, 0.0))
     shape: Shape | None = None
+    lengths: Lengths = field(default_factory=lambda: normal_lengths(1))
     clips: Clips = NO_CLIPS
-    clipped: float = 1.0
     clip_bias: float = 0.0
+    clip_unit: float = 0.0
     misfit: FloatArray = field(default_factory=lambda: np.zeros(()))
     variance_misfit: float = 0.0
     inflation: FloatArray | None = None

@@ -11,16 +11,17 @@ import numpy as np
 from dpem.fitting.step import Step
 from dpem.models.linear_regression.clipping import (
     LENGTHS,
-    NO_CLIPS,
     SIZES,
+    USUAL_TAILS,
     choose_clips,
+    choose_length,
     clipped_square,
     released_lengths,
     released_tails,
 )
 from dpem.models.linear_regression.columns import ColumnHistograms, summarized
 from dpem.models.linear_regression.combine_scores import ScoreAnswer, combined
-from dpem.models.linear_regression.diagnostic_queries import LengthHistogram, ResidualHistogram
+from dpem.models.linear_regression.diagnostic_queries import LengthHistogram, ScoreHistogram
 from dpem.models.linear_regression.first_fit import begin
 from dpem.models.linear_regression.gaussian_posterior import averaged, positive
 from dpem.models.linear_regression.queries import Information, JointMoments, Residuals, Score
@@ -86,35 +87,28 @@ def _with_earlier(moments: Moments, before: Moments) -> Moments:
 
 def at_present(model: Any, state: LinearState, now: Progress) -> dict[str, Any]:
     """Where queries about rows at the present coefficients are asked."""
-    rows = {"leverage": now.clips.leverage, "second": now.clips.second}
-    return {
-        "schema": model.schema_of(state),
-        "frame": now.frame,
-        "theta": now.posterior.mean,
-        "sigma": now.sigma,
-        **rows,
-    }
+    return {"schema": model.schema_of(state), "frame": now.frame, "theta": now.posterior.mean, "sigma": now.sigma}
 
 
 @dataclass(frozen=True)
 class FindLengths(Step):
-    """How long rows are in the frame: where to clip them. ``along`` is the price of the steps that follow."""
+    """How long rows are in the frame: where to clip their scores. ``along`` is the price of the steps that follow."""
 
     along: float = math.inf
 
     def describe(self) -> str:
-        return "histogram of the rows' leverage: where to clip it"
+        return "histogram of the rows' leverage: where to clip scores"
 
     def run(self, curator: Curator, model: Any, state: LinearState) -> LinearState:
         now = state.current()
         if math.isinf(self.rho):
-            return replace(state, progress=replace(now, clips=NO_CLIPS))
+            return state
         query = LengthHistogram(**at_present(model, state, now), edges=LENGTHS)
-        p = int(np.sum(~now.unused))
-        noise = curator.noise_scale(query, self.rho) / now.present
-        lengths = released_lengths(curator.measure(query, self.rho) / now.present, noise, max(p, 1))
-        clips = choose_clips(curator.n_rows, self.along, max(p, 1), curator.rows_per_person, lengths)
-        return replace(state, progress=replace(now, clips=clips))
+        noise, p = curator.noise_scale(query, self.rho) / now.present, max(int(np.sum(~now.unused)), 1)
+        lengths = released_lengths(curator.measure(query, self.rho) / now.present, noise, p, curator.n_rows)
+        clips = choose_clips(curator.n_rows, self.along, lengths, curator.rows_per_person)
+        bias = float(USUAL_TAILS.lost(clips.norm, lengths))
+        return replace(state, progress=replace(now, lengths=lengths, clips=clips, clip_bias=bias))
 
 
 @dataclass(frozen=True)
@@ -122,25 +116,28 @@ class FindInformation(Step):
     """The curvature of the score, as the rows have it: it need not be that of normal rows."""
 
     def describe(self) -> str:
-        return "information of the rows, weighted down where their leverage is large"
+        return "information of the rows, clipped where their leverage is large"
 
     def run(self, curator: Curator, model: Any, state: LinearState) -> LinearState:
         now = state.current()
-        k, eta = len(now.prior), now.clips.eta
-        query = Information(**at_present(model, state, now))
+        k = len(now.prior)
+        radius = choose_length(curator.n_rows, self.rho, now.lengths, curator.rows_per_person)
+        query = Information(**at_present(model, state, now), radius=radius)
         noise = curator.noise_scale(query, self.rho)
         found = unpacked(curator.measure(query, self.rho), k)
         variances, twice = np.zeros((k, k)), 1 + np.eye(k)
         if noise:
-            usual, size = eta * now.present * now.usual, np.minimum(np.diag(now.usual), 1.0)
-            beyond = ((found - usual) ** 2 - eta**2 * now.information_variance) / twice - noise**2 / 2
-            apart = max((TUNING.not_normal * eta) ** 2, float(np.mean(beyond[np.triu_indices(k)])))
-            of_usual = eta**2 * now.information_variance + apart * twice * np.sqrt(np.outer(size, size))
+            usual, other = now.present * now.usual, np.ones((k, k))
+            other[1:, 1:] = now.frame.whiten**2 @ ~now.known @ now.frame.whiten.T**2
+            other = np.minimum(other, 1.0)
+            beyond = ((found - usual) ** 2 - now.information_variance) / twice - noise**2 / 2
+            apart = max(TUNING.not_normal**2 / k, float(np.mean(beyond[np.triu_indices(k)])))
+            of_usual = now.information_variance + apart * twice * other
             found, variances = averaged(found, noise**2 / 2 * twice, usual, of_usual)
             without = np.append(False, now.unused)
             for matrix in (found, variances):
                 matrix[without], matrix[:, without] = 0.0, 0.0
-            found = positive(found, TUNING.least_information * eta * now.present)
+            found = positive(found, TUNING.least_information * now.present)
             found[without], found[:, without] = 0.0, 0.0
         else:
             found = positive(found, 0.0)
@@ -149,34 +146,31 @@ class FindInformation(Step):
 
 @dataclass(frozen=True)
 class FindTails(Step):
-    """How many residuals are large: where to clip them in the steps that follow, whose price is ``along``."""
+    """How long scores are: where to clip them in the steps that follow, whose price is ``along``."""
 
     along: float = math.inf
 
     def describe(self) -> str:
-        return "histogram of the residuals: where to clip them"
+        return "histogram of the scores' lengths: where to clip them"
 
     def run(self, curator: Curator, model: Any, state: LinearState) -> LinearState:
         now = state.current()
         if math.isinf(self.rho):
             return state
-        query = ResidualHistogram(**at_present(model, state, now), edges=SIZES)
-        noise = curator.noise_scale(query, self.rho) / now.present
-        tails = released_tails(curator.measure(query, self.rho) / now.present, noise)
-        p = max(int(np.sum(~now.unused)), 1)
-        given = (curator.n_rows, self.along, p, curator.rows_per_person, None, tails)
-        new = choose_clips(*given, leverage=now.clips.leverage)
-        wider = max(new.residual, now.clips.residual)
-        kept = clipped_square(wider**2) / clipped_square(now.clips.residual**2)
-        clips = now.clips._replace(residual=wider, kappa=math.erf(wider / math.sqrt(2)), square=now.clips.square * kept)
-        last, sigma = tails.bias(wider, p), math.sqrt(now.variance)
+        query = ScoreHistogram(**at_present(model, state, now), edges=SIZES)
+        noise, lengths = curator.noise_scale(query, self.rho) / now.present, now.lengths
+        farthest = 4 / (now.frame.y_spread * now.sigma)  # of long rows; residuals are at most 2 in unit coordinates
+        shares = curator.measure(query, self.rho) / now.present
+        tails = released_tails(shares, noise, lengths, curator.n_rows, farthest)
+        clips = choose_clips(curator.n_rows, self.along, lengths, curator.rows_per_person, tails)
         scores = tuple(
-            each._replace(bias=sigma * max(tails.bias(each.clip / now.sigma, p) - last, 0.0)) for each in now.scores
+            each._replace(bias=now.sigma * float(tails.lost(each.clip / now.sigma, lengths))) for each in now.scores
         )
-        share = 1 - clips.kappa + tails.beyond(wider) + 1 - clips.eta
-        power = float(np.interp(wider, TUNING.clipped_from, (0.5, 1.0)))
-        clipped = min(share / TUNING.fully_clipped, 1.0) ** power
-        return replace(state, progress=replace(now, clips=clips, scores=scores, clipped=clipped, clip_bias=last))
+        bias = float(tails.lost(clips.norm, lengths))
+        cut = float(tails.lost(TUNING.first_clip * math.sqrt(lengths.k), lengths))
+        first = now.first._replace(bias=now.sigma * cut)
+        now = replace(now, first=first, clips=clips, scores=scores, clip_bias=bias, clip_unit=now.sigma)
+        return replace(state, progress=now)
 
 
 @dataclass(frozen=True)
@@ -192,17 +186,18 @@ class TakeStep(Step):
         size, step = TUNING.size_share * self.rho, (1 - TUNING.size_share) * self.rho
         now = state.current()
         now = with_size(curator, Residuals(**at_present(model, state, now), clip=TUNING.size_clip), size, now)
-        query = Score(**at_present(model, state, now), clip=now.clips.residual)
+        unit = now.clip_unit or now.sigma
+        query = Score(**at_present(model, state, now), radius=now.clips.norm * unit / now.sigma)
         noise = now.sigma * curator.noise_scale(query, step)
         score = now.sigma * curator.measure(query, step)
         if not noise:  # the moments have led to least squares, or to maximum likelihood, already
             return replace(state, progress=now)
-        scores = (*now.scores, ScoreAnswer(now.posterior.mean, score, noise, now.clips.residual * now.sigma))
-        posterior = combined(
-            now.posterior, now.prior, now.first, scores, now.information, now.information_variance, now.variance
-        )
+        own = ScoreAnswer(now.posterior.mean, score, noise, now.clips.norm * unit, now.clip_bias * unit)
+        scores, given = (*now.scores, own), (now.information, now.information_variance, now.variance, now.lengths)
+        posterior, misfit = combined(now.posterior.wider(now.misfit), now.prior, now.first, scores, *given)
         unsure = math.hypot(now.variance_error, 0.1 * now.variance)
-        return replace(state, progress=replace(now, posterior=posterior, scores=scores, variance_error=unsure))
+        now = replace(now, posterior=posterior, misfit=misfit, scores=scores, variance_error=unsure)
+        return replace(state, progress=now)
 
 
 def with_size(curator: Curator, query: Residuals, rho: float, now: Progress) -> Progress:
@@ -221,7 +216,7 @@ def with_size(curator: Curator, query: Residuals, rho: float, now: Progress) -> 
     c, total = query.clip, query.sigma**2
     density = math.exp(-c * c / 2) / math.sqrt(2 * math.pi)
     rate = math.erf(c / math.sqrt(2)) - 2 * c * density  # d/dq of E min(q·e², c²) at q = 1
-    beyond = (second / math.sqrt(2.0) / present * c * c - clipped_square(c * c)) * total / rate
+    beyond = (second / math.sqrt(2.0) / present * c * c - float(clipped_square(c * c))) * total / rate
     blur = (noise / math.sqrt(2.0) / present * c * c * total / rate) ** 2
     before = now.variance_error**2
     gain = before / (before + blur + now.error**2)

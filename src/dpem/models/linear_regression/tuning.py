@@ -31,6 +31,8 @@ class Tuning:
     moment_radius: float = 0.9
     #: Error of first coefficients because moments are clipped, whatever the noise.
     first_error: float = 0.05
+    #: Moments lose as much of their tails as scores that are clipped there, over √k.
+    first_clip: float = 1.5
     #: How much more the error of the moments' own matrix counts, because the information shares it.
     shared_error: float = 16.0
     #: Variance explained that is expected before anything is known, and the sum of the variances that standardised
@@ -42,22 +44,23 @@ class Tuning:
     least_ratio: float = 0.3
 
     # --- clips (studies.linear_regression_tables) -------------------------------------------------------------------
-    #: How much longer than a typical row, and than one whose score counts in full, a row may be before its information
-    #: counts less.
-    second: float = 1.3
-    further: float = 1.5
-    #: Squared bias, in units of σ², of a coefficient for which everything is clipped, and of all of them together.
-    clip_bias: float = 0.001
-    clip_bias_of_all: float = 0.009
-    #: Standard deviations of noise that a single bin of lengths, and the share of residuals beyond each size from
-    #: ``tails_from`` on, must exceed to count.
-    length_noise: float = 6.0
-    tail_noise: float = 2.5
+    #: The usual spread of the logarithm of rows' lengths; tails of scores begin here.
+    length_spread: float = 0.3
     tails_from: float = 2.5
-    #: Noise of a share of lengths at which normal rows count as much as the histogram.
-    usual_length_noise: float = 0.02
-    #: How much of the clipped tails may lie along one coefficient.
-    tail_bias: float = 0.5
+    #: What lies beyond a length in tails, as a part of it: for a share of 0, for each unit of share, and how far it may
+    #: be off on the log scale; how likely no tails are beside each of twelve shares.
+    tail_mean: float = 0.3
+    tail_slope: float = 20.0
+    tail_spread: float = 0.4
+    no_tails: float = 3.0
+    #: How far, as a part of it, the share in a bin may be from that of any such law.
+    tail_shape: float = 0.2
+    #: Which part of what is cut off normal scores may not cancel.
+    uneven: float = 0.3
+    #: Which part of what is cut off scores may lie along the fitted values, beside them, and in the level.
+    tails_along: float = 0.5
+    tails_beside: float = 0.45
+    tails_level: float = 0.65
     #: Where the mean and size of residuals are released last: the nearest and farthest clip, and the noise to aim at.
     level_clips: tuple[float, float] = (3.5, 40.0)
     level_noise: float = 0.03
@@ -66,15 +69,18 @@ class Tuning:
     #: Part of a step's price for the size of residuals, and where these are clipped for it, in standard deviations.
     size_share: float = 0.06
     size_clip: float = 2.0
-    #: How far the information of rows may be from that of normal ones, and its least value along any direction.
-    not_normal: float = 0.07
+    #: How far the information of rows may be from that of normal ones, times √k for an entry of it, and its least value
+    #: along any direction.
+    not_normal: float = 0.16
     least_information: float = 1e-3
     #: Standard deviations of noise that count against the information along a direction.
     information_noise: float = 1.0
 
     # --- standard errors (studies.linear_regression_tables, tuning tables) ------------------------------------------
-    #: Squared residuals are clipped at least there for the sandwich, and rows at so many times their usual length.
+    #: Squared residuals are clipped at least there for the sandwich, farther as long as its noise is below such a part;
+    #: rows at so many times their usual length.
     least_variance_clip: float = 2.0
+    variance_noise: float = 0.15
     variance_radius: float = 1.5
     #: The usual relative excess of a score's variance over that of errors of one variance.
     usual_inflation: float = 0.5
@@ -88,23 +94,8 @@ class Tuning:
     #: clip at 3.5 standard deviations as a part of what lies between it and the clip of the steps.
     tails: float = 0.3
     beyond: float = 2.0
-    #: How far the centre of residuals may be from their mean if all are clipped, in standard deviations.
-    skew: float = 0.2
     #: How far filling missing values moves slopes, as a part of all slopes, for each part of values missing.
     filling: float = 0.03
-    #: How far fully clipped slopes may be from least squares', in standard deviations of the errors, as a part of the
-    #: curvature, of how unequal variances are, and of tails (unless variances are far more equal than ``equal``); as
-    #: far as these exceed ``surely`` standard errors, where they are of the ``usual_linearity`` size.
-    curved: float = 0.3
-    unequal: float = 0.2
-    tailed: float = 0.25
-    equal: float = 0.4
-    surely: float = 2.0
-    usual_linearity: float = 0.2
-    #: Part of the scores beyond the clips at which slopes count as fully clipped. Below it they count with the square
-    #: root of the part up to the first of these residual clips, and with the part itself from the second on.
-    fully_clipped: float = 0.05
-    clipped_from: tuple[float, float] = (2.5, 3.5)
     #: Standard deviation of a row's part in curvature and in unequal variances.
     linearity_spread: float = 1.1
     #: Error of R² because squares are clipped, and the error beyond which it is called unknown.
@@ -119,8 +110,8 @@ class Tuning:
     less: tuple[float, ...] = (1.0, 0.6, 0.4)
     #: Shares of the histograms of leverage and residuals, of the mean of the residuals, and of the sandwich.
     lengths: float = 0.01
-    residuals: float = 0.015
-    level: float = 0.08
+    residuals: float = 0.04
+    level: float = 0.06
     variance: float = 0.025
     #: How the prices of the steps along the score grow; residuals are looked at after so many of them.
     growth: tuple[float, ...] = (0.6, 1.0, 1.6, 2.6, 4.0)
