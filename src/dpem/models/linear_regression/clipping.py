@@ -29,8 +29,8 @@ from dpem.query import FloatArray
 #: Upper ends of the bins of a row's length ‖a‖/√k, and of a score's length |e|·‖a‖/√k; the last bin has none.
 LENGTHS = tuple(float(0.5 * 2 ** (j / 2)) for j in range(10))
 SIZES = (1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 8.0, 11.0, 16.0, 24.0)
-_NORMS = np.geomspace(0.8, 40.0, 60)
-_QUANTILES = (np.arange(400) + 0.5) / 400
+_NORMS = np.geomspace(0.8, 40.0, 40)
+_QUANTILES = (np.arange(60) + 0.5) / 60
 
 
 def clipped_square(most: FloatArray | float) -> FloatArray:
@@ -101,23 +101,24 @@ def normal_lengths(p: int) -> Lengths:
 
 
 #: Spreads of log ‖a‖ that lengths are taken from, and the quantiles that stand for a law.
-_SPREADS = np.geomspace(0.08, 1.2, 16)
-_STEPS = ndtri((np.arange(40) + 0.5) / 40)
+_SPREADS = np.geomspace(0.08, 1.2, 12)
+_STEPS = ndtri((np.arange(25) + 0.5) / 25)
 
 
-def released_lengths(shares: FloatArray, noise: float, p: int, n: int) -> Lengths:
-    """Lognormal laws with E‖a‖² = k, each as likely as a noisy histogram over :data:`LENGTHS` of n rows makes it: noise
+def released_lengths(shares: FloatArray, noise: float, p: int, n: int, k: int) -> Lengths:
+    """Lognormal laws with E‖a‖² = p + 1, of k coordinates of which p + 1 are used, each as likely as a noisy histogram
+    over :data:`LENGTHS` of n rows makes it: noise
     in far bins would ruin the clips if the histogram itself were taken for the law.
     """
-    middle = -(_SPREADS**2)
+    middle = math.log((p + 1) / k) / 2 - _SPREADS**2
     below = ndtr((np.log(LENGTHS)[:, None] - middle) / _SPREADS)
     expected = np.diff(below, axis=0, prepend=0.0, append=1.0)
     apart = (shares[:, None] / max(float(shares.sum()), 0.2) - expected) ** 2 / (noise**2 + expected / n)
     usual = np.log(_SPREADS / TUNING.length_spread)
     likely = -apart.sum(axis=0) / 2 - usual**2 / 2
     weight = np.exp(likely - likely.max())
-    value = math.sqrt(p + 1) * np.exp(middle[:, None] + _SPREADS[:, None] * _STEPS)
-    return Lengths(value.ravel(), np.repeat(weight / weight.sum() / len(_STEPS), len(_STEPS)), p + 1)
+    value = math.sqrt(k) * np.exp(middle[:, None] + _SPREADS[:, None] * _STEPS)
+    return Lengths(value.ravel(), np.repeat(weight / weight.sum() / len(_STEPS), len(_STEPS)), k)
 
 
 #: Laws that tails are taken from: the share of scores longer than 3√k, more than normal ones; the mean of what lies

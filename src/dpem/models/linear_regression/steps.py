@@ -105,7 +105,9 @@ class FindLengths(Step):
             return state
         query = LengthHistogram(**at_present(model, state, now), edges=LENGTHS)
         noise, p = curator.noise_scale(query, self.rho) / now.present, max(int(np.sum(~now.unused)), 1)
-        lengths = released_lengths(curator.measure(query, self.rho) / now.present, noise, p, curator.n_rows)
+        lengths = released_lengths(
+            curator.measure(query, self.rho) / now.present, noise, p, curator.n_rows, len(now.prior)
+        )
         clips = choose_clips(curator.n_rows, self.along, lengths, curator.rows_per_person)
         bias = float(USUAL_TAILS.lost(clips.norm, lengths))
         return replace(state, progress=replace(now, lengths=lengths, clips=clips, clip_bias=bias))
@@ -233,5 +235,5 @@ def with_size(curator: Curator, query: Residuals, rho: float, now: Progress) -> 
         present=present,
         present_error=math.sqrt(1 - weight) * now.present_error,
         level=Estimate(unit * first, unit * noise),
-        size=Estimate(now.variance + beyond, math.sqrt(blur)),
+        size=Estimate(now.variance + beyond, math.sqrt(blur + now.error**2)),
     )

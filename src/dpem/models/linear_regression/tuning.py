@@ -111,7 +111,7 @@ class Tuning:
     #: Shares of the histograms of leverage and residuals, of the mean of the residuals, and of the sandwich.
     lengths: float = 0.01
     residuals: float = 0.04
-    level: float = 0.06
+    level: float = 0.08
     variance: float = 0.025
     #: How the prices of the steps along the score grow; residuals are looked at after so many of them.
     growth: tuple[float, ...] = (0.6, 1.0, 1.6, 2.6, 4.0)
