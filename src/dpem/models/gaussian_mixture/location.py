@@ -20,7 +20,8 @@ EDGES = 2.0 ** np.arange(-8, 1.01, 0.5)
 #: for the least spread.
 _OUTER = np.array([3.0, 4, 6, 10, 16, 25, 40, 64, 100, 160, 256])
 CELL_EDGES = np.concatenate([-_OUTER[::-1], np.arange(-2.5, 2.51, 0.25), _OUTER])
-CELLS = len(CELL_EDGES) + 1
+#: Up to so many columns cells reach to the bounds; of more, cells beyond 10 spreads crowd out what tilts the rows.
+FEW = 5
 _GRID = 2.0 ** np.arange(-8, 0.01, 0.125)
 
 
@@ -124,7 +125,15 @@ class Margins(NarrowQuery):
 
     @property
     def label(self) -> str:
-        return f"histogram of every column, {CELLS} cells"
+        return f"histogram of every column, {self.cells} cells"
+
+    @property
+    def edges(self) -> FloatArray:
+        return CELL_EDGES if self.schema.width <= FEW else CELL_EDGES[np.abs(CELL_EDGES) <= 10]
+
+    @property
+    def cells(self) -> int:
+        return len(self.edges) + 1
 
     @property
     def bound(self) -> Bound:
@@ -135,27 +144,27 @@ class Margins(NarrowQuery):
         """The number of each entry's cell, −1 where it is missing."""
         away = (x - like(xp, self.centre, x)) / like(xp, self.spread, x)
         cell = xp.full_like(away, 0.0)
-        for edge in CELL_EDGES.tolist():
+        for edge in self.edges.tolist():
             cell = cell + xp.astype(away >= edge, xp.float64)
         return xp.where(xp.isfinite(away), cell, xp.full_like(away, -1.0))
 
     def contributions(self, xp: Any, x: Any, y: Any) -> Any:
         cell = self._cell(xp, x)
-        return xp.concat([_as_many(xp, cell == float(number)) for number in range(CELLS)])
+        return xp.concat([_as_many(xp, cell == float(number)) for number in range(self.cells)])
 
     def far(self, mean: FloatArray, noise: float) -> Far:
         """The cells beyond four spreads whose shares exceed four standard deviations of the noise."""
-        edges = np.concatenate([[-np.inf], CELL_EDGES, [np.inf]])
+        edges = np.concatenate([[-np.inf], self.edges, [np.inf]])
         ends = np.clip(self.centre[:, None] + self.spread[:, None] * edges, -1.0, 1.0)
-        shares = mean.reshape(CELLS, -1).T
+        shares = mean.reshape(self.cells, -1).T
         outer = (edges[:-1] >= 4) | (edges[1:] <= -4)
         column, cell = np.nonzero((shares > 4 * noise) & outer & (ends[:, 1:] > ends[:, :-1]))
         return Far(column, ends[column, cell], ends[column, cell + 1], np.minimum(shares[column, cell], 0.5))
 
     def each(self, xp: Any, x: Any, y: Any) -> Any:
-        """What each row contributes (m × CELLS·d)."""
+        """What each row contributes (m × cells·d)."""
         cell = self._cell(xp, x)
-        return xp.concat([xp.astype(cell == float(number), xp.float64) for number in range(CELLS)], axis=1)
+        return xp.concat([xp.astype(cell == float(number), xp.float64) for number in range(self.cells)], axis=1)
 
 
 def _as_many(xp: Any, held: Any) -> Any:
