@@ -171,8 +171,9 @@ class Tails(NamedTuple):
         return np.asarray(np.hypot(math.sqrt(lengths.k) * tails, TUNING.uneven * lengths.lost(norm)))
 
 
-#: Before anything is known.
+#: Before anything is known, and of normal errors.
 USUAL_TAILS = Tails(_usual())
+NO_TAILS = Tails(np.where(_SHARE > 0, 0.0, 1 / np.sum(_SHARE == 0)))
 
 
 def released_tails(shares: FloatArray, noise: float, lengths: Lengths, n: int, farthest: float) -> Tails:

@@ -11,7 +11,14 @@ from typing import NamedTuple
 from dpem.fitting.check import CHECK_SHARE
 from dpem.fitting.model import Effect, Sizes
 from dpem.fitting.step import prices
-from dpem.models.linear_regression.clipping import Clips, choose_clips, choose_length, level_clip, normal_lengths
+from dpem.models.linear_regression.clipping import (
+    NO_TAILS,
+    Clips,
+    choose_clips,
+    choose_length,
+    level_clip,
+    normal_lengths,
+)
 from dpem.models.linear_regression.tuning import TUNING
 
 EFFECT = Effect(
@@ -59,7 +66,7 @@ def _division(sizes: Sizes, p: int, columns: float, less: float) -> Division:
     first, second, third, fourth, fifth, sixth, seventh, *last, whole = prices(
         sizes.rho, (*fixed, 1 - math.fsum(fixed))
     )
-    clips = choose_clips(sizes.n, whole, normal_lengths(p), sizes.rows_per_person)
+    clips = choose_clips(sizes.n, whole, normal_lengths(p), sizes.rows_per_person, NO_TAILS)
     steps = tuple(prices(whole, TUNING.growth))
     radius = moment_radius(sizes.rho, p)
     return Division(first, second, third, fourth, steps, fifth, sixth, seventh, tuple(last), radius, clips)
@@ -98,7 +105,7 @@ def divide_wide(sizes: Sizes, sparsity: int, d: int) -> WideDivision:
     middle, choice, columns, moments, information, along, level, spread, lengths, tails, *last = prices(rho, shares)
     so_far = [sum(counts[: i + 1]) for i in range(len(counts))]
     parts = zip(prices(choice, counts), prices(columns, counts), prices(moments, so_far), counts, strict=True)
-    clips = choose_clips(sizes.n, along, normal_lengths(over), sizes.rows_per_person)
+    clips = choose_clips(sizes.n, along, normal_lengths(over), sizes.rows_per_person, NO_TAILS)
     steps, radius = tuple(prices(along, TUNING.growth)), moment_radius(rho, over)
     own = (columns, moments, lengths, information, steps, tails, level, spread, tuple(last), radius, clips)
     return WideDivision(middle, tuple(parts), Division(*own), k)
