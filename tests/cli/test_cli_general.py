@@ -54,7 +54,7 @@ def test_from_a_file_of_semicolons_to_answers_with_their_ids():
     predicted = dpem("predict", "model.json", "people.csv", "--sep", ";", "--keep", "id", "--out", "groups.csv")
     assert predicted.code == 0, predicted.err
     lines = Path("groups.csv").read_text(encoding="utf-8").splitlines()
-    assert lines[0] == "id,group,probability_0,probability_1"
+    assert lines[0] == "id,component,probability_0,probability_1"
     assert len(lines) == N + 1
     assert lines[5].startswith('"P0004"')
     model = load_model("model.json")

@@ -40,17 +40,17 @@ def mixture():
 def test_a_mixture_gives_components(mixture, data, suffix):
     done = dpem("predict", "model.json", data, "--out", f"p.{suffix}")
     assert done.code == 0, done.err
-    assert done.out == f"Wrote 600 rows to p.{suffix}: group, probability_0, probability_1.\n"
+    assert done.out == f"Wrote 600 rows to p.{suffix}: component, probability_0, probability_1.\n"
     assert "guarantee does not cover predictions" in done.err
     found, table = read(f"p.{suffix}"), parquet.read_table("patients.parquet").to_pandas()
-    np.testing.assert_array_equal(found["group"].to_numpy(), mixture.predict(table))
+    np.testing.assert_array_equal(found["component"].to_numpy(), mixture.predict(table))
     np.testing.assert_array_equal(found["probability_1"].to_numpy(), mixture.predict_proba(table)[:, 1])
 
 
 def test_standard_output_is_csv(mixture):
     done = dpem("predict", "model.json", "patients.csv")
     lines = done.out.splitlines()
-    assert lines[0] == "group,probability_0,probability_1"
+    assert lines[0] == "component,probability_0,probability_1"
     assert len(lines) == N + 1
 
 
@@ -68,7 +68,7 @@ def test_rows_keep_their_order_over_many_chunks(monkeypatch):
     monkeypatch.setattr("dpem.tables.files.CHUNK_ROWS", 7)
     assert sum(1 for _ in read_table("patients.npy").chunks()) > 50
     assert dpem("predict", "model.json", "patients.npy", "--out", "parts.csv").code == 0
-    assert read("whole.csv")["group"] == read("parts.csv")["group"]
+    assert read("whole.csv")["component"] == read("parts.csv")["component"]
 
 
 def test_a_mixture_of_regressions_with_and_without_the_response():
@@ -103,7 +103,7 @@ def test_a_model_without_names_takes_the_columns_as_they_come():
     model = DPSymmetricMixture(epsilon=1, delta=1e-3, sigma=0.5).fit(rows)
     save_model(model, "model.json")
     assert dpem("predict", "model.json", "patients.csv", "--out", "p.csv").code == 0
-    np.testing.assert_array_equal(read("p.csv")["group"].to_numpy(), model.predict(rows))
+    np.testing.assert_array_equal(read("p.csv")["component"].to_numpy(), model.predict(rows))
     np.save("wide.npy", np.zeros((5, 4)))
     done = dpem("predict", "model.json", "wide.npy", "--out", "q.csv")
     assert done.code == 3

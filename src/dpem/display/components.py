@@ -59,7 +59,7 @@ class MixtureDisplay:
         self
         """
         own = self.profile
-        K, d = len(own.groups), len(own.columns)
+        K, d = len(own.labels), len(own.columns)
         if axes is not None and len(axes) != K:
             raise ValueError(f"axes must be one for each of {K} components, got {len(axes)}.")
         self.axes_ = list(axes) if axes is not None else panels(K, 3.4, 1.4 + 0.3 * d)
@@ -80,7 +80,7 @@ class MixtureDisplay:
                 ax.set_xlim(low - pad, high + pad)
             ax.set_yticks(places, [wrapped(name, 28) for name in own.columns])
             ax.set_ylim(-0.6, d - 0.4)
-            ax.set_title(f"{own.groups[k]}: {100 * own.share[k]:.0f} %", fontsize="medium")
+            ax.set_title(f"{own.labels[k]}: {100 * own.share[k]:.0f} %", fontsize="medium")
             ax.set_xlabel("probability" if own.bars else wrapped("place between the bounds (0 to 1)", 24))
         self.figure_ = self.axes_[0].figure
         return self
@@ -144,13 +144,13 @@ class EllipseDisplay:
         own, found = summary.profile, summary.estimates
         means = np.asarray(own.centre)
         errors = np.full(means.shape, np.nan)
-        for k, label in enumerate(own.groups):
+        for k, label in enumerate(own.labels):
             for j, column in enumerate(own.columns):
                 name = f"{label}: mean of {column}"
                 if found is not None and name in found.names:
                     errors[k, j] = found.error[found.names.index(name)]
         full = matrices(np.asarray(estimator.covariances_), *means.shape)
-        made = cls(columns=own.columns, means=means, errors=errors, covariances=full, labels=own.groups)
+        made = cls(columns=own.columns, means=means, errors=errors, covariances=full, labels=own.labels)
         return made.plot(pairs, axes)
 
     def plot(self, pairs: Sequence[tuple[str, str]] | None = None, axes: Sequence[Any] | None = None) -> Self:

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 
 def prediction_table(estimator: Any, rows: Any, y: Any = None) -> dict[str, NDArray[Any]]:
-    """``prediction`` of a model with a response, ``group`` of one without; and how likely each group is, as
+    """``prediction`` of a model with a response, ``component`` of one without; and how likely each component is, as
     ``probability_0``, ``probability_1``, …, where the model has components and they can be predicted from what is
     given.
     """
     found = np.asarray(estimator.predict(rows))
-    columns = {"prediction": found.astype(float)} if estimator._needs_y else {"group": found.astype(np.int64)}
+    columns = {"prediction": found.astype(float)} if estimator._needs_y else {"component": found.astype(np.int64)}
     if not _has_probabilities(estimator, y is not None):
         return columns
     chances = estimator.predict_proba(rows, y) if _needs_response(estimator) else estimator.predict_proba(rows)

@@ -95,7 +95,7 @@ class Profile:
     columns. With ``bars`` the centres are probabilities, drawn from 0.
     """
 
-    groups: tuple[str, ...]
+    labels: tuple[str, ...]
     share: FloatArray
     columns: tuple[str, ...]
     centre: FloatArray
@@ -106,13 +106,13 @@ class Profile:
     words: str = ""
 
 
-def of_lines(weights: FloatArray, slopes: FloatArray, schema: Schema) -> Profile:
-    """The groups of a mixture of regressions, by what half of a column's bounds changes along each line."""
+def of_regressions(weights: FloatArray, slopes: FloatArray, schema: Schema) -> Profile:
+    """The components of a mixture of regressions: how the response changes over half of a column's bounds."""
     effect = slopes * schema.half
     reach = np.full(schema.width, float(np.abs(effect).max()) or 1.0)
-    groups = tuple(f"line {k + 1}" for k in range(len(weights)))
-    words = "The change of the response along each line, over half of a column’s bounds. In the middle it is 0."
-    return Profile(groups, weights, schema.names, effect, None, -reach, reach, words=words)
+    labels = tuple(f"component {k + 1}" for k in range(len(weights)))
+    words = "The change of each component’s response over half of a column’s bounds. In the middle it is 0."
+    return Profile(labels, weights, schema.names, effect, None, -reach, reach, words=words)
 
 
 @dataclass(frozen=True)

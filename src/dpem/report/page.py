@@ -229,7 +229,7 @@ def _row(found: Estimates, j: int, parted: bool) -> dict[str, Any]:
 
 def _components(profile: Profile) -> dict[str, Any]:
     """A picture of each component and a table of all."""
-    unit = profile.groups[0].rpartition(" ")[0] or "component"
+    unit = profile.labels[0].rpartition(" ")[0] or "component"
     if profile.bars:
         note = "A bar is the probability, from 0 to 100 %; grey marks are the others."
     elif profile.spread is None:
@@ -246,10 +246,10 @@ def _components(profile: Profile) -> dict[str, Any]:
             "words": f"What is typical of {name}. The table below has every number.",
             "rows": charts.component_rows(profile, k),
         }
-        for k, name in enumerate(profile.groups)
+        for k, name in enumerate(profile.labels)
     ]
     rows = [
-        (name, *(charts.cell(profile, k, j) for k in range(len(profile.groups))))
+        (name, *(charts.cell(profile, k, j) for k in range(len(profile.labels))))
         for j, name in enumerate(profile.columns)
     ]
     return {
@@ -257,9 +257,9 @@ def _components(profile: Profile) -> dict[str, Any]:
         "unit": unit,
         "panels": panels,
         "note": note,
-        "head": ("column", *profile.groups),
+        "head": ("column", *profile.labels),
         "rows": rows,
-        "numeric": range(1, len(profile.groups) + 1),
+        "numeric": range(1, len(profile.labels) + 1),
     }
 
 

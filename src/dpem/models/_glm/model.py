@@ -62,7 +62,7 @@ class GeneralisedLinearModel(Model):
     offset_coordinate: int = field(default=-1, kw_only=True)
     exposure: int = field(default=-1, kw_only=True)
     labels: tuple[str, ...] = field(default=(), kw_only=True)
-    rival: str = field(default="the intercept alone", kw_only=True)
+    baseline: str = field(default="the intercept alone", kw_only=True)
 
     @cached_property
     def free(self) -> NDArray[np.intp]:
@@ -99,7 +99,7 @@ class GeneralisedLinearModel(Model):
         first, second, whole, *last = prices(sizes.rho, (MARGINALS, MOMENTS, SCORES, *check))
         radius = math.inf if math.isinf(sizes.rho) else MOMENT_RADIUS * math.sqrt(self.schema.width + 1)
         steps = (FindMarginals(first), FindMoments(second, radius), *self.score_steps(whole))
-        return (*steps, *(Check(rho, against=self.rival, advice=NO_BETTER) for rho in last))
+        return (*steps, *(Check(rho, against=self.baseline, advice=NO_BETTER) for rho in last))
 
     def score_steps(self, rho: float) -> tuple[Step, ...]:
         """The steps along scores, at prices that grow; what a family needs to measure besides is among them."""

@@ -60,7 +60,7 @@ def predicted_loss(model: Any, sizes: Sizes, steps: tuple[Step, ...]) -> Predict
     J = (X * model.family.variance(np, predictor(np, rows[:, 1:]))[:, None]).T @ X / len(X)
     size = 0.5 * float(np.sum(J * found.privacy)) / k * _unsure_moments(model, sizes, steps)
     median, low, high = (2 * float(gammaincinv(k / 2, part)) * size for part in (0.5, 0.05, 0.95))
-    told = Prediction(
+    prediction = Prediction(
         quantity="log-likelihood per row lost to privacy",
         median=median,
         low=low,
@@ -71,4 +71,4 @@ def predicted_loss(model: Any, sizes: Sizes, steps: tuple[Step, ...]) -> Predict
     )
     worth = 0.5 * effect**2 * float(np.mean(model.family.variance(np, predictor(np, rows[:, 1:]))))
     advice = "more rows, a larger epsilon or fewer columns would help"
-    return PredictedFit(told, feasible=median < worth / 2, advice=advice)
+    return PredictedFit(prediction, feasible=median < worth / 2, advice=advice)

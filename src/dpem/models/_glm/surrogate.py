@@ -65,8 +65,8 @@ def fitted(known: Marginals, schema: Schema, released: FloatArray, noise: float,
     fixed = np.eye(p, dtype=bool)  # correlations that are not moved: with itself, between levels of one factor
     for own in factors:
         fixed[np.ix_(own, own)] = True
-    doubt = (OFF + np.where(known.level > 0, 0.0, OFF_BIN * (2 / BINS) / known.spread)) ** 2
-    gain = doubt / (doubt + blur**2)
+    uncertainty = (OFF + np.where(known.level > 0, 0.0, OFF_BIN * (2 / BINS) / known.spread)) ** 2
+    gain = uncertainty / (uncertainty + blur**2)
     latent, shift, scale, shrink = np.eye(p), np.zeros(p), np.ones(p), np.ones((p, p))
     for turn in range(ROUNDS):
         u = _rows(known, factors, _correlated(normal, latent, blur * math.sqrt(p)), shift, scale)

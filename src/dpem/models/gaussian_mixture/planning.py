@@ -68,7 +68,7 @@ class Start(NamedTuple):
     """How far a start is from failing: 1 is even odds, 1.5 about one failure in ten, 2 hardly any.
 
     ``directions`` is the variance of centres along a direction over what noise alone looks like, ``components`` the
-    strength of a component in the sketch over what can be told from noise.
+    strength of a component in the sketch over what noise alone reaches.
     """
 
     directions: float

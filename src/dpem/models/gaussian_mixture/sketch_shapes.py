@@ -93,7 +93,7 @@ class Diagonal(SketchShape):
 
 @dataclass(frozen=True)
 class Shared(SketchShape):
-    """Σ_k = e^{t_k}·LLᵀ: one shape for all, and sizes of their own unless ``tied``; EM tells their shapes apart."""
+    """Σ_k = e^{t_k}·LLᵀ: one shape for all, and sizes of their own unless ``tied``; EM finds the shape of each."""
 
     tied: bool
 

@@ -83,8 +83,8 @@ class FindShape(Step):
         moments = unpacked(answer[d:], d) / presence.pairs - np.outer(mean, mean)
         rescale = d / float(np.clip(np.trace(moments), 0.6 * d, d))  # the clip shrinks all entries alike
         moments, noise = moments * rescale, noise * rescale
-        doubt = noise**2 / (noise**2 + 0.04)
-        own = np.sqrt(np.clip((1 - doubt) * np.diag(moments) + doubt, min(max(0.01, noise), 0.2), 4.0))
+        noise_share = noise**2 / (noise**2 + 0.04)
+        own = np.sqrt(np.clip((1 - noise_share) * np.diag(moments) + noise_share, min(max(0.01, noise), 0.2), 4.0))
         moments = moments / np.outer(own, own)
         moments[np.diag_indices(d)] = np.clip(np.diag(moments), 0.5, 2.0)
         return replace(

@@ -30,8 +30,8 @@ class DPLatentClass(PrivateEstimator):
     """Latent class analysis under differential privacy: groups of people who answer categorical items alike.
 
     Within a class the items are answered independently, each with probabilities of the class's own. The classes are
-    found from released moments and a sketch, then improved by EM's sums; every answer of a row counts once, so nothing
-    is clipped and no bounds are needed. An answer that is missing, or that is no declared level, is a hole.
+    found from released moments of pairs of answers, then improved by EM's sums. Every answer of a row counts once, so
+    nothing is clipped and no bounds are needed. An answer that is no declared level counts as missing.
 
     Parameters
     ----------
@@ -142,10 +142,10 @@ class DPLatentClass(PrivateEstimator):
 
     def _profile(self) -> Profile:
         theta, names = self.theta_, self.schema_.names
-        groups = tuple(f"class {k + 1}" for k in range(len(theta.weights)))
+        labels = tuple(f"class {k + 1}" for k in range(len(theta.weights)))
         ends = np.zeros(len(names)), np.ones(len(names))
         words = "How likely each answer is in each class; the largest class is called 1."
-        return Profile(groups, theta.weights, names, theta.probabilities, None, *ends, True, words)
+        return Profile(labels, theta.weights, names, theta.probabilities, None, *ends, True, words)
 
     def predict_proba(self, X: Any) -> FloatArray:
         """The probability of each class, given a row's answers."""

@@ -178,8 +178,8 @@ class CheckExplained(Step):
         part_error = math.hypot(seen, gain * unsure / whole**2)
         lead = -math.log(max(1 - part, 1e-6)) / 2  # whether there is one does not depend on how large errors are
         hidden = bool(now.columns.crowded[-1]) and noise > 0  # the rows that make the variance may not be seen
-        part_error, doubt = (math.hypot(part_error, 1.0), lead) if hidden else (part_error, 0.0)
-        check = judged(lead, math.hypot(seen / max(2 * (1 - part), 2e-6), doubt), "the mean alone", ADVICE)
+        part_error, hidden_lead = (math.hypot(part_error, 1.0), lead) if hidden else (part_error, 0.0)
+        check = judged(lead, math.hypot(seen / max(2 * (1 - part), 2e-6), hidden_lead), "the mean alone", ADVICE)
         words = f"it explains {100 * part:.1f} % of the variance (standard error {100 * part_error:.1f})"
         if part_error > TUNING.unknown_r_squared:
             words = "how much of the variance it explains is not known"

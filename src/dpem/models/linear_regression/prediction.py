@@ -38,8 +38,8 @@ WORK, FEWEST, MOST = 3200, 4, 40
 #: Rows of each.
 ROWS = 512
 #: Where steps are sure the formula is off by this factor, give or take so much. That ends as the variance of a
-#: coefficient grows: at this one doubt has doubled. Below half of it nothing is rehearsed.
-USUAL, DOUBT, SURE = 0.93, 0.08, 1e-4
+#: coefficient grows: at this one the uncertainty has doubled. Below half of it nothing is rehearsed.
+USUAL, UNCERTAINTY, SURE = 0.93, 0.08, 1e-4
 #: Losses scatter more than a chi square, by this factor on the log scale: spreads and moments are chance, too.
 WIDER = 1.15
 
@@ -85,7 +85,7 @@ def expected_loss(
         unsure = roughly / (p + 1) / SURE
         if unsure < 0.5:
             return np.array([USUAL * roughly])
-        known = float(polygamma(1, half)) / (DOUBT * (1 + unsure**2)) ** 2  # as much as so many rehearsals tell
+        known = float(polygamma(1, half)) / (UNCERTAINTY * (1 + unsure**2)) ** 2  # worth so many rehearsals
         steps = tuple(step for step in model.steps(there) if not isinstance(step, CheckExplained))
         repeats = min(max(FEWEST, round(WORK / (p + 1) / len(steps))), MOST)
         losses = [_loss(model, steps, there, rows, seed + i) for i in range(repeats)]

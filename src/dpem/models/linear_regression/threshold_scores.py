@@ -40,8 +40,8 @@ class Sided(NarrowQuery):
             own = xp.stack([x[:, int(j)] for j in self.chosen], axis=1)
             z = scaled(xp, own, frame.centre, frame.scale)
             full, _ = expected(xp, z, frame.precision, np.zeros(frame.width))
-            told = float(self.theta[0]) + xp.matmul(full, like(xp, frame.slopes(self.theta), x))
-            centre = frame.y_centre + frame.y_spread * told
+            predictor = float(self.theta[0]) + xp.matmul(full, like(xp, frame.slopes(self.theta), x))
+            centre = frame.y_centre + frame.y_spread * predictor
         above = xp.astype(y >= centre, xp.float64)
         return above, xp.astype(y < centre, xp.float64)
 
@@ -85,7 +85,7 @@ class Thresholds(Sided):
 
     @property
     def label(self) -> str:
-        return "the threshold of each column that best tells rows above from rows below"
+        return "the threshold of each column that best separates rows above from rows below"
 
     @property
     def bound(self) -> Bound:

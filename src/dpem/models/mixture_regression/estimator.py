@@ -14,7 +14,7 @@ from dpem._validation import ArgumentError
 from dpem.fitting.diagnostics import Diagnostic
 from dpem.fitting.estimator import PrivateEstimator
 from dpem.fitting.sequence import keeps_arguments
-from dpem.fitting.summary import Profile, of_lines
+from dpem.fitting.summary import Profile, of_regressions
 from dpem.fitting.uncertainty import Uncertainty
 from dpem.models.mixture_regression.model import MixtureRegression, Parameters
 from dpem.models.mixture_regression.tuning import TUNING
@@ -64,9 +64,9 @@ class DPMixtureRegression(PrivateEstimator):
         Misfit of 1, 2, … components, up to one more than were asked for, to the counts in cells, in units of their
         noise: released once, so these comparisons are free.
     suggested_components_ : int
-        The largest number of components of which each lowered the misfit by clearly more than chance. It tells "not one
-        straight line with even, normal errors" from one regression; it does not tell two kinds of people from a curve
-        or from a spread that changes along x: those, too, are described better by two components than by one.
+        The largest number of components of which each lowered the misfit by clearly more than chance. A number above 1
+        says that one regression with even, normal errors does not describe the rows. The reason may be two kinds of
+        people, a curve, or a spread that changes along x: two components describe each better than one.
     fit_check_, plan_, guarantee_, theta_
         The fit check, the plan, the certificate, and all that was released, in unit coordinates.
 
@@ -147,7 +147,7 @@ class DPMixtureRegression(PrivateEstimator):
         return found
 
     def _profile(self) -> Profile:
-        return of_lines(self.weights_, self.coef_, self.schema_)
+        return of_regressions(self.weights_, self.coef_, self.schema_)
 
     def _uncertainty(self) -> Uncertainty:
         """Newton's own errors: the sampling of n rows, and what the noise of all steps leaves."""

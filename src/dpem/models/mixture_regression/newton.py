@@ -28,7 +28,7 @@ FURTHEST = (1.0, 1.0, 0.5)
 CURVED = 0.3
 #: Part of J taken from rows whose classes are known: EM's own step, shorter and safer where the model is wrong.
 CAUTION = 0.2
-#: Masses below this are not told from none; spreads and log masses stay where arithmetic is safe.
+#: Masses below this count as none; spreads and log masses stay where arithmetic is safe.
 LEAST_MASS, LEAST_SPREAD = 0.01, 1e-7
 
 

@@ -69,14 +69,14 @@ def _row_top(xp: Any, values: Any) -> Any:
 
 @dataclass(frozen=True)
 class ComponentLeads(NarrowQuery):
-    """Σ clip(log p(y | x, components) − log p(y | x, rival), ±B) for each of m sets of components.
+    """Σ clip(log p(y | x, components) − log p(y | x, baseline), ±B) for each of m sets of components.
 
     *Lemma.* ℓ2 sensitivity 2B√m. *Proof.* Each of m numbers lies in [−B, B] by the clamp. ∎
     """
 
     frame: Frame = field(repr=False)
     starts: tuple[Components, ...] = field(repr=False)
-    rival: Components = field(repr=False)
+    baseline: Components = field(repr=False)
     most: float = 3.0
 
     @property
@@ -90,7 +90,7 @@ class ComponentLeads(NarrowQuery):
 
     def contributions(self, xp: Any, x: Any, y: Any) -> Any:
         v, t, seen = self.frame.rows(xp, x, y)
-        base = self.rival.log_density(xp, v, t)
+        base = self.baseline.log_density(xp, v, t)
         leads = xp.stack([start.log_density(xp, v, t) - base for start in self.starts], axis=1)
         return xp.sum(xp.clip(zero_nonfinite(xp, leads), -self.most, self.most) * seen[:, None], axis=0)
 
