@@ -321,7 +321,7 @@ def test_groups_are_told_from_1_the_largest_first_within_what_they_can_be():
     assert (bare.iloc[12:] < 0).any()  # so the next lines could fail
     assert (table.lower.drop(table.index[3:12]) >= 0).all()
     assert (table.upper.iloc[:3] <= 1).all()
-    assert model._profile().groups == ("component 1", "component 2", "component 3")
+    assert model._profile().labels == ("component 1", "component 2", "component 3")
 
 
 @SIMULATED
