@@ -140,12 +140,14 @@ def _with_column(X: Any, values: Any, y: Any) -> tuple[Any, Any, str]:
     """The rows with the weights as their last column, the responses, and that column's name."""
     if is_dask(X) or is_source(X) or is_on_device(X):
         raise ArgumentError("sample_weight", "must be None for rows that are not in memory: weights= names a column.")
-    own = np.asarray(values, dtype=float)
+    own = np.asarray(values)
+    if own.dtype.kind not in "biuf":  # converting texts would raise an error that quotes one
+        raise ArgumentError("sample_weight", "must be an array of numbers.")
     n = frame_of(X).n_rows if is_frame(X) else np.shape(X)[0]
     if own.shape != (n,):
         raise ArgumentError("sample_weight", f"must be a vector with one weight for each of the {n} rows.")
     if is_frame(X):
-        return frame_of(X).with_column("sample_weight", own), y, "sample_weight"
+        return frame_of(X).with_column("sample_weight", own.astype(float)), y, "sample_weight"
     if sparse.issparse(X):
         return sparse.hstack([X, own[:, None]], format="csr"), y, f"x{X.shape[1]}"
     return np.column_stack([X, own]), y, f"x{np.shape(X)[1]}"
