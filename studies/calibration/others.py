@@ -1,6 +1,6 @@
 """Intervals of others beside ours, for linear regression: a parametric bootstrap, and R's DPrivStats.
 
-    python -m studies.honest.others [--fits 200] [--dprivstats FOLDER]
+    python -m studies.calibration.others [--fits 200] [--dprivstats FOLDER]
 
 The bootstrap is that of Ferrando, Wang and Sheldon (2022): second moments of clipped rows are released once with
 Gaussian noise at the whole price, and the release is repeated on rows drawn from the law that it names (here normal, as
@@ -24,7 +24,7 @@ import pandas as pd
 
 import dpem
 from dpem.privacy import largest_price
-from studies.honest import worlds
+from studies.calibration import worlds
 from studies.linear_regression import wage_table
 
 FIRST_SEED, DELTA, REPLICATES = 100_000, 1e-6, 200

@@ -13,7 +13,7 @@ from dpem.models.latent_class import planning as classes
 from dpem.models.latent_class.items import Items
 from dpem.models.linear_regression.prediction import ASSUMED, BOUNDS
 from dpem.models.mixture_regression import planning as lines
-from studies.honest.worlds import Drawn, World
+from studies.calibration.worlds import Drawn, World
 
 
 def typical_linear(columns: int = 5, check: bool = True) -> World:

@@ -1,7 +1,7 @@
 """Predicted against realised: what plans say beforehand, and the median of what then happened.
 
-Rows that are as a plan supposes (``typical…`` in :mod:`studies.honest.typical`) and rows that are not
-(:mod:`studies.honest.worlds`). What is realised is measured beside the non-private fit of the same rows:
+Rows that are as a plan supposes (``typical…`` in :mod:`studies.calibration.typical`) and rows that are not
+(:mod:`studies.calibration.worlds`). What is realised is measured beside the non-private fit of the same rows:
 
 - linear regression: the mean squared distance of private from non-private predictions of new rows, over the variance of
   the response. Its mean over fits is by how much R² falls; the fall of R² itself has in it the luck of least squares on
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from studies.honest.worlds import Drawn, World
+from studies.calibration.worlds import Drawn, World
 
 #: New rows on which fits are compared, and more of them for shares.
 NEW_ROWS, SHARE_ROWS = 4_000, 20_000

@@ -1,7 +1,7 @@
 """Four tables: coverage of intervals, what the fit check says, predicted against realised, failed starts.
 
-    python -m studies.honest [coverage] [checks] [predictions] [starts] [--fits 500] [--quick] [--model linear]
-        [--workers 2] [--out results/honest.csv] [--page results/honest.md]
+    python -m studies.calibration [coverage] [checks] [predictions] [starts] [--fits 500] [--quick] [--model linear]
+        [--workers 2] [--out results/calibration.csv] [--page results/calibration.md]
 
 Seeds begin at 100,000: none of them was used while anything was tuned.
 """
@@ -22,10 +22,10 @@ import numpy as np
 
 from dpem.models.linear_regression.clipping import choose_clips, normal_lengths
 from dpem.models.linear_regression.tuning import TUNING
-from studies.honest import typical, worlds
-from studies.honest.pictures import drawn
-from studies.honest.predictions import outcome
-from studies.honest.worlds import World
+from studies.calibration import typical, worlds
+from studies.calibration.pictures import drawn
+from studies.calibration.predictions import outcome
+from studies.calibration.worlds import World
 
 FIRST_SEED = 100_000
 #: Tables of a linear regression that are less than ideal.
@@ -112,7 +112,7 @@ def _over_best(model: Any, X: np.ndarray, sigma: float) -> float:
 
 
 def checks(task: Task) -> list[Row]:
-    """How often the fit check says that the model is no better than its rival."""
+    """How often the fit check says that the model is no better than the simpler one."""
     world = world_of(task)
     spoke = [not world.fit(task.n, task.epsilon, FIRST_SEED + i)[0].fit_check_.better for i in range(task.fits)]
     rate = float(np.mean(spoke))
@@ -269,12 +269,12 @@ def perform(task: Task) -> list[Row]:
 
 
 def main(given: Iterable[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m studies.honest", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m studies.calibration", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("kinds", nargs="*", metavar="TABLE", help=f"{', '.join(KINDS)}; all if none is named")
     parser.add_argument("--fits", type=int, default=500, help="fits of most settings of the coverage; others follow")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--model", default="", help="only this world: linear, gaussian_mixture, …")
-    parser.add_argument("--out", type=Path, default=Path("results/honest.csv"))
+    parser.add_argument("--out", type=Path, default=Path("results/calibration.csv"))
     parser.add_argument("--quick", action="store_true", help="a tenth of the fits: a look, not a figure")
     parser.add_argument("--page", type=Path, help="a page to fill with the tables, its pictures into img beside it")
     options = parser.parse_args(None if given is None else list(given))

@@ -1,0 +1,1 @@
+"""Whether intervals cover, fit checks speak and plans come true: the tables of results/calibration.md."""

@@ -1,1 +1,0 @@
-"""Whether intervals cover, fit checks speak and plans come true: the tables of results/honest.md."""
