@@ -42,10 +42,9 @@ RANGES: dict[str, Range] = {
     ),
     **dict.fromkeys(("sigma", "signal", "radius", "step", "step_size", "T", "entry", "clip", "bracket"), _POSITIVE),
     **dict.fromkeys(("epsilon", "residual"), _POSITIVE_OR_INF),
-    **dict.fromkeys(("rho", "sensitivity", "predicted_error", "interval", "detectable"), _FROM_ZERO_OR_INF),
+    **dict.fromkeys(("rho", "sensitivity", "detectable"), _FROM_ZERO_OR_INF),
     **dict.fromkeys(("scale", "batch", "threshold", "passes"), _FROM_ZERO),
     "delta": (lambda v: 0 < v < 1, "strictly between 0 and 1"),
-    "missing": (lambda v: 0 <= v < 1, "between 0 and 1, 1 excluded"),
 }
 
 

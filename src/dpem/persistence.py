@@ -4,7 +4,7 @@ What is written is what was released: parameters, plan, guarantee, column names 
 covered by the model's own guarantee (post-processing) and may be published with it. Two arguments are left out: the
 ``budget``, which lives in its process, and ``random_state``, with which seeded noise could be subtracted.
 
-An estimator says itself what a file holds of it (``_to_content``) and rebuilds itself from that (``_from_content``). A
+A
 file is refused, in one sentence that names the field, unless it is exactly what :func:`save_model` writes; the class it
 names must be one of :func:`dpem.registry.classes`.
 """
@@ -31,7 +31,7 @@ from dpem.privacy.guarantee import REPLACE_PERSON, REPLACE_ROWS
 
 __all__ = ["check_writable", "fingerprint", "load_model", "save_model"]
 
-FORMAT, FORMAT_VERSION = "dpem-model", 3
+FORMAT, FORMAT_VERSION = "dpem-model", 4
 #: Files longer than this are neither written nor read: room for about two million coefficients.
 LARGEST_FILE = 64 * 2**20
 
@@ -70,7 +70,7 @@ def save_model(model: BaseEstimator, path: str | os.PathLike[str], scaler: Any =
             "what a search chose is not saved: a file states the epsilon of one fit, and the choice looked at several; "
             "write_report(search.best_estimator_, path) states the whole, and joblib keeps it."
         )
-    if type(model).__name__ not in registry.classes() or not hasattr(model, "_to_content"):
+    if type(model).__name__ not in registry.classes() or not hasattr(model, "_from_content"):
         known = ", ".join(registry.classes())
         raise ValueError(f"a model must be one of {known}, got {type(model).__name__}.")
     check_is_fitted(model)

@@ -81,9 +81,9 @@ def fits(setting: Setting) -> dict[str, Changes]:
 
 def predicted(setting: Setting) -> float:
     """The plan's prediction, from what the analyst assumes."""
-    error = setting.plan().predicted_error
-    assert error is not None
-    return error
+    found = setting.plan().prediction
+    assert found is not None
+    return found.median
 
 
 def row(setting: Setting, reps: int) -> dict[str, object]:

@@ -133,13 +133,12 @@ def planned() -> list[dict[str, float]]:
     for n in ROWS:
         for epsilon in EPSILONS:
             made = plan("missing-regression", n=n, epsilon=epsilon, **PROBLEM)  # type: ignore[arg-type]
-            assert made.predicted_error is not None
-            assert made.interval is not None
-            low, high = made.interval
+            assert made.prediction is not None
+            low, high = made.prediction.low, made.prediction.high
             values = (
                 n,
                 epsilon,
-                *(round(x, 4) for x in (made.predicted_error, low, high, made.detectable or math.nan)),
+                *(round(x, 4) for x in (made.prediction.median, low, high, made.prediction.detectable or math.nan)),
             )
             out.append(dict(zip(("n", "epsilon", "error", "low", "high", "detectable"), values, strict=True)))
     return out

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from dpem.fitting.plan import Plan
 from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
-from dpem.paper.fit_plan import Plan
 from dpem.paper.improved.planning import plan
 from dpem.query import FloatArray
 

@@ -89,7 +89,7 @@ def test_nothing_is_asked_if_the_ledger_refuses_or_fails(model, data, tmp_path, 
 
     monkeypatch.setattr("dpem.fitting.sequence.Curator", asked)
     small = Ledger(f"sqlite:///{tmp_path}/budget.db").open("patients", epsilon=0.4, delta=1e-6)
-    with pytest.raises(BudgetExceeded, match=r"dataset 'patients' with epsilon=0\.4, .* Nothing was computed"):
+    with pytest.raises(BudgetExceeded, match=r"dataset 'patients' \(epsilon=0\.4, .* Nothing was computed"):
         model.set_params(budget=small).fit(data[0])
     assert small.history() == []
     with pytest.raises(LedgerError, match="dataset 'others' is not open"):

@@ -21,7 +21,7 @@ from dpem.paper.published import (
     printed_price,
 )
 from dpem.paper.reference import gradient_em, hard_threshold
-from dpem.paper.state import State
+from dpem.paper.state import PaperState
 from dpem.privacy import Account, BudgetExceeded, Curator, PrivateNoise, SeededNoise, total_price
 from dpem.privacy.mechanisms import printed_peeling_scale
 from dpem.query import Bound, Chunk, Query
@@ -186,9 +186,9 @@ def test_paper_em_as_a_step_is_the_function(s):
     run = low_dimensional_em if s is None else high_dimensional_em
     opened = dict(epsilon=0.9, delta=1e-4, gaussian=s is None)
     beta = run(curator(ArraySource(X, y), **opened), MODELS[name], start, **sparse_too, **settings)
-    step = PublishedEM.priced(s=s, **settings)
+    step = PublishedEM(printed_price(settings["epsilon"], settings["delta"], s).rho, s=s, **settings)
     c = curator(ArraySource(X, y), **opened)
-    state = run_steps(c, MODELS[name], [step], State.at(start, d))
+    state = run_steps(c, MODELS[name], [step], PaperState.at(start, d))
     np.testing.assert_array_equal(state.beta, beta)
     np.testing.assert_array_equal(state.support, np.arange(d) if s is None else np.flatnonzero(beta))
     assert total_price(c.account.releases).rho == pytest.approx(step.rho, rel=1e-9)  # 2T is exact for this model
@@ -399,7 +399,7 @@ def test_run_steps_with_next_to_no_noise_is_gradient_em(name, s):
         one.insert(0, Select(rho, s, Clip(entry=1e2, residual=1e2, bracket=1e3), step))
     steps = one * n_iter
     c = curator(ArraySource(X, y), epsilon=math.inf, delta=0.0)
-    state = run_steps(c, MODELS[name], steps, State.at(start, d))
+    state = run_steps(c, MODELS[name], steps, PaperState.at(start, d))
     np.testing.assert_allclose(state.beta, reference, atol=1e-3)
     assert np.linalg.norm(reference - start) > 0.1  # something happened
     assert [r.price.rho for r in c.account.releases] == [step.rho for step in steps]
@@ -428,7 +428,7 @@ def test_seeded_runs_repeat_bit_for_bit(name):
         return (
             high_dimensional_em(c[0], MODELS[name], 0.7 * truth, s=s, **settings),
             low_dimensional_em(c[1], MODELS[name], 0.7 * truth, **settings),
-            run_steps(c[2], MODELS[name], steps, State.at(0.7 * truth, d)).beta,
+            run_steps(c[2], MODELS[name], steps, PaperState.at(0.7 * truth, d)).beta,
             gradient_em(c[3], MODELS[name], 0.7 * truth, s=s, n_iter=2, step=0.5),
         )
 
@@ -459,8 +459,8 @@ def test_the_printed_noise_is_multiplied_and_stays_within_the_account(model, s):
     for m in (1, 6):
         account = Account(0.5, 1e-4, gaussian=s is None, rho=printed_price(0.5, 1e-4, s).rho)
         batches = Curator(ArraySource(X), account, SeededNoise(0), rows_per_person=m)
-        PublishedEM.priced(0.5, 1e-4, s, n_iter=4, step=0.5, T=1.0).run(
-            batches, model, State(sparse(5, 2), np.arange(5))
+        PublishedEM(printed_price(0.5, 1e-4, s).rho, 0.5, 1e-4, s, n_iter=4, step=0.5, T=1.0).run(
+            batches, model, PaperState(sparse(5, 2), np.arange(5))
         )
         scales.append([release.scale for release in account.releases])
         prices.append([release.price.rho for release in account.releases])

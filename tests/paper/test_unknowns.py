@@ -11,7 +11,7 @@ from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegre
 from dpem.paper.estimators.base import SIGMA_SHARE
 from dpem.paper.improved.steps import Trim
 from dpem.paper.sigma import estimate_sigma
-from dpem.paper.state import State
+from dpem.paper.state import PaperState
 from dpem.privacy import Account, Curator, SeededNoise, largest_price, total_price
 from dpem.tables import ArraySource
 
@@ -107,7 +107,7 @@ class TestSigmaUnknown:
         assert fitted.sigma_ == pytest.approx(0.5, rel=1 / 3)
         assert fitted.sigma_ != 0.5
         assert fitted.sigma is None
-        assert fitted.plan_.sigma == fitted.sigma_
+        assert fitted.plan_.settings["sigma"] == fitted.sigma_
         np.testing.assert_array_equal(fitted.support_, [0, 1, 2])
         errors = [np.linalg.norm(fitted.coef_ - sign * BETA) for sign in (-1, 1)]
         assert min(errors) < 0.3 < max(errors)
@@ -200,7 +200,7 @@ class TestSigmaUnknown:
             return "refused"
         assert np.isfinite(model.coef_).all()
         assert total_price(list(model.releases_)).delta(model.epsilon) <= model.delta * (1 + 1e-9)
-        return "warned" if any("the predicted error" in str(w.message) for w in caught) else "fitted"
+        return "warned" if any("expect little more than noise" in str(w.message) for w in caught) else "fitted"
 
     def test_a_sigma_that_turns_out_large_is_not_refused_after_it_was_paid_for(self):
         """At half the signal a private start works at this size; at the σ that is found it would be refused.
@@ -224,7 +224,7 @@ class TestSparsityUnknown:
         for fitted in fits:
             assert np.count_nonzero(fitted.coef_) <= 6
             np.testing.assert_array_equal(fitted.support_, np.flatnonzero(fitted.coef_))
-            assert fitted.plan_.sparsity == 6
+            assert fitted.plan_.settings["max_sparsity"] == 6
 
     def test_strong_coefficients_are_found_and_empty_ones_dropped(self, fits):
         """Coefficients are 0.6 and the threshold is near 0.05, so all three are kept in every fit. The three others
@@ -250,7 +250,7 @@ class TestSparsityUnknown:
 
     def test_the_step_asks_nothing(self):
         beta = np.array([0.5, -0.2, 0.1, 0.0, -0.1000001])
-        state = Trim(0.0, 0.1).run(None, None, State(beta, np.arange(5)))  # no curator, no data
+        state = Trim(0.0, 0.1).run(None, None, PaperState(beta, np.arange(5)))  # no curator, no data
         np.testing.assert_array_equal(state.beta, [0.5, -0.2, 0.0, 0.0, -0.1000001])
         np.testing.assert_array_equal(state.support, [0, 1, 4])
         np.testing.assert_array_equal(beta, [0.5, -0.2, 0.1, 0.0, -0.1000001])
@@ -258,7 +258,9 @@ class TestSparsityUnknown:
     def test_the_plan_says_so(self, fits):
         plan = fits[0].plan_
         assert "trim" in str(plan)
-        assert plan.to_dict()["steps"][-1] == {"kind": "Trim", "threshold": plan.steps[-1].threshold, "rho": 0.0}
+        assert {"kind": "Trim", "threshold": plan.steps[-1].threshold, "rho": 0.0}.items() <= plan.to_dict()["steps"][
+            -1
+        ].items()
 
     def test_up_to_all_columns(self):
         fitted = auto(D).fit(clouds())

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import math
-import re
 import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -26,7 +25,7 @@ from dpem.fitting.diagnostics import issue
 from dpem.fitting.formula import CompiledFormula, compiled, missing_columns
 from dpem.fitting.model import Sizes
 from dpem.fitting.plan import Plan
-from dpem.fitting.results import FittedModel
+from dpem.fitting.results import UnitModel
 from dpem.fitting.sequence import PrivateFit, all_at_once, remarks_on
 from dpem.fitting.step import State, prices, run_steps
 from dpem.fitting.weights import ASSUMED, WEIGHTS_SHARE, FindWeights, without_weight
@@ -44,11 +43,11 @@ from dpem.tables.progress import expect
 from dpem.tables.schema import Schema
 
 
-class PrivateEstimator(PrivateFit, FittedModel):
+class PrivateEstimator(PrivateFit, UnitModel):
     """Shared by the estimators of the general models; their docstrings list the parameters.
 
     A subclass has a constructor, ``_model``, ``_attributes`` and methods that apply the model
-    (:class:`~dpem.fitting.results.FittedModel` helps them). Constructor arguments
+    (:class:`~dpem.fitting.results.UnitModel` helps them). Constructor arguments
     ``epsilon, delta, rows_per_person, budget, check, random_state`` are read here, and of ``bounds, y_bounds, levels``
     those that the subclass has.
     """
@@ -234,7 +233,7 @@ class PrivateEstimator(PrivateFit, FittedModel):
         if (formula := self._compiled()) is not None:
             return formula.column_bounds, self._response_limits(formula.response) if self._needs_y else None
         if not hasattr(self, "bounds") and (lacking := [name for name in names if name not in levels]):
-            raise ArgumentError("levels", f"must name every column, but they lack {listed(lacking)}.")
+            raise ArgumentError("levels", f"must name every column, but lack {listed(lacking)}.")
         given = self._given("bounds")
         given = (-1.0, 1.0) if plan and given is None else given  # a plan is about unit coordinates, whatever they are
         bounds = column_bounds(given, names, levels)
@@ -282,7 +281,7 @@ class PrivateEstimator(PrivateFit, FittedModel):
         by_name = [*(self._given("levels") or ()), *(bounds if isinstance(bounds, dict) else ())]
         named = [name for name in dict.fromkeys(by_name) if name != target]
         if d is None and not named:
-            raise ArgumentError("d", "or columns must be given: neither bounds nor levels name the columns.")
+            raise ArgumentError("d", "must be given, the number of columns, unless bounds or levels name the columns.")
         if d is None:
             return tuple(named)
         if named and arguments.count("d", d) > len(named):
@@ -333,21 +332,12 @@ class PrivateEstimator(PrivateFit, FittedModel):
         return getattr(self, name, None)
 
     def _settings(self) -> dict[str, Any]:
-        """Constructor arguments that are plain, for plans and files; never rows, budgets or seeds."""
-        plain = (str, int, float, bool, type(None))
-        declared = ("bounds", "y_bounds", "levels", "person", "rows_per_person")
-        skipped = ("epsilon", "delta", "budget", "random_state", *declared)
-        found = {k: v for k, v in self.get_params(deep=False).items() if k not in skipped and isinstance(v, plain)}
+        found = super()._settings()
         if found.get("formula", "") is None:
             del found["formula"]
         if (formula := self._compiled()) is not None:
             found["terms"] = formula.terms
         return found
-
-    @classmethod
-    def _name(cls) -> str:
-        """The model's name, that of its class: ``DPLatentClass`` is ``latent-class``."""
-        return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", cls.__name__.removeprefix("DP")).lower()
 
 
 def _assumed(effect: Any, model: Any) -> float | None:

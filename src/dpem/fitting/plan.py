@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from collections.abc import Collection
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, get_type_hints
 
 from dpem._json import rebuild, record, without_infinity
 from dpem._repr_html import plan_html
@@ -17,7 +18,8 @@ from dpem.privacy.budget import unit
 class Prediction:
     """A predicted quantity: its median and the interval that holds nine fits of ten, if the rows are as ``assumed``.
 
-    ``failure`` is the probability of a failed start or selection; ``meaning`` states the prediction in a sentence.
+    ``failure`` is the probability of a failed start or selection; ``meaning`` states the prediction in a sentence;
+    ``detectable`` is the smallest coefficient that is found as often as not, where that is known.
     """
 
     quantity: str
@@ -27,6 +29,7 @@ class Prediction:
     failure: float = 0.0
     meaning: str = ""
     assumed: str = ""
+    detectable: float | None = None
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ class Plan:
     """The steps of a fit of ``model`` to n rows, and their prices.
 
     ``remarks`` are shown before anything is paid; ``feasible`` is False where little but noise is expected, and
-    ``advice`` then names what would help.
+    ``advice`` then names what would help. ``settings`` are the model's own, by name.
     """
 
     model: str
@@ -69,52 +72,21 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as plain data, for files and digests."""
-        prediction = None if self.prediction is None else asdict(self.prediction)
-        return without_infinity(
-            {
-                "model": self.model,
-                "n": self.n,
-                "d": self.d,
-                "epsilon": self.epsilon,
-                "delta": self.delta,
-                "rows_per_person": self.rows_per_person,
-                "settings": self.settings,
-                "steps": [step.to_dict() for step in self.steps],
-                "price": asdict(self.price),
-                "prediction": prediction,
-                "remarks": list(self.remarks),
-                "feasible": self.feasible,
-                "advice": self.advice,
-            }
-        )
+        return without_infinity({**asdict(replace(self, steps=())), "steps": [step.to_dict() for step in self.steps]})
 
     @classmethod
-    def from_dict(cls, document: Any) -> Plan:
-        """The plan that :meth:`to_dict` wrote, or a ValueError that names the field. Its steps describe themselves and
-        do not run.
+    def from_dict(cls, document: Any, kinds: Collection[type[Step]] = ()) -> Plan:
+        """The plan that :meth:`to_dict` wrote, or a ValueError that names the field.
+
+        Steps of the given kinds are rebuilt; the others describe themselves and do not run.
         """
-        keys = ("model", "n", "d", "epsilon", "delta", "rows_per_person", "settings", "steps", "price", "prediction")
-        found = record(document, "plan", (*keys, "remarks", "feasible", "advice"))
-        hints: dict[str, Any] = {
-            "model": str,
-            "n": int,
-            "d": int,
-            "epsilon": float,
-            "delta": float,
-            "rows_per_person": int,
-        }
-        plain: dict[str, Any] = {name: rebuild(hint, found[name], f"plan.{name}") for name, hint in hints.items()}
-        prediction = found["prediction"]
-        return cls(
-            **plain,
-            steps=tuple(_written(step, f"plan.steps[{i}]") for i, step in enumerate(_list(found["steps"]))),
-            price=rebuild(Price, found["price"], "plan.price"),
-            prediction=None if prediction is None else rebuild(Prediction, prediction, "plan.prediction"),
-            remarks=rebuild(tuple[str, ...], found["remarks"], "plan.remarks"),
-            feasible=rebuild(bool, found["feasible"], "plan.feasible"),
-            advice=rebuild(str, found["advice"], "plan.advice"),
-            settings=found["settings"],
-        )
+        hints = get_type_hints(cls)
+        found = record(document, "plan", tuple(hints))
+        if not isinstance(found["steps"], list) or not isinstance(found["settings"], dict):
+            raise ValueError("plan.steps must be a list, and plan.settings an object")
+        steps = tuple(_step(step, f"plan.steps[{i}]", kinds) for i, step in enumerate(found["steps"]))
+        plain = {name: rebuild(hints[name], found[name], f"plan.{name}") for name in hints if name not in _BY_HAND}
+        return cls(**plain, steps=steps, settings=found["settings"])
 
     def _repr_html_(self) -> str:
         return plan_html(self)
@@ -123,6 +95,8 @@ class Plan:
         """The plan in a few words, for a table of several plans."""
         p = self.prediction
         found = {} if p is None else {p.quantity: f"{p.median:.3g}", "9 of 10 within": f"{p.low:.3g} to {p.high:.3g}"}
+        if p is not None and p.detectable is not None:
+            found["detects"] = f"{p.detectable:.3g}"
         return {**found, "feasible": "yes" if self.feasible else "no"}
 
     def __str__(self) -> str:
@@ -144,17 +118,24 @@ class Plan:
         return "\n".join(lines)
 
 
-def _list(value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise ValueError("plan.steps must be a list")
-    return value
+#: Fields that :meth:`Plan.from_dict` reads itself.
+_BY_HAND = ("steps", "settings")
 
 
-def _written(document: Any, where: str) -> WrittenStep:
+def _step(document: Any, where: str, kinds: Collection[type[Step]]) -> Step:
     own = ("kind", "rho", "passes", "says")
     if not isinstance(document, dict) or not set(own) <= set(document):
         raise ValueError(f"{where} must be an object with kind, rho, passes and says")
-    kind, says = (rebuild(str, document[name], f"{where}.{name}") for name in ("kind", "says"))
-    rest = {name: value for name, value in document.items() if name not in own}
+    for kind in kinds:
+        if document["kind"] == kind.__name__:
+            settings = {name: value for name, value in document.items() if name not in ("kind", "passes", "says")}
+            step = rebuild(kind, settings, where)
+            if step.to_dict() != document:
+                raise ValueError(f"{where}.says does not agree with its settings")
+            return step
+    if kinds:
+        raise ValueError(f"{where}.kind must be one of {', '.join(kind.__name__ for kind in kinds)}")
+    name, says = (rebuild(str, document[key], f"{where}.{key}") for key in ("kind", "says"))
+    rest = {key: value for key, value in document.items() if key not in own}
     rho, passes = rebuild(float, document["rho"], f"{where}.rho"), rebuild(int, document["passes"], f"{where}.passes")
-    return WrittenStep(rho, kind=kind, says=says, settings=rest, passes=passes)
+    return WrittenStep(rho, kind=name, says=says, settings=rest, passes=passes)

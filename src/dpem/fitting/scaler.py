@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -14,12 +13,13 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from dpem import _validation as arguments
-from dpem._json import plain, rebuild, record
 from dpem._validation import ArgumentError
-from dpem.fitting import serialization as content
-from dpem.fitting.column_scales import ColumnScales
+from dpem.fitting.column_scales import ColumnScales, Parameters  # noqa: F401 (files look for Parameters here)
 from dpem.fitting.plan import Plan
+from dpem.fitting.results import Fitted
 from dpem.fitting.sequence import PrivateFit, all_at_once, keeps_arguments, remarks_on
+from dpem.fitting.serialization import name_model
+from dpem.fitting.step import State
 from dpem.privacy import (
     Budget,
     Guarantee,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from dpem.privacy import Ledger
 
 
-class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, PrivateFit):
+class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, PrivateFit, Fitted):
     """Centre and scale columns under differential privacy, with public bounds.
 
     Parameters
@@ -67,6 +67,8 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, PrivateFit):
     True
     """
 
+    _step_kinds = (ColumnScales,)
+
     @keeps_arguments
     def __init__(
         self,
@@ -90,15 +92,31 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, PrivateFit):
         low, high = self._bounds(d)
         price, remarks = largest_price(epsilon, delta, gaussian=True), remarks_on(epsilon, delta, n)
         step = ColumnScales(price.rho, tuple(low.tolist()), tuple(high.tolist()))
-        plan = Plan("scale", n, d, epsilon, delta, rows_per_person, (step,), price, remarks=remarks)
+        plan = Plan(self._name(), n, d, epsilon, delta, rows_per_person, (step,), price, remarks=remarks)
         for remark in plan.remarks:
             warnings.warn(remark, UserWarning, stacklevel=3)
         noise = self._noise(stacklevel=4)
-        found, self.guarantee_, charge = self._spend(source, plan, noise, lambda curator: step.run(curator, None, None))
-        self.mean_, self.scale_ = found
-        self.releases_ = self.guarantee_.mechanisms
-        content.name_model(charge, self)
+        state, guarantee, charge = self._spend(source, plan, noise, lambda curator: step.run(curator, None, State()))
+        self._set_fitted(state, plan, guarantee)
+        name_model(charge, self)
         return self
+
+    def _set_fitted(self, state: State, plan: Plan, guarantee: Guarantee) -> None:
+        """Set the fitted attributes; a ValueError refuses those of a file that do not go together."""
+        theta, d = state.theta, self.n_features_in_
+        self._bounds(d)
+        if not theta.mean.shape == theta.scale.shape == (d,) or not (theta.scale > 0).all():
+            raise ValueError("fitted.theta must have a mean and a positive scale for each column")
+        self.theta_, self.chosen_, self.fit_check_ = theta, None, None
+        self.mean_, self.scale_ = theta.mean, theta.scale
+        self.plan_, self.guarantee_, self.releases_ = plan, guarantee, guarantee.mechanisms
+
+    def _check_arguments(self) -> None:
+        self._privacy_parameters()
+
+    @classmethod
+    def _name(cls) -> str:
+        return "scale"
 
     def transform(self, X: Any) -> Any:
         """``(X − mean_) / scale_``: an array for a table in memory, a source for a source, and so on for every kind of
@@ -158,49 +176,6 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, PrivateFit):
         release, (low, high) = self.releases_[-1], self._bounds(len(self.mean_))
         return release.scale, release.n_rows, (high - low) / 2
 
-    def _to_content(self) -> dict[str, Any]:
-        """What a file holds of this fitted scaler."""
-        given = {"epsilon": float(self.epsilon), "delta": float(self.delta)}
-        bounds = [np.asarray(side, dtype=float) for side in self.bounds]
-        return {
-            "parameters": plain(
-                {**given, "person": self.person, "rows_per_person": int(self.rows_per_person), "bounds": bounds}
-            ),
-            "features": content.features_written(self),
-            "fitted": plain({"mean": self.mean_, "scale": self.scale_}),
-            "plan": None,
-        }
-
-    @classmethod
-    def _from_content(cls, found: Mapping[str, Any], guarantee: Guarantee) -> Self:
-        """The fitted scaler that a file describes."""
-        d, names = content.features_read(found["features"])
-        given = record(found["parameters"], "parameters", ("epsilon", "delta", "person", "rows_per_person", "bounds"))
-        kinds: dict[str, Any] = {"epsilon": float, "delta": float, "person": str | None, "rows_per_person": int}
-        plain_ones = {name: rebuild(kind, given[name], f"parameters.{name}") for name, kind in kinds.items()}
-        sides = given["bounds"]
-        if not isinstance(sides, list) or len(sides) != 2:
-            raise ValueError("parameters.bounds must be a list of two")
-        where = "parameters.bounds"
-        low, high = (content.vector(s, where, d) if isinstance(s, list) else rebuild(float, s, where) for s in sides)
-        if found["plan"] is not None:
-            raise ValueError("plan must be null for a scaler")
-        scaler = cls(**plain_ones, bounds=(low, high))
-        scaler._bounds(d)
-        fitted = record(found["fitted"], "fitted", ("mean", "scale"))
-        scaler.mean_, scaler.scale_ = (content.vector(fitted[key], f"fitted.{key}", d) for key in ("mean", "scale"))
-        if not (scaler.scale_ > 0).all():
-            raise ValueError("fitted.scale must be positive")
-        scaler.n_features_in_ = d
-        if names is not None:
-            scaler.feature_names_in_ = names
-        scaler.releases_, scaler.guarantee_ = guarantee.mechanisms, guarantee
-        return scaler
-
-    def __sklearn_is_fitted__(self) -> bool:
-        """A refused fit has counted the columns, but has released nothing."""
-        return hasattr(self, "mean_")
-
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = False
@@ -212,7 +187,7 @@ def pipeline_guarantee(pipeline: Pipeline) -> Guarantee:
     the prices that were fixed and charged before any query.
 
     Refuses a pipeline with a step that was fitted to the data but states no guarantee. If steps count different numbers
-    of rows per person, the smallest is what all of them promise, and is stated.
+    of rows per person, the smallest holds for all of them, and is stated.
     """
     guarantees = []
     for name, step in pipeline.steps:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
@@ -20,6 +21,7 @@ from sklearn.utils import Tags
 from dpem import _validation as arguments
 from dpem._validation import Argument, ArgumentError
 from dpem._version import __version__
+from dpem.fitting.plan import Plan
 from dpem.privacy import (
     Account,
     Budget,
@@ -27,7 +29,6 @@ from dpem.privacy import (
     Curator,
     Guarantee,
     Noise,
-    Price,
     PrivateNoise,
     SeededNoise,
     digest,
@@ -46,27 +47,8 @@ class Spent(NamedTuple, Generic[Result]):
     charge: Charge | None
 
 
-class ChargedPlan(Protocol):
-    """What is charged of a plan."""
-
-    @property
-    def model(self) -> str: ...
-    @property
-    def n(self) -> int: ...
-    @property
-    def d(self) -> int: ...
-    @property
-    def epsilon(self) -> float: ...
-    @property
-    def delta(self) -> float: ...
-    @property
-    def rows_per_person(self) -> int: ...
-    @property
-    def price(self) -> Price: ...
-
-    def to_dict(self) -> dict[str, Any]: ...
-
-
+#: Arguments that a plan does not list among its settings: they are its other fields, or no part of it.
+APART = ("epsilon", "delta", "budget", "random_state", "bounds", "y_bounds", "levels", "person", "rows_per_person")
 #: What the docstrings of estimators say of the arguments that all of them have, in the place of ``{shared}``.
 SHARED_PARAMETERS = """person : str, optional
         The column that says whose row it is: the unit is then a person, and rows of one beyond ``rows_per_person`` do
@@ -122,6 +104,16 @@ class PrivateFit(BaseEstimator):
         if "{shared}" in (cls.__doc__ or ""):
             cls.__doc__ = str(cls.__doc__).replace("{shared}", SHARED_PARAMETERS)
 
+    @classmethod
+    def _name(cls) -> str:
+        """The model's name, that of its class: ``DPLatentClass`` is ``latent-class``."""
+        return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", cls.__name__.removeprefix("DP")).lower()
+
+    def _settings(self) -> dict[str, Any]:
+        """Constructor arguments that are plain, for plans and files; never rows, budgets or seeds."""
+        plain, given = (str, int, float, bool, type(None)), self.get_params(deep=False)
+        return {name: value for name, value in given.items() if name not in APART and isinstance(value, plain)}
+
     def _privacy_parameters(self) -> tuple[float, float]:
         """ε and δ, once they, the unit and the budget are as they must be."""
         parameters = arguments.privacy_parameters(self.epsilon, self.delta)
@@ -130,7 +122,7 @@ class PrivateFit(BaseEstimator):
         return parameters
 
     def _spend(
-        self, source: Source, plan: ChargedPlan, noise: Noise, run: Callable[[Curator], Result], **charged: Any
+        self, source: Source, plan: Plan, noise: Noise, run: Callable[[Curator], Result], **charged: Any
     ) -> Spent[Result]:
         """Charge the plan's price, then send its queries. ``charged`` is what else the charge records."""
         account = Account(plan.epsilon, plan.delta, gaussian=plan.price.gaussian, rho=plan.price.rho)
@@ -148,7 +140,7 @@ class PrivateFit(BaseEstimator):
         )
         return Spent(result, guarantee, charge)
 
-    def _charged(self, plan: ChargedPlan, **more: Any) -> AbstractContextManager[Any]:
+    def _charged(self, plan: Plan, **more: Any) -> AbstractContextManager[Any]:
         """Charge the fit to the budget, now; on leaving, a ledger records how it ended."""
         if self.budget is None:
             return nullcontext()

@@ -1,7 +1,6 @@
 """A fitted estimator as plain data and back: what a file holds of it, and what its parts must say of each other.
 
-An estimator writes itself by ``_to_content`` and reads itself by ``_from_content``; here is how the general models do
-it. Everything written was released or is public. What is read is rebuilt from declared types, and then everything that
+Everything written was released or is public. What is read is rebuilt from declared types, and then everything that
 was not stored is computed anew from it, so that a file cannot contradict itself.
 """
 
@@ -13,7 +12,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import is_dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import array_api_compat.numpy as numpy_api
 import numpy as np
@@ -23,24 +22,22 @@ from dpem._json import checksum, plain, rebuild, record, refuse_undeclared
 from dpem.fitting.check import FitCheck
 from dpem.fitting.formula import CompiledFormula, compiled
 from dpem.fitting.plan import Plan
-from dpem.fitting.sequence import PrivateFit
 from dpem.fitting.step import State
 from dpem.fitting.uncertainty import KINDS, Uncertainty
 from dpem.privacy import Charge, Guarantee
-from dpem.query import FloatArray
 from dpem.tables.bounds import Pair, checked_pair
 from dpem.tables.entries import OTHER, Levels, checked_levels
-from dpem.tables.schema import Schema
+
+if TYPE_CHECKING:
+    from dpem.fitting.results import Fitted, UnitModel
 
 E = TypeVar("E", bound=Any)
 
-#: Arguments that are not stored: two live in their process, three are stored column by column.
-LEFT_OUT = ("budget", "random_state", "bounds", "y_bounds", "levels")
 #: The most columns that are believed of a file.
 MOST_COLUMNS = 10**8
 
 
-def fingerprint(estimator: PrivateFit) -> str:
+def fingerprint(estimator: Fitted) -> str:
     """SHA-256 of everything a fitted estimator publishes: the same for a model and for what was loaded from its file.
 
     Standard errors are no part of it: they follow from the rest.
@@ -48,75 +45,83 @@ def fingerprint(estimator: PrivateFit) -> str:
     return checksum(content_of(estimator))
 
 
-def content_of(estimator: PrivateFit) -> dict[str, Any]:
+def content_of(estimator: Fitted) -> dict[str, Any]:
     """What a file holds of a fitted estimator."""
-    own = estimator._to_content()
-    return {"estimator": type(estimator).__name__, **own, "guarantee": plain(estimator.guarantee_)}
-
-
-def name_model(charge: Any, estimator: PrivateFit) -> None:
-    """Record in the ledger which model a fit became; one that cannot be written to a file has no fingerprint."""
-    if isinstance(charge, Charge):
-        with suppress(ValueError):
-            charge.released(fingerprint(estimator))
-
-
-def features_written(estimator: PrivateFit) -> dict[str, Any]:
-    """The number of columns and their names, of an estimator that knows no more of them."""
-    names = getattr(estimator, "feature_names_in_", None)
-    return {"count": estimator.n_features_in_, "names": None if names is None else list(map(str, names))}
-
-
-def features_read(value: Any) -> tuple[int, NDArray[Any] | None]:
-    """The number of columns and their names in a file."""
-    features = record(value, "features", ("count", "names"))
-    d = rebuild(int, features["count"], "features.count")
-    if d > MOST_COLUMNS:
-        raise ValueError(f"features.count must be at most {MOST_COLUMNS:,}")
-    if features["names"] is None:
-        return d, None
-    names = rebuild(tuple[str, ...], features["names"], "features.names")
-    if len(names) != d:
-        raise ValueError(f"features.names must have {d} entries, it has {len(names)}")
-    return d, np.array(names, dtype=object)
-
-
-def vector(value: Any, where: str, length: int) -> FloatArray:
-    """So many numbers in a file."""
-    if not isinstance(value, list) or len(value) != length:
-        raise ValueError(f"{where} must be a list of {length} numbers")
-    if not _all(value, int, float):
-        raise ValueError(f"{where} must hold numbers only")
-    return np.array(value, dtype=float)
-
-
-# --- general models ---------------------------------------------------------------------------------------------------
-
-
-def written(estimator: PrivateFit) -> dict[str, Any]:
-    """The content of a fitted general model."""
     kind = _parameters_of(type(estimator))
     if type(estimator.theta_) is not kind:
         raise ValueError(f"this model cannot be saved: its parameters are no {kind.__name__} of its own module.")
-    columns = [_column(estimator, name) for name in estimator.columns_]
-    response = None
-    if estimator.y_bounds_ is not None:
-        response = {"name": estimator.y_name_, "bounds": list(estimator.y_bounds_)}
     given = estimator.get_params(deep=False)
-    named = hasattr(estimator, "feature_names_in_")
     return {
-        "parameters": plain({name: value for name, value in given.items() if name not in LEFT_OUT}),
-        "features": {"named": named, "columns": columns, "response": response, **_raw_written(estimator)},
+        "estimator": type(estimator).__name__,
+        "parameters": plain({name: value for name, value in given.items() if name not in estimator._not_written}),
+        "features": estimator._features_written(),
         "fitted": {
             "theta": plain(estimator.theta_),
             "chosen": plain(estimator.chosen_),
             "check": plain(estimator.fit_check_),
         },
         "plan": estimator.plan_.to_dict(),
+        "guarantee": plain(estimator.guarantee_),
     }
 
 
-def _raw_written(estimator: PrivateFit) -> dict[str, Any]:
+def name_model(charge: Any, estimator: Fitted) -> None:
+    """Record in the ledger which model a fit became; one that cannot be written to a file has no fingerprint."""
+    if isinstance(charge, Charge):
+        with suppress(ValueError):
+            charge.released(fingerprint(estimator))
+
+
+# --- estimators of columns without bounds -----------------------------------------------------------------------------
+
+
+def features_written(estimator: Fitted) -> dict[str, Any]:
+    """The number of columns and their names, of an estimator that knows no more of them."""
+    names = getattr(estimator, "feature_names_in_", None)
+    return {"count": estimator.n_features_in_, "names": None if names is None else list(map(str, names))}
+
+
+def read(kind: type[E], content: Mapping[str, Any], guarantee: Guarantee) -> E:
+    """The fitted estimator that the content describes, or a ValueError that names the field."""
+    features = record(content["features"], "features", ("count", "names"))
+    d = rebuild(int, features["count"], "features.count")
+    if d > MOST_COLUMNS:
+        raise ValueError(f"features.count must be at most {MOST_COLUMNS:,}")
+    estimator = kind(**_arguments(kind, content["parameters"]))
+    estimator.n_features_in_ = d
+    if features["names"] is not None:
+        names = rebuild(tuple[str, ...], features["names"], "features.names")
+        if len(names) != d:
+            raise ValueError(f"features.names must have {d} entries, it has {len(names)}")
+        estimator.feature_names_in_ = np.array(names, dtype=object)
+    state, plan = _state(kind, content["fitted"]), Plan.from_dict(content["plan"], kind._step_kinds)
+    estimator._check_arguments()
+    estimator._set_fitted(state, plan, guarantee)
+    _agree(estimator, plan, guarantee, state.check, d)
+    return estimator
+
+
+def _state(kind: type[Any], value: Any) -> State:
+    fitted = record(value, "fitted", ("theta", "chosen", "check"))
+    theta = rebuild(_parameters_of(kind), fitted["theta"], "fitted.theta", {})
+    check = None if fitted["check"] is None else rebuild(FitCheck, fitted["check"], "fitted.check", {})
+    return State(theta, None if fitted["chosen"] is None else _chosen(fitted["chosen"]), check)
+
+
+# --- general models ---------------------------------------------------------------------------------------------------
+
+
+def columns_written(estimator: UnitModel) -> dict[str, Any]:
+    """The columns, each with its bounds or its levels, and the response."""
+    columns = [_column(estimator, name) for name in estimator.columns_]
+    response = None
+    if estimator.y_bounds_ is not None:
+        response = {"name": estimator.y_name_, "bounds": list(estimator.y_bounds_)}
+    named = hasattr(estimator, "feature_names_in_")
+    return {"named": named, "columns": columns, "response": response, **_raw_written(estimator)}
+
+
+def _raw_written(estimator: Fitted) -> dict[str, Any]:
     """The raw columns of a formula, with their bounds or levels."""
     formula: CompiledFormula | None = getattr(estimator, "_formula_", None)
     if formula is None:
@@ -132,14 +137,14 @@ def _raw_read(value: Any, formula: Any, needs_y: bool) -> CompiledFormula:
     return compiled(formula, bounds, _given(levels), needs_y=needs_y)
 
 
-def _column(estimator: PrivateFit, name: str) -> dict[str, Any]:
+def _column(estimator: Fitted, name: str) -> dict[str, Any]:
     own: Levels | None = estimator.levels_.get(name)
     if own is None:
         return {"name": name, "bounds": list(estimator.bounds_[name])}
     return {"name": name, "levels": own.given}
 
 
-def read(kind: type[E], content: Mapping[str, Any], guarantee: Guarantee) -> E:
+def read_columns(kind: type[E], content: Mapping[str, Any], guarantee: Guarantee) -> E:
     """The fitted general model that the content describes, or a ValueError that names the field."""
     formula = _formula_text(content)
     keys = ("named", "columns", "response", *(() if formula is None else ("raw",)))
@@ -155,18 +160,15 @@ def read(kind: type[E], content: Mapping[str, Any], guarantee: Guarantee) -> E:
     known = inspect.signature(kind).parameters
     if levels and "levels" not in known:
         raise ValueError("features.columns must have no levels for this estimator")
-    estimator = kind(
-        **_arguments(content["parameters"], known), **{name: value for name, value in declared.items() if name in known}
-    )
+    of_columns = {name: value for name, value in declared.items() if name in known}
+    estimator = kind(**_arguments(kind, content["parameters"]), **of_columns)
     estimator._check_arguments()
     schema = estimator._coordinates(names, levels, bounds, y_bounds)
     model = estimator._model(schema)
-    fitted = record(content["fitted"], "fitted", ("theta", "chosen", "check"))
-    chosen = None if fitted["chosen"] is None else _chosen(fitted["chosen"], schema)
-    theta = rebuild(_parameters_of(kind), fitted["theta"], "fitted.theta", {})
-    check = None if fitted["check"] is None else rebuild(FitCheck, fitted["check"], "fitted.check", {})
-    state, plan = State(theta, chosen, check), Plan.from_dict(content["plan"])
-    _agree(estimator, plan, guarantee, check, len(names))
+    state, plan = _state(kind, content["fitted"]), Plan.from_dict(content["plan"])
+    if state.chosen is not None and not (state.chosen < schema.width).all():
+        raise ValueError(f"fitted.chosen must name coordinates from 0 to {schema.width - 1}, each once")
+    _agree(estimator, plan, guarantee, state.check, len(names))
     _describes_rows(model, state)
     estimator.n_features_in_ = len(names)
     if raw is not None:
@@ -188,7 +190,7 @@ def _formula_text(content: Mapping[str, Any]) -> Any:
     return given.get("formula") if isinstance(given, dict) else None
 
 
-def errors_written(estimator: PrivateFit) -> dict[str, Any] | None:
+def errors_written(estimator: Fitted) -> dict[str, Any] | None:
     """Standard errors that were computed, so that they need not be again; None if they were not, or are not finite."""
     errors: Uncertainty | None = getattr(estimator, "_uncertainty_", None)
     plainly = type(errors) is Uncertainty  # a model with errors of a kind of its own computes them again
@@ -281,9 +283,9 @@ def _given(levels: Mapping[str, Levels]) -> dict[str, Any]:
     return {name: own.given for name, own in levels.items()}
 
 
-def _arguments(value: Any, known: Mapping[str, Any]) -> dict[str, Any]:
+def _arguments(kind: type[Any], value: Any) -> dict[str, Any]:
     """The constructor's arguments: numbers, texts and lists of them; the estimator itself refuses what is wrong."""
-    names = tuple(name for name in known if name not in LEFT_OUT)
+    names = tuple(name for name in inspect.signature(kind).parameters if name not in kind._not_written)
     found = record(value, "parameters", names)
     return {name: _argument(found[name], f"parameters.{name}") for name in names}
 
@@ -296,27 +298,26 @@ def _argument(value: Any, where: str, depth: int = 0) -> Any:
     return math.inf if value == "inf" else value
 
 
-def _chosen(value: Any, schema: Schema) -> NDArray[np.intp]:
-    chosen = rebuild(NDArray[np.intp], value, "fitted.chosen")
-    places: NDArray[np.intp] = np.asarray(chosen)
-    inside = places.ndim == 1 and bool(((places >= 0) & (places < schema.width)).all())
-    if not inside or len(np.unique(places)) != len(places):
-        raise ValueError(f"fitted.chosen must name coordinates from 0 to {schema.width - 1}, each once")
+def _chosen(value: Any) -> NDArray[np.intp]:
+    places: NDArray[np.intp] = rebuild(NDArray[np.intp], value, "fitted.chosen")
+    if places.ndim != 1 or not (places >= 0).all() or len(np.unique(places)) != len(places):
+        raise ValueError("fitted.chosen must name coordinates, each once")
     return places
 
 
-def _agree(estimator: PrivateFit, plan: Plan, guarantee: Guarantee, check: FitCheck | None, d: int) -> None:
+def _agree(estimator: Fitted, plan: Plan, guarantee: Guarantee, check: FitCheck | None, d: int) -> None:
     """Raise a ValueError that names the first two fields found at odds."""
     differ = {
         ("plan.model", "estimator"): plan.model != estimator._name(),
         ("plan.settings", "parameters"): plan.settings != plain(estimator._settings()),
-        ("plan.d", "features.columns"): plan.d > d,
+        ("plan.d", "features"): plan.d > d,
         ("plan.epsilon", "guarantee.epsilon"): plan.epsilon != guarantee.epsilon,
         ("plan.delta", "guarantee.delta"): plan.delta != guarantee.delta,
         ("plan.rows_per_person", "parameters.rows_per_person"): plan.rows_per_person != estimator.rows_per_person,
         ("plan.n", "plan.rows_per_person"): plan.n < plan.rows_per_person,
-        ("plan.n", "guarantee.mechanisms"): any(release.n_rows > plan.n for release in guarantee.mechanisms),
-        ("fitted.check", "parameters.check"): check is not None and not estimator.check,
+        ("plan.n", "guarantee.mechanisms"): any(r.n_rows > plan.n for r in guarantee.mechanisms)
+        or any(release.n_rows != plan.n for release in guarantee.mechanisms if release.batch is None),
+        ("fitted.check", "parameters.check"): check is not None and not getattr(estimator, "check", False),
     }
     for (one, other), at_odds in differ.items():
         if at_odds:

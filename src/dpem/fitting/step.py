@@ -20,15 +20,14 @@ class State:
     """What has been released so far, and what follows from it: all of it public.
 
     ``theta`` are the model's parameters in unit coordinates, ``chosen`` the coordinates they are about (None: all),
-    ``check`` the fit check, ``weights`` what is known of the rows' weights, ``notes`` what one step leaves for a later
-    one.
+    ``check`` the fit check, ``weights`` what is known of the rows' weights. What else the steps of a model hand to
+    each other are fields of a subclass.
     """
 
     theta: Any = None
     chosen: NDArray[np.intp] | None = None
     check: Any = None
     weights: Any = None
-    notes: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

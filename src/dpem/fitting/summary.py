@@ -5,22 +5,23 @@ Renderers read this record alone and know nothing else about a model.
 
 from __future__ import annotations
 
+import inspect
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import ndtri
 
-from dpem.fitting.sequence import PrivateFit
 from dpem.fitting.uncertainty import Uncertainty
 from dpem.query import FloatArray
 from dpem.tables.schema import Schema
 
+if TYPE_CHECKING:
+    from dpem.fitting.results import FittedModel
+
 GIVEN = "given by the user"
 DEFAULT = "default"
-PLANNED = "chosen by the plan before the data were read"
-PLANNED_LATER = "chosen by the plan from public numbers and the released σ"
 PAID = "estimated privately and paid for"
 UNPAID = "computed from the data without noise: not private"
 PUBLIC = "size of the table, public"
@@ -116,21 +117,6 @@ def of_regressions(weights: FloatArray, slopes: FloatArray, schema: Schema) -> P
 
 
 @dataclass(frozen=True)
-class Predicted:
-    """What was predicted before the fit: ``cases`` says how many fits the interval holds, ``when`` from what."""
-
-    quantity: str
-    middle: float
-    low: float
-    high: float
-    cases: str
-    when: str
-    meaning: str = ""
-    assumed: str = ""
-    failure: float = 0.0
-
-
-@dataclass(frozen=True)
 class Extra:
     """One more table that a model wants shown: texts and numbers."""
 
@@ -143,58 +129,37 @@ class Extra:
 
 @dataclass(frozen=True)
 class FitSummary:
-    """One fit, in the facts that are shown of it. ``useful`` is False where little more than noise was predicted."""
+    """One fit, in the facts that are shown of it: ``released`` says in words what was."""
 
     name: str
     released: str
     estimates: Estimates | None
     profile: Profile | None
-    predicted: Predicted | None
-    no_prediction: str
     settings: tuple[Setting, ...]
-    useful: bool = True
-    advice: str = ""
     extra: Extra | None = None
 
 
-def from_estimator(model: PrivateFit) -> FitSummary:
-    """The summary of a fitted general model, from its plan, its uncertainty and its hooks."""
-    plan = model.plan_
-    estimates = _estimates(model)
-    predicted = None
-    if plan.prediction is not None:
-        p = plan.prediction
-        parts = (p.quantity, p.median, p.low, p.high, "nine fits of ten", "before the data were read")
-        predicted = Predicted(*parts, p.meaning, p.assumed, p.failure)
+def from_estimator(model: FittedModel) -> FitSummary:
+    """The summary of a fitted model, from its plan, its parameters and its hooks."""
+    estimates = model._estimates()
     count = 0 if estimates is None else len(estimates.names)
     return FitSummary(
-        name=f"{plan.model.replace('-', ' ')} model",
+        name=f"{model.plan_.model.replace('-', ' ')} model",
         released=f"{count:,} parameter{'' if count == 1 else 's'}" if count else "its parameters",
         estimates=estimates,
         profile=model._profile(),
-        predicted=predicted,
-        no_prediction="this model makes no prediction",
         settings=_settings(model),
-        useful=plan.feasible,
-        advice=plan.advice,
+        extra=model._extra(),
     )
 
 
-def _estimates(model: PrivateFit) -> Estimates | None:
-    try:
-        found = model._errors
-    except NotImplementedError:
-        return None
-    picture = model._picture_scale()
-    return Estimates.of(found) if picture is None else Estimates.of(found, scale=picture[0], scaled=picture[1])
-
-
-def _settings(model: PrivateFit) -> tuple[Setting, ...]:
+def _settings(model: FittedModel) -> tuple[Setting, ...]:
     plan = model.plan_
-    known = model.schema_
-    defaults = {name: p.default for name, p in _arguments(model).items()}
+    defaults = {name: own.default for name, own in inspect.signature(type(model).__init__).parameters.items()}
 
     def origin(name: str, value: Any) -> str:
+        if value is not None and getattr(model, name, value) is None:
+            return PAID if math.isfinite(plan.epsilon) else UNPAID
         return DEFAULT if defaults.get(name, math.nan) == value else GIVEN
 
     found = [
@@ -207,20 +172,7 @@ def _settings(model: PrivateFit) -> tuple[Setting, ...]:
     for name, value in plan.settings.items():
         shown = value if isinstance(value, (int, float)) and not isinstance(value, bool) else _word(value)
         found.append(Setting(name, shown, origin(name, value)))
-    numeric = known.level < 0
-    ends = zip(np.array(known.names)[numeric], known.middle[numeric], known.half[numeric], strict=True)
-    found += [Setting(f"bounds of {name}", f"{m - h:g} to {m + h:g}", GIVEN) for name, m, h in ends]
-    found += [Setting(f"levels of {name}", ", ".join(own.labels), GIVEN) for name, own in model.levels_.items()]
-    if model._needs_y:
-        low, high = known.y_middle - known.y_half, known.y_middle + known.y_half
-        found.append(Setting("bounds of the response", f"{low:g} to {high:g}", GIVEN))
-    return tuple(found)
-
-
-def _arguments(model: PrivateFit) -> Any:
-    import inspect
-
-    return inspect.signature(type(model).__init__).parameters
+    return (*found, *model._declared_settings())
 
 
 def _word(value: Any) -> str:

@@ -24,14 +24,12 @@ if TYPE_CHECKING:
         noisy_hard_thresholding,
     )
     from dpem.paper.estimators import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
-    from dpem.paper.fit_plan import Plan
     from dpem.paper.improved.planning import plan
 
 __all__ = [
     "DPMissingRegression",
     "DPSymmetricMixture",
     "DPSymmetricRegression",
-    "Plan",
     "algorithm_1",
     "algorithm_2",
     "algorithm_3",
@@ -53,8 +51,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'dpem.paper' has no attribute {name!r}")
     if name == "algorithms":
         return import_module("dpem.paper.algorithms")
-    homes = {"Plan": "fit_plan", "plan": "improved.planning"}
-    home = homes.get(name, "estimators" if name.startswith("DP") else "algorithms")
+    home = "improved.planning" if name == "plan" else "estimators" if name.startswith("DP") else "algorithms"
     return getattr(import_module(f"dpem.paper.{home}"), name)
 
 

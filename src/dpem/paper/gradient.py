@@ -13,7 +13,7 @@ from dpem._validation import ArgumentError
 from dpem.paper.engine import engine_of
 from dpem.queries.block_loop import narrow_sum, narrow_sums
 from dpem.queries.narrow import sum_in_ball
-from dpem.query import Bound, Chunk, FloatArray
+from dpem.query import Array, Bound, Chunk, FloatArray, Namespace
 from dpem.tables.blocks import like
 
 IntArray = NDArray[np.intp]
@@ -89,7 +89,7 @@ class SupportQuery:
         """The sums over each ``rows`` rows, where one reading of all rows gives them."""
         return narrow_sums(self, chunk, rows)
 
-    def block(self, xp: Any, x: Any, y: Any) -> Any:
+    def block(self, xp: Namespace, x: Array, y: Array) -> Array:
         if isinstance(x, np.ndarray):
             from dpem.paper.engine.dense import support_sum  # a plan uses it on simulated rows, and needs no compiler
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from dpem.paper.models import LatentModel
-from dpem.paper.state import PaperStep, State
+from dpem.paper.state import PaperState, PaperStep
 from dpem.privacy import Curator
 from dpem.privacy.accounting import Price
 from dpem.privacy.mechanisms import peeling_price, printed_peeling_scale
@@ -106,13 +106,6 @@ class PublishedEM(PaperStep):
     step: float
     T: float
 
-    refines: ClassVar[bool] = True
-
-    @classmethod
-    def priced(cls, epsilon: float, delta: float, s: int | None, **settings: Any) -> PublishedEM:
-        """At the price of the printed noise."""
-        return cls(printed_price(epsilon, delta, s).rho, epsilon, delta, s, **settings)
-
     @property
     def em_steps(self) -> int:
         return self.n_iter
@@ -120,11 +113,11 @@ class PublishedEM(PaperStep):
     def describe(self) -> str:
         return f"published: N0 = {self.n_iter} batches, T = {self.T:.3g}, step {self.step:g}"
 
-    def run(self, curator: Curator, model: LatentModel, state: State) -> State:
+    def run(self, curator: Curator, model: LatentModel, state: PaperState) -> PaperState:
         common: dict[str, Any] = {
             "epsilon": self.epsilon, "delta": self.delta, "n_iter": self.n_iter, "step": self.step, "T": self.T,
         }  # fmt: skip
         if self.s is None:
-            return State(low_dimensional_em(curator, model, state.beta, **common), state.support)
+            return PaperState(low_dimensional_em(curator, model, state.beta, **common), state.support)
         beta = high_dimensional_em(curator, model, state.beta, s=self.s, **common)
-        return State(beta, np.flatnonzero(beta))
+        return PaperState(beta, np.flatnonzero(beta))

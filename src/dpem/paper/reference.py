@@ -6,12 +6,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
 from dpem.paper.improved.steps import ImprovedModel
-from dpem.paper.state import PaperStep, State
+from dpem.paper.state import PaperState, PaperStep
 from dpem.privacy import Curator
 from dpem.query import FloatArray
 
@@ -51,7 +50,6 @@ class ReferenceEM(PaperStep):
     s: int | None
     n_iter: int
     step: float
-    refines: ClassVar[bool] = True
 
     @property
     def em_steps(self) -> int:
@@ -64,6 +62,6 @@ class ReferenceEM(PaperStep):
     def describe(self) -> str:
         return f"reference: {self.n_iter} steps without noise: not private"
 
-    def run(self, curator: Curator, model: ImprovedModel, state: State) -> State:
+    def run(self, curator: Curator, model: ImprovedModel, state: PaperState) -> PaperState:
         beta = gradient_em(curator, model, state.beta, s=self.s, n_iter=self.n_iter, step=self.step)
-        return State(beta, np.flatnonzero(beta) if self.s else state.support)
+        return PaperState(beta, np.flatnonzero(beta) if self.s else state.support)

@@ -13,7 +13,7 @@ from dpem.paper.engine import engine_of
 from dpem.paper.gradient import IntArray, rounded_up
 from dpem.queries.block_loop import narrow_sum, narrow_sums, over_rows
 from dpem.queries.narrow import into_ball
-from dpem.query import Bound, Chunk, FloatArray
+from dpem.query import Array, Bound, Chunk, FloatArray, Namespace
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class MomentQuery:
         """The sums over each ``rows`` rows, where one reading of all rows gives them."""
         return narrow_sums(self, chunk, rows)
 
-    def block(self, xp: Any, x: Any, y: Any) -> Any:
+    def block(self, xp: Namespace, x: Array, y: Array) -> Array:
         rows = into_ball(xp, x, self.radius)
         weighted = rows
         if self.response is not None:
@@ -119,7 +119,7 @@ class MomentQuery:
         return triangle(xp, over_rows(xp, weighted, rows))
 
 
-def triangle(xp: Any, matrix: Any) -> Any:
+def triangle(xp: Namespace, matrix: Array) -> Array:
     """The upper triangle row by row, off-diagonal entries × √2."""
     k, root = matrix.shape[0], math.sqrt(2.0)
     parts = [part for i in range(k) for part in (matrix[i, i : i + 1], matrix[i, i + 1 :] * root)]

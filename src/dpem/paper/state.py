@@ -13,11 +13,11 @@ from dpem.query import FloatArray
 
 
 @dataclass(frozen=True)
-class State(step.State):
+class PaperState(step.State):
     """What has been released so far: the coefficients ``theta``, and ``chosen``, the coordinates they may live on."""
 
     @classmethod
-    def at(cls, start: FloatArray | None, d: int) -> State:
+    def at(cls, start: FloatArray | None, d: int) -> PaperState:
         """Before the first step: a given start, or zero, on all coordinates."""
         return cls(np.zeros(d) if start is None else start, np.arange(d))
 
@@ -32,10 +32,7 @@ class State(step.State):
 
 @dataclass(frozen=True)
 class PaperStep(step.Step):
-    """A step that takes ``em_steps`` gradients; ``refines`` says whether the user's ``n_iter`` and ``step_size`` are
-    about it.
-    """
+    """A step that takes ``em_steps`` gradients."""
 
     passes: ClassVar[Any] = 1
     em_steps: ClassVar[Any] = 0
-    refines: ClassVar[bool] = False

@@ -88,6 +88,7 @@ def render(model: PrivateFit, scaler: DPStandardScaler | None = None, about: Abo
         estimator=type(model).__name__,
         paper=type(model).__module__.startswith("dpem.paper"),
         plan=str(model.plan_),
+        noise=None if model.plan_.feasible else model.plan_.advice,
         settings=[(s.name, _value(s.value), s.origin) for s in summary.settings],
         extra_rows=[] if summary.extra is None else [[_value(c, 5) for c in row] for row in summary.extra.rows],
         check=getattr(model, "fit_check_", None),
@@ -96,7 +97,7 @@ def render(model: PrivateFit, scaler: DPStandardScaler | None = None, about: Abo
         estimates=None if summary.estimates is None else _estimates(summary.estimates, summary),
         **_statement(model, summary, scaler),
         **_prices(model),
-        **_outcome(model, summary),
+        **_outcome(model),
     )
 
 
@@ -317,17 +318,18 @@ def _span(places: list[int]) -> str:
     return ", ".join(map(str, places if len(places) < 6 else [*places[:4], "…"]))
 
 
-def _outcome(model: PrivateFit, summary: FitSummary) -> dict[str, Any]:
+def _outcome(model: PrivateFit) -> dict[str, Any]:
     """What the plan said beside what happened."""
-    plan, check, found = model.plan_, getattr(model, "fit_check_", None), summary.predicted
+    plan, check = model.plan_, getattr(model, "fit_check_", None)
+    found = plan.prediction
     price = model.guarantee_.price.rho
     rows, note = [], ""
     if found is None:
-        rows.append(("predicted accuracy", f"none: {summary.no_prediction}", ""))
+        rows.append(("predicted accuracy", "none", ""))
     else:
-        ends = f"{number(found.middle)}, and between {number(found.low)} and {number(found.high)} in {found.cases}"
+        ends = f"{number(found.median)}, and between {number(found.low)} and {number(found.high)} in nine fits of ten"
         rows.append((found.quantity, ends, "not measured: to measure it would cost budget"))
-        note = " ".join(filter(None, (f"Computed {found.when}.", found.meaning, found.assumed)))
+        note = " ".join(filter(None, (found.meaning, found.assumed)))
         note += " If what is assumed is wrong, so is the prediction, and the guarantee still holds."
         if found.failure >= 0.005:
             rows.append(("fits that find no structure", f"about {100 * found.failure:.0f} of 100", ""))

@@ -11,7 +11,7 @@ import numpy as np
 
 from dpem.paper.improved.steps import ImprovedModel, Start, StartModel
 from dpem.paper.reference import hard_threshold
-from dpem.paper.state import State
+from dpem.paper.state import PaperState
 from dpem.privacy import Curator
 from dpem.query import FloatArray
 
@@ -79,4 +79,4 @@ def spectral(curator: Curator, model: StartModel, *, rho: float, radius: float, 
             f"spectral needs a model whose second moments point along beta; {type(model).__name__} has none."
         )
     d = curator.n_features
-    return Start(rho, radius, signal).run(curator, model, State.at(None, d)).beta
+    return Start(rho, radius, signal).run(curator, model, PaperState.at(None, d)).beta

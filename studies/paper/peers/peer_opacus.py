@@ -4,7 +4,7 @@
 
 It imports nothing of dpem. Clipping, learning rate, sampling rate and number of steps are the best of a grid on
 practice tables. The accountant is Opacus's own (PRV) at the job's (ε, δ), for Poisson sampling and adding or removing a
-row: a weaker promise than replacing one, for which the same noise would count about double.
+row: a weaker guarantee than replacing one, for which the same noise would count about double.
 """
 
 from __future__ import annotations

@@ -15,10 +15,10 @@ import numpy as np
 
 from dpem.paper.algorithms import MODELS, high_dimensional_em, low_dimensional_em
 from dpem.paper.estimators.base import ASSUMED_MISSING, START_DISTANCE
-from dpem.paper.improved.planning import plan
+from dpem.paper.improved.planning import needs_start, plan
 from dpem.paper.models import MODELS as PRIVATE_MODELS
 from dpem.paper.reference import hard_threshold
-from dpem.paper.state import State
+from dpem.paper.state import PaperState
 from dpem.privacy import Account, Curator
 from dpem.privacy.noise import SeededNoise
 from dpem.query import FloatArray
@@ -76,7 +76,7 @@ def plans(setting: Setting) -> Plans:
             missing=ASSUMED_MISSING,
             start_distance=start_distance,
         )
-        return None if found.needs_start else found.steps
+        return None if needs_start(found) else found.steps
 
     same_start = chosen(START_DISTANCE)
     assert same_start is not None
@@ -145,7 +145,7 @@ class Table:
     def improved(self, method: str, steps: tuple[Any, ...], start: FloatArray | None) -> Trace:
         model: Any = PRIVATE_MODELS[self.setting.model](self.setting.sigma)
         curator = self.curator(method, self.setting.epsilon)
-        states = [State.at(start, self.setting.d)]
+        states = [PaperState.at(start, self.setting.d)]
         for step in steps:
             states.append(step.run(curator, model, states[-1]))
         return [state.beta for state in states]

@@ -19,7 +19,7 @@ import numpy as np
 from dpem.paper.engine.array_api import ArrayEngine
 from dpem.paper.engine.base import checked_beta
 from dpem.queries.gpu import triton_sums
-from dpem.query import BLOCK, Chunk, FloatArray
+from dpem.query import BLOCK, Array, Chunk, FloatArray, Namespace
 from dpem.tables.blocks import float_below
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class OfProjections(NamedTuple):
     weight: Weight
     reads: tuple[int, ...]
 
-    def block(self, xp: Any, x: Any, y: Any) -> Any:
+    def block(self, xp: Namespace, x: Array, y: Array) -> Array:
         """a of every row, then c of every row if entries may be missing, as the model says and not clamped yet."""
         a, c = self.weight(xp, x[:, 0], x[:, 1] if len(self.reads) > 1 else None, y)
         return xp.concat([a, c]) if len(self.reads) > 1 else a
@@ -85,7 +85,7 @@ class OfProjections(NamedTuple):
 class FusedEngine(ArrayEngine):
     """See :class:`~dpem.paper.engine.base.Engine`; queries on a support are those of :class:`ArrayEngine`."""
 
-    def __init__(self, xp: Any, tile: Tile | None = None) -> None:
+    def __init__(self, xp: Namespace, tile: Tile | None = None) -> None:
         super().__init__(xp)
         self.tile = TILE if tile is None else tile
 

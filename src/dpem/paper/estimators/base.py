@@ -5,30 +5,32 @@ from __future__ import annotations
 import copy
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpem import _validation as arguments
-from dpem._repr_html import model_html
 from dpem._validation import Argument, ArgumentError
+from dpem.fitting.plan import Plan
+from dpem.fitting.results import FittedModel
 from dpem.fitting.sequence import PrivateFit, all_at_once, keeps_arguments, remarks_on
 from dpem.fitting.serialization import name_model
-from dpem.fitting.step import run_steps
-from dpem.fitting.summary import FitSummary
-from dpem.paper.estimators import content
+from dpem.fitting.step import State, run_steps
+from dpem.fitting.summary import Estimates, Extra, FitSummary
+from dpem.paper.estimators import summary
 from dpem.paper.estimators._docs import filled
-from dpem.paper.estimators.summary import fit_summary
-from dpem.paper.fit_plan import Plan
 from dpem.paper.fixed_plans import published_plan, reference_plan
-from dpem.paper.improved.planning import plan
+from dpem.paper.improved.planning import needs_start, plan
 from dpem.paper.improved.planning.simulate import Model
+from dpem.paper.improved.steps import Refine, Screen, Select, Start, Trim
 from dpem.paper.models import MODELS
+from dpem.paper.published import PublishedEM
+from dpem.paper.reference import ReferenceEM
 from dpem.paper.sigma import estimate_sigma, rows_for_sigma
-from dpem.paper.state import State
+from dpem.paper.state import PaperState
 from dpem.privacy import (
     Budget,
     Curator,
@@ -55,7 +57,16 @@ ASSUMED_MISSING = 0.2
 SIGMA_SHARE = 0.05
 
 
-class PrivateEM(PrivateFit):
+@dataclass(frozen=True)
+class Parameters:
+    """What is released of a fit: the support, the coefficients on it, and σ as it was used."""
+
+    support: NDArray[np.intp]
+    values: FloatArray
+    sigma: float
+
+
+class PrivateEM(PrivateFit, FittedModel):
     """Shared by the three estimators; see their docstrings for the parameters."""
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -63,7 +74,7 @@ class PrivateEM(PrivateFit):
         cls.__doc__ = filled(cls.__doc__)
 
     _model_name: ClassVar[str]
-    _needs_y: ClassVar[bool]
+    _step_kinds = (Screen, Start, Select, Refine, Trim, PublishedEM, ReferenceEM)
     _missing: ClassVar[bool] = False
     #: How some arguments look as options of a command.
     _options: ClassVar[dict[str, dict[str, Any]]] = {
@@ -113,37 +124,43 @@ class PrivateEM(PrivateFit):
         self._accept(fit_plan)
         start, noise = self._start(fit_plan.d), self._noise(stacklevel=5)
 
-        def run(curator: Curator) -> tuple[Plan, State]:
+        def run(curator: Curator) -> tuple[Plan, Parameters]:
             made = fit_plan if self.sigma is not None else self._plan_with_sigma(curator, fit_plan)
-            self.sigma_ = made.sigma
             expect(made.n * made.passes)
-            return made, run_steps(curator, self._model(), made.steps, State.at(start, made.d))
+            sigma = made.settings["sigma"]
+            state = run_steps(curator, self._model(sigma), made.steps, PaperState.at(start, made.d))
+            return made, Parameters(state.support, state.beta[state.support], sigma)
 
-        (self.plan_, state), self.guarantee_, charge = self._spend(source, fit_plan, noise, run)
-        self.scaler_: str | None = None
-        self.coef_, self.support_ = state.beta, state.support
-        self.n_iter_ = self.plan_.em_steps
-        self.releases_ = self.guarantee_.mechanisms
+        (made, theta), guarantee, charge = self._spend(source, fit_plan, noise, run)
+        self._set_fitted(State(theta), made, guarantee)
         name_model(charge, self)
         return self
+
+    def _set_fitted(self, state: State, made: Plan, guarantee: Guarantee) -> None:
+        """Set the fitted attributes; a ValueError refuses those of a file that do not go together."""
+        theta, d = state.theta, self.n_features_in_
+        most = arguments.sparsity(self.sparsity, self.max_sparsity, d)[0] or d
+        self._start(d)
+        inside = theta.support.ndim == 1 and bool((np.diff(theta.support, prepend=-1, append=d) > 0).all())
+        if not inside or not theta.support.shape == theta.values.shape or len(theta.support) > most:
+            raise ValueError("fitted.theta.support must name columns in order, at most as many as parameters.sparsity")
+        if not theta.sigma > 0 or self.sigma not in (None, theta.sigma):
+            raise ValueError("fitted.theta.sigma does not agree with parameters.sigma")
+        self.theta_, self.chosen_, self.fit_check_ = theta, None, None
+        self.coef_, self.support_, self.sigma_ = np.zeros(d), theta.support, theta.sigma
+        self.coef_[theta.support] = theta.values
+        self.plan_, self.guarantee_, self.releases_ = made, guarantee, guarantee.mechanisms
+        self.n_iter_ = sum(getattr(step, "em_steps", 0) for step in made.steps)
+        self.scaler_: str | None = None
 
     def _plan_with_sigma(self, curator: Curator, charged: Plan) -> Plan:
         """Estimate σ at its share of the charged price, and plan the rest with it."""
         rho = SIGMA_SHARE * charged.price.rho
-        found = estimate_sigma(curator, signal=charged.signal, of_response=self._needs_y, rho=rho)
+        found = estimate_sigma(curator, signal=float(self.signal), of_response=self._needs_y, rho=rho)
         sigma = arguments.in_range(found)  # once paid for, it is never refused
         made = self._plan(charged.n, charged.d, charged.epsilon, charged.delta, sigma, spent=rho)
         self._warn_of_noise(made)
         return made
-
-    def _to_content(self) -> dict[str, Any]:
-        """What a file holds of this fitted model."""
-        return content.written(self)
-
-    @classmethod
-    def _from_content(cls, found: Mapping[str, Any], guarantee: Guarantee) -> Self:
-        """The fitted model that a file describes."""
-        return content.read(cls, found, guarantee)
 
     def plan(
         self, n: int, d: int | None = None, *, columns: Sequence[str] | None = None, target: str | None = None
@@ -184,11 +201,9 @@ class PrivateEM(PrivateFit):
             if n < needed:
                 raise ArgumentError("sigma", f"must be given: estimating it takes about {needed} rows, there are {n}.")
         made = self._plan(n, d, epsilon, delta, arguments.in_range(signal / 2), spent=SIGMA_SHARE * price.rho)
-        assumed = (
-            "Without sigma the fit first spends a twentieth of its price on estimating it and then plans anew; assumed "
-            f"here is sigma = {made.sigma:g}, half of the signal."
-        )
-        return replace(made, price=price, assumed=assumed)
+        anew = " Without sigma the fit first spends a twentieth of its price on estimating it, and then plans anew."
+        prediction = made.prediction and replace(made.prediction, assumed=made.prediction.assumed + anew)
+        return replace(made, price=price, prediction=prediction)
 
     def _check_columns(self, source: Any) -> None:
         """Refuse what does not go with so many rows and columns."""
@@ -217,6 +232,9 @@ class PrivateEM(PrivateFit):
         arguments.one_of("method", self.method, ("improved", "published"))
         arguments.positive("signal", self.signal)
         arguments.optional_positive("sigma", self.sigma)
+        arguments.optional_count("n_iter", self.n_iter)
+        arguments.optional_positive("step_size", self.step_size)
+        arguments.optional_positive("clip", self.clip)
         if self.sigma is None and self.method == "published":
             raise ArgumentError(PUBLISHED, "needs ", Argument("sigma"), ": the paper assumes that it is known.")
 
@@ -224,7 +242,7 @@ class PrivateEM(PrivateFit):
         """Refuse a plan that is expected to fail, and say what speaks against one that is not; before the charge."""
         for remark in made.remarks:
             warnings.warn(remark, UserWarning, stacklevel=5)
-        if made.needs_start:
+        if needs_start(made):
             raise ArgumentError(
                 "start", f"must be given: a private one is predicted to fail at n={made.n}; {made.advice}."
             )
@@ -232,56 +250,40 @@ class PrivateEM(PrivateFit):
 
     @staticmethod
     def _warn_of_noise(made: Plan) -> None:
-        if made.feasible is False:
-            warnings.warn(
-                f"the predicted error ({made.predicted_error:.2g}) is above half of the assumed signal "
-                f"({made.signal:g}): expect little more than noise; {made.advice}.",
-                UserWarning,
-                stacklevel=6,
-            )
+        if not made.feasible:
+            warnings.warn(f"expect little more than noise of this fit: {made.advice}.", UserWarning, stacklevel=6)
 
     def _plan(self, n: int, d: int, epsilon: float, delta: float, sigma: float, spent: float = 0.0) -> Plan:
         made = self._chosen_plan(n, d, epsilon, delta, sigma, spent)
-        return replace(made, remarks=remarks_on(epsilon, delta, n))
+        return replace(made, remarks=remarks_on(epsilon, delta, n), settings={**self._settings(), "sigma": sigma})
 
     def _chosen_plan(self, n: int, d: int, epsilon: float, delta: float, sigma: float, spent: float) -> Plan:
         """Every setting of the fit, from public numbers: the sizes, the constructor's arguments, a σ that was paid
         for.
         """
-        signal = arguments.positive("signal", self.signal)
-        n_iter = arguments.optional_count("n_iter", self.n_iter)
-        step = arguments.optional_positive("step_size", self.step_size)
-        clip = arguments.optional_positive("clip", self.clip)
+        signal, n_iter, step, clip = float(self.signal), self.n_iter, self.step_size, self.clip
         sparsity, auto = arguments.sparsity(self.sparsity, self.max_sparsity, d)
-        common: dict[str, Any] = {
-            "n": n,
-            "d": d,
-            "delta": delta,
-            "sparsity": sparsity,
-            "sigma": sigma,
-            "signal": signal,
-            "rows_per_person": arguments.rows_per_person(self.rows_per_person, n),
-        }
+        rows_per_person = arguments.rows_per_person(self.rows_per_person, n)
+        sizes: dict[str, Any] = {"n": n, "d": d, "delta": delta, "sparsity": sparsity}
+        sizes["rows_per_person"] = rows_per_person
         if auto and (math.isinf(epsilon) or self.method == "published"):
             improved = Argument("method", "improved")
             raise ArgumentError(Argument("sparsity", "auto"), "goes with a finite epsilon and ", improved, " only.")
         if math.isinf(epsilon):
-            given = self.start is not None
-            return reference_plan(self._model_name, **common, has_start=given, n_iter=n_iter, step=step)
+            sizes.update(sigma=sigma, signal=signal, has_start=self.start is not None)
+            return reference_plan(self._name(), **sizes, n_iter=n_iter, step=step)
         if self.method == "published":
-            if self.start is None and self._model_name != "missing-regression":
+            if self.start is None and not self._missing:
                 why = ": the paper's algorithm begins close to the truth."
                 raise ArgumentError(PUBLISHED, "needs ", Argument("start"), why)
-            chosen = published_plan(self._model_name, **common, epsilon=epsilon, n_iter=n_iter, step=step, T=clip)
-            batches = chosen.em_steps
-            if n < batches:
-                raise ArgumentError("n_iter", f"must be at most the number of rows ({n}), got {batches} batches.")
-            return chosen
+            return published_plan(self._name(), **sizes, epsilon=epsilon, n_iter=n_iter, step=step, T=clip)
         pinned = {"n_refine": n_iter, "step": step, "entry": None if clip is None else clip / self._entry_scale(sigma)}
         return plan(
-            self._model_name,
-            **common,
+            self._name(),
+            **sizes,
             epsilon=epsilon,
+            sigma=sigma,
+            signal=signal,
             missing=ASSUMED_MISSING if self._missing else 0.0,
             start_distance=None if self.start is None else START_DISTANCE * signal,
             fixed=tuple((knob, value) for knob, value in pinned.items() if value is not None),
@@ -292,8 +294,8 @@ class PrivateEM(PrivateFit):
     def _start(self, d: int) -> FloatArray | None:
         return start_vector(self.start, d, arguments.positive("signal", self.signal), zero_allowed=self._missing)
 
-    def _model(self) -> Model:
-        return MODELS[self._model_name](self.sigma_)
+    def _model(self, sigma: float | None = None) -> Model:
+        return MODELS[self._name()](self.sigma_ if sigma is None else sigma)
 
     def _entry_scale(self, sigma: float) -> float:
         """The unit in which plans state the clip of an entry."""
@@ -310,16 +312,26 @@ class PrivateEM(PrivateFit):
             return np.concatenate([function(rows) for rows in pieces])
         return np.concatenate([function(rows, part) for rows, part in beside(pieces, y)])
 
+    @classmethod
+    def _name(cls) -> str:
+        """The model's name, also of a user's subclass."""
+        return cls._model_name
+
+    def _settings(self) -> dict[str, Any]:
+        start = self.start if self.start is None or isinstance(self.start, str) else "a vector"
+        fitted = {"sigma": self.sigma_} if "theta_" in vars(self) else {}
+        return {**super()._settings(), "start": start, **fitted}
+
+    def _estimates(self) -> Estimates | None:
+        return summary.estimates(self)
+
+    def _extra(self) -> Extra | None:
+        return summary.components(self)
+
     def _fit_summary(self) -> FitSummary:
-        """What reports and pictures show of the fit."""
-        return fit_summary(self)
-
-    def _repr_html_(self) -> str:
-        return model_html(self)
-
-    def __sklearn_is_fitted__(self) -> bool:
-        """A refused fit has counted the columns, but has fitted nothing."""
-        return hasattr(self, "coef_")
+        kept, d = len(self.support_), self.n_features_in_
+        released = f"{kept:,} of {d:,} coefficients" if kept < d else f"all {d:,} coefficients"
+        return replace(super()._fit_summary(), released=released)
 
 
 def start_vector(start: Any, d: int, signal: float, *, zero_allowed: bool) -> FloatArray | None:

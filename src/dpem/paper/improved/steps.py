@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dpem.paper.gradient import CoordinateQuery, SupportQuery
 from dpem.paper.models.base import Clip
 from dpem.paper.screening import ExceedanceQuery, MomentQuery, unpack
-from dpem.paper.state import PaperStep, State
+from dpem.paper.state import PaperState, PaperStep
 from dpem.privacy import Curator
 from dpem.query import FloatArray
 
@@ -51,9 +51,9 @@ class Screen(PaperStep):
     def describe(self) -> str:
         return f"screen: {self.k} coordinates"
 
-    def run(self, curator: Curator, model: StartModel, state: State) -> State:
+    def run(self, curator: Curator, model: StartModel, state: PaperState) -> PaperState:
         query = model.screening(self.signal, self.s)
-        return State(state.beta, np.sort(curator.select(query, self.k, self.rho)))
+        return PaperState(state.beta, np.sort(curator.select(query, self.k, self.rho)))
 
 
 @dataclass(frozen=True)
@@ -68,13 +68,13 @@ class Start(PaperStep):
     def describe(self) -> str:
         return f"start: second moments, norm clipped at {self.radius:.3g}"
 
-    def run(self, curator: Curator, model: StartModel, state: State) -> State:
+    def run(self, curator: Curator, model: StartModel, state: PaperState) -> PaperState:
         moments = curator.measure(model.moments(state.support, self.radius, self.signal), self.rho)
         _, vectors = np.linalg.eigh(unpack(moments, len(state.support)))
         top = vectors[:, -1]
         beta = np.zeros(curator.n_features)
         beta[state.support] = self.signal * top * (1.0 if top.sum() >= 0 else -1.0)
-        return State(beta, state.support)
+        return PaperState(beta, state.support)
 
 
 @dataclass(frozen=True)
@@ -92,14 +92,14 @@ class Select(PaperStep):
             clips += f", residuals at {self.clip.residual:.3g}"
         return f"select: {self.s} coordinates, {clips}"
 
-    def run(self, curator: Curator, model: ImprovedModel, state: State) -> State:
+    def run(self, curator: Curator, model: ImprovedModel, state: PaperState) -> PaperState:
         beta = state.beta
         query = model.gradient(beta, self.clip)
         chosen = curator.select(query, self.s, self.rho, offset=beta + self.step * model.shift(beta), step=self.step)
         support = np.sort(chosen)
         kept = np.zeros_like(beta)
         kept[support] = beta[support]
-        return State(kept, support)
+        return PaperState(kept, support)
 
 
 @dataclass(frozen=True)
@@ -109,16 +109,15 @@ class Refine(PaperStep):
     radius: float
     step: float
     em_steps: ClassVar[int] = 1
-    refines: ClassVar[bool] = True
 
     def describe(self) -> str:
         return f"refine: step {self.step:g}, norm clipped at {self.radius:.3g}"
 
-    def run(self, curator: Curator, model: ImprovedModel, state: State) -> State:
+    def run(self, curator: Curator, model: ImprovedModel, state: PaperState) -> PaperState:
         query = model.on_support(state.beta, state.support, self.radius)
         beta = state.beta.copy()
         beta[state.support] += self.step * curator.measure(query, self.rho)
-        return State(beta, state.support)
+        return PaperState(beta, state.support)
 
 
 @dataclass(frozen=True)
@@ -131,9 +130,9 @@ class Trim(PaperStep):
     def describe(self) -> str:
         return f"trim: coefficients up to {self.threshold:.3g}, which noise explains; free"
 
-    def run(self, curator: Curator, model: ImprovedModel, state: State) -> State:
+    def run(self, curator: Curator, model: ImprovedModel, state: PaperState) -> PaperState:
         beta = np.where(np.abs(state.beta) > self.threshold, state.beta, 0.0)
-        return State(beta, np.flatnonzero(beta))
+        return PaperState(beta, np.flatnonzero(beta))
 
 
 Step = Screen | Start | Select | Refine | Trim

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dpem.paper.engine import engine_of
 from dpem.paper.gradient import CoordinateQuery, IntArray, SupportQuery
 from dpem.paper.models.base import Clip
-from dpem.query import Bound, Chunk, FloatArray
+from dpem.query import Array, Bound, Chunk, FloatArray, Namespace
 
 #: Rows whose truncated scores are held at once.
 _PIECE = 4096
@@ -32,7 +32,7 @@ class MissingRegression:
     name: str = "missing-regression"
     has_missing: ClassVar[bool] = True
 
-    def weight(self, xp: Any, fitted: Any, hidden: Any, y: Any) -> tuple[Any, Any]:
+    def weight(self, xp: Namespace, fitted: Array, hidden: Array, y: Array) -> tuple[Array, Array]:
         """σ² times the observed-data score: a = σ²r/v if observed, c = (σ²/v)(r²/v − 1) if missing (erratum E3)."""
         variance = self.sigma**2
         r, v = y - fitted, variance + hidden

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from scipy.special import expit
 from dpem.paper.gradient import CoordinateQuery, IntArray, SupportQuery
 from dpem.paper.models.base import Clip
 from dpem.paper.screening import ExceedanceQuery, Largeness, MomentQuery
-from dpem.query import Bound, FloatArray
+from dpem.query import Array, Bound, FloatArray, Namespace
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,11 @@ class SymmetricRegression:
     name: str = "symmetric-regression"
     has_missing: ClassVar[bool] = False
 
-    def weight(self, xp: Any, fitted: Any, hidden: Any, y: Any) -> tuple[Any, Any]:
+    def weight(self, xp: Namespace, fitted: Array, hidden: Array, y: Array) -> tuple[Array, Array]:
         """a = E[z | x, y]·y − ⟨β, x⟩: the residual from the expected response (errata E1 and E2 corrected)."""
         return xp.tanh(y * fitted / self.sigma**2) * y - fitted, None
 
-    def truncated_weight(self, T: float, xp: Any, fitted: Any, hidden: Any, y: Any) -> tuple[Any, Any]:
+    def truncated_weight(self, T: float, xp: Namespace, fitted: Array, hidden: Array, y: Array) -> tuple[Array, Array]:
         """The same with the paper's truncation: Π_T of the response and of the fitted value, each on its own."""
         return xp.tanh(y * fitted / self.sigma**2) * xp.clip(y, -T, T) - xp.clip(fitted, -T, T), None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
@@ -11,15 +12,18 @@ import numpy as np
 from dpem import _validation as arguments
 from dpem._threads import single_blas
 from dpem._validation import ArgumentError
-from dpem.paper.fit_plan import USEFUL, Plan
+from dpem.fitting.plan import Plan, Prediction
 from dpem.paper.improved.planning.candidates import Pipeline
 from dpem.paper.improved.planning.detection import detectable, trim_threshold
 from dpem.paper.improved.planning.search import choose, estimate, rough_error
 from dpem.paper.improved.planning.simulate import Problem
-from dpem.paper.improved.steps import Trim
+from dpem.paper.improved.steps import Start, Trim
 from dpem.paper.models import MODELS
 from dpem.privacy import largest_price
+from dpem.query import FloatArray
 
+#: A fit is called feasible if its mean error over rehearsals is below this part of the signal.
+USEFUL = 0.5
 #: Dense tables wider than this are not rehearsed column by column; the plan is scaled from one of this width.
 WIDEST_DENSE = 30
 
@@ -50,7 +54,7 @@ def plan(
     The same arguments give the same plan.
 
     >>> p = plan("symmetric-mixture", n=4000, d=1000, epsilon=0.5, delta=1e-4, sparsity=10, sigma=0.5)
-    >>> p.feasible, p.predicted_error < 0.06
+    >>> p.feasible, p.prediction.median < 0.06
     (True, True)
     """
     model = arguments.one_of("model", model, tuple(MODELS))
@@ -90,27 +94,39 @@ def _chosen(
     if not rho > 0:
         raise ArgumentError("spent", f"must be below the price that epsilon and delta buy (rho = {price.rho:.3g}).")
     pipeline = Pipeline(problem, private_start, sparse, fixed)
-    assumed = (sparsity, p.model.sigma, p.signal, p.missing)
-    draft = Plan(model, "improved", p.n, p.d, epsilon, delta, *assumed, (), price, p.rows_per_person)
     with single_blas(), np.errstate(all="ignore"):  # rehearsals are too short to be worth a second thread
         stand_in = _narrowed(pipeline)
         knobs = choose(stand_in, rho)
         errors = estimate(stand_in, knobs, rho)
         steps = pipeline.steps(knobs, rho)
-        mean = float(np.mean(errors))
-        low, high = np.quantile(errors, [0.1, 0.9])
-        done = replace(
-            draft,
+        feasible = float(np.mean(errors)) <= USEFUL * p.signal
+        return Plan(
+            *(model, p.n, p.d, epsilon, delta, p.rows_per_person),
             steps=(*steps, Trim(0.0, trim_threshold(problem, steps))) if trim else steps,
-            predicted_error=mean,
-            interval=(float(low), float(high)),
-            detectable=detectable(problem, steps),
+            price=price,
+            prediction=_prediction(p, errors, detectable(p, steps)),
+            feasible=feasible,
+            advice="" if feasible else _advice(pipeline, epsilon, delta, price.gaussian),
+            settings={"method": "improved", "sparsity": sparsity, "sigma": p.model.sigma, "signal": p.signal},
         )
-        if done.feasible:
-            return done
-        return replace(
-            done, needs_start=private_start and model == "symmetric-regression", advice=_advice(pipeline, done)
-        )
+
+
+def _prediction(problem: Problem, errors: FloatArray, least: float) -> Prediction:
+    """What rehearsals on simulated rows say of the error."""
+    low, median, high = (float(value) for value in np.quantile(errors, [0.05, 0.5, 0.95]))
+    part = f"That is {median / problem.signal:.1%} of the assumed length of the coefficients"
+    finds = f"those of {least:.3g} and more are found as often as not" if math.isfinite(least) else "none is found"
+    missing = f" and {problem.missing:.0%} of the entries missing" if problem.missing else ""
+    assumed = (
+        f"Rehearsed on simulated rows of the model with coefficients of length {problem.signal:g}, "
+        f"sigma = {problem.model.sigma:g}{missing}; privacy noise and sampling error count."
+    )
+    return Prediction("distance to the true coefficients", median, low, high, 0.0, f"{part}; {finds}.", assumed, least)
+
+
+def needs_start(made: Plan) -> bool:
+    """Whether the plan of a mixture of regressions expects its private start to fail."""
+    return not made.feasible and made.model == "symmetric-regression" and any(type(s) is Start for s in made.steps)
 
 
 def _narrowed(pipeline: Pipeline) -> Pipeline:
@@ -127,16 +143,16 @@ def _narrowed(pipeline: Pipeline) -> Pipeline:
     return replace(pipeline, problem=replace(p, d=WIDEST_DENSE, s=WIDEST_DENSE, n=n))
 
 
-def _advice(pipeline: Pipeline, done: Plan) -> str:
+def _advice(pipeline: Pipeline, epsilon: float, delta: float, gaussian: bool) -> str:
     """The smallest n, and the smallest ε, on a grid of factors √2, at which the default knobs would do.
 
     (Those chosen where nothing works are no guide to where something does.)
     """
 
     def useful(problem: Problem, epsilon: float) -> bool:
-        rho = largest_price(epsilon, done.delta, gaussian=done.price.gaussian).rho
+        rho = largest_price(epsilon, delta, gaussian=gaussian).rho
         trial = _narrowed(replace(pipeline, problem=problem))
-        return rough_error(trial, trial.first(), rho) <= USEFUL * done.signal
+        return rough_error(trial, trial.first(), rho) <= USEFUL * problem.signal
 
     def smallest(works: Callable[[float], bool]) -> float | None:
         """The smallest factor 2^(i/2), i ≤ 24, at which it works, by bisection."""
@@ -149,13 +165,13 @@ def _advice(pipeline: Pipeline, done: Plan) -> str:
         return float(2.0 ** (high / 2))
 
     p = pipeline.problem
-    more_rows = smallest(lambda factor: useful(replace(p, n=round(p.n * factor)), done.epsilon))
-    more_epsilon = smallest(lambda factor: useful(p, done.epsilon * factor))
+    more_rows = smallest(lambda factor: useful(replace(p, n=round(p.n * factor)), epsilon))
+    more_epsilon = smallest(lambda factor: useful(p, epsilon * factor))
     parts = []
     if more_rows is not None:
         parts.append(f"about n = {float(f'{p.n * more_rows:.2g}'):,.0f}")
     if more_epsilon is not None:
-        parts.append(f"about epsilon = {done.epsilon * more_epsilon:.2g}")
+        parts.append(f"about epsilon = {epsilon * more_epsilon:.2g}")
     if not parts:
         return "more rows or a larger epsilon alone would not help"
     return f"a useful fit would take {' or '.join(parts)}"

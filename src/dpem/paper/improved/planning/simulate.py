@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from dpem.paper.improved.planning.simulated_rows import SameNoise, SimulatedRows
 from dpem.paper.improved.steps import Step
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
-from dpem.paper.state import State
+from dpem.paper.state import PaperState
 from dpem.privacy import Account, Curator, mechanisms
 from dpem.privacy.accounting import Price
 from dpem.query import FloatArray, Query
@@ -85,7 +85,7 @@ class Rehearsal:
     def __init__(self, problem: Problem, seed: int, twist: Twist = AS_ASSUMED) -> None:
         self.problem = problem
         self._seed = seed
-        self._states: dict[tuple[Step, ...], State] = {}
+        self._states: dict[tuple[Step, ...], PaperState] = {}
         self._curators: dict[int, RehearsalCurator] = {}
         self.beta, self._source, self.start = _kept(problem, seed, twist)
 
@@ -97,11 +97,11 @@ class Rehearsal:
             distance = min(distance, float(np.linalg.norm(beta + self.beta)))
         return distance
 
-    def _after(self, steps: tuple[Step, ...]) -> State:
+    def _after(self, steps: tuple[Step, ...]) -> PaperState:
         """The state after some steps. Each step has noise of its own, so plans that begin alike share that."""
         if not steps:
             beta = np.zeros_like(self.beta) if self.start is None else self.start
-            return State(beta, np.arange(len(beta)))
+            return PaperState(beta, np.arange(len(beta)))
         if steps not in self._states:
             before = self._after(steps[:-1])
             if len(steps) not in self._curators:
