@@ -3,8 +3,8 @@
     python studies/linear_regression.py              # all parts, about ten minutes of one core
     python studies/linear_regression.py wages pressure
 
-Writes results/linear_regression.csv; coverage of intervals is in ``python -m studies.honest``. Everything, scaling and
-choice of columns too, is inside the stated (ε, 1e-6).
+Writes results/linear_regression.csv; coverage of intervals is in ``python -m studies.calibration``. Everything, scaling
+and choice of columns too, is inside the stated (ε, 1e-6).
 Noise is seeded, from seed 1000 on; defaults were tuned on seeds below. The split into rows to fit and rows held out is
 fixed for each table, so that what varies is the noise.
 """

@@ -294,6 +294,7 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say():
     assert 0.90 < np.mean(hits) <= 0.99
 
 
+@pytest.mark.all_rehearsals
 def test_the_plan_predicts_what_is_lost():
     loss = []
     for seed in range(15):
@@ -494,7 +495,7 @@ def test_no_row_moves_a_score_further_than_stated(name):
     with np.errstate(all="ignore"):
         counts = np.array([question.block(xp, row[None, :3], row[3:]) for row in pool])
         signs = np.array([balance.block(xp, row[None, :3], row[3:]) for row in pool])
-    assert set(np.unique(counts)) <= {0.0, 1.0}
+    assert np.max(np.abs(counts)) == 0.5
     assert np.ptp(signs) == balance.bound.l2
     moved = 0.0
     for _ in range(200):
@@ -506,7 +507,7 @@ def test_no_row_moves_a_score_further_than_stated(name):
         strict = question.block(
             array_api_strict, array_api_strict.asarray(pool[:, :3]), array_api_strict.asarray(pool[:, 3])
         )
-    np.testing.assert_array_equal(np.asarray(strict), counts.sum(axis=0))
+    np.testing.assert_allclose(np.asarray(strict), counts.sum(axis=0), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -116,7 +116,7 @@ def test_clips_widen_with_the_tails_that_a_histogram_shows():
     rows = normal_lengths(5)
     normal = -np.diff(np.concatenate([[1.0], rows.beyond(np.array(SIZES) * math.sqrt(6)), [0.0]]))
     heavy = normal.copy()
-    heavy[[0, -3]] += -0.02, 0.02
+    heavy[[0, SIZES.index(16.0)]] += -0.02, 0.02  # scores between 11 and 16 standard deviations
     none, found = (released_tails(shares, 0.001, rows, 20_000, 30.0) for shares in (normal, heavy))
     assert choose_clips(20_000, 0.02, rows, tails=found).norm > 1.5 * choose_clips(20_000, 0.02, rows, tails=none).norm
     assert found.lost(20.0, rows) > 10 * none.lost(20.0, rows)
@@ -179,3 +179,13 @@ def test_collinear_columns_are_named_and_not_the_others():
             named.append(set(found["collinear"].columns))
     assert len(named) >= 3
     assert sum(own <= {"x0", "x1", "x2"} for own in named) >= len(named) - 1
+
+
+def test_standard_errors_are_finite_where_rows_are_few_for_the_budget():
+    """300 rows at ε = .1: the clip of the scores' variance lies above that of the scores."""
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        X = rng.standard_normal((300, 5))
+        y = X @ np.full(5, 0.1) + rng.standard_t(2, 300)
+        model = fitted(X, y, epsilon=0.1, y_bounds=(-600, 600), random_state=seed)
+        assert np.isfinite(model.summary()["standard_error"]).all()

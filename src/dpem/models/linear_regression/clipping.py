@@ -21,15 +21,36 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import erf, gammaincinv, ndtr, ndtri
+from scipy.special import erf, erfcx, gammaincinv, log_ndtr, ndtr, ndtri
 
 from dpem.models.linear_regression.tuning import TUNING
 from dpem.query import FloatArray
 
 #: Upper ends of the bins of a row's length ‖a‖/√k, and of a score's length |e|·‖a‖/√k; the last bin has none.
 LENGTHS = tuple(float(0.5 * 2 ** (j / 2)) for j in range(10))
-SIZES = (1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 8.0, 11.0, 16.0, 24.0)
-_NORMS = np.geomspace(0.8, 40.0, 40)
+SIZES = (
+    1.0,
+    1.5,
+    2.0,
+    2.5,
+    3.0,
+    3.5,
+    4.0,
+    5.0,
+    6.0,
+    8.0,
+    11.0,
+    16.0,
+    24.0,
+    36.0,
+    54.0,
+    80.0,
+    120.0,
+    200.0,
+    350.0,
+    600.0,
+)
+_NORMS = np.geomspace(0.8, 800.0, 70)
 _QUANTILES = (np.arange(60) + 0.5) / 60
 
 
@@ -121,78 +142,88 @@ def released_lengths(shares: FloatArray, noise: float, p: int, n: int, k: int) -
     return Lengths(value.ravel(), np.repeat(weight / weight.sum() / len(_STEPS), len(_STEPS)), k)
 
 
-#: Laws that tails are taken from: the share of scores longer than 3√k, more than normal ones; the mean of what lies
-#: beyond any length, as a part of that length, and where that ends.
-_SHARE, _MEAN, _END = (
+#: Laws of the tails: by how much the share of scores longer than 3√k exceeds that of normal errors; with which power
+#: the share beyond b√k falls with b there; and how that power grows with b (0: Pareto, 1: exponential).
+_SHARE, _POWER, _GROWTH = (
     each.ravel()
-    for each in np.meshgrid(
-        np.append(0.0, np.geomspace(0.002, 0.12, 16)),
-        np.geomspace(0.2, 1.6, 7),
-        np.array([5.0, 15.0, math.inf]),
-        indexing="ij",
-    )
+    for each in np.meshgrid(np.geomspace(0.0003, 0.3, 14), np.geomspace(0.4, 8.0, 9), [1e-6, 0.3, 0.6, 1.0])
 )
-
-
-def _beyond(b: FloatArray) -> FloatArray:
-    """The share beyond each of b, a row each, for each law."""
-    b = b[:, None]
-    return np.asarray(np.minimum(_SHARE * (b / 3) ** (-1 - 1 / _MEAN) * np.exp((3 - b) / _END), 0.5))
+_LOW = np.array([size for size in SIZES if size >= TUNING.tails_from])
+_HIGH = np.append(_LOW[1:], 1.6 * _LOW[-1])
+#: Sizes that stand for each bin.
+_INSIDE = _LOW[:, None] * (_HIGH / _LOW)[:, None] ** ((np.arange(8) + 0.5) / 8)
+#: What each law expects in each bin.
+_BEYOND = _SHARE[:, None] * np.exp(-(_POWER / _GROWTH)[:, None] * ((_LOW / 3) ** _GROWTH[:, None] - 1))
+_EXPECTED = _BEYOND - np.column_stack([_BEYOND[:, 1:], np.zeros(len(_SHARE))])
+_EXPECTED = np.maximum(_EXPECTED, 1e-12)
 
 
 def _usual() -> FloatArray:
-    apart = np.log(_MEAN / (TUNING.tail_mean + TUNING.tail_slope * _SHARE)) / TUNING.tail_spread
-    weight = np.exp(-(apart**2) / 2) * np.where(_SHARE > 0, 1.0, TUNING.no_tails)
+    usual = 1 + 1 / (TUNING.tail_mean + TUNING.tail_slope * _SHARE)
+    apart = np.log(_POWER / usual) / TUNING.tail_spread
+    weight = np.exp(-(apart**2) / 2) / np.sqrt(_SHARE)  # most tables have hardly any
     return np.asarray(weight / weight.sum())
 
 
-_PLACES = np.geomspace(0.8, 120.0, 100)
-_CUT = np.vstack(
-    [(_beyond(_PLACES)[1:] + _beyond(_PLACES)[:-1]) / 2 * np.diff(_PLACES)[:, None], np.zeros(len(_SHARE))]
-)
-_CUT = np.cumsum(_CUT[::-1], axis=0)[::-1]
-
-
 class Tails(NamedTuple):
-    """How likely each law of the tails is. The share of scores longer than b√k exceeds that of normal errors by
-    share·(b/3)^(−1 − 1/mean)·exp((3 − b)/end) up to ``farthest``: a tempered Pareto law, heavier on most tables the
-    larger the share is.
+    """How many scores, beyond those of normal errors, are in each bin of :data:`SIZES` from 2.5 on: means and variances
+    for each law, and how likely each law is.
     """
 
     weight: FloatArray
-    farthest: float = 30.0
+    mean: FloatArray
+    variance: FloatArray
 
     def lost(self, norm: FloatArray | float, lengths: Lengths) -> FloatArray:
-        """How much of what is cut off, E(|e|·‖a‖ − norm)₊, may not cancel: all that exceeds normal errors (the root of
-        its mean square over the laws), and a part of the rest, as errors may be skewed.
+        """How much of what is cut off, E(|e|·‖a‖ − norm)₊, may not cancel: the root of the mean square of all that
+        exceeds normal errors, and a part of the rest, as errors may be skewed.
         """
-        cut = np.maximum(_CUT - _CUT[np.searchsorted(_PLACES, self.farthest)], 0.0)
-        tails = np.interp(np.asarray(norm) / math.sqrt(lengths.k), _PLACES, np.sqrt(cut**2 @ self.weight))
-        return np.asarray(np.hypot(math.sqrt(lengths.k) * tails, TUNING.uneven * lengths.lost(norm)))
+        root = math.sqrt(lengths.k)
+        b = np.atleast_1d(np.asarray(norm, dtype=float)) / root
+        cut = np.mean(np.maximum(_INSIDE - b[:, None, None], 0.0), axis=2)
+        square = ((self.mean @ cut.T) ** 2 + self.variance @ cut.T**2).T @ self.weight
+        found = np.hypot(root * np.sqrt(square), TUNING.uneven * lengths.lost(b * root))
+        return np.asarray(found.reshape(np.shape(norm)))
+
+    def square(self, low: float, high: float) -> float:
+        """What these scores add to E min(|e|·‖a‖, b√k)²/k as b grows from ``low`` to ``high``."""
+        more = np.mean(np.minimum(_INSIDE, high) ** 2 - np.minimum(_INSIDE, low) ** 2, axis=1)
+        return float(self.weight @ self.mean @ more)
 
 
-#: Before anything is known, and of normal errors.
-USUAL_TAILS = Tails(_usual())
-NO_TAILS = Tails(np.where(_SHARE > 0, 0.0, 1 / np.sum(_SHARE == 0)))
+_PRIOR = _usual()
+#: Before anything is known, a law with light tails; and of normal errors.
+_LIGHT = np.where((_SHARE > 0.005) & (_SHARE < 0.015) & (_GROWTH > 0.5), _PRIOR, 0.0)
+USUAL_TAILS = Tails(_LIGHT / _LIGHT.sum(), _EXPECTED, 0 * _EXPECTED)
+NO_TAILS = Tails(_PRIOR, 0 * _EXPECTED, 0 * _EXPECTED)
 
 
 def released_tails(shares: FloatArray, noise: float, lengths: Lengths, n: int, farthest: float) -> Tails:
-    """How likely each law is after a noisy histogram over :data:`SIZES` of n rows.
+    """The tails after a noisy histogram over :data:`SIZES` of n rows, none of which is longer than ``farthest``√k.
+
+    The share in a bin is exponential, its mean μ that of a law. Given d = share + N(0, s²) it is N(d − s²/μ, s²) where
+    that is positive, and d has the density exp(s²/2μ² − d/μ)·Φ(d/s − s/μ)/μ: that says how likely the law is.
 
     >>> shares = np.zeros(len(SIZES) + 1); shares[[0, -1]] = 0.95, 0.05
     >>> rows = normal_lengths(3)
-    >>> bool(released_tails(shares, 0.001, rows, 10**4, 30.0).lost(20.0, rows) > 0.1)
+    >>> bool(released_tails(shares, 0.001, rows, 10**4, 4000.0).lost(20.0, rows) > 0.1)
     True
     """
-    sizes = np.array([size for size in SIZES if size >= TUNING.tails_from])
-    found = shares[-len(sizes) :] / max(float(shares.sum()), 0.2)
-    normal = lengths.beyond(sizes * math.sqrt(lengths.k))
-    above = normal[:, None] + _beyond(sizes)
-    expected = above - np.vstack([above[1:], np.zeros(above.shape[1])])
-    apart = (found[:, None] - expected) ** 2 / (noise**2 + expected / n + (TUNING.tail_shape * expected) ** 2)
-    likely = np.log(np.maximum(USUAL_TAILS.weight, 1e-300)) - apart.sum(axis=0) / 2
+    found = shares[-len(_LOW) :] / max(float(shares.sum()), 0.2)
+    normal = normal_lengths(lengths.k - 1).beyond(_LOW * math.sqrt(lengths.k))
+    normal = normal - np.append(normal[1:], 0.0)
+    expected = np.where(farthest > _LOW, _EXPECTED, 1e-12)
+    spread = np.sqrt(noise**2 + (normal + np.maximum(found, 0.0)) / n)
+    z, ratio = (found - normal) / spread, spread / expected
+    at, low = z - ratio, erfcx(np.maximum(ratio - z, 0.0) / math.sqrt(2))
+    inside = np.where(at > 0, at**2 / 2 + log_ndtr(at), np.log(low / 2))  # of Φ(at)·exp(at²/2)
+    likely = np.sum(np.log(ratio) + inside, axis=1) + np.log(_PRIOR)
+    hazard = np.exp(-inside) / math.sqrt(2 * math.pi)
+    few = at < -100  # where the mean is far below the noise the normal law is exponential
+    mean = spread * np.where(few, -1 / np.where(few, at, -1.0), at + hazard)
+    variance = np.where(few, mean**2, spread**2 * (1 - hazard * (at + hazard)))
     weight = np.exp(likely - likely.max())
-    return Tails(weight / weight.sum(), min(max(farthest, SIZES[5]), 100.0))
+    return Tails(weight / weight.sum(), mean, variance)
 
 
 def choose_clips(n: int, rho: float, lengths: Lengths, rows_per_person: int = 1, tails: Tails = USUAL_TAILS) -> Clips:

@@ -14,7 +14,7 @@ from scipy.special import ndtri
 from dpem.models.linear_regression.tuning import TUNING
 from dpem.queries.histograms import BINS, counted, with_response
 from dpem.queries.narrow import NarrowQuery, weighted
-from dpem.query import Bound, FloatArray
+from dpem.query import Array, Bound, FloatArray, Namespace
 from dpem.tables.schema import Schema
 
 _EDGES = np.arange(BINS + 1) / (BINS / 2) - 1
@@ -52,7 +52,7 @@ class ColumnHistograms(NarrowQuery):
         k = len(np.unique(self.schema.column)) + self.with_response
         return Bound(linf=1.0, l2=math.sqrt(2.0 * k), size_linf=1.0, size_l2=math.sqrt(k))
 
-    def contributions(self, xp: Any, x: Any, y: Any, shares: Any = None) -> Any:
+    def contributions(self, xp: Namespace, x: Array, y: Array, shares: Array = None) -> Array:
         numeric = [int(j) for j in np.flatnonzero(self.schema.level < 0)]
         asked = with_response(xp, x, y, numeric) + ([y] if self.with_response else [])
         parts = [counted(xp, asked, shares)] if asked else []

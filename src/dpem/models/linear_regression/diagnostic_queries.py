@@ -6,7 +6,7 @@ import itertools
 import math
 from abc import abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from dpem.models.linear_regression.clipping import clipped_square
 from dpem.models.linear_regression.queries import At, Rows
 from dpem.queries.block_loop import over_rows, product
 from dpem.queries.narrow import into_ball, rounded, weighted, zero_nonfinite
-from dpem.query import Bound, FloatArray
+from dpem.query import Array, Bound, FloatArray, Namespace
 
 
 @dataclass(frozen=True)
@@ -32,16 +32,16 @@ class SizeHistogram(At):
         return Bound(linf=1.0, l2=math.sqrt(2.0), size_linf=1.0, size_l2=1.0)
 
     @abstractmethod
-    def sizes(self, xp: Any, rows: Rows) -> Any: ...
+    def sizes(self, xp: Namespace, rows: Rows) -> Array: ...
 
-    def added(self, xp: Any, rows: Rows) -> Any:
+    def added(self, xp: Namespace, rows: Rows) -> Array:
         size = zero_nonfinite(xp, self.sizes(xp, rows))
         size = xp.where(rows.seen, size, xp.full_like(size, -1.0))
         above = [_count(xp, size >= edge, rows.shares) for edge in (0.0, *self.edges)]
         return xp.stack([a - b for a, b in itertools.pairwise(above)] + [above[-1]])
 
 
-def _count(xp: Any, which: Any, shares: Any) -> Any:
+def _count(xp: Namespace, which: Array, shares: Array) -> Array:
     if isinstance(which, np.ndarray) and shares is None:
         return np.float64(np.count_nonzero(which))
     return xp.sum(weighted(xp.astype(which, xp.float64), shares))
@@ -53,7 +53,7 @@ class LengthHistogram(SizeHistogram):
 
     label: ClassVar[str] = "histogram of the rows' leverage"
 
-    def sizes(self, xp: Any, rows: Rows) -> Any:
+    def sizes(self, xp: Namespace, rows: Rows) -> Array:
         return rows.size / math.sqrt(len(self.theta))
 
 
@@ -63,7 +63,7 @@ class ScoreHistogram(SizeHistogram):
 
     label: ClassVar[str] = "histogram of the scores' lengths"
 
-    def sizes(self, xp: Any, rows: Rows) -> Any:
+    def sizes(self, xp: Namespace, rows: Rows) -> Array:
         return xp.abs(rows.r) * self.sigma / rows.v * rows.size / math.sqrt(len(self.theta))
 
 
@@ -101,7 +101,7 @@ class ScoreVariance(At):
         own = self.radius * size
         return rounded(Bound(linf=whole, l2=whole, size_linf=own, size_l2=own), 4 * len(self.directions) + 8)
 
-    def added(self, xp: Any, rows: Rows) -> Any:
+    def added(self, xp: Namespace, rows: Rows) -> Array:
         along = product(xp, rows.a, self.directions.T)
         weight = xp.zeros_like(rows.r) + self.sigma**2 / rows.v
         e2 = weighted(xp.clip(zero_nonfinite(xp, rows.r**2 / rows.v), 0.0, self.clip**2), rows.shares) - self.mean
@@ -145,7 +145,7 @@ class Explained(At):
         l2, size = 2 * B * math.sqrt(1 + more), B * math.sqrt(2 + more)
         return rounded(Bound(linf=2 * B, l2=l2, size_linf=B, size_l2=size), 4)
 
-    def added(self, xp: Any, rows: Rows) -> Any:
+    def added(self, xp: Namespace, rows: Rows) -> Array:
         beyond = rows.fitted + rows.r - self.middle
         t = zero_nonfinite(xp, beyond**2 - rows.r**2) / self.most
         e = xp.clip(zero_nonfinite(xp, rows.r / xp.sqrt(rows.v)), -2.4, 2.4)

@@ -19,7 +19,7 @@ from dpem.fitting.weights import WeightedFit
 from dpem.models.linear_regression.diagnostics import cost, diagnostics, notes, response_name
 from dpem.models.linear_regression.model import LinearRegression, SparseLinearRegression
 from dpem.models.linear_regression.parameters import Parameters
-from dpem.query import FloatArray
+from dpem.query import Array, FloatArray, Namespace
 from dpem.tables.schema import Schema
 
 
@@ -183,7 +183,7 @@ class DPLinearRegression(WeightedFit, RegressionResults, RegressorMixin, Private
         array of shape (rows,)
         """
 
-        def mean(xp: Any, theta: Parameters, x: Any, y: Any) -> Any:
+        def mean(xp: Namespace, theta: Parameters, x: Array, y: Array) -> Array:
             return LinearRegression(self.schema_).predicted(xp, theta, x)[0]
 
         return np.asarray(self.schema_.y_middle + self.schema_.y_half * self._each(mean, X))

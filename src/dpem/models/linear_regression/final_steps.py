@@ -111,11 +111,18 @@ class FindVariance(Step):
         if private:
             unit = unit * query.mean
             noise = curator.noise_scale(query, self.rho) / now.present / unit
-            inflation = inflated(released / unit, noise)
+            inflation = inflated(released / unit, noise) + _beyond(now, clip)
         else:
             inflation = _whole(released / ratio, q, now)
         theta, now = model.finished(replace(now, inflation=inflation), state, curator.n_rows)
         return replace(state, theta=theta, progress=now)
+
+
+def _beyond(now: Progress, clip: float) -> float:
+    """By which part of the errors' variance squared residuals beyond ``clip`` add to that of clipped scores."""
+    unit = now.clip_unit or now.sigma
+    low, high = clip * now.sigma / unit, now.clips.norm / math.sqrt(now.lengths.k)
+    return now.tails.square(low, max(low, high)) * unit**2 / now.variance
 
 
 def inflated(found: FloatArray, noise: FloatArray) -> FloatArray:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from dpem.queries.block_loop import product
-from dpem.query import FloatArray
+from dpem.query import Array, FloatArray, Namespace
 from dpem.tables.blocks import like
 
 
@@ -62,7 +61,7 @@ class Frame:
         return np.asarray(inverse @ self.covariance @ inverse.T)
 
 
-def scaled(xp: Any, x: Any, centre: FloatArray, scale: FloatArray) -> Any:
+def scaled(xp: Namespace, x: Array, centre: FloatArray, scale: FloatArray) -> Array:
     """scale·(x − centre) of each row, NaN where x is; a factor's coordinates are missing together."""
     if isinstance(x, np.ndarray) and not np.isnan(np.sum(x)):
         z = product(xp, x, scale.T)
@@ -73,7 +72,7 @@ def scaled(xp: Any, x: Any, centre: FloatArray, scale: FloatArray) -> Any:
     return xp.where(missing, xp.full_like(x, xp.nan), xp.matmul(moved, like(xp, scale.T, x)))
 
 
-def counts(xp: Any, x: Any, y: Any, excluded: tuple[int, ...]) -> Any:
+def counts(xp: Namespace, x: Array, y: Array, excluded: tuple[int, ...]) -> Array:
     """Which rows count: those with a response, and without a level that is excluded."""
     seen = ~xp.isnan(y)
     for j in excluded:

@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from dpem.query import FloatArray
+from dpem.query import Array, FloatArray, Namespace
 from dpem.tables.blocks import like
 
 #: Numbers in a batch of systems: in memory what a core's cache holds, elsewhere enough to keep a device busy.
 BATCH, DEVICE_BATCH = 2**15, 2**24
 
 
-def by_missing(xp: Any, x: Any, y: Any, shares: Any = None) -> Iterator[tuple[Any, Any, Any, bool]]:
+def by_missing(xp: Namespace, x: Array, y: Array, shares: Array = None) -> Iterator[tuple[Array, Array, Array, bool]]:
     """The rows with their weights in parts, those without missing values first and then the others in short batches;
     True marks these.
 
@@ -49,14 +49,14 @@ def _batch(x: Any) -> int:
     return max(16, (BATCH if isinstance(x, np.ndarray) else DEVICE_BATCH) // max(1, x.shape[1]) ** 2)
 
 
-def systems(xp: Any, z: Any, precision: FloatArray) -> tuple[Any, Any]:
+def systems(xp: Namespace, z: Array, precision: FloatArray) -> tuple[Array, Array]:
     """B of each row, and 1 at its missing values."""
     h = xp.astype(xp.isnan(z), xp.float64)
     B = h[:, :, None] * like(xp, precision, z)[None, :, :] * h[:, None, :]
     return B + (1.0 - h)[:, :, None] * like(xp, np.eye(z.shape[1]), z)[None, :, :], h
 
 
-def filled(xp: Any, z: Any, precision: FloatArray, direction: FloatArray) -> tuple[Any, Any]:
+def filled(xp: Namespace, z: Array, precision: FloatArray, direction: FloatArray) -> tuple[Array, Array]:
     """Rows with expected values for missing ones, and C·direction of each row (0 where an entry was observed)."""
     B, h = systems(xp, z, precision)
     seen = xp.where(xp.isnan(z), xp.zeros_like(z), z)
@@ -65,7 +65,7 @@ def filled(xp: Any, z: Any, precision: FloatArray, direction: FloatArray) -> tup
     return seen - h * solved[:, :, 0], h * solved[:, :, 1]
 
 
-def filled_squares(xp: Any, z: Any, precision: FloatArray, shares: Any = None) -> tuple[Any, Any]:
+def filled_squares(xp: Namespace, z: Array, precision: FloatArray, shares: Array = None) -> tuple[Array, Array]:
     """Rows with expected values for missing ones, and the sum over the rows of C, with their weights."""
     B, h = systems(xp, z, precision)
     seen = xp.where(xp.isnan(z), xp.zeros_like(z), z)
@@ -74,7 +74,7 @@ def filled_squares(xp: Any, z: Any, precision: FloatArray, shares: Any = None) -
     return full, xp.sum(inverse if shares is None else inverse * shares[:, None, None], axis=0)
 
 
-def expected(xp: Any, z: Any, precision: FloatArray, direction: FloatArray) -> tuple[Any, Any]:
+def expected(xp: Namespace, z: Array, precision: FloatArray, direction: FloatArray) -> tuple[Array, Array]:
     """:func:`filled` for rows in their order, with or without missing values, batch by batch."""
     length, n = _batch(z), z.shape[0]
     parts = [filled(xp, z[i : min(i + length, n), :], precision, direction) for i in range(0, n, length)]

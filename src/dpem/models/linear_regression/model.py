@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpem._validation import Argument, ArgumentError
 from dpem.fitting.model import Model, PredictedFit, Sizes
+from dpem.fitting.selection import KeepColumns, best_columns
 from dpem.fitting.step import Step
 from dpem.models.linear_regression.clipping import level_clip
 from dpem.models.linear_regression.coding import Coding, coded
@@ -28,7 +29,7 @@ from dpem.models.linear_regression.planning import (
     moment_radius,
 )
 from dpem.models.linear_regression.prediction import expected_loss, predicted_fit
-from dpem.models.linear_regression.selection import ChooseColumns, FindMiddle, KeepColumns, best_columns
+from dpem.models.linear_regression.selection import ChooseColumns, FindMiddle
 from dpem.models.linear_regression.state import LinearState, Progress
 from dpem.models.linear_regression.steps import (
     FindColumns,
@@ -39,7 +40,7 @@ from dpem.models.linear_regression.steps import (
     TakeStep,
 )
 from dpem.models.linear_regression.tuning import TUNING
-from dpem.query import FloatArray
+from dpem.query import Array, FloatArray, Namespace
 from dpem.tables.blocks import like
 from dpem.tables.schema import Schema
 
@@ -117,7 +118,7 @@ class LinearRegression(Model):
         schema = self.schema_of(state)
         return finished(now, schema, state.chosen, self.schema.width, n, kept, self.fit_intercept)
 
-    def predicted(self, xp: Any, theta: Parameters, x: Any) -> tuple[Any, Any]:
+    def predicted(self, xp: Namespace, theta: Parameters, x: Array) -> tuple[Array, Array]:
         """The mean of each row's response, missing values left out, and its variance, in unit coordinates."""
         precision = np.asarray(np.linalg.inv(theta.covariance), dtype=float)
         full, along = expected(xp, x - like(xp, theta.mean, x), precision, theta.coef)
@@ -126,7 +127,7 @@ class LinearRegression(Model):
         variance = theta.sigma**2 + xp.clip(xp.matmul(along, slopes), 0.0, math.inf)
         return centre + xp.matmul(full, slopes), variance
 
-    def log_density(self, xp: Any, theta: Parameters, x: Any, y: Any) -> Any:
+    def log_density(self, xp: Namespace, theta: Parameters, x: Array, y: Array) -> Array:
         mean, variance = self.predicted(xp, theta, x)
         value = -0.5 * (xp.log(2 * math.pi * variance) + (y - mean) ** 2 / variance)
         return xp.where(xp.isnan(y), xp.zeros_like(value), value)

@@ -39,7 +39,7 @@ WORK, FEWEST, MOST = 3200, 4, 40
 ROWS = 512
 #: Where steps are sure the formula is off by this factor, give or take so much. That ends as the variance of a
 #: coefficient grows: at this one the uncertainty has doubled. Below half of it nothing is rehearsed.
-USUAL, UNCERTAINTY, SURE = 0.93, 0.08, 1e-4
+USUAL, UNCERTAINTY, SURE = 1.15, 0.08, 1e-4
 #: Losses scatter more than a chi square, by this factor on the log scale: spreads and moments are chance, too.
 WIDER = 1.15
 

@@ -14,7 +14,7 @@ from dpem.models.linear_regression.frame import Frame, counts, scaled
 from dpem.models.linear_regression.missing_values import by_missing, filled, filled_squares
 from dpem.queries.block_loop import over_rows, product
 from dpem.queries.narrow import NarrowQuery, into_ball, packed, rounded, squares, sum_in_ball, weighted, zero_nonfinite
-from dpem.query import Bound, FloatArray
+from dpem.query import Array, Bound, FloatArray, Namespace
 from dpem.tables.blocks import like
 
 
@@ -27,6 +27,10 @@ def gram_bound(radius: float, terms: int) -> Bound:
     square = radius**2
     whole = math.sqrt(2.0) * square
     return rounded(Bound(linf=whole, l2=whole, size_linf=square, size_l2=square), 4 * terms + 16)
+
+
+#: Blocks of so many rows are worth a compiled loop; the rehearsals of a plan, which needs no compiler, are shorter.
+COMPILED_FROM = 4096
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,7 @@ class JointMoments(NarrowQuery):
     def bound(self) -> Bound:
         return gram_bound(self.radius, self.schema.width + 2)
 
-    def contributions(self, xp: Any, x: Any, y: Any, shares: Any = None) -> Any:
+    def contributions(self, xp: Namespace, x: Array, y: Array, shares: Array = None) -> Array:
         z, r = scaled(xp, x, self.coding.centre, self.coding.scale), (y - self.y_centre) / self.y_spread
         v = xp.concat([xp.ones_like(r)[:, None], z, r[:, None]], axis=1)
         seen = xp.astype(counts(xp, x, y, self.coding.excluded), xp.float64)
@@ -74,10 +78,10 @@ class FilledMoments(NarrowQuery):
     def bound(self) -> Bound:
         return Bound()
 
-    def contributions(self, xp: Any, x: Any, y: Any, shares: Any = None) -> Any:
+    def contributions(self, xp: Namespace, x: Array, y: Array, shares: Array = None) -> Array:
         z = (xp.concat([x, y[:, None]], axis=1) - like(xp, self.centre, x)) / like(xp, self.spread, x)
         precision, p = np.asarray(np.linalg.inv(self.covariance), dtype=float), self.schema.width + 1
-        total: Any = None
+        total: Array = None
         for part, _, own, missing in by_missing(xp, z, y, shares):
             none = part, like(xp, np.zeros((p, p)), x)
             full, unsure = filled_squares(xp, part, precision, own) if missing else none
@@ -112,41 +116,51 @@ class At(NarrowQuery):
     sigma: float
     in_frame: ClassVar[bool] = True  # whether it needs the coordinates a
 
-    def contributions(self, xp: Any, x: Any, y: Any, shares: Any = None) -> Any:
-        total: Any = None
+    def contributions(self, xp: Namespace, x: Array, y: Array, shares: Array = None) -> Array:
+        total: Array = None
         for part, response, own, missing in by_missing(xp, x, y, shares):
             added = self.added(xp, self._rows(xp, part, response, missing)._replace(shares=own))
             total = added if total is None else total + added
         return total
 
     @abstractmethod
-    def added(self, xp: Any, rows: Rows) -> Any:
+    def added(self, xp: Namespace, rows: Rows) -> Array:
         """The sum of what the rows contribute, clipped."""
 
-    def _rows(self, xp: Any, x: Any, y: Any, missing: bool) -> Rows:
+    def _rows(self, xp: Namespace, x: Array, y: Array, missing: bool) -> Rows:
         frame, theta = self.frame, self.theta
-        v: Any = self.sigma**2 if isinstance(y, np.ndarray) else xp.full_like(y, self.sigma**2)
-        a: Any = None
-        size: Any = None
+        seen = counts(xp, x, y, frame.excluded)
+        z = (y - frame.y_centre) / frame.y_spread
+        if self.in_frame and not missing and isinstance(x, np.ndarray) and len(x) >= COMPILED_FROM:
+            return self._rows_in_memory(x, np.where(seen, z, 0.0), seen)
+        v: Array = self.sigma**2 if isinstance(y, np.ndarray) else xp.full_like(y, self.sigma**2)
+        a: Array = None
+        size: Array = None
         if missing:
             slopes, turn = frame.slopes(theta), like(xp, frame.whiten.T, x)
-            z, along = filled(xp, scaled(xp, x, frame.centre, frame.scale), frame.precision, slopes)
+            full, along = filled(xp, scaled(xp, x, frame.centre, frame.scale), frame.precision, slopes)
             v = v + xp.clip(xp.matmul(along, like(xp, slopes, x)), 0.0, math.inf)
-            a = xp.concat([xp.ones_like(y)[:, None], xp.matmul(z, turn)], axis=1)
+            a = xp.concat([xp.ones_like(y)[:, None], xp.matmul(full, turn)], axis=1)
         elif self.in_frame:
             matrix, shift = frame.turn
-            a = product(xp, x, matrix)
-            a -= like(xp, shift, x)
+            a = product(xp, x, matrix) - like(xp, shift, x)
         if a is None:
             matrix, shift = frame.turn
             fitted = xp.matmul(x, like(xp, matrix @ theta, x)) - float(shift @ theta)
         else:
             fitted = xp.matmul(a, like(xp, theta, x))
-        seen = counts(xp, x, y, frame.excluded)
-        r = (y - frame.y_centre) / frame.y_spread - fitted
         if self.in_frame:
             size = xp.sqrt(squares(xp, a) if isinstance(a, np.ndarray) else xp.sum(a * a, axis=1))
-        return Rows(a, size, fitted, xp.where(seen, r, xp.zeros_like(r)), v, seen)
+        return Rows(a, size, fitted, xp.where(seen, z - fitted, xp.zeros_like(z)), v, seen)
+
+    def _rows_in_memory(self, x: FloatArray, z: FloatArray, seen: Any) -> Rows:
+        """The same of complete rows in memory: the product, and one loop that reads it once."""
+        from dpem.queries.compiled import shift_columns  # a plan needs no compiler
+
+        matrix, shift = self.frame.turn
+        a, square = np.dot(matrix.T, x.T), np.zeros(len(x))
+        shift_columns(a, shift, self.theta, z, square)
+        return Rows(a.T, np.sqrt(square), None, z if seen.all() else np.where(seen, z, 0.0), self.sigma**2, seen)
 
 
 @dataclass(frozen=True)
@@ -165,7 +179,7 @@ class Information(At):
     def bound(self) -> Bound:
         return gram_bound(self.radius, len(self.theta))
 
-    def added(self, xp: Any, rows: Rows) -> Any:
+    def added(self, xp: Namespace, rows: Rows) -> Array:
         factor = xp.where(rows.seen, self.sigma / xp.sqrt(rows.v), xp.zeros_like(rows.r))
         f = into_ball(xp, rows.a, self.radius, factor, rows.size)
         return packed(xp, over_rows(xp, weighted(f, rows.shares), f))
@@ -193,7 +207,7 @@ class Score(At):
     def bound(self) -> Bound:
         return rounded(Bound.symmetric(l2=self.radius), len(self.theta))
 
-    def added(self, xp: Any, rows: Rows) -> Any:
+    def added(self, xp: Namespace, rows: Rows) -> Array:
         factor = rows.r * self.sigma / rows.v
         if rows.shares is None:
             return sum_in_ball(xp, rows.a, self.radius, factor, rows.size)
@@ -220,7 +234,7 @@ class Residuals(At):
     def bound(self) -> Bound:
         return rounded(Bound(linf=2.0, l2=2.0, size_linf=math.sqrt(2.0), size_l2=2.0), 3)
 
-    def added(self, xp: Any, rows: Rows) -> Any:
+    def added(self, xp: Namespace, rows: Rows) -> Array:
         seen = weighted(xp.astype(rows.seen, xp.float64), rows.shares)
         t = zero_nonfinite(xp, xp.clip(rows.r / (xp.sqrt(rows.v) * self.clip), -1.0, 1.0))
         return xp.stack([xp.sum(seen), xp.sum(seen * t), math.sqrt(2.0) * xp.sum(seen * t * t)])

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpem.fitting.step import State
-from dpem.models.linear_regression.clipping import NO_CLIPS, Clips, Lengths, normal_lengths
+from dpem.models.linear_regression.clipping import NO_CLIPS, NO_TAILS, Clips, Lengths, Tails, normal_lengths
 from dpem.models.linear_regression.columns import Columns
 from dpem.models.linear_regression.combine_scores import FirstAnswer, ScoreAnswer
 from dpem.models.linear_regression.frame import Frame
@@ -65,6 +65,8 @@ class Progress:
         How long rows are in the frame.
     clips : Clips
         How scores are clipped at present.
+    tails : Tails
+        How many scores are longer than those of normal errors.
     level : Estimate
         Mean of the residuals at the mean of the posterior.
     size : Estimate
@@ -103,6 +105,7 @@ class Progress:
     shape: Shape | None = None
     lengths: Lengths = field(default_factory=lambda: normal_lengths(1))
     clips: Clips = NO_CLIPS
+    tails: Tails = NO_TAILS
     clip_bias: float = 0.0
     clip_unit: float = 0.0
     misfit: FloatArray = field(default_factory=lambda: np.zeros(()))

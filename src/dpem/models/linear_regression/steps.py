@@ -161,7 +161,7 @@ class FindTails(Step):
             return state
         query = ScoreHistogram(**at_present(model, state, now), edges=SIZES)
         noise, lengths = curator.noise_scale(query, self.rho) / now.present, now.lengths
-        farthest = 4 / (now.frame.y_spread * now.sigma)  # of long rows; residuals are at most 2 in unit coordinates
+        farthest = 8 / (now.frame.y_spread * now.sigma)  # of long rows; residuals are at most 2 in unit coordinates
         shares = curator.measure(query, self.rho) / now.present
         tails = released_tails(shares, noise, lengths, curator.n_rows, farthest)
         clips = choose_clips(curator.n_rows, self.along, lengths, curator.rows_per_person, tails)
@@ -171,7 +171,7 @@ class FindTails(Step):
         bias = float(tails.lost(clips.norm, lengths))
         cut = float(tails.lost(TUNING.first_clip * math.sqrt(lengths.k), lengths))
         first = now.first._replace(bias=now.sigma * cut)
-        now = replace(now, first=first, clips=clips, scores=scores, clip_bias=bias, clip_unit=now.sigma)
+        now = replace(now, first=first, clips=clips, tails=tails, scores=scores, clip_bias=bias, clip_unit=now.sigma)
         return replace(state, progress=now)
 
 

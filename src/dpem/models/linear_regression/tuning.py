@@ -47,17 +47,15 @@ class Tuning:
     #: The usual spread of the logarithm of rows' lengths; tails of scores begin here.
     length_spread: float = 0.3
     tails_from: float = 2.5
-    #: What lies beyond a length in tails, as a part of it: for a share of 0, for each unit of share, and how far it may
-    #: be off on the log scale; how likely no tails are beside each of twelve shares.
-    tail_mean: float = 0.3
-    tail_slope: float = 20.0
+    #: The share of long scores falls with the power 1 + 1/(mean + slope·share) of their length; the spread of that
+    #: power on the log scale.
+    tail_mean: float = 0.2
+    tail_slope: float = 12.0
     tail_spread: float = 0.4
-    no_tails: float = 3.0
-    #: How far, as a part of it, the share in a bin may be from that of any such law.
-    tail_shape: float = 0.2
-    #: Which part of what is cut off normal scores may not cancel.
+    #: What is cut off normal scores on one side exceeds the other by up to this part.
     uneven: float = 0.3
-    #: Which part of what is cut off scores may lie along the fitted values, beside them, and in the level.
+    #: The mean of what is cut off, over its mean length: standard deviation along the fitted values, and √k times that
+    #: of each other slope and of the intercept.
     tails_along: float = 0.5
     tails_beside: float = 0.45
     tails_level: float = 0.65
@@ -110,7 +108,7 @@ class Tuning:
     less: tuple[float, ...] = (1.0, 0.6, 0.4)
     #: Shares of the histograms of leverage and residuals, of the mean of the residuals, and of the sandwich.
     lengths: float = 0.01
-    residuals: float = 0.04
+    residuals: float = 0.06
     level: float = 0.08
     variance: float = 0.025
     #: How the prices of the steps along the score grow; residuals are looked at after so many of them.
@@ -131,7 +129,7 @@ class Tuning:
     rows_per_column: float = 65.0
     balance_share: float = 0.07
 
-    # --- prediction (studies.honest.sweep) --------------------------------------------------------------------------
+    # --- prediction (studies.calibration.sweep) ---------------------------------------------------------------------
     #: Nine of ten public tables lost at most so many times the median of R² that the plan predicts.
     real_tables: float = 12.0
 
