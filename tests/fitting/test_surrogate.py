@@ -1,6 +1,7 @@
 """The engine of surrogate rows: the tilt agrees with answers, EM is scikit-learn's, no row moves a score beyond 2R."""
 
 import math
+from dataclasses import replace
 
 import array_api_compat.numpy as xp
 import array_api_strict
@@ -14,8 +15,9 @@ from dpem.fitting.surrogate import (
     ScoreQuery,
     Surrogate,
     best_of,
+    efficient,
     em,
-    error_root,
+    error_roots,
     regrouped,
     score_query,
     share_moved,
@@ -279,10 +281,34 @@ def test_a_random_start_has_to_gain_more_than_the_margin():
     assert best.log_likelihood > kept.log_likelihood + 0.1
 
 
-def test_the_error_root_is_the_whitener_on_the_model_s_own_rows_and_larger_on_rounded_ones():
+def test_error_roots_are_the_whitener_on_the_model_s_own_rows_and_larger_on_rounded_ones():
     x, fam, at = drawn("diag", 8000), family("diag"), mixture("diag")
     even = np.full(len(x), 1 / len(x))
-    W = score_query(SCHEMA, fam, at, x, None, even, np.random.default_rng(1)).whitener
-    assert np.linalg.norm(error_root(fam, at, x, None, W) - W) < 0.15 * np.linalg.norm(W)
+    query = replace(score_query(SCHEMA, fam, at, x, None, even, np.random.default_rng(1)), radius=1e6)
+    W = query.whitener
+    by_noise, by_rows, by_surrogate = error_roots(query, x, None, 1.0, 1.0)
+    assert np.linalg.norm(by_noise - W) < 0.15 * np.linalg.norm(W)
+    assert np.linalg.norm(by_rows @ by_rows.T - W @ W) < 0.3 * np.linalg.norm(W @ W)
+    assert np.linalg.norm(by_surrogate) < 1e-3 * np.linalg.norm(W)  # nothing is clipped, so nothing is left open
     coarse = np.round(x / 0.4) * 0.4
-    assert np.linalg.norm(error_root(fam, at, coarse, None, W) - W) > 0.3 * np.linalg.norm(W)
+    assert np.linalg.norm(error_roots(query, coarse, None)[0] - W) > 0.3 * np.linalg.norm(W)
+
+
+def test_a_clipped_score_needs_a_larger_root_and_leaves_something_to_the_surrogate():
+    x, fam, at = drawn("diag", 4000), family("diag"), mixture("diag")
+    even = np.full(len(x), 1 / len(x))
+    whole = score_query(SCHEMA, fam, at, x, None, even, np.random.default_rng(1))
+    clipped = replace(whole, radius=whole.radius / 2)
+    assert clipped.kept(x, None, even) < 0.8 * whole.kept(x, None, even) < 0.8
+    (noise, _, surrogate), (less, _, _) = (error_roots(own, x, None, 1.0) for own in (clipped, whole))
+    assert np.linalg.norm(noise) > 1.2 * np.linalg.norm(less)
+    assert np.linalg.norm(surrogate) > 0.1 * np.linalg.norm(whole.whitener)
+
+
+def test_the_efficient_radius_is_small_where_noise_is_large():
+    x, fam, at = drawn("diag", 4000), family("diag"), mixture("diag")
+    even = np.full(len(x), 1 / len(x))
+    query = score_query(SCHEMA, fam, at, x, None, even, np.random.default_rng(1))
+    small, large = (efficient(query, x, None, even, noise, (0.4, 0.6, 0.9)).radius for noise in (1.0, 1e-6))
+    assert small < 0.9 * large
+    assert large == pytest.approx(query.radius, rel=0.05)

@@ -8,8 +8,8 @@ the real rows for the score there (:class:`ScoreQuery`). All of it but the queri
 from dpem.fitting.surrogate.em import Converged, ExpectedStatistics, best_of, em
 from dpem.fitting.surrogate.family import Family
 from dpem.fitting.surrogate.rows import Answer, Block, Surrogate, combined_noise
-from dpem.fitting.surrogate.scores import ScoreQuery, information, score_query, whitener
-from dpem.fitting.surrogate.stability import error_root, regrouped, share_moved
+from dpem.fitting.surrogate.scores import ScoreQuery, efficient, information, score_query, whitener
+from dpem.fitting.surrogate.stability import error_roots, regrouped, share_moved
 
 __all__ = [
     "Answer",
@@ -21,8 +21,9 @@ __all__ = [
     "Surrogate",
     "best_of",
     "combined_noise",
+    "efficient",
     "em",
-    "error_root",
+    "error_roots",
     "information",
     "regrouped",
     "score_query",

@@ -9,7 +9,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from dpem.fitting.surrogate.family import Family
 from dpem.queries.narrow import NarrowQuery
-from dpem.query import Bound, FloatArray
+from dpem.query import Array, Bound, FloatArray, Namespace
 
 Theta = TypeVar("Theta")
 
@@ -39,7 +39,7 @@ class ExpectedStatistics(NarrowQuery):
     def bound(self) -> Bound:
         return Bound()
 
-    def contributions(self, xp: Any, x: Any, y: Any) -> Any:
+    def contributions(self, xp: Namespace, x: Array, y: Array) -> Array:
         return self.family.statistics(xp, self.theta, x, y, None)
 
 

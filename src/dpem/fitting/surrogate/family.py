@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import array_api_compat.numpy as numpy_api
 import numpy as np
 
-from dpem.query import FloatArray
+from dpem.query import Array, FloatArray, Namespace
 
 Theta = TypeVar("Theta")
 
@@ -26,11 +26,11 @@ class Family(ABC, Generic[Theta]):
         """m rows, and their responses where the model has one."""
 
     @abstractmethod
-    def joint(self, xp: Any, theta: Theta, x: Any, y: Any) -> Any:
+    def joint(self, xp: Namespace, theta: Theta, x: Array, y: Array) -> Array:
         """log(weight · density) of each row in each component (m × K), missing values integrated out."""
 
     @abstractmethod
-    def scores(self, xp: Any, theta: Theta, x: Any, y: Any) -> Any:
+    def scores(self, xp: Namespace, theta: Theta, x: Array, y: Array) -> Array:
         """The derivative of each row's log-density in local coordinates at θ (m × p).
 
         The coordinates should be near the ones in which the information is the identity; :meth:`moved` goes along
@@ -42,7 +42,7 @@ class Family(ABC, Generic[Theta]):
         """θ moved by a small step in the coordinates of :meth:`scores`; what cannot be is brought to what can."""
 
     @abstractmethod
-    def statistics(self, xp: Any, theta: Theta, x: Any, y: Any, weights: Any) -> Any:
+    def statistics(self, xp: Namespace, theta: Theta, x: Array, y: Array, weights: Array) -> Array:
         """Σ weight × (expected sufficient statistics, log-density) over the rows, a vector whose last entry is the
         log-likelihood; ``weights`` None: 1 each.
         """

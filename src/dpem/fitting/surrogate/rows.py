@@ -14,7 +14,7 @@ import numpy as np
 from dpem.fitting.surrogate.em import Converged, best_of
 from dpem.fitting.surrogate.family import Family
 from dpem.fitting.surrogate.tilt import evidence_kappa, log_evidence, principal, tilt
-from dpem.query import FloatArray
+from dpem.query import Array, FloatArray, Namespace
 
 Theta = TypeVar("Theta")
 
@@ -22,7 +22,7 @@ Theta = TypeVar("Theta")
 class RowQuery(Protocol):
     """A query that also says what each row contributes."""
 
-    def each(self, xp: Any, x: Any, y: Any) -> Any:
+    def each(self, xp: Namespace, x: Array, y: Array) -> Array:
         """Clipped contributions, row by row (m × p)."""
 
 

@@ -8,7 +8,8 @@ tr(W²J)·tr(W⁻²J⁻¹) is at least p², which W² = J⁻¹ reaches.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import array_api_compat.numpy as numpy_api
@@ -16,7 +17,7 @@ import numpy as np
 
 from dpem.fitting.surrogate.family import Family
 from dpem.queries.narrow import NarrowQuery, into_ball, like, rounded, sum_in_ball
-from dpem.query import Bound, FloatArray
+from dpem.query import Array, Bound, FloatArray, Namespace
 from dpem.tables.schema import Schema
 
 Theta = TypeVar("Theta")
@@ -47,15 +48,47 @@ class ScoreQuery(NarrowQuery):
     def bound(self) -> Bound:
         return rounded(Bound.symmetric(l2=self.radius), len(self.whitener))
 
-    def _whitened(self, xp: Any, x: Any, y: Any) -> Any:
+    def _whitened(self, xp: Namespace, x: Array, y: Array) -> Array:
         return xp.matmul(self.family.scores(xp, self.theta, x, y), like(xp, self.whitener, x))
 
-    def contributions(self, xp: Any, x: Any, y: Any) -> Any:
+    def contributions(self, xp: Namespace, x: Array, y: Array) -> Array:
         return sum_in_ball(xp, self._whitened(xp, x, y), self.radius)
 
-    def each(self, xp: Any, x: Any, y: Any) -> Any:
+    def each(self, xp: Namespace, x: Array, y: Array) -> Array:
         """What each row contributes (m × p)."""
         return into_ball(xp, self._whitened(xp, x, y), self.radius)
+
+    def kept(self, x: FloatArray, y: FloatArray | None, weights: FloatArray) -> float:
+        """E[ψ·WS]/E‖WS‖², ψ the clipped WS: the part of a small move of θ that the mean of ψ shows, over all
+        directions. Noise s in the answer is worth noise s/kept in scores that are not clipped.
+        """
+        norms = np.linalg.norm(self._whitened(numpy_api, x, y), axis=1)
+        clipped = np.minimum(norms, self.radius)
+        return float(weights @ (clipped * norms)) / max(float(weights @ norms**2), 1e-300)
+
+
+def efficient(
+    query: ScoreQuery, x: FloatArray, y: FloatArray | None, weights: FloatArray, noise: float, levels: Sequence[float]
+) -> ScoreQuery:
+    """The query with the radius, of quantiles of the rows' norms at the ``levels``, that costs least.
+
+    ``noise`` is the standard deviation of the answer per unit of radius. A smaller radius R has less noise, τ = noise·R
+    over the part of a move of θ that the clipped score shows; but the less of the score it explains, 1 − r² for the
+    correlation r of clipped and whole scores, the more of the solution is left to the scatter of the weighted rows.
+    Their effective number is 1/Σw². The cost is τ² + (1 − r²)·Σw².
+    """
+    norms = np.linalg.norm(query._whitened(numpy_api, x, y), axis=1)
+    order = np.argsort(norms)
+    ends = np.cumsum(weights[order])
+    size, scatter = float(weights @ norms**2), float(weights @ weights)
+    found = []
+    for level in levels:
+        radius = max(float(norms[order[min(int(np.searchsorted(ends, level * ends[-1])), len(order) - 1)]]), 1e-6)
+        clipped = np.minimum(norms, radius)
+        both, own = float(weights @ (clipped * norms)), float(weights @ clipped**2)
+        cost = (noise * radius * size / both) ** 2 + (1 - both**2 / (own * size)) * scatter
+        found.append((cost, radius))
+    return replace(query, radius=min(found)[1])
 
 
 def information(scores: FloatArray, weights: FloatArray) -> FloatArray:

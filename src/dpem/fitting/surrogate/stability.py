@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 import array_api_compat.numpy as numpy_api
@@ -11,9 +12,13 @@ from scipy.optimize import linear_sum_assignment
 
 from dpem.fitting.surrogate.family import Family
 from dpem.fitting.surrogate.rows import Surrogate
+from dpem.fitting.surrogate.scores import ScoreQuery
 from dpem.query import FloatArray
 
 Theta = TypeVar("Theta")
+
+#: The least derivative along a direction, over the median one: along flatter ones the solution moves no straight line.
+LEAST = 0.02
 
 
 def share_moved(
@@ -41,21 +46,44 @@ def share_moved(
     return float(np.mean(found))
 
 
-def error_root(
-    family: Family[Theta], theta: Theta, x: FloatArray, y: FloatArray | None, whitener: FloatArray, step: float = 1e-4
-) -> FloatArray:
-    """H⁻¹W⁻¹: by it noise in an answer of W·S moves the solution of E[W·S] = 0; H is the derivative of −E[S].
+def error_roots(
+    query: ScoreQuery,
+    x: FloatArray,
+    y: FloatArray | None,
+    scatter: float = 0.0,
+    base: float = 0.0,
+    step: float = 1e-4,
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """D⁻¹, D⁻¹·Cov(ψ)^½ and the root of what the surrogate leaves open.
 
-    Where the rows follow the model H is the information and this is W; where they do not it is the sandwich form.
+    ψ is the clipped whitened score, D the derivative of −E[ψ] by θ over the rows.
+
+    Noise z in an answer of ψ moves the solution of E[ψ] = 0 by D⁻¹z, sampling of n rows by D⁻¹·Cov(ψ)^½·N(0, I)/√n.
+    Where the rows follow the model and nothing is clipped both are W; where they do not, this is the sandwich form.
+    The answers say nothing of the part of the score that ψ does not explain, with covariance C: there the solution has
+    the scatter of the weighted rows (variance ``scatter``, Σw²), and C times the error of the base rows (``base``).
     """
-    base = np.mean(family.scores(numpy_api, theta, x, y), axis=0)
+    own = np.asarray(query.each(numpy_api, x, y))
+    mean = own.mean(axis=0)
     columns = []
-    for direction in np.eye(len(whitener)):
-        moved = family.moved(theta, step * direction)
-        columns.append((base - np.mean(family.scores(numpy_api, moved, x, y), axis=0)) / step)
+    for direction in query.whitener:  # steps along whitened coordinates, where D is near a multiple of the identity
+        moved = replace(query, theta=query.family.moved(query.theta, step * direction))
+        columns.append((mean - np.mean(moved.each(numpy_api, x, y), axis=0)) / step)
     values, axes = np.linalg.eigh((np.array(columns) + np.array(columns).T) / 2)
-    inverse = (axes / np.maximum(values, 0.01)) @ axes.T
-    return np.asarray(inverse @ np.linalg.inv(whitener))
+    by_noise = query.whitener @ (axes / np.maximum(values, LEAST * float(np.median(values)))) @ axes.T
+    small = 1e-9 * np.eye(len(mean))
+    whole = np.asarray(replace(query, radius=1e9).each(numpy_api, x, y))
+    left = whole - own @ np.linalg.solve(own.T @ own / len(x) + small, own.T @ whole / len(x))
+    open_ = left.T @ left / len(x)
+    by_rows = by_noise @ _root(np.cov(own.T))
+    by_surrogate = query.whitener @ _root(scatter * open_ + base * open_ @ open_)
+    return by_noise, np.asarray(by_rows), np.asarray(by_surrogate)
+
+
+def _root(matrix: FloatArray) -> FloatArray:
+    """A root of a positive semidefinite matrix."""
+    values, axes = np.linalg.eigh(matrix)
+    return np.asarray(axes * np.sqrt(np.maximum(values, 0.0)))
 
 
 def regrouped(

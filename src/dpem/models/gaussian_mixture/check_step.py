@@ -12,7 +12,7 @@ from dpem.models.gaussian_mixture.gaussians import Gaussians
 from dpem.models.gaussian_mixture.state import MixtureState
 from dpem.privacy import Curator
 from dpem.queries.narrow import NarrowQuery, rounded, zero_nonfinite
-from dpem.query import Bound
+from dpem.query import Array, Bound, Namespace
 
 #: A row is missed by the mixture if one Gaussian of independent columns describes it that much better, in log-density.
 MISSED = 8.0
@@ -52,7 +52,7 @@ class Leads(NarrowQuery):
         change, size = math.sqrt(4 * m + WEIGHT**2), math.sqrt(2 * m + WEIGHT**2)
         return rounded(Bound(linf=max(2.0, WEIGHT), l2=change, size_linf=max(1.0, WEIGHT), size_l2=size), 2 * m + 1)
 
-    def contributions(self, xp: Any, x: Any, y: Any) -> Any:
+    def contributions(self, xp: Namespace, x: Array, y: Array) -> Array:
         own = self.fitted.log_density(xp, x)
         others = [self.wide.log_density(xp, x), self.fitted.pooled().log_density(xp, x)]
         if len(self.simpler) == 3:

@@ -20,7 +20,7 @@ from dpem.models.gaussian_mixture.state import MixtureState
 from dpem.privacy import Curator
 from dpem.queries.block_loop import PIECE, narrow_sum
 from dpem.queries.narrow import NarrowQuery, like, over_rows, rounded
-from dpem.query import Bound, Chunk, FloatArray
+from dpem.query import Array, Bound, Chunk, FloatArray, Namespace
 
 #: Part of ρ for centres of all columns, and for the choice.
 CENTRES, CHOICE = 0.05, 0.22
@@ -58,7 +58,7 @@ class PairedSides(NarrowQuery):
     def bound(self) -> Bound:
         return rounded(Bound(linf=1.0, size_linf=1.0), 8)
 
-    def contributions(self, xp: Any, x: Any, y: Any) -> Any:
+    def contributions(self, xp: Namespace, x: Array, y: Array) -> Array:
         half = xp.full_like(x, 0.5)
         side = xp.where(x >= like(xp, self.centre, x), half, -half)
         side = xp.where(xp.isnan(x), xp.zeros_like(x), side)

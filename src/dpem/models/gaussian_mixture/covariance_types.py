@@ -16,7 +16,7 @@ import numpy as np
 from dpem.models.gaussian_mixture import sketch_shapes
 from dpem.models.gaussian_mixture.gaussians import Gaussians, Seen
 from dpem.queries.narrow import over_rows, packed, unpacked
-from dpem.query import FloatArray
+from dpem.query import Array, FloatArray, Namespace
 
 
 class CovarianceType(ABC):
@@ -30,11 +30,11 @@ class CovarianceType(ABC):
         """How many free numbers the covariances of K components have."""
 
     @abstractmethod
-    def scores(self, xp: Any, share: Any, seen: Sequence[Seen]) -> list[Any]:
+    def scores(self, xp: Namespace, share: Array, seen: Sequence[Seen]) -> list[Array]:
         """Derivatives of each row's log-density by the covariances in local coordinates: pieces of m × some."""
 
     @abstractmethod
-    def sums(self, xp: Any, share: Any, seen: Sequence[Seen]) -> list[Any]:
+    def sums(self, xp: Namespace, share: Array, seen: Sequence[Seen]) -> list[Array]:
         """Second moments of whitened rows, weighted by the shares (K × m): vectors."""
 
     @abstractmethod
@@ -85,11 +85,11 @@ class Spherical(CovarianceType):
     def free(self, K: int, d: int) -> int:
         return K
 
-    def scores(self, xp: Any, share: Any, seen: Sequence[Seen]) -> list[Any]:
+    def scores(self, xp: Namespace, share: Array, seen: Sequence[Seen]) -> list[Array]:
         d = seen[0].v.shape[1]
         return [xp.stack([share[k, :] * (_size(xp, own) - d) for k, own in enumerate(seen)], axis=1) / (2 * d) ** 0.5]
 
-    def sums(self, xp: Any, share: Any, seen: Sequence[Seen]) -> list[Any]:
+    def sums(self, xp: Namespace, share: Array, seen: Sequence[Seen]) -> list[Array]:
         return [xp.stack([xp.sum(share[k, :] * _size(xp, own)) for k, own in enumerate(seen)])]
 
     def updated(self, old: Gaussians, counts: FloatArray, shift: FloatArray, second: FloatArray) -> FloatArray:
@@ -127,10 +127,10 @@ class Diagonal(CovarianceType):
     def free(self, K: int, d: int) -> int:
         return K * d
 
-    def scores(self, xp: Any, share: Any, seen: Sequence[Seen]) -> list[Any]:
+    def scores(self, xp: Namespace, share: Array, seen: Sequence[Seen]) -> list[Array]:
         return [share[k, :, None] * (_square(own) - 1.0) / 2**0.5 for k, own in enumerate(seen)]
 
-    def sums(self, xp: Any, share: Any, seen: Sequence[Seen]) -> list[Any]:
+    def sums(self, xp: Namespace, share: Array, seen: Sequence[Seen]) -> list[Array]:
         return [over_rows(xp, share[k, :], _square(own)) for k, own in enumerate(seen)]
 
     def updated(self, old: Gaussians, counts: FloatArray, shift: FloatArray, second: FloatArray) -> FloatArray:
@@ -161,10 +161,10 @@ class Full(CovarianceType):
     def free(self, K: int, d: int) -> int:
         return K * d * (d + 1) // 2
 
-    def scores(self, xp: Any, share: Any, seen: Sequence[Seen]) -> list[Any]:
+    def scores(self, xp: Namespace, share: Array, seen: Sequence[Seen]) -> list[Array]:
         return [share[k, :, None] * _pairs(xp, own) / 2**0.5 for k, own in enumerate(seen)]
 
-    def sums(self, xp: Any, share: Any, seen: Sequence[Seen]) -> list[Any]:
+    def sums(self, xp: Namespace, share: Array, seen: Sequence[Seen]) -> list[Array]:
         return [packed(xp, _second(xp, share[k, :], own)) for k, own in enumerate(seen)]
 
     def updated(self, old: Gaussians, counts: FloatArray, shift: FloatArray, second: FloatArray) -> FloatArray:
@@ -209,11 +209,11 @@ class Tied(Full):
     def free(self, K: int, d: int) -> int:
         return d * (d + 1) // 2
 
-    def scores(self, xp: Any, share: Any, seen: Sequence[Seen]) -> list[Any]:
+    def scores(self, xp: Namespace, share: Array, seen: Sequence[Seen]) -> list[Array]:
         each = super().scores(xp, share, seen)
         return [sum(each[1:], each[0])]
 
-    def sums(self, xp: Any, share: Any, seen: Sequence[Seen]) -> list[Any]:
+    def sums(self, xp: Namespace, share: Array, seen: Sequence[Seen]) -> list[Array]:
         each = super().sums(xp, share, seen)
         return [sum(each[1:], each[0])]
 
@@ -242,7 +242,7 @@ class Tied(Full):
 TYPES: dict[str, CovarianceType] = {own.name: own for own in (Spherical(), Diagonal(), Tied(), Full())}
 
 
-def _size(xp: Any, own: Seen) -> Any:
+def _size(xp: Namespace, own: Seen) -> Array:
     """tr w of each row."""
     return own.size if own.open is None else own.size + xp.sum(own.open, axis=1)
 
@@ -252,13 +252,13 @@ def _square(own: Seen) -> Any:
     return own.square if own.open is None else own.square + own.open
 
 
-def _second(xp: Any, share: Any, own: Seen) -> Any:
+def _second(xp: Namespace, share: Array, own: Seen) -> Array:
     """Σ share·w over the rows."""
     found = over_rows(xp, share[:, None] * own.v, own.v)
     return found if own.open is None else found + xp.sum(share[:, None, None] * own.open, axis=0)
 
 
-def _pairs(xp: Any, own: Seen) -> Any:
+def _pairs(xp: Namespace, own: Seen) -> Array:
     """w − I of each row, packed as by :func:`~dpem.queries.narrow.packed` (m × d(d + 1)/2)."""
     d = own.v.shape[1]
     square = own.v * own.v

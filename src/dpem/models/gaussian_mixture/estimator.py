@@ -24,7 +24,7 @@ from dpem.models.gaussian_mixture.intervals import uncertainty
 from dpem.models.gaussian_mixture.model import GaussianMixture, Parameters, SparseGaussianMixture, mixture_of
 from dpem.models.gaussian_mixture.start_steps import MOST
 from dpem.models.gaussian_mixture.state import TUNING
-from dpem.query import FloatArray
+from dpem.query import Array, FloatArray, Namespace
 from dpem.tables.schema import Schema
 
 
@@ -234,11 +234,11 @@ def in_units(theta: Parameters, schema: Schema) -> tuple[FloatArray, FloatArray]
     return schema.middle + schema.half * theta.means, theta.covariances * scale
 
 
-def _log_density(xp: Any, theta: Parameters, x: Any) -> Any:
+def _log_density(xp: Namespace, theta: Parameters, x: Array) -> Array:
     return mixture_of(theta).log_density(xp, x)
 
 
-def _shares(xp: Any, theta: Parameters, x: Any, y: Any) -> Any:
+def _shares(xp: Namespace, theta: Parameters, x: Array, y: Array) -> Array:
     logs = mixture_of(theta).joint(xp, x)
     share = xp.exp(logs - xp.max(logs, axis=1, keepdims=True))
     return share / xp.sum(share, axis=1, keepdims=True)

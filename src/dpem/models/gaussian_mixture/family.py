@@ -14,7 +14,7 @@ from dpem.fitting.surrogate import Family
 from dpem.models.gaussian_mixture.covariance_types import CovarianceType
 from dpem.models.gaussian_mixture.gaussians import LOG_2PI, Gaussians, Seen, log_sum, responsibilities
 from dpem.queries.narrow import like, over_rows
-from dpem.query import FloatArray
+from dpem.query import Array, FloatArray, Namespace
 
 #: The least share of a component: one that EM empties keeps this much.
 LEAST = 1e-6
@@ -45,14 +45,14 @@ class GaussianFamily(Family[Gaussians]):
             rows[self.patterns[np.arange(m) % len(self.patterns)] < 0.5] = np.nan
         return rows, None
 
-    def joint(self, xp: Any, theta: Gaussians, x: Any, y: Any) -> Any:
+    def joint(self, xp: Namespace, theta: Gaussians, x: Array, y: Array) -> Array:
         return theta.joint(xp, x)
 
-    def scores(self, xp: Any, theta: Gaussians, x: Any, y: Any) -> Any:
+    def scores(self, xp: Namespace, theta: Gaussians, x: Array, y: Array) -> Array:
         """r_k − α_k for all but the last component, r_k·v_k, and r_k times the type's part of w_k − I."""
         return theta.by_row(xp, x, lambda seen: self._scores(xp, theta, seen))
 
-    def _scores(self, xp: Any, theta: Gaussians, seen: list[Seen]) -> Any:
+    def _scores(self, xp: Namespace, theta: Gaussians, seen: list[Seen]) -> Array:
         share = responsibilities(xp, seen)
         first = [share[k, :, None] * own.v for k, own in enumerate(seen)]
         alone = xp.matrix_transpose(share[:-1, :]) - like(xp, theta.weights[:-1], share)
@@ -69,8 +69,8 @@ class GaussianFamily(Family[Gaussians]):
             covariances = self.kind.floored(covariances, self.floor)
         return Gaussians(weights / weights.sum(), theta.shifted(shift), covariances)
 
-    def statistics(self, xp: Any, theta: Gaussians, x: Any, y: Any, weights: Any) -> Any:
-        total: Any = None
+    def statistics(self, xp: Namespace, theta: Gaussians, x: Array, y: Array, weights: Array) -> Array:
+        total: Array = None
         for present, rows, seen in theta.parts(xp, x):
             own = (
                 present if weights is None else present * (weights if rows is None else xp.take(weights, rows, axis=0))

@@ -16,7 +16,7 @@ import numpy as np
 from array_api_compat import device
 
 from dpem.queries.narrow import like, squares, zero_nonfinite
-from dpem.query import FloatArray
+from dpem.query import Array, FloatArray, Namespace
 
 LOG_2PI = math.log(2 * math.pi)
 
@@ -79,7 +79,7 @@ class Gaussians:
         move = np.einsum("kij,kj->ki", self.roots, shift) if self.full else self.roots * shift
         return np.clip(self.means + move, -1.0, 1.0)
 
-    def parts(self, xp: Any, x: Any) -> Iterator[tuple[Any, Any, list[Seen]]]:
+    def parts(self, xp: Namespace, x: Array) -> Iterator[tuple[Array, Array, list[Seen]]]:
         """The rows in one or two parts: of each the weight of its rows (1, or 0 for a row that the other part has),
         their places (None: all rows) and what every component sees.
 
@@ -105,7 +105,7 @@ class Gaussians:
             found = [self._missing(xp, part, mask, patterns, place, k) for k in components]
             yield xp.ones_like(part[:, 0]), rows, found
 
-    def by_row(self, xp: Any, x: Any, function: Callable[[list[Seen]], Any]) -> Any:
+    def by_row(self, xp: Namespace, x: Array, function: Callable[[list[Seen]], Any]) -> Array:
         """``function`` of what the components see, row by row, in the order of the rows."""
         found = [(present, function(seen)) for present, _, seen in self.parts(xp, x)]
         if len(found) == 1:
@@ -115,12 +115,12 @@ class Gaussians:
         place = xp.where(place < 0, xp.zeros_like(place), place)
         return xp.where(whole[:, None] > 0.5, first, xp.take(second, place, axis=0))
 
-    def log_density(self, xp: Any, x: Any) -> Any:
+    def log_density(self, xp: Namespace, x: Array) -> Array:
         """The log-density of each row, missing values integrated out."""
         logs = self.joint(xp, x)
         return log_sum(xp, [logs[:, k] for k in range(len(self.weights))])
 
-    def product_of_margins(self, xp: Any, x: Any) -> Any:
+    def product_of_margins(self, xp: Namespace, x: Array) -> Array:
         """The log-density of each row if columns were independent, each with the mixture's own margin."""
         seen = xp.isfinite(x)
         logs = []
@@ -130,7 +130,7 @@ class Gaussians:
         margin = log_sum(xp, logs)
         return xp.sum(xp.where(seen, margin, xp.zeros_like(margin)), axis=1)
 
-    def joint(self, xp: Any, x: Any) -> Any:
+    def joint(self, xp: Namespace, x: Array) -> Array:
         """log(weight · density) of each row in each component (m × K)."""
         return self.by_row(xp, x, lambda seen: xp.stack([own.log_joint for own in seen], axis=1))
 
@@ -140,7 +140,7 @@ class Gaussians:
         inverse = np.clip(np.nan_to_num(1 / self.roots), 0.0, 1e6)
         return inverse, np.nan_to_num(self.means * inverse)
 
-    def _diagonal(self, xp: Any, x: Any, mask: Any, k: int) -> Seen:
+    def _diagonal(self, xp: Namespace, x: Array, mask: Array, k: int) -> Seen:
         """``x`` with missing values as 0; ``mask`` is None where there are none."""
         inverse, shift = self._inverse
         v = x * like(xp, inverse[k], x)
@@ -155,13 +155,13 @@ class Gaussians:
             return Seen(log_joint, v, square, size, None)
         return Seen(log_joint + (1.0 - mask) @ like(xp, level, x), v, square, size, 1.0 - mask)
 
-    def _whole(self, xp: Any, x: Any, k: int) -> Seen:
+    def _whole(self, xp: Namespace, x: Array, k: int) -> Seen:
         v = (x - like(xp, self.means[k], x)) @ like(xp, self.whiteners[k].T, x)
         size = squares(xp, v)
         level = float(np.sum(np.log(np.diag(self.roots[k])))) + 0.5 * LOG_2PI * x.shape[1]
         return Seen(math.log(self.weights[k]) - 0.5 * size - level, v, None, size, None)
 
-    def _missing(self, xp: Any, x: Any, mask: Any, patterns: Any, place: Any, k: int) -> Seen:
+    def _missing(self, xp: Namespace, x: Array, mask: Array, patterns: Array, place: Array, k: int) -> Seen:
         """With S the covariance on what is seen and the identity elsewhere: b = S⁻¹(x − μ) on what is seen. What a row
         does not decide is solved once for each pattern of missing values.
 
@@ -190,7 +190,7 @@ class Gaussians:
         return Seen(log_joint, v, None, xp.sum(v * v, axis=1), xp.take(left, place, axis=0))
 
 
-def _patterns(xp: Any, mask: Any) -> tuple[Any, Any]:
+def _patterns(xp: Namespace, mask: Array) -> tuple[Array, Array]:
     """Which columns are seen: each pattern once, and the place of each row's own. Beyond 52 columns patterns have no
     number in float64, and every row has one of its own.
     """
@@ -201,7 +201,7 @@ def _patterns(xp: Any, mask: Any) -> tuple[Any, Any]:
     return xp.remainder(xp.floor(found.values[:, None] / place), 2.0), xp.reshape(found.inverse_indices, (-1,))
 
 
-def log_sum(xp: Any, logs: list[Any]) -> Any:
+def log_sum(xp: Namespace, logs: list[Any]) -> Array:
     """log Σ exp of some arrays, entry by entry."""
     top = logs[0]
     for own in logs[1:]:
@@ -212,7 +212,7 @@ def log_sum(xp: Any, logs: list[Any]) -> Any:
     return top + xp.log(total)
 
 
-def responsibilities(xp: Any, seen: list[Seen]) -> Any:
+def responsibilities(xp: Namespace, seen: list[Seen]) -> Array:
     """The share of each component in each row (K × m), in [0, 1] and adding up to 1 or, if odd, less.
 
     *Lemma.* Every entry is in [0, 1] and a row's add up to at most 1 + K·2⁻⁵². *Proof.* An entry that is not at most 1,

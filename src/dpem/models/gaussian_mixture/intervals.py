@@ -1,8 +1,8 @@
 """Standard errors of a fitted Gaussian mixture, from the information of its rows and the noise of the answers.
 
-An answer of the whitened score W·S with noise of standard deviation s moves the solution by H⁻¹W⁻¹ times the noise, H
-the derivative of −E[S] over the surrogate rows; the rows' own sampling moves it by the same times 1/√n. Where the rows
-follow the model the factor is W. It is carried to the reported numbers by small moves of the mixture.
+Noise in an answer of the clipped whitened score, and the rows' own sampling, move the solution by
+:func:`~dpem.fitting.surrogate.error_roots`, taken over the surrogate rows. Small moves of the mixture carry this to the
+reported numbers.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def error_units(family: GaussianFamily, own: Gaussians, order: NDArray[np.intp],
     for _ in range(MOVES):
         step = SIZE * (root @ rng.standard_normal(len(root)))
         found.append(values(family.kind.name, family.moved(own, step, floored=False).reordered(order)))
-    return np.std(np.array(found), axis=0) / SIZE
+    return np.std(np.array(found), axis=0) / SIZE * bool(np.any(root))  # rounding alone is no error
 
 
 def values(kind: str, own: Gaussians) -> FloatArray:
@@ -60,7 +60,7 @@ def uncertainty(theta: Any, schema: Schema, n: int) -> Uncertainty:
     estimate = scale * values(theta.kind, Gaussians(theta.weights, theta.means, theta.covariances))
     estimate[K : K + K * d] += np.tile(schema.middle, K)
     called, kinds = zip(*names(theta.kind, K, schema.names), strict=True)
-    sampling = scale * theta.errors / math.sqrt(n * max(1 - theta.empty, 1e-9))
-    privacy = TUNING.widened * scale * theta.errors * theta.noise
+    sampling = scale * theta.errors[1] / math.sqrt(n * max(1 - theta.empty, 1e-9))
+    privacy = scale * np.hypot(TUNING.widened * theta.errors[0] * theta.noise, theta.errors[2])
     note = "sandwich form on the surrogate rows, with the noise of the score answers"
     return Uncertainty.of(called, estimate, sampling, privacy, note, kinds)

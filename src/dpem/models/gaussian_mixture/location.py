@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from scipy.special import ndtr
 
 from dpem.models.gaussian_mixture.state import Far, Presence
 from dpem.queries.narrow import NarrowQuery, into_ball, like, over_rows, packed, rounded, zero_nonfinite
-from dpem.query import Bound, FloatArray
+from dpem.query import Array, Bound, FloatArray, Namespace
 
 #: Edges of the cells of |x − c|, in unit coordinates: half an octave each.
 EDGES = 2.0 ** np.arange(-8, 1.01, 0.5)
@@ -45,7 +44,7 @@ class Centres(NarrowQuery):
         change = math.sqrt(5 * self.schema.width) / 2
         return rounded(Bound(linf=change, l2=change, size_linf=size, size_l2=size), 2 * self.schema.width + 1)
 
-    def contributions(self, xp: Any, x: Any, y: Any) -> Any:
+    def contributions(self, xp: Namespace, x: Array, y: Array) -> Array:
         d = self.schema.width
         z = into_ball(xp, zero_nonfinite(xp, x), 0.5 * math.sqrt(d))
         seen = xp.astype(xp.isfinite(x), xp.float64)
@@ -84,7 +83,7 @@ class Spreads(NarrowQuery):
         d = self.schema.width
         return Bound(linf=1.0, l2=math.sqrt(2 * d), size_linf=1.0, size_l2=math.sqrt(d))
 
-    def contributions(self, xp: Any, x: Any, y: Any) -> Any:
+    def contributions(self, xp: Namespace, x: Array, y: Array) -> Array:
         away = xp.abs(x - like(xp, self.centre, x))
         counts = [_as_many(xp, away >= edge) for edge in (0.0, *EDGES.tolist())]
         return xp.concat([*(low - high for low, high in pairwise(counts)), counts[-1]])
@@ -140,7 +139,7 @@ class Margins(NarrowQuery):
         d = self.schema.width
         return Bound(linf=1.0, l2=math.sqrt(2 * d), size_linf=1.0, size_l2=math.sqrt(d))
 
-    def _cell(self, xp: Any, x: Any) -> Any:
+    def _cell(self, xp: Namespace, x: Array) -> Array:
         """The number of each entry's cell, −1 where it is missing."""
         away = (x - like(xp, self.centre, x)) / like(xp, self.spread, x)
         cell = xp.full_like(away, 0.0)
@@ -148,7 +147,7 @@ class Margins(NarrowQuery):
             cell = cell + xp.astype(away >= edge, xp.float64)
         return xp.where(xp.isfinite(away), cell, xp.full_like(away, -1.0))
 
-    def contributions(self, xp: Any, x: Any, y: Any) -> Any:
+    def contributions(self, xp: Namespace, x: Array, y: Array) -> Array:
         cell = self._cell(xp, x)
         return xp.concat([_as_many(xp, cell == float(number)) for number in range(self.cells)])
 
@@ -161,13 +160,13 @@ class Margins(NarrowQuery):
         column, cell = np.nonzero((shares > 4 * noise) & outer & (ends[:, 1:] > ends[:, :-1]))
         return Far(column, ends[column, cell], ends[column, cell + 1], np.minimum(shares[column, cell], 0.5))
 
-    def each(self, xp: Any, x: Any, y: Any) -> Any:
+    def each(self, xp: Namespace, x: Array, y: Array) -> Array:
         """What each row contributes (m × cells·d)."""
         cell = self._cell(xp, x)
         return xp.concat([xp.astype(cell == float(number), xp.float64) for number in range(self.cells)], axis=1)
 
 
-def _as_many(xp: Any, held: Any) -> Any:
+def _as_many(xp: Namespace, held: Array) -> Array:
     """In how many rows it holds, for each column; in memory a column at a time."""
     if isinstance(held, np.ndarray):
         return np.array([np.count_nonzero(column) for column in held.T], dtype=float)
@@ -199,7 +198,7 @@ class SecondMoments(NarrowQuery):
         change, size = math.sqrt(2) * R2 * (1 + self.kappa / 2), R2 * math.sqrt(1 + self.kappa)
         return rounded(Bound(linf=change, l2=change, size_linf=size, size_l2=size), 4 * self.schema.width)
 
-    def contributions(self, xp: Any, x: Any, y: Any) -> Any:
+    def contributions(self, xp: Namespace, x: Array, y: Array) -> Array:
         z = (x - like(xp, self.centre, x)) / like(xp, self.spread, x)
         z = into_ball(xp, zero_nonfinite(xp, z), self.radius)
         first = math.sqrt(self.kappa) * self.radius * xp.sum(z, axis=0)

@@ -12,7 +12,7 @@ from dpem._validation import ArgumentError
 from dpem.fitting.model import Model, PredictedFit, Sizes
 from dpem.fitting.rehearsal import generator
 from dpem.fitting.step import Step, prices
-from dpem.fitting.surrogate import combined_noise, error_root, regrouped, share_moved
+from dpem.fitting.surrogate import combined_noise, error_roots, regrouped, share_moved
 from dpem.models.gaussian_mixture.check_step import MixtureCheck
 from dpem.models.gaussian_mixture.columns import CENTRES, CHOICE, ChooseColumns, after_choice, missed, with_choice
 from dpem.models.gaussian_mixture.covariance_types import CovarianceType
@@ -31,7 +31,7 @@ from dpem.models.gaussian_mixture.start_steps import (
     StartFromSketch,
 )
 from dpem.models.gaussian_mixture.state import TUNING, MixtureState, Presence
-from dpem.query import FloatArray
+from dpem.query import Array, FloatArray, Namespace
 
 #: How many components are assumed, for prices and steps, where their number is to be found.
 ASSUMED = 4
@@ -49,7 +49,8 @@ class Parameters:
 
     ``path`` are the scores of numbers of components; ``seen`` and ``empty`` shares of values present and of rows
     without any. ``errors`` are the standard errors of :func:`~dpem.models.gaussian_mixture.intervals.values` per unit
-    of noise in whitened scores, ``noise`` the standard deviation that the answers had. ``moved`` is the largest share
+    of noise in whitened scores, of one row's sampling and of what the surrogate leaves open; ``noise`` is the standard
+    deviation of the answers. ``moved`` is the largest share
     of rows that such noise, one of the last two queries or a fit that is nearly as good puts into another component,
     ``missed`` the share that one Gaussian describes far better; ``floored`` is 1 for columns in which a component has
     the least spread.
@@ -121,18 +122,23 @@ class GaussianMixture(Model):
     def parameters(self, state: MixtureState, n: int) -> Parameters:
         """The record of a finished fit, the largest component first."""
         fit, presence = state.fit, state.presence
-        own, surrogate, family = fit.mixture, fit.surrogate, fit.family
+        own, surrogate, family, query = fit.mixture, fit.surrogate, fit.family, fit.query
+        if query is None:
+            raise RuntimeError("no score has been asked for.")
         noise = combined_noise(fit.noises) if fit.noises else 0.0
         order = np.argsort(-own.weights, kind="stable")
-        root = fit.whitener
+        roots = [query.whitener, query.whitener, 0.0 * query.whitener]
         if family.count <= MOST_PARAMETERS:
             x, _ = surrogate.resampled(SANDWICH_ROWS, generator(9))
-            root = error_root(family, own, x, None, root)
+            scatter = float(surrogate.weights @ surrogate.weights) if noise > 0 else 0.0
+            base = 1 / TUNING.score_kappa[1] if noise > 0 else 0.0
+            by_noise, by_rows, by_surrogate = error_roots(query, x, None, scatter, base)
+            roots = [query.kept(x, None, np.full(len(x), 1 / len(x))) * by_noise, by_rows, by_surrogate]
         moved = regrouped(family, surrogate, [*fit.runs, *((fit.runs[0][0], other) for other in fit.before)])
         if noise > 0:
             rows = (surrogate.x, None, surrogate.weights)
-            by_noise = share_moved(family, own, *rows, fit.whitener, math.hypot(noise, n**-0.5), generator(7))
-            moved = max(moved, by_noise)
+            changed = share_moved(family, own, *rows, query.whitener, math.hypot(noise, n**-0.5), generator(7))
+            moved = max(moved, changed)
         first = own.reordered(order)
         floored = np.any(first.variances <= family.floor * (1 + 1e-6), axis=0)
         return Parameters(
@@ -143,14 +149,14 @@ class GaussianMixture(Model):
             path=fit.path,
             seen=presence.seen,
             empty=presence.empty,
-            errors=error_units(family, own, order, root),
+            errors=np.array([error_units(family, own, order, root) for root in roots]),
             noise=noise,
             moved=moved,
             floored=floored.astype(float),
             converged=fit.converged,
         )
 
-    def log_density(self, xp: Any, theta: Parameters, x: Any, y: Any) -> Any:
+    def log_density(self, xp: Namespace, theta: Parameters, x: Array, y: Array) -> Array:
         return mixture_of(theta).log_density(xp, x)
 
     def simpler(self, theta: Parameters) -> Parameters:

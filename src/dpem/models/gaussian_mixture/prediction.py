@@ -105,8 +105,8 @@ def case(name: str, kind: str, K: int, d: int, apart: float) -> Case:
     mixture = best_of(family, starts, family.expectation(rows, None, even), kept=1, most=100)[0].theta
     names = [f"x{j}" for j in range(d)]
     schema = Schema.of(names, dict.fromkeys(names, (-1.0, 1.0)), {})
-    query = score_query(schema, family, mixture, rows, None, even, rng, ridge=TUNING.ridge, level=TUNING.level)
-    return Case(family, rows, mixture, query.whitener, query.radius)
+    query = score_query(schema, family, mixture, rows, None, even, rng, ridge=TUNING.ridge)
+    return Case(family, rows, mixture, query.whitener, query.radius / query.kept(rows, None, even))
 
 
 @lru_cache(maxsize=4096)

@@ -8,13 +8,16 @@ from typing import Any
 
 from dpem.fitting.rehearsal import generator
 from dpem.fitting.step import Step
-from dpem.fitting.surrogate import ExpectedStatistics, best_of, combined_noise, score_query
+from dpem.fitting.surrogate import ExpectedStatistics, best_of, combined_noise, efficient, score_query
 from dpem.models.gaussian_mixture.gaussians import Gaussians
 from dpem.models.gaussian_mixture.start_steps import SCORES
 from dpem.models.gaussian_mixture.state import TUNING, MixtureState, SurrogateFit, noise_gain, restarts_for
 from dpem.models.gaussian_mixture.surrogate_rows import redrawn, runs_of
 from dpem.privacy import Curator
 from dpem.query import FloatArray
+
+#: A radius that clips no row: EM without privacy solves for the scores as they are.
+NOT_CLIPPED = 1e9
 
 
 @dataclass(frozen=True)
@@ -41,14 +44,16 @@ class ScoreStep(Step):
             surrogate.weights,
             rng,
             ridge=TUNING.ridge,
-            level=TUNING.level,
         )
+        unit = curator.noise_scale(query, self.rho) / present / query.radius / math.sqrt(TUNING.queries)
+        query = efficient(query, surrogate.x, None, surrogate.weights, unit, TUNING.levels)
         answer = curator.measure(query, self.rho) / present
         noise = curator.noise_scale(query, self.rho) / present
         surrogate = surrogate.add(SCORES, query, answer, noise)
         if surrogate.effective_share < TUNING.effective:
             surrogate = redrawn(surrogate, fit.family, state, rng)
-        count, noises = fit.family.count, (*fit.noises, noise)
+        count = fit.family.count
+        noises = (*fit.noises, noise / query.kept(surrogate.x, None, surrogate.weights))
         fits = surrogate.fit(
             fit.family,
             [fit.mixture],
@@ -63,7 +68,7 @@ class ScoreStep(Step):
             runs=runs_of(fits),
             before=(*fit.before, fit.mixture)[-2:],
             noises=noises,
-            whitener=query.whitener,
+            query=replace(query, theta=fits[0].theta),
         )
         return _with(model, state, new, curator.n_rows, self.last)
 
@@ -89,7 +94,8 @@ class ExactEM(Step):
         begun = [own.theta for own in fits[: self.starts]]
         found = best_of(family, begun, expect, short=60, kept=3, tolerance=1e-10, most=self.most)
         query = score_query(schema, family, found[0].theta, surrogate.x, None, surrogate.weights, rng)
-        new = replace(fit, runs=runs_of(found), whitener=query.whitener, converged=found[0].converged)
+        query = replace(query, radius=NOT_CLIPPED)
+        new = replace(fit, runs=runs_of(found), query=query, converged=found[0].converged)
         return _with(model, state, new, curator.n_rows, True)
 
 

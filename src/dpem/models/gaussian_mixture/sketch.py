@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dpem.models.gaussian_mixture.gaussians import Gaussians
 from dpem.queries.narrow import NarrowQuery, like, over_rows, zero_nonfinite
-from dpem.query import Bound, FloatArray
+from dpem.query import Array, Bound, FloatArray, Namespace
 
 _FARTHEST, _STEEPEST = 1e3, 1e100
 #: Phases that are handled at a time in memory.
@@ -39,7 +39,7 @@ def largest_slice(amplitudes: FloatArray) -> float:
     return 2 * (float(np.sum(amplitudes)) - low)
 
 
-def _not_empty(xp: Any, x: Any) -> Any:
+def _not_empty(xp: Namespace, x: Array) -> Array:
     """1 for rows with a value, 0 for others."""
     return xp.astype(xp.any(xp.isfinite(x), axis=1), xp.float64)
 
@@ -76,25 +76,25 @@ class Sketch(NarrowQuery):
         size = math.sqrt(len(self.lines) * float(np.sum(self.amplitudes))) * (1 + 1e-9)
         return Bound(linf=change, l2=change, size_linf=size, size_l2=size)
 
-    def contributions(self, xp: Any, x: Any, y: Any) -> Any:
+    def contributions(self, xp: Namespace, x: Array, y: Array) -> Array:
         theta, present = self._phases(xp, x), _not_empty(xp, x)
         if isinstance(theta, np.ndarray):
             return self._waves_in_memory(present, theta)
         return xp.concat([present @ wave for wave in self._waves(xp, theta)])
 
-    def each(self, xp: Any, x: Any, y: Any) -> Any:
+    def each(self, xp: Namespace, x: Array, y: Array) -> Array:
         """What each row contributes (m × 2LM)."""
         present = _not_empty(xp, x)[:, None]
         return xp.concat([present * wave for wave in self._waves(xp, self._phases(xp, x))], axis=1)
 
-    def _phases(self, xp: Any, x: Any) -> Any:
+    def _phases(self, xp: Namespace, x: Array) -> Array:
         """θ of each row and line (m × M)."""
         z = (x - like(xp, self.centre, x)) / like(xp, self.spread, x)
         one = Gaussians(np.ones(1), np.zeros((1, len(self.centre))), self.correlation[None])
         across = one.roots[0].T @ (self.base * self.lines.T)  # from whitened rows to phases
         return one.by_row(xp, z, lambda seen: seen[0].v @ like(xp, across, x))
 
-    def _waves(self, xp: Any, theta: Any) -> Iterator[Any]:
+    def _waves(self, xp: Namespace, theta: Any) -> Iterator[Array]:
         """√a_f·cos fθ and √a_f·sin fθ for f = 1 … L."""
         theta = xp.clip(zero_nonfinite(xp, theta), -_FARTHEST, _FARTHEST)
         cos1, sin1 = xp.cos(theta), xp.sin(theta)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpem.fitting.step import State
-from dpem.fitting.surrogate import Answer, Surrogate
+from dpem.fitting.surrogate import Answer, ScoreQuery, Surrogate
 from dpem.models.gaussian_mixture.family import GaussianFamily
 from dpem.models.gaussian_mixture.gaussians import Gaussians
 from dpem.query import FloatArray
@@ -32,7 +32,7 @@ class Tuning:
     restarts, last_restarts : random starts of EM on the surrogate after a query, and after the last one.
     richest, more : components of base rows at most, and beyond K where they are drawn again.
     patterns : patterns of missing values among the surrogate rows.
-    ridge, level : of the whitener, and the quantile of the norms at which scores are clipped.
+    ridge, levels : of the whitener, and the quantiles of the norms at which scores may be clipped.
     widened : the privacy part of standard errors over its linear form, by simulated coverage.
     unstable : the share of rows in other components above which components are called unstable.
     check : the part of ρ that the fit check gets.
@@ -57,7 +57,7 @@ class Tuning:
     more: int = 6
     patterns: int = 32
     ridge: float = 0.002
-    level: float = 0.9
+    levels: tuple[float, ...] = (0.4, 0.6, 0.8, 0.9, 0.97)
     widened: float = 1.25
     unstable: float = 0.015
     check: float = 0.08
@@ -166,7 +166,8 @@ def noise_gain(count: int, noise: float) -> float:
 class SurrogateFit:
     """The surrogate rows and the mixture that fits them.
 
-    ``noises`` are the standard deviations of the score answers so far, ``whitener`` that of the last one; ``runs`` are
+    ``noises`` are the standard deviations of the score answers so far, each over the part of the score that its clip
+    kept; ``query`` is the last one, at the mixture that it gave; ``runs`` are
     where EM on the surrogate converged last, with the log-likelihood there, the best first; ``before`` are the mixtures
     that the last two queries were asked at.
     """
@@ -176,7 +177,7 @@ class SurrogateFit:
     runs: tuple[tuple[float, Gaussians], ...]
     before: tuple[Gaussians, ...] = ()
     noises: tuple[float, ...] = ()
-    whitener: FloatArray = field(default_factory=lambda: np.zeros((0, 0)), repr=False)
+    query: ScoreQuery | None = field(default=None, repr=False)
     path: FloatArray = field(default_factory=lambda: np.zeros(0))
     converged: bool = True
 
