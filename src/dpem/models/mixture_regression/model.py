@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpem.fitting.check import CHECK_SHARE, Check
 from dpem.fitting.model import Model, PredictedFit, Sizes
 from dpem.fitting.step import Step, prices
+from dpem.models.mixture_regression.check_step import RegressionCheck
 from dpem.models.mixture_regression.coordinates import Frame
 from dpem.models.mixture_regression.newton import Estimate
 from dpem.models.mixture_regression.planning import EFFECT, moved_share, predict_fit
@@ -27,7 +26,7 @@ from dpem.models.mixture_regression.steps import (
     SizeColumns,
 )
 from dpem.models.mixture_regression.tuning import TUNING
-from dpem.query import FloatArray
+from dpem.query import Array, FloatArray, Namespace
 
 ADVICE = "One regression may do (DPLinearRegression), or the components are too close for this many rows and epsilon."
 
@@ -40,7 +39,7 @@ class Parameters:
     covariances of sampling and of privacy are of (weight, intercept, slopes, spread) class by class. ``misfit`` is that
     of 1, 2, … components to the cells, ``needed`` by how much one more must lower it, ``by_cells`` whether the start
     was found in them; ``one`` the regression of the moments (intercept, slopes, residual spread); ``moved`` the share
-    of rows that errors of this size put into another component.
+    of rows that errors of this size put into another component, ``missed`` the share far from every component.
     """
 
     weights: FloatArray
@@ -56,10 +55,11 @@ class Parameters:
     by_cells: bool
     one: FloatArray
     moved: float = 0.0
+    missed: float = 0.0
 
     @property
     def frame(self) -> Frame:
-        """Unit coordinates with holes filled and made white; responses as they are."""
+        """Unit coordinates with missing values filled, made white; responses as they are."""
         return Frame(self.x_mean, self.x_whiten, 0.0, 1.0)
 
     @property
@@ -93,7 +93,7 @@ class MixtureRegression(Model):
 
     def steps(self, sizes: Sizes) -> tuple[Step, ...]:
         q = min(self.schema.width, self.classes, max(CELLS))
-        check = CHECK_SHARE if sizes.check else 0.0
+        check = TUNING.check if sizes.check else 0.0
         turns = TUNING.directions if self.schema.width > q else 0.0
         first = (TUNING.sizes, TUNING.moments, turns, TUNING.cells, TUNING.choice)
         growing = TUNING.growth ** np.arange(TUNING.scores)
@@ -107,7 +107,7 @@ class MixtureRegression(Model):
             CountCells(count, q, self.classes),
             ChooseStart(choose),
             *(ImproveComponents(rho) for rho in scores),
-            *((Check(checked, against="one regression", advice=ADVICE),) if check else ()),
+            *((RegressionCheck(checked, against="one regression", advice=ADVICE),) if check else ()),
         )
 
     def fixed(self, frame: Frame) -> FloatArray | None:
@@ -161,15 +161,15 @@ class MixtureRegression(Model):
         )
         return theta.ordered(np.argsort(-weights))
 
-    def log_density(self, xp: Any, theta: Parameters, x: Any, y: Any) -> Any:
+    def log_density(self, xp: Namespace, theta: Parameters, x: Array, y: Array) -> Array:
         return theta.components.log_density(xp, theta.frame.columns(xp, x), y)
 
-    def shares(self, xp: Any, theta: Parameters, x: Any, y: Any) -> Any:
+    def shares(self, xp: Namespace, theta: Parameters, x: Array, y: Array) -> Array:
         """How far each row belongs to each class, given its response."""
         share = theta.components.shares(xp, theta.components.residuals(xp, theta.frame.columns(xp, x), y))
         return share / xp.sum(share, axis=1)[:, None]
 
-    def expectation(self, xp: Any, theta: Parameters, x: Any, y: Any) -> Any:
+    def expectation(self, xp: Namespace, theta: Parameters, x: Array, y: Array) -> Array:
         """Each row's expected response: the classes' components, weighted."""
         components = theta.components
         return xp.matmul(theta.frame.columns(xp, x), theta.weights @ components.coefficients)

@@ -49,7 +49,7 @@ EVEN, MORE, STEEP = 0.66, 0.07, 6
 #: A start that fails more often than the first is called infeasible, more often than the second a risk.
 HOPELESS, RISKY = 1 / 3, 0.1
 
-#: What is said of tables that hold no such components (``python -m studies.honest.sweep lines``).
+#: What is said of tables that hold no such components (``python -m studies.calibration.sweep lines``).
 REAL = (
     "Few real tables hold components as clear as that: of public ones, two of them at epsilon=1, half had more than "
     "8 % of their rows in another one in a second private fit, and more than 12 % in another one than without privacy."

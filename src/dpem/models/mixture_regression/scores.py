@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from dpem.models.mixture_regression.coordinates import Frame
 from dpem.queries.block_loop import over_rows
 from dpem.queries.narrow import NarrowQuery, rounded, zero_nonfinite
-from dpem.query import Bound, FloatArray
+from dpem.query import Array, Bound, FloatArray, Namespace
 from dpem.tables.blocks import like
 
 
@@ -31,21 +30,21 @@ class Components:
         """Classes, and coefficients of a regression."""
         return self.coefficients.shape[0], self.coefficients.shape[1]
 
-    def residuals(self, xp: Any, v: Any, t: Any) -> Any:
+    def residuals(self, xp: Namespace, v: Array, t: Array) -> Array:
         """Each row's residual of each regression, in the regression's spreads."""
         return (t[:, None] - xp.matmul(v, like(xp, self.coefficients.T, v))) / like(xp, self.spreads, v)
 
-    def log_joint(self, xp: Any, e: Any) -> Any:
+    def log_joint(self, xp: Namespace, e: Array) -> Array:
         """Log-density of class and response of every row, up to ½·log 2π."""
         return like(xp, np.log(self.masses / np.sum(self.masses)) - np.log(self.spreads), e) - 0.5 * e * e
 
-    def log_density(self, xp: Any, v: Any, t: Any) -> Any:
+    def log_density(self, xp: Namespace, v: Array, t: Array) -> Array:
         """Log-density of the response of every row, given its columns."""
         joint = self.log_joint(xp, self.residuals(xp, v, t))
         top = _row_top(xp, joint)
         return top + xp.log(_row_sum(xp, xp.exp(joint - top[:, None]))) - 0.5 * math.log(2 * math.pi)
 
-    def shares(self, xp: Any, e: Any) -> Any:
+    def shares(self, xp: Namespace, e: Array) -> Array:
         """How far each row belongs to each class: in [0, 1], with a sum of at most 1 but for rounding."""
         joint = self.log_joint(xp, e)
         raw = xp.exp(joint - _row_top(xp, joint)[:, None])
@@ -54,12 +53,12 @@ class Components:
         return share / xp.where(total > 1.0, total, xp.ones_like(total))[:, None]
 
 
-def _row_sum(xp: Any, values: Any) -> Any:
+def _row_sum(xp: Namespace, values: Array) -> Array:
     """Sums over few columns, as a product: many times faster than a reduction of short rows."""
     return xp.matmul(values, like(xp, np.ones(values.shape[1]), values))
 
 
-def _row_top(xp: Any, values: Any) -> Any:
+def _row_top(xp: Namespace, values: Array) -> Array:
     """The largest of few columns; not a number where one is not."""
     top = values[:, 0]
     for k in range(1, values.shape[1]):
@@ -88,7 +87,7 @@ class ComponentLeads(NarrowQuery):
         m = len(self.starts)
         return rounded(Bound.symmetric(linf=self.most, l2=self.most * math.sqrt(m)), m)
 
-    def contributions(self, xp: Any, x: Any, y: Any) -> Any:
+    def contributions(self, xp: Namespace, x: Array, y: Array) -> Array:
         v, t, seen = self.frame.rows(xp, x, y)
         base = self.baseline.log_density(xp, v, t)
         leads = xp.stack([start.log_density(xp, v, t) - base for start in self.starts], axis=1)
@@ -135,7 +134,7 @@ class ComponentScores(NarrowQuery):
         terms = 4 * (self.theta.shape[1] + 2) * self.theta.shape[0]
         return rounded(Bound(linf=2 * high, l2=2 * high, size_linf=2 * high, size_l2=math.sqrt(2.0) * high), terms)
 
-    def factors(self, xp: Any, v: Any, t: Any) -> tuple[Any, Any, Any]:
+    def factors(self, xp: Namespace, v: Array, t: Array) -> tuple[Array, Array, Array]:
         """Shares, clipped residuals and clipped squares less c²/2, each rows × classes."""
         e = self.theta.residuals(xp, v, t)
         share = self.theta.shares(xp, e)
@@ -145,7 +144,7 @@ class ComponentScores(NarrowQuery):
         cut = xp.clip(e, -self.cut, self.cut)
         return share, psi, cut * cut - self.cut**2 / 2
 
-    def contributions(self, xp: Any, x: Any, y: Any) -> Any:
+    def contributions(self, xp: Namespace, x: Array, y: Array) -> Array:
         v, t, seen = self.frame.rows(xp, x, y)
         share, psi, square = self.factors(xp, v, t)
         share = share * seen[:, None]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from dpem.models.mixture_regression.coordinates import Frame
 from dpem.queries.block_loop import over_rows
 from dpem.queries.narrow import NarrowQuery, into_ball, packed, rounded, zero_nonfinite
-from dpem.query import Bound, FloatArray
+from dpem.query import Array, Bound, FloatArray, Namespace
 from dpem.tables.blocks import like
 
 
@@ -19,12 +18,12 @@ from dpem.tables.blocks import like
 class ColumnSizes(NarrowQuery):
     """How often each column (the response last) is observed, its mean and its mean absolute deviation, at once.
 
-    A column adds (o, w, √2·|w|) with w = clip((u − center)/half, ±1), and (0, 0, 0) where there is a hole.
+    A column adds (o, w, √2·|w|) with w = clip((u − center)/half, ±1), and (0, 0, 0) where the value is missing.
 
     *Lemma.* ℓ2 sensitivity 2√D for D columns, as if the means alone were asked. *Proof.* One column. Both observed:
     (w − w′)² + 2(|w| − |w′|)². Of equal signs this is 3(w − w′)² ≤ 3. Of opposite signs, with a = |w| and b = |w′|, it
-    is (a + b)² + 2(a − b)² = 3a² + 3b² − 2ab, convex in a and in b, so it is largest at a corner of [0, 1]²: 4. One a
-    hole: 1 + w² + 2w² ≤ 4. Both: 0. Adding D columns gives 4D. ∎
+    is (a + b)² + 2(a − b)² = 3a² + 3b² − 2ab, convex in a and in b, so it is largest at a corner of [0, 1]²: 4. One
+    missing: 1 + w² + 2w² ≤ 4. Both: 0. Adding D columns gives 4D. ∎
     """
 
     center: FloatArray = field(repr=False)
@@ -36,7 +35,7 @@ class ColumnSizes(NarrowQuery):
         root = 2 * math.sqrt(len(self.center))
         return rounded(Bound(linf=2.0, l2=root, size_linf=math.sqrt(2.0), size_l2=root), 3 * len(self.center))
 
-    def contributions(self, xp: Any, x: Any, y: Any) -> Any:
+    def contributions(self, xp: Namespace, x: Array, y: Array) -> Array:
         u = xp.concat([x, y[:, None]], axis=1)
         w = (u - like(xp, self.center, x)) / like(xp, self.half, x)
         seen = xp.where(xp.isfinite(w), xp.ones_like(w), xp.zeros_like(w))
@@ -59,7 +58,7 @@ class ColumnSquares(NarrowQuery):
         root = math.sqrt(len(self.center))
         return rounded(Bound(linf=1.0, l2=root, size_linf=1.0, size_l2=root), len(self.center))
 
-    def contributions(self, xp: Any, x: Any, y: Any) -> Any:
+    def contributions(self, xp: Namespace, x: Array, y: Array) -> Array:
         w = (x - like(xp, self.center, x)) / like(xp, 1 + np.abs(self.center), x)
         return xp.sum(xp.clip(zero_nonfinite(xp, w * w), 0.0, 1.0), axis=0)
 
@@ -85,7 +84,7 @@ class RegressionMoments(NarrowQuery):
         l2 = math.sqrt(2.0) * square
         return rounded(Bound(linf=l2, l2=l2, size_linf=square, size_l2=square), 4 * p)
 
-    def contributions(self, xp: Any, x: Any, y: Any) -> Any:
+    def contributions(self, xp: Namespace, x: Array, y: Array) -> Array:
         v, t, seen = self.frame.rows(xp, x, y)
         v = into_ball(xp, xp.concat([v, t[:, None]], axis=1), self.radius) * seen[:, None]
         return packed(xp, over_rows(xp, v, v))
@@ -121,7 +120,7 @@ class UnevenSpread(NarrowQuery):
         l2 = math.sqrt(2.0) * size
         return rounded(Bound(linf=l2, l2=l2, size_linf=size, size_l2=size), 4 * (self.schema.width + 1))
 
-    def contributions(self, xp: Any, x: Any, y: Any) -> Any:
+    def contributions(self, xp: Namespace, x: Array, y: Array) -> Array:
         v, t, seen = self.frame.rows(xp, x, y)
         r = (t - xp.matmul(v, like(xp, self.regression, x))) / self.spread
         weight = (xp.clip(zero_nonfinite(xp, r * r), 0.0, MOST_SQUARE) - USUAL_SQUARE) * seen
@@ -153,7 +152,7 @@ class ResidualCells(NarrowQuery):
     def bound(self) -> Bound:
         return Bound(linf=1.0, l2=math.sqrt(2.0), size_linf=1.0, size_l2=1.0)
 
-    def contributions(self, xp: Any, x: Any, y: Any) -> Any:
+    def contributions(self, xp: Namespace, x: Array, y: Array) -> Array:
         v, t, seen = self.frame.rows(xp, x, y)
         r = (t - xp.matmul(v, like(xp, self.regression, x))) / self.spread
         own = _one_hot(xp, r, like(xp, self.r_edges, x)) * seen[:, None]
@@ -166,7 +165,7 @@ class ResidualCells(NarrowQuery):
         return xp.reshape(over_rows(xp, cell, own), (-1,))
 
 
-def _one_hot(xp: Any, values: Any, edges: Any) -> Any:
+def _one_hot(xp: Namespace, values: Array, edges: Array) -> Array:
     """1 in the one interval between edges that holds the value, else 0; exact whatever the values are."""
     above = zero_nonfinite(xp, values)[:, None] > edges[None, :]
     beyond = xp.where(above, xp.ones_like(values)[:, None], xp.zeros_like(values)[:, None])

@@ -13,9 +13,9 @@ class Tuning:
 
     Attributes
     ----------
-    sizes, moments, directions, cells, choice : float
+    sizes, moments, directions, cells, choice, check : float
         Parts of ρ: scales of the columns, second moments, directions in which residuals spread unevenly, counts in
-        cells, the choice of a start. The scores get the rest.
+        cells, the choice of a start, the fit check. The scores get the rest.
     scores : int
         Score queries.
     growth : float
@@ -34,6 +34,7 @@ class Tuning:
     directions: float = 0.12
     cells: float = 0.12
     choice: float = 0.04
+    check: float = 0.08
     scores: int = 5
     growth: float = 1.6
     starts: int = 6
