@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
+
+#: An array of any library with the array API, and that library's namespace (``xp``). No library publishes types for
+#: them, so a checker sees Any.
+Array: TypeAlias = Any
+Namespace: TypeAlias = Any
 
 #: Rows that may be added in the rows' own dtype; longer sums continue in float64. The slack of a sum relies on it.
 BLOCK = 256
@@ -28,10 +33,10 @@ class Chunk(NamedTuple):
 
 @dataclass(frozen=True)
 class Bound:
-    """What the object that clips promises about one record.
+    """What the object that clips states about one record.
 
     ``linf`` and ``l2`` bound the change of the *sum* when one record is replaced by any other; ``size_linf`` and
-    ``size_l2`` bound one contribution (floating-point slack is proportional to them). ``inf`` means no promise.
+    ``size_l2`` bound one contribution (floating-point slack is proportional to them). ``inf`` means unbounded.
 
     >>> Bound.symmetric(l2=1.5).l2
     3.0

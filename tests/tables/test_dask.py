@@ -29,10 +29,11 @@ from dpem.paper.improved.steps import Refine, Select
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
 from dpem.paper.models.base import Clip
 from dpem.paper.sigma import SizeHistogram
-from dpem.paper.state import State
+from dpem.paper.state import PaperState
 from dpem.privacy import Account, Curator, SeededNoise
 from dpem.query import Bound
 from dpem.tables import ArraySource
+from dpem.tables import dask_tasks as tasks
 from dpem.tables.dask import DIED, FAN_IN, FETCHED, LOST, DaskSource
 from dpem.tables.progress import progress
 from dpem.tables.scaled import ScaledSource
@@ -265,6 +266,33 @@ def test_parquet_whose_columns_are_read_in_different_partitions(tmp_path):
     agree(DaskSource(data[["a", "b", "c"]], data["y"]).total(query), ArraySource(X, y).total(query))
 
 
+@pytest.mark.parametrize("kind", ["parquet", "arrow", "persisted", "pandas"])
+def test_only_the_columns_that_a_query_reads_are_read(kind, tmp_path, monkeypatch):
+    rows = np.random.default_rng(7).standard_normal((900, 30))
+    table = pd.DataFrame(rows, columns=[f"x{j}" for j in range(30)])
+    X = dd.from_pandas(table, npartitions=3)
+    if kind in ("parquet", "arrow"):
+        for i, part in enumerate((table[:400], table[400:700], table[700:])):
+            part.to_parquet(tmp_path / f"{i}.parquet")
+        X = dd.read_parquet(tmp_path, **({"filesystem": "arrow"} if kind == "arrow" else {}))
+    X = X.persist(scheduler="sync") if kind == "persisted" else X
+    source, beta = DaskSource(X), np.zeros(30)
+    beta[[4, 21]] = 0.3
+    query = SymmetricMixture(0.5).on_support(beta, np.array([4, 21]), 1.0)
+    seen = []
+
+    def noted(part, *given, read=tasks.numbers):
+        seen.append(list(part.columns))
+        return read(part, *given)
+
+    monkeypatch.setattr("dpem.tables.dask.numbers", noted)
+    with dask.config.set(scheduler="sync"):
+        found, again = source.total(query), source.total(query)
+    assert seen == 6 * [["x4", "x21"]]
+    np.testing.assert_array_equal(found, again)
+    np.testing.assert_allclose(found, ArraySource(rows).total(query), rtol=1e-12)
+
+
 def test_numbers_of_other_kinds_are_read_as_float64():
     columns = {
         "whole": pd.array([1, None, 3, 4], dtype="Int64"),
@@ -332,7 +360,7 @@ def test_a_fit_that_is_refused_spends_nothing():
     text = dd.from_pandas(pd.DataFrame({"a": [1.0] * 4, "b": ["x"] * 4}), npartitions=2)
     lying = text.map_partitions(lambda part: part, meta={"a": float, "b": float})
     assert budget.n_charges == 0
-    with pytest.warns(UserWarning, match="predicted"):
+    with pytest.warns(UserWarning, match="little more than noise"):
         model.fit(lying)  # its types said otherwise: such entries are missing
     assert budget.n_charges == 1
 
@@ -357,7 +385,9 @@ class HomeNoise(SeededNoise):
 
 def improved(source):
     account = Account(5.0, 1e-5)
-    state = run_steps(Curator(source, account, HomeNoise(3)), SymmetricMixture(0.8), STEPS, State.at(BETA, len(BETA)))
+    state = run_steps(
+        Curator(source, account, HomeNoise(3)), SymmetricMixture(0.8), STEPS, PaperState.at(BETA, len(BETA))
+    )
     return state.beta, account.releases
 
 

@@ -192,17 +192,18 @@ def write(path, **columns):
     [
         (
             {},
-            "columns 'text', 'when' are not numeric (text, date32[day]); exclude them, or give the levels of texts.",
+            "columns 'text', 'when' are not numeric (text, date32[day]); leave them out, or declare levels for the "
+            "texts.",
         ),
         (
             {"columns": ["x", "text"]},
-            "column 'text' is not numeric (text); name only numeric columns, or give the levels of texts.",
+            "column 'text' is not numeric (text); name only numeric columns, or declare its levels.",
         ),
         ({"columns": ["wieght"]}, "there is no column 'wieght'; did you mean 'weight'?"),
         ({"columns": ["x"], "target": "wight"}, "there is no column 'wight'; did you mean 'weight'?"),
         ({"columns": ["x", "x"]}, "columns and target must name each column once, but 'x' is named twice."),
         ({"columns": ["x"], "target": "x"}, "columns and target must name each column once, but 'x' is named twice."),
-        ({"columns": []}, "no column is left to be a feature; columns must name at least one."),
+        ({"columns": []}, "the table has no column of features."),
         ({"columns": "x"}, "columns must be a list of column names or None."),
         ({"target": 3}, "target must be the name of a column or None, got int."),
     ],

@@ -175,7 +175,7 @@ def test_the_guarantee_says_person(tmp_path):
 @pytest.mark.parametrize(
     ("table", "person", "said"),
     [
-        (visits(), "who", "there is no column 'who'"),
+        (visits(), "who", "person must be a column of the table, which has no 'who'"),
         (visits().to_numpy(), "id", "person must be a column of X, but there is no 'id'"),
         (visits(), 3, "person must be the name of a column or None, got int"),
     ],
@@ -192,3 +192,9 @@ def test_a_file_must_be_opened_for_the_same_person(tmp_path):
         DPStandardScaler(**known).fit(read_table(tmp_path / "t.csv", person="id"))
     with pytest.raises(ValueError, match="person is 'age', but the table was opened with person='id'"):
         DPStandardScaler(**known, person="age").fit(read_table(tmp_path / "t.csv", person="id"))
+
+
+def test_a_text_that_is_no_unicode_identifies_a_person_as_any_other():
+    people = hashed(np.array(["a\udc80", "a", "a\udc80"], dtype=object), b"0" * 16)
+    assert (people[0] == people[2]).all()
+    assert (people[0] != people[1]).any()

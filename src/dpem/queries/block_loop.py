@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dpem._threads import at_most, side_by_side, single_blas
-from dpem.query import Chunk, FloatArray
+from dpem.query import Array, Chunk, FloatArray, Namespace
 from dpem.tables.blocks import like, numpy_api, rows_of
 
 #: Numbers read at a time: in memory about what a core's cache holds (with fewer, threads wait for each other between
@@ -28,7 +28,7 @@ class Narrow(Protocol):
     @property
     def reads(self) -> NDArray[np.intp]: ...
 
-    def block(self, xp: Any, x: Any, y: Any) -> Any:
+    def block(self, xp: Namespace, x: Array, y: Array) -> Array:
         """The float64 sum over the rows of x (and y) of their clipped contributions, as a vector."""
 
 
@@ -44,6 +44,8 @@ def narrow_sum(query: Narrow, chunk: Chunk) -> FloatArray:
     xp = numpy_api if on_host else array_api_compat.array_namespace(chunk.X)
     n = chunk.X.shape[0]
     length = max(256, (PIECE if on_host else DEVICE_PIECE) // max(1, len(query.reads)))
+    if on_host:  # columns that are a multiple of 4 KiB apart would share few places of a core's cache
+        length += 8 - length % 64
     parts: list[Any] = [None] * max(1, -(-n // length))
 
     def add(task: int) -> None:
@@ -60,12 +62,12 @@ def narrow_sum(query: Narrow, chunk: Chunk) -> FloatArray:
     return np.asarray(rows_kind.host(sum(parts[1:], start=parts[0])), dtype=float)
 
 
-def product(xp: Any, x: Any, matrix: FloatArray) -> Any:
+def product(xp: Namespace, x: Array, matrix: FloatArray) -> Array:
     """Rows times a query's matrix, with columns together in memory where the rows have them so."""
     return (matrix.T @ x.T).T if isinstance(x, np.ndarray) else xp.matmul(x, like(xp, matrix, x))
 
 
-def over_rows(xp: Any, left: Any, right: Any) -> Any:
+def over_rows(xp: Namespace, left: Array, right: Array) -> Array:
     """Σ over the rows of left_i·right_iᵀ; left may hold one number for each row.
 
     In memory by ``np.dot``, which lets go of the interpreter's lock: ``matmul`` keeps it where the answer is small,

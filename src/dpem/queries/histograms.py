@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dpem.queries.narrow import NarrowQuery, weighted
-from dpem.query import Bound
+from dpem.query import Array, Bound, Namespace
 
 #: Bins between −1 and 1. One more counts missing values.
 BINS = 32
@@ -39,19 +39,19 @@ class Places(NarrowQuery):
         k = self.schema.width * self.with_columns + self.with_response
         return Bound(linf=1.0, l2=math.sqrt(2.0 * k), size_linf=1.0, size_l2=math.sqrt(k))
 
-    def contributions(self, xp: Any, x: Any, y: Any, shares: Any = None) -> Any:
+    def contributions(self, xp: Namespace, x: Array, y: Array, shares: Array = None) -> Array:
         asked = range(self.schema.width if self.with_columns else 0)
         return counted(xp, with_response(xp, x, y, asked) + ([y] if self.with_response else []), shares)
 
 
-def with_response(xp: Any, x: Any, y: Any, columns: Iterable[int]) -> list[Any]:
+def with_response(xp: Namespace, x: Array, y: Array, columns: Iterable[int]) -> list[Array]:
     """Columns of x, missing where y is."""
     missing = xp.isnan(y)
     whole = isinstance(y, np.ndarray) and not missing.any()
     return [x[:, j] if whole else xp.where(missing, xp.full_like(y, math.nan), x[:, j]) for j in columns]
 
 
-def counted(xp: Any, columns: Sequence[Any], shares: Any = None) -> Any:
+def counted(xp: Namespace, columns: Sequence[Any], shares: Array = None) -> Array:
     """How many entries of each column lie in each bin, or their weights; the last bin counts missing ones."""
     if isinstance(columns[0], np.ndarray) and shares is None:
         from dpem.tables.compiled import count_bins

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from dpem.queries.narrow import NarrowQuery, rounded, weighted, zero_nonfinite
-from dpem.query import Bound
+from dpem.query import Array, Bound, Namespace
 
 
 class Density(Protocol):
     """A model that can say how likely rows are."""
 
-    def log_density(self, xp: Any, theta: Any, x: Any, y: Any) -> Any:
+    def log_density(self, xp: Namespace, theta: Any, x: Array, y: Array) -> Array:
         """The log-density of each row, up to a constant that is the same for a model and the simpler one."""
 
 
@@ -45,7 +45,7 @@ class LogRatio(NarrowQuery):
         B = self.most
         return rounded(Bound(linf=2 * B, l2=2 * B, size_linf=B, size_l2=B * 2**0.5), 2)
 
-    def contributions(self, xp: Any, x: Any, y: Any, shares: Any = None) -> Any:
+    def contributions(self, xp: Namespace, x: Array, y: Array, shares: Array = None) -> Array:
         ahead = self.model.log_density(xp, self.fitted, x, y) - self.model.log_density(xp, self.simpler, x, y)
         t = xp.clip(zero_nonfinite(xp, ahead), -self.most, self.most)
         return xp.stack([xp.sum(weighted(t, shares)), xp.sum(weighted(t * t, shares)) / self.most])

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpem.queries.block_loop import narrow_sum, narrow_sums, over_rows
-from dpem.query import Bound, Chunk, FloatArray
+from dpem.query import Array, Bound, Chunk, FloatArray, Namespace
 from dpem.tables.blocks import like
 from dpem.tables.schema import Schema
 
@@ -57,16 +57,16 @@ class NarrowQuery(ABC):
     def bound(self) -> Bound: ...
 
     @abstractmethod
-    def contributions(self, xp: Any, x: Any, y: Any) -> Any: ...
+    def contributions(self, xp: Namespace, x: Array, y: Array) -> Array: ...
 
     @property
     def reads(self) -> NDArray[np.intp]:
         """The columns of the table that are looked at: a source may leave the others on disk."""
         return self.schema.reads
 
-    def block(self, xp: Any, x: Any, y: Any) -> Any:
+    def block(self, xp: Namespace, x: Array, y: Array) -> Array:
         u = None if y is None else self.schema.response(xp, y)
-        contributions: Any = self.contributions  # with weights, of a query that takes them
+        contributions: Array = self.contributions  # with weights, of a query that takes them
         shares = () if self.schema.weight < 0 else (self.schema.shares(xp, x),)
         return contributions(xp, self.schema.coordinates(xp, x), u, *shares)
 
@@ -85,14 +85,14 @@ def weighted(values: Any, shares: Any) -> Any:
     return values * (shares if values.ndim == 1 else shares[:, None])
 
 
-def zero_nonfinite(xp: Any, values: Any) -> Any:
+def zero_nonfinite(xp: Namespace, values: Array) -> Array:
     """``values`` with 0 in the place of what is not finite."""
     if isinstance(values, np.ndarray) and np.isfinite(np.sum(values)):
         return values
     return xp.where(xp.isfinite(values), values, 0.0)
 
 
-def into_ball(xp: Any, v: Any, radius: float, times: Any = None, size: Any = None) -> Any:
+def into_ball(xp: Namespace, v: Array, radius: float, times: Array = None, size: Array = None) -> Array:
     """Each row of v, ``times`` a number of its own of at most 10¹⁰⁰, scaled into the ball of that radius; a row that is
     not finite, or overflows, becomes 0. ``size`` holds the lengths of the rows of v where they are known.
 
@@ -116,14 +116,14 @@ def into_ball(xp: Any, v: Any, radius: float, times: Any = None, size: Any = Non
     return xp.where(odd[:, None], xp.zeros_like(v), v * factor[:, None])
 
 
-def squares(xp: Any, v: Any) -> Any:
+def squares(xp: Namespace, v: Array) -> Array:
     """The sum of squares of each row."""
     if isinstance(v, np.ndarray):
         return np.einsum("ij,ij->i", v, v)
     return (v * v) @ like(xp, np.ones(v.shape[1]), v)
 
 
-def sum_in_ball(xp: Any, v: Any, radius: float, times: Any = None, size: Any = None) -> Any:
+def sum_in_ball(xp: Namespace, v: Array, radius: float, times: Array = None, size: Array = None) -> Array:
     """The sum of the rows of v, each scaled into the ball as by :func:`into_ball`: in memory as one product, since
     Σ f_i·v_i needs no copy of the scaled rows.
     """
@@ -153,7 +153,7 @@ def rounded(bound: Bound, terms: int) -> Bound:
     return Bound(bound.linf * wider, bound.l2 * wider, bound.size_linf * wider, bound.size_l2 * wider)
 
 
-def packed(xp: Any, matrix: Any) -> Any:
+def packed(xp: Namespace, matrix: Array) -> Array:
     """The upper triangle of a symmetric matrix, off-diagonal entries × √2: its Frobenius norm is the vector's length.
 
     >>> import array_api_compat.numpy as xp

@@ -9,7 +9,7 @@ import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 
-from dpem.query import BLOCK, Chunk, FloatArray
+from dpem.query import BLOCK, Chunk, FloatArray, Namespace
 
 IntArray = NDArray[np.intp]
 
@@ -20,7 +20,7 @@ PIECE = 2**25
 class ArrayRows:
     """See :class:`~dpem.tables.blocks.BlockRows`. Holds the namespace of the rows' library."""
 
-    def __init__(self, xp: Any) -> None:
+    def __init__(self, xp: Namespace) -> None:
         self.xp = xp
 
     def response(self, chunk: Chunk) -> FloatArray:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dpem._validation import ArgumentError
-from dpem.query import Chunk, FloatArray
+from dpem.query import Array, Chunk, FloatArray, Namespace
 
 #: numpy keeps columns together in what it computes from columns that are together; older ones lack some functions.
 numpy_api: Any = np if hasattr(np, "cumulative_sum") else array_api_compat.numpy
@@ -71,7 +71,7 @@ def float_below(value: float, dtype: np.dtype) -> np.floating:
     return rounded
 
 
-def like(xp: Any, values: FloatArray, x: Any) -> Any:
+def like(xp: Namespace, values: FloatArray, x: Array) -> Array:
     """Constants of a query as a float64 array beside the rows."""
     if isinstance(x, np.ndarray):
         return values

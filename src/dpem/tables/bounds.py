@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import difflib
 import fnmatch
 import json
 import math
@@ -41,9 +42,15 @@ def column_bounds(bounds: Any, names: Sequence[str], levels: Mapping[str, Any]) 
     absent = [name for name in needed if name not in found]
     if absent and not any(matching(given, name) is not None for name in names):
         # What stands where names should may be a record, the first line of a file without a header: it is not quoted.
-        raise ArgumentError("bounds", f"must name every column, but they name none of the {len(names)} columns of X.")
+        raise ArgumentError("bounds", f"must name every column, but name none of the {len(names)} columns of X.")
     if absent:
-        raise ArgumentError("bounds", f"must name every column, but they lack {listed(absent)}.")
+        others = [key for key in given if isinstance(key, str) and key not in names]
+        close = difflib.get_close_matches(absent[0], others, n=1)
+        hint = f" (is {close[0]!r} misspelt?)" if close else ""
+        raise ArgumentError(
+            "bounds",
+            f"must name every numeric column, but lack {listed(absent)}{hint}; categorical columns have levels.",
+        )
     return {name: checked_pair("bounds", pair, f"of {name!r} ") for name, pair in found.items()}
 
 

@@ -70,7 +70,7 @@ def select(
     ('age',)
     >>> select(schema, None, target="dose")
     Traceback (most recent call last):
-    ValueError: column 'name' is not numeric (text); exclude it, or give the levels of texts.
+    ValueError: column 'name' is not numeric (text); leave it out, or declare its levels.
     """
     refuse_repeated(schema.names)
     if isinstance(columns, str) or (columns is not None and not all(isinstance(name, str) for name in columns)):
@@ -84,7 +84,10 @@ def select(
     for name in exclude:
         _known(name, schema.names)
     if person is not None:
-        _known(person, schema.names)
+        if person not in schema.names:
+            raise ArgumentError(
+                "person", f"must be a column of the table, which has no {person!r}{_hint(person, schema.names)}"
+            )
         kind = schema.field(person).type
         if not (holds(kind, True) or pa.types.is_temporal(kind)):
             raise ArgumentError("person", f"must be a column of numbers or texts, but {person!r} is {kind}.")
@@ -102,7 +105,7 @@ def select(
             "columns", "and ", Argument("target"), f" must name each column once, but {_named(twice)} is named twice."
         )
     if not features:
-        raise ValueError("no column is left to be a feature; columns must name at least one.")
+        raise ValueError("the table has no column of features.")
     declared = {name: own for name, own in checked_levels(levels).items() if name in (*features, target)}
     known = [*spelled, *declared]
     _all_numeric(schema, features if target is None else [*features, target], known, chosen=columns is not None)
@@ -134,9 +137,12 @@ def rows_of(batch: Any, selection: Selection, rows: slice = slice(None), reads: 
 def _known(name: str, names: Sequence[str]) -> None:
     if name in names:
         return
+    raise ValueError(f"there is no column {name!r}{_hint(name, names)}")
+
+
+def _hint(name: str, names: Sequence[str]) -> str:
     near = difflib.get_close_matches(name, names, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"the table has {_named(names)}."
-    raise ValueError(f"there is no column {name!r}; {hint}")
+    return f"; did you mean {near[0]!r}?" if near else f"; the table has {_named(names)}."
 
 
 def _all_numeric(schema: pa.Schema, names: Sequence[str], known: Collection[str], *, chosen: bool) -> None:
@@ -144,9 +150,9 @@ def _all_numeric(schema: pa.Schema, names: Sequence[str], known: Collection[str]
     text = [name for name in names if not holds(schema.field(name).type, name in known)]
     if text:
         shown = ", ".join(dict.fromkeys(_called(schema.field(name).type) for name in text[:_SHOWN]))
-        remedy = "name only numeric columns" if chosen else f"exclude {_it(text)}"
+        remedy = "name only numeric columns" if chosen else f"leave {_it(text)} out"
         if any(holds(schema.field(name).type, True) for name in text):
-            remedy += ", or give the levels of texts"
+            remedy += ", or declare its levels" if len(text) == 1 else ", or declare levels for the texts"
         verb = "is" if len(text) == 1 else "are"
         raise ValueError(f"{_plural(text)} {_named(text)} {verb} not numeric ({shown}); {remedy}.")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import bz2
 import codecs
 import csv
+import difflib
 import gzip
 import io
 import math
@@ -77,7 +78,10 @@ def read_csv(path: Path, layout: TextFormat, wanted: Mapping[str, Any], *, stric
     unknown = sorted(named - set(names))
     if unknown:
         _refuse_separator(path, names, layout)
-        raise ValueError(f"the first line of {path}, which must name the columns, has no {unknown[0]!r}.")
+        # A first line that has another of the names is a header, and may be quoted; else it may be a record.
+        close = difflib.get_close_matches(unknown[0], names, n=1) if named & set(names) else []
+        hint = f"; did you mean {close[0]!r}?" if close else ": its first line must name the columns."
+        raise ValueError(f"{path} has no column {unknown[0]!r}{hint}")
     schema = pa.schema([(name, pa.float64()) for name in names])
     chosen = select(schema, columns, target, exclude=wanted["exclude"], levels=levels, person=person)
     _refuse_separator(path, names, layout)

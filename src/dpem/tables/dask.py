@@ -76,6 +76,8 @@ class DaskSource:
 
     person_name: str | None = None
     _people: list[Any] | None = None
+    #: The DataFrame, how its entries are read, and the lengths of its blocks: a query may need few of its columns.
+    _frame: tuple[Any, Selection, Sequence[int]] | None = None
 
     def __init__(
         self,
@@ -106,10 +108,12 @@ class DaskSource:
                 (response,) = computed(response, how=dask.persist)
         names = None if selection is None or _column_names(X) is None else list(selection.features)
         self._keep(table, response, dtype, names, moved)
+        if selection is not None and names is not None:
+            self._frame = X, selection, lengths[0]
         self.text_levels: dict[str, Levels] = {} if selection is None else dict(selection.levels)
         self.person_name = None if selection is None else person
         if self.person_name is not None:
-            self._people = [delayed(column)(part, person) for part in X.to_delayed()]
+            self._people = [delayed(column)(part, person) for part in _partitions(X)]
 
     def _keep(self, X: Any, y: Any, dtype: np.dtype, names: list[str] | None, moved: bool) -> None:
         """Graphs are kept as they are: Dask's simplified ones let go of persisted blocks."""
@@ -125,11 +129,20 @@ class DaskSource:
         """The query's sum over all rows: block sums added with compensation, by a tree in the blocks' order whose last
         level is here.
         """
-        partial = added(computed(*_graph(BlockQuery(query, self.n_features, self.dtype), self._X, self._y)))
+        X = self._reading(getattr(query, "reads", None))
+        partial = added(computed(*_graph(BlockQuery(query, self.n_features, self.dtype), X, self._y)))
         if partial is None:
             raise ValueError("a source without rows has no total.")
         advance(self.n_rows)
         return np.asarray(partial.value)
+
+    def _reading(self, reads: Sequence[int] | None) -> Any:
+        """The rows, of which only these columns need mean something: of a DataFrame the others are left unread."""
+        if self._frame is None or reads is None or not 0 < len(reads) < self.n_features:
+            return self._X
+        frame, selection, lengths = self._frame
+        parts = _partitions(frame[[selection.features[int(j)] for j in reads]])
+        return _joined(parts, lengths, selection.dtype, numbers, selection, frozenset(map(int, reads)))
 
     def slack(self, query: Query) -> float:
         """As for an array in memory: blocks are read in the same chunks, and the lemma allows for any tree."""
@@ -294,6 +307,8 @@ def _selection(X: Any, levels: Mapping[str, Levels] | None, spelled: Collection[
         raise ArgumentError("X", "must have a known number of columns, at least one.")
     try:
         chosen = select(frame.schema, None, None, levels=levels, spelled=spelled, person=person)
+    except ArgumentError:
+        raise
     except ValueError as error:
         raise ValueError(f"X must hold numbers or declared levels: {error}") from None
     _refuse_inferred(X, frame.names)
@@ -365,7 +380,7 @@ def _lengths(collection: Any) -> list[Any]:
     """Rows of each block, or what will count them."""
     if isinstance(collection, da.Array) and not math.isnan(collection.shape[0]):
         return list(collection.chunks[0])
-    return [delayed(len)(block) for block in np.ravel(collection.to_delayed())]
+    return [delayed(len)(block) for block in _partitions(collection)]
 
 
 def _as_array(collection: Any, lengths: Sequence[int], dtype: np.dtype, rule: Any = None) -> Any:
@@ -373,7 +388,21 @@ def _as_array(collection: Any, lengths: Sequence[int], dtype: np.dtype, rule: An
     if isinstance(collection, da.Array):
         chunks = (tuple(lengths), *collection.chunks[1:])
         return da.Array(collection.dask, collection.name, chunks, dtype=collection.dtype)
-    width = (len(rule.features),) if _is_frame(collection, "DataFrame") else ()
-    parts = zip(collection.to_delayed(), lengths, strict=True)
-    read = delayed(numbers if width else responses)
-    return da.concatenate([da.from_delayed(read(part, rule), (rows, *width), dtype) for part, rows in parts])
+    read = numbers if _is_frame(collection, "DataFrame") else responses
+    return _joined(_partitions(collection), lengths, dtype, read, rule)
+
+
+def _partitions(collection: Any) -> list[Delayed]:
+    """The partitions of a collection. Those of a DataFrame do not depend on which of its columns are read: Dask would
+    join some where columns are few.
+    """
+    if _is_frame(collection, "DataFrame"):
+        return list(collection.simplify().to_delayed(optimize_graph=False))
+    return list(np.ravel(collection.to_delayed()))
+
+
+def _joined(parts: Sequence[Delayed], lengths: Sequence[int], dtype: np.dtype, read: Any, rule: Any, *more: Any) -> Any:
+    """A Dask array of what is read of partitions: of a DataFrame its features, of a Series its entries."""
+    width = (len(rule.features),) if isinstance(rule, Selection) else ()
+    blocks = zip(parts, lengths, strict=True)
+    return da.concatenate([da.from_delayed(delayed(read)(p, rule, *more), (n, *width), dtype) for p, n in blocks])

@@ -7,7 +7,7 @@ the client). A block is summed by the one thread that Dask gave it; a worker's t
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from operator import add
 from typing import Any
@@ -25,7 +25,7 @@ from dpem.tables.persons import first_rows, tally
 
 
 class BadBlock(ValueError):
-    """What a block holds is not what its collection promised, in a sentence that quotes nothing."""
+    """What a block holds is not what its collection declared, in a sentence that quotes nothing."""
 
 
 class BlockFailed(RuntimeError):
@@ -79,10 +79,10 @@ def added(parts: Sequence[Partial | None]) -> Partial | None:
 
 @naming_only_the_type
 @np.errstate(all="ignore")
-def numbers(part: Any, selection: Selection) -> Any:
-    """A partition of a DataFrame as a numpy array."""
+def numbers(part: Any, selection: Selection, reads: Collection[int] | None = None) -> Any:
+    """A partition of a DataFrame as a numpy array; with ``reads`` only these features mean something."""
     frame = Frame(part)
-    return rows_of(frame.block(0, frame.n_rows), selection).X
+    return rows_of(frame.block(0, frame.n_rows), selection, reads=reads).X
 
 
 @naming_only_the_type

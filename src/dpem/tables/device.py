@@ -10,7 +10,7 @@ import array_api_compat
 import numpy as np
 
 from dpem._validation import ArgumentError
-from dpem.query import Chunk, FloatArray, Query
+from dpem.query import Array, Chunk, FloatArray, Namespace, Query
 from dpem.tables.base import CHUNK_ROWS, ChunkedSource, Partial, slack
 from dpem.tables.progress import advance
 
@@ -93,7 +93,7 @@ def _added(sums: FloatArray) -> FloatArray:
     return np.asarray(parts.value[0])
 
 
-def _beside(y: Any, xp: Any, device: Any) -> Any:
+def _beside(y: Array, xp: Namespace, device: Array) -> Array:
     """The response as an array on the rows' device."""
     if isinstance(y, np.ndarray):
         return xp.asarray(np.array(y), device=device)

@@ -152,12 +152,13 @@ def frame_source(
     from dpem.tables.columns import select
     from dpem.tables.frame import FrameSource
 
-    refused = "X must hold numbers or declared levels: "
     schema = frame.schema
     try:
         selection = select(schema, None, None, levels=levels, spelled=spelled, person=person)
+    except ArgumentError:
+        raise
     except ValueError as error:
-        raise ValueError(f"{refused}{error}") from None
+        raise ValueError(f"X must hold numbers or declared levels: {error}") from None
     n = frame.n_rows
     if y is not None and (y.ndim != 1 or len(y) != n):
         raise ArgumentError("y", f"must be a vector with one response for each of the {n} rows, got shape {y.shape}.")

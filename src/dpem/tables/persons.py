@@ -91,7 +91,8 @@ def _text(entry: Any) -> str | None:
     if is_missing(entry):
         return None
     whole = isinstance(entry, float | np.floating | Decimal | bool | np.bool_) and math.isfinite(entry)
-    return str(int(entry)) if whole and entry == int(entry) else str(entry)
+    text = str(int(entry)) if whole and entry == int(entry) else str(entry)
+    return text.encode(errors="backslashreplace").decode()  # Arrow refuses half of a surrogate pair
 
 
 def _of_floats(values: NDArray[Any], secret: bytes) -> Hashes:
@@ -186,7 +187,7 @@ def _whole(people: Hashes) -> NDArray[Any]:
 
 
 class PersonSource(ChunkedSource):
-    """The first ``most`` rows of each person of another source; see the module for what that promises.
+    """The first ``most`` rows of each person of another source; see the module for the lemma.
 
     ``people`` is the column that says whose row it is, in pieces and in the order of the rows. Where it is one of the
     source's own columns its place is ``column``, and it is left out.

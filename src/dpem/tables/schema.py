@@ -16,12 +16,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from operator import or_
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpem.query import FloatArray
+from dpem.query import Array, FloatArray, Namespace
 from dpem.tables.blocks import like
 
 IntArray = NDArray[np.intp]
@@ -131,7 +130,7 @@ class Schema:
         own = np.arange(self.width, dtype=np.intp)
         return Schema(self.names, own, zero, one, np.full(self.width, -1, dtype=np.intp), {})
 
-    def coordinates(self, xp: Any, x: Any) -> Any:
+    def coordinates(self, xp: Namespace, x: Array) -> Array:
         """Unit coordinates of rows that hold the columns of :attr:`reads`, in that order."""
         raw = x if self._place is None else xp.take(x, _indices(xp, self._place, x), axis=1)
         u = _unit(xp, raw, like(xp, self.middle, x), like(xp, self.half, x))
@@ -139,7 +138,7 @@ class Schema:
             return u
         return self._with_levels(xp, raw, u)
 
-    def _with_levels(self, xp: Any, raw: Any, u: Any) -> Any:
+    def _with_levels(self, xp: Namespace, raw: Array, u: Array) -> Array:
         """The same with the coordinates of categorical columns put in their places."""
         parts = []
         for j in range(self.width):
@@ -156,17 +155,17 @@ class Schema:
             parts.append(xp.where(declared, sign, xp.full_like(ones, xp.nan)))
         return xp.stack(parts, axis=1)
 
-    def shares(self, xp: Any, x: Any) -> Any:
+    def shares(self, xp: Namespace, x: Array) -> Array:
         """Weights of rows as parts of their bound, in [0, 1]; a weight that is not finite counts as 0."""
         raw = x[:, int(np.searchsorted(self.reads, self.weight))]
         return xp.clip(xp.where(xp.isfinite(raw), raw, xp.zeros_like(raw)) / self.max_weight, 0.0, 1.0)
 
-    def response(self, xp: Any, y: Any) -> Any:
+    def response(self, xp: Namespace, y: Array) -> Array:
         """Unit coordinates of responses; one that is not finite is missing."""
         return _unit(xp, y, self.y_middle, self.y_half)
 
 
-def _unit(xp: Any, raw: Any, middle: Any, half: Any) -> Any:
+def _unit(xp: Namespace, raw: Array, middle: Array, half: Array) -> Array:
     """(raw − middle)/half in [−1, 1], NaN where an entry is not finite; in memory without copies between, and by a
     compiled loop where columns are together.
     """
@@ -187,7 +186,7 @@ def _unit(xp: Any, raw: Any, middle: Any, half: Any) -> Any:
     return u
 
 
-def _indices(xp: Any, places: IntArray, x: Any) -> Any:
+def _indices(xp: Namespace, places: IntArray, x: Array) -> Array:
     if isinstance(x, np.ndarray):
         return places
     from array_api_compat import device

@@ -52,7 +52,10 @@ def numeric_array(values: Any, name: str, own: Levels | None = None) -> Any:
     """An array of Python objects or texts as numbers, entry by entry; anything else as it is."""
     if sparse.issparse(values) or (hasattr(values, "__array__") and not isinstance(values, np.ndarray)):
         return values
-    array = np.asarray(values)
+    try:
+        array = np.asarray(values)
+    except ValueError:  # numpy speaks of sequences and inhomogeneous parts
+        raise ArgumentError(name, "must be an array of numbers whose rows have equally many entries.") from None
     if array.dtype.kind in "OU" or (own is not None and own.texts and array.dtype.kind in "biuf"):
         found = converted(array.ravel().astype(object), own, np.dtype(np.float64))
         return found.reshape(array.shape)
