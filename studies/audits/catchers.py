@@ -207,8 +207,12 @@ def failing_test(bug: str | None) -> str | None:
 
 
 def caught_by(catcher: Catcher) -> str | None:
-    """The catcher's first complaint. An exception that a user would see is a complaint too."""
+    """The catcher's first complaint. An exception that a user would see is a complaint too, one that says that a bug no
+    longer fits the code it was planted in is raised.
+    """
     try:
         return next(catcher(), None)
+    except (AttributeError, NameError, TypeError):
+        raise
     except Exception as error:
         return f"{type(error).__name__}: {error}"

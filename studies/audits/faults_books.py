@@ -100,8 +100,9 @@ class Watched(DPSymmetricMixture):
 
 def price() -> float:
     """ρ of one fit to :func:`table`, from its plan; no kernel runs."""
-    X, settings = table(), {name: value for name, value in SETTINGS.items() if name not in ("method", "start")}
-    return published_plan("symmetric-mixture", n=X.shape[0], d=X.shape[1], signal=1.0, **settings).price.rho
+    apart = ("method", "start", "sigma", "signal")
+    X, settings = table(), {name: value for name, value in SETTINGS.items() if name not in apart}
+    return published_plan("symmetric-mixture", n=X.shape[0], d=X.shape[1], **settings).price.rho
 
 
 def room_for(fits: int) -> dict[str, Any]:

@@ -53,9 +53,9 @@ class Clock(datetime):
 
 
 def clock_set_back(url: str, charges: int, tick: Callable[[int], object]) -> Findings:
-    """A clock that jumps by years in both directions, beside a dataset with an honest clock."""
+    """A clock that jumps by years in both directions, beside a dataset with a steady clock."""
     found, chance = Findings(), Random(0)
-    jumping, honest = (Ledger(url).open(name, epsilon=50.0, delta=1e-3) for name in ("jumping", "honest"))
+    jumping, steady = (Ledger(url).open(name, epsilon=50.0, delta=1e-3) for name in ("jumping", "steady"))
     prices = [chance.uniform(1e-3, 8e-3) for _ in range(charges)]
     said = []
     with mock.patch("dpem.privacy.ledger_entries.datetime", Clock):
@@ -65,11 +65,11 @@ def clock_set_back(url: str, charges: int, tick: Callable[[int], object]) -> Fin
             jumping.charge(0.5, 1e-5, Price(rho), purpose=f"{turn}").close("answered")
             tick(1)
     for turn, rho in enumerate(prices):
-        honest.charge(0.5, 1e-5, Price(rho), purpose=f"{turn}").close("answered")
+        steady.charge(0.5, 1e-5, Price(rho), purpose=f"{turn}").close("answered")
     history = jumping.history()
     found.check([charge.time for charge in history] == said, "the clock that was set was not the ledger's")
     found.check([charge.purpose for charge in history] == [f"{turn}" for turn in range(charges)], "the order changed")
-    ours, theirs = jumping.state(), honest.state()
+    ours, theirs = jumping.state(), steady.state()
     same = (ours.spent_epsilon, ours.left, ours.n_charges) == (theirs.spent_epsilon, theirs.left, theirs.n_charges)
     found.check(same, "the totals depend on the clock")
     check_books(found, url, {charge.id: "answered" for charge in history}, min(prices), "jumping")

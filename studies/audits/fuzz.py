@@ -28,6 +28,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from dpem import __version__
 from studies.audits.fuzz_core import Tally, Target, around, judge, loop, name_of
 
 #: Targets by name, each with its module, class and further arguments. A target's modules are imported in its process.
@@ -285,7 +286,14 @@ def main(given: Sequence[str] | None = None) -> int:
     total, findings = sum(row["inputs"] for row in rows.values()), sum(len(row["findings"]) for row in rows.values())
     print(f"{'total':<12}{total:>12,} inputs, {findings} findings")
     asked.out.parent.mkdir(parents=True, exist_ok=True)
-    summary = {"engine": engine, "seed": asked.seed, "minutes": asked.minutes, "inputs": total, "targets": rows}
+    summary = {
+        "version": __version__,
+        "engine": engine,
+        "seed": asked.seed,
+        "minutes": asked.minutes,
+        "inputs": total,
+        "targets": rows,
+    }
     asked.out.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
     return int(findings > 0)
 

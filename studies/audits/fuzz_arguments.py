@@ -12,8 +12,8 @@ from unittest import mock
 import numpy as np
 from sqlalchemy.engine import make_url
 
-from dpem import Ledger, LedgerError
-from dpem.paper import Plan, plan
+from dpem import Ledger, LedgerError, Plan
+from dpem.paper import plan
 from dpem.paper.improved.planning.candidates import Knobs, Pipeline
 from dpem.query import FloatArray
 from studies.audits.fuzz_core import SECRET_TEXT, Broken, Draw

@@ -31,7 +31,7 @@ from dpem.audit.tape import Tape, record
 from dpem.fitting.step import run_steps
 from dpem.paper import DPSymmetricMixture
 from dpem.paper.models import SymmetricMixture
-from dpem.paper.state import State
+from dpem.paper.state import PaperState
 from dpem.privacy import Account, Curator, largest_price
 from dpem.query import FloatArray
 from dpem.tables import ArraySource
@@ -206,4 +206,4 @@ def _expected(tape: Tape, canaries: Canaries) -> FloatArray:
     """The coefficients of the same fit without noise and without the sides of the canaries."""
     plan = tape.model.plan_
     curator = Curator(ArraySource(canaries.X), Account(plan.epsilon, plan.delta, gaussian=True), Silent())  # type: ignore[arg-type]
-    return run_steps(curator, SymmetricMixture(SIGMA), plan.steps, State.at(canaries.start, plan.d)).beta
+    return run_steps(curator, SymmetricMixture(SIGMA), plan.steps, PaperState.at(canaries.start, plan.d)).beta

@@ -158,7 +158,7 @@ def _seeded() -> Iterator[None]:
     class Seeded(SeededNoise):
         private = True
 
-    with exchanged((PrivateEM, "_noise", lambda self, epsilon: Seeded(0))):
+    with exchanged((PrivateEM, "_noise", lambda self, stacklevel=3: Seeded(0))):
         yield
 
 

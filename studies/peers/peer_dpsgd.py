@@ -2,9 +2,10 @@
 
 Gradients of rows by torch, each cut to a length, summed over a Poisson sample, Gaussian noise, a step. The noise
 multiplier is the least for which Opacus's accountant (PRV) states no more than (ε, δ) for adding or removing a row, a
-weaker promise than replacing one. With ``standardise`` a share of the price buys noisy means and spreads of the columns
-first, from public bounds, in the same account: wide bounds otherwise leave columns that hardly move. Optimiser, steps,
-rate, length and start are chosen by practice among settings drawn at random. Holes are the middle of the bounds.
+weaker guarantee than replacing one. With ``standardise`` a share of the price buys noisy means and spreads of the
+columns first, from public bounds, in the same account: wide bounds otherwise leave columns that hardly move. Optimiser,
+steps, rate, length and start are chosen by practice among settings drawn at random. Missing values are the middle of
+the bounds.
 """
 
 from __future__ import annotations

@@ -52,10 +52,10 @@ def test_every_argument_of_every_model_is_refused_as_its_option(name, tmp_path):
 def test_words_of_a_user_stay_as_they_are():
     def said(text):
         with click.Context(build("linear-regression", registry.estimator("linear-regression"))):
-            return in_options(ArgumentError("bounds", f"must name every column, but they lack {text}."))
+            return in_options(ArgumentError("bounds", f"must name every column, but lack {text}."))
 
     for word in ("'rows_per_person'", "it's y_bounds= and columns=", '"epsilon=" and target'):
-        assert said(word) == f"--bounds must name every column, but they lack {word}."
+        assert said(word) == f"--bounds must name every column, but lack {word}."
 
 
 def test_an_argument_that_is_no_option_keeps_its_name():

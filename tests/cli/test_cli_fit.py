@@ -64,8 +64,8 @@ def test_a_session_on_a_ledger_until_it_is_spent():
 
     third = dpem(*MIXTURE, "--epsilon", "0.9", "--delta", "4e-4", *PAID[4:], "--out", "third.json")
     assert third.code == 4
-    assert "this fit asks for epsilon=0.9" in third.err
-    assert "one more fit may use up to" in third.err
+    assert "this fit needs epsilon=0.9" in third.err
+    assert "allows one more fit up to" in third.err
     assert third.err.count("\n") == 1
     assert charged() == 2
     assert not os.path.exists("third.json")
@@ -105,7 +105,7 @@ def test_a_dry_run_shows_the_price_and_spends_nothing(sigma):
         assert done.code == 0, done.err
         assert "Plan for symmetric-mixture" in done.out
         assert "A fit would spend" in done.out
-        assert "Nothing was spent." in done.out
+        assert "Nothing was spent." in " ".join(done.out.split())  # where lines break, the ledger's path decides
     assert charged() == 0
     assert sorted(os.listdir()) == before
 
@@ -156,7 +156,7 @@ def test_a_start_from_a_file(kind):
 def test_the_paper_s_method_with_an_equal_start():
     done = dpem(*MIXTURE, *PRICE, "--method", "published", "--start", "equal")
     assert done.code == 0, done.err
-    assert load_model("model.json").plan_.method == "published"
+    assert load_model("model.json").plan_.settings["method"] == "published"
 
 
 def test_warnings_are_one_line_each():
@@ -198,7 +198,7 @@ def test_a_model_that_can_be_written_nowhere_is_printed(monkeypatch):
     done = dpem(*MIXTURE, *PAID)
     assert done.code == 6
     kept = json.loads(done.err.partition("what was paid for is ")[2].rstrip(".\n"))
-    assert kept["fitted"]["support"] == [0, 1, 2]
+    assert kept["fitted"]["theta"]["support"] == [0, 1, 2]
 
 
 def test_a_scaler_of_the_columns_goes_before_the_fit():

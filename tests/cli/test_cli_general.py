@@ -104,10 +104,10 @@ def test_wrong_settings(text, said):
     [
         (("--n-classes", "1"), 7, "--n-classes must be at least 2"),
         (("--n-classes", "few"), 7, "--n-classes must be a positive whole number or \"auto\", got 'few'"),
-        (("--exclude", "id,nothing"), 3, "has no 'nothing'"),
-        (("--exclude", "id"), 2, "--levels must name every column, but they lack column 'when'"),
+        (("--exclude", "id,nothing"), 3, "has no column 'nothing'"),
+        (("--exclude", "id"), 2, "--levels must name every column, but lack column 'when'"),
         (("--sep", ","), 3, "--sep must be"),
-        (("--levels", "no.json"), 3, "there is no such file"),
+        (("--levels", "no.json"), 3, "--levels must be a JSON file such as"),
         (("--rows-per-person", "0"), 2, "--rows-per-person must be a whole number of at least 1"),
     ],
 )

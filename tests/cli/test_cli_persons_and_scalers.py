@@ -58,7 +58,7 @@ def test_a_total_that_counts_more_rows_refuses_and_spends_nothing(visits, comman
     done = dpem(*command, *rows, "--ledger", LEDGER, "--dataset", "visits")
     assert done.code == 4
     assert done.err.count("\n") == 1
-    assert "the dataset 'visits' with epsilon=2, delta=0.001 counts one person with up to 3 rows" in done.err
+    assert "the dataset 'visits' (epsilon=2, delta=0.001) counts one person with up to 3 rows" in done.err
     assert "state at least 3 rows per person" in done.err
     assert charged("visits") == 0
     assert set(os.listdir()) == before
@@ -90,8 +90,8 @@ def test_a_plan_counts_them():
     )
     one, many = dpem(*size, "--json").json, dpem(*size, "--rows-per-person", "3", "--json").json
     assert (one["rows_per_person"], many["rows_per_person"]) == (1, 3)
-    assert many["predicted_error"] > one["predicted_error"]
-    assert "protects    one person with up to 3 rows" in dpem(*size, "--rows-per-person", "3").out
+    assert many["prediction"]["median"] > one["prediction"]["median"]
+    assert "one person with up to 3 rows" in dpem(*size, "--rows-per-person", "3").out
     refused = dpem(*size, "--rows-per-person", "601")
     assert refused.code == 2
     assert "--rows-per-person must be at most the number of rows (600), got 601." in refused.err

@@ -61,7 +61,7 @@ def odd_files(folder):
         ([*MIXTURE, *PRICE, "--columns", "age,,dose"], Exit.USAGE, "give names with commas"),
         ([*MIXTURE, *PRICE, "--out", "patients.csv", "--force"], Exit.USAGE, "must be another one"),
         ([*MIXTURE, *PRICE, "--report", "model.json"], Exit.USAGE, "must be another one"),
-        ([*MIXTURE, *PRICE, "--dataset", "patients"], Exit.USAGE, "--dataset goes with --ledger"),
+        ([*MIXTURE, *PRICE, "--dataset", "patients"], Exit.USAGE, "--dataset needs a ledger"),
         ([*MIXTURE, *PRICE, "--ledger", LEDGER], Exit.USAGE, "A ledger needs --dataset"),
         ([*MIXTURE, *PRICE, "--ledger", "budget.db", "--dataset", "x"], Exit.USAGE, "must look like"),
         (["fit", "symmetric-mixture", "pateints.csv", *PRICE], Exit.DATA, "pateints.csv"),
@@ -70,11 +70,11 @@ def odd_files(folder):
         (["fit", "symmetric-mixture", "empty.csv", *PRICE], Exit.DATA, ""),
         (["fit", "symmetric-mixture", "header.csv", *PRICE], Exit.DATA, ""),
         (["fit", "symmetric-mixture", "text.csv", "--strict", *PRICE], Exit.DATA, "column number 2"),
-        ([*MIXTURE, *PRICE, "--columns", "age,hieght"], Exit.DATA, "has no 'hieght'"),
+        ([*MIXTURE, *PRICE, "--columns", "age,hieght"], Exit.DATA, "has no column 'hieght'; did you mean 'height'?"),
         (
             ["fit", "symmetric-regression", "mixed.csv", "--target", "outcom", *PRICE],
             Exit.DATA,
-            "has no 'outcom'",
+            "has no column 'outcom'",
         ),
         ([*MIXTURE, *PRICE, "--start", "no.npy"], Exit.DATA, "there is no such file"),
         ([*MIXTURE, *PRICE, "--start", "short.json"], Exit.DATA, "must hold 3 finite numbers"),
@@ -223,7 +223,7 @@ def test_noise_is_not_paid_for_unless_wanted():
     noisy = [*MIXTURE, "--epsilon", "0.01", "--delta", "4e-4", "--sigma", "0.5", *LEDGERED]
     dry = dpem(*noisy, "--dry-run")
     assert (dry.code, dry.err) == (0, "")
-    assert "feasible    no" in dry.out
+    assert "Not feasible as it is" in dry.out
     refused = dpem(*noisy)
     assert refused.code == Exit.PLAN
     assert "--anyway fits all the same" in refused.err

@@ -58,10 +58,10 @@ def test_refusal_says_asked_spent_and_left_and_charges_nothing(gaussian):
     spent = min(0.7, Price(first[2].rho).epsilon(1e-5))
     left = Price(WHOLE - first[2].rho, gaussian=True).epsilon(1e-5)  # a dense fit is the dearer
     message = str(refusal.value)
-    assert "asks for epsilon=0.9, delta=2e-06" in message
-    assert "budget epsilon=1, delta=1e-05" in message
-    assert f"1 fit(s) have spent epsilon={spent:.6g}" in message
-    assert f"at the total's delta one more fit may use up to epsilon={left:.6g}" in message
+    assert "needs epsilon=0.9 at delta=2e-06" in message
+    assert "the budget (epsilon=1, delta=1e-05) allows" in message
+    assert f"one fit has spent epsilon={spent:.6g}" in message
+    assert f"allows one more fit up to epsilon={left:.6g}" in message
     assert isinstance(refusal.value, RuntimeError)
     assert budget.n_charges == 1
     assert budget.spent_epsilon == pytest.approx(spent, rel=1e-12)
@@ -131,7 +131,7 @@ def test_a_dense_fit_of_the_whole_total_is_alone():
     budget.charge(*charge)
     assert budget.spent_epsilon == 1.0
     for tiny in ((1e-6, 1e-9, Price(1e-300)), full(1e-6, 1e-12, True)):
-        with pytest.raises(BudgetExceeded, match="may use up to epsilon=0\\."):
+        with pytest.raises(BudgetExceeded, match="allows one more fit up to epsilon=0:"):
             budget.charge(*tiny)
     assert budget.n_charges == 1
 

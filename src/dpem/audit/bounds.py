@@ -71,7 +71,7 @@ def lower_bound(first: ArrayLike, second: ArrayLike, delta: float, confidence: f
     other runs are independent of that choice, so given S the counts in them are binomial with p = P(M(D) ∈ S) and
     q = P(M(D′) ∈ S), or with D and D′ exchanged. Unless one of the limits fails, p_low ≤ p ≤ e^ε·q + δ ≤ e^ε·q_high +
     δ, that is log((p_low − δ)/q_high) ≤ ε. Privacy holds in both orders of the tables, so whichever order S names, the
-    inequality is one that was promised. Two events are chosen and judged, with two limits each: every limit has a
+    inequality is one that the claim asserts. Two events are chosen and judged, with two limits each: every limit has a
     quarter of 1 − confidence to fail with. ∎ One event is the best by the normal curves that fit the scores, the other
     the best as counted: the first is not misled by chance, the second not by scores that are not normal.
 

@@ -128,7 +128,7 @@ def overspent(tape: Tape, epsilon: float, delta: float) -> Iterator[str]:
     rho = whole + max(batches.values(), default=0.0)
     spent = _gaussian_delta(rho, epsilon) if gaussian else _zcdp_delta(rho, epsilon)
     if spent > delta * (1 + 1e-6):
-        yield f"the noise that was drawn costs delta={spent:.3g} at epsilon={epsilon:g}, but {delta:.3g} was promised"
+        yield f"the noise that was drawn costs delta={spent:.3g} at epsilon={epsilon:g}, but {delta:.3g} was stated"
 
 
 def replay(
@@ -195,7 +195,7 @@ def _beyond_bound(one: Totalled, two: Totalled, rows: int) -> Iterator[str]:
 
 
 def _part_of_sensitivity(one: Answered, two: Answered, release: Release) -> float:
-    """How far a statistic moved, over what was promised to the sampler and written on the release."""
+    """How far a statistic moved, relative to the sensitivity given to the sampler and stated in the release."""
     change = two.statistic - one.statistic
     seen = float(np.linalg.norm(change)) if one.kind == "gaussian" else float(np.max(np.abs(change)))
     stated = release.sensitivity if one.sensitivity is None else one.sensitivity

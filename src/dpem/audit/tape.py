@@ -4,7 +4,7 @@ A recorder stands on both sides of the curator. Towards the data it writes down 
 the sampler every statistic that is given away to be made noisy, and between them every charge, in the order in which
 they happen. In a second run the answers are those of the first, whatever the data: what an algorithm does then depends
 on the table only through leaks. So two recordings of neighbours must be equal in everything but the statistics, and
-those must be as close as was promised (:mod:`dpem.audit.replay` compares them).
+those must be as close as their sensitivity states (:mod:`dpem.audit.replay` compares them).
 
 A tape holds raw totals. It is made of invented tables, in an audit; nothing here is for a table of personal records.
 """
@@ -47,7 +47,7 @@ class ReleaseCharged:
 
 @dataclass(frozen=True)
 class Totalled:
-    """A total was computed from the rows: what was asked, what its query promises, and the sum."""
+    """A total was computed from the rows: the query, the bound it states, and the sum."""
 
     query: str
     bound: Bound

@@ -204,7 +204,7 @@ def _planned(session: Session, estimator: Any, source: Any) -> Any:
 
 def _refuse_noise(plan: Any, anyway: bool) -> None:
     """Refuse to spend on a fit that is expected to be useless, unless that is wanted."""
-    if plan.feasible is False and not anyway:
+    if not plan.feasible and not anyway:
         raise Refused(
             Exit.PLAN, f"little more than noise is expected of this fit; {plan.advice}; --anyway fits all the same."
         )
@@ -298,6 +298,6 @@ def _facts(name: str, asked: dict[str, Any], plan: Any, quote: Quote | None, sou
         "model": name,
         "data": {"path": asked["data"], "rows": source.n_rows, "columns": source.n_features},
         "price": {"epsilon": plan.epsilon, "delta": plan.delta, "rho": plan.price.rho},
-        "plan": {**plan.to_dict(), "feasible": plan.feasible},
+        "plan": plan.to_dict(),
         "ledger": None if quote is None else asdict(quote),
     }

@@ -135,17 +135,23 @@ def columns_of(fitted: Any) -> list[str] | None:
     return None if names is None else list(map(str, names))
 
 
+#: What a file of levels looks like.
+LEVELS = '{"sex": ["f", "m"]}'
+
+
 def levels(value: Any) -> dict[str, list[Any]] | None:
     """Levels by column, from a table of a settings file, or a JSON file of one."""
     if value is None or isinstance(value, dict):
         return value
     with refusing(Exit.DATA):
+        if not Path(value).is_file():
+            raise FileNotFoundError(f"--levels must be a JSON file such as {LEVELS}; there is no file {value!r}.")
         try:
-            found = parse_json(Path(file(value)).read_text(encoding="utf-8-sig"))
+            found = parse_json(Path(value).read_text(encoding="utf-8-sig"))
         except ValueError as error:
-            raise ValueError(f"{value!r} cannot be read: {error}.") from None
+            raise ValueError(f"--levels cannot be read from {value!r}: {error}.") from None
         if not isinstance(found, dict) or not all(isinstance(own, list) for own in found.values()):
-            raise ValueError(f"{value!r} must hold an object with a list of levels for each column's name.")
+            raise ValueError(f"--levels: {value!r} must hold an object such as {LEVELS}.")
     return found
 
 

@@ -13,6 +13,7 @@ import click
 from dpem._files import check_writable
 from dpem._json import plain
 from dpem.cli.common import Exit, Refused, refusing
+from dpem.fitting.serialization import content_of
 from dpem.persistence import save_model
 
 
@@ -58,7 +59,7 @@ def _rescued(model: Any, scaler: Any) -> str:
 def _released(model: Any) -> dict[str, Any]:
     """Enough to go on with, on one line."""
     try:
-        fitted = model._to_content()["fitted"]
+        fitted = content_of(model)["fitted"]
     except ValueError:  # whatever is wrong with it, what was paid for is printed
         fitted = plain({name: value for name, value in vars(model).items() if name in ("coef_", "mean_", "theta_")})
     return {"fitted": fitted, "guarantee": str(model.guarantee_)}

@@ -92,7 +92,7 @@ def run(session: Session, kind: type[Any], asked: dict[str, Any]) -> None:
     if not sweeps:
         with session.waiting("choosing settings"):
             made = _plan(kind, asked)
-        session.result({**made.to_dict(), "feasible": made.feasible}, str(made))
+        session.result(made.to_dict(), str(made))
         return
     _show_sweep(session, kind, asked, sweeps)
 
@@ -136,14 +136,13 @@ def _show_sweep(session: Session, kind: type[Any], asked: dict[str, Any], sweeps
     rows = [{**dict(zip(names, map(_shown, values), strict=True)), **made.cells()} for values, made in plans]
     header = tuple(dict.fromkeys(key for row in rows for key in row))
     cells = [tuple(row.get(key, "") for key in header) for row in rows]
-    document = {"plans": [{**made.to_dict(), "feasible": made.feasible} for _, made in plans]}
+    document = {"plans": [made.to_dict() for _, made in plans]}
     if asked["as_csv"]:
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows([header, *cells])
         session.result(document, text.getvalue().rstrip("\n"))
         return
-    notes = [note for note in dict.fromkeys(getattr(made, "assumed", "") for _, made in plans) if note]
-    session.result(document, "\n".join([aligned(header, cells, left=()), *notes]))
+    session.result(document, aligned(header, cells, left=()))
 
 
 def _shown(value: Any) -> str:

@@ -58,10 +58,10 @@ def ledger_of(url: str | None, dataset: str | None, session: Session, purpose: s
     """The ledger to charge, checked: it can be read and the dataset is open. None if none was named."""
     if not url:
         if dataset is not None:
-            raise click.UsageError("--dataset goes with --ledger, and DPEM_LEDGER is not set.")
+            raise click.UsageError("--dataset needs a ledger: give --ledger or set DPEM_LEDGER.")
         return None
     if dataset is None:
-        raise click.UsageError("A ledger needs --dataset: the name that dpem ledger open gave these rows.")
+        raise click.UsageError("A ledger needs --dataset: the name under which dpem ledger open opened these rows.")
     with refusing(Exit.USAGE):
         ledger = WatchedLedger(url, dataset, session, purpose)
         ledger.state()
@@ -99,7 +99,7 @@ def quoted(
     try:
         if fit is not None:
             known.policy.admit(known.name, epsilon=epsilon, model=fit[0], n=fit[1], who=ledger.user())
-        total.admit(charges, new, f"dataset {known.name!r} with")
+        total.admit(charges, new, f"dataset {known.name!r}")
     except BudgetExceeded as refusal:
         if noting:
             ledger.note_refusal(new, refusal.reason, purpose=ledger.purpose)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
-from dpem.fitting.step import Step
+from dpem.fitting.step import State, Step
 from dpem.privacy import Curator
 from dpem.query import Bound, Chunk, FloatArray
 from dpem.tables.blocks import rows_of
@@ -50,11 +50,12 @@ class ColumnMoments:
         return total
 
 
-class Columns(NamedTuple):
+@dataclass(frozen=True)
+class Parameters:
     """Released centre and spread of each column, in the data's own units."""
 
-    centre: FloatArray
-    spread: FloatArray
+    mean: FloatArray
+    scale: FloatArray
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class ColumnScales(Step):
     def describe(self) -> str:
         return "centre and spread of each column"
 
-    def run(self, curator: Curator, model: Any, state: Any) -> Columns:
+    def run(self, curator: Curator, model: Any, state: State) -> State:
         low, high, d = np.array(self.low), np.array(self.high), curator.n_features
         query = ColumnMoments(low, high)
         noise = curator.noise_scale(query, self.rho)
@@ -77,4 +78,5 @@ class ColumnScales(Step):
         variance = released[d : 2 * d] / 1.5 / observed - mean**2
         smallest = max(noise, 1e-12)
         middle, half = (low + high) / 2, (high - low) / 2
-        return Columns(middle + half * mean, half * np.sqrt(np.clip(variance, smallest, 1.0)))
+        spread = half * np.sqrt(np.clip(variance, smallest, 1.0))
+        return replace(state, theta=Parameters(middle + half * mean, spread))

@@ -15,6 +15,7 @@ from typing import Any
 
 from dpem._validation import ArgumentError
 from dpem.fitting.formula_terms import columns_of, interval, parsed, parts_of, product, values
+from dpem.query import Array, Namespace
 from dpem.tables.bounds import Pair, checked_pair, listed, matching, read_bounds
 from dpem.tables.entries import Levels, checked_levels
 
@@ -83,17 +84,17 @@ class CompiledFormula:
         assert self.response is not None
         return checked_pair("formula", interval(self.response, self.bounds), "has a response whose bounds ")
 
-    def design(self, xp: Any, raw: Any) -> Any:
+    def design(self, xp: Namespace, raw: Array) -> Array:
         """The derived columns of raw ones, which are in the order of :attr:`covariates`."""
         known = self._clamped(xp, raw, self.covariates)
         return xp.stack([self._column(xp, column, known) for column in self.columns], axis=1)
 
-    def responses(self, xp: Any, raw: Any) -> Any:
+    def responses(self, xp: Namespace, raw: Array) -> Array:
         """The response of raw columns in the order of :attr:`raw`; a column without bounds is taken as it is."""
         assert self.response is not None
         return values(xp, self.response, self._clamped(xp, raw, self.raw), self.bounds)
 
-    def _clamped(self, xp: Any, raw: Any, names: Sequence[str]) -> dict[str, Any]:
+    def _clamped(self, xp: Namespace, raw: Array, names: Sequence[str]) -> dict[str, Any]:
         """Columns by name within their bounds; an entry that is not finite is missing."""
         found = {}
         for j, name in enumerate(names):
@@ -103,7 +104,7 @@ class CompiledFormula:
             found[name] = xp.clip(own, *self.bounds[name]) if name in self.bounds else own
         return found
 
-    def _column(self, xp: Any, column: Derived, known: Mapping[str, Any]) -> Any:
+    def _column(self, xp: Namespace, column: Derived, known: Mapping[str, Any]) -> Array:
         if column.levels is not None:
             numbers = dict(zip(column.levels.labels, column.levels.values, strict=True))
             return self._numbers(xp, column.pieces[0], known, numbers)
@@ -115,7 +116,7 @@ class CompiledFormula:
                 out = out * self._numbers(xp, piece, known, {piece.level: 1.0})
         return out
 
-    def _numbers(self, xp: Any, piece: Piece, known: Mapping[str, Any], numbers: Mapping[str, float]) -> Any:
+    def _numbers(self, xp: Namespace, piece: Piece, known: Mapping[str, Any], numbers: Mapping[str, float]) -> Array:
         """The number of each row's level, by its label, else 0; NaN where the entry is no declared level."""
         (name,) = columns_of(piece.expression)
         raw, own = known[name], self.levels[name]
@@ -161,7 +162,8 @@ def _sides(text: Any, needs_y: bool) -> tuple[str | None, list[tuple[str, ...]]]
         whole: Any = Formula(text)
     except (FormulaicError, SyntaxError):
         raise ArgumentError(
-            "formula", f"cannot be read: {text!r}. Write a comparison inside I( ), as in I(x > 3)."
+            "formula",
+            f"is not valid: {text!r}. It must look like 'y ~ x + C(g)', with comparisons inside I( ), as in I(x > 3).",
         ) from None
     sides = getattr(whole, "rhs", whole)
     left = [_expression(factor) for term in getattr(whole, "lhs", ()) for factor in term.factors]

@@ -18,7 +18,7 @@ import numpy as np
 from scipy.interpolate import BSpline
 
 from dpem._validation import ArgumentError
-from dpem.query import FloatArray
+from dpem.query import Array, FloatArray, Namespace
 from dpem.tables.bounds import LARGEST, Pair
 
 
@@ -214,7 +214,7 @@ def _known() -> str:
 # --- values -----------------------------------------------------------------------------------------------------------
 
 
-def values(xp: Any, text: str, columns: Mapping[str, Any], bounds: Mapping[str, Pair], part: int = 0) -> Any:
+def values(xp: Namespace, text: str, columns: Mapping[str, Any], bounds: Mapping[str, Pair], part: int = 0) -> Array:
     """The expression's value in each row of clamped columns; NaN where one of them is missing."""
     node = _plain(parsed(text))
     if isinstance(node, ast.Call) and _name(node) in ("bs", "poly"):
@@ -222,7 +222,7 @@ def values(xp: Any, text: str, columns: Mapping[str, Any], bounds: Mapping[str, 
     return _values(xp, node, columns)
 
 
-def _values(xp: Any, node: ast.expr, columns: Mapping[str, Any]) -> Any:
+def _values(xp: Namespace, node: ast.expr, columns: Mapping[str, Any]) -> Array:
     node = _plain(node)
     if isinstance(node, ast.Constant):
         return float(node.value)  # type: ignore[arg-type]
@@ -264,7 +264,9 @@ def _compared(op: ast.cmpop, a: Any, b: Any) -> Any:
     return _COMPARISONS[type(op)](a, b)
 
 
-def _expanded(xp: Any, node: ast.Call, columns: Mapping[str, Any], bounds: Mapping[str, Pair], part: int) -> Any:
+def _expanded(
+    xp: Namespace, node: ast.Call, columns: Mapping[str, Any], bounds: Mapping[str, Pair], part: int
+) -> Array:
     """One column of a polynomial or a spline."""
     inner = _values(xp, node.args[0], columns)
     low, high = _interval(node.args[0], bounds)

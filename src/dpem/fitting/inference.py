@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpem._validation import ArgumentError, is_fraction
 from dpem.fitting.uncertainty import Uncertainty, pandas_of
-from dpem.query import FloatArray
+from dpem.query import Array, FloatArray, Namespace
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class RegressionResults:
         schema = own.schema_ if own.chosen_ is None else own.schema_.take(own.chosen_)
         places = [schema.names.index(name) for name in self._coefficients()[0][1:]]
 
-        def each(xp: Any, theta: Any, x: Any, y: Any) -> Any:
+        def each(xp: Namespace, theta: Any, x: Array, y: Array) -> Array:
             return np.column_stack([np.ones(len(x)), (schema.middle + schema.half * x)[:, places]])
 
         return np.asarray(own._each(each, X), dtype=float)

@@ -11,7 +11,7 @@ import numpy as np
 from dpem._validation import ArgumentError, is_number, shown
 from dpem.fitting.plan import Prediction
 from dpem.fitting.step import State, Step
-from dpem.query import FloatArray
+from dpem.query import Array, FloatArray, Namespace
 from dpem.tables.schema import Schema
 
 
@@ -72,7 +72,7 @@ class Model(ABC):
         """The steps of a fit, in order; the prices add up to at most ``sizes.rho``."""
 
     @abstractmethod
-    def log_density(self, xp: Any, theta: Any, x: Any, y: Any) -> Any:
+    def log_density(self, xp: Namespace, theta: Any, x: Array, y: Array) -> Array:
         """The log-density of each row, missing values left out; of the response given the row where there is one."""
 
     @abstractmethod

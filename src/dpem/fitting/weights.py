@@ -20,7 +20,7 @@ from dpem._validation import ArgumentError
 from dpem.fitting.step import State, Step
 from dpem.privacy import Curator
 from dpem.queries.narrow import NarrowQuery, rounded
-from dpem.query import Bound, FloatArray, Query
+from dpem.query import Array, Bound, FloatArray, Namespace, Query
 from dpem.tables.inputs import frame_of
 from dpem.tables.kinds import is_dask, is_frame, is_on_device, is_source
 
@@ -77,7 +77,7 @@ class Shares(NarrowQuery):
     def bound(self) -> Bound:
         return rounded(Bound(linf=1.0, l2=math.sqrt(2.0), size_linf=1.0, size_l2=math.sqrt(2.0)), 2)
 
-    def contributions(self, xp: Any, x: Any, y: Any, shares: Any = None) -> Any:
+    def contributions(self, xp: Namespace, x: Array, y: Array, shares: Array = None) -> Array:
         return xp.stack([xp.sum(shares), xp.sum(shares * shares)])
 
 

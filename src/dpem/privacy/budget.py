@@ -157,7 +157,7 @@ class Total:
 
     def admit(self, charges: Sequence[Charge], new: Charge, owner: str) -> None:
         """Raise :class:`BudgetExceeded` unless ``new`` protects the total's unit and fits beside ``charges``."""
-        stated = f"the {owner} epsilon={self.epsilon:.6g}, delta={self.delta:.3g}"
+        stated = f"the {owner} (epsilon={self.epsilon:.6g}, delta={self.delta:.3g})"
         if new.rows_per_person < self.rows_per_person:
             raise BudgetExceeded(
                 f"this fit protects {unit(new.rows_per_person)}, but {stated} counts {unit(self.rows_per_person)}: "
@@ -173,9 +173,9 @@ class Total:
         if self.fits([*charges, new]):
             return
         raise BudgetExceeded(
-            f"this fit asks for epsilon={new.epsilon:.6g}, delta={new.delta:.3g}; of {stated}, {len(charges)} fit(s) "
-            f"have spent epsilon={self.spent(charges):.6g}, and at the total's delta one more fit may use up to "
-            f"epsilon={self.left(charges, self.delta):.6g}. Nothing was computed."
+            f"this fit needs epsilon={new.epsilon:.6g} at delta={new.delta:.3g}, and {stated} allows one more fit up "
+            f"to epsilon={self.left(charges, self.delta):.6g}: {_fits(len(charges))} spent "
+            f"epsilon={self.spent(charges):.6g}. Nothing was computed."
         )
 
     def explain(self, charges: Sequence[Charge]) -> list[str]:
@@ -216,6 +216,10 @@ class Total:
             f"one more fit may use up to ε = {left:.6g} at δ = {self.delta:g} ({noise} of ρ-zCDP price {room:.6g})"
         )
         return lines
+
+
+def _fits(n: int) -> str:
+    return {0: "no fit has", 1: "one fit has"}.get(n, f"{n} fits have")
 
 
 def _zcdp(charges: Sequence[Charge]) -> Price:

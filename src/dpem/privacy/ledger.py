@@ -112,7 +112,7 @@ class Ledger:
     >>> ledger.charge(0.9, 1e-6, Price(0.019))
     Traceback (most recent call last):
         ...
-    dpem.privacy.budget.BudgetExceeded: this fit asks for epsilon=0.9, ... Nothing was computed.
+    dpem.privacy.budget.BudgetExceeded: this fit needs epsilon=0.9 ... Nothing was computed.
     """
 
     def __init__(self, url: str, dataset: str | None = None) -> None:
@@ -208,7 +208,7 @@ class Ledger:
                 known = self._entries(connection, name)
                 signed = signature(connection)
                 known.policy.admit(name, epsilon=charge.epsilon, n=n, model=model, who=signed["who"])
-                known.total.admit(known.charges, charge, f"dataset {name!r} with")
+                known.total.admit(known.charges, charge, f"dataset {name!r}")
                 made = ledger_chain.append(connection, known.chain, name, "fit", {**body, **signed, "time": now()})
         except BudgetExceeded as refusal:
             self.note_refusal(charge, refusal.reason, purpose=purpose)

@@ -4,10 +4,10 @@ The digest of an entry is the SHA-256 of five lines, joined by line feeds: the d
 the first), the dataset, the entry's number, its kind, and its body in JSON as it is stored. The digest of the last
 entry is the dataset's *head*.
 
-*Lemma.* Whoever knows a head, from a report or an export, can tell whether any entry up to it was changed, removed or
-put in later. *Proof.* Entries are numbered from 1 without a gap and each digest is recomputed from what is stored. If
-an entry with the known digest is there, its five lines are those that were written (SHA-256 has no known collision), so
-the digest before it is as it was, and so on down to the first. ∎
+*Lemma.* Whoever knows a head, from a report or an export, can find out whether any entry up to it was changed,
+removed or put in later. *Proof.* Entries are numbered from 1 without a gap and each digest is recomputed from what is
+stored. If an entry with the known digest is there, its five lines are those that were written (SHA-256 has no known
+collision), so the digest before it is as it was, and so on down to the first. ∎
 
 *What it does not show.* Whoever can write the database can change an entry and compute all digests after it again, or
 remove the last entries. Only a head that was kept elsewhere reveals that.

@@ -148,7 +148,7 @@ class Store:
 
     def _check_format(self, connection: Connection) -> None:
         if not sa.inspect(connection).has_table(meta.name):
-            raise LedgerError(f"{self.where} holds no ledger yet: Ledger.open, or dpem ledger open, makes one.")
+            raise LedgerError(f"{self.where} holds no ledger yet: dpem ledger open, or Ledger.open, creates one.")
         ours = connection.dialect.name != "sqlite" or _is_ours(connection, [meta])
         versions = connection.execute(sa.select(meta.c.version)).scalars().all() if ours else [FORMAT]
         if versions != [FORMAT]:
@@ -175,7 +175,7 @@ class Store:
         else:
             return
         if self._url.database and reason == "unable to open database file" and not os.path.exists(self._url.database):
-            reason = "there is no such file; Ledger.open and dpem ledger open make one"
+            reason = "there is no such file (dpem ledger open, or Ledger.open, creates one)"
         for secret in (self._url.password, self._url.query.get("password")):
             reason = reason.replace(str(secret), "***") if secret else reason
         raise LedgerError(f"{self.where} could not be {doing}: {reason}; {outcome}.") from None

@@ -15,7 +15,7 @@ from dpem.fitting.uncertainty import Uncertainty, frame
 from dpem.fitting.weights import WeightedFit
 from dpem.models._glm.diagnostics import diagnostics
 from dpem.models._glm.model import GeneralisedLinearModel, Parameters
-from dpem.query import FloatArray
+from dpem.query import Array, FloatArray, Namespace
 from dpem.tables.schema import Schema
 
 NOTE = (
@@ -100,7 +100,7 @@ class GeneralisedLinearEstimator(WeightedFit, RegressionResults, PrivateEstimato
         """The linear predictor of each row; NaN where a covariate is missing."""
         model = self._fitted_model()
 
-        def each(xp: Any, theta: Parameters, x: Any, y: Any) -> Any:
+        def each(xp: Namespace, theta: Parameters, x: Array, y: Array) -> Array:
             missing = np.isnan(x).any(axis=1)
             return np.where(missing, np.nan, model.eta(numpy_api, theta, np.where(np.isnan(x), 0.0, x)))
 

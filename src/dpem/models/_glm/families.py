@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from dpem.query import FloatArray
+from dpem.query import Array, FloatArray, Namespace
 
 #: Linear predictors are kept within ±this: exp of it, and of twice it, is an ordinary float.
 LARGEST_PREDICTOR = 30.0
@@ -32,21 +32,21 @@ class Family(ABC):
     """A response distribution: mean, variance, how residuals are clipped, and log-density."""
 
     @abstractmethod
-    def response(self, xp: Any, u: Any) -> Any:
+    def response(self, xp: Namespace, u: Array) -> Array:
         """Responses from their unit coordinates; NaN where there is none."""
 
     @abstractmethod
-    def mean(self, xp: Any, eta: Any) -> Any: ...
+    def mean(self, xp: Namespace, eta: Array) -> Array: ...
 
     @abstractmethod
-    def variance(self, xp: Any, eta: Any) -> Any: ...
+    def variance(self, xp: Namespace, eta: Array) -> Array: ...
 
     @abstractmethod
-    def residual(self, xp: Any, y: Any, eta: Any) -> Any:
+    def residual(self, xp: Namespace, y: Array, eta: Array) -> Array:
         """y − μ(η), clipped to ±:meth:`reach`."""
 
     @abstractmethod
-    def reach(self, xp: Any, eta: Any) -> Any:
+    def reach(self, xp: Namespace, eta: Array) -> Array:
         """The largest absolute residual at η, whatever y is."""
 
     @abstractmethod
@@ -54,7 +54,7 @@ class Family(ABC):
         """Moments of the residual that is computed at the predictor ``at`` if the truth is ``eta``."""
 
     @abstractmethod
-    def log_density(self, xp: Any, eta: Any, y: Any) -> Any:
+    def log_density(self, xp: Namespace, eta: Array, y: Array) -> Array:
         """log p(y | η), up to a term that does not depend on η."""
 
     @abstractmethod
@@ -71,28 +71,28 @@ class Bernoulli(Family):
     lies, is at another place and counts as missing.
     """
 
-    def response(self, xp: Any, u: Any) -> Any:
+    def response(self, xp: Namespace, u: Array) -> Array:
         level = xp.abs(xp.abs(u) - 1.0 / 3.0) < 1e-7
         return xp.where(level, xp.where(u > 0.0, xp.ones_like(u), xp.zeros_like(u)), xp.full_like(u, math.nan))
 
-    def mean(self, xp: Any, eta: Any) -> Any:
+    def mean(self, xp: Namespace, eta: Array) -> Array:
         return 0.5 + 0.5 * xp.tanh(0.5 * eta)
 
-    def variance(self, xp: Any, eta: Any) -> Any:
+    def variance(self, xp: Namespace, eta: Array) -> Array:
         p = self.mean(xp, eta)
         return p * (1.0 - p)
 
-    def residual(self, xp: Any, y: Any, eta: Any) -> Any:
+    def residual(self, xp: Namespace, y: Array, eta: Array) -> Array:
         return y - self.mean(xp, eta)
 
-    def reach(self, xp: Any, eta: Any) -> Any:
+    def reach(self, xp: Namespace, eta: Array) -> Array:
         return 0.5 + 0.5 * xp.abs(xp.tanh(0.5 * eta))
 
     def expected(self, at: FloatArray, eta: FloatArray) -> Expected:
         p, before = self.mean(np, eta), self.mean(np, at)
         return Expected(p - before, p * (1 - p), p * (1 - p) + (p - before) ** 2)
 
-    def log_density(self, xp: Any, eta: Any, y: Any) -> Any:
+    def log_density(self, xp: Namespace, eta: Array, y: Array) -> Array:
         size = xp.abs(eta)
         return y * eta - 0.5 * (eta + size) - xp.log1p(xp.exp(-size))
 

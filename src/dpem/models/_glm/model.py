@@ -6,7 +6,6 @@ import math
 from abc import abstractmethod
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +18,8 @@ from dpem.models._glm.combine import Posterior, placed
 from dpem.models._glm.families import Family
 from dpem.models._glm.prediction import predicted_loss
 from dpem.models._glm.queries import Predictor, complete
-from dpem.models._glm.steps import FindMarginals, FindMoments, Progress, TakeStep
-from dpem.query import FloatArray
+from dpem.models._glm.steps import FindMarginals, FindMoments, GlmState, Progress, TakeStep
+from dpem.query import Array, FloatArray, Namespace
 
 #: Parts of ρ: marginals, moments, and the scores together; and how the scores' prices grow.
 MARGINALS, MOMENTS, SCORES, GROWTH = 0.10, 0.17, 0.68, (1.0, 1.6, 2.5, 4.0)
@@ -63,6 +62,9 @@ class GeneralisedLinearModel(Model):
     exposure: int = field(default=-1, kw_only=True)
     labels: tuple[str, ...] = field(default=(), kw_only=True)
     baseline: str = field(default="the intercept alone", kw_only=True)
+
+    def start(self) -> GlmState:
+        return GlmState()
 
     @cached_property
     def free(self) -> NDArray[np.intp]:
@@ -140,11 +142,11 @@ class GeneralisedLinearModel(Model):
         """The share of the response's variance that the columns explain."""
         return 0.0
 
-    def eta(self, xp: Any, theta: Parameters, x: Any) -> Any:
+    def eta(self, xp: Namespace, theta: Parameters, x: Array) -> Array:
         """The linear predictor of complete rows."""
         return self.predictor(np.concatenate([[theta.intercept], theta.coef]))(xp, x)
 
-    def log_density(self, xp: Any, theta: Parameters, x: Any, y: Any) -> Any:
+    def log_density(self, xp: Namespace, theta: Parameters, x: Array, y: Array) -> Array:
         rows, response, seen = complete(xp, self.family, x, y)
         return seen * self.family.log_density(xp, self.eta(xp, theta, rows), response)
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from dpem.models._glm.families import LARGEST_PREDICTOR, Family
 from dpem.queries.block_loop import over_rows, product
 from dpem.queries.narrow import NarrowQuery, into_ball, packed, rounded, squares, sum_in_ball, weighted, zero_nonfinite
-from dpem.query import Bound, FloatArray
+from dpem.query import Array, Bound, FloatArray, Namespace
 from dpem.tables.blocks import like
 
 
@@ -29,7 +28,7 @@ class Predictor:
     middle: float = 0.0
     half: float = 1.0
 
-    def __call__(self, xp: Any, x: Any) -> Any:
+    def __call__(self, xp: Namespace, x: Array) -> Array:
         """η of complete rows, within ±:data:`~dpem.models._glm.families.LARGEST_PREDICTOR`."""
         eta = xp.matmul(x, like(xp, self.coef[1:], x)) + float(self.coef[0])
         if self.exposure >= 0:
@@ -37,7 +36,7 @@ class Predictor:
         return xp.clip(eta, -LARGEST_PREDICTOR, LARGEST_PREDICTOR)
 
 
-def complete(xp: Any, family: Family, x: Any, y: Any, shares: Any = None) -> tuple[Any, Any, Any]:
+def complete(xp: Namespace, family: Family, x: Array, y: Array, shares: Array = None) -> tuple[Array, Array, Array]:
     """Rows and responses with 0 in the place of what is missing, and whether a row is complete, as 0 or 1, times its
     weight.
     """
@@ -72,7 +71,7 @@ class Moments(NarrowQuery):
         whole = math.sqrt(2.0) * square
         return rounded(Bound(linf=whole, l2=whole, size_linf=square, size_l2=square), 4 * self.schema.width + 20)
 
-    def contributions(self, xp: Any, x: Any, y: Any, shares: Any = None) -> Any:
+    def contributions(self, xp: Namespace, x: Array, y: Array, shares: Array = None) -> Array:
         rows, _, seen = complete(xp, self.family, x, y, shares)
         z = (rows - like(xp, self.centre, x)) / like(xp, self.spread, x)
         v = into_ball(xp, xp.concat([xp.ones_like(z[:, :1]), z], axis=1), self.radius)
@@ -105,7 +104,7 @@ class Score(NarrowQuery):
     def bound(self) -> Bound:
         return rounded(Bound.symmetric(l2=self.clip), len(self.turn))
 
-    def contributions(self, xp: Any, x: Any, y: Any, shares: Any = None) -> Any:
+    def contributions(self, xp: Namespace, x: Array, y: Array, shares: Array = None) -> Array:
         rows, response, seen = complete(xp, self.family, x, y, shares)
         eta = self.predictor(xp, rows)
         a = product(xp, rows, self.turn[:, 1:].T) + like(xp, self.turn[:, 0], x)
@@ -114,7 +113,7 @@ class Score(NarrowQuery):
         return sum_in_ball(xp, a, self.clip, seen * w * self.family.residual(xp, response, eta), size)
 
 
-def weights(xp: Any, family: Family, eta: Any, size: Any, leverage: float, clip: float) -> Any:
+def weights(xp: Namespace, family: Family, eta: Array, size: Array, leverage: float, clip: float) -> Array:
     """The weight of a row whose a has that size, as :class:`Score` states it."""
     return xp.clip(leverage / size, 0.0, 1.0) * xp.clip(clip / (size * family.reach(xp, eta)), 0.0, 1.0)
 
@@ -136,7 +135,7 @@ class Likelihood(NarrowQuery):
     def bound(self) -> Bound:
         return Bound()
 
-    def contributions(self, xp: Any, x: Any, y: Any, shares: Any = None) -> Any:
+    def contributions(self, xp: Namespace, x: Array, y: Array, shares: Array = None) -> Array:
         rows, response, seen = complete(xp, self.family, x, y, shares)
         eta = self.predictor(xp, rows)
         b = xp.concat([xp.ones_like(rows[:, :1]), rows[:, list(self.free)]], axis=1)

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpem.fitting.step import State
 from dpem.models._glm.combine import Posterior, placed
 from dpem.models._glm.queries import Likelihood
 from dpem.privacy import Curator
 from dpem.queries.narrow import unpacked
 from dpem.query import FloatArray
 
+if TYPE_CHECKING:
+    from dpem.models._glm.steps import GlmState
+
 #: Newton steps at most, and the change of the mean log-likelihood below which they have converged.
 MOST_STEPS, CONVERGED = 60, 1e-14
 
 
-def maximum_likelihood(curator: Curator, model: Any, now: Any, state: State) -> State:
+def maximum_likelihood(curator: Curator, model: Any, state: GlmState) -> GlmState:
     """The state with the maximum of the likelihood over the complete rows."""
     k, n = len(model.free), curator.n_rows
+    now = state.current()
+    assert now.prior is not None
+    assert now.surrogate is not None
     coef = now.prior.mean.copy()
 
     def asked(values: FloatArray) -> FloatArray:
@@ -47,7 +52,7 @@ def maximum_likelihood(curator: Curator, model: Any, now: Any, state: State) -> 
         sampling = sampling @ unpacked(found[end:], k) @ sampling * n / state.weights.ratio
     nothing = np.zeros((k, k))
     rows = replace(now.surrogate, complete=float(found[0]))
-    now = replace(now, surrogate=rows, mean=float(found[1] / max(found[0], 1e-12)))
     posterior = Posterior(coef, sampling, nothing, np.zeros(k))
+    now = replace(now, surrogate=rows, mean=float(found[1] / max(found[0], 1e-12)), posterior=posterior)
     theta = replace(model.finished(now, posterior, n), converged=converged)
-    return replace(state, theta=theta, notes={"glm": now})
+    return replace(state, theta=theta, progress=now)

@@ -52,21 +52,31 @@ class Progress:
 
 
 @dataclass(frozen=True)
+class GlmState(State):
+    """The state of a fit with what only a generalised linear model has."""
+
+    progress: Progress | None = None
+
+    def current(self) -> Progress:
+        assert self.progress is not None, "marginals are released first"
+        return self.progress
+
+
+@dataclass(frozen=True)
 class FindMarginals(Step):
     """Where each column lies between its bounds, and the mean of the response."""
 
     def describe(self) -> str:
         return "histogram of every column and of the response"
 
-    def run(self, curator: Curator, model: Any, state: State) -> State:
+    def run(self, curator: Curator, model: Any, state: GlmState) -> GlmState:
         question = Places(model.schema)
         noise = curator.noise_scale(question, self.rho)
         shares = curator.measure(question, self.rho).reshape(-1, BINS + 1)
         seen = np.clip(1 - shares[:, -1:], 0.05, 1.0)
         known = marginals(shares[:-1, :-1] / seen[:-1], noise, model.schema)
         mean, family = model.response_of(shares[-1, :-1], noise)
-        now = Progress(known, mean, family)
-        return replace(state, notes={"glm": now})
+        return replace(state, progress=Progress(known, mean, family))
 
 
 @dataclass(frozen=True)
@@ -78,14 +88,14 @@ class FindMoments(Step):
     def describe(self) -> str:
         return f"second moments of the columns, clipped at {self.radius:.3g} spreads"
 
-    def run(self, curator: Curator, model: Any, state: State) -> State:
-        now: Progress = state.notes["glm"]
+    def run(self, curator: Curator, model: Any, state: GlmState) -> GlmState:
+        now = state.current()
         question = Moments(model.schema, model.family, now.marginals.centre, now.marginals.spread, self.radius)
         noise = curator.noise_scale(question, self.rho)
         released = unpacked(curator.measure(question, self.rho), model.schema.width + 1)
         rows = fitted(now.marginals, model.schema, released, noise, self.radius)
         now = replace(now, surrogate=rows)
-        return replace(state, notes={"glm": replace(now, prior=prior_of(model, now))})
+        return replace(state, progress=replace(now, prior=prior_of(model, now)))
 
 
 def prior_of(model: Any, now: Progress) -> Prior:
@@ -115,12 +125,12 @@ class TakeStep(Step):
     def describe(self) -> str:
         return "score of the regression, one step along it"
 
-    def run(self, curator: Curator, model: Any, state: State) -> State:
-        now: Progress = state.notes["glm"]
+    def run(self, curator: Curator, model: Any, state: GlmState) -> GlmState:
+        now = state.current()
         assert now.surrogate is not None
         assert now.prior is not None
         if math.isinf(self.rho):
-            return maximum_likelihood(curator, model, now, state) if self.last else state
+            return maximum_likelihood(curator, model, state) if self.last else state
         n = curator.n_rows
         coef = now.prior.mean if now.posterior is None else now.posterior.coef
         predictor = model.predictor(placed(coef, model.free, model.offset))
@@ -134,7 +144,7 @@ class TakeStep(Step):
         posterior = combined(answers, now.surrogate, model.free, now.prior, coef, n)
         now = replace(now, answers=answers, posterior=posterior)
         theta = model.finished(now, posterior, n) if self.last else state.theta
-        return replace(state, theta=theta, notes={"glm": now})
+        return replace(state, theta=theta, progress=now)
 
 
 def clips(

@@ -29,9 +29,9 @@ from dpem.tables.schema import Schema
 class DPLatentClass(PrivateEstimator):
     """Latent class analysis under differential privacy: groups of people who answer categorical items alike.
 
-    Within a class the items are answered independently, each with probabilities of the class's own. The classes are
-    found from released moments of pairs of answers, then improved by EM's sums. Every answer of a row counts once, so
-    nothing is clipped and no bounds are needed. An answer that is no declared level counts as missing.
+    Within a class the items are answered independently, each with probabilities of the class's own. Noisy counts of
+    answers and of pairs of answers give first classes; noisy scores of the likelihood, clipped, improve them. No bounds
+    are needed. An answer that is no declared level counts as missing.
 
     Parameters
     ----------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from dpem.fitting.surrogate import Family
 from dpem.models.latent_class.items import Items, answers
 from dpem.queries.narrow import like, zero_nonfinite
-from dpem.query import FloatArray
+from dpem.query import Array, FloatArray, Namespace
 
 
 @dataclass(frozen=True)
@@ -39,11 +38,11 @@ class Classes:
     def _inside(self) -> FloatArray:
         return np.maximum(self.probabilities, 1e-12)
 
-    def log_joint(self, xp: Any, h: Any) -> Any:
+    def log_joint(self, xp: Namespace, h: Array) -> Array:
         """Log of the probability of a class and of the row's answers in it: rows × classes."""
         return xp.matmul(h, like(xp, np.log(self._inside).T, h)) + like(xp, np.log(self.weights), h)
 
-    def membership(self, xp: Any, h: Any) -> Any:
+    def membership(self, xp: Namespace, h: Array) -> Array:
         """The probability of each class given the answers, clamped: at least 0, and together at most 1."""
         joint = self.log_joint(xp, h)
         r = xp.exp(joint - xp.max(joint, axis=1, keepdims=True))
@@ -100,10 +99,10 @@ class ClassFamily(Family[Classes]):
             x[rng.random(m) >= self.observed[j], first[j] : first[j] + L] = np.nan
         return x, group
 
-    def joint(self, xp: Any, theta: Classes, x: Any, y: Any) -> Any:
+    def joint(self, xp: Namespace, theta: Classes, x: Array, y: Array) -> Array:
         return theta.log_joint(xp, answers(xp, x, self.items))
 
-    def scores(self, xp: Any, theta: Classes, x: Any, y: Any) -> Any:
+    def scores(self, xp: Namespace, theta: Classes, x: Array, y: Array) -> Array:
         """(r_k − α_k)/√α_k for all but the last class, then r_k·Bᵀ(h/√p_k) for each class: the derivatives along
         log α_k + η/√α_k and p_k + √p_k∘Bη.
         """
@@ -127,7 +126,7 @@ class ClassFamily(Family[Classes]):
         )
         return Classes(weights / weights.sum(), self.items.floored(p, max(self.floor, 1e-12)))
 
-    def statistics(self, xp: Any, theta: Classes, x: Any, y: Any, weights: Any) -> Any:
+    def statistics(self, xp: Namespace, theta: Classes, x: Array, y: Array, weights: Array) -> Array:
         """Σ r_k for each class, Σ r_k·h, and the log-likelihood. Rows with weights are surrogate rows, one-hot already;
         classes are kept as rows of arrays: reductions over few columns are slow.
         """

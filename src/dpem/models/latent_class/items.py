@@ -10,13 +10,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpem.queries.narrow import like
-from dpem.query import FloatArray
+from dpem.query import Array, FloatArray, Namespace
 
 
 @dataclass(frozen=True)
@@ -91,7 +90,7 @@ class Items:
         return rows
 
 
-def answers(xp: Any, x: Any, items: Items) -> Any:
+def answers(xp: Namespace, x: Array, items: Items) -> Array:
     """One-hot answers h of rows in unit coordinates (or one-hot already): a missing value is 0 everywhere.
 
     *Lemma.* h ≥ 0, and no item's entries add up to more than 1 (but for rounding). *Proof.* Entries are 0 or 1, and

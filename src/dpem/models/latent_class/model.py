@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from dpem.models.latent_class.number_of_classes import MOST, SUPPOSED
 from dpem.models.latent_class.queries import PairMoments
 from dpem.models.latent_class.steps import AskPairs, AskScores, ClassState, Converge
 from dpem.models.latent_class.tuning import TUNING
-from dpem.query import FloatArray
+from dpem.query import Array, FloatArray, Namespace
 
 ADVICE = "Fewer classes, more rows or a larger epsilon may show them; perhaps there are none."
 
@@ -56,12 +55,12 @@ class LatentClass(Model):
         pairs = PairMoments(self.schema, self.items).bound.l2
         return planning.predict_fit(self.items, K, sizes, steps, pairs, supposed=self.n_classes == 0)
 
-    def log_density(self, xp: Any, theta: Parameters, x: Any, y: Any) -> Any:
+    def log_density(self, xp: Namespace, theta: Parameters, x: Array, y: Array) -> Array:
         joint = theta.classes.log_joint(xp, answers(xp, x, self.items))
         most = xp.max(joint, axis=1, keepdims=True)
         return (most + xp.log(xp.sum(xp.exp(joint - most), axis=1, keepdims=True)))[:, 0]
 
-    def membership(self, xp: Any, theta: Parameters, x: Any, y: Any) -> Any:
+    def membership(self, xp: Namespace, theta: Parameters, x: Array, y: Array) -> Array:
         """The probability of each class given a row's answers."""
         return theta.classes.membership(xp, answers(xp, x, self.items))
 

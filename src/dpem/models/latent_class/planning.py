@@ -92,8 +92,8 @@ def predict_fit(
         low,
         high,
         failure,
-        "So far, as a root mean square, the answers' probabilities will lie from those without privacy: the least is "
-        "that of clear classes of equal size, and nine public tables of ten stayed below the most. "
+        "The error is the root mean square distance of the probabilities from those without privacy. The lower end is "
+        "for clear classes of equal size; nine public tables of ten stayed below the upper end. "
         f"Classes with less than about {100 * smallest:.2g} % of the rows will not be found.",
         f"Assumed: {K} classes{' (their number is to be found)' if supposed else ''}, each about half as large as the "
         f"one before, with an answer to every item that has a chance of about {100 * typical:.0f} %.",

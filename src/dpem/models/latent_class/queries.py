@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpem.models.latent_class.items import Items, answers
 from dpem.queries.narrow import NarrowQuery, like, over_rows, rounded
-from dpem.query import Bound
+from dpem.query import Array, Bound, Namespace
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,7 @@ class PairMoments(NarrowQuery):
         size = math.sqrt(J * (J + 1) / 2 + 1)
         return rounded(Bound(2.0, math.sqrt(J * (J + 2) + 2), 1.0, size), 4 * self.schema.width**2)
 
-    def contributions(self, xp: Any, x: Any, y: Any) -> Any:
+    def contributions(self, xp: Namespace, x: Array, y: Array) -> Array:
         h = answers(xp, x, self.items)
         c = xp.matmul(h, like(xp, self.items.effects, x))
         products = over_rows(xp, c, c)
@@ -41,14 +40,14 @@ class PairMoments(NarrowQuery):
         pairs = [products[i, int(first) :] for i, first in enumerate(later)]
         return xp.concat([xp.sum(h, axis=0), *pairs, xp.sum(self._answered(xp, h), axis=0)])
 
-    def each(self, xp: Any, x: Any, y: Any) -> Any:
+    def each(self, xp: Namespace, x: Array, y: Array) -> Array:
         """What each row contributes."""
         h = answers(xp, x, self.items)
         c = xp.matmul(h, like(xp, self.items.effects, x))
         i, j = self.items.pairs
         return xp.concat([h, c[:, i] * c[:, j], self._answered(xp, h)], axis=1)
 
-    def _answered(self, xp: Any, h: Any) -> Any:
+    def _answered(self, xp: Namespace, h: Array) -> Array:
         """One-hot numbers of answered items, 0 to J."""
         numbers = like(xp, np.arange(len(self.items.levels) + 1.0), h)
         seen = xp.sum(h, axis=1)[:, None]
@@ -73,7 +72,7 @@ class CellCounts(NarrowQuery):
     def missing(self) -> NDArray[np.bool_]:
         return np.ones(len(self.items.levels), dtype=bool)
 
-    def contributions(self, xp: Any, x: Any, y: Any) -> Any:
+    def contributions(self, xp: Namespace, x: Array, y: Array) -> Array:
         h = xp.astype(x > 0, xp.float64)
         cell = xp.zeros_like(h[:, 0])
         for j, L in enumerate(self.items.levels):

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy.special import betainc, gammaincc
 
 from dpem.models._glm.families import Expected, Family
-from dpem.query import FloatArray
+from dpem.query import Array, FloatArray, Namespace
 
 #: Where residuals are clipped, in standard deviations: at least, at most, and by how much more for each tenth of noise.
 CLIP, WIDEST_CLIP, WIDER = 2.5, 5.0, 0.75
@@ -37,20 +36,20 @@ class Poisson(Family):
     dispersion: float = 1.0
     clip: float = CLIP
 
-    def response(self, xp: Any, u: Any) -> Any:
+    def response(self, xp: Namespace, u: Array) -> Array:
         return self.middle + self.half * u
 
-    def mean(self, xp: Any, eta: Any) -> Any:
+    def mean(self, xp: Namespace, eta: Array) -> Array:
         return xp.exp(eta)
 
-    def variance(self, xp: Any, eta: Any) -> Any:
+    def variance(self, xp: Namespace, eta: Array) -> Array:
         return xp.exp(eta)
 
-    def residual(self, xp: Any, y: Any, eta: Any) -> Any:
+    def residual(self, xp: Namespace, y: Array, eta: Array) -> Array:
         most = self.reach(xp, eta)
         return xp.minimum(xp.maximum(y - xp.exp(eta), -most), most)
 
-    def reach(self, xp: Any, eta: Any) -> Any:
+    def reach(self, xp: Namespace, eta: Array) -> Array:
         return self.clip * xp.sqrt(self.dispersion * (xp.exp(eta) + 0.5))
 
     def expected(self, at: FloatArray, eta: FloatArray) -> Expected:
@@ -67,7 +66,7 @@ class Poisson(Family):
         slope = (mean(eta + STEP) - here) / STEP
         return Expected(here, slope, self.dispersion * np.exp(np.minimum(eta, 30.0)) + here**2)
 
-    def log_density(self, xp: Any, eta: Any, y: Any) -> Any:
+    def log_density(self, xp: Namespace, eta: Array, y: Array) -> Array:
         return y * eta - xp.exp(eta)
 
     def link(self, mean: float) -> float:

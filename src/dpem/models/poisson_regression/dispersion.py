@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from dpem.fitting.rehearsal import generator
-from dpem.fitting.step import State, Step
+from dpem.fitting.step import Step
 from dpem.models._glm.combine import placed
 from dpem.models._glm.queries import Predictor, complete
+from dpem.models._glm.steps import GlmState
 from dpem.models.poisson_regression.counts import Poisson
 from dpem.privacy import Curator
 from dpem.queries.narrow import NarrowQuery, rounded, zero_nonfinite
-from dpem.query import Bound, FloatArray
+from dpem.query import Array, Bound, FloatArray, Namespace
 
 #: Squares are capped at so many times what is expected of them.
 CAP = 20.0
@@ -45,7 +46,7 @@ class PearsonSquares(NarrowQuery):
             return Bound()
         return rounded(Bound(linf=self.cap, l2=self.cap, size_linf=self.cap, size_l2=self.cap), 4)
 
-    def contributions(self, xp: Any, x: Any, y: Any, shares: Any = None) -> Any:
+    def contributions(self, xp: Namespace, x: Array, y: Array, shares: Array = None) -> Array:
         rows, response, seen = complete(xp, self.family, x, y, shares)
         mean = self.family.mean(xp, self.predictor(xp, rows))
         each = xp.clip(zero_nonfinite(xp, (response - mean) ** 2 / (mean + self.floor)), 0.0, self.cap)
@@ -61,15 +62,15 @@ class FindDispersion(Step):
     def describe(self) -> str:
         return "dispersion of the counts around the fit"
 
-    def run(self, curator: Curator, model: Any, state: State) -> State:
-        now = state.notes["glm"]
+    def run(self, curator: Curator, model: Any, state: GlmState) -> GlmState:
+        now = state.current()
         private = math.isfinite(self.rho)
         if not private and not self.final:
             return state
-        family, n = now.family, curator.n_rows
-        coef = (
-            now.posterior.coef if private else np.concatenate([[state.theta.intercept], state.theta.coef])[model.free]
-        )
+        assert now.surrogate is not None
+        assert now.posterior is not None
+        assert isinstance(now.family, Poisson)
+        family, n, coef = now.family, curator.n_rows, now.posterior.coef
         predictor = model.predictor(placed(coef, model.free, model.offset))
         cap = CAP * family.dispersion if private else math.inf
         question = PearsonSquares(model.schema, family, predictor, 0.5 if private else 0.0, cap)
@@ -81,7 +82,7 @@ class FindDispersion(Step):
             degrees = n * now.surrogate.complete
             found, error = released * degrees / max(degrees - len(coef), 1), math.sqrt(2 / degrees)
         used, family = family.dispersion if private else 1.0, replace(family, dispersion=max(found, 1.0))
-        state = replace(state, notes={"glm": replace(now, family=family)})
+        state = replace(state, progress=replace(now, family=family))
         if not self.final:
             return state
         wider = max(found, 1.0) / used if private or state.weights is None else 1.0  # a sandwich is wide enough
