@@ -22,8 +22,8 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from dpem import Budget, BudgetExceeded, DPStandardScaler, Ledger, LedgerError, read_table
-from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression, Plan, plan
+from dpem import Budget, BudgetExceeded, DPStandardScaler, Ledger, LedgerError, Plan, read_table
+from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression, plan
 from studies.audits import fuzz
 from studies.audits.fuzz_arguments import without_rehearsals
 from studies.audits.fuzz_core import SECRET_NUMBER, SECRET_TEXT, Broken, Draw, Tally, around, judge, loop, mutated
@@ -197,7 +197,7 @@ def test_rows_given_for_a_number_are_not_quoted(name):
 def test_a_plan_with_a_long_integer_is_refused():
     with without_rehearsals():
         plain = plan("symmetric-mixture", **SIZES).to_dict()
-    assert "sigma" in refusal(lambda: Plan.from_dict({**plain, "sigma": 10**400}))
+    assert "epsilon" in refusal(lambda: Plan.from_dict({**plain, "epsilon": 10**400}))
 
 
 def test_a_seed_that_is_none_is_refused():
@@ -297,7 +297,7 @@ def test_every_byte_of_a_footer_may_be_wrong():
 
 def test_long_names_of_columns_are_not_repeated_whole(tmp_path):
     (tmp_path / "rows.csv").write_text(f"a,{'x' * 5000}\n1,2\n")
-    with pytest.raises(ValueError, match="has no 'outcome'") as caught:
+    with pytest.raises(ValueError, match="has no column 'outcome'") as caught:
         read_table(tmp_path / "rows.csv", target="outcome")
     assert len(str(caught.value)) < 300
 

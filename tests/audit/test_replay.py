@@ -13,7 +13,7 @@ from dpem.audit.replay import compare, in_memory, replay, unequal
 from dpem.audit.tape import Tape, TapedAccount, TapedNoise, TapedSource, record
 from dpem.fitting.step import run_steps
 from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
-from dpem.paper.state import State
+from dpem.paper.state import PaperState
 from dpem.privacy import Account, Curator, PrivateNoise
 from dpem.tables import ArraySource
 from studies.audits.noise_law import noise_faults
@@ -181,7 +181,7 @@ def test_rows_that_hold_no_numbers_stay_within_the_bounds(name):
         noise = TapedNoise(PrivateNoise(), tape, None if frozen is None else frozen.answers)
         curator = Curator(TapedSource(ArraySource(rows.X, rows.y), tape), account, noise)
         start = None if fitted.start is None else np.array(fitted.start)
-        run_steps(curator, fitted._model(), fitted.plan_.steps, State.at(start, fitted.plan_.d))
+        run_steps(curator, fitted._model(), fitted.plan_.steps, PaperState.at(start, fitted.plan_.d))
         return tape
 
     first = run(rows)

@@ -496,7 +496,7 @@ def test_scaler_files_are_read_by_the_same_rules(tmp_path):
     scaler = DPStandardScaler(epsilon=1.0, delta=1e-5, bounds=(-5, 5)).fit(rows)
 
     def change(document) -> None:
-        document["fitted"]["scale"] = [1.0, -1.0]
+        document["fitted"]["theta"]["scale"] = [1.0, -1.0]
 
-    with pytest.raises(ValueError, match="scale must be positive"):
+    with pytest.raises(ValueError, match="a positive scale"):
         load_model(changed(scaler, tmp_path / "scaler.json", change))

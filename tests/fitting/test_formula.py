@@ -184,7 +184,7 @@ def test_raw_columns_are_clamped_before_terms_are_computed():
         ("wage ~ foo(educ)", "known functions are log"),
         ("wage ~ tenure", "bounds must have an entry 'tenure'"),
         ("~ educ", "one response left of '~'"),
-        ("wage ~ (educ", "formula cannot be read"),
+        ("wage ~ (educ", "formula is not valid"),
         ("wage ~ educ | exper", "one right side"),
         (7, "formula must be a text"),
     ],

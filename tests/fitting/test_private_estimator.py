@@ -55,7 +55,7 @@ def test_a_fit_that_is_no_better_than_its_rival_says_so():
     ("change", "words"),
     [
         ({"bounds": None}, "bounds must be given: public limits of columns 'age', 'dose'"),
-        ({"bounds": {"age": (0, 100)}}, "they lack column 'dose'"),
+        ({"bounds": {"age": (0, 100)}}, "lack column 'dose'"),
         ({"bounds": {"age": (100, 0), "dose": (0, 1)}}, "bounds of 'age' must have low below high, got 100 and 0"),
         ({"bounds": {"age": (0, math.inf), "dose": (0, 1)}}, "bounds of 'age' must be two finite numbers"),
         ({"bounds": "nowhere.json"}, "bounds cannot be read"),

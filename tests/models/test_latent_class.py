@@ -413,7 +413,7 @@ def test_finding_the_number_costs_nothing_more_and_is_saved(tmp_path):
         ({"n_classes": 1}, "n_classes must be at least 2"),
         ({"n_classes": 2.5}, "n_classes must be a positive whole number"),
         ({"n_classes": 11}, "n_classes must be at most 10 with so few answers, got 11"),
-        ({"levels": None}, "levels must name every column, but they lack columns 'x0', 'x1'"),
+        ({"levels": None}, "levels must name every column, but lack columns 'x0', 'x1'"),
         ({"levels": {"x0": [0, 1], "x1": [0]}}, "levels of 'x1' must be a list of at least two different levels"),
     ],
 )

@@ -18,8 +18,8 @@ from sklearn.exceptions import NotFittedError
 from dpem import DPStandardScaler
 from dpem._html import measured, number, percent, text
 from dpem.fitting import summary as told
-from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression, Plan
-from dpem.paper.estimators.summary import coefficient_noise, settings
+from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
+from dpem.paper.estimators.summary import coefficient_noise
 from dpem.persistence import fingerprint, load_model, save_model
 from dpem.privacy import total_price
 from dpem.report import facts, render, style, write_report
@@ -124,11 +124,11 @@ class TestContent:
             assert (number(float(value), 5) if noise is None else measured(float(value), noise)) in words(page)
 
     def test_the_prediction(self, model, page):
-        plan = model.plan_
-        if plan.predicted_error is None:
-            assert "makes no prediction" in words(page)
+        found = model.plan_.prediction
+        if found is None:
+            assert "predicted accuracy" in words(page)
         else:
-            for value in (plan.predicted_error, *plan.interval):
+            for value in (found.median, found.low, found.high):
                 assert number(value) in words(page)
 
     def test_the_fingerprint_is_the_model_file_s(self, model, page, tmp_path):
@@ -147,30 +147,25 @@ class TestContent:
         ("name", "setting", "origin"),
         [
             ("private", "ε", told.GIVEN),
-            ("private", "noise level σ of the model", told.GIVEN),
-            ("private", "assumed length of β", told.DEFAULT),
-            ("private", "start", told.PAID),
-            ("private", "step size η", told.PLANNED),
-            ("auto", "noise level σ of the model", told.PAID),
-            ("auto", "step size η", told.PLANNED_LATER),
+            ("private", "sigma", told.GIVEN),
+            ("private", "signal", told.DEFAULT),
+            ("private", "start", told.DEFAULT),
+            ("auto", "sigma", told.PAID),
             ("paper", "start", told.GIVEN),
-            ("paper", "clip T", told.PLANNED),
-            ("missing", "start", told.DEFAULT),
-            ("reference", "start", told.UNPAID),
         ],
     )
     def test_where_settings_came_from(self, models, name, setting, origin):
-        assert {s.name: s.origin for s in settings(models[name])}[setting] == origin
+        assert {s.name: s.origin for s in models[name]._fit_summary().settings}[setting] == origin
 
     def test_a_pinned_step_is_the_user_s(self):
         fitted = DPSymmetricMixture(**{**COMMON, "epsilon": math.inf}, n_iter=3, step_size=0.5).fit(Y)
-        found = {s.name: s for s in settings(fitted)}
-        assert found["steps N₀"] == told.Setting("steps N₀", 3, told.GIVEN)
-        assert found["step size η"] == told.Setting("step size η", 0.5, told.GIVEN)
+        found = {s.name: s for s in fitted._fit_summary().settings}
+        assert found["n_iter"] == told.Setting("n_iter", 3, told.GIVEN)
+        assert found["step_size"] == told.Setting("step_size", 0.5, told.GIVEN)
 
     def test_an_unhelpful_fit_says_so(self, models):
         poor = copy.deepcopy(models["seeded"])
-        poor.plan_ = replace(poor.plan_, predicted_error=0.9, advice="a useful fit would take more")
+        poor.plan_ = replace(poor.plan_, feasible=False, advice="a useful fit would take more")
         assert "expect little more than noise" in words(render(poor))
         assert "a useful fit would take more" in words(render(poor))
 
@@ -182,7 +177,7 @@ class TestContent:
     def test_many_coefficients(self, models):
         wide = copy.deepcopy(models["reference"])
         wide.n_features_in_, wide.support_, wide.coef_ = 60, np.arange(50), np.r_[np.linspace(1, 2, 50), np.zeros(10)]
-        wide.plan_ = Plan.from_dict({**wide.plan_.to_dict(), "d": 60, "sparsity": 50})
+        wide.plan_ = replace(wide.plan_, d=60)
         page = render(wide)
         assert page.count("<circle") == 40
         assert "The first 40 of 50 are drawn" in page
@@ -266,7 +261,7 @@ class TestEscaping:
 
     def test_text_of_the_plan_and_the_releases(self, models):
         evil = copy.deepcopy(models["private"])
-        evil.plan_ = replace(evil.plan_, advice=self.EVIL, predicted_error=1.0)
+        evil.plan_ = replace(evil.plan_, advice=self.EVIL, feasible=False)
         release = replace(evil.releases_[0], query=self.EVIL, mechanism=self.EVIL)
         evil.releases_ = (release, *evil.releases_[1:])
         evil.guarantee_ = replace(evil.guarantee_, mechanisms=evil.releases_, version=self.EVIL)

@@ -12,7 +12,7 @@ import pytest
 
 from dpem.paper.models import MODELS
 from dpem.paper.published import PublishedEM
-from dpem.paper.state import State
+from dpem.paper.state import PaperState
 from dpem.privacy import Account, Curator
 from dpem.privacy.noise import SeededNoise
 from dpem.tables import ArraySource
@@ -83,8 +83,8 @@ def test_the_noise_floor_is_the_noise_that_is_drawn(at):
     account = Account(at.epsilon, at.delta, gaussian=at.dense)
     curator = Curator(ArraySource(*at.draw(np.random.default_rng(0))), account, SeededNoise(0))
     n_iter, T = prescribed(at.n)
-    steps = PublishedEM.priced(at.epsilon, at.delta, None if at.dense else at.s, n_iter=n_iter, step=curves.ETA, T=T)
-    steps.run(curator, MODELS[at.model](at.sigma), State(np.zeros(at.d), np.arange(at.d)))
+    steps = PublishedEM(0.0, at.epsilon, at.delta, None if at.dense else at.s, n_iter=n_iter, step=curves.ETA, T=T)
+    steps.run(curator, MODELS[at.model](at.sigma), PaperState(np.zeros(at.d), np.arange(at.d)))
     scale = account.releases[-1].scale
     norm = math.sqrt(at.d) * curves.ETA * scale if at.dense else math.sqrt(2 * at.s) * scale
     smallest, largest = (1600 // n_iter) / (1600 / n_iter), 1.01
