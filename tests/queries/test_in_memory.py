@@ -1,5 +1,7 @@
 """What is computed otherwise for rows in memory: the same numbers as by the formulas that serve every library."""
 
+import itertools
+
 import array_api_strict as strict
 import numpy as np
 import pytest
@@ -142,3 +144,16 @@ def test_waves_are_on_the_unit_circle_at_every_phase():
     np.testing.assert_allclose(each[:, ::2], np.cos(expected), atol=2e-12)
     np.testing.assert_allclose(each[:, 1::2], np.sin(expected), atol=2e-12)
     np.testing.assert_allclose(np.hypot(each[:, ::2], each[:, 1::2]), 1.0, rtol=2e-14)
+
+
+def test_on_a_device_the_sum_in_a_ball_is_that_of_the_scaled_rows():
+    """Rows that are long, short, or not finite, in another array library than NumPy."""
+    v = np.random.default_rng(0).normal(size=(50, 4)) * np.geomspace(0.01, 100, 50)[:, None]
+    times = np.linspace(-2, 2, 50)
+    odd = np.vstack([v[:-2], np.full((1, 4), np.nan), np.full((1, 4), 1e200)])
+    with np.errstate(all="ignore"):
+        for rows, weight in itertools.product((v, odd), (None, times)):
+            shares = None if weight is None else strict.asarray(weight)
+            sums = sum_in_ball(strict, strict.asarray(rows), 1.5, shares)
+            expected = into_ball(np, rows if weight is None else rows * weight[:, None], 1.5).sum(axis=0)
+            assert np.asarray(sums) == pytest.approx(expected, rel=1e-12)

@@ -124,13 +124,22 @@ def squares(xp: Namespace, v: Array) -> Array:
 
 
 def sum_in_ball(xp: Namespace, v: Array, radius: float, times: Array = None, size: Array = None) -> Array:
-    """The sum of the rows of v, each scaled into the ball as by :func:`into_ball`: in memory as one product, since
-    Σ f_i·v_i needs no copy of the scaled rows.
+    """The sum of the rows of v, each scaled into the ball as by :func:`into_ball`: as one product, since Σ f_i·v_i
+    needs no copy of the scaled rows. A namespace without ``linalg`` is one that records a formula for one row.
     """
-    if not isinstance(v, np.ndarray):
+    if isinstance(v, np.ndarray):
+        factor, odd = _factors(v, radius, times, size)
+        return over_rows(np, factor, np.where(odd[:, None], 0.0, v) if odd.any() else v)
+    if not hasattr(xp, "linalg"):
         return xp.sum(into_ball(xp, v, radius, times), axis=0)
-    factor, odd = _factors(v, radius, times, size)
-    return over_rows(np, factor, np.where(odd[:, None], 0.0, v) if odd.any() else v)
+    v = v if times is None else v * times[:, None]
+    norm = xp.linalg.vector_norm(v, axis=1)
+    finite, long = xp.isfinite(norm), norm > radius
+    factor = xp.where(long, radius / xp.where(long, norm, xp.ones_like(norm)), xp.ones_like(norm))
+    if not bool(xp.all(finite)):
+        factor = xp.where(finite, factor, xp.zeros_like(norm))
+        v = xp.where(finite[:, None], v, xp.zeros_like(v))
+    return xp.matmul(factor, v)
 
 
 def _factors(v: FloatArray, radius: float, times: Any, size: Any) -> tuple[FloatArray, NDArray[np.bool_]]:
