@@ -26,30 +26,11 @@ from scipy.special import erf, erfcx, gammaincinv, log_ndtr, ndtr, ndtri
 from dpem.models.linear_regression.tuning import TUNING
 from dpem.query import FloatArray
 
-#: Upper ends of the bins of a row's length ‖a‖/√k, and of a score's length |e|·‖a‖/√k; the last bin has none.
-LENGTHS = tuple(float(0.5 * 2 ** (j / 2)) for j in range(10))
-SIZES = (
-    1.0,
-    1.5,
-    2.0,
-    2.5,
-    3.0,
-    3.5,
-    4.0,
-    5.0,
-    6.0,
-    8.0,
-    11.0,
-    16.0,
-    24.0,
-    36.0,
-    54.0,
-    80.0,
-    120.0,
-    200.0,
-    350.0,
-    600.0,
-)
+#: Upper ends of the bins of a row's length ‖a‖/√k, and of a score's length |e|·‖a‖/√k; the last bin has none. Both have
+#: the same bins from where tails begin.
+_FAR = (2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 8.0, 11.0, 16.0, 24.0, 36.0, 54.0, 80.0, 120.0, 200.0, 350.0, 600.0)
+LENGTHS = (0.5, 0.7, 1.0, 1.4, 2.0, *_FAR)
+SIZES = (1.0, 1.5, 2.0, *_FAR)
 _NORMS = np.geomspace(0.8, 800.0, 70)
 _QUANTILES = (np.arange(60) + 0.5) / 60
 
@@ -105,6 +86,10 @@ class Lengths(NamedTuple):
         density = np.exp(-(c**2) / 2) / math.sqrt(2 * math.pi)
         return np.asarray(2 * (density - c * ndtr(-c)) @ (self.share * self.value))
 
+    def lacking(self, radius: FloatArray | float) -> FloatArray:
+        """E(‖a‖² − radius²)₊."""
+        return np.asarray(np.maximum(self.value**2 - np.asarray(radius)[..., None] ** 2, 0.0) @ self.share)
+
     def beyond(self, norm: FloatArray) -> FloatArray:
         """The share of rows whose score is longer, for normal errors."""
         return np.asarray(2 * ndtr(-norm[:, None] / self.value) @ self.share)
@@ -126,29 +111,13 @@ _SPREADS = np.geomspace(0.08, 1.2, 12)
 _STEPS = ndtri((np.arange(25) + 0.5) / 25)
 
 
-def released_lengths(shares: FloatArray, noise: float, p: int, n: int, k: int) -> Lengths:
-    """Lognormal laws with E‖a‖² = p + 1, of k coordinates of which p + 1 are used, each as likely as a noisy histogram
-    over :data:`LENGTHS` of n rows makes it: noise
-    in far bins would ruin the clips if the histogram itself were taken for the law.
-    """
-    middle = math.log((p + 1) / k) / 2 - _SPREADS**2
-    below = ndtr((np.log(LENGTHS)[:, None] - middle) / _SPREADS)
-    expected = np.diff(below, axis=0, prepend=0.0, append=1.0)
-    apart = (shares[:, None] / max(float(shares.sum()), 0.2) - expected) ** 2 / (noise**2 + expected / n)
-    usual = np.log(_SPREADS / TUNING.length_spread)
-    likely = -apart.sum(axis=0) / 2 - usual**2 / 2
-    weight = np.exp(likely - likely.max())
-    value = math.sqrt(k) * np.exp(middle[:, None] + _SPREADS[:, None] * _STEPS)
-    return Lengths(value.ravel(), np.repeat(weight / weight.sum() / len(_STEPS), len(_STEPS)), k)
-
-
 #: Laws of the tails: by how much the share of scores longer than 3√k exceeds that of normal errors; with which power
 #: the share beyond b√k falls with b there; and how that power grows with b (0: Pareto, 1: exponential).
 _SHARE, _POWER, _GROWTH = (
     each.ravel()
     for each in np.meshgrid(np.geomspace(0.0003, 0.3, 14), np.geomspace(0.4, 8.0, 9), [1e-6, 0.3, 0.6, 1.0])
 )
-_LOW = np.array([size for size in SIZES if size >= TUNING.tails_from])
+_LOW = np.array(_FAR)
 _HIGH = np.append(_LOW[1:], 1.6 * _LOW[-1])
 #: Sizes that stand for each bin.
 _INSIDE = _LOW[:, None] * (_HIGH / _LOW)[:, None] ** ((np.arange(8) + 0.5) / 8)
@@ -198,6 +167,32 @@ USUAL_TAILS = Tails(_LIGHT / _LIGHT.sum(), _EXPECTED, 0 * _EXPECTED)
 NO_TAILS = Tails(_PRIOR, 0 * _EXPECTED, 0 * _EXPECTED)
 
 
+def released_lengths(shares: FloatArray, noise: float, p: int, n: int, k: int, farthest: float) -> Lengths:
+    """The law of the lengths of k coordinates, of which p + 1 are used, after a noisy histogram over :data:`LENGTHS` of
+    n rows: lognormal laws with E‖a‖² = p + 1, each as likely as the near bins make it, because noise in few rows would
+    ruin the clips if the histogram itself were taken for the law; and beyond them long rows as the far bins show them
+    (:func:`released_tails`), none longer than ``farthest``√k.
+    """
+    middle = math.log((p + 1) / k) / 2 - _SPREADS**2
+    below = ndtr((np.log(LENGTHS)[:, None] - middle) / _SPREADS)
+    expected = np.diff(below, axis=0, prepend=0.0, append=1.0)
+    near = len(LENGTHS) - len(_LOW) + 1
+    shares = shares / max(float(shares.sum()), 0.2)
+    part = max(float(shares[:near].sum()), 0.2)
+    apart = (shares[:near, None] / part - expected[:near] / below[near - 1]) ** 2 / (noise**2 + expected[:near] / n)
+    likely = -apart.sum(axis=0) / 2 - np.log(_SPREADS / TUNING.length_spread) ** 2 / 2
+    weight = np.exp(likely - likely.max())
+    weight /= weight.sum()
+    tails = _tails(shares[near:], expected[near:] @ weight, noise, n, farthest)
+    long = tails.weight @ tails.mean
+    value = math.sqrt(k) * np.exp(middle[:, None] + _SPREADS[:, None] * _STEPS)
+    bulk = np.repeat(weight * max(1 - float(long.sum()), 0.1) / len(_STEPS), len(_STEPS))
+    inside = math.sqrt(k) * _INSIDE
+    return Lengths(
+        np.append(value, inside), np.append(bulk, np.repeat(long / _INSIDE.shape[1], _INSIDE.shape[1])), k
+    )
+
+
 def released_tails(shares: FloatArray, noise: float, lengths: Lengths, n: int, farthest: float) -> Tails:
     """The tails after a noisy histogram over :data:`SIZES` of n rows, none of which is longer than ``farthest``√k.
 
@@ -209,9 +204,13 @@ def released_tails(shares: FloatArray, noise: float, lengths: Lengths, n: int, f
     >>> bool(released_tails(shares, 0.001, rows, 10**4, 4000.0).lost(20.0, rows) > 0.1)
     True
     """
-    found = shares[-len(_LOW) :] / max(float(shares.sum()), 0.2)
     normal = normal_lengths(lengths.k - 1).beyond(_LOW * math.sqrt(lengths.k))
-    normal = normal - np.append(normal[1:], 0.0)
+    found = shares[-len(_LOW) :] / max(float(shares.sum()), 0.2)
+    return _tails(found, normal - np.append(normal[1:], 0.0), noise, n, farthest)
+
+
+def _tails(found: FloatArray, normal: FloatArray, noise: float, n: int, farthest: float) -> Tails:
+    """The tails after noisy shares in the far bins, beyond the shares that there are without tails."""
     expected = np.where(farthest > _LOW, _EXPECTED, 1e-12)
     spread = np.sqrt(noise**2 + (normal + np.maximum(found, 0.0)) / n)
     z, ratio = (found - normal) / spread, spread / expected
@@ -255,10 +254,9 @@ def choose_length(n: int, rho: float, lengths: Lengths, rows_per_person: int = 1
     """
     if math.isinf(rho):
         return math.inf
-    radii = _NORMS[_NORMS < 10] * math.sqrt(lengths.k)
+    radii = _NORMS * math.sqrt(lengths.k)
     noise = math.sqrt(2.0) * radii**2 * rows_per_person / (n * math.sqrt(2 * rho))
-    lacking = np.maximum(lengths.value**2 - radii[:, None] ** 2, 0.0) @ lengths.share
-    return float(radii[np.argmin(lengths.k * noise**2 / 2 + lacking**2 / lengths.k)])
+    return float(radii[np.argmin(lengths.k * noise**2 / 2 + lengths.lacking(radii) ** 2 / lengths.k)])
 
 
 def level_clip(n: int, rho: float, rows_per_person: int = 1) -> float:

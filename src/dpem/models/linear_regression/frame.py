@@ -44,6 +44,12 @@ class Frame:
         shift[1:] = self.centre @ matrix[:, 1:]
         return matrix, shift
 
+    @property
+    def farthest(self) -> float:
+        """A length that no row of complete coordinates between the bounds exceeds."""
+        matrix, shift = self.turn
+        return float(np.linalg.norm(np.abs(shift) + np.sum(np.abs(matrix), axis=0)))
+
     def in_unit_coordinates(self) -> tuple[FloatArray, FloatArray]:
         """A and b with which (intercept, slopes) of unit coordinates are A·θ + b."""
         slopes = (self.whiten @ self.scale).T

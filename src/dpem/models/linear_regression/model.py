@@ -52,8 +52,10 @@ def score_steps(way: Division, sizes: Sizes) -> tuple[Step, ...]:
     """What follows the moments: clips, information, scores, and the end."""
     first, last = way.steps[: TUNING.early], way.steps[TUNING.early :]
     return (
-        FindLengths(way.lengths, math.fsum(way.steps)),
-        FindInformation(way.information),
+        FindLengths(way.lengths / 2, math.fsum(way.steps)),
+        FindInformation(way.information / 2),
+        FindLengths(way.lengths / 2, math.fsum(way.steps)),
+        FindInformation(way.information / 2),
         *(TakeStep(rho) for rho in first),
         FindTails(way.residuals, math.fsum(last)),
         *(TakeStep(rho) for rho in last),

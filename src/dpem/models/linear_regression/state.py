@@ -15,6 +15,7 @@ from dpem.models.linear_regression.columns import Columns
 from dpem.models.linear_regression.combine_scores import FirstAnswer, ScoreAnswer
 from dpem.models.linear_regression.frame import Frame
 from dpem.models.linear_regression.gaussian_posterior import Posterior
+from dpem.models.linear_regression.tuning import TUNING
 from dpem.query import FloatArray
 
 
@@ -112,6 +113,51 @@ class Progress:
     variance_misfit: float = 0.0
     inflation: FloatArray | None = None
     converged: bool = True
+    stretch: FloatArray | float = 1.0
+    measured: bool = False
+
+    def long_directions(self, found: FloatArray, noise: float) -> tuple[FloatArray, FloatArray] | None:
+        used = 1 + np.flatnonzero(~self.unused)
+        k, p = len(found), len(used)
+        if not p:
+            return None
+        values, vectors = np.linalg.eigh(found[np.ix_(used, used)] / self.present)
+        edge = noise / math.sqrt(2) / self.present * math.sqrt(p)
+        beyond = values - 1
+        long = beyond > np.maximum(TUNING.long_direction * edge, TUNING.least_long)
+        if not long.any():
+            return None
+        size = np.ones(p)
+        size[long] = 1 + (beyond[long] + np.sqrt(np.maximum(beyond[long] ** 2 - 4 * edge**2, 0.0))) / 2
+        turn, stretch = np.eye(k), np.ones(k)
+        turn[np.ix_(used, used)] = (vectors / np.sqrt(size)).T
+        stretch[used] = size
+        return turn, stretch
+
+    def turned(self, turn: FloatArray, stretch: FloatArray) -> Progress:
+        back, squares = np.linalg.inv(turn).T, turn**2
+        frame = replace(self.frame, whiten=turn[1:, 1:] @ self.frame.whiten)
+        first = self.first._replace(
+            answer=turn @ self.first.answer,
+            slope=turn @ self.first.slope @ turn.T,
+            noise=turn @ self.first.noise @ turn.T,
+            variances=squares @ self.first.variances @ squares.T,
+        )
+        posterior = Posterior(back @ self.posterior.mean, back @ self.posterior.covariance @ back.T)
+        usual = turn @ self.usual @ turn.T
+        long = stretch > 1
+        usual[long, long] = 1.0
+        return replace(
+            self,
+            frame=frame,
+            first=first,
+            posterior=posterior,
+            prior=self.prior * stretch,
+            stretch=self.stretch * stretch[1:],
+            information=turn @ self.information @ turn.T,
+            information_variance=squares @ self.information_variance @ squares.T,
+            usual=usual,
+        )
 
     def with_posterior(self, posterior: Posterior) -> Progress:
         return replace(self, posterior=posterior)

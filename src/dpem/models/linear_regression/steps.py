@@ -105,9 +105,8 @@ class FindLengths(Step):
             return state
         query = LengthHistogram(**at_present(model, state, now), edges=LENGTHS)
         noise, p = curator.noise_scale(query, self.rho) / now.present, max(int(np.sum(~now.unused)), 1)
-        lengths = released_lengths(
-            curator.measure(query, self.rho) / now.present, noise, p, curator.n_rows, len(now.prior)
-        )
+        shares, k = curator.measure(query, self.rho) / now.present, len(now.prior)
+        lengths = released_lengths(shares, noise, p, curator.n_rows, k, now.frame.farthest / math.sqrt(k))
         clips = choose_clips(curator.n_rows, self.along, lengths, curator.rows_per_person)
         bias = float(USUAL_TAILS.lost(clips.norm, lengths))
         return replace(state, progress=replace(now, lengths=lengths, clips=clips, clip_bias=bias))
@@ -127,23 +126,35 @@ class FindInformation(Step):
         query = Information(**at_present(model, state, now), radius=radius)
         noise = curator.noise_scale(query, self.rho)
         found = unpacked(curator.measure(query, self.rho), k)
-        variances, twice = np.zeros((k, k)), 1 + np.eye(k)
-        if noise:
+        if not noise:
+            found = positive(found, 0.0)
+            return replace(state, progress=replace(now, information=found, information_variance=np.zeros((k, k))))
+        lacking = now.present * float(now.lengths.lacking(radius)) / k
+        found[1:, 1:] += lacking * np.diag(np.where(now.unused, 0.0, 1.0))
+        turn = now.long_directions(found, noise)
+        if turn is not None:
+            now, found = now.turned(*turn), turn[0] @ found @ turn[0].T
+        variance = np.full((k, k), noise**2 / 2 + lacking**2) if turn is None else (turn[0]**2 @ np.full((k, k), noise**2/2 + lacking**2) @ turn[0].T**2)
+        twice = 1 + np.eye(k)
+        if now.measured:
+            usual, of_usual = now.information, now.information_variance
+            beyond = ((found - usual) ** 2 - of_usual) / twice - variance
+            of_usual = of_usual + max(0.0, float(np.mean(beyond[np.triu_indices(k)]))) * twice
+        else:
             usual, other = now.present * now.usual, np.ones((k, k))
             other[1:, 1:] = now.frame.whiten**2 @ ~now.known @ now.frame.whiten.T**2
             other = np.minimum(other, 1.0)
-            beyond = ((found - usual) ** 2 - now.information_variance) / twice - noise**2 / 2
+            beyond = ((found - usual) ** 2 - now.information_variance) / twice - variance
             apart = max(TUNING.not_normal**2 / k, float(np.mean(beyond[np.triu_indices(k)])))
             of_usual = now.information_variance + apart * twice * other
-            found, variances = averaged(found, noise**2 / 2 * twice, usual, of_usual)
-            without = np.append(False, now.unused)
-            for matrix in (found, variances):
-                matrix[without], matrix[:, without] = 0.0, 0.0
-            found = positive(found, TUNING.least_information * now.present)
-            found[without], found[:, without] = 0.0, 0.0
-        else:
-            found = positive(found, 0.0)
-        return replace(state, progress=replace(now, information=found, information_variance=variances))
+        found, variances = averaged(found, variance * twice, usual, of_usual)
+        without = np.append(False, now.unused)
+        for matrix in (found, variances):
+            matrix[without], matrix[:, without] = 0.0, 0.0
+        found = positive(found, TUNING.least_information * now.present)
+        found[without], found[:, without] = 0.0, 0.0
+        now = replace(now, information=found, information_variance=variances, measured=True)
+        return replace(state, progress=now)
 
 
 @dataclass(frozen=True)
@@ -231,7 +242,7 @@ def with_size(curator: Curator, query: Residuals, rho: float, now: Progress) -> 
         now,
         variance=variance,
         variance_error=unsure,
-        prior=np.append(now.prior[:1], np.full(p, TUNING.prior * explained / p)),
+        prior=np.append(now.prior[:1], np.full(p, TUNING.prior * explained / p) * now.stretch),
         present=present,
         present_error=math.sqrt(1 - weight) * now.present_error,
         level=Estimate(unit * first, unit * noise),

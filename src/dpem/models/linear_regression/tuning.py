@@ -44,9 +44,8 @@ class Tuning:
     least_ratio: float = 0.3
 
     # --- clips (studies.linear_regression_tables) -------------------------------------------------------------------
-    #: The usual spread of the logarithm of rows' lengths; tails of scores begin here.
+    #: The usual spread of the logarithm of rows' lengths.
     length_spread: float = 0.3
-    tails_from: float = 2.5
     #: The share of long scores falls with the power 1 + 1/(mean + slope·share) of their length; the spread of that
     #: power on the log scale.
     tail_mean: float = 0.2
@@ -71,6 +70,10 @@ class Tuning:
     #: along any direction.
     not_normal: float = 0.16
     least_information: float = 1e-3
+    #: A direction is long if the information along it exceeds that of normal rows by so many edges of its noise, and by
+    #: such a part.
+    long_direction: float = 3.0
+    least_long: float = 0.5
     #: Standard deviations of noise that count against the information along a direction.
     information_noise: float = 1.0
 
@@ -107,7 +110,7 @@ class Tuning:
     information: float = 0.05
     less: tuple[float, ...] = (1.0, 0.6, 0.4)
     #: Shares of the histograms of leverage and residuals, of the mean of the residuals, and of the sandwich.
-    lengths: float = 0.01
+    lengths: float = 0.02
     residuals: float = 0.06
     level: float = 0.08
     variance: float = 0.025
