@@ -63,7 +63,7 @@ class FindDispersion(Step):
         return "dispersion of the counts around the fit"
 
     def run(self, curator: Curator, model: Any, state: GlmState) -> GlmState:
-        now = state.current()
+        now, model = state.current(), model.on(state.chosen)
         private = math.isfinite(self.rho)
         if not private and not self.final:
             return state
@@ -73,10 +73,10 @@ class FindDispersion(Step):
         family, n, coef = now.family, curator.n_rows, now.posterior.coef
         predictor = model.predictor(placed(coef, model.free, model.offset))
         cap = CAP * family.dispersion if private else math.inf
-        question = PearsonSquares(model.schema, family, predictor, 0.5 if private else 0.0, cap)
-        released = float(curator.measure(question, self.rho)[0]) / now.surrogate.complete
+        query = PearsonSquares(model.schema, family, predictor, 0.5 if private else 0.0, cap)
+        released = float(curator.measure(query, self.rho)[0]) / now.surrogate.complete
         if private:
-            noise = curator.noise_scale(question, self.rho) / now.surrogate.complete
+            noise = curator.noise_scale(query, self.rho) / now.surrogate.complete
             found, error = dispersion_of(released, noise, predictor(np, now.surrogate.rows[:, 1:]), cap)
         else:
             degrees = n * now.surrogate.complete
