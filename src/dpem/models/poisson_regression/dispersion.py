@@ -18,8 +18,9 @@ from dpem.privacy import Curator
 from dpem.queries.narrow import NarrowQuery, rounded, zero_nonfinite
 from dpem.query import Array, Bound, FloatArray, Namespace
 
-#: Squares are capped at so many times what is expected of them.
-CAP = 20.0
+#: Squares are capped at so many times what is expected of them, at least and at most: as far as the noise of the
+#: dispersion stays below this part of it.
+LEAST_CAP, MOST_CAP, NOISE = 20.0, 200.0, 0.1
 #: Dispersions that are tried, for what the cap takes away.
 TRIED = np.geomspace(0.5, 64.0, 29)
 
@@ -72,7 +73,8 @@ class FindDispersion(Step):
         assert isinstance(now.family, Poisson)
         family, n, coef = now.family, curator.n_rows, now.posterior.coef
         predictor = model.predictor(placed(coef, model.free, model.offset))
-        cap = CAP * family.dispersion if private else math.inf
+        most = NOISE * n * math.sqrt(2 * self.rho) / curator.rows_per_person
+        cap = family.dispersion * min(max(most, LEAST_CAP), MOST_CAP) if private else math.inf
         query = PearsonSquares(model.schema, family, predictor, 0.5 if private else 0.0, cap)
         released = float(curator.measure(query, self.rho)[0]) / now.surrogate.complete
         if private:
