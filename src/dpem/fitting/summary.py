@@ -118,9 +118,11 @@ def of_regressions(weights: FloatArray, slopes: FloatArray, schema: Schema) -> P
 
 @dataclass(frozen=True)
 class Calibration:
-    """Predicted and observed means of ``what``, with the standard errors of the observed ones, for a picture."""
+    """Predicted and observed means, with the standard errors of the observed ones, for a picture; ``words`` are what
+    both are called.
+    """
 
-    what: str
+    words: tuple[str, str]
     predicted: FloatArray
     observed: FloatArray
     error: FloatArray

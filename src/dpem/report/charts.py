@@ -153,8 +153,9 @@ def calibration_picture(found: Calibration) -> ScatterPlot:
         words = f"predicted {number(x)}, observed {measured(y, error)} ({measured(a, error)} to {measured(b, error)})"
         points.append((place(x), place(y), place(a), place(b), words))
     axis = [(place(tick), number(tick) if tick else "0") for tick in ticks(bottom, top)]
-    words = f"Observed against predicted {found.what} in {len(points)} intervals. The table below has every number."
-    return ScatterPlot(words, points, axis, f"predicted {found.what}", f"observed {found.what}")
+    horizontal, vertical = found.words
+    words = f"The {vertical} against the {horizontal} in {len(points)} intervals. The table below has every number."
+    return ScatterPlot(words, points, axis, horizontal, vertical)
 
 
 def component_rows(profile: Profile, k: int) -> list[PlotRow]:

@@ -114,22 +114,23 @@ class Calibrate(Step):
         return replace(state, theta=replace(state.theta, calibration=found))
 
 
-def calibration_table(found: FloatArray, what: str) -> Extra | None:
-    """The section of the report: a picture, and the table of its numbers. ``what`` is a mean response in words."""
+def calibration_table(found: FloatArray, words: tuple[str, str]) -> Extra | None:
+    """The section of the report: a picture, and the table of its numbers. ``words`` name what is predicted and what is
+    observed.
+    """
     if not len(found):
         return None
-    share, predicted, observed, error = found.T[:4]
     rows = tuple((f"{i + 1}", *map(float, row)) for i, row in enumerate(found[:, :4]))
     lead = (
-        f"Rows were grouped by their predicted {what}. Where dots lie on the line, predictions are right on average. "
+        f"Rows were grouped by their {words[0]}. Where dots lie on the line, predictions are right on average. "
         f"Bars are {100 * LEVEL:.0f} % intervals of sampling error and of the privacy noise of this check."
     )
-    head = ("interval", "share of rows", f"predicted {what}", f"observed {what}", "standard error")
-    caption = f"Predicted and observed {what}."
-    return Extra("Calibration", lead, caption, head, rows, Calibration(what, predicted, observed, error))
+    head = ("interval", "part of the rows", *words, "standard error")
+    caption = f"The {words[0]} and the {words[1]} in each interval."
+    return Extra("Calibration", lead, caption, head, rows, Calibration(words, *found.T[1:4]))
 
 
-def miscalibration(found: FloatArray, family: Family, what: str) -> list[Diagnostic]:
+def miscalibration(found: FloatArray, family: Family, words: tuple[str, str]) -> list[Diagnostic]:
     """A warning where an observed mean is clearly not the predicted one."""
     if not len(found):
         return []
@@ -144,8 +145,8 @@ def miscalibration(found: FloatArray, family: Family, what: str) -> list[Diagnos
         Diagnostic(
             "calibration",
             "warning",
-            f"Predictions are off in {len(off)} of {len(found)} intervals: where the predicted {what} is "
-            f"{predicted[worst]:.3g}, the observed one is {observed[worst]:.3g} (standard error {error[worst]:.2g}).",
+            f"Predictions are off in {len(off)} of {len(found)} intervals: where the {words[0]} is "
+            f"{predicted[worst]:.3g}, the {words[1]} is {observed[worst]:.3g} (standard error {error[worst]:.2g}).",
             "A square, an interaction or a further column may be missing from the model.",
         )
     ]

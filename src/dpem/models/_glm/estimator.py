@@ -30,13 +30,13 @@ NOTE = (
 class GeneralisedLinearEstimator(WeightedFit, RegressionResults, PrivateEstimator):
     """Coefficients, ratios, intervals and predictions of a generalised linear model.
 
-    A subclass has a constructor, ``_model``, ``_ratio``, the name of exp(coefficient), and ``_mean_words``, what a mean
-    response is called.
+    A subclass has a constructor, ``_model``, ``_ratio``, the name of exp(coefficient), and ``_mean_words``, what
+    predicted and observed means are called.
     """
 
     _needs_y = True
     _ratio: ClassVar[str] = "ratio"
-    _mean_words: ClassVar[str] = "mean"
+    _mean_words: ClassVar[tuple[str, str]] = ("predicted mean", "observed mean")
 
     def _attributes(self, theta: Parameters, schema: Schema) -> dict[str, Any]:
         coef = np.zeros(theta.width)
@@ -124,7 +124,7 @@ class GeneralisedLinearEstimator(WeightedFit, RegressionResults, PrivateEstimato
 
     def _predictors(self, X: Any) -> FloatArray:
         """The linear predictor of each row; NaN where a covariate is missing."""
-        model = self._fitted_model()
+        model: GeneralisedLinearModel = self._model(self.schema_)
 
         def each(xp: Namespace, theta: Parameters, x: Array, y: Array) -> Array:
             missing = np.isnan(x).any(axis=1)

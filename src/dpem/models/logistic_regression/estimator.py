@@ -103,7 +103,7 @@ class DPLogisticRegression(ClassifierMixin, GeneralisedLinearEstimator):
     """
 
     _ratio = "odds_ratio"
-    _mean_words = "probability"
+    _mean_words = ("predicted probability", "observed share")
 
     @keeps_arguments
     def __init__(

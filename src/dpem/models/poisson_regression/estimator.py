@@ -117,7 +117,7 @@ class DPPoissonRegression(RegressorMixin, GeneralisedLinearEstimator):
     """
 
     _ratio = "rate_ratio"
-    _mean_words = "mean count"
+    _mean_words = ("predicted mean", "observed mean")
 
     @keeps_arguments
     def __init__(
@@ -154,9 +154,7 @@ class DPPoissonRegression(RegressorMixin, GeneralisedLinearEstimator):
             )
         family = Poisson(schema.y_middle, schema.y_half)
         sparsity = self._checked_sparsity()
-        return PoissonRegression(
-            schema, family=family, offset_coordinate=offset, exposure=exposure, sparsity=sparsity
-        )
+        return PoissonRegression(schema, family=family, offset_coordinate=offset, exposure=exposure, sparsity=sparsity)
 
     def _coordinate(self, schema: Schema, argument: str) -> int:
         """The coordinate of the column that the argument names, −1 if it names none."""
