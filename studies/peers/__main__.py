@@ -38,7 +38,7 @@ PEERS = {
         ("smartnoise-synth==1.0.8", "mbi==1.1.0", "torch==2.13.0", "stepmix==3.0.0", "numpy==2.4.6", "scipy==1.17.1"),
     ),
 }
-METHODS = (*own.OWN, "moments", *PEERS)
+METHODS = (*own.OWN, "moments", "objective", *PEERS)
 
 
 def outcomes(problem: Problem, method: str, reps: int, envs: Path) -> dict[str, own.Outcome]:
@@ -48,7 +48,10 @@ def outcomes(problem: Problem, method: str, reps: int, envs: Path) -> dict[str, 
         return {} if useless else {own.OWN[method][0]: own.run(problem, method, reps)}
     with tempfile.TemporaryDirectory() as name:
         job = problem.job(reps, Path(name))
-        if method == "moments":
+        if method == "objective":
+            logistic = problem.model == "logistic"
+            answers = {"objective perturbation": own.run_objective(job)} if logistic else {}
+        elif method == "moments":
             answers = {"noisy moments (AdaSSP)": own.run_moments(job)} if problem.model == "regression" else {}
         else:
             peer = PEERS[method]

@@ -1,6 +1,7 @@
 """What a fitted model is worth on rows that were not fitted, and the choice of settings by it. Needs numpy alone.
 
-An answer is a dictionary of lists. Regression: ``coef``, ``intercept``, ``fill`` (what stands in for a hole). Groups:
+An answer is a dictionary of lists. Linear and logistic regression: ``coef``, ``intercept``, ``fill`` (what stands in
+for a missing value). Groups:
 ``means`` and, where the method has them, ``weights`` and ``variances`` by group and column. Latent classes:
 ``weights`` and ``chances`` of a yes. Lines: ``coef``, ``intercept``, ``sigma``, ``weights`` by line.
 """
@@ -64,6 +65,12 @@ def linear_answer(job: Job, coef: Any, intercept: float) -> Answer:
     return {"coef": slope.tolist(), "intercept": float(constant), "fill": middle(job).tolist()}
 
 
+def logistic_answer(job: Job, coef: Any, intercept: float) -> Answer:
+    """An answer from coefficients of the log-odds in :func:`box`'s coordinates."""
+    slope = 2 * np.asarray(coef) / (np.array(job["high"]) - np.array(job["low"]))
+    return {"coef": slope.tolist(), "intercept": float(intercept - slope @ middle(job)), "fill": middle(job).tolist()}
+
+
 # --- scores: larger is better ----------------------------------------------------------------------------------------
 
 
@@ -72,6 +79,13 @@ def r_squared(answer: Answer, X: Any, y: Any) -> float:
     X = np.where(np.isnan(X), np.array(answer["fill"]), X)
     residual = y - X @ np.array(answer["coef"]) - answer["intercept"]
     return float(1 - np.sum(residual**2) / np.sum((y - y.mean()) ** 2))
+
+
+def log_odds_likelihood(answer: Answer, X: Any, y: Any) -> float:
+    """The mean log-likelihood of responses 0 and 1."""
+    X = np.where(np.isnan(X), np.array(answer["fill"]), X)
+    eta = X @ np.array(answer["coef"]) + answer["intercept"]
+    return float(np.mean(y * eta - np.logaddexp(0, eta)))
 
 
 def joint_groups(answer: Answer, X: Any) -> Any:
@@ -117,6 +131,8 @@ def score(job: Job, answer: Answer, table: dict[str, Any]) -> float:
     X, y = table["X_new"], table.get("y_new")
     if job["model"] == "regression":
         return r_squared(answer, X, y)
+    if job["model"] == "logistic":
+        return log_odds_likelihood(answer, X, y)
     if job["model"] == "lines":
         return likelihood(joint_lines(answer, X, y))
     joint = joint_classes(answer, X) if job["model"] == "classes" else joint_groups(answer, X)

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from sklearn.linear_model import LassoCV, LinearRegression
+from sklearn.linear_model import LassoCV, LinearRegression, LogisticRegression
 from sklearn.mixture import GaussianMixture
 
-from dpem import DPGaussianMixture, DPLatentClass, DPLinearRegression, DPMixtureRegression
+from dpem import DPGaussianMixture, DPLatentClass, DPLinearRegression, DPLogisticRegression, DPMixtureRegression
 from studies import mixture_regression
-from studies.peers import judge, moments
+from studies.peers import judge, moments, objective
 from studies.peers.tables import DELTA, FIRST_SEED, Problem, Split
 
 
@@ -36,6 +36,11 @@ def dpem_score(problem: Problem, split: Split, seed: int) -> float:
         if problem.model == "regression":
             X, X_new = split.frames or (split.X, split.X_new)
             return float(DPLinearRegression(**given).fit(X, split.y).score(X_new, split.y_new))
+        if problem.model == "logistic":
+            known = {name: value for name, value in given.items() if name != "y_bounds"}
+            X, X_new = split.frames or (split.X, split.X_new)
+            eta = DPLogisticRegression(**known).fit(X, split.y).decision_function(X_new)
+            return float(np.mean(split.y_new * eta - np.logaddexp(0, eta)))
         if problem.model == "lines":
             model = DPMixtureRegression(problem.facts["K"], **given).fit(split.X, split.y)
             return float(model.score(split.X_new, split.y_new))
@@ -58,6 +63,11 @@ def free_score(problem: Problem, split: Split, seed: int) -> float:
         centre, spread = X.mean(axis=0), X.std(axis=0) + 1e-12
         lasso = LassoCV(cv=3, alphas=15).fit((X - centre) / spread, split.y)
         return float(lasso.score((X_new - centre) / spread, split.y_new))
+    if problem.model == "logistic":
+        known = LogisticRegression(C=np.inf, max_iter=10_000)
+        box = [judge.box(split.facts, X)[0] for X in (split.X, split.X_new)]
+        eta = known.fit(box[0], split.y).decision_function(box[1])
+        return float(np.mean(split.y_new * eta - np.logaddexp(0, eta)))
     if problem.model == "lines":
         best = mixture_regression.best_em(split.X, split.y, problem.facts["K"], seed, split.truth)
         return mixture_regression.score(split.X_new, split.y_new, best)
@@ -86,6 +96,9 @@ def simple_score(problem: Problem, split: Split, seed: int) -> float:
     """One Gaussian or one line, not private: what a likelihood's lead is counted from."""
     if problem.model == "lines":
         return mixture_regression.score(split.X_new, split.y_new, mixture_regression.one_line(split.X, split.y))
+    if problem.model == "logistic":
+        share, new = split.y.mean(), split.y_new.mean()
+        return float(new * np.log(share) + (1 - new) * np.log(1 - share))
     spread = split.X.std(axis=0)
     one = GaussianMixture(1, covariance_type="diag").fit(split.X / spread)
     return float(one.score(split.X_new / spread) - np.log(spread).sum())
@@ -110,6 +123,11 @@ def run(problem: Problem, name: str, reps: int) -> Outcome:
         scores.append(score(problem, split, seed))
         seconds.append(time.process_time() - started)
     return Outcome(scores, seconds, guarantee, {})
+
+
+def run_objective(job: judge.Job) -> dict[str, Any]:
+    """The baseline of objective perturbation, with its settings chosen as the peers' are."""
+    return judge.run(job, objective.fit, objective.GRID, "(ε, δ), replace one", draws=4)
 
 
 def run_moments(job: judge.Job) -> dict[str, Any]:

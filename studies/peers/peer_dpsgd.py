@@ -63,6 +63,9 @@ def loss(job: judge.Job) -> Any:
     def regression(p: dict[str, Any], row: Any) -> Any:
         return (row[-1] - p["intercept"] - row[:-1] @ p["coef"]) ** 2 / 2
 
+    def logistic(p: dict[str, Any], row: Any) -> Any:
+        return torch.nn.functional.softplus(-row[-1] * (p["intercept"] + row[:-1] @ p["coef"]))
+
     def mixture(log_density: Any, p: dict[str, Any]) -> Any:
         return -torch.logsumexp(torch.log_softmax(p["logits"], 0) + log_density, 0)
 
@@ -74,12 +77,12 @@ def loss(job: judge.Job) -> Any:
         e = (row[-1] - p["intercept"] - p["coef"] @ row[:-1]) * torch.exp(-p["log_sigma"])
         return mixture(-(e**2) / 2 - p["log_sigma"], p)
 
-    return {"regression": regression, "groups": groups, "lines": lines}[job["model"]]
+    return {"regression": regression, "logistic": logistic, "groups": groups, "lines": lines}[job["model"]]
 
 
 def start(job: judge.Job, d: int, spread: float, rng: np.random.Generator) -> dict[str, Any]:
     """Zero for one regression; for mixtures, centres or slopes drawn without looking at a row."""
-    if job["model"] == "regression":
+    if job["model"] in ("regression", "logistic"):
         return {"coef": np.zeros(d), "intercept": np.zeros(())}
     K = job["K"]
     if job["model"] == "groups":
@@ -128,12 +131,14 @@ def fit(job: judge.Job, table: dict[str, Any], knobs: judge.Settings, seed: int)
     rng = np.random.default_rng(seed)
     X, y = judge.box(job, table["X"], table.get("y"))
     rows = X if y is None else np.column_stack([X, y])
-    d = X.shape[1]
+    d, logistic = X.shape[1], job["model"] == "logistic"
     scaling = None
     mean, size = np.zeros(rows.shape[1]), np.ones(rows.shape[1])
     if knobs["standardise"]:
         scaling = multiplier(job["epsilon"], job["delta"], 1.0, 1, None) / math.sqrt(SCALING)
         mean, size = scaled(rows, scaling, rng)
+        if logistic:  # its response stays −1 or 1
+            mean[-1], size[-1] = 0.0, 1.0
     noise = multiplier(job["epsilon"], job["delta"], knobs["rate"], knobs["steps"], scaling)
     p = descend(job, (rows - mean) / size, start(job, d, knobs["spread"], rng), knobs, noise, seed)
     if job["model"] == "groups":
@@ -147,6 +152,9 @@ def fit(job: judge.Job, table: dict[str, Any], knobs: judge.Settings, seed: int)
             "variances": ((half * size) ** 2 * v).tolist(),
             "weights": weights.tolist(),
         }
+    if logistic:
+        coef = p["coef"] / size[:-1]
+        return judge.logistic_answer(job, coef, float(p["intercept"] - coef @ mean[:-1]))
     coef = p["coef"] * size[-1] / size[:-1]
     intercept = mean[-1] + size[-1] * p["intercept"] - coef @ mean[:-1]
     if job["model"] == "regression":
@@ -166,7 +174,7 @@ def grid(job: judge.Job) -> list[judge.Settings]:
     """Settings drawn at random, the same for everyone. Many small steps need a small sample each."""
     names = ("schedule", "optimiser", "learning_rate", "clip", "standardise", "spread")
     schedules = ((1.0, 10), (1.0, 30), (1.0, 100), (0.1, 200))
-    spreads = (1.0,) if job["model"] == "regression" else (0.3, 0.6, 1.0)
+    spreads = (1.0,) if job["model"] in ("regression", "logistic") else (0.3, 0.6, 1.0)
     rates = {"SGD": (0.1, 0.3, 1.0), "Adam": (0.01, 0.03, 0.1, 0.3)}
     every = [
         dict(zip(names, chosen, strict=True))

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from sklearn.model_selection import train_test_split
 
-from studies import gaussian_mixture, latent_class, linear_regression, mixture_regression
+from studies import gaussian_mixture, glm, latent_class, linear_regression, mixture_regression
 
 DELTA, FIRST_SEED, PRACTICE = 1e-6, 1000, 5
 
@@ -98,6 +98,18 @@ def real(load: Callable[[], tuple[Any, Any, dict[str, Any]]], column: str | None
         )
 
     return draw
+
+
+def binary(name: str) -> Callable[[], tuple[Any, Any, dict[str, Any]]]:
+    """A public table of the study of generalised linear models."""
+
+    def load() -> tuple[Any, Any, dict[str, Any]]:
+        frame, response, bounds, levels = next(rest for own, _, *rest in glm.public() if own == name)
+        whole = frame[[*bounds, *levels, response]].dropna()
+        settings = {"bounds": bounds, "levels": levels or None, "y_bounds": (0.0, 1.0)}
+        return whole[[*bounds, *levels]], whole[response].astype(float), settings
+
+    return load
 
 
 def encoded(X: pd.DataFrame, settings: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -210,6 +222,14 @@ def _regression(key: str, title: str, draw: Callable[[int], Split], *epsilons: f
     return [Problem(f"{key}-{e:g}", f"{title}, ε = {e:g}", "regression", "R²", e, draw, fixed=fixed) for e in epsilons]
 
 
+def _logistic(key: str, name: str) -> list[Problem]:
+    draw = real(binary(name))
+    return [
+        Problem(f"{key}-{e:g}", f"{name}, ε = {e:g}", "logistic", "log-likelihood", e, draw, fixed=True)
+        for e in (0.5, 1.0)
+    ]
+
+
 def _groups(key: str, setting: gaussian_mixture.Setting) -> Problem:
     facts = {"K": setting.K, "kind": setting.kind}
     title = str(setting).replace("eps=", "ε = ")
@@ -241,6 +261,10 @@ PROBLEMS = (
     *_regression(
         "education", "CPS1988, log wage on education alone", real(linear_regression.wage_table, "education"), 1.0
     ),
+    *_logistic("smoking", "SmokeBan"),
+    *_logistic("default", "Default"),
+    *_logistic("abortion", "gss_abortion"),
+    *_logistic("work", "mroz"),
     _groups("groups-3", SIMULATED[0]),
     _groups("groups-5", SIMULATED[1]),
     _groups("groups-4", SIMULATED[4]),

@@ -117,14 +117,27 @@ def of_regressions(weights: FloatArray, slopes: FloatArray, schema: Schema) -> P
 
 
 @dataclass(frozen=True)
+class Calibration:
+    """Predicted and observed means, with the standard errors of the observed ones, for a picture; ``words`` are what
+    both are called.
+    """
+
+    words: tuple[str, str]
+    predicted: FloatArray
+    observed: FloatArray
+    error: FloatArray
+
+
+@dataclass(frozen=True)
 class Extra:
-    """One more table that a model wants shown: texts and numbers."""
+    """One more table that a model wants shown: texts and numbers, and a picture of calibration where it has one."""
 
     heading: str
     lead: str
     caption: str
     head: tuple[str, ...]
     rows: tuple[tuple[str | float, ...], ...]
+    calibration: Calibration | None = None
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,10 @@ from itertools import takewhile
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtri
 
 from dpem._html import measured, number, percent
-from dpem.fitting.summary import Estimates, Profile
+from dpem.fitting.summary import LEVEL, Calibration, Estimates, Profile
 from dpem.report.facts import Query
 
 #: Rows drawn of estimates, and columns of a component; the tables have all of them.
@@ -121,6 +122,40 @@ def _words(found: Estimates, count: int) -> str:
 
 def _more(found: Estimates) -> str:
     return f" The first {DRAWN} of {len(found.names):,} are drawn." if len(found.names) > DRAWN else ""
+
+
+@dataclass(frozen=True)
+class ScatterPlot:
+    """Dots with vertical bars beside the diagonal, in a square of side 100: (x, y, low, high, words) of each dot, and
+    the positions and labels of ticks, the same on both axes.
+    """
+
+    words: str
+    points: list[tuple[float, float, float, float, str]]
+    ticks: list[tuple[float, str]]
+    horizontal: str
+    vertical: str
+
+
+def calibration_picture(found: Calibration) -> ScatterPlot:
+    """Observed against predicted means with their 95 % intervals."""
+    reach = float(ndtri(0.5 + LEVEL / 2)) * found.error
+    low, high = np.maximum(found.observed - reach, 0.0), found.observed + reach
+    bottom, top = min(low.min(), found.predicted.min()), max(high.max(), found.predicted.max())
+    pad = 0.05 * (top - bottom) or 1.0
+    bottom, top = max(bottom - pad, 0.0), top + pad
+
+    def place(value: float) -> float:
+        return round(100 * (float(value) - bottom) / (top - bottom), 2)
+
+    points = []
+    for x, y, a, b, error in zip(found.predicted, found.observed, low, high, found.error, strict=True):
+        words = f"predicted {number(x)}, observed {measured(y, error)} ({measured(a, error)} to {measured(b, error)})"
+        points.append((place(x), place(y), place(a), place(b), words))
+    axis = [(place(tick), number(tick) if tick else "0") for tick in ticks(bottom, top)]
+    horizontal, vertical = found.words
+    words = f"The {vertical} against the {horizontal} in {len(points)} intervals. The table below has every number."
+    return ScatterPlot(words, points, axis, horizontal, vertical)
 
 
 def component_rows(profile: Profile, k: int) -> list[PlotRow]:

@@ -90,7 +90,7 @@ def render(model: PrivateFit, scaler: DPStandardScaler | None = None, about: Abo
         plan=str(model.plan_),
         noise=None if model.plan_.feasible else model.plan_.advice,
         settings=[(s.name, _value(s.value), s.origin) for s in summary.settings],
-        extra_rows=[] if summary.extra is None else [[_value(c, 5) for c in row] for row in summary.extra.rows],
+        **_extra(summary),
         check=getattr(model, "fit_check_", None),
         diagnostics=_diagnostics(model),
         components=None if summary.profile is None else _components(summary.profile),
@@ -114,6 +114,15 @@ def _fingerprint(model: PrivateFit) -> str | None:
         return fingerprint(model)
     except ValueError:
         return None
+
+
+def _extra(summary: FitSummary) -> dict[str, Any]:
+    """The model's further table, and its picture where it has one."""
+    found = summary.extra
+    drawn = None if found is None or found.calibration is None else charts.calibration_picture(found.calibration)
+    digits = 5 if drawn is None else 3
+    rows = [] if found is None else [[_value(cell, digits) for cell in row] for row in found.rows]
+    return {"extra_rows": rows, "calibration": drawn}
 
 
 def _diagnostics(model: PrivateFit) -> list[Any] | None:

@@ -21,8 +21,8 @@ from dpem.models._glm.queries import Predictor, weights
 from dpem.models._glm.surrogate import Surrogate
 from dpem.query import FloatArray
 
-#: How far the surrogate's expectation of a score may be off, as a part of it.
-MISFIT = 0.1
+#: How far the surrogate's expectation of a score may be off, as a part of it: it has no rows where noise hides a bin.
+MISFIT = 0.3
 #: Gauss–Newton steps, and the most that one may change the predictor of a row by (root mean square).
 ROUNDS, LONGEST = 25, 1.0
 #: The last step in standard errors of the coefficients.
@@ -96,15 +96,18 @@ def combined(
             break
     V = np.linalg.inv(A)
     V = (V + V.T) / 2
-    influence = np.zeros((m, len(coef)))
-    family = answers[-1].family  # which knows most
+    influence, correction = np.zeros((m, len(coef))), np.zeros(len(coef))
+    family, eta = answers[-1].family, offset + X @ coef  # the last one knows most
     for (at, wa), (D, omega) in zip(asked, parts, strict=True):
-        square = np.sqrt(family.expected(at, offset + X @ coef).square)
-        influence += (wa * square[:, None]) @ D @ V / omega
+        there = family.expected(at, eta)
+        influence += (wa * np.sqrt(there.square)[:, None]) @ D @ V / omega
+        cut = family.mean(np, eta) - family.mean(np, at) - there.mean
+        correction += rows.complete / m * (wa.T @ cut) @ D @ V / omega
     drawn = V @ prior.precision @ (prior.mean - coef)
     sampling = rows.complete * influence.T @ influence / (m * n)
     # where nothing was measured, what the prior leaves open, and what one that is too narrow takes away
     privacy = V + np.outer(drawn, drawn) + prior.wider * V @ prior.precision @ V
+    privacy += np.outer(correction, correction)  # for clipped residuals, under a law that may be another
     return Posterior(coef, sampling, privacy, np.clip(np.diag(V @ prior.precision), 0.0, 1.0))
 
 

@@ -8,11 +8,14 @@ import array_api_compat.numpy as numpy_api
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from dpem._validation import ArgumentError, count
 from dpem.fitting.diagnostics import Diagnostic
 from dpem.fitting.estimator import PrivateEstimator
 from dpem.fitting.inference import RegressionResults
-from dpem.fitting.uncertainty import Uncertainty, frame
+from dpem.fitting.summary import Extra
+from dpem.fitting.uncertainty import Uncertainty, frame, pandas_of
 from dpem.fitting.weights import WeightedFit
+from dpem.models._glm.calibration import calibration_table, miscalibration
 from dpem.models._glm.diagnostics import diagnostics
 from dpem.models._glm.model import GeneralisedLinearModel, Parameters
 from dpem.query import Array, FloatArray, Namespace
@@ -27,17 +30,21 @@ NOTE = (
 class GeneralisedLinearEstimator(WeightedFit, RegressionResults, PrivateEstimator):
     """Coefficients, ratios, intervals and predictions of a generalised linear model.
 
-    A subclass has a constructor, ``_model`` and ``_ratio``, the name of exp(coefficient).
+    A subclass has a constructor, ``_model``, ``_ratio``, the name of exp(coefficient), and ``_mean_words``, what
+    predicted and observed means are called.
     """
 
     _needs_y = True
     _ratio: ClassVar[str] = "ratio"
+    _mean_words: ClassVar[tuple[str, str]] = ("predicted mean", "observed mean")
 
     def _attributes(self, theta: Parameters, schema: Schema) -> dict[str, Any]:
-        slopes = theta.coef / schema.half
+        coef = np.zeros(theta.width)
+        coef[theta.chosen] = slopes = theta.coef / schema.half
         return {
-            "coef_": slopes,
+            "coef_": coef,
             "intercept_": theta.intercept - float(schema.middle @ slopes),
+            "support_": theta.chosen,
             "mean_": schema.middle + schema.half * theta.mean,
             "covariance_": theta.covariance * np.outer(schema.half, schema.half),
             "complete_share_": theta.complete,
@@ -50,27 +57,35 @@ class GeneralisedLinearEstimator(WeightedFit, RegressionResults, PrivateEstimato
         check_is_fitted(self)
         return tuple(self.schema_.names)
 
+    def _checked_sparsity(self) -> int | None:
+        if self.sparsity is not None and self.max_weight is not None:
+            raise ArgumentError("sparsity", "must be None where rows have weights: they have no part in the choice.")
+        return None if self.sparsity is None else count("sparsity", self.sparsity)
+
     def _fitted_model(self) -> GeneralisedLinearModel:
+        """The model on the columns that were chosen."""
         check_is_fitted(self)
         model: GeneralisedLinearModel = self._model(self.schema_)
-        return model
+        return model.on(self.chosen_)
 
     def _to_units(self) -> FloatArray:
         """The matrix that takes (intercept, free coefficients) of unit coordinates to the table's units."""
-        free = self._fitted_model().free
-        own = free[1:] - 1
-        out = np.diag(np.concatenate([[1.0], 1 / self.schema_.half[own]]))
-        out[0, 1:] = -self.schema_.middle[own] / self.schema_.half[own]
+        model = self._fitted_model()
+        own = model.free[1:] - 1
+        middle, half = model.schema.middle[own], model.schema.half[own]
+        out = np.diag(np.concatenate([[1.0], 1 / half]))
+        out[0, 1:] = -middle / half
         return out
 
     def _uncertainty(self) -> Uncertainty:
-        free = self._fitted_model().free
-        names = ("intercept", *(self.coef_names_[j - 1] for j in free[1:]))
-        values = np.concatenate([[self.intercept_], self.coef_[free[1:] - 1]])
+        own = self.theta_.chosen[self._fitted_model().free[1:] - 1]
+        names = ("intercept", *(self.coef_names_[j] for j in own))
+        values = np.concatenate([[self.intercept_], self.coef_[own]])
         T = self._to_units()
         parts = [T @ part @ T.T for part in (self.theta_.sampling, self.theta_.privacy)]
         sampling, privacy = (np.sqrt(np.maximum(np.diag(part), 0.0)) for part in parts)
-        return Uncertainty.of(names, values, sampling, privacy, NOTE, covariance=parts[0] + parts[1])
+        note = NOTE if self.sparsity is None else f"{NOTE} They do not allow for the choice of columns."
+        return Uncertainty.of(names, values, sampling, privacy, note, covariance=parts[0] + parts[1])
 
     def summary(self, level: float = 0.95) -> Any:
         """A DataFrame with a row for each coefficient: estimate, standard error, how much of it is sampling and how
@@ -79,26 +94,37 @@ class GeneralisedLinearEstimator(WeightedFit, RegressionResults, PrivateEstimato
         """
         found = frame(self._errors.rows(level))
         with np.errstate(over="ignore"):
-            for name, of in (
-                (self._ratio, "estimate"),
-                (f"{self._ratio}_lower", "lower"),
-                (f"{self._ratio}_upper", "upper"),
-            ):
-                found[name] = np.exp(found[of])
+            for end, of in (("", "estimate"), ("_lower", "lower"), ("_upper", "upper")):
+                found[self._ratio + end] = np.exp(found[of])
         found.attrs["note"] = self._errors.note
         found.attrs["fit_check"] = None if self.fit_check_ is None else str(self.fit_check_)
         return found
 
     def _diagnostics(self) -> list[Diagnostic]:
-        return diagnostics(self.theta_, self._fitted_model(), self.plan_)
+        model = self._fitted_model()
+        off = miscalibration(self.theta_.calibration, model.family, self._mean_words)
+        return [*diagnostics(self.theta_, model, self.plan_), *off]
+
+    def _extra(self) -> Extra | None:
+        return calibration_table(self.theta_.calibration, self._mean_words)
+
+    @property
+    def calibration_(self) -> Any:
+        """What the fit check found in intervals of the prediction, as a DataFrame: share of rows, predicted and
+        observed mean of the response, and the standard error of the observed one. Without a check it is empty.
+        """
+        check_is_fitted(self)
+        names = ("share", "predicted", "observed", "standard_error")
+        return pandas_of(dict(zip(names, self.theta_.calibration.T, strict=False)), None)
 
     def _picture_scale(self) -> tuple[FloatArray, str]:
-        half = self.schema_.half[self._fitted_model().free[1:] - 1]
+        model = self._fitted_model()
+        half = model.schema.half[model.free[1:] - 1]
         return np.concatenate([[1.0], half]), "units of the linear predictor, over half of a column’s bounds"
 
     def _predictors(self, X: Any) -> FloatArray:
         """The linear predictor of each row; NaN where a covariate is missing."""
-        model = self._fitted_model()
+        model: GeneralisedLinearModel = self._model(self.schema_)
 
         def each(xp: Namespace, theta: Parameters, x: Array, y: Array) -> Array:
             missing = np.isnan(x).any(axis=1)

@@ -97,6 +97,7 @@ class Bernoulli(Family):
         return y * eta - 0.5 * (eta + size) - xp.log1p(xp.exp(-size))
 
     def link(self, mean: float) -> float:
+        mean = min(max(mean, 1e-6), 1 - 1e-6)
         return math.log(mean / (1 - mean))
 
     def draw(self, eta: FloatArray, rng: np.random.Generator) -> FloatArray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import ndtr, ndtri
@@ -22,8 +22,7 @@ INSIDE = 1.0
 CROWDED = 0.9
 
 
-@dataclass(frozen=True)
-class Marginals:
+class Marginals(NamedTuple):
     """Of each coordinate: the shares of its bins, its mean and standard deviation, whether it is a level (−1 or 1), and
     the standard deviation of the noise of a share.
     """
@@ -34,10 +33,18 @@ class Marginals:
     level: FloatArray
     noise: float
 
+    def joined(self, other: Marginals) -> Marginals:
+        """These coordinates, then the others."""
+        parts = [np.concatenate(pair) for pair in zip(self[:4], other[:4], strict=True)]
+        return Marginals(*parts, max(self.noise, other.noise))
+
     @property
     def crowded(self) -> FloatArray:
         """Which numeric coordinates have nearly all values in one bin."""
         return np.asarray((np.max(self.shares, axis=1) > CROWDED) & (self.level == 0))
+
+
+NONE = Marginals(np.empty((0, BINS)), *(np.empty(0) for _ in range(3)), 0.0)
 
 
 def marginals(shares: FloatArray, noise: float, schema: Schema) -> Marginals:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import accumulate
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,15 +17,21 @@ from dpem._validation import ArgumentError
 from dpem.fitting.check import CHECK_SHARE, Check
 from dpem.fitting.model import Effect, Model, PredictedFit, Sizes
 from dpem.fitting.step import Step, prices
+from dpem.models._glm.calibration import FIELDS, Calibrate, intervals
 from dpem.models._glm.combine import Posterior, placed
 from dpem.models._glm.families import Family
 from dpem.models._glm.prediction import predicted_loss
 from dpem.models._glm.queries import Predictor, complete
+from dpem.models._glm.selection import ChooseColumns, KeepBest, counts, missed
 from dpem.models._glm.steps import FindMarginals, FindMoments, GlmState, Progress, TakeStep
 from dpem.query import Array, FloatArray, Namespace
 
 #: Parts of ρ: marginals, moments, and the scores together; and how the scores' prices grow.
 MARGINALS, MOMENTS, SCORES, GROWTH = 0.10, 0.17, 0.68, (1.0, 1.6, 2.5, 4.0)
+#: Where columns are chosen: the response, the choice, marginals, moments, and the scores together.
+WIDE = (0.02, 0.18, 0.10, 0.17, 0.48)
+#: The part of ρ that calibration gets of the fit check's.
+CALIBRATION_SHARE = 0.02
 #: Rows are clipped at so many times their expected length where moments are asked.
 MOMENT_RADIUS = 1.0
 
@@ -30,11 +39,12 @@ MOMENT_RADIUS = 1.0
 @dataclass(frozen=True)
 class Parameters:
     """A fitted model in unit coordinates. ``sampling`` and ``privacy`` are covariances of (intercept, coef) over the
-    free coordinates; ``mean`` and ``covariance`` are those of the columns, ``response`` the mean response,
-    ``complete`` the share of complete rows, ``prior_part`` how much of each coefficient comes from the prior,
-    ``crowded`` which columns have nearly all values in one bin, ``explained`` the share of the response's variance that
-    the columns explain, ``dispersion`` (value, standard error) where it was measured; ``labels`` name the levels of the
-    response.
+    free coordinates; ``chosen`` of ``width`` coordinates it is about, in order; ``mean`` and ``covariance`` are
+    theirs, ``response`` is the mean response, ``complete`` the share of complete rows, ``prior_part`` how much of each
+    coefficient comes from the prior, ``crowded`` which columns have nearly all values in one bin, ``explained`` the
+    share of the response's variance that the columns explain, ``dispersion`` (value, standard error) where it was
+    measured, ``calibration`` as :mod:`dpem.models._glm.calibration` has it, a row for each interval, where it was
+    measured; ``labels`` name the levels of the response.
     """
 
     intercept: float
@@ -51,6 +61,9 @@ class Parameters:
     dispersion: tuple[float, ...]
     converged: bool
     labels: tuple[str, ...]
+    width: int
+    chosen: NDArray[np.intp]
+    calibration: FloatArray
 
 
 @dataclass(frozen=True)
@@ -62,15 +75,33 @@ class GeneralisedLinearModel(Model):
     exposure: int = field(default=-1, kw_only=True)
     labels: tuple[str, ...] = field(default=(), kw_only=True)
     baseline: str = field(default="the intercept alone", kw_only=True)
+    sparsity: int | None = field(default=None, kw_only=True)
+
+    @property
+    def gaussian(self) -> bool:  # type: ignore[override]
+        """A choice of columns is not made with Gaussian noise."""
+        return self.sparsity is None
 
     def start(self) -> GlmState:
-        return GlmState()
+        return GlmState(chosen=None if self.sparsity is None else self.fixed)
+
+    @property
+    def fixed(self) -> NDArray[np.intp]:
+        """The coordinates that have no coefficient to be fitted: the offset or the exposure."""
+        return np.array([j for j in (self.offset_coordinate, self.exposure) if j >= 0], dtype=np.intp)
+
+    def on(self, chosen: NDArray[np.intp] | None) -> Self:
+        """The model of these coordinates alone."""
+        if chosen is None or np.array_equal(chosen, np.arange(self.schema.width)):
+            return self
+        places = {int(j): i for i, j in enumerate(chosen)}
+        offset, exposure = (places.get(j, -1) for j in (self.offset_coordinate, self.exposure))
+        return replace(self, schema=self.schema.take(chosen), offset_coordinate=offset, exposure=exposure)
 
     @cached_property
     def free(self) -> NDArray[np.intp]:
         """The columns of (1, u) whose coefficients are fitted."""
-        fixed = {self.offset_coordinate + 1, self.exposure + 1} - {0}
-        return np.array([j for j in range(self.schema.width + 1) if j not in fixed], dtype=np.intp)
+        return np.delete(np.arange(self.schema.width + 1), self.fixed + 1)
 
     @cached_property
     def offset(self) -> FloatArray:
@@ -92,28 +123,67 @@ class GeneralisedLinearModel(Model):
         """The mean of the offset over surrogate rows."""
         return float(np.mean(self.predictor(self.offset)(np, rows[:, 1:])))
 
+    @property
+    def middle_offset(self) -> float:
+        """The offset in the middle of its bounds."""
+        return self.mean_offset(np.zeros((1, self.schema.width + 1)))
+
     @abstractmethod
     def response_of(self, shares: FloatArray, noise: float) -> tuple[float, Family]:
         """The mean response from the noisy shares of the bins of its unit coordinate, and the family as it clips."""
 
     def steps(self, sizes: Sizes) -> tuple[Step, ...]:
-        check = (CHECK_SHARE,) if sizes.check else ()
-        first, second, whole, *last = prices(sizes.rho, (MARGINALS, MOMENTS, SCORES, *check))
-        radius = math.inf if math.isinf(sizes.rho) else MOMENT_RADIUS * math.sqrt(self.schema.width + 1)
-        steps = (FindMarginals(first), FindMoments(second, radius), *self.score_steps(whole))
-        return (*steps, *(Check(rho, against=self.baseline, advice=NO_BETTER) for rho in last))
+        check = (CHECK_SHARE - CALIBRATION_SHARE, CALIBRATION_SHARE) if sizes.check else ()
+        if self.sparsity is None:
+            first, second, whole, *last = prices(sizes.rho, (MARGINALS, MOMENTS, SCORES, *check))
+            early, late = self.score_steps(whole)
+            steps: tuple[Step, ...] = (FindMarginals(first), moments_of(self.schema.width, second), *early, *late)
+        else:
+            response, choice, first, second, whole, *last = prices(sizes.rho, (*WIDE, *check))
+            steps = (FindMarginals(response, columns=False), *self.sparse_steps(choice, first, second, whole))
+        if not last:
+            return steps
+        number = intervals(sizes.n, last[1], sizes.rows_per_person)
+        return (*steps, Check(last[0], against=self.baseline, advice=NO_BETTER), Calibrate(last[1], number))
 
-    def score_steps(self, rho: float) -> tuple[Step, ...]:
-        """The steps along scores, at prices that grow; what a family needs to measure besides is among them."""
-        return tuple(TakeStep(own, last=i == len(GROWTH) - 1) for i, own in enumerate(prices(rho, GROWTH)))
+    def sparse_steps(self, choice: float, first: float, second: float, whole: float) -> Iterator[Step]:
+        """Rounds of choice, marginals and moments, scores between and after them, and which columns are kept."""
+        assert self.sparsity is not None
+        rounds = counts(self.sparsity, self.schema.width - len(self.fixed))
+        so_far = [len(self.fixed) + each for each in accumulate(rounds)]
+        parts = zip(rounds, so_far, prices(choice, rounds), prices(first, rounds), prices(second, so_far), strict=True)
+        early, late = self.score_steps(whole)
+        for i, (columns, width, of_choice, of_marginals, of_moments) in enumerate(parts):
+            yield ChooseColumns(of_choice, columns)
+            yield FindMarginals(of_marginals, response=False)
+            yield moments_of(width, of_moments)
+            if i == 0:
+                yield from early
+        yield from late
+        yield KeepBest(0.0, min(self.sparsity, sum(rounds)))
+
+    def score_steps(self, rho: float) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
+        """The first step along a score and the others, at prices that grow; what a family needs to measure besides is
+        among them.
+        """
+        first, *others = prices(rho, GROWTH)
+        return (TakeStep(first),), tuple(TakeStep(own, last=i == len(others) - 1) for i, own in enumerate(others))
 
     def predict_fit(self, sizes: Sizes, steps: tuple[Step, ...]) -> PredictedFit:
-        k = len(self.free)
+        used, others = self, np.delete(np.arange(self.schema.width), self.fixed)
+        if self.sparsity is not None:
+            used = self.on(np.concatenate([self.fixed, others[: sum(counts(self.sparsity, len(others)))]]))
+        k = len(used.free)
         if sizes.n <= k:
             raise ArgumentError("X", f"must have more rows than coefficients ({k}), got {sizes.n}.")
         if math.isinf(sizes.rho):
             return PredictedFit()
-        return predicted_loss(self, sizes, steps)
+        found = predicted_loss(used, sizes, steps)
+        if self.sparsity is None or found.prediction is None:
+            return found
+        chance = missed(self.family, sizes, [step for step in steps if isinstance(step, ChooseColumns)], len(others))
+        prediction = replace(found.prediction, failure=chance)
+        return found._replace(prediction=prediction, feasible=found.feasible and chance < 0.5)
 
     def finished(self, now: Progress, posterior: Posterior, n: int) -> Parameters:
         assert now.surrogate is not None
@@ -136,6 +206,9 @@ class GeneralisedLinearModel(Model):
             dispersion=(),
             converged=True,
             labels=self.labels,
+            width=self.schema.width,
+            chosen=np.arange(self.schema.width),
+            calibration=np.empty((0, FIELDS)),
         )
 
     def explained(self, fitted: FloatArray) -> float:
@@ -144,23 +217,26 @@ class GeneralisedLinearModel(Model):
 
     def eta(self, xp: Namespace, theta: Parameters, x: Array) -> Array:
         """The linear predictor of complete rows."""
-        return self.predictor(np.concatenate([[theta.intercept], theta.coef]))(xp, x)
+        return self.on(theta.chosen).predictor(np.concatenate([[theta.intercept], theta.coef]))(xp, x)
 
     def log_density(self, xp: Namespace, theta: Parameters, x: Array, y: Array) -> Array:
         rows, response, seen = complete(xp, self.family, x, y)
         return seen * self.family.log_density(xp, self.eta(xp, theta, rows), response)
 
     def simpler(self, theta: Parameters) -> Parameters:
-        offset = self.offset[1:]
-        level = self.family.link(theta.response)
-        if self.offset_coordinate >= 0 or self.exposure >= 0:
-            level -= float(self.predictor(self.offset)(np, theta.mean[None])[0])
-        return replace(theta, intercept=level + float(self.offset[0]), coef=offset)
+        own = self.on(theta.chosen)
+        level = self.family.link(theta.response) - float(own.predictor(own.offset)(np, theta.mean[None])[0])
+        return replace(theta, intercept=level + float(own.offset[0]), coef=own.offset[1:])
 
     def draw(self, theta: Parameters, n: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray | None]:
         root = np.linalg.cholesky(theta.covariance + 1e-12 * np.eye(len(theta.mean)))
         x = np.clip(theta.mean + rng.standard_normal((n, len(theta.mean))) @ root.T, -1.0, 1.0)
         return x, self.family.draw(self.eta(np, theta, x), rng)
+
+
+def moments_of(width: int, rho: float) -> FindMoments:
+    """The second moments of so many columns at this price."""
+    return FindMoments(rho, math.inf if math.isinf(rho) else MOMENT_RADIUS * math.sqrt(width + 1))
 
 
 NO_BETTER = "Its coefficients may be noise: more rows, a larger epsilon or fewer columns would help."

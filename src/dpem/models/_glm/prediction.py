@@ -30,7 +30,7 @@ def _unsure_moments(model: Any, sizes: Sizes, steps: tuple[Step, ...]) -> float:
     """By how much the loss grows because the moments of the columns are noisy, too: hardly while their noise is small
     beside the eigenvalues of the correlations, then fast.
     """
-    (moments,) = (step for step in steps if isinstance(step, FindMoments))
+    moments = [step for step in steps if isinstance(step, FindMoments)][-1]
     noise = math.sqrt(2) * moments.radius**2 * sizes.rows_per_person / (sizes.n * math.sqrt(2 * moments.rho))
     return 1 + (3 * noise * math.sqrt(model.schema.width)) ** 4
 

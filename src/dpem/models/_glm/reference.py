@@ -29,19 +29,19 @@ def maximum_likelihood(curator: Curator, model: Any, state: GlmState) -> GlmStat
     assert now.surrogate is not None
     coef = now.prior.mean.copy()
 
-    def asked(values: FloatArray) -> FloatArray:
+    def measured(values: FloatArray) -> FloatArray:
         predictor = model.predictor(placed(values, model.free, model.offset))
-        question = Likelihood(model.schema, model.family, predictor, tuple(int(j) - 1 for j in model.free[1:]))
-        return curator.measure(question, math.inf)
+        query = Likelihood(model.schema, model.family, predictor, tuple(int(j) - 1 for j in model.free[1:]))
+        return curator.measure(query, math.inf)
 
-    found, converged = asked(coef), False
+    found, converged = measured(coef), False
     for _ in range(MOST_STEPS):
         information = unpacked(found[3 + k : 3 + k + k * (k + 1) // 2], k)
         step, length = np.linalg.lstsq(information, found[3 : 3 + k], rcond=1e-12)[0], 1.0
-        new = asked(coef + step)
+        new = measured(coef + step)
         while not new[2] >= found[2] - 1e-15 and length > 1e-6:
             length /= 2
-            new = asked(coef + length * step)
+            new = measured(coef + length * step)
         gained, coef, found = float(new[2] - found[2]), coef + length * step, new
         if abs(gained) < CONVERGED * max(abs(float(found[2])), 1.0):
             converged = True

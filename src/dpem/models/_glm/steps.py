@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dpem.fitting.step import State, Step
 from dpem.models._glm.combine import Answer, Posterior, Prior, combined, placed
 from dpem.models._glm.families import Family
-from dpem.models._glm.marginals import Marginals, marginals
+from dpem.models._glm.marginals import NONE, Marginals, marginals
 from dpem.models._glm.queries import Moments, Predictor, Score, weights
 from dpem.models._glm.reference import maximum_likelihood
 from dpem.models._glm.surrogate import Surrogate, fitted
@@ -50,6 +50,20 @@ class Progress:
     posterior: Posterior | None = None
     answers: tuple[Answer, ...] = field(default=())
 
+    def widened(self, width: int, free: int) -> Progress:
+        """The same for more columns, of which earlier answers say nothing."""
+        if self.posterior is None:
+            return self
+
+        def wider(answer: Answer) -> Answer:
+            more = width + 1 - len(answer.predictor.coef)
+            predictor = replace(answer.predictor, coef=np.pad(answer.predictor.coef, (0, more)))
+            return replace(answer, predictor=predictor, turn=np.pad(answer.turn, ((0, 0), (0, more))))
+
+        coef = np.pad(self.posterior.coef, (0, free - len(self.posterior.coef)))
+        answers = tuple(wider(answer) for answer in self.answers)
+        return replace(self, answers=answers, posterior=replace(self.posterior, coef=coef))
+
 
 @dataclass(frozen=True)
 class GlmState(State):
@@ -64,19 +78,31 @@ class GlmState(State):
 
 @dataclass(frozen=True)
 class FindMarginals(Step):
-    """Where each column lies between its bounds, and the mean of the response."""
+    """Where each column lies between its bounds, and the mean of the response; one of them where columns are chosen:
+    the response first, then the columns that were chosen last.
+    """
+
+    columns: bool = True
+    response: bool = True
 
     def describe(self) -> str:
-        return "histogram of every column and of the response"
+        names = [name for name, own in (("every column", self.columns), ("the response", self.response)) if own]
+        return "histogram of " + " and of ".join(names if self.response else ["the chosen columns"])
 
     def run(self, curator: Curator, model: Any, state: GlmState) -> GlmState:
-        question = Places(model.schema)
-        noise = curator.noise_scale(question, self.rho)
-        shares = curator.measure(question, self.rho).reshape(-1, BINS + 1)
-        seen = np.clip(1 - shares[:, -1:], 0.05, 1.0)
-        known = marginals(shares[:-1, :-1] / seen[:-1], noise, model.schema)
-        mean, family = model.response_of(shares[-1, :-1], noise)
-        return replace(state, progress=Progress(known, mean, family))
+        before = NONE if self.response else state.current().marginals
+        new = np.arange(model.schema.width) if state.chosen is None else state.chosen[len(before.centre) :]
+        schema = model.schema.take(new if self.columns else np.array([0]))
+        query = Places(schema, with_response=self.response, with_columns=self.columns)
+        noise = curator.noise_scale(query, self.rho)
+        shares = curator.measure(query, self.rho).reshape(-1, BINS + 1)
+        if self.columns:
+            each = shares[: schema.width]
+            seen = np.clip(1 - each[:, -1:], 0.05, 1.0)
+            before = before.joined(marginals(each[:, :-1] / seen, noise, schema))
+        if not self.response:
+            return replace(state, progress=replace(state.current(), marginals=before))
+        return replace(state, progress=Progress(before, *model.response_of(shares[-1, :-1], noise)))
 
 
 @dataclass(frozen=True)
@@ -89,13 +115,13 @@ class FindMoments(Step):
         return f"second moments of the columns, clipped at {self.radius:.3g} spreads"
 
     def run(self, curator: Curator, model: Any, state: GlmState) -> GlmState:
-        now = state.current()
-        question = Moments(model.schema, model.family, now.marginals.centre, now.marginals.spread, self.radius)
-        noise = curator.noise_scale(question, self.rho)
-        released = unpacked(curator.measure(question, self.rho), model.schema.width + 1)
-        rows = fitted(now.marginals, model.schema, released, noise, self.radius)
-        now = replace(now, surrogate=rows)
-        return replace(state, progress=replace(now, prior=prior_of(model, now)))
+        now, own = state.current(), model.on(state.chosen)
+        query = Moments(own.schema, own.family, now.marginals.centre, now.marginals.spread, self.radius)
+        noise = curator.noise_scale(query, self.rho)
+        released = unpacked(curator.measure(query, self.rho), own.schema.width + 1)
+        rows = fitted(now.marginals, own.schema, released, noise, self.radius)
+        now = replace(now.widened(own.schema.width, len(own.free)), surrogate=rows)
+        return replace(state, progress=replace(now, prior=prior_of(own, now)))
 
 
 def prior_of(model: Any, now: Progress) -> Prior:
@@ -126,20 +152,21 @@ class TakeStep(Step):
         return "score of the regression, one step along it"
 
     def run(self, curator: Curator, model: Any, state: GlmState) -> GlmState:
-        now = state.current()
+        now, model = state.current(), model.on(state.chosen)
         assert now.surrogate is not None
         assert now.prior is not None
         if math.isinf(self.rho):
-            return maximum_likelihood(curator, model, state) if self.last else state
+            early = state.chosen is not None and now.posterior is None  # the next choice needs a fit
+            return maximum_likelihood(curator, model, state) if self.last or early else state
         n = curator.n_rows
         coef = now.prior.mean if now.posterior is None else now.posterior.coef
         predictor = model.predictor(placed(coef, model.free, model.offset))
         turn, leverage, clip = clips(
             model.free, now.family, now.surrogate, predictor, n, self.rho, curator.rows_per_person
         )
-        question = Score(model.schema, now.family, predictor, turn, leverage, clip)
-        noise = curator.noise_scale(question, self.rho)
-        answer = Answer(now.family, predictor, turn, leverage, clip, curator.measure(question, self.rho), noise)
+        query = Score(model.schema, now.family, predictor, turn, leverage, clip)
+        noise = curator.noise_scale(query, self.rho)
+        answer = Answer(now.family, predictor, turn, leverage, clip, curator.measure(query, self.rho), noise)
         answers = (*now.answers, answer)
         posterior = combined(answers, now.surrogate, model.free, now.prior, coef, n)
         now = replace(now, answers=answers, posterior=posterior)

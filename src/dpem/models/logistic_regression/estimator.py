@@ -54,6 +54,8 @@ class DPLogisticRegression(ClassifierMixin, GeneralisedLinearEstimator):
 
     Parameters
     ----------
+    sparsity : int, optional
+        How many columns to use at most: they are chosen under the same price. Without it all columns are used.
     epsilon, delta : float
         The privacy of the whole fit. ``epsilon=inf`` is the non-private reference: maximum likelihood.
     bounds : dict, pair or path
@@ -70,7 +72,7 @@ class DPLogisticRegression(ClassifierMixin, GeneralisedLinearEstimator):
     max_weight : float, optional
         The public bound of the weights; larger ones are clipped to it.
     check : bool, default True
-        Whether 5 % of the price buy a fit check against the intercept alone.
+        Whether 5 % of the price buy a fit check against the intercept alone and a table of calibration.
     {shared}
 
     Attributes
@@ -101,11 +103,13 @@ class DPLogisticRegression(ClassifierMixin, GeneralisedLinearEstimator):
     """
 
     _ratio = "odds_ratio"
+    _mean_words = ("predicted probability", "observed share")
 
     @keeps_arguments
     def __init__(
         self,
         *,
+        sparsity: int | None = None,
         epsilon: float | None = None,
         delta: float | None = None,
         bounds: Any = None,
@@ -122,7 +126,7 @@ class DPLogisticRegression(ClassifierMixin, GeneralisedLinearEstimator):
     ) -> None: ...
 
     def _model(self, schema: Schema) -> LogisticRegression:
-        return LogisticRegression(schema, family=Bernoulli())
+        return LogisticRegression(schema, family=Bernoulli(), sparsity=self._checked_sparsity())
 
     def _classes_of(self, y_name: str | None) -> Levels:
         """The response's two levels: ``classes``, or what ``levels`` has under its name, or 0 and 1."""

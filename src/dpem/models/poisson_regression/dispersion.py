@@ -18,8 +18,9 @@ from dpem.privacy import Curator
 from dpem.queries.narrow import NarrowQuery, rounded, zero_nonfinite
 from dpem.query import Array, Bound, FloatArray, Namespace
 
-#: Squares are capped at so many times what is expected of them.
-CAP = 20.0
+#: Squares are capped at so many times what is expected of them, at least and at most: as far as the noise of the
+#: dispersion stays below this part of it.
+LEAST_CAP, MOST_CAP, NOISE = 20.0, 200.0, 0.1
 #: Dispersions that are tried, for what the cap takes away.
 TRIED = np.geomspace(0.5, 64.0, 29)
 
@@ -63,7 +64,7 @@ class FindDispersion(Step):
         return "dispersion of the counts around the fit"
 
     def run(self, curator: Curator, model: Any, state: GlmState) -> GlmState:
-        now = state.current()
+        now, model = state.current(), model.on(state.chosen)
         private = math.isfinite(self.rho)
         if not private and not self.final:
             return state
@@ -72,11 +73,12 @@ class FindDispersion(Step):
         assert isinstance(now.family, Poisson)
         family, n, coef = now.family, curator.n_rows, now.posterior.coef
         predictor = model.predictor(placed(coef, model.free, model.offset))
-        cap = CAP * family.dispersion if private else math.inf
-        question = PearsonSquares(model.schema, family, predictor, 0.5 if private else 0.0, cap)
-        released = float(curator.measure(question, self.rho)[0]) / now.surrogate.complete
+        most = NOISE * n * math.sqrt(2 * self.rho) / curator.rows_per_person
+        cap = family.dispersion * min(max(most, LEAST_CAP), MOST_CAP) if private else math.inf
+        query = PearsonSquares(model.schema, family, predictor, 0.5 if private else 0.0, cap)
+        released = float(curator.measure(query, self.rho)[0]) / now.surrogate.complete
         if private:
-            noise = curator.noise_scale(question, self.rho) / now.surrogate.complete
+            noise = curator.noise_scale(query, self.rho) / now.surrogate.complete
             found, error = dispersion_of(released, noise, predictor(np, now.surrogate.rows[:, 1:]), cap)
         else:
             degrees = n * now.surrogate.complete

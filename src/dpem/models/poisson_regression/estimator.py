@@ -18,8 +18,7 @@ from dpem.fitting.sequence import keeps_arguments
 from dpem.fitting.step import Step, prices
 from dpem.models._glm.estimator import GeneralisedLinearEstimator
 from dpem.models._glm.families import Family
-from dpem.models._glm.model import EFFECT, GROWTH, GeneralisedLinearModel, Parameters
-from dpem.models._glm.steps import TakeStep
+from dpem.models._glm.model import EFFECT, GeneralisedLinearModel, Parameters
 from dpem.models.poisson_regression.counts import Poisson, clip_of
 from dpem.models.poisson_regression.dispersion import FindDispersion
 from dpem.queries.histograms import BINS
@@ -51,11 +50,10 @@ class PoissonRegression(GeneralisedLinearModel):
         dispersion = min(max(around, 1.5), 20.0)
         return mean, replace(self.family, dispersion=dispersion, clip=clip_of(noise))
 
-    def score_steps(self, rho: float) -> tuple[Step, ...]:
+    def score_steps(self, rho: float) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
         early, late, whole = prices(rho, (FIRST_DISPERSION, LAST_DISPERSION, 1 - FIRST_DISPERSION - LAST_DISPERSION))
-        first, *others = prices(whole, GROWTH)
-        scores = [TakeStep(own, last=i == len(others) - 1) for i, own in enumerate(others)]
-        return (TakeStep(first), FindDispersion(early), *scores, FindDispersion(late, final=True))
+        first, others = super().score_steps(whole)
+        return (*first, FindDispersion(early)), (*others, FindDispersion(late, final=True))
 
 
 class DPPoissonRegression(RegressorMixin, GeneralisedLinearEstimator):
@@ -67,6 +65,8 @@ class DPPoissonRegression(RegressorMixin, GeneralisedLinearEstimator):
 
     Parameters
     ----------
+    sparsity : int, optional
+        How many columns to use at most: they are chosen under the same price. Without it all columns are used.
     epsilon, delta : float
         The privacy of the whole fit. ``epsilon=inf`` is the non-private reference: maximum likelihood.
     bounds : dict, pair or path
@@ -86,7 +86,7 @@ class DPPoissonRegression(RegressorMixin, GeneralisedLinearEstimator):
     max_weight : float, optional
         The public bound of the weights; larger ones are clipped to it.
     check : bool, default True
-        Whether 5 % of the price buy a fit check against the intercept alone.
+        Whether 5 % of the price buy a fit check against the intercept alone and a table of calibration.
     {shared}
 
     Attributes
@@ -117,11 +117,13 @@ class DPPoissonRegression(RegressorMixin, GeneralisedLinearEstimator):
     """
 
     _ratio = "rate_ratio"
+    _mean_words = ("predicted mean", "observed mean")
 
     @keeps_arguments
     def __init__(
         self,
         *,
+        sparsity: int | None = None,
         epsilon: float | None = None,
         delta: float | None = None,
         bounds: Any = None,
@@ -151,7 +153,8 @@ class DPPoissonRegression(RegressorMixin, GeneralisedLinearEstimator):
                 "bounds", f"of the exposure {self.exposure!r} must be positive: its logarithm is taken."
             )
         family = Poisson(schema.y_middle, schema.y_half)
-        return PoissonRegression(schema, family=family, offset_coordinate=offset, exposure=exposure)
+        sparsity = self._checked_sparsity()
+        return PoissonRegression(schema, family=family, offset_coordinate=offset, exposure=exposure, sparsity=sparsity)
 
     def _coordinate(self, schema: Schema, argument: str) -> int:
         """The coordinate of the column that the argument names, −1 if it names none."""
