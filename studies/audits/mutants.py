@@ -41,6 +41,9 @@ TESTS: dict[str, tuple[str, ...]] = {
     "queries/log_ratio": ("queries/test_log_ratio", "queries/test_in_memory"),
     "queries/threshold_scores": ("queries/test_in_memory", "queries/test_scales"),
 }
+#: What the tests load beside dpem, once for all children.
+HEAVY = ("dp_accounting.pld.privacy_loss_distribution", "hypothesis", "numba", "opendp.prelude", "pandas", "pyarrow",
+         "pytest", "scipy.stats", "sklearn.base", "sqlalchemy")  # fmt: skip
 OPERATORS: dict[type, type] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Pow: ast.Mult,
     ast.FloorDiv: ast.Mult, ast.Mod: ast.Mult, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd,
@@ -158,7 +161,17 @@ def _run(mutant: Mutant, seconds: int) -> None:
         import pytest
 
         files = [f"tests/{name}.py" for name in TESTS[mutant.module]]
-        code = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *files]))
+        quick = [
+            "-x",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "no:xdist",
+            "-W",
+            "ignore::pytest.PytestAssertRewriteWarning",
+        ]
+        code = int(pytest.main([*quick, *files]))
     finally:
         os._exit(code)
 
@@ -173,7 +186,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=int, default=120, help="processor seconds for the tests of one mutant")
     options = parser.parse_args(arguments)
     assert "dpem" not in sys.modules, "the library must be loaded by the children alone"
-    for heavy in ("numba", "opendp.measurements", "pandas", "pytest", "scipy.stats", "sklearn.base"):
+    for heavy in HEAVY:
         __import__(heavy)
     results: dict[str, Any] = {}
     for module in options.modules:
