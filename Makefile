@@ -8,7 +8,7 @@ DEMO := $(VENV)/.demo
 STUDIES := $(VENV)/.studies
 
 .DEFAULT_GOAL := help
-.PHONY: help demo planner test test-random coverage core accuracy table1 reproduce peers bench bench-growth bench-parquet regression glm mixtures mixture-regressions classes calibration audit audit-dependencies docs clean
+.PHONY: help demo planner test test-random test-torch coverage core accuracy table1 reproduce peers bench bench-growth bench-parquet regression glm mixtures mixture-regressions classes calibration audit audit-dependencies docs clean
 
 help:                  ## this list
 	@awk -F ':[^#]*## ' '/^[a-z0-9-]+:.*## / {printf "make %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,10 @@ test: $(STAMP)         ## lint, types, import order and every test
 
 test-random: $(STAMP)  ## every test in a random order; the seed is printed
 	$(BIN)/python -m pytest -n 2 -p randomly --randomly-dont-reset-seed
+
+test-torch: $(STAMP)   ## what the tests of tables on devices and of their kernels add where PyTorch is
+	$(BIN)/python -m pip install --quiet torch triton
+	$(BIN)/python -m pytest tests/paper/test_engines.py tests/tables/test_device.py tests/queries/test_triton_sums.py
 
 coverage: $(STAMP)     ## which lines the tests run, into build/coverage: for reading, not a gate
 	$(BIN)/python -m pip install --quiet 'pytest-cov>=5'

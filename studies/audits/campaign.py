@@ -1,6 +1,6 @@
 """The long audit: every mechanism and every kind of fit, at several claims, to a table, a picture and a page.
 
-    python -m studies.audits.campaign [--out results] [--quick] [--seed 0] [--workers N]
+    python -m studies.audits.campaign [--part all] [--out results] [--quick] [--seed 0] [--workers N]
 
 The noise is private and never seeded, so another run gives slightly other bounds. The seed makes the invented rows of
 the audit of one run; all other tables are fixed.
@@ -15,7 +15,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -24,7 +24,9 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
+from dpem import __version__, registry
 from dpem._threads import at_most
+from dpem.audit.general import subject as model_fit
 from dpem.audit.subject import Finding, Subject, findings
 from dpem.query import FloatArray
 from studies.audits.canaries import case
@@ -38,11 +40,15 @@ ONE_RUN_SIZE = (100_000, 1_000)
 ONE_RUN_EPSILONS = (1.0, 4.0, 8.0, 16.0)
 #: What of the runs is made with ``--quick``.
 QUICK = 0.02
+#: The tables of the general models and of the search: small, since the bound does not depend on their size.
+MODEL_ROWS, MODEL_COLUMNS, MODEL_RUNS = 50, 3, 4000
+
+Planned = list[tuple[Subject, int]]
 
 
-def subjects() -> list[tuple[Subject, int]]:
-    """What is audited, and how many runs it takes to reach half of the claim where the price is tight."""
-    alone: list[tuple[Subject, int]] = [
+def mechanisms() -> Planned:
+    """Mechanisms alone, and how many runs it takes to reach half of the claim where the price is tight."""
+    return [
         (kind(epsilon, DELTA), runs)
         for kind, plan in (
             (Values, {4.0: 160_000, 2.0: 240_000, 1.0: 500_000}),
@@ -53,7 +59,11 @@ def subjects() -> list[tuple[Subject, int]]:
         )
         for epsilon, runs in plan.items()
     ]
-    whole: list[tuple[Subject, int]] = []
+
+
+def paper() -> Planned:
+    """Fits of the scaler and of the paper's models to tables made against them."""
+    whole: Planned = []
     for epsilon in (1.0, 4.0):
         whole.append((case("scaler", epsilon=epsilon, delta=DELTA), 20_000))
         for model in ("symmetric-mixture", "symmetric-regression", "missing-regression"):
@@ -63,7 +73,17 @@ def subjects() -> list[tuple[Subject, int]]:
             if epsilon == 4.0:
                 whole.append((case(model, **common, method="published"), 8_000))
                 whole.append((case(model, **common, method="published", columns=16, sparsity=4), 4_000))
-    return alone + whole
+    return whole
+
+
+def models(names: Sequence[str] = ()) -> Planned:
+    """Fits of the general models and of the search, or of the named ones, at epsilon = 4."""
+    size: dict[str, Any] = {"rows": MODEL_ROWS, "columns": MODEL_COLUMNS}
+    chosen = names or (*registry.general(), "search")
+    return [(model_fit(name, epsilon=4.0, delta=DELTA, **size), MODEL_RUNS) for name in chosen]
+
+
+PARTS: dict[str, Callable[[], Planned]] = {"mechanisms": mechanisms, "paper": paper, "models": models}
 
 
 #: Runs of one task: enough to forget what it costs to start one.
@@ -150,14 +170,13 @@ def write_page(findings: Sequence[Finding], path: Path, command: str, seconds: f
     lines = [
         "# Audit: claimed ε, and what runs prove",
         "",
-        f"`{command}`, {took} on {workers} core(s). The noise is private, so it has no seed and another "
-        "run gives slightly other bounds; the seed is that of the invented rows. Each bound holds with the confidence "
-        "of its line. Every number is in [audit.csv](audit.csv).",
+        f"dpem {__version__}, `{command}`, {took} on {workers} core(s). The noise is private, so it has no seed "
+        "and another run gives slightly other bounds; the seed is that of the invented rows. Each bound holds with "
+        f"the confidence of its line. Every number is in [{path.stem}.csv]({path.stem}.csv).",
         "",
         f"{len(findings)} lower bounds on ε. {verdict}",
         "",
-        "![Lower bound against claim](audit.png)",
-        "",
+        *([f"![Lower bound against claim]({path.stem}.png)", ""] if path.with_suffix(".png").exists() else []),
         "| what | who looks | δ | claimed ε | at least | part | confidence | runs | seconds |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
@@ -170,15 +189,19 @@ def write_page(findings: Sequence[Finding], path: Path, command: str, seconds: f
     path.write_text("\n".join(lines) + "\n")
 
 
-def write(findings: Sequence[Finding], out: Path, command: str, seconds: float, workers: int) -> list[Path]:
-    """``audit.csv``, ``audit.png`` and ``audit.md`` in a folder."""
+def write(
+    findings: Sequence[Finding], out: Path, command: str, seconds: float, workers: int, part: str = "all"
+) -> list[Path]:
+    """``audit.csv``, ``audit.png`` and ``audit.md`` in a folder; of one part a table and a page under its name."""
     from studies.audits.pictures import draw
 
     out.mkdir(parents=True, exist_ok=True)
-    paths = [out / f"audit.{suffix}" for suffix in ("csv", "png", "md")]
+    stem = "audit" if part == "all" else f"audit_{part}"
+    paths = [out / f"{stem}.{suffix}" for suffix in ("csv", "png", "md") if part == "all" or suffix != "png"]
     write_csv(findings, paths[0])
-    draw(findings, paths[1])
-    write_page(findings, paths[2], command, seconds, workers)
+    if part == "all":
+        draw(findings, paths[1])
+    write_page(findings, paths[-1], command, seconds, workers)
     return paths
 
 
@@ -186,6 +209,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m studies.audits.campaign", description=(__doc__ or "").splitlines()[0]
     )
+    parser.add_argument("--part", choices=("all", *PARTS), default="all", help="what is audited")
+    parser.add_argument("--models", nargs="+", default=(), help="of the part models, these only")
     parser.add_argument("--out", type=Path, default=Path("results"), help="folder to write to")
     parser.add_argument("--quick", action="store_true", help="a fiftieth of the runs: a minute or two")
     parser.add_argument("--seed", type=int, default=0, help="of the invented rows of the audit of one run")
@@ -195,20 +220,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     begun = time.monotonic()
     command = " ".join(["python -m studies.audits.campaign", *(sys.argv[1:] if arguments is None else arguments)])
     share, smaller = (QUICK, 5) if options.quick else (1.0, 1)
-    chosen = [(subject, max(400, round(runs * share))) for subject, runs in subjects()]
+    parts = list(PARTS.values()) if options.part == "all" else [PARTS[options.part]]
+    planned = models(options.models) if options.models else [one for part in parts for one in part()]
+    chosen = [(subject, max(400, round(runs * share))) for subject, runs in planned]
     findings: list[Finding] = []
 
     def keep(found: Sequence[Finding]) -> None:
         findings.extend(found)
         for finding in found:
             print(finding, flush=True)
-        write(findings, options.out, command, time.monotonic() - begun, workers)
+        write(findings, options.out, command, time.monotonic() - begun, workers, options.part)
 
-    n, d = ONE_RUN_SIZE
-    canaries = Canaries(n // smaller, d // smaller, seed=options.seed)
-    for epsilon in ONE_RUN_EPSILONS:
-        keep(one_run(canaries, epsilon, ONE_RUN_DELTA))
-    del canaries
+    if options.part == "all":
+        n, d = ONE_RUN_SIZE
+        canaries = Canaries(n // smaller, d // smaller, seed=options.seed)
+        for epsilon in ONE_RUN_EPSILONS:
+            keep(one_run(canaries, epsilon, ONE_RUN_DELTA))
+        del canaries
     for found in audit_all(chosen, workers=workers, progress=sys.stderr.isatty()):
         keep(found)
     return 0 if all(finding.consistent for finding in findings) else 1

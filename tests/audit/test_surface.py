@@ -292,7 +292,7 @@ _READER = """
 import resource, sys
 from dpem import Ledger, LedgerError
 resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
-print("ready", flush=True)
+resource.setrlimit(resource.RLIMIT_CPU, (30, 30))  # of the processor: it is no test of how busy the machine is
 try:
     Ledger(sys.argv[1]).state("patients")
 except LedgerError:
@@ -304,18 +304,9 @@ def test_a_ledger_with_an_endless_view_is_refused(tmp_path):
     ledger = Ledger(f"sqlite:///{tmp_path}/budget.db").open("patients", 1.0, 1e-4)
     ledger.charge(0.1, 1e-6, Price(0.0001)).close("answered")
     endless(tmp_path / "budget.db")
-    run = subprocess.Popen(
-        [sys.executable, "-c", _READER, f"sqlite:///{tmp_path}/budget.db"], stdout=subprocess.PIPE, text=True
-    )
-    assert run.stdout is not None
-    with run.stdout:
-        try:
-            assert run.stdout.readline().strip() == "ready"
-            assert run.wait(timeout=4) == 0
-            assert run.stdout.read().strip() == "refused"
-        finally:
-            run.kill()
-            run.wait()
+    command = [sys.executable, "-c", _READER, f"sqlite:///{tmp_path}/budget.db"]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert (run.returncode, run.stdout.strip()) == (0, "refused")
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def test_shell_blocks_run(name, tmp_path):
     blocks = [block for block in SHELL.findall(text) if re.search(r"^dpem ", block, re.MULTILINE)]
     assert blocks
     if maker := next((block for block in PYTHON.findall(text) if re.search("savetxt|to_csv", block)), None):
-        subprocess.run([sys.executable, "-c", maker], cwd=tmp_path, check=True, timeout=60)
+        subprocess.run([sys.executable, "-c", maker], cwd=tmp_path, check=True, timeout=300)
     path = os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]])
     for block in blocks:
         command = ["bash", "-euo", "pipefail", "-c", block]

@@ -8,7 +8,9 @@ import os
 import re
 import stat
 import sys
+import tempfile
 from dataclasses import fields, replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -442,11 +444,19 @@ class TestFiles:
         with pytest.raises(OSError, match=rf"cannot be written: {words}\.$"):
             check_writable(tmp_path / path)
 
-    @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere")
-    def test_a_folder_without_permission(self, tmp_path):
-        tmp_path.chmod(0o500)
-        with pytest.raises(PermissionError, match=r"cannot be written: permission denied\.$"):
-            check_writable(tmp_path / "m.json")
+    def test_a_folder_without_permission(self):
+        """As another user where root runs the tests: root may write anywhere."""
+        user = os.geteuid()
+        with tempfile.TemporaryDirectory() as folder:  # pytest's own folders are closed to other users
+            Path(folder).chmod(0o555)
+            try:
+                if user == 0:
+                    os.seteuid(65534)
+                with pytest.raises(PermissionError, match=r"cannot be written: permission denied\.$"):
+                    check_writable(Path(folder) / "m.json")
+            finally:
+                os.seteuid(user)
+                Path(folder).chmod(0o700)
 
     def test_a_check_leaves_nothing(self, tmp_path):
         check_writable(tmp_path / "m.json")

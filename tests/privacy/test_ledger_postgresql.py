@@ -37,7 +37,7 @@ def ledger(postgresql, database):
 
 
 def wait_for(condition):
-    for _ in range(1000):
+    for _ in range(15_000):
         if condition():
             return
         time.sleep(0.02)

@@ -6,6 +6,7 @@ number of blocks. Hypothesis draws the chunkings, with empty, single-row and une
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 from itertools import pairwise
 from pathlib import Path
@@ -134,11 +135,10 @@ def distance(query, source, X, y):
 
 
 @pytest.mark.parametrize("name", QUERIES)
-@pytest.mark.parametrize("dtype", [np.float64, np.float32], ids=["float64", "float32"])
-@pytest.mark.parametrize("form", [*CUT, *WHOLE])
+@pytest.mark.parametrize(
+    ("form", "dtype"), [*itertools.product(CUT, (np.float64, np.float32)), *((form, np.float64) for form in WHOLE)]
+)
 def test_every_storage(form, dtype, name, tmp_path):
-    if form in WHOLE and dtype == np.float32:
-        pytest.skip("read as float64")
     X, y = data(dtype, "missing" in name)
     source = form(X, y, cut([0, 1, 700, 3]), tmp_path)
     assert (source.n_rows, source.dtype) == (N, dtype)

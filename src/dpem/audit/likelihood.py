@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dpem.audit.tape import Tape
+from dpem.audit.tape import Answered, Tape, Totalled
 from dpem.query import FloatArray
 
 
@@ -57,4 +57,17 @@ def transcript_ratio(first: Tape, second: Tape) -> float:
             total += plackett_luce(one.statistic, one.answer) - plackett_luce(two.statistic, one.answer)
         else:
             raise ValueError(f"the answers of a {one.kind} sampler are not released one by one.")
+    return total
+
+
+def gaussian_transcript_ratio(tape: Tape) -> float:
+    """The same for a fit with Gaussian noise alone, from one tape that has the totals of the other table beside its
+    own: given the answers, the queries are the same on both, so no replay is needed.
+    """
+    total, change = 0.0, np.zeros(0)
+    for event in tape.events:
+        if isinstance(event, Totalled):
+            change = np.asarray(event.change)
+        elif isinstance(event, Answered):
+            total += gaussian_ratio(event.answer, event.statistic, event.statistic + change, event.scale)
     return total

@@ -47,7 +47,9 @@ class ReleaseCharged:
 
 @dataclass(frozen=True)
 class Totalled:
-    """A total was computed from the rows: the query, the bound it states, and the sum."""
+    """A total was computed from the rows: the query, the bound it states, and the sum. ``change`` is by how much the
+    mean differs on a second table, where there is one.
+    """
 
     query: str
     bound: Bound
@@ -55,6 +57,7 @@ class Totalled:
     n_rows: int
     batch: int | None
     total: FloatArray = field(compare=False, repr=False)
+    change: FloatArray | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,7 @@ class Tape:
     events: list[Event] = field(default_factory=list)
     outcome: dict[str, Any] = field(default_factory=dict)
     model: Any = None
+    source: Source | None = None
 
     @property
     def answers(self) -> list[Answered]:
@@ -93,10 +97,10 @@ class Tape:
 
 
 class TapedSource:
-    """A source whose totals are written down."""
+    """A source whose totals are written down, and by how much each differs on a ``second`` table."""
 
-    def __init__(self, source: Source, tape: Tape, batch: int | None = None) -> None:
-        self._source, self._tape, self._batch = source, tape, batch
+    def __init__(self, source: Source, tape: Tape, batch: int | None = None, second: Source | None = None) -> None:
+        self._source, self._tape, self._batch, self._second = source, tape, batch, second
         self.order_may_depend_on_values = getattr(source, "order_may_depend_on_values", True)
 
     @property
@@ -110,14 +114,16 @@ class TapedSource:
     def total(self, query: Query) -> FloatArray:
         total = self._source.total(query)
         asked = (query.label, query.bound, self.slack(query), self.n_rows, self._batch)
-        self._tape.events.append(Totalled(*asked, total=np.array(total)))
+        change = None if self._second is None else (self._second.total(query) - total) / self.n_rows
+        self._tape.events.append(Totalled(*asked, total=np.array(total), change=change))
         return total
 
     def slack(self, query: Query) -> float:
         return self._source.slack(query)
 
     def split(self, parts: int) -> Sequence[Source]:
-        return [TapedSource(part, self._tape, t) for t, part in enumerate(self._source.split(parts))]
+        second = [None] * parts if self._second is None else self._second.split(parts)
+        return [TapedSource(part, self._tape, t, second[t]) for t, part in enumerate(self._source.split(parts))]
 
 
 class TapedNoise:
@@ -178,8 +184,11 @@ class TapedBudget(Budget):
         return charge
 
 
-def record(estimator: BaseEstimator, X: Any, y: Any = None, *, frozen: Tape | None = None) -> Tape:
-    """The tape of one fit of a clone of the estimator; with the answers of an earlier one if ``frozen`` is given.
+def record(
+    estimator: BaseEstimator, X: Any, y: Any = None, *, frozen: Tape | None = None, second: Source | None = None
+) -> Tape:
+    """The tape of one fit of a clone of the estimator; with the answers of an earlier one if ``frozen`` is given, and
+    with the totals of a ``second`` table beside those of this one.
 
     >>> from dpem.paper import DPSymmetricMixture
     >>> X = np.random.default_rng(0).normal(size=(200, 2))
@@ -188,7 +197,7 @@ def record(estimator: BaseEstimator, X: Any, y: Any = None, *, frozen: Tape | No
     ['BudgetCharged', 'ReleaseCharged', 'Totalled', 'Answered']
     """
     tape, model = Tape(), clone(estimator)
-    _listen(model, tape, None if frozen is None else iter(frozen.answers))
+    _listen(model, tape, None if frozen is None else iter(frozen.answers), second)
     model.budget = TapedBudget(tape, *_room(model))
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
@@ -202,14 +211,16 @@ def record(estimator: BaseEstimator, X: Any, y: Any = None, *, frozen: Tape | No
     return tape
 
 
-def _listen(model: BaseEstimator, tape: Tape, frozen: Iterator[Answered] | None) -> None:
+def _listen(model: BaseEstimator, tape: Tape, frozen: Iterator[Answered] | None, second: Source | None = None) -> None:
     """Put the recorder where an estimator makes its curator; for a search also in every candidate's place."""
     make = model._curator
 
-    def taped(source: Source, account: Account, noise: Noise) -> Curator:
-        return make(TapedSource(source, tape), TapedAccount(account, tape), TapedNoise(noise, tape, frozen))
+    def curator(source: Source, account: Account, noise: Noise) -> Curator:
+        tape.source = source
+        taped = TapedSource(source, tape, second=second)
+        return make(taped, TapedAccount(account, tape), TapedNoise(noise, tape, frozen))
 
-    model._curator = taped
+    model._curator = curator
     if hasattr(model, "param_grid"):
         fit = model._fitted
 
