@@ -2,8 +2,8 @@
 
     python -m studies.paper.pictures [--results results] [--out docs/img]
 
-``case.png`` is drawn from ``accuracy.csv``, ``odds.png`` from the definition of (ε, δ), ``plan.png`` from plans, which
-read no data and take about a minute. Their numbers are written to ``choosing_epsilon.csv``, beside ``accuracy.csv``.
+``case.png`` is drawn from ``accuracy.csv``, ``odds.png`` from the definition of (ε, δ), ``plan.png`` from plans of
+linear regressions, which read no data and take about a minute. Their numbers are written to ``choosing_epsilon.csv``, beside ``accuracy.csv``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import csv
 import math
 from pathlib import Path
 
-from dpem.paper.improved.planning import plan
+from dpem import DPLinearRegression
 
 try:
     import matplotlib
@@ -45,8 +45,8 @@ SHOWN = (
     ("missing-regression", 5000, 1000, 10, 0.6, "30 % missing"),
     ("symmetric-mixture", 5000, 10, 10, 0.5, "low-dimensional"),
 )
-#: The problem whose plans are shown: linear regression with a fifth of the covariates missing.
-PROBLEM = {"d": 20, "sparsity": 5, "sigma": 1.0, "signal": 1.0, "delta": 1e-6}
+#: The regression whose plans are shown.
+COLUMNS, DELTA = 10, 1e-6
 ROWS = (1_000, 4_000, 16_000, 64_000)
 EPSILONS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 PRIORS = (0.01, 0.1, 0.5)
@@ -128,42 +128,38 @@ def odds(path: Path) -> None:
 
 
 def planned() -> list[dict[str, float]]:
-    """Predicted error for every ε and n, from plans."""
+    """The part of R² that a linear regression is predicted to lose, for every ε and n."""
     out = []
     for n in ROWS:
         for epsilon in EPSILONS:
-            made = plan("missing-regression", n=n, epsilon=epsilon, **PROBLEM)  # type: ignore[arg-type]
-            assert made.prediction is not None
-            low, high = made.prediction.low, made.prediction.high
-            values = (
-                n,
-                epsilon,
-                *(round(x, 4) for x in (made.prediction.median, low, high, made.prediction.detectable or math.nan)),
-            )
-            out.append(dict(zip(("n", "epsilon", "error", "low", "high", "detectable"), values, strict=True)))
+            model = DPLinearRegression(epsilon=epsilon, delta=DELTA, bounds=(0, 1), y_bounds=(0, 1))
+            made = model.plan(n, COLUMNS).prediction
+            assert made is not None
+            values = (n, epsilon, made.median, made.low, made.high)
+            out.append(dict(zip(("n", "epsilon", "lost", "low", "high"), values, strict=True)))
     return out
 
 
 def expected(rows: list[dict[str, float]], path: Path) -> None:
-    """Predicted error against ε, one line per n."""
+    """Predicted loss of R² against ε, one line per n."""
     figure, axes = _new(7.6, 4.2)
-    axes.axhspan(0.5, 2.0, color="#F3F3F3", zorder=0)
-    axes.text(4.9, 0.53, "infeasible: above half of the signal", color="#555555", va="bottom", ha="right")
+    axes.axhspan(0.2, 10.0, color="#F3F3F3", zorder=0)
+    axes.text(4.9, 0.215, "infeasible: more than half of the R² of 0.40", color="#555555", va="bottom", ha="right")
     for n, colour, marker in zip(ROWS, (VERMILLION, ORANGE, BLUE, GREEN), "sDo^", strict=True):
         line = [row for row in rows if row["n"] == n]
-        x, y = [row["epsilon"] for row in line], [row["error"] for row in line]
+        x, y = [row["epsilon"] for row in line], [row["lost"] for row in line]
         axes.plot(x, y, color=colour, marker=marker, linewidth=2)
         axes.annotate(f"n = {n:,}", (5.4, y[-1]), color="#222222", va="center", annotation_clip=False)
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlim(0.09, 5.2)
-    axes.set_ylim(0.01, 1.5)
-    for axis, ticks in ((axes.xaxis, EPSILONS), (axes.yaxis, (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0))):
+    axes.set_ylim(min(row["lost"] for row in rows) / 2, 3.0)
+    for axis, ticks in ((axes.xaxis, EPSILONS), (axes.yaxis, (1e-6, 1e-5, 1e-4, 0.001, 0.01, 0.1, 1.0))):
         axis.set_major_locator(FixedLocator(ticks))
         axis.set_minor_locator(NullLocator())
         axis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
     axes.set_xlabel("ε (logarithmic)")
-    axes.set_ylabel("predicted error, ‖β‖ = 1 (logarithmic)")
+    axes.set_ylabel("R² lost to privacy (logarithmic)")
     axes.grid(color="#E5E5E5")
     _save(figure, path)
 
@@ -192,9 +188,9 @@ def main(arguments: list[str] | None = None) -> None:
     with (options.results / "choosing_epsilon.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
-        writer.writerows({name: f"{value:.10g}" for name, value in row.items()} for row in rows)
+        writer.writerows({name: f"{value:.3g}" if name != "n" else f"{value:d}" for name, value in row.items()} for row in rows)
     for n in ROWS:
-        print(f"n = {n:<7,}", *(f"{r['epsilon']:g}: {r['error']:.3f}" for r in rows if r["n"] == n), sep="  ")
+        print(f"n = {n:<7,}", *(f"{r['epsilon']:g}: {r['lost']:.2g}" for r in rows if r["n"] == n), sep="  ")
     expected(rows, options.out / "plan.png")
 
 
