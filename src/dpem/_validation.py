@@ -1,4 +1,4 @@
-"""Refusals of arguments, one sentence each: :class:`ArgumentError` and the checks that raise it."""
+"""Checks of arguments: each returns the value or raises an :class:`ArgumentError` of one sentence."""
 
 from __future__ import annotations
 
@@ -6,20 +6,19 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, TypeGuard
 
-#: Numbers in the units of the data lie between these: their squares and products are then ordinary floats, in float32
-#: too, and tables beyond have no business in such units.
+#: The range of numbers in the units of the data: their squares and products are then ordinary floats, in float32 too.
 SMALLEST, LARGEST = 1e-12, 1e12
-#: Below this a float keeps too few digits for a probability.
+#: Smaller floats have too few digits for a probability.
 SMALLEST_DELTA = 1e-300
-#: No table has more rows or columns.
+#: The largest number of rows or columns.
 MOST = 2**53
 
 
 @dataclass(frozen=True)
 class Argument:
-    """An argument that a message mentions, with the value it is about if there is one."""
+    """An argument that a message mentions, with its value if the message is about one."""
 
     name: str
     value: str = ""
@@ -29,10 +28,10 @@ class Argument:
 
 
 class ArgumentError(ValueError):
-    """A refused argument: ``argument`` is its name, and the message is the name and what is said of it.
+    """A refused argument: ``argument`` is its name, with which the message begins.
 
-    Other arguments in the sentence are parts of their own, so that each caller can spell them (:meth:`spelled`)
-    without searching the text, which may quote a user's words.
+    Other arguments in the sentence are separate parts, so that a command can spell all of them as options
+    (:meth:`spelled`) without a search in the text, which may quote a user.
 
     >>> error = ArgumentError("max_sparsity", "goes with ", Argument("sparsity", "auto"), " only.")
     >>> error.argument, str(error)
@@ -41,23 +40,23 @@ class ArgumentError(ValueError):
     '<max_sparsity> goes with <sparsity> only.'
     """
 
-    def __init__(self, argument: str | Argument, *said: str | Argument) -> None:
+    def __init__(self, argument: str | Argument, *sentence: str | Argument) -> None:
         first = Argument(argument) if isinstance(argument, str) else argument
-        self.argument, self._parts = first.name, (first, *said)
+        self.argument, self._parts = first.name, (first, *sentence)
         super().__init__(self.spelled(str))
 
     def spelled(self, spell: Callable[[Argument], str]) -> str:
         """The message, with each argument as ``spell`` writes it."""
-        first, *said = [part if isinstance(part, str) else spell(part) for part in self._parts]
-        text = "".join(said)
+        first, *rest = [part if isinstance(part, str) else spell(part) for part in self._parts]
+        text = "".join(rest)
         return f"{first}{text}" if text.startswith(":") else f"{first} {text}"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), self._parts
 
 
-def shown(value: Any) -> str:
-    """A value for a message: a number or a short text as it is, of anything else the type, for it may hold rows.
+def shown(value: object) -> str:
+    """A value for a message: a number or a short text itself, otherwise its type, since it may contain rows.
 
     >>> shown(-1), shown([73.5, 80.1]), shown("x" * 99), shown(10**5000)
     ('-1', 'a list', 'a str', 'a int')
@@ -68,14 +67,14 @@ def shown(value: Any) -> str:
     return text if 0 < len(text) <= 60 else f"a {type(value).__name__}"
 
 
-def is_number(value: Any) -> bool:
-    """Whether it is a number that floating point has: a long integer may be none."""
-    long = isinstance(value, Integral) and abs(int(value)) > 2**53
-    return isinstance(value, Real) and not isinstance(value, bool) and not long
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether it is a real number that a float represents: not a bool, nor a whole number of more than 53 bits."""
+    too_long = isinstance(value, Integral) and abs(int(value)) > 2**53
+    return isinstance(value, Real) and not isinstance(value, bool) and not too_long
 
 
-def privacy_parameters(epsilon: Any, delta: Any) -> tuple[float, float]:
-    """ε and δ as floats, or a refusal."""
+def privacy_parameters(epsilon: object, delta: object) -> tuple[float, float]:
+    """ε and δ as floats."""
     if epsilon is None or delta is None:
         raise ArgumentError(
             "epsilon", "and ", Argument("delta"), " must both be given: a privacy guarantee has no default."
@@ -91,7 +90,7 @@ def privacy_parameters(epsilon: Any, delta: Any) -> tuple[float, float]:
     return float(epsilon), float(delta)
 
 
-def positive(name: str, value: Any) -> float:
+def positive(name: str, value: object) -> float:
     if not is_number(value) or not 0 < value < math.inf:
         raise ArgumentError(name, f"must be a positive finite number, got {shown(value)}.")
     if not SMALLEST <= value <= LARGEST:
@@ -110,11 +109,11 @@ def in_range(value: float) -> float:
     return min(max(value, SMALLEST), LARGEST)
 
 
-def optional_positive(name: str, value: Any) -> float | None:
+def optional_positive(name: str, value: object) -> float | None:
     return None if value is None else positive(name, value)
 
 
-def optional_distance(name: str, value: Any) -> float | None:
+def optional_distance(name: str, value: object) -> float | None:
     if value is None:
         return None
     if not is_number(value) or not 0 <= value <= LARGEST:
@@ -122,32 +121,32 @@ def optional_distance(name: str, value: Any) -> float | None:
     return float(value)
 
 
-def fraction(name: str, value: Any) -> float:
+def fraction(name: str, value: object) -> float:
     if not is_number(value) or not 0 <= value < 1:
         raise ArgumentError(name, f"must lie between 0 and 1, 1 excluded, got {shown(value)}.")
     return float(value)
 
 
-def is_fraction(name: str, value: Any) -> float:
+def is_fraction(name: str, value: object) -> float:
     """A number strictly between 0 and 1."""
     if not is_number(value) or not 0 < value < 1:
         raise ArgumentError(name, f"must lie strictly between 0 and 1, got {shown(value)}.")
     return float(value)
 
 
-def boolean(name: str, value: Any) -> bool:
+def boolean(name: str, value: object) -> bool:
     if not isinstance(value, bool):
         raise ArgumentError(name, f"must be True or False, got {shown(value)}.")
     return value
 
 
-def count(name: str, value: Any) -> int:
+def count(name: str, value: object) -> int:
     if not _is_count(value):
         raise ArgumentError(name, f"must be a positive whole number, got {shown(value)}.")
     return int(value)
 
 
-def count_or_auto(name: str, value: Any) -> int:
+def count_or_auto(name: str, value: object) -> int:
     """A count; 0 for "auto"."""
     if isinstance(value, str) and value == "auto":
         return 0
@@ -156,8 +155,8 @@ def count_or_auto(name: str, value: Any) -> int:
     return int(value)
 
 
-def rows_per_person(value: Any, n: int | None = None) -> int:
-    """The most rows that one person has, of n."""
+def rows_per_person(value: object, n: int | None = None) -> int:
+    """The largest number of rows of one person, at most n."""
     if not isinstance(value, Integral) or isinstance(value, bool) or int(value) < 1:
         raise ArgumentError("rows_per_person", f"must be a whole number of at least 1, got {shown(value)}.")
     rows = int(value)
@@ -166,26 +165,26 @@ def rows_per_person(value: Any, n: int | None = None) -> int:
     return rows
 
 
-def optional_count(name: str, value: Any) -> int | None:
+def optional_count(name: str, value: object) -> int | None:
     if value is not None and not _is_count(value):
         raise ArgumentError(name, f"must be a positive whole number or None, got {shown(value)}.")
     return None if value is None else int(value)
 
 
-def one_of(name: str, value: Any, allowed: tuple[str, ...]) -> str:
+def one_of(name: str, value: object, allowed: tuple[str, ...]) -> str:
     if not isinstance(value, str) or value not in allowed:
         raise ArgumentError(name, f"must be one of {', '.join(map(repr, allowed))}; got {shown(value)}.")
     return value
 
 
-def sparsity_within(value: Any, d: int) -> int | None:
-    value = optional_count("sparsity", value)
-    if value is not None and value > d:
-        raise ArgumentError("sparsity", f"must be between 1 and the number of columns ({d}), got {value}.")
-    return value
+def sparsity_within(value: object, d: int) -> int | None:
+    s = optional_count("sparsity", value)
+    if s is not None and s > d:
+        raise ArgumentError("sparsity", f"must be between 1 and the number of columns ({d}), got {s}.")
+    return s
 
 
-def sparsity(value: Any, most: Any, d: int) -> tuple[int | None, bool]:
+def sparsity(value: object, most: object, d: int) -> tuple[int | None, bool]:
     """Coefficients that may be non-zero, and whether small ones are dropped at the end (sparsity="auto")."""
     if isinstance(value, str):
         if value != "auto":
@@ -203,5 +202,5 @@ def sparsity(value: Any, most: Any, d: int) -> tuple[int | None, bool]:
     return sparsity_within(value, d), False
 
 
-def _is_count(value: Any) -> bool:
+def _is_count(value: object) -> TypeGuard[int]:
     return isinstance(value, Integral) and not isinstance(value, bool) and 1 <= int(value) <= MOST

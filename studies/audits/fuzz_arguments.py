@@ -125,7 +125,7 @@ class Urls:
 
     name, patience = "ledger URLs", 5.0
     refusals: tuple[type[Exception], ...] = (ValueError, LedgerError)
-    guided_by = ("dpem.privacy.ledger_schema", "dpem.privacy.ledger")
+    guided_by = ("dpem.privacy.ledger_store", "dpem.privacy.ledger")
     tokens = (
         *(
             b"sqlite:///",

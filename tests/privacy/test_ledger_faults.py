@@ -18,7 +18,7 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.exc import OperationalError
 
 import dpem
-from dpem.privacy import BudgetExceeded, Ledger, LedgerError, Price, largest_price, ledger_schema
+from dpem.privacy import BudgetExceeded, Ledger, LedgerError, Price, largest_price, ledger_store
 
 ROOT = os.path.dirname(dpem.__file__)
 SMALL = (0.1, 1e-7, Price(1e-7))
@@ -300,7 +300,7 @@ def test_a_file_that_stays_locked(tmp_path, monkeypatch):
     path = tmp_path / "budget.db"
     ledger = Ledger(f"sqlite:///{path}").open("patients", 1.0, 1e-5)
     charge = ledger.charge(*SMALL)
-    monkeypatch.setattr(ledger_schema, "PATIENCE", 0.2)
+    monkeypatch.setattr(ledger_store, "PATIENCE", 0.2)
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     said = "another process has kept it busy for more than 0.2 seconds; nothing was recorded"
@@ -318,7 +318,7 @@ def test_a_reader_that_stays_does_not_stop_others_for_ever(tmp_path, monkeypatch
     """A reader holds up the commit itself; the charge is then refused and surely not there."""
     path = tmp_path / "budget.db"
     ledger = Ledger(f"sqlite:///{path}").open("patients", 1.0, 1e-5)
-    monkeypatch.setattr(ledger_schema, "PATIENCE", 0.2)
+    monkeypatch.setattr(ledger_store, "PATIENCE", 0.2)
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN")
     other.execute("SELECT * FROM dpem_entries").fetchall()

@@ -6,7 +6,7 @@ import time
 import pytest
 import sqlalchemy as sa
 
-from dpem.privacy import BudgetExceeded, Ledger, LedgerError, Policy, Price, largest_price, ledger_chain, ledger_schema
+from dpem.privacy import BudgetExceeded, Ledger, LedgerError, Policy, Price, largest_price, ledger_chain, ledger_store
 
 psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed")
 
@@ -115,7 +115,7 @@ def test_sessions_ended_between_debit_and_close(postgresql, database, ledger):
 
 def test_a_session_ended_while_it_waits_for_its_turn(postgresql, database, ledger, capfd):
     with psycopg.connect(postgresql.url(database)) as other:
-        other.execute("SELECT pg_advisory_xact_lock(%s)", [ledger_schema._lock_key("patients")])
+        other.execute("SELECT pg_advisory_xact_lock(%s)", [ledger_store._lock_key("patients")])
         attempt = Attempt(ledger)
         wait_for(lambda: end_sessions(postgresql, database, "wait_event = 'advisory'"))
         attempt.join()
@@ -158,9 +158,9 @@ def test_a_server_that_is_gone_before_the_close(postgresql, database, ledger):
 
 
 def test_a_lock_that_is_never_given_back(postgresql, database, ledger, monkeypatch):
-    monkeypatch.setattr(ledger_schema, "PATIENCE", 0.2)
+    monkeypatch.setattr(ledger_store, "PATIENCE", 0.2)
     with psycopg.connect(postgresql.url(database)) as other:
-        other.execute("SELECT pg_advisory_xact_lock(%s)", [ledger_schema._lock_key("patients")])
+        other.execute("SELECT pg_advisory_xact_lock(%s)", [ledger_store._lock_key("patients")])
         with pytest.raises(LedgerError, match=r"kept it busy for more than 0\.2 seconds; nothing was recorded"):
             ledger.charge(*SMALL)
         ledger.open("others", 1.0, 1e-5).charge(*SMALL)  # another dataset has another lock

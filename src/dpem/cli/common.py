@@ -1,9 +1,9 @@
-"""What every command shares: exit codes, refusals of one sentence, what goes to which stream.
+"""Common parts of all commands: exit codes, errors of one sentence, output streams.
 
 Results go to standard output, everything else to standard error, one line each. With ``--json`` there is one JSON
-object on standard output, for success and for failure, and standard error stays empty. No message quotes a row: those
-of the library do not, and of an unexpected error only the kind and the place are printed. The commands import the
-rest of the package when they run, so that ``--help`` need not wait for it.
+object on standard output, for success and for failure, and standard error stays empty. No message quotes a row: the
+library's messages do not, and of an unexpected error only its type and its place are printed. Commands import the rest
+of the package when they run, so that ``--help`` is fast.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from dpem._validation import Argument, ArgumentError
 
 
 class Exit(IntEnum):
-    """What the exit status says; the names in lower case are the kinds of an error in JSON."""
+    """Exit codes; in JSON the names in lower case are the kinds of errors."""
 
     DONE = 0
     FAILED = 1
@@ -42,7 +42,7 @@ class Exit(IntEnum):
     INTERRUPTED = 130
 
 
-#: For ``dpem --help``. The first blank-free mark keeps click from joining the lines.
+#: For ``dpem --help``. A backspace character keeps click from joining the lines.
 EXIT_CODES = """\b
 Exit status:
     0  done
@@ -57,21 +57,21 @@ Exit status:
 """
 
 
-#: Seconds before work that takes long is mentioned.
+#: Seconds before the progress of long work is shown.
 PATIENCE = 2.0
-#: Seconds between lines about it where there is no terminal.
+#: Seconds between lines of progress without a terminal.
 LINE_EVERY = 5.0
 
 
 class Refused(Exception):
-    """A command cannot be done, in one sentence."""
+    """A command is refused, in one sentence."""
 
     def __init__(self, code: Exit, message: str) -> None:
         super().__init__(message)
         self.code = code
 
 
-#: What became of the budget, by what is known of the charge.
+#: The consequence for the budget, by :attr:`Session.charged`.
 ENDED = {
     False: "Nothing was spent.",
     True: "The fit stays charged, and nothing was released.",
@@ -81,7 +81,7 @@ ENDED = {
 
 @dataclass
 class Session:
-    """One run of the command: how it speaks, and whether it has spent anything."""
+    """One run of a command: its output, and whether it has spent anything."""
 
     json: bool = False
     quiet: bool = False
@@ -90,19 +90,19 @@ class Session:
     charged: bool | None = False
 
     def say(self, text: str) -> None:
-        """A line for people, on standard error."""
+        """Print a line for people, on standard error."""
         if not self.json and not self.quiet:
             _echo(f"dpem: {text}", err=True)
 
     def warn(self, text: str) -> None:
-        """A warning, once."""
+        """Print a warning, once."""
         if text not in self.warnings:
             self.warnings.append(text)
             if not self.json:
                 _echo(f"dpem: {_coloured('warning:', 'yellow')} {text}", err=True)
 
     def result(self, document: dict[str, Any], text: str) -> None:
-        """The outcome: the document for machines, or the text for people."""
+        """Print the result: the document with --json, otherwise the text."""
         if self.json:
             from dpem._json import without_infinity
 
@@ -111,7 +111,7 @@ class Session:
         _echo(text)
 
     def fail(self, code: Exit, message: str) -> int:
-        """Say why it was not done; the exit status."""
+        """Print why the command failed; returns the exit status."""
         if self.json:
             error = {"code": int(code), "kind": code.name.lower(), "message": message, "charged": self.charged}
             _echo(json.dumps({"error": error, "warnings": self.warnings}, indent=2, ensure_ascii=False))
@@ -121,7 +121,7 @@ class Session:
 
     @contextmanager
     def showing_warnings(self) -> Iterator[None]:
-        """Warnings of this package as lines; those of others may depend on rows and are not shown."""
+        """Print warnings of this package as lines; other packages' may depend on rows and are not shown."""
 
         def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
             if category is UserWarning or category.__module__.startswith("dpem."):
@@ -133,16 +133,14 @@ class Session:
             yield
 
     @contextmanager
-    def waiting(self, doing: str) -> Iterator[None]:
-        """Seconds that work has taken, once there have been two: counted in place on a terminal, else a line every
-        few seconds, so that a log shows that it goes on.
-        """
+    def waiting(self, work: str) -> Iterator[None]:
+        """Show the elapsed seconds of long work: in place on a terminal, otherwise as a line every few seconds."""
         if self.json or self.quiet:
             yield
             return
         done = threading.Event()
         count = _count_in_place if sys.stderr.isatty() else _count_in_lines
-        clock = threading.Thread(target=count, args=(doing, done), daemon=True)
+        clock = threading.Thread(target=count, args=(work, done), daemon=True)
         clock.start()
         try:
             yield
@@ -151,24 +149,24 @@ class Session:
             clock.join()
 
 
-def _count_in_lines(doing: str, done: threading.Event) -> None:
+def _count_in_lines(work: str, done: threading.Event) -> None:
     begun = time.monotonic()
     while not done.wait(LINE_EVERY):
-        click.echo(f"dpem: {doing}, {time.monotonic() - begun:.0f} s", err=True)
+        click.echo(f"dpem: {work}, {time.monotonic() - begun:.0f} s", err=True)
 
 
-def _count_in_place(doing: str, done: threading.Event) -> None:
+def _count_in_place(work: str, done: threading.Event) -> None:
     begun, shown = time.monotonic(), False
     while not done.wait(PATIENCE if not shown else 0.5):
         shown = True
-        click.echo(f"\rdpem: {doing}, {time.monotonic() - begun:.0f} s", nl=False, err=True)
+        click.echo(f"\rdpem: {work}, {time.monotonic() - begun:.0f} s", nl=False, err=True)
     if shown:
         click.echo("\r\x1b[K", nl=False, err=True)
 
 
 @contextmanager
 def refusing(code: Exit) -> Iterator[None]:
-    """A ValueError or OSError of the library as a refusal with this code."""
+    """Raise a ValueError or OSError of the library as a refusal with this code."""
     try:
         yield
     except BrokenPipeError:
@@ -178,19 +176,19 @@ def refusing(code: Exit) -> Iterator[None]:
 
 
 def in_options(error: Exception) -> str:
-    """A message of the library, with the arguments that it is about as options of the command that is running."""
+    """A message of the library, with arguments spelled as options of the running command."""
     return error.spelled(_option) if isinstance(error, ArgumentError) else str(error)
 
 
 def _option(argument: Argument) -> str:
     context = click.get_current_context(silent=True)
-    known = {} if context is None else {parameter.name: parameter for parameter in context.command.params}
-    found = known.get(argument.name)
-    return f"{found.opts[0]} {argument.value}".rstrip() if isinstance(found, click.Option) else str(argument)
+    parameters = {} if context is None else {parameter.name: parameter for parameter in context.command.params}
+    option = parameters.get(argument.name)
+    return f"{option.opts[0]} {argument.value}".rstrip() if isinstance(option, click.Option) else str(argument)
 
 
 def unexpected(error: Exception) -> str:
-    """An unexpected error, without its message, which may hold anything."""
+    """An unexpected error, without its message, which may quote rows."""
     frames = traceback.extract_tb(error.__traceback__)
     ours = [frame for frame in frames if "dpem" in Path(frame.filename).parts] or frames
     where = f" at {Path(ours[-1].filename).name}, line {ours[-1].lineno}" if ours else ""
@@ -198,12 +196,12 @@ def unexpected(error: Exception) -> str:
 
 
 def wrapped(sentences: str) -> str:
-    """Long sentences in lines that a terminal shows whole."""
+    """The sentences in lines of at most 100 characters."""
     return textwrap.fill(sentences, 100, break_long_words=False, break_on_hyphens=False)
 
 
 def aligned(header: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> str:
-    """A table for people: columns aligned, those of numbers to the right.
+    """A table with aligned columns: those in ``left`` to the left, the others to the right.
 
     >>> print(aligned(("name", "left"), [("patients", "0.5"), ("x", "12")]))
     name      left
@@ -222,11 +220,11 @@ def aligned(header: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence
 
 
 def _coloured(word: str, colour: str) -> str:
-    """The word in a colour, on a terminal that shows any."""
+    """The word in a colour, if standard error is a terminal with colours."""
     shows = sys.stderr.isatty() and "NO_COLOR" not in os.environ
     return click.style(word, fg=colour, bold=True) if shows else word
 
 
 def _echo(text: str, *, err: bool = False) -> None:
-    """Print, also what no terminal can show: half a character, as a file's name may hold."""
+    """Print the text; lone surrogates, which file names may contain, as escapes."""
     click.echo(text.encode("utf-8", "backslashreplace").decode("utf-8"), err=err)

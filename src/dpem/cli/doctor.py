@@ -1,4 +1,4 @@
-"""``dpem doctor``: what is installed and whether it works, to read before asking for help."""
+"""``dpem doctor``: installed versions, and whether the ledger works."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dpem._version import __version__
 from dpem.cli.common import Exit, Refused, Session, aligned
 from dpem.cli.options import json_option, ledger_option
 
-#: Packages that fits need, and the extra that brings each of the others.
+#: Packages that every fit needs, and the extra that installs each of the others.
 CORE = ("numpy", "scipy", "scikit-learn", "numba", "opendp", "jinja2")
 EXTRAS = {
     "pyarrow": "files",
@@ -40,21 +40,23 @@ def doctor(session: Session, url: str | None) -> None:
       dpem doctor
       dpem doctor --ledger sqlite:///budget.db
     """
-    found = {name: _version(name) for name in (*CORE, *EXTRAS)}
-    missing = [name for name in CORE if found[name] is None]
+    versions = {name: _version(name) for name in (*CORE, *EXTRAS)}
+    missing = [name for name in CORE if versions[name] is None]
     threads, (reached, about) = None if missing else _threads(), _ledger(url)
     document = {
         "dpem": __version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "packages": found,
+        "packages": versions,
         "cores": os.cpu_count(),
         "threads": threads,
         "ledger": [reached, about],
     }
     rows = [("dpem", __version__, ""), ("python", platform.python_version(), platform.platform())]
-    rows += [(name, found[name] or "missing", "" if found[name] else "fits need it") for name in CORE]
-    rows += [(name, found[name] or "not installed", "" if found[name] else f"for {EXTRAS[name]}") for name in EXTRAS]
+    rows += [(name, versions[name] or "missing", "" if versions[name] else "fits need it") for name in CORE]
+    rows += [
+        (name, versions[name] or "not installed", "" if versions[name] else f"for {EXTRAS[name]}") for name in EXTRAS
+    ]
     rows.append(("threads", str(threads or "unknown"), f"of {os.cpu_count()} cores"))
     rows.append(("ledger", reached, about))
     problem = [f"{name} is missing: install dpem again" for name in missing]
@@ -86,7 +88,7 @@ def _ledger(url: str | None) -> tuple[str, str]:
         return "none named", "--ledger or DPEM_LEDGER names one"
     try:
         ledger = Ledger(url)
-        faults = [fault for found in ledger.verify() for fault in found.faults]
+        faults = [fault for verification in ledger.verify() for fault in verification.faults]
         if faults:
             return "failed", f"{ledger.where}: {faults[0]}"
         return "reachable", f"{ledger.where}, {len(ledger.names())} dataset(s)"

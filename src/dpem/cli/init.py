@@ -1,4 +1,4 @@
-"""``dpem init``: a settings file for a table, to be filled in from a codebook. No row is looked at."""
+"""``dpem init``: a settings file for a table, to be filled in from a codebook. No row is read."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def init(session: Session, data: str, sep: str | None, encoding: str, out: str, 
       # fill in dpem.toml
       dpem fit linear-regression --dry-run
 
-    Bounds and levels are for you to fill in, from a codebook or from what an instrument can show. They are never taken
-    from the rows: the least and the largest entry belong to two people.
+    Fill in bounds and levels from a codebook or from the range of an instrument, never from the rows: the smallest and
+    the largest entry belong to two people.
     """
     from dpem._files import write_text
     from dpem.cli import outputs
@@ -57,13 +57,12 @@ def _columns(path: Path, sep: str | None, encoding: str) -> tuple[dict[str, str]
         raise FileNotFoundError(f"{str(path)!r} cannot be read: there is no such file or folder.")
     ends = kind_of(path)
     if ends in TEXTS:
-        tried = [sep] if sep is not None else [None, ";", "\t", "|"]
-        found = []
-        for mark in tried:
+        candidates = []
+        for separator in [sep] if sep is not None else [None, ";", "\t", "|"]:
             with suppress(ValueError):
-                found.append((columns_of(path, mark, encoding), mark))
-        names, mark = max(found or [(columns_of(path, sep, encoding), sep)], key=lambda pair: len(pair[0]))
-        return dict.fromkeys(names, ""), mark
+                candidates.append((columns_of(path, separator, encoding), separator))
+        names, separator = max(candidates or [(columns_of(path, sep, encoding), sep)], key=lambda pair: len(pair[0]))
+        return dict.fromkeys(names, ""), separator
     if ends == ".npy":
         return dict.fromkeys(columns_of(path), "number"), None
     schema = schema_of(path)
@@ -105,13 +104,13 @@ def _page(data: str, kinds: dict[str, str], sep: str | None, encoding: str = "ut
         *(f'# {quoted[name]} = ["…", "…"]{f"    # {kinds[name]}" if kinds[name] else ""}' for name in codes),
         "",
         "# Then:  dpem ledger open --epsilon 3 --delta 1e-5       once: the most that all fits together may spend",
-        "#        dpem fit linear-regression --dry-run            what a fit would ask and spend, and what to expect",
+        "#        dpem fit linear-regression --dry-run            the plan of a fit, its price and its predicted error",
         "#        dpem fit linear-regression --report report.html",
     ]
     return "\n".join(lines) + "\n"
 
 
 def _stem(data: str) -> str:
-    """The table's name without its folder and what follows the point, where a ledger takes it."""
+    """The file's name without folder and ending, or "table" where a ledger would not accept it."""
     name = Path(data).name.split(".")[0].strip()
     return name if name and name.isprintable() and len(name) <= 80 else "table"

@@ -1,4 +1,4 @@
-"""Files that go with a ledger: its entries as CSV, and the models and reports of a folder."""
+"""Files of a ledger: its entries as CSV, and the models and reports in a folder."""
 
 from __future__ import annotations
 
@@ -24,77 +24,76 @@ _META = re.compile('<meta name="dpem-(model|dataset|head)" content="([^"]*)">')
 
 
 def as_csv(datasets: Sequence[DatasetEntries]) -> str:
-    """Every entry on a line of its own, oldest first within a dataset, with the digest of its entry in the chain."""
+    """One line for each entry, oldest first within a dataset, with its digest in the chain."""
     names = [field.name for field in fields(FitEntry) if field.name not in ("id", "columns")]
     text = io.StringIO()
     rows = csv.DictWriter(text, ["entry", *names, "private", "reason", "entry_digest"], lineterminator="\n", restval="")
     rows.writeheader()
-    for one in datasets:
-        records: list[FitEntry | Refusal] = sorted((*one.fits, *one.refusals), key=lambda record: record.id)
+    for dataset in datasets:
+        records: list[FitEntry | Refusal] = sorted((*dataset.fits, *dataset.refusals), key=lambda record: record.id)
         for record in records:
             line = {name: getattr(record, name) for name in (*names, "private", "reason") if hasattr(record, name)}
             line |= {"entry": "charged" if isinstance(record, FitEntry) else "refused", "time": record.time.isoformat()}
-            line["entry_digest"] = one.chain[record.id - 1].digest
+            line["entry_digest"] = dataset.chain[record.id - 1].digest
             rows.writerow({name: _safe(value) for name, value in line.items()})
     return text.getvalue()
 
 
 def _safe(value: object) -> object:
-    """Texts that a spreadsheet would run as formulas begin with a quote."""
+    """The value; a text that a spreadsheet would run as a formula gets a quote in front."""
     return f"'{value}" if isinstance(value, str) and value[:1] in "=+-@" and value else value
 
 
-def published(folder: Path, page: str, wanted: Sequence[str]) -> dict[str, Published]:
-    """The models of a folder that have one of these fingerprints, and their reports, for a page at this place. What is
-    no model, or another's, is passed over.
-    """
+def published(folder: Path, page: str, fingerprints: Sequence[str]) -> dict[str, Published]:
+    """The models in a folder with one of these fingerprints, and their reports, with links relative to ``page``."""
     base, reports = Path(page).absolute().parent, {meta.get("model"): path for path, meta in _reports(folder)}
-    found: dict[str, Published] = {}
-    for path, model, own in _models(folder):
-        if own in wanted:
-            report = reports.get(own)
-            found.setdefault(own, Published(model, _link(path, base), None if report is None else _link(report, base)))
-    return found
+    models: dict[str, Published] = {}
+    for path, model, model_print in _models(folder):
+        if model_print in fingerprints:
+            report = reports.get(model_print)
+            link = None if report is None else _link(report, base)
+            models.setdefault(model_print, Published(model, _link(path, base), link))
+    return models
 
 
 def printed_heads(folder: Path, dataset: str | None) -> dict[str, str]:
-    """The heads that the reports and ledger pages of a folder carry, of one dataset or of all, with their files."""
+    """The heads in the reports and ledger pages of a folder, of one dataset or of all, with their files' names."""
     if not folder.is_dir():
         raise ArgumentError("models", f"must be a folder; got {str(folder)!r}.")
-    found = [(meta, path.name) for path, meta in _reports(folder) if dataset in (None, meta.get("dataset"))]
-    return {meta["head"]: name for meta, name in found if "head" in meta}
+    reports = [(path, meta) for path, meta in _reports(folder) if dataset in (None, meta.get("dataset"))]
+    return {meta["head"]: path.name for path, meta in reports if "head" in meta}
 
 
 def differing_models(folder: Path, fits: Sequence[FitEntry]) -> list[str]:
-    """What the models of a folder contradict: a charge with the same fingerprint and another ε, δ, price or plan."""
-    charged, found = {fit.model: fit for fit in fits if fit.model}, []
-    for path, model, own in _models(folder):
-        fit = charged.get(own)
+    """Sentences about models whose charge, by the fingerprint, has another ε, δ, price or plan."""
+    charges, faults = {fit.model: fit for fit in fits if fit.model}, []
+    for path, model, model_print in _models(folder):
+        fit = charges.get(model_print)
         if fit is None:
             continue
         guarantee = model.guarantee_
         stated = (guarantee.epsilon, guarantee.delta, guarantee.price.rho)
         if stated != (fit.epsilon, fit.delta, fit.rho):
-            found.append(f"entry {fit.id} does not have the epsilon, delta and price of its model {path.name}")
+            faults.append(f"entry {fit.id} does not have the epsilon, delta and price of its model {path.name}")
         elif fit.digest and fit.digest != digest(model.plan_.to_dict()):
-            found.append(f"entry {fit.id} does not have the plan of its model {path.name}")
-    return found
+            faults.append(f"entry {fit.id} does not have the plan of its model {path.name}")
+    return faults
 
 
 def _models(folder: Path) -> Iterator[tuple[Path, Any, str]]:
-    """The models of a folder with their fingerprints."""
+    """The models in a folder, with their fingerprints; other files are skipped."""
     for path in sorted(folder.glob("*.json")):
         try:
             model = load_model(path)
-            own = fingerprint(model)
+            model_print = fingerprint(model)
         except (ValueError, OSError):
             continue
         if hasattr(model, "_fit_summary"):
-            yield path, model, own
+            yield path, model, model_print
 
 
 def _reports(folder: Path) -> Iterator[tuple[Path, dict[str, str]]]:
-    """The pages of a folder that dpem has written, with what their heads say."""
+    """The pages of dpem in a folder, with the facts in their ``<meta>`` elements."""
     for path in sorted(folder.glob("*.html")):
         try:
             page = read_text(path, LARGEST_FILE)
@@ -112,5 +111,5 @@ def _reports(folder: Path) -> Iterator[tuple[Path, dict[str, str]]]:
 
 
 def _link(path: Path, base: Path) -> str:
-    """How a page in ``base`` names a file: never a scheme, whatever the file is called."""
+    """The relative link from a page in ``base`` to a file; ``./`` keeps a file name from being read as a scheme."""
     return "./" + quote(Path(os.path.relpath(path.absolute(), base)).as_posix())

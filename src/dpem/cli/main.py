@@ -1,4 +1,4 @@
-"""The command and its subcommands, and how every failure becomes one sentence and an exit status."""
+"""The command ``dpem``: its subcommands, and the one sentence and exit status of each failure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import click
 from dpem._version import __version__
 from dpem.cli.common import ENDED, EXIT_CODES, Exit, Refused, Session, unexpected
 
-#: Every command, in the order of a session: where it is, and a line about it. Only the one that runs is loaded.
+#: Every command, in the order of a session: its module and its description. Only the one that runs is imported.
 COMMANDS = {
     "init": ("dpem.cli.init", "Write dpem.toml for a table: columns, and bounds to fill in."),
     "plan": ("dpem.cli.plan", "Choose settings and predict the error, without data."),
@@ -31,10 +31,10 @@ COMMANDS = {
 
 
 class Root(click.Group):
-    """The group, with failures said as this command says them."""
+    """The group of commands, which prints failures as one sentence."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order of a session, not of the alphabet."""
+        """The commands in the order of a session."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -64,28 +64,28 @@ class Root(click.Group):
             return session.fail(Exit.USAGE, _missing(error))
         except click.UsageError as error:
             command = error.ctx.command_path if error.ctx else "dpem"
-            said = error.format_message().rstrip(".").split("\n")[0]
-            return session.fail(Exit.USAGE, f"{said} ({command} --help shows examples).")
+            message = error.format_message().rstrip(".").split("\n")[0]
+            return session.fail(Exit.USAGE, f"{message} ({command} --help shows examples).")
         except (click.Abort, KeyboardInterrupt):
             return session.fail(Exit.INTERRUPTED, _interrupted(session))
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return int(Exit.FAILED)
         except MemoryError:
-            said = "there is not enough memory for these rows; Parquet is read in parts."
-            return session.fail(Exit.FAILED, f"{said} {ENDED[session.charged]}")
+            message = "there is not enough memory for these rows; Parquet is read in parts."
+            return session.fail(Exit.FAILED, f"{message} {ENDED[session.charged]}")
         except Exception as error:
             return session.fail(*_failure(error))
 
 
 def _missing(error: click.MissingParameter) -> str:
-    """All that is missing at once, and where else it may stand."""
+    """All missing options in one sentence, with the hint that a settings file may have them."""
     from dpem.cli.settings import KEYS, NAME
 
     context = error.ctx or click.get_current_context()
-    known = {**(context.default_map or {}), **context.params}  # what the command line gives is processed first
+    values = {**(context.default_map or {}), **context.params}  # options of the command line are processed first
     command, required = context.command_path, [p for p in context.command.params if p.required]
-    lacking = [p for p in required if known.get(str(p.name)) is None]
+    lacking = [p for p in required if values.get(str(p.name)) is None]
     names = [p.opts[0] if isinstance(p, click.Option) else p.make_metavar(context) for p in lacking]
     settable = command.split()[1:2] in (["fit"], ["plan"]) and all(p.name in KEYS.values() for p in lacking)
     where = f", here or in {NAME}" if settable else ""
@@ -94,8 +94,8 @@ def _missing(error: click.MissingParameter) -> str:
 
 
 def _failure(error: Exception) -> tuple[Exit, str]:
-    from dpem.privacy.budget import BudgetExceeded
-    from dpem.privacy.ledger_schema import LedgerError
+    from dpem.privacy.ledger_store import LedgerError
+    from dpem.privacy.total import BudgetExceeded
 
     if isinstance(error, BudgetExceeded):
         return Exit.BUDGET, str(error)
@@ -130,7 +130,7 @@ def cli(context: click.Context, quiet: bool, config: str | None) -> None:
       dpem planner                                     # what to expect, in a browser
       dpem init patients.csv                           # then fill in dpem.toml: all read it
       dpem ledger open --epsilon 2 --delta 1e-4        # once: what all fits may spend
-      dpem fit linear-regression --dry-run             # what a fit would ask and spend
+      dpem fit linear-regression --dry-run             # the plan and the price of a fit
       dpem fit linear-regression --report report.html
       dpem ledger export --out patients.html           # one page over all fits
       dpem predict model.json new.csv --keep id --out predictions.csv

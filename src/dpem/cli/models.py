@@ -1,9 +1,10 @@
-"""Models as subcommands: each is found by the registry, loaded when it is asked for, and has the options that its
-estimator's constructor has.
+"""Models as subcommands: the registry lists them, a model is imported when it is used, and its options are the
+arguments of its estimator's constructor.
 """
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import re
 import types
@@ -16,8 +17,8 @@ import click
 from dpem import registry
 from dpem.cli.options import Count, Value
 
-#: Arguments that every model's command has in its own way, or not at all.
-OWN = (
+#: Arguments that are no plain options: commands declare them themselves, or do not have them.
+NOT_OPTIONS = (
     "epsilon",
     "delta",
     "bounds",
@@ -39,7 +40,7 @@ class Models(click.Group):
         self._build = build
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Without a model, the help with all models."""
+        """Without a model, print the help, which lists all models."""
         if not ctx.args and not ctx._protected_args:
             click.echo(ctx.get_help())
             return None
@@ -55,18 +56,16 @@ class Models(click.Group):
         return self._build(cmd_name, registry.estimator(cmd_name))
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        """The model's command, or the known models: a model that is not there is the commonest mistake."""
+        """The model's command; the error for an unknown model suggests a similar name or lists all."""
         name = args[0] if args else ""
         if name not in registry.modules():
-            import difflib
-
-            near = difflib.get_close_matches(name, list(registry.modules()), n=1)
-            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(registry.modules())}."
+            similar = difflib.get_close_matches(name, list(registry.modules()), n=1)
+            hint = f"did you mean {similar[0]}?" if similar else f"known are {', '.join(registry.modules())}."
             raise click.UsageError(f"There is no model {name!r}; {hint}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """One line for each model, read off its file: nothing is loaded."""
+        """One line for each model, read from its file without importing it."""
         general = [(name, registry.described(name)) for name in registry.general()]
         paper = [(name, registry.described(name)) for name in registry.modules() if name not in registry.general()]
         for title, rows in (("Models", general), ("Models of the paper, which assume more", paper)):
@@ -76,78 +75,77 @@ class Models(click.Group):
 
 
 def model_options(kind: type[Any], *, planning: bool = False) -> list[click.Option]:
-    """The options that the estimator's own arguments are."""
-    said = parameter_help(kind)
-    hints = _hints(kind)
-    looks: dict[str, dict[str, Any]] = getattr(kind, "_options", {})
-    found = []
+    """The options for the estimator's arguments, with its ``_options`` in place of what follows from their types."""
+    texts, hints = parameter_help(kind), _hints(kind)
+    overrides: dict[str, dict[str, Any]] = getattr(kind, "_options", {})
+    options = []
     for name, parameter in inspect.signature(kind).parameters.items():
-        if name not in OWN:
-            look = {**_look(hints.get(name, Any), parameter.default), "help": said.get(name, ""), **looks.get(name, {})}
-            if "choices" in look:
-                look["type"] = click.Choice(look.pop("choices"))
-            found.append(click.Option(look.pop("flags", [_flag(name, look)]), **look))
+        if name not in NOT_OPTIONS:
+            settings = {**_settings(hints.get(name, Any), parameter.default), "help": texts.get(name, "")}
+            settings |= overrides.get(name, {})
+            if "choices" in settings:
+                settings["type"] = click.Choice(settings.pop("choices"))
+            options.append(click.Option(settings.pop("flags", [_flag(name, settings)]), **settings))
     if "start" in inspect.signature(kind).parameters:
         words = "equal: a start will be given." if planning else "equal, or a file of one number for each column."
-        found.append(click.Option(["--start"], metavar="FILE|equal", help=f"Where EM begins: {words}"))
-    return found
+        options.append(click.Option(["--start"], metavar="FILE|equal", help=f"Where EM begins: {words}"))
+    return options
 
 
-def _flag(name: str, look: dict[str, Any]) -> str:
+def _flag(name: str, settings: dict[str, Any]) -> str:
     option = f"--{name.lower().replace('_', '-')}"
-    return f"{option}/--no-{option[2:]}" if look.get("default") in (True, False) and "type" not in look else option
+    is_flag = settings.get("default") in (True, False) and "type" not in settings
+    return f"{option}/--no-{option[2:]}" if is_flag else option
 
 
-def _look(hint: Any, default: Any) -> dict[str, Any]:
-    """How an argument of this type looks as an option."""
+def _settings(hint: Any, default: Any) -> dict[str, Any]:
+    """The settings of click's option for an argument with this type and default."""
     if isinstance(default, bool):
         return {"default": default}
-    given: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     if default is not None and default is not inspect.Parameter.empty:
-        given = {"default": default, "show_default": True}
+        settings = {"default": default, "show_default": True}
     kinds = {kind for kind in _alternatives(hint) if kind is not type(None)}
     if typing.get_origin(hint) is typing.Literal:
-        return {**given, "type": click.Choice([str(word) for word in typing.get_args(hint)])}
-    one: Any = (
-        Count() if kinds == {int} else float if kinds <= {int, float} and kinds else str if kinds == {str} else Value()
-    )
-    return {**given, "type": one}
+        return {**settings, "type": click.Choice([str(word) for word in typing.get_args(hint)])}
+    if kinds == {int}:
+        return {**settings, "type": Count()}
+    if kinds and kinds <= {int, float}:
+        return {**settings, "type": float}
+    return {**settings, "type": str if kinds == {str} else Value()}
 
 
 def _alternatives(hint: Any) -> tuple[Any, ...]:
-    return (
-        typing.get_args(hint)
-        if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union
-        else (hint,)
-    )
+    is_union = isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union
+    return typing.get_args(hint) if is_union else (hint,)
 
 
 def _hints(kind: type[Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    """The types of the constructor's arguments, by name, as far as they can be resolved."""
+    hints: dict[str, Any] = {}
     for name, annotation in kind.__init__.__annotations__.items():
-        one = types.SimpleNamespace(__annotations__={name: annotation})
+        single = types.SimpleNamespace(__annotations__={name: annotation})
         try:
-            found |= typing.get_type_hints(one, kind.__init__.__globals__)
-        except (NameError, TypeError):  # an annotation that is known to type checkers only
+            hints |= typing.get_type_hints(single, kind.__init__.__globals__)
+        except (NameError, TypeError):  # a name that only type checkers import
             continue
-    return found
+    return hints
 
 
 def parameter_help(kind: type[Any]) -> dict[str, str]:
-    """The first sentence that the estimator's docstring says of each parameter."""
+    """The first sentence on each parameter in the estimator's docstring."""
     text = inspect.cleandoc(kind.__doc__ or "")
     section = re.search(r"^Parameters\n-+\n(.*?)(?=^\w[\w ]*\n-+\n|\Z)", text, re.MULTILINE | re.DOTALL)
-    said: dict[str, str] = {}
-    for names, body in re.findall(
-        r"^([\w, ]+?) ?:.*\n((?:[ \t]+.*\n?|\n)*)", section[1] if section else "", re.MULTILINE
-    ):
+    sentences: dict[str, str] = {}
+    parameter = re.compile(r"^([\w, ]+?) ?:.*\n((?:[ \t]+.*\n?|\n)*)", re.MULTILINE)
+    for names, body in parameter.findall(section[1] if section else ""):
         words = " ".join(body.split()).replace("``", "").replace("**", "")
         sentence = re.split(r"(?<=[^.]\.) (?=[A-Z])", words)[0]
-        said |= {name.strip(): sentence for name in names.split(",")}
-    return said
+        sentences |= {name.strip(): sentence for name in names.split(",")}
+    return sentences
 
 
-def given_to(kind: type[Any], asked: dict[str, Any]) -> dict[str, Any]:
-    """Of what was asked, the arguments of the constructor; an option that was not given keeps the default there."""
-    found = {name: p.default for name, p in inspect.signature(kind).parameters.items() if name in asked}
-    return {name: asked[name] for name, default in found.items() if asked[name] is not None or default is None}
+def constructor_arguments(kind: type[Any], options: dict[str, Any]) -> dict[str, Any]:
+    """The options that are arguments of the constructor; one that was not given leaves the constructor's default."""
+    defaults = {name: p.default for name, p in inspect.signature(kind).parameters.items() if name in options}
+    return {name: options[name] for name, default in defaults.items() if options[name] is not None or default is None}

@@ -1,4 +1,4 @@
-"""What a command writes: checked before anything is spent, and never lost after it was paid for."""
+"""The outputs of a command: checked before anything is spent, and saved elsewhere if they cannot be written."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dpem.persistence import save_model
 
 
 def check(written: Sequence[str], read: Sequence[str], force: bool) -> None:
-    """Refuse files that cannot be written, are there already, or would replace one another or what is read."""
+    """Refuse files that cannot be written, exist already, or would replace one another or an input."""
     try:
         places = [os.path.realpath(path) for path in (*written, *read)]
     except ValueError:
@@ -33,14 +33,14 @@ def check(written: Sequence[str], read: Sequence[str], force: bool) -> None:
 
 
 def _instead(path: str) -> str:
-    """What to do about a file that is there: most commands have --out, and its default is met twice soon."""
+    """The advice for an existing file."""
     context = click.get_current_context(silent=True)
-    given = {} if context is None else context.params
-    return "--out names another, --force replaces it" if given.get("out") == path else "--force replaces it"
+    options = {} if context is None else context.params
+    return "--out names another, --force replaces it" if options.get("out") == path else "--force replaces it"
 
 
 def save(model: Any, path: str, scaler: Any = None) -> None:
-    """Write a model that was paid for: where it should go, or else elsewhere, and then say where."""
+    """Write a model that was paid for; if its file cannot be written, write it elsewhere and say where."""
     try:
         save_model(model, path, scaler)
     except (OSError, ValueError) as error:
@@ -57,9 +57,9 @@ def _rescued(model: Any, scaler: Any) -> str:
 
 
 def _released(model: Any) -> dict[str, Any]:
-    """Enough to go on with, on one line."""
+    """The released numbers and the guarantee, for one line of output."""
     try:
         fitted = content_of(model)["fitted"]
-    except ValueError:  # whatever is wrong with it, what was paid for is printed
+    except ValueError:  # even an invalid model must not be lost
         fitted = plain({name: value for name, value in vars(model).items() if name in ("coef_", "mean_", "theta_")})
     return {"fitted": fitted, "guarantee": str(model.guarantee_)}

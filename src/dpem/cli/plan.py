@@ -1,4 +1,4 @@
-"""``dpem plan MODEL``: what a fit would do and how well, before there are data."""
+"""``dpem plan MODEL``: the steps of a fit and its predicted error, before there are data."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import csv
 import inspect
 import io
 import itertools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from dpem.cli.common import Exit, Refused, Session, aligned, refusing
-from dpem.cli.models import Models, given_to, model_options
+from dpem.cli.models import Models, constructor_arguments, model_options
 from dpem.cli.options import (
     Count,
     Names,
@@ -23,6 +23,9 @@ from dpem.cli.options import (
     target_option,
 )
 from dpem.cli.settings import is_a_setting
+
+if TYPE_CHECKING:
+    from dpem.fitting.plan import Plan
 
 n_option = click.option("--n", type=Count(), required=True, metavar="N", help="Rows, such as 8000 or 1e6.")
 d_option = click.option("--d", type=Count(), metavar="N", help="Columns, without the response.")
@@ -41,21 +44,21 @@ def build(name: str, kind: type[Any]) -> click.Command:
     """The subcommand of a model."""
     from dpem.cli.fit import bound_options
 
-    known = inspect.signature(kind).parameters
+    arguments = inspect.signature(kind).parameters
 
     @click.pass_obj
-    def run_it(session: Session, /, **asked: Any) -> None:
-        run(session, kind, asked)
+    def run_it(session: Session, /, **options: Any) -> None:
+        run(session, kind, options)
 
     parameters = [
         *parameters_of(n_option, d_option, columns_option, epsilon_option, delta_option, rows_per_person_option),
-        *parameters_of(*(option for key, option in bound_options.items() if key in known)),
+        *parameters_of(*(option for key, option in bound_options.items() if key in arguments)),
         *parameters_of(*([target_option] if kind._needs_y else [])),
         *model_options(kind, planning=True),
         *parameters_of(*([effect_option] if "effect" in inspect.signature(kind.plan).parameters else [])),
         *parameters_of(sweep_option, csv_option, json_option),
     ]
-    text = f"""What a fit of {name} will ask, at what price, and what to expect of it. Nothing is read or spent.
+    text = f"""The steps of a fit of {name}, their prices and the predicted error. Nothing is read or spent.
 
     \b
     Examples:
@@ -63,14 +66,14 @@ def build(name: str, kind: type[Any]) -> click.Command:
       dpem plan {name} --n 8000 --d 6 --delta 1e-6 --sweep epsilon=0.1,0.3,1
       dpem plan {name} --d 6 --delta 1e-6 --epsilon 1 --n 1e4 --sweep n=1e4,1e5 --csv
 
-    What is assumed of the data is printed with the prediction. A wrong assumption costs accuracy, never privacy.
+    The assumptions about the data are printed with the prediction. A wrong assumption costs accuracy, never privacy.
     """
     return click.Command(name, params=parameters, callback=run_it, help=inspect.cleandoc(text))
 
 
 @click.group(cls=Models, build=build, subcommand_metavar="MODEL [OPTIONS]...")
 def plan() -> None:
-    """Choose every setting of a fit and predict how well it will do. No data are read, nothing is spent.
+    """Choose every setting of a fit and predict its error. No data are read, nothing is spent.
 
     \b
     Examples:
@@ -78,66 +81,72 @@ def plan() -> None:
       dpem plan gaussian-mixture --n 1e5 --d 4 --delta 1e-6 --sweep epsilon=0.1,0.3,1
       dpem plan symmetric-mixture --n 4000 --d 1000 --epsilon 0.5 --delta 1e-4 --sparsity 10
 
-    A fit does what its plan says, and is refused where its plan is.
+    A fit follows its plan, and is refused if its plan is.
     """
 
 
-def run(session: Session, kind: type[Any], asked: dict[str, Any]) -> None:
-    """The whole command."""
-    sweeps = [_sweep(text, asked) for text in asked["sweep"]]
-    if asked["epsilon"] is None and not any(name == "epsilon" for name, _ in sweeps):
+def run(session: Session, kind: type[Any], options: dict[str, Any]) -> None:
+    """Run the command."""
+    sweeps = [_sweep(text, options) for text in options["sweep"]]
+    if options["epsilon"] is None and not any(name == "epsilon" for name, _ in sweeps):
         raise click.UsageError("Give --epsilon, or --sweep epsilon=0.1,0.3,1.")
-    if asked["as_csv"] and not sweeps:
+    if options["as_csv"] and not sweeps:
         raise click.UsageError("--csv goes with --sweep.")
     if not sweeps:
         with session.waiting("choosing settings"):
-            made = _plan(kind, asked)
-        session.result(made.to_dict(), str(made))
+            fit_plan = _plan(kind, options)
+        session.result(fit_plan.to_dict(), str(fit_plan))
         return
-    _show_sweep(session, kind, asked, sweeps)
+    _show_sweep(session, kind, options, sweeps)
 
 
-def _plan(kind: type[Any], asked: dict[str, Any]) -> Any:
+def _plan(kind: type[Any], options: dict[str, Any]) -> Plan:
     with refusing(Exit.USAGE):
-        if asked["epsilon"] == float("inf"):
+        if options["epsilon"] == float("inf"):
             raise Refused(Exit.USAGE, "--epsilon must be finite: the command plans private fits only.")
-        arguments = given_to(kind, asked)
-        if asked["d"] is not None and "bounds" in arguments:  # a number that is given wins over a settings file's names
+        arguments = constructor_arguments(kind, options)
+        if options["d"] is not None and "bounds" in arguments:  # --d takes precedence over names in a settings file
             arguments |= {name: None for name in ("bounds", "levels") if name in arguments and is_a_setting(name)}
         if isinstance(arguments.get("levels"), str):
             from dpem.cli import inputs
 
             arguments["levels"] = inputs.levels(arguments["levels"])
         estimator = kind(**arguments)
-        more = {"effect": asked["effect"]} if "effect" in asked else {}
-        return estimator.plan(asked["n"], asked["d"], columns=asked["columns"], target=asked.get("target"), **more)
+        more = {"effect": options["effect"]} if "effect" in options else {}
+        return estimator.plan(
+            options["n"], options["d"], columns=options["columns"], target=options.get("target"), **more
+        )
 
 
-def _sweep(text: str, asked: dict[str, Any]) -> tuple[str, list[Any]]:
-    """A name and its values; the name is an option's."""
+def _sweep(text: str, options: dict[str, Any]) -> tuple[str, list[Any]]:
+    """The name of the option to vary, and its values."""
     name, _, values = text.partition("=")
-    known = [key for key in asked if key not in ("sweep", "as_csv", "bounds", "levels", "columns")]
+    variable = [key for key in options if key not in ("sweep", "as_csv", "bounds", "levels", "columns")]
     name = name.strip().lstrip("-").replace("-", "_")
-    if name not in known or not values:
-        shown = ", ".join(key.replace("_", "-") for key in known)
-        raise click.UsageError(f"--sweep must be NAME=V1,V2 with commas between values; NAME is one of {shown}.")
+    if name not in variable or not values:
+        names = ", ".join(key.replace("_", "-") for key in variable)
+        raise click.UsageError(f"--sweep must be NAME=V1,V2 with commas between values; NAME is one of {names}.")
     kind: Any = Count() if name in ("n", "d", "rows_per_person") else Value()
     return name, [kind.convert(value.strip(), None, None) for value in values.split(",")]
 
 
-def _show_sweep(session: Session, kind: type[Any], asked: dict[str, Any], sweeps: list[tuple[str, list[Any]]]) -> None:
-    """A small table, one line for each combination of values."""
+def _show_sweep(
+    session: Session, kind: type[Any], options: dict[str, Any], sweeps: list[tuple[str, list[Any]]]
+) -> None:
+    """Print a table with a line for each combination of values."""
     from tqdm import tqdm
 
     names = [name for name, _ in sweeps]
-    every = list(itertools.product(*(values for _, values in sweeps)))
-    with tqdm(every, unit="plan", delay=2.0, leave=False, disable=True if session.json else None) as each:
-        plans = [(values, _plan(kind, {**asked, **dict(zip(names, values, strict=True))})) for values in each]
-    rows = [{**dict(zip(names, map(_shown, values), strict=True)), **made.cells()} for values, made in plans]
+    combinations = list(itertools.product(*(values for _, values in sweeps)))
+    with tqdm(combinations, unit="plan", delay=2.0, leave=False, disable=True if session.json else None) as progress:
+        plans = [_plan(kind, {**options, **dict(zip(names, values, strict=True))}) for values in progress]
+    rows = []
+    for values, fit_plan in zip(combinations, plans, strict=True):
+        rows.append({**dict(zip(names, map(_text, values), strict=True)), **fit_plan.cells()})
     header = tuple(dict.fromkeys(key for row in rows for key in row))
     cells = [tuple(row.get(key, "") for key in header) for row in rows]
-    document = {"plans": [made.to_dict() for _, made in plans]}
-    if asked["as_csv"]:
+    document = {"plans": [fit_plan.to_dict() for fit_plan in plans]}
+    if options["as_csv"]:
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows([header, *cells])
         session.result(document, text.getvalue().rstrip("\n"))
@@ -145,5 +154,5 @@ def _show_sweep(session: Session, kind: type[Any], asked: dict[str, Any], sweeps
     session.result(document, aligned(header, cells, left=()))
 
 
-def _shown(value: Any) -> str:
+def _text(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)

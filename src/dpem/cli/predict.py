@@ -1,5 +1,5 @@
-"""``dpem predict``: a fitted model applied to new rows, chunk by chunk: as many rows as the file has, in memory for a
-few. The output appears whole or not at all.
+"""``dpem predict``: predictions for new rows, chunk by chunk, so that any file fits into memory. The output is written
+completely or not at all.
 """
 
 from __future__ import annotations
@@ -30,77 +30,80 @@ from dpem.cli.options import PATH, Names, force_option, json_option, scaler_opti
 @force_option
 @json_option
 @click.pass_obj
-def predict(session: Session, /, **asked: Any) -> None:
+def predict(session: Session, /, **options: Any) -> None:
     """Apply a fitted model to the rows of DATA, in their order.
 
-    A model with a response gives its prediction, one without the group of each row (0, 1, …). Where a model has groups,
-    probability_0, probability_1, … say how likely each is; mixtures of regressions need --target for that.
+    A model with a response predicts it; a model without one predicts the component of each row (0, 1, …). The columns
+    probability_0, probability_1, … have the probability of each component; mixtures of regressions need --target for
+    it.
 
     \b
     Examples:
       dpem predict model.json new.csv --keep id --out predictions.csv
       dpem predict model.json new.parquet --target outcome --out predictions.parquet
 
-    DATA must have the columns that the model was fitted to; others are left aside. A model that was fitted with
+    DATA must have the columns that the model was fitted to; others are ignored. A model that was fitted with
     --scaler needs the same one here, and is refused without it.
 
-    The model's guarantee covers the model. What it predicts for the rows that it was fitted to is about those rows, and
-    publishing it is not covered.
+    The model's guarantee covers the model. It does not cover publishing predictions for the rows that the model was
+    fitted to.
     """
-    if session.json and asked["out"] is None:
+    if session.json and options["out"] is None:
         raise click.UsageError("--json needs --out: both would go to standard output.")
-    run(session, asked)
+    run(session, options)
 
 
-def run(session: Session, asked: dict[str, Any]) -> None:
-    """The whole command."""
+def run(session: Session, options: dict[str, Any]) -> None:
+    """Run the command."""
     from dpem.cli import inputs, outputs
     from dpem.tables.files import kept_columns
     from dpem.tables.progress import expect, progress
 
-    out, path = asked["out"], asked["model"]
+    out, path = options["out"], options["model"]
     suffix = ".csv" if out is None else os.path.splitext(out)[1].lower()
     writers = _writers()
     if suffix not in writers:
         raise click.UsageError(f"--out must end in {', '.join(writers)}; got {out!r}.")
     if out is not None:
-        outputs.check([out], [path, asked["data"]], asked["force"])
+        outputs.check([out], [path, options["data"]], options["force"])
     model = inputs.model(path)
     if not hasattr(model, "predict"):
         raise Refused(Exit.DATA, f"{path!r} holds a scaler, which predicts nothing.")
-    if asked["target"] is not None and not model._needs_y:
+    if options["target"] is not None and not model._needs_y:
         raise click.UsageError("--target goes with models that have a response only: leave it out.")
-    scaling = inputs.scaler(asked["scaler"])
+    scaling = inputs.scaler(options["scaler"])
     _check_scaler(model, scaling, path)
-    asked["columns"] = inputs.columns_of(model)
+    options["columns"] = inputs.columns_of(model)
     levels = _levels(model)
-    with inputs.table(session, asked, scaler=scaling, levels=levels) as source:
+    with inputs.table(session, options, scaler=scaling, levels=levels) as source:
         if source.n_features != model.n_features_in_:
-            said = f"the rows have {source.n_features} columns, but {path!r} was fitted to {model.n_features_in_}."
-            raise Refused(Exit.DATA, said)
+            message = f"the rows have {source.n_features} columns, but {path!r} was fitted to {model.n_features_in_}."
+            raise Refused(Exit.DATA, message)
         with refusing(Exit.DATA):
-            kept = kept_columns(asked["data"], asked["keep"] or (), asked["sep"], asked["encoding"])
+            kept = kept_columns(options["data"], options["keep"] or (), options["sep"], options["encoding"])
         session.say("note: the guarantee does not cover predictions for rows that the model was fitted to")
         with refusing(Exit.DATA), progress(disable=True if session.json else None), _place(out) as sink:
             expect(source.n_rows)
-            count, made = _prediction_table(model, source, asked["target"] is not None, kept, sink, writers[suffix])
+            count, columns = _write_predictions(
+                model, source, options["target"] is not None, kept, sink, writers[suffix]
+            )
     if out is not None:
         session.result(
-            {"out": out, "rows": count, "columns": made}, f"Wrote {count:,} rows to {out}: {', '.join(made)}."
+            {"out": out, "rows": count, "columns": columns}, f"Wrote {count:,} rows to {out}: {', '.join(columns)}."
         )
 
 
 def _levels(model: Any) -> Any:
-    """The levels of the table's columns; a model of the paper has none."""
+    """The levels of the table's columns; the paper's models have none."""
     return model._table_levels() if hasattr(model, "_table_levels") else {}
 
 
 def _writers() -> dict[str, Callable[[Any, Any], Any]]:
-    """How a table is written, by how a file's name ends."""
+    """Writers of tables, by the ending of a file's name."""
     from pyarrow import csv, ipc, parquet
 
     def csv_writer(sink: Any, schema: Any) -> Any:
-        """Arrow would put the header in quotes."""
+        """A CSV writer whose header is not quoted, unlike Arrow's."""
         header = io.StringIO()
         text.writer(header, lineterminator="\n").writerow(schema.names)
         sink.write(header.getvalue().encode())
@@ -109,10 +112,10 @@ def _writers() -> dict[str, Callable[[Any, Any], Any]]:
     return {".csv": csv_writer, ".parquet": parquet.ParquetWriter, ".arrow": ipc.new_file}
 
 
-def _prediction_table(
+def _write_predictions(
     model: Any, source: Any, with_response: bool, kept: Any, sink: Any, writer: Callable[..., Any]
 ) -> tuple[int, list[str]]:
-    """Write a row of answers for each row, and say how many and which."""
+    """Write the predictions of all rows; return the number of rows and the columns' names."""
     import pyarrow as pa
 
     from dpem.fitting.prediction_table import prediction_table
@@ -123,9 +126,10 @@ def _prediction_table(
     try:
         for chunk in source.chunks():
             rows = _Rows(ArraySource(chunk.X), getattr(source, "text_levels", {}))
-            answers = pa.table(prediction_table(model, rows, chunk.y if with_response else None))
-            columns = {name: kept[name].slice(count, len(answers)) for name in kept.column_names}
-            table = pa.table({**columns, **{name: answers[name] for name in answers.column_names}})
+            predictions = pa.table(prediction_table(model, rows, chunk.y if with_response else None))
+            columns = {name: kept[name].slice(count, len(predictions)) for name in kept.column_names}
+            columns |= {name: predictions[name] for name in predictions.column_names}
+            table = pa.table(columns)
             if file is None:
                 file, names = writer(sink, table.schema), table.column_names
             file.write_table(table)
@@ -138,7 +142,7 @@ def _prediction_table(
 
 
 class _Rows:
-    """A chunk of rows as a source that knows how texts were read."""
+    """A chunk of rows as a source that knows the levels with which texts were read."""
 
     def __init__(self, source: Any, text_levels: Any) -> None:
         self._source, self.text_levels = source, text_levels
@@ -148,15 +152,15 @@ class _Rows:
 
 
 def _check_scaler(model: Any, scaler: Any, path: str) -> None:
-    """Refuse rows in other units than those of the rows that the model was fitted to."""
+    """Refuse rows that were not scaled as those that the model was fitted to."""
     from dpem.persistence import fingerprint
 
-    behind = getattr(model, "scaler_", None)
-    if behind is None and scaler is not None:
+    needed = getattr(model, "scaler_", None)
+    if needed is None and scaler is not None:
         reason = "was fitted to columns as they are, or was saved without naming its scaler: leave --scaler out"
-    elif behind is not None and scaler is None:
+    elif needed is not None and scaler is None:
         reason = "was fitted to scaled columns: give the scaler that it was fitted with as --scaler"
-    elif scaler is not None and behind != fingerprint(scaler):
+    elif scaler is not None and needed != fingerprint(scaler):
         reason = "was fitted with another scaler than the one given as --scaler"
     else:
         return
@@ -165,7 +169,7 @@ def _check_scaler(model: Any, scaler: Any, path: str) -> None:
 
 @contextmanager
 def _place(out: str | None) -> Iterator[Any]:
-    """Where predictions go: standard output, or a file beside its place that takes it at the end."""
+    """The output: standard output, or a temporary file that replaces ``out`` at the end."""
     if out is None:
         yield sys.stdout.buffer
         return

@@ -1,4 +1,4 @@
-"""``dpem report``: the page about a fitted model, made again from its file. Nothing is asked and nothing is spent."""
+"""``dpem report``: the page about a fitted model, made from its file. No query is sent and nothing is spent."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from dpem.cli.options import dataset_option, json_option, ledger_option
 @click.command(short_help="Write the report of a fitted model.")
 @click.argument("model", metavar="MODEL.JSON")
 @click.option("-o", "--out", metavar="FILE", default="report.html", show_default=True, help="The page to write.")
-@click.option("--scaler", metavar="SCALER.JSON", help="The scaler that the columns went through.")
-@click.option("--purpose", metavar="TEXT", help="What the fit was made for, for the first screen.")
+@click.option("--scaler", metavar="SCALER.JSON", help="The scaler that the model was fitted with.")
+@click.option("--purpose", metavar="TEXT", help="The purpose of the fit, for the top of the page.")
 @ledger_option
 @dataset_option
 @click.option("--force", is_flag=True, help="Replace a file that is there already.")
@@ -28,9 +28,9 @@ def report(
     dataset: str | None,
     force: bool,
 ) -> None:
-    """Write one page about the model in MODEL.JSON: what was guaranteed, found, asked and paid.
+    """Write one page about the model in MODEL.JSON: its guarantee, its estimates, its queries and their prices.
 
-    The page works offline and prints. It is made of what the file holds, which is released already.
+    The page works offline and can be printed. It contains only what the file has, which is released already.
 
     \b
     Examples:
@@ -48,7 +48,7 @@ def report(
     with refusing(Exit.DATA):
         fitted = load_model(model)
         created = parse_json(read_text(model, LARGEST_FILE))["created"][:10]
-    behind, state, where = inputs.scaler(scaler), None, None
+    fitted_scaler, state, where = inputs.scaler(scaler), None, None
     if url is not None and dataset is not None:
         from dpem.privacy import Ledger
 
@@ -56,5 +56,5 @@ def report(
             ledger = Ledger(url)
         state, where = ledger.state(dataset), ledger.where
     with refusing(Exit.DATA):
-        write_report(fitted, out, behind, About(dataset, created, purpose, where, state))
+        write_report(fitted, out, fitted_scaler, About(dataset, created, purpose, where, state))
     session.result({"report": out}, f"Wrote {out}.")

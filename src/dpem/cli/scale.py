@@ -1,11 +1,11 @@
-"""``dpem scale``: centres and spreads of columns, released privately, in the order of a fit."""
+"""``dpem scale``: private centres and spreads of columns."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -25,7 +25,11 @@ from dpem.cli.options import (
     table_options,
 )
 
-#: How many columns are shown; all of them are in the scaler's file.
+if TYPE_CHECKING:
+    from dpem.fitting.scaler import DPStandardScaler
+    from dpem.privacy import DatasetState
+
+#: Columns that are printed; the scaler's file has all of them.
 SHOWN = 20
 
 
@@ -48,12 +52,12 @@ SHOWN = 20
 @click.option("--dry-run", is_flag=True, help="Show the price; spend nothing, write nothing.")
 @json_option
 @click.pass_obj
-def scale(session: Session, /, **asked: Any) -> None:
+def scale(session: Session, /, **options: Any) -> None:
     """Measure the centre and spread of each column of DATA under differential privacy, and write scaler.json.
 
-    The paper's models expect columns that are centred and of similar spread; the others do not need this. Give what it
-    writes to fit and to predict as --scaler. It is charged like a fit, and the ledger adds up both. --bounds must be
-    public knowledge, such as what an instrument can show, not the least and largest entry of these rows.
+    The paper's models expect centred columns of similar spread; the other models do not need this command. Pass its
+    file to fit and predict as --scaler. It is charged like a fit, and the ledger adds up both. --bounds must be public
+    knowledge, such as the range of an instrument, not the smallest and largest entry of these rows.
 
     \b
     Example:
@@ -62,36 +66,36 @@ def scale(session: Session, /, **asked: Any) -> None:
       dpem fit symmetric-mixture patients.csv --scaler scaler.json --epsilon 0.8 --delta 1e-6 \\
           --ledger sqlite:///budget.db --dataset patients
     """
-    run(session, asked)
+    run(session, options)
 
 
-def run(session: Session, asked: dict[str, Any]) -> None:
-    """The whole command."""
+def run(session: Session, options: dict[str, Any]) -> None:
+    """Run the command."""
     from dpem import DPStandardScaler
     from dpem import _validation as arguments
     from dpem.cli import inputs, outputs, spending
     from dpem.privacy import largest_price
 
     with refusing(Exit.USAGE):
-        epsilon, delta = arguments.privacy_parameters(asked["epsilon"], asked["delta"])
-        rows_per_person = arguments.rows_per_person(asked["rows_per_person"])
+        epsilon, delta = arguments.privacy_parameters(options["epsilon"], options["delta"])
+        rows_per_person = arguments.rows_per_person(options["rows_per_person"])
     if math.isinf(epsilon):
         raise Refused(Exit.USAGE, "--epsilon must be finite: the command releases private numbers only.")
-    if not asked["dry_run"]:
-        read = [path for path in (asked["data"], asked["bounds"]) if isinstance(path, str)]
-        outputs.check([asked["out"]], read, asked["force"])
-    ledger = spending.ledger_of(asked["url"], asked["dataset"], session, asked["purpose"])
+    if not options["dry_run"]:
+        read = [path for path in (options["data"], options["bounds"]) if isinstance(path, str)]
+        outputs.check([options["out"]], read, options["force"])
+    ledger = spending.ledger_of(options["url"], options["dataset"], session, options["purpose"])
     price = largest_price(epsilon, delta, gaussian=True)
     quote = None
     if ledger is not None:
-        quote = spending.quoted(ledger, epsilon, delta, price, rows_per_person, noting=not asked["dry_run"])
-    with inputs.table(session, asked) as source:
-        bounds = _bounds(asked["bounds"], inputs.feature_names(source))
+        quote = spending.quoted(ledger, epsilon, delta, price, rows_per_person, record_refusal=not options["dry_run"])
+    with inputs.table(session, options) as source:
+        bounds = _bounds(options["bounds"], inputs.feature_names(source))
         scaler = DPStandardScaler(
             epsilon=epsilon,
             delta=delta,
             bounds=bounds,
-            person=asked["person"],
+            person=options["person"],
             rows_per_person=rows_per_person,
             budget=ledger,
         )
@@ -99,19 +103,19 @@ def run(session: Session, asked: dict[str, Any]) -> None:
             arguments.rows_per_person(rows_per_person, source.n_rows)
             scaler._bounds(source.n_features)
         facts = {
-            "data": {"path": asked["data"], "rows": source.n_rows, "columns": source.n_features},
+            "data": {"path": options["data"], "rows": source.n_rows, "columns": source.n_features},
             "price": {"epsilon": epsilon, "delta": delta, "rho": price.rho},
             "ledger": None if quote is None else asdict(quote),
         }
-        if asked["dry_run"]:
+        if options["dry_run"]:
             session.result({**facts, "dry_run": True}, wrapped(spending.would(epsilon, delta, quote)))
             return
-        session.say(f"{asked['data']} has {source.n_rows:,} rows; {source.n_features:,} columns are measured")
+        session.say(f"{options['data']} has {source.n_rows:,} rows; {source.n_features:,} columns are measured")
         spending.announce(session, epsilon, delta, quote)
         with spending.paying(session):
             scaler.fit(source)
-    outputs.save(scaler, asked["out"])
-    _show(session, asked, scaler, facts, spending.state(session, ledger))
+    outputs.save(scaler, options["out"])
+    _show(session, options, scaler, facts, spending.state(session, ledger))
 
 
 def _bounds(value: Any, names: list[str] | None) -> Any:
@@ -132,28 +136,35 @@ def _bounds(value: Any, names: list[str] | None) -> Any:
     return [pairs[name][0] for name in names], [pairs[name][1] for name in names]
 
 
-def _show(session: Session, asked: dict[str, Any], scaler: Any, facts: dict[str, Any], state: Any) -> None:
+def _show(
+    session: Session,
+    options: dict[str, Any],
+    scaler: DPStandardScaler,
+    facts: dict[str, Any],
+    state: DatasetState | None,
+) -> None:
+    """Print the released centres and spreads, the guarantee and what is left."""
     from dpem.cli import inputs, spending
 
-    names = inputs.columns_of(scaler) or [str(j) for j in range(len(scaler.mean_))]
-    found = list(zip(names, scaler.mean_, scaler.scale_, strict=True))
-    out = asked["out"]
-    errors = list(zip(scaler.mean_error_, scaler.scale_error_, scaler.only_noise_, strict=True))
-    shown = [
-        (name, f"{m:.4g} ± {a:.2g}", f"at most {s:.4g} (noise)" if floor else f"{s:.4g} ± {b:.2g}")
-        for (name, m, s), (a, b, floor) in zip(found[:SHOWN], errors, strict=False)
-    ]
-    lines = [aligned(("column", "centre", "spread"), shown)]
-    if len(found) > SHOWN:
-        lines.append(f"and {len(found) - SHOWN} more in {out}")
-    lines += ["", wrapped(str(scaler.guarantee_)), "", f"Wrote {out}: give it to fit and predict as --scaler {out}."]
+    names, out = inputs.columns_of(scaler) or [str(j) for j in range(len(scaler.mean_))], options["out"]
+    mean, spread, only_noise = scaler.mean_, scaler.scale_, scaler.only_noise_
+    mean_error, spread_error = scaler.mean_error_, scaler.scale_error_
+    rows = []
+    for j, name in enumerate(names[:SHOWN]):
+        shown = f"at most {spread[j]:.4g} (noise)" if only_noise[j] else f"{spread[j]:.4g} ± {spread_error[j]:.2g}"
+        rows.append((name, f"{mean[j]:.4g} ± {mean_error[j]:.2g}", shown))
+    lines = [aligned(("column", "centre", "spread"), rows)]
+    if len(names) > SHOWN:
+        lines.append(f"and {len(names) - SHOWN} more in {out}")
+    guarantee = str(scaler.guarantee_)
+    lines += ["", wrapped(guarantee), "", f"Wrote {out}: give it to fit and predict as --scaler {out}."]
     if state is not None:
         lines += [spending.left_in_words(state), f"Head of the ledger: {state.head}"]
     document = {
         **facts,
-        "fitted": {name: [float(m), float(s)] for name, m, s in found},
-        "only_noise": [name for (name, _, _), (_, _, floor) in zip(found, errors, strict=True) if floor],
-        "guarantee": str(scaler.guarantee_),
+        "fitted": {name: [float(mean[j]), float(spread[j])] for j, name in enumerate(names)},
+        "only_noise": [name for name, noise in zip(names, only_noise, strict=True) if noise],
+        "guarantee": guarantee,
         "left": None if state is None else state.left,
         "out": out,
     }

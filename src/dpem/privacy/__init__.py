@@ -1,6 +1,6 @@
 """The only package that draws noise or spends budget: curator, mechanisms, accounting, budget, ledger. No model here.
 
-Names are imported when they are first used, as in :mod:`dpem`: a look into a ledger loads no noise.
+Names are imported on first use, as in :mod:`dpem`: reading a ledger imports no noise.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ from dpem._extras import load
 
 if TYPE_CHECKING:
     from dpem.privacy.accounting import Price, largest_price
-    from dpem.privacy.budget import Budget, BudgetExceeded, Charge, digest
+    from dpem.privacy.budget import Budget, digest
     from dpem.privacy.curator import Account, Curator, Release, total_price
     from dpem.privacy.guarantee import Guarantee, neighbours_of, together
     from dpem.privacy.ledger import Ledger
     from dpem.privacy.ledger_entries import DatasetState, FitEntry
     from dpem.privacy.ledger_policy import Policy
-    from dpem.privacy.ledger_schema import LedgerError
+    from dpem.privacy.ledger_store import LedgerError
     from dpem.privacy.noise import Noise, PrivateNoise, SeededNoise
+    from dpem.privacy.total import BudgetExceeded, Charge
 
 __all__ = [
     "Account",
@@ -46,14 +47,15 @@ __all__ = [
 
 _HOME = {
     "accounting": ("Price", "largest_price"),
-    "budget": ("Budget", "BudgetExceeded", "Charge", "digest"),
+    "budget": ("Budget", "digest"),
     "curator": ("Account", "Curator", "Release", "total_price"),
     "guarantee": ("Guarantee", "neighbours_of", "together"),
     "ledger": ("Ledger",),
     "ledger_entries": ("DatasetState", "FitEntry"),
     "ledger_policy": ("Policy",),
-    "ledger_schema": ("LedgerError",),
+    "ledger_store": ("LedgerError",),
     "noise": ("Noise", "PrivateNoise", "SeededNoise"),
+    "total": ("BudgetExceeded", "Charge"),
 }
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
 

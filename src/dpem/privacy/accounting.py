@@ -1,7 +1,7 @@
-"""Prices and what they buy: zCDP, exact Gaussian privacy, and their conversion to (ε, δ).
+"""Prices of releases: zCDP, exact Gaussian privacy, and their conversion to (ε, δ).
 
-A *price* is a zCDP ρ. A release made with Gaussian noise alone also has an exact description, μ-Gaussian privacy with
-μ² = 2ρ; as long as everything composed is Gaussian the exact curve is used, otherwise the zCDP one.
+A *price* is a zCDP ρ. Releases with Gaussian noise alone are also described exactly by μ-Gaussian privacy with μ² = 2ρ;
+the exact curve is used where all composed releases are Gaussian, the zCDP curve elsewhere.
 
 *Composition.* ρ's add over adaptively chosen releases (Bun & Steinke 2016, Lemma 2.3); so do μ²'s (Dong, Roth & Su
 2022, Corollary 2). On disjoint batches a record takes part in one batch only, so the price is the largest batch's.
@@ -37,11 +37,11 @@ class Price:
         return Price(self.rho + other.rho, self.gaussian and other.gaussian)
 
     def delta(self, epsilon: float) -> float:
-        """The smallest δ this price is known to satisfy at ε."""
+        """The smallest δ that is known to hold for this price at ε."""
         return gaussian_delta(math.sqrt(2 * self.rho), epsilon) if self.gaussian else zcdp_delta(self.rho, epsilon)
 
     def epsilon(self, delta: float) -> float:
-        """The smallest ε this price is known to satisfy at δ."""
+        """The smallest ε that is known to hold for this price at δ."""
         if self.rho == 0:
             return 0.0
         if not math.isfinite(self.rho):
@@ -55,7 +55,7 @@ class Price:
 
 
 def total(prices: Iterable[Price]) -> Price:
-    """Prices of adaptively chosen releases on the same records."""
+    """The price of adaptively chosen releases on the same records: the sum."""
     parts = list(prices)
     if not parts:
         return Price(0.0, gaussian=True)
@@ -74,10 +74,10 @@ def zcdp_delta(rho: float, epsilon: float) -> float:
         alpha = 1 + excess
         return excess * (alpha * rho - epsilon) - log_excess - alpha * math.log1p(1 / excess)
 
-    guess = math.log(max((epsilon - rho) / (2 * rho), 1e-6) + 1e-3)
-    # Its exponential is a float at both ends. Any α is valid: one at which the exponent overflows is only a poor one.
-    best = _smallest(log_delta, min(guess - 8, -25.0), min(max(guess, -math.log(rho)) + 8, 700.0))
-    return min(1.0, math.exp(min(0.0, best)))
+    guess = _log_excess(rho, epsilon)
+    # The exponential is finite at both ends. Any α is valid, so one at which the exponent overflows does no harm.
+    best = _minimiser(log_delta, min(guess - 8, -25.0), min(max(guess, -math.log(rho)) + 8, 700.0))
+    return min(1.0, math.exp(min(0.0, log_delta(best))))
 
 
 def zcdp_order(rho: float, epsilon: float, delta: float) -> float:
@@ -92,12 +92,13 @@ def zcdp_order(rho: float, epsilon: float, delta: float) -> float:
         alpha = 1 + excess
         return alpha * rho + (-math.log(delta) - log_excess - alpha * math.log1p(1 / excess)) / excess
 
-    guess = math.log(max((epsilon - rho) / (2 * rho), 1e-6) + 1e-3)
-    low, high = guess - 4, guess + 4
-    for _ in range(60):
-        third = (high - low) / 3
-        low, high = (low, high - third) if epsilon_at(low + third) < epsilon_at(high - third) else (low + third, high)
-    return 1 + math.exp((low + high) / 2)
+    guess = _log_excess(rho, epsilon)
+    return 1 + math.exp(_minimiser(epsilon_at, guess - 4, guess + 4))
+
+
+def _log_excess(rho: float, epsilon: float) -> float:
+    """About the logarithm of α − 1 at the best order α."""
+    return math.log(max((epsilon - rho) / (2 * rho), 1e-6) + 1e-3)
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
@@ -129,13 +130,13 @@ def largest_price(epsilon: float, delta: float, *, gaussian: bool) -> Price:
             f"epsilon={epsilon:g} with delta={delta:g} is too small for any mechanism: choose larger ones."
         )
     price = Price(math.exp(_crossing(above, low, high, 1e-13)), gaussian)
-    while price.delta(epsilon) > delta:  # land on the safe side of the root
+    while price.delta(epsilon) > delta:  # rounding may have crossed the root
         price = Price(price.rho * (1 - 1e-10), gaussian)
     return price
 
 
 def log_normal(x: float) -> float:
-    """log Φ(x), to the last digits in both tails: the look into a ledger need not load more than :mod:`math`.
+    """log Φ(x), accurate in both tails; without SciPy, so that reading a ledger needs no import of it.
 
     >>> log_normal(0.0) == math.log(0.5), round(log_normal(-40.0), 6)
     (True, -804.608442)
@@ -152,7 +153,7 @@ def log_normal(x: float) -> float:
 
 
 def _crossing(beyond: Callable[[float], bool], low: float, high: float, width: float) -> float:
-    """Where a property that holds at ``high`` and not at ``low`` begins to hold, from above, by bisection."""
+    """The smallest number, up to ``width``, at which a monotone property holds, by bisection; it holds at ``high``."""
     while high - low > width:
         middle = (low + high) / 2
         if not low < middle < high:
@@ -161,8 +162,8 @@ def _crossing(beyond: Callable[[float], bool], low: float, high: float, width: f
     return high
 
 
-def _smallest(function: Callable[[float], float], low: float, high: float) -> float:
-    """The least value of a function with one valley, by golden sections; what is beyond floats lies on the right."""
+def _minimiser(function: Callable[[float], float], low: float, high: float) -> float:
+    """The minimiser of a unimodal function, by golden sections; NaN (an overflow) can only be on the right."""
     ratio = (math.sqrt(5) - 1) / 2
     left, right = high - ratio * (high - low), low + ratio * (high - low)
     at_left, at_right = function(left), function(right)
@@ -175,4 +176,4 @@ def _smallest(function: Callable[[float], float], low: float, high: float) -> fl
             low, left, at_left = left, right, at_right
             right = low + ratio * (high - low)
             at_right = function(right)
-    return min(at_left, at_right)
+    return left if at_left <= at_right or math.isnan(at_right) else right

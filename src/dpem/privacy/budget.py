@@ -1,246 +1,34 @@
-"""A total (ε, δ) that fits draw on: the composition rule, and a budget that lives in one process.
-
-*Lemma.* Fits accepted by :meth:`Total.admit` are together (ε, δ)-DP for the total's ε and δ, also if each charge is
-chosen after seeing the answers to the earlier ones. *Proof.* The first charge is fixed before any answer. If its price
-alone is beyond what converts to (ε, δ) in zCDP (a dense fit's is, whose Gaussian noise has a better curve than zCDP
-knows), no sum with it ever converts, so it stays the only one, and it was accepted because its own (ε₁, δ₁) is within
-the total. Otherwise all charges were accepted by one rule, that the sum of the zCDP prices converts to (ε, δ). Sums
-kept below a limit fixed in advance are ρ-zCDP however the next price is chosen (Feldman & Zrnic 2021, at every order),
-and ρ-zCDP converts (:mod:`dpem.privacy.accounting`). ∎ Accepting what *any* of several theorems covers would not do:
-which theorem covers the end could depend on answers, and only (ε, kδ) would follow for k theorems.
-
-A total counts one unit: the up to m rows that one person has. A fit that protects at least as many rows together is
-(ε, δ)-private for that unit too, since neighbours that differ in fewer rows are among its neighbours; a fit that
-protects fewer is refused.
-
-A fit that was charged and never answered has released no more than it was charged for, so charges are never taken
-back.
-"""
+"""A budget for the fits of one process: a total (ε, δ) that they are charged to (:mod:`dpem.privacy.total`)."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Any, NoReturn, Self
+from collections.abc import Mapping
+from typing import Any, NoReturn
 
-from dpem import _validation as arguments
 from dpem._repr_html import budget_html
-from dpem._validation import ArgumentError, is_number, shown
-from dpem.privacy.accounting import Price, largest_price, total, zcdp_order
+from dpem.privacy.accounting import Price
+from dpem.privacy.total import BudgetExceeded, Charge, Total, unit
 
-#: How a fit that was charged can end.
-OUTCOMES = ("answered", "failed")
-#: Rounding allowed between what one charge asks for and the total.
-SLACK = 1 + 1e-9
-
-
-class BudgetExceeded(RuntimeError):
-    """A fit is not covered by its budget. Nothing was computed and nothing was spent.
-
-    ``reason`` is ``"budget"`` if too little is left, ``"delta"`` if the fit's δ is above the total's, ``"rows per
-    person"`` if it protects fewer rows of a person than the total counts, and ``"policy"`` if the dataset's policy does
-    not allow it.
-    """
-
-    def __init__(self, message: str, reason: str = "budget") -> None:
-        super().__init__(message)
-        self.reason = reason
-
-
-def unit(rows_per_person: int) -> str:
-    """What a guarantee is about.
-
-    >>> unit(1), unit(5)
-    ('one row', 'one person with up to 5 rows')
-    """
-    return "one row" if rows_per_person == 1 else f"one person with up to {rows_per_person} rows"
-
-
-@dataclass(frozen=True)
-class Charge:
-    """What one fit was charged: it is (ε, δ)-private for up to ``rows_per_person`` rows and costs ``price``, which must
-    convert to (ε, δ).
-
-    ``close`` says how the fit ended. As a context manager it does so by itself: ``"failed"`` if the block raises, else
-    ``"answered"``. Either way the charge stays. A :class:`Budget` keeps no record of it, a ledger does.
-    """
-
-    epsilon: float
-    delta: float
-    price: Price
-    rows_per_person: int = field(default=1, kw_only=True)
-
-    def __post_init__(self) -> None:
-        arguments.rows_per_person(self.rows_per_person)
-        if not (self.epsilon > 0 and 0 < self.delta < 1 and self.price.rho > 0):
-            raise ValueError("a charge needs epsilon > 0, 0 < delta < 1 and a positive price.")
-        if not self.price.delta(self.epsilon) <= self.delta * SLACK:
-            raise ValueError("the price of a charge must convert to its epsilon and delta, and this one is higher.")
-
-    def close(self, outcome: str) -> None:
-        """Say how the fit ended: ``"answered"`` or ``"failed"``."""
-        if outcome not in OUTCOMES:
-            raise ArgumentError("outcome", f"must be one of {', '.join(map(repr, OUTCOMES))}; got {shown(outcome)}.")
-
-    def released(self, fingerprint: str) -> None:
-        """Say which model the fit became, by its fingerprint."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close("answered" if kind is None else "failed")
-
-
-@dataclass(frozen=True)
-class Total:
-    """A total (ε, δ) of one unit, and what charges come to under it; see the module's lemma."""
-
-    epsilon: float
-    delta: float
-    rows_per_person: int = 1
-
-    @classmethod
-    def checked(cls, owner: str, epsilon: Any, delta: Any, rows_per_person: Any) -> Total:
-        """A total from what a user gave, or a refusal that names whose total it is."""
-        if not is_number(epsilon) or not float(epsilon) > 0:
-            raise ArgumentError("epsilon", f"of a {owner} must be positive, got {shown(epsilon)}.")
-        if not is_number(delta) or not 0 < float(delta) < 1:
-            raise ArgumentError("delta", f"of a {owner} must lie strictly between 0 and 1, got {shown(delta)}.")
-        rows = arguments.rows_per_person(rows_per_person)
-        return cls(float(epsilon), float(delta), rows)
-
-    def fits(self, charges: Sequence[Charge]) -> bool:
-        """Whether the charges are covered: one alone by its own (ε, δ), several by their prices in zCDP."""
-        if math.isinf(self.epsilon) or (len(charges) == 1 and self._covers(charges[0])):
-            return True
-        return _zcdp(charges).delta(self.epsilon) <= self.delta
-
-    def spent(self, charges: Sequence[Charge]) -> float:
-        """The smallest ε known to cover the charges, at the total's δ."""
-        if not charges:
-            return 0.0
-        spent = _zcdp(charges).epsilon(self.delta)
-        alone = len(charges) == 1 and charges[0].delta <= self.delta * SLACK
-        return min(spent, charges[0].epsilon) if alone else spent
-
-    def _covers(self, charge: Charge) -> bool:
-        return charge.epsilon <= self.epsilon * SLACK and charge.delta <= self.delta * SLACK
-
-    def left(self, charges: Sequence[Charge], delta: float) -> float:
-        """The largest ε that one more fit at ``delta`` could use and be accepted, sparse or dense.
-
-        Such a fit is taken to spend its (ε, δ) to the full: its price is the largest that converts to (ε, δ), for
-        Gaussian noise alone or for other noise, whichever leaves less. Below a millionth of the total it is 0.
-        """
-        if math.isinf(self.epsilon):
-            return math.inf
-        room = largest_price(self.epsilon, self.delta, gaussian=False).rho - _zcdp(charges).rho
-        epsilon = min(Price(room, gaussian).epsilon(delta) if room > 0 else 0.0 for gaussian in (True, False))
-        if not charges and delta <= self.delta:
-            epsilon = max(epsilon, self.epsilon)
-        shrink = 1e-12
-        while epsilon > 1e-6 * self.epsilon:
-            asks = (Charge(epsilon, delta, largest_price(epsilon, delta, gaussian=g)) for g in (True, False))
-            if all(self.fits([*charges, ask]) for ask in asks):
-                return epsilon
-            epsilon, shrink = epsilon * (1 - shrink), min(2 * shrink, 1e-3)
-        return 0.0
-
-    def admit(self, charges: Sequence[Charge], new: Charge, owner: str) -> None:
-        """Raise :class:`BudgetExceeded` unless ``new`` protects the total's unit and fits beside ``charges``."""
-        stated = f"the {owner} (epsilon={self.epsilon:.6g}, delta={self.delta:.3g})"
-        if new.rows_per_person < self.rows_per_person:
-            raise BudgetExceeded(
-                f"this fit protects {unit(new.rows_per_person)}, but {stated} counts {unit(self.rows_per_person)}: "
-                f"state at least {self.rows_per_person} rows per person. Nothing was computed.",
-                "rows per person",
-            )
-        if math.isfinite(self.epsilon) and new.delta > self.delta * SLACK:
-            raise BudgetExceeded(
-                f"delta of this fit is {new.delta:.3g}, above that of {stated}: choose a delta of at most "
-                f"{self.delta:.3g}. Nothing was computed.",
-                "delta",
-            )
-        if self.fits([*charges, new]):
-            return
-        raise BudgetExceeded(
-            f"this fit needs epsilon={new.epsilon:.6g} at delta={new.delta:.3g}, and {stated} allows one more fit up "
-            f"to epsilon={self.left(charges, self.delta):.6g}: {_fits(len(charges))} spent "
-            f"epsilon={self.spent(charges):.6g}. Nothing was computed."
-        )
-
-    def explain(self, charges: Sequence[Charge]) -> list[str]:
-        """How the charges add up, in lines that can be recomputed by hand.
-
-        >>> for line in Total(1.0, 1e-5).explain([Charge(0.6, 5e-6, Price(0.011))] * 2):
-        ...     print(line)
-        prices add: ρ = 0.011 + 0.011 = 0.022
-        ε = α·ρ + [ln(1/δ) − ln(α−1) + α·ln(1−1/α)]/(α−1), here least at the order α = 20.6396
-        at δ = 1e-05: ε = 20.6396·0.022 + [11.5129 − 2.97755 − 1.02504]/19.6396 = 0.836479
-        the total (ε, δ) = (1, 1e-05) is worth ρ = 0.0305566, so ρ = 0.0085566 is left
-        one more fit may use up to ε = 0.456495 at δ = 1e-05 (Gaussian noise of ρ-zCDP price 0.0085566)
-        """
-        if not charges:
-            return [f"no fit was charged: all of (ε, δ) = ({self.epsilon:g}, {self.delta:g}) is left"]
-        rho, whole = _zcdp(charges).rho, largest_price(self.epsilon, self.delta, gaussian=False).rho
-        parts = [f"{charge.price.rho:.6g}" for charge in charges]
-        shown = " + ".join(parts if len(parts) <= 12 else [*parts[:6], f"… ({len(parts) - 9} more) …", *parts[-3:]])
-        lines = [f"prices add: ρ = {shown}{f' = {rho:.6g}' if len(parts) > 1 else ''}"]
-        epsilon = _zcdp(charges).epsilon(self.delta)
-        alpha = zcdp_order(rho, epsilon, self.delta)
-        terms = (-math.log(self.delta), math.log(alpha - 1), -alpha * math.log1p(-1 / alpha))
-        bracket = " − ".join(f"{term:.6g}" for term in terms)
-        lines += [
-            "ε = α·ρ + [ln(1/δ) − ln(α−1) + α·ln(1−1/α)]/(α−1), here least at the order " + f"α = {alpha:.6g}",
-            f"at δ = {self.delta:g}: ε = {alpha:.6g}·{rho:.6g} + [{bracket}]/{alpha - 1:.6g} = {epsilon:.6g}",
-        ]
-        if (spent := self.spent(charges)) < epsilon:
-            lines.append(f"one fit alone is covered by its own (ε, δ), which is less: ε = {spent:.6g}")
-        room, left = whole - rho, self.left(charges, self.delta)
-        worth = f"the total (ε, δ) = ({self.epsilon:g}, {self.delta:g}) is worth ρ = {whole:.6g}"
-        if not left:
-            return [*lines, f"{worth}: nothing is left"]
-        sharper = Price(room, True).epsilon(self.delta) <= Price(room).epsilon(self.delta)
-        noise = "Gaussian noise" if sharper else "noise"
-        lines.append(f"{worth}, so ρ = {room:.6g} is left")
-        lines.append(
-            f"one more fit may use up to ε = {left:.6g} at δ = {self.delta:g} ({noise} of ρ-zCDP price {room:.6g})"
-        )
-        return lines
-
-
-def _fits(n: int) -> str:
-    return {0: "no fit has", 1: "one fit has"}.get(n, f"{n} fits have")
-
-
-def _zcdp(charges: Sequence[Charge]) -> Price:
-    """What the charges come to in zCDP, whatever their noise."""
-    return Price(total(c.price for c in charges).rho)
+__all__ = ["Budget", "BudgetExceeded", "Charge", "Total", "digest", "unit"]
 
 
 class Budget:
-    """A total (ε, δ) that several fits draw on, in one process.
+    """A total (ε, δ) for the fits of one process.
 
-    ``budget=`` of an estimator charges it before the data are queried. The object is never copied:
-    ``clone`` and ``deepcopy`` of an estimator keep the same budget, so cross-validation folds each pay. It is safe
-    under threads. A budget in another process would be a second budget, so it cannot be pickled, and a process that
-    was forked cannot spend the copy it has. A :class:`~dpem.privacy.Ledger` outlives the process and is shared by
-    several.
+    An estimator with ``budget=`` charges it before the data are queried. The object is never copied: ``clone`` and
+    ``deepcopy`` of an estimator keep the same budget, so that every cross-validation fold is charged. It is safe under
+    threads. It cannot be pickled, and a forked process cannot charge its copy, because a budget in another process
+    would be a second one. A :class:`~dpem.privacy.Ledger` is for several processes and outlives them.
 
     Composition: zCDP prices add up, and their sum is converted at the total's δ, so that two fits at half of ε cost
-    less than the whole. This holds also if a fit is chosen in the light of earlier answers.
+    less than the total. This holds also if a fit is chosen after earlier answers were seen.
 
-    ``rows_per_person`` is the most rows that one person has. The total is then about all rows of a person together, and
-    a fit whose own ``rows_per_person`` is smaller is refused.
+    ``rows_per_person`` is the largest number of rows of one person. The total protects all of them together, and a fit
+    with a smaller ``rows_per_person`` is refused.
 
     >>> budget = Budget(epsilon=1.0, delta=1e-4)
     >>> charge = budget.charge(0.5, 1e-5, Price(0.005))
@@ -270,7 +58,7 @@ class Budget:
         columns: Mapping[str, str] | None = None,
     ) -> Charge:
         """Charge one fit that is (ε, δ)-private for up to ``rows_per_person`` rows and costs ``price``, or raise
-        :class:`BudgetExceeded` and charge nothing. The other arguments are for a ledger; a budget does not keep them.
+        :class:`BudgetExceeded` and charge nothing. A budget ignores the other arguments, which a ledger records.
         """
         if os.getpid() != self._process:
             raise RuntimeError(
@@ -285,7 +73,7 @@ class Budget:
 
     @property
     def n_charges(self) -> int:
-        """How many fits were charged."""
+        """The number of charged fits."""
         return len(self._charges)
 
     @property

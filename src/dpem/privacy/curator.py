@@ -1,8 +1,8 @@
 """The curator: the only access to the data.
 
-An algorithm holds a curator, never rows. It sends a bounded query and a price; the curator charges the price, *then*
-sums, adds noise calibrated from the query's own bound, and records the release and its price. There is no other
-way to data, and what has not come out of here reaches no attribute, message or file.
+An algorithm has a curator, never rows. It sends a bounded query and a price. The curator charges the price, *then*
+sums, adds noise calibrated to the query's bound, and records the release. There is no other access to the data, and
+nothing that has not passed the curator reaches an attribute, message or file.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from dpem import _validation as arguments
 from dpem.privacy import mechanisms
 from dpem.privacy.accounting import Price, total
-from dpem.privacy.budget import BudgetExceeded
 from dpem.privacy.noise import Noise
+from dpem.privacy.total import BudgetExceeded
 from dpem.query import FloatArray, Query
 from dpem.tables import Source
 from dpem.tables.base import refuse_to_split
@@ -25,10 +25,10 @@ from dpem.tables.base import refuse_to_split
 
 @dataclass(frozen=True)
 class Release:
-    """A query and its price. Never the answer.
+    """The record of a query and its price, without the answer.
 
-    ``sensitivity`` is of the mean over ``n_rows`` rows when all rows of a person are replaced, ``scale`` the noise's
-    scale in the same unit; ``batch`` names the disjoint batch it was about, or None for the whole table.
+    ``sensitivity`` is that of the mean over ``n_rows`` rows to replacing all rows of a person, ``scale`` the scale of
+    the noise in the same unit; ``batch`` is the number of the disjoint batch, or None for the whole table.
     """
 
     query: str
@@ -41,7 +41,7 @@ class Release:
 
 
 class Account:
-    """The price limit of one fit and what has been released under it.
+    """The price limit of one fit, and its releases.
 
     *Lemma.* If every release passes :meth:`charge`, all of them together are (ε, δ)-DP for neighbours that differ in
     the rows of one person, as many as the curators of this account count (one by default), also if a query and its
@@ -50,9 +50,9 @@ class Account:
     & Thakurta 2022). The batches together cost no more than the dearest (:func:`total_price`). The total is converted
     by :class:`Price` and never exceeds (ε, δ). ∎
 
-    ``gaussian`` says beforehand that only Gaussian noise will be used; then the exact Gaussian curve is used, and
-    other noise is refused. (Deciding afterwards which curve applies would let answers decide it.) ``rho`` is what a
-    budget was charged for the fit: no more than that is released either.
+    With ``gaussian`` the exact Gaussian curve is used and other noise is refused. (It is fixed beforehand, since
+    afterwards answers could decide which curve applies.) ``rho`` is the price that was charged for the fit, which the
+    releases must not exceed either.
     """
 
     def __init__(self, epsilon: float, delta: float, *, gaussian: bool = False, rho: float = math.inf) -> None:
@@ -60,10 +60,10 @@ class Account:
             raise ValueError(f"an account needs epsilon > 0 and 0 <= delta < 1, got {epsilon!r} and {delta!r}.")
         self.epsilon, self.delta, self.gaussian, self.rho = epsilon, delta, gaussian, rho
         self.releases: list[Release] = []
-        self.parts: int | None = None  # into how many disjoint batches the table was split
+        self.parts: int | None = None  # the number of disjoint batches, once the table has been split
 
     def charge(self, release: Release) -> None:
-        """Write the release down, or refuse it if the total would no longer convert to (ε, δ)."""
+        """Record the release, or refuse it if the total price would no longer convert to (ε, δ)."""
         if self.gaussian and not release.price.gaussian:
             raise ValueError(f"'{release.query}' needs other noise than this account was opened for: Gaussian only.")
         price = Price(total_price([*self.releases, release]).rho, self.gaussian)
@@ -77,7 +77,7 @@ class Account:
 
 
 def total_price(releases: list[Release]) -> Price:
-    """Prices of the whole table's releases, plus the dearest batch's.
+    """The price of all releases: the sum for the whole table, plus that of the dearest batch.
 
     *Lemma.* If a person has at most m rows, in whichever batches, the releases of all batches together cost them no
     more than ρ = max_b ρ_b. *Proof.* Let m_b of the rows be in batch b, Σ m_b ≤ m. Between neighbours that differ in
@@ -87,18 +87,18 @@ def total_price(releases: list[Release]) -> Price:
     batches compose, and Σ ρ_b·(m_b/m)² ≤ ρ·Σ m_b/m ≤ ρ, as no m_b/m exceeds 1. Of Gaussian noise the same holds for
     μ² = 2ρ. For m = 1 this says that a row pays in its own batch only. ∎
     """
-    whole = total(r.price for r in releases if r.batch is None)
+    table_price = total(r.price for r in releases if r.batch is None)
     batches = {r.batch for r in releases if r.batch is not None}
-    each = [total(r.price for r in releases if r.batch == b) for b in batches]
-    if not each:
-        return whole
-    return whole + Price(max(p.rho for p in each), all(p.gaussian for p in each))
+    batch_prices = [total(r.price for r in releases if r.batch == b) for b in batches]
+    if not batch_prices:
+        return table_price
+    return table_price + Price(max(p.rho for p in batch_prices), all(p.gaussian for p in batch_prices))
 
 
 class Curator:
     """Answers bounded queries about a table with noise, within an account.
 
-    ``rows_per_person`` is the most rows that one person has: all of them are protected together.
+    ``rows_per_person`` is the largest number of rows of one person: all of them are protected together.
 
     >>> from dpem.paper.models import SymmetricMixture
     >>> from dpem.privacy.noise import PrivateNoise
@@ -133,8 +133,8 @@ class Curator:
         return self._account
 
     def split(self, parts: int) -> list[Curator]:
-        """Curators of disjoint batches, under the same account. Refused where a row that is replaced could move others
-        into other batches.
+        """Curators of disjoint batches, under the same account. Refused where replacing a row could move other rows to
+        other batches.
         """
         if self._batch is not None:
             raise ValueError("a batch cannot be split again.")
@@ -148,14 +148,14 @@ class Curator:
         ]
 
     def sensitivity(self, query: Query, norm: str) -> float:
-        """Sensitivity of the *mean* to replacing a person's rows, floating-point slack included; ``norm`` is "linf" or
+        """Sensitivity of the *mean* to replacing all rows of a person, with floating-point slack; ``norm`` is "linf" or
         "l2".
 
-        *Lemma.* Replacing up to m rows moves the computed mean, rounding included, by at most m times what replacing
-        one does. *Proof.* Replace them one after another. Each step leads from a table to a replace-one neighbour of
-        the same length, and moves the mean by at most (change + slack·size)/n, whatever the other rows hold; the
-        triangle inequality adds m such steps. ∎ The same proof holds for all that is computed from the mean before
-        noise is added, so the rounding of scores is multiplied by m as well.
+        *Lemma.* Replacing up to m rows moves the computed mean, rounding included, by at most m times as much as
+        replacing one row. *Proof.* Replace them one after another. Each step leads from a table to a replace-one
+        neighbour of the same length, and moves the mean by at most (change + slack·size)/n, whatever the other rows
+        hold; the triangle inequality adds m such steps. ∎ The same proof holds for all that is computed from the mean
+        before noise is added, so the rounding of scores is multiplied by m as well.
         """
         bound = query.bound
         change, size = (bound.linf, bound.size_linf) if norm == "linf" else (bound.l2, bound.size_l2)
@@ -165,7 +165,7 @@ class Curator:
         return self.rows_per_person * one
 
     def noise_scale(self, query: Query, rho: float) -> float:
-        """Standard deviation of the noise :meth:`measure` would add. Public: it depends on no record."""
+        """The standard deviation of the noise that :meth:`measure` adds. Public: it depends on no record."""
         _check_price(rho)
         return 0.0 if math.isinf(rho) else mechanisms.gaussian_scale(self.sensitivity(query, "l2"), rho)
 
@@ -180,8 +180,8 @@ class Curator:
         self, query: Query, k: int, rho: float, *, offset: FloatArray | float = 0.0, step: float = 1.0
     ) -> NDArray[np.intp]:
         """The k coordinates where ``|offset + step·mean|`` is largest, with Gumbel noise, at price ρ. ``offset`` and
-        ``step`` are public. A query with a function ``folded`` selects the k largest of what that makes of the
-        mean, and its ℓ∞ bound is of that.
+        ``step`` are public. If the query has a method ``folded``, it is applied to the mean first, and the query's ℓ∞
+        bound is that of its result.
         """
         _check_price(rho)
         sensitivity = abs(step) * self.sensitivity(query, "linf")
@@ -224,8 +224,8 @@ class Curator:
 
     @np.errstate(all="ignore")  # a warning that depends on a row would reveal it
     def _mean(self, query: Query) -> FloatArray:
-        """The exact mean, to which noise is added next. A total that is not a number would become a finite draw without
-        a trace: no bounded query has one, so it is refused.
+        """The exact mean, before noise is added. The total of a bounded query is finite; one that is not is refused,
+        since noise would turn it into an inconspicuous number.
         """
         total = self._source.total(query)
         if not np.isfinite(total).all():

@@ -1,4 +1,4 @@
-"""The statement that travels with every fitted model."""
+"""The guarantee of a fitted model, and the joint guarantee of several."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dpem._repr_html import guarantee_html
-from dpem.privacy import budget
 from dpem.privacy.accounting import Price, total
 from dpem.privacy.curator import Release
+from dpem.privacy.total import unit
 
-#: Neighbours are tables that differ in one row (or in as many as a person may have), or in all rows of one person,
-#: whatever their number: see :mod:`dpem.tables.persons`.
+#: Neighbouring tables differ in up to ``rows_per_person`` rows, or in all rows of one person, whatever their number
+#: (:mod:`dpem.tables.persons`).
 REPLACE_ROWS, REPLACE_PERSON = "replace-one", "replace-one-person"
 
 
 def neighbours_of(person: str | None) -> str:
-    """What is replaced between neighbours, where a column says whose row it is and where none does."""
+    """The neighbouring relation, with a column that identifies the person of each row or without one."""
     return REPLACE_ROWS if person is None else REPLACE_PERSON
 
 
 @dataclass(frozen=True)
 class Guarantee:
-    """What is guaranteed about every record, and by which mechanisms.
+    """The differential-privacy guarantee of a model, and the mechanisms that provide it.
 
-    ``price`` was fixed, and charged, before any query was run. What the releases in ``mechanisms`` cost in the end
-    may be less and may depend on answers, so nothing is derived from it. ``rows_per_person`` rows of one person
-    are protected together. ``private`` is False for seeded noise and for epsilon = inf, whatever ε says.
+    ``price`` was fixed and charged before any query. The releases in ``mechanisms`` may cost less in the end, and their
+    cost may depend on answers, so the guarantee is derived from ``price``. ``rows_per_person`` rows of one person are
+    protected together. ``private`` is False for seeded noise and for an infinite ε.
     """
 
     epsilon: float
@@ -42,7 +42,7 @@ class Guarantee:
     @property
     def unit(self) -> str:
         """What the guarantee protects: "one row", "one person with up to 5 rows", or "one person"."""
-        return "one person" if self.neighbours == REPLACE_PERSON else budget.unit(self.rows_per_person)
+        return "one person" if self.neighbours == REPLACE_PERSON else unit(self.rows_per_person)
 
     def _repr_html_(self) -> str:
         return guarantee_html(self)
@@ -64,13 +64,14 @@ class Guarantee:
 
 
 def together(guarantees: Sequence[Guarantee]) -> Guarantee:
-    """One statement for several releases about the same rows: what they guarantee together.
+    """The joint guarantee of several releases about the same rows.
 
-    ε's add, and δ's; or the prices add in zCDP and are converted at the added δ. Both hold for releases whose ε, δ and
-    prices were fixed beforehand, so the smaller ε is stated; fits chosen after earlier answers share a Budget.
+    ε and δ add; or the prices add in zCDP and are converted at the sum of the δ. Both hold for releases whose ε, δ and
+    prices were fixed beforehand, so the smaller ε is stated. (Fits that are chosen after earlier answers need a
+    Budget.)
 
-    Where the units differ, the smallest is stated: it is what all of them guarantee. *Proof.* Neighbours that differ in
-    up to m rows of a person are among those that differ in more, or in all, so a guarantee for more rows holds for m
+    Where the privacy units differ, the smallest is stated, which all of them protect. *Proof.* Neighbours that differ
+    in up to m rows of a person are among those that differ in more, or in all, so a guarantee for more rows holds for m
     too. ∎
 
     >>> alone = Guarantee(0.5, 1e-5, Price(0.01), "replace-one", 1, (), True, "0")
@@ -82,14 +83,13 @@ def together(guarantees: Sequence[Guarantee]) -> Guarantee:
     delta = math.fsum(guarantee.delta for guarantee in guarantees)
     price = total(guarantee.price for guarantee in guarantees)
     epsilon = min(math.fsum(guarantee.epsilon for guarantee in guarantees), price.epsilon(delta))
-    first = guarantees[0]
     return Guarantee(
         epsilon,
         delta,
         price,
-        REPLACE_PERSON if all(one.neighbours == REPLACE_PERSON for one in guarantees) else REPLACE_ROWS,
+        REPLACE_PERSON if all(g.neighbours == REPLACE_PERSON for g in guarantees) else REPLACE_ROWS,
         rows_per_person=min(guarantee.rows_per_person for guarantee in guarantees),
         mechanisms=tuple(release for guarantee in guarantees for release in guarantee.mechanisms),
         private=all(guarantee.private for guarantee in guarantees),
-        version=first.version,
+        version=guarantees[0].version,
     )

@@ -1,13 +1,13 @@
 """A budget that outlives the process: one entry per charge, in a SQLite file or a PostgreSQL database.
 
-*Lemma.* However many processes and machines charge a dataset, and wherever any of them dies, every fit that touched
-data is in the ledger, and the charges in the ledger are covered by the dataset's total. *Proof.* A charge reads all
-earlier charges, decides by :meth:`~dpem.privacy.budget.Total.admit` and appends, in one transaction that excludes every
-other writer (:mod:`dpem.privacy.ledger_schema`); so charges are decided one after another, each in sight of all before
-it. The fit goes on only after the commit has been confirmed, and a committed entry is never changed or removed. A
-process that dies before the commit leaves no entry and has touched nothing; one that dies later leaves a charge without
-an outcome. If the confirmation is lost, the entry may be there, and the fit does not go on. ∎ Changes by other means
-are found by the chain of digests (:mod:`dpem.privacy.ledger_chain`), which every use of a ledger checks.
+*Lemma.* However many processes and machines charge a dataset, and wherever any of them dies, every fit that read data
+is in the ledger, and the dataset's total covers the charges in the ledger. *Proof.* A charge reads all earlier charges,
+decides by :meth:`~dpem.privacy.total.Total.admit` and appends, in one transaction that excludes every other writer
+(:mod:`dpem.privacy.ledger_store`); so charges are decided one after another, each with all earlier ones in view. The
+fit goes on only after the commit has been confirmed, and a committed entry is never changed or removed. A process that
+dies before the commit leaves no entry and has read nothing; one that dies later leaves a charge without an outcome. If
+the confirmation is lost, the entry may be there, and the fit does not go on. ∎ Changes by other means are found by the
+chain of digests (:mod:`dpem.privacy.ledger_chain`), which every use of a ledger checks.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import Any
 
 import sqlalchemy as sa
@@ -25,9 +25,9 @@ from sqlalchemy.engine import Connection
 from dpem import _validation as arguments
 from dpem._validation import ArgumentError, shown
 from dpem._version import __version__
-from dpem.privacy import ledger_chain
+from dpem.privacy import ledger_chain, ledger_verification
 from dpem.privacy.accounting import Price
-from dpem.privacy.budget import BudgetExceeded, Charge, Total
+from dpem.privacy.ledger_charge import LedgerCharge, LedgerWarning
 from dpem.privacy.ledger_entries import (
     NO_ANSWER,
     DatasetEntries,
@@ -41,57 +41,22 @@ from dpem.privacy.ledger_entries import (
     signature,
 )
 from dpem.privacy.ledger_policy import Policy
-from dpem.privacy.ledger_schema import LedgerError, Store, altered, datasets
+from dpem.privacy.ledger_store import LedgerError, Store
+from dpem.privacy.ledger_tables import datasets
+from dpem.privacy.ledger_verification import Verification
+from dpem.privacy.total import BudgetExceeded, Charge, Total
 
-#: Columns of which a charge keeps a digest each.
+#: A charge records the digests of at most so many columns.
 MOST_COLUMNS = 1000
-
-
-class LedgerWarning(RuntimeWarning):
-    """A fit or a dataset that the keeper of its ledger should check."""
-
-
-@dataclass(frozen=True)
-class LedgerCharge(Charge):
-    """A charge that is in a ledger, as entry ``id`` of its dataset."""
-
-    id: int
-    ledger: Ledger = field(repr=False)
-
-    def close(self, outcome: str) -> None:
-        """Append how the fit ended. If that cannot be written the fit has still been paid for: a warning says so."""
-        super().close(outcome)
-        try:
-            self.ledger._append("outcome", fit=self.id, outcome=outcome)
-        except LedgerError as error:
-            said = f'charge {self.id} stays charged and shows as "{NO_ANSWER}", since {error}'
-            warnings.warn(said, LedgerWarning, stacklevel=3)
-
-    def released(self, fingerprint: str) -> None:
-        """Append which model the fit became. If that cannot be written, a warning says so."""
-        try:
-            self.ledger._append("model", fit=self.id, model=checked_text("fingerprint", fingerprint))
-        except LedgerError as error:
-            warnings.warn(f"charge {self.id} does not name its model, since {error}", LedgerWarning, stacklevel=3)
-
-
-@dataclass(frozen=True)
-class Verification:
-    """What was found of a dataset's entries: ``faults`` is empty if they are as they were written."""
-
-    dataset: str
-    head: str
-    n_entries: int
-    faults: tuple[str, ...]
 
 
 class Ledger:
     """Budgets of datasets, kept in a database that processes and machines share.
 
-    A dataset is opened once with its total (ε, δ). Every fit is charged, durably, before data are touched, or refused
-    with :class:`~dpem.BudgetExceeded` and what is left. Fits are priced together by the rule of :class:`~dpem.Budget`.
-    Copies are the same ledger, and a pickled ledger connects again where it is unpickled, so ``clone`` and worker
-    processes count right. The pickle holds the URL: keep passwords out of it, in a password file.
+    A dataset is opened once with its total (ε, δ). Every fit is charged durably before data are read, or refused with
+    :class:`~dpem.BudgetExceeded`, which states what is left. Charges add up as in a :class:`~dpem.Budget`. Copies are
+    the same ledger, and an unpickled ledger connects to the same database, so ``clone`` and worker processes are
+    counted correctly. The pickle contains the URL: keep passwords in a password file.
 
     Parameters
     ----------
@@ -99,20 +64,20 @@ class Ledger:
         ``"sqlite:///budget.db"``, a file, or ``"postgresql://user@host/database"``. Nothing is connected until the
         first use.
     dataset : str or None
-        The dataset that fits draw on, when the ledger is given to an estimator as ``budget=``.
+        The dataset that fits are charged to, if the ledger is an estimator's ``budget=``.
 
     Examples
     --------
     >>> import tempfile
     >>> ledger = Ledger(f"sqlite:///{tempfile.mkdtemp()}/budget.db").open("patients", epsilon=1.0, delta=1e-5)
     >>> with ledger.charge(0.9, 1e-6, Price(0.019), purpose="a fit"):
-    ...     pass  # ask the data
+    ...     pass  # query the data
     >>> [(fit.purpose, fit.outcome) for fit in ledger.history()]
     [('a fit', 'answered')]
     >>> ledger.charge(0.9, 1e-6, Price(0.019))
     Traceback (most recent call last):
         ...
-    dpem.privacy.budget.BudgetExceeded: this fit needs epsilon=0.9 ... Nothing was computed.
+    dpem.privacy.total.BudgetExceeded: this fit needs epsilon=0.9 ... Nothing was computed.
     """
 
     def __init__(self, url: str, dataset: str | None = None) -> None:
@@ -122,7 +87,7 @@ class Ledger:
 
     @property
     def where(self) -> str:
-        """The URL without password and options, for people to read."""
+        """The URL without password and options."""
         return self._store.where
 
     def dataset(self, name: str) -> Ledger:
@@ -134,9 +99,10 @@ class Ledger:
     ) -> Ledger:
         """Open a dataset with its total, once and for all, and return the ledger bound to it.
 
-        ``rows_per_person`` is the most rows of the dataset that one person has. The total is about all of them
-        together, and a fit that protects fewer is refused. ``policy`` limits each fit. A ledger that is not there yet
-        is created; a name that is easily taken for another dataset's is opened with a :class:`LedgerWarning`.
+        ``rows_per_person`` is the largest number of rows of one person. The total protects all of them together, and a
+        fit that protects fewer is refused. ``policy`` limits each fit. A missing ledger is created. A name that is
+        easily
+        confused with that of another dataset causes a :class:`LedgerWarning`.
         """
         name, total = checked_text("dataset", dataset), Total.checked("dataset", epsilon, delta, rows_per_person)
         if math.isinf(total.epsilon):
@@ -154,12 +120,12 @@ class Ledger:
             if policy is not None:
                 ledger_chain.append(connection, chain, name, "policy", _stated(policy, connection))
         if close := [other for other in names if alike(name, other)]:
-            said = f"dataset {name!r} is now open beside {close[0]!r}: two names for the same rows are two budgets."
-            warnings.warn(said, LedgerWarning, stacklevel=2)
+            message = f"dataset {name!r} is now open beside {close[0]!r}: two names for the same rows are two budgets."
+            warnings.warn(message, LedgerWarning, stacklevel=2)
         return self.dataset(name)
 
     def set_policy(self, policy: Policy, dataset: str | None = None) -> None:
-        """Put a policy in force for all later fits of a dataset. It is an entry of the chain, as a charge is."""
+        """Set the policy for all later fits of a dataset; it becomes an entry of the chain, as a charge does."""
         name = self._name(dataset)
         with self._store.writing(name) as connection:
             chain = self._entries(connection, name).chain
@@ -181,15 +147,15 @@ class Ledger:
         """Charge one fit that is (ε, δ)-private for up to ``rows_per_person`` rows and costs ``price``, or raise
         :class:`~dpem.BudgetExceeded` and charge nothing. When this returns, the charge is on disk.
 
-        ``model`` is the model's name, ``n`` the number of rows and ``columns`` a digest of what is declared of each
-        column: the dataset's policy is checked against them, and a table that differs from the one before is reported
-        by a :class:`LedgerWarning`.
+        ``model`` is the model's name, ``n`` the number of rows and ``columns`` the digest of each column's declared
+        bounds or levels. They are checked against the dataset's policy, and a table that differs from the previous one
+        causes a :class:`LedgerWarning`.
         """
         name = self._name(None)
         price = Price(float(price.rho), bool(price.gaussian))
         rows = arguments.rows_per_person(rows_per_person)
         charge = Charge(float(epsilon), float(delta), price, rows_per_person=rows)
-        stated = dict(columns or {}) if len(columns or {}) <= MOST_COLUMNS else {}
+        digests = dict(columns or {}) if len(columns or {}) <= MOST_COLUMNS else {}
         body = {
             "epsilon": charge.epsilon,
             "delta": charge.delta,
@@ -200,26 +166,27 @@ class Ledger:
             "digest": checked_text("digest", digest, empty=True),
             "estimator": checked_text("model", model, empty=True),
             "n": n,
-            "columns": stated,
+            "columns": digests,
             "version": __version__,
         }
         try:
             with self._store.writing(name) as connection:
-                known = self._entries(connection, name)
-                signed = signature(connection)
-                known.policy.admit(name, epsilon=charge.epsilon, n=n, model=model, who=signed["who"])
-                known.total.admit(known.charges, charge, f"dataset {name!r}")
-                made = ledger_chain.append(connection, known.chain, name, "fit", {**body, **signed, "time": now()})
+                entries = self._entries(connection, name)
+                author = signature(connection)
+                entries.policy.admit(name, epsilon=charge.epsilon, n=n, model=model, who=author["who"])
+                entries.total.admit(entries.charges, charge, f"dataset {name!r}")
+                body |= {**author, "time": now()}
+                entry = ledger_chain.append(connection, entries.chain, name, "fit", body)
         except BudgetExceeded as refusal:
             self.note_refusal(charge, refusal.reason, purpose=purpose)
             raise
-        if differs := changed_table(known.fits, n, stated):
-            said = f"dataset {name!r}: {differs}. Fits of other rows under the same name draw on the same total."
-            warnings.warn(said, LedgerWarning, stacklevel=3)
-        return LedgerCharge(charge.epsilon, charge.delta, price, made.number, self, rows_per_person=rows)
+        if change := changed_table(entries.fits, n, digests):
+            message = f"dataset {name!r}: {change}. Fits of other rows under the same name draw on the same total."
+            warnings.warn(message, LedgerWarning, stacklevel=3)
+        return LedgerCharge(charge.epsilon, charge.delta, price, entry.number, self, rows_per_person=rows)
 
     def note_refusal(self, charge: Charge, reason: str = "budget", *, purpose: str = "") -> None:
-        """Write down that a fit was not accepted. Where that fails the fit is refused all the same."""
+        """Record that a fit was refused. If the record cannot be written, the fit is refused all the same."""
         with suppress(LedgerError):
             name = self._name(None)
             with self._store.writing(name) as connection:
@@ -236,21 +203,21 @@ class Ledger:
                 ledger_chain.append(connection, chain, name, "refusal", body)
 
     def entries(self, dataset: str | None = None) -> DatasetEntries:
-        """Everything that the ledger says about a dataset, from one moment."""
+        """All entries of a dataset, from one snapshot of the ledger."""
         name = self._name(dataset)
         with self._store.reading() as connection:
             return self._entries(connection, name)
 
     def refusals(self, dataset: str | None = None) -> list[Refusal]:
-        """Every fit to a dataset that was not accepted, oldest first."""
+        """All refused fits of a dataset, oldest first."""
         return list(self.entries(dataset).refusals)
 
     def history(self, dataset: str | None = None) -> list[FitEntry]:
-        """Every charge of a dataset, oldest first. An outcome is ``"answered"``, ``"failed"`` or ``"no answer"``."""
+        """All charges of a dataset, oldest first. An outcome is ``"answered"``, ``"failed"`` or ``"no answer"``."""
         return list(self.entries(dataset).fits)
 
     def user(self) -> str:
-        """Who this ledger's entries will name: a PostgreSQL server's role, or else the user of the system."""
+        """The user that this ledger's entries name: the PostgreSQL role, or else the user of the system."""
         with self._store.reading() as connection:
             return signature(connection)["who"]
 
@@ -260,7 +227,7 @@ class Ledger:
             return _names(connection)
 
     def datasets(self) -> list[DatasetState]:
-        """Every dataset, by name."""
+        """The states of all datasets, by name."""
         with self._store.reading() as connection:
             return [self._entries(connection, name).state for name in _names(connection)]
 
@@ -269,15 +236,15 @@ class Ledger:
         return self.entries(dataset).state
 
     def left(self, dataset: str | None = None, delta: float | None = None) -> float:
-        """The largest ε that one more fit of ``method="improved"`` at ``delta`` may use and be accepted.
+        """The largest ε at which one more fit with this ``delta`` (by default the total's) would be accepted.
 
-        ``delta`` is the total's unless given; a smaller one leaves room for a larger ε. It is exact for a fit that
-        spends its (ε, δ) to the full, as the estimators do, for the dearer of sparse and dense fits.
+        It is exact for a fit that costs the full price of its (ε, δ), as those of all estimators do but the paper's
+        ``method="published"``, with the dearer kind of noise.
         """
-        known = self.entries(dataset)
+        entries = self.entries(dataset)
         if delta is not None and not 0 < delta < 1:
             raise ArgumentError("delta", f"must lie strictly between 0 and 1, got {shown(delta)}.")
-        return known.total.left(known.charges, known.total.delta if delta is None else delta)
+        return entries.total.left(entries.charges, entries.total.delta if delta is None else delta)
 
     def verify(self, dataset: str | None = None, heads: Sequence[str] = ()) -> list[Verification]:
         """Check every entry of a dataset, or of all: the digests, each ρ against its (ε, δ), the sum against the total.
@@ -287,8 +254,8 @@ class Ledger:
         dataset : str, optional
             The dataset; all of them if not given.
         heads : sequence of str
-            Heads that were printed earlier. Each must still be the digest of an entry; this shows what somebody who
-            recomputed the chain, or removed its last entries, cannot hide.
+            Heads that were printed earlier. Each must still be the digest of an entry; this detects a recomputed chain
+            and the removal of its last entries.
 
         Returns
         -------
@@ -297,29 +264,20 @@ class Ledger:
         """
         with self._store.reading() as connection:
             names = _names(connection, *ledger_chain.TABLES) if dataset is None else [checked_text("dataset", dataset)]
-            chains = {name: ledger_chain.read(connection, name) for name in names}
-            beside = altered(connection)
-        every = [entry for chain in chains.values() for entry in chain]
-        lost = ledger_chain.unknown_heads(every, heads)
-        found = []
-        for name, chain in chains.items():
-            said = ledger_chain.faults(chain) or (_unsound(name, chain) if chain else ["the dataset is not there"])
-            head = f"sha256:{chain[-1].digest}" if chain else ""
-            found.append(Verification(name, head, len(chain), (*said, *beside, *lost)))
-        return found or [Verification("", "", 0, (*beside, *lost))]
+            return ledger_verification.verify(connection, names, heads)
 
-    def _append(self, kind: str, *, fit: int, **said: str) -> None:
-        """One entry about a charge, once."""
+    def _append(self, kind: str, *, fit: int, **content: str) -> None:
+        """Append an entry about a charge; each kind at most once."""
         name = self._name(None)
         with self._store.writing(name) as connection:
-            known = self._entries(connection, name)
-            own = next(one for one in known.fits if one.id == fit)
-            if (before := getattr(own, kind)) not in ("", NO_ANSWER):
+            entries = self._entries(connection, name)
+            charged = next(entry for entry in entries.fits if entry.id == fit)
+            if (before := getattr(charged, kind)) not in ("", NO_ANSWER):
                 raise ValueError(f"charge {fit} was closed already, as {before!r}.")
-            ledger_chain.append(connection, known.chain, name, kind, {"fit": fit, **said, "time": now()})
+            ledger_chain.append(connection, entries.chain, name, kind, {"fit": fit, **content, "time": now()})
 
     def _entries(self, connection: Connection, name: str) -> DatasetEntries:
-        """A dataset's entries, checked."""
+        """The entries of a dataset; a LedgerError if their digests do not hold."""
         chain = ledger_chain.read(connection, name)
         if not chain:
             raise LedgerError(f"dataset {name!r} is not open in this ledger: Ledger.open or dpem ledger open opens it.")
@@ -350,19 +308,10 @@ class Ledger:
 
 
 def _names(connection: Connection, *tables: sa.Table) -> list[str]:
-    """The datasets that tables name: those that are open, unless others are given."""
-    found = [connection.execute(sa.select(table.c.dataset).distinct()).scalars() for table in tables or (datasets,)]
-    return sorted({str(name) for names in found for name in names})
+    """The datasets in these tables; without any, those that have been opened."""
+    columns = [connection.execute(sa.select(table.c.dataset).distinct()).scalars() for table in tables or (datasets,)]
+    return sorted({str(name) for names in columns for name in names})
 
 
 def _stated(policy: Policy, connection: Connection) -> dict[str, Any]:
     return {"policy": policy.to_dict(), **signature(connection), "time": now()}
-
-
-def _unsound(name: str, chain: Sequence[ledger_chain.Entry]) -> list[str]:
-    """What entries with sound digests get wrong: a price above its (ε, δ), or charges beyond the total."""
-    try:
-        known = DatasetEntries.of(name, chain)
-    except LedgerError as error:
-        return [str(error).rstrip(".")]
-    return [] if known.total.fits(known.charges) else ["the charges come to more than the total"]

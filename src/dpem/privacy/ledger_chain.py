@@ -4,8 +4,8 @@ The digest of an entry is the SHA-256 of five lines, joined by line feeds: the d
 the first), the dataset, the entry's number, its kind, and its body in JSON as it is stored. The digest of the last
 entry is the dataset's *head*.
 
-*Lemma.* Whoever knows a head, from a report or an export, can find out whether any entry up to it was changed,
-removed or put in later. *Proof.* Entries are numbered from 1 without a gap and each digest is recomputed from what is
+*Lemma.* Whoever knows a head, from a report or an export, can detect whether any entry up to it was changed,
+removed or inserted later. *Proof.* Entries are numbered from 1 without a gap and each digest is recomputed from what is
 stored. If an entry with the known digest is there, its five lines are those that were written (SHA-256 has no known
 collision), so the digest before it is as it was, and so on down to the first. ∎
 
@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from dpem.privacy.ledger_schema import datasets, entries
+from dpem.privacy.ledger_tables import datasets, entries
 
 
 class Entry(NamedTuple):
@@ -38,7 +38,7 @@ class Entry(NamedTuple):
 
     @property
     def own_digest(self) -> str:
-        """The digest of what is stored."""
+        """The digest of the stored fields."""
         lines = (self.previous, self.dataset, str(self.number), self.kind, self.body)
         return hashlib.sha256("\n".join(map(str, lines)).encode("utf-8", "surrogatepass")).hexdigest()
 
@@ -47,7 +47,7 @@ _COLUMNS = Entry._fields
 
 
 def read(connection: Connection, dataset: str) -> list[Entry]:
-    """The entries of a dataset in their order, not checked."""
+    """The entries of a dataset in order, unchecked."""
     parts = [sa.select(*(table.c[name] for name in _COLUMNS)).where(table.c.dataset == dataset) for table in TABLES]
     rows = connection.execute(sa.union_all(*parts)).all()
     return sorted((Entry(*row) for row in rows), key=lambda entry: (str(type(entry.number)), entry.number))
@@ -61,25 +61,25 @@ def append(connection: Connection, chain: Sequence[Entry], dataset: str, kind: s
     text = json.dumps(body, sort_keys=True, separators=(",", ":"))
     previous = chain[-1].digest if chain else ""
     blank = Entry(dataset, len(chain) + 1, kind, text, previous, "")
-    made = blank._replace(digest=blank.own_digest)
+    entry = blank._replace(digest=blank.own_digest)
     table = datasets if kind in ("opened", "policy") else entries
-    connection.execute(sa.insert(table).values(**made._asdict()))
-    return made
+    connection.execute(sa.insert(table).values(**entry._asdict()))
+    return entry
 
 
 def faults(chain: Sequence[Entry]) -> list[str]:
-    """What is wrong with a chain, a sentence for each entry; nothing if it is as it was written."""
-    found, previous = [], ""
-    for place, entry in enumerate(chain, start=1):
-        if entry.number != place:
-            found.append(f"entry {place} is missing")
+    """The faults of a chain, a sentence for each entry; empty if it is as it was written."""
+    sentences, previous = [], ""
+    for number, entry in enumerate(chain, start=1):
+        if entry.number != number:
+            sentences.append(f"entry {number} is missing")
             break
         if entry.digest != entry.own_digest:
-            found.append(f"entry {place} ({entry.kind}) was changed: its content does not have its digest")
+            sentences.append(f"entry {number} ({entry.kind}) was changed: its content does not have its digest")
         elif entry.previous != previous:
-            found.append(f"entry {place} ({entry.kind}) does not follow the entry before it")
+            sentences.append(f"entry {number} ({entry.kind}) does not follow the entry before it")
         previous = entry.digest
-    return found
+    return sentences
 
 
 def unknown_heads(chain: Sequence[Entry], heads: Iterable[str]) -> list[str]:

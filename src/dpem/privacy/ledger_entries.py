@@ -1,4 +1,4 @@
-"""What a ledger's entries say: charges, refusals, the state of a dataset."""
+"""The records of a ledger's entries: charges, refusals, the state of a dataset."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from sqlalchemy.engine import Connection
 
 from dpem._validation import ArgumentError
 from dpem.privacy.accounting import Price
-from dpem.privacy.budget import Charge, Total
 from dpem.privacy.ledger_chain import Entry
 from dpem.privacy.ledger_policy import Policy
-from dpem.privacy.ledger_schema import LONGEST, LedgerError
+from dpem.privacy.ledger_store import LedgerError
+from dpem.privacy.ledger_tables import LONGEST
+from dpem.privacy.total import Charge, Total
 
-#: The outcome of a charge whose fit has not said how it ended.
+#: The outcome of a charge whose fit has recorded none.
 NO_ANSWER = "no answer"
 
 
 @dataclass(frozen=True)
 class FitEntry:
-    """One fit that was charged. ``id`` is the number of its entry in the dataset's chain; ``time`` is the clock of
-    whoever charged, in UTC.
+    """A charged fit. ``id`` is the number of its entry in the dataset's chain; ``time`` is that of the charging
+    machine, in UTC.
 
-    ``who`` is the role of a PostgreSQL server or else the user's name, ``host`` the machine's name, ``model`` the
-    fingerprint of the model that the fit became (empty if it became none, or none that can be saved), ``estimator`` the
-    model's name, ``n`` the number of rows and ``columns`` a digest of what is declared of each column, where the fit
-    stated them.
+    ``who`` is the PostgreSQL role or else the user's name, ``host`` the machine's name, ``model`` the fingerprint of
+    the fitted model (empty if there is none, or none that can be saved). ``estimator`` is the model's name, ``n`` the
+    number of rows and ``columns`` the digest of each column's declared bounds or levels, where the fit stated them.
     """
 
     id: int
@@ -59,19 +59,19 @@ class FitEntry:
 
     @property
     def private(self) -> bool:
-        """Whether the noise was private: a ledger takes no fit with seeded noise, so only an infinite ε is not."""
+        """Whether the fit was private: only one with an infinite ε is not, since seeded noise is never charged."""
         return math.isfinite(self.epsilon)
 
     @property
     def charge(self) -> Charge:
-        """What was charged; a ValueError if the price does not convert to (ε, δ)."""
+        """The charge; a ValueError if its price does not convert to (ε, δ)."""
         price = Price(self.rho, self.gaussian)
         return Charge(self.epsilon, self.delta, price, rows_per_person=self.rows_per_person)
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """A fit that was not accepted, and why: the ``reason`` of :class:`~dpem.BudgetExceeded`."""
+    """A refused fit; ``reason`` is that of :class:`~dpem.BudgetExceeded`."""
 
     id: int
     dataset: str
@@ -87,11 +87,11 @@ class Refusal:
 
 @dataclass(frozen=True)
 class DatasetState:
-    """A dataset's total and what has become of it.
+    """A dataset's total, what is spent and what is left.
 
-    ``left`` is the largest ε that one more fit may use at the total's δ, ``explained`` how the fits add up, line by
-    line. ``head`` is the digest of the last of ``n_entries`` entries: who keeps it can later tell whether any of them
-    was changed. ``policy`` is what the dataset's policy states.
+    ``left`` is the largest ε that one more fit may use at the total's δ. ``explained`` shows how the fits add up, line
+    by line. ``head`` is the digest of the last of ``n_entries`` entries; with it, later changes of any of them can be
+    detected. ``policy`` has the limits of the dataset's policy.
     """
 
     name: str
@@ -109,18 +109,18 @@ class DatasetState:
 
     @property
     def left_shown(self) -> str:
-        """What is left as it is shown everywhere: to three digits after the point, rounded down."""
+        """What is left, rounded down to three decimals; every output shows it so."""
         return f"{math.floor(1e3 * self.left + 1e-9) / 1e3:g}"
 
     @property
     def spent_shown(self) -> str:
-        """What is spent, likewise, rounded up."""
+        """What is spent, rounded up to three decimals."""
         return f"{math.ceil(1e3 * self.spent_epsilon - 1e-9) / 1e3:g}"
 
 
 @dataclass(frozen=True)
 class DatasetEntries:
-    """Everything that a dataset's chain says, in records."""
+    """The records of a dataset's chain."""
 
     name: str
     total: Total
@@ -152,7 +152,7 @@ class DatasetEntries:
 
     @classmethod
     def of(cls, name: str, chain: Sequence[Entry]) -> DatasetEntries:
-        """The records of a chain whose digests hold; a LedgerError if an entry is none of ours all the same."""
+        """The records of a chain whose digests hold; a LedgerError if an entry is not as dpem writes one."""
         entry = chain[0]
         try:
             first = _body(entry)
@@ -171,50 +171,49 @@ class DatasetEntries:
                     policy = Policy.from_dict(body["policy"])
                 else:
                     fits[body["fit"]][entry.kind] = str(body[entry.kind])
-            made = tuple(FitEntry(**fields) for fields in fits.values())
-            charges = tuple(fit.charge for fit in made)
+            fit_entries = tuple(FitEntry(**fields) for fields in fits.values())
+            charges = tuple(fit.charge for fit in fit_entries)
         except (TypeError, ValueError, KeyError, AttributeError, RecursionError):
             raise LedgerError(
                 f"entry {entry.number} of dataset {name!r} is not as dpem writes one: restore a backup."
             ) from None
-        return cls(name, total, opened, policy, made, tuple(refusals), charges, tuple(chain))
+        return cls(name, total, opened, policy, fit_entries, tuple(refusals), charges, tuple(chain))
 
 
 def _body(entry: Entry) -> dict[str, Any]:
-    found = json.loads(entry.body)
-    if not isinstance(found, dict) or entry.kind not in KINDS or (entry.kind == "opened") != (entry.number == 1):
+    body = json.loads(entry.body)
+    if not isinstance(body, dict) or entry.kind not in KINDS or (entry.kind == "opened") != (entry.number == 1):
         raise ValueError
-    return found
+    return body
 
 
 def _time(body: Mapping[str, Any]) -> datetime:
-    found = datetime.fromisoformat(body["time"])
-    if found.tzinfo is None:
+    time = datetime.fromisoformat(body["time"])
+    if time.tzinfo is None:
         raise ValueError
-    return found
+    return time
 
 
-#: What an entry can be. "model" holds the fingerprint of the model that a fit became.
+#: The kinds of entries. "model" has the fingerprint of a fitted model.
 KINDS = ("opened", "policy", "fit", "outcome", "model", "refusal")
 
 
 def changed_table(fits: Sequence[FitEntry], n: int | None, columns: Mapping[str, str] | None) -> str:
-    """What differs between a table and the one of the latest fit that stated its own; empty if nothing does."""
-    sized = next((fit for fit in reversed(fits) if fit.n is not None), None)
-    if n is not None and sized is not None and sized.n != n:
-        return f"this table has {n:,} rows, and that of the fit before had {sized.n:,}"
-    stated = [fit for fit in fits if fit.columns]
-    if not columns or not stated:
+    """The difference between a table and those of earlier fits, in words; empty if there is none."""
+    last_n = next((fit.n for fit in reversed(fits) if fit.n is not None), None)
+    if n is not None and last_n is not None and last_n != n:
+        return f"this table has {n:,} rows, and that of the fit before had {last_n:,}"
+    earlier = {name: digest for fit in fits for name, digest in fit.columns.items()}
+    if not columns or not earlier:
         return ""
-    known = {name: digest for fit in stated for name, digest in fit.columns.items()}
-    if not set(known) & set(columns):
+    if not set(earlier) & set(columns):
         return "this table has none of the columns of the fits before"
-    other = [name for name, digest in columns.items() if known.get(name, digest) != digest]
-    return f"the bounds or levels of {other[0]!r} differ from those of the fits before" if other else ""
+    changed = [name for name, digest in columns.items() if earlier.get(name, digest) != digest]
+    return f"the bounds or levels of {changed[0]!r} differ from those of the fits before" if changed else ""
 
 
 def alike(one: str, other: str) -> bool:
-    """Whether two names are easily taken for each other: equal but for case, accents, spaces and marks, or one letter.
+    """Whether two names are easily confused: they differ in case, accents, spaces and punctuation, or in one letter.
 
     >>> alike("patients", "Patients"), alike("patients", "patient"), alike("survey 2023", "survey 2024")
     (True, True, False)
@@ -230,9 +229,7 @@ def alike(one: str, other: str) -> bool:
 
 
 def signature(connection: Connection) -> dict[str, str]:
-    """Who writes, from which machine: the role that a PostgreSQL server has authenticated, or else the user's name as
-    the system gives it.
-    """
+    """The user and the machine of an entry: the authenticated role of PostgreSQL, or else the system's user name."""
     if connection.dialect.name == "postgresql":
         who = str(connection.execute(sa.text("SELECT session_user")).scalar_one())
     else:
@@ -240,17 +237,17 @@ def signature(connection: Connection) -> dict[str, str]:
             who = getpass.getuser()
         except (OSError, KeyError, ImportError):
             who = ""
-    found = {"who": who, "host": platform.node()}
-    return {name: "".join(filter(str.isprintable, text)).strip()[:LONGEST] for name, text in found.items()}
+    author = {"who": who, "host": platform.node()}
+    return {name: "".join(filter(str.isprintable, text)).strip()[:LONGEST] for name, text in author.items()}
 
 
 def now() -> str:
-    """The time, as ledgers write it."""
+    """The present time, in the format of ledgers."""
     return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
 def checked_text(argument: str, value: object, *, empty: bool = False) -> str:
-    """A name or a remark that any database stores and any screen shows."""
+    """The value if it is a printable text that every database can store; an ArgumentError otherwise."""
     if not isinstance(value, str):
         raise ArgumentError(argument, f"must be a string, got {type(value).__name__}.")
     if not value.isprintable() or len(value) > LONGEST or value != value.strip() or not (value or empty):

@@ -1,7 +1,7 @@
-"""What a dataset's policy allows: decided before a fit is charged, and written down when it refuses.
+"""A dataset's policy: limits on each fit, checked before the charge; refusals are recorded.
 
-A policy is checked against what a fit states about itself (its ε, its number of rows, its model, the name of the user
-as the system gives it). It stops mistakes; whoever holds the rows can fit them without dpem.
+A policy is checked against what a fit states (ε, number of rows, model, the system's user name). It prevents mistakes;
+whoever has the rows can fit them without dpem.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from dpem._validation import ArgumentError, is_number, shown
-from dpem.privacy.budget import BudgetExceeded
+from dpem.privacy.total import BudgetExceeded
 
 
 @dataclass(frozen=True)
@@ -41,40 +41,40 @@ class Policy:
     who: tuple[str, ...] | None = None
 
     @classmethod
-    def from_dict(cls, found: Mapping[str, Any]) -> Policy:
-        """The policy that a file states, or a refusal that names the field."""
-        known = [field.name for field in fields(cls)]
-        unknown = [name for name in found if name not in known]
+    def from_dict(cls, limits: Mapping[str, Any]) -> Policy:
+        """The policy with these limits; an error that names the field if one is wrong."""
+        names = [field.name for field in fields(cls)]
+        unknown = [name for name in limits if name not in names]
         if unknown:
-            raise ValueError(f"a policy has the fields {', '.join(known)}; got {shown(unknown[0])}.")
-        epsilon, n = found.get("largest_epsilon"), found.get("smallest_n")
+            raise ValueError(f"a policy has the fields {', '.join(names)}; got {shown(unknown[0])}.")
+        epsilon, n = limits.get("largest_epsilon"), limits.get("smallest_n")
         if epsilon is not None and not (is_number(epsilon) and epsilon > 0):
             raise ValueError(f"largest_epsilon of a policy must be positive, got {shown(epsilon)}.")
         if n is not None and not (isinstance(n, int) and not isinstance(n, bool) and n > 0):
             raise ValueError(f"smallest_n of a policy must be a whole number of at least 1, got {shown(n)}.")
         lists: dict[str, tuple[str, ...] | None] = {}
         for name in ("models", "who"):
-            value = found.get(name)
+            value = limits.get(name)
             if value is not None and not (isinstance(value, list | tuple) and all(isinstance(v, str) for v in value)):
                 raise ArgumentError(name, f"of a policy must be a list of texts, got {shown(value)}.")
             lists[name] = None if value is None else tuple(value)
         return cls(None if epsilon is None else float(epsilon), n, **lists)
 
     def to_dict(self) -> dict[str, Any]:
-        """The policy as plain values, without what it leaves open."""
+        """The limits that the policy has, by name."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     def admit(self, dataset: str, *, epsilon: float, n: int | None, model: str, who: str) -> None:
         """Raise :class:`~dpem.BudgetExceeded` with the reason ``"policy"`` unless the fit is allowed."""
-        found = ""
+        reason = ""
         if self.largest_epsilon is not None and epsilon > self.largest_epsilon * (1 + 1e-9):
-            found = f"allows a fit up to epsilon={self.largest_epsilon:g}, and this one asks for {epsilon:g}"
+            reason = f"allows a fit up to epsilon={self.largest_epsilon:g}, and this one asks for {epsilon:g}"
         elif self.smallest_n is not None and (n is None or n < self.smallest_n):
             rows = "does not say how many it has" if n is None else f"has {n:,}"
-            found = f"requires at least {self.smallest_n:,} rows, and this table {rows}"
+            reason = f"requires at least {self.smallest_n:,} rows, and this table {rows}"
         elif self.models is not None and model not in self.models:
-            found = f"allows the models {', '.join(self.models) or 'none'}, and this is {model or 'another fit'}"
+            reason = f"allows the models {', '.join(self.models) or 'none'}, and this is {model or 'another fit'}"
         elif self.who is not None and who not in self.who:
-            found = f"names who may fit, and {who or 'an unknown user'} is not among them"
-        if found:
-            raise BudgetExceeded(f"the policy of dataset {dataset!r} {found}. Nothing was computed.", "policy")
+            reason = f"names who may fit, and {who or 'an unknown user'} is not among them"
+        if reason:
+            raise BudgetExceeded(f"the policy of dataset {dataset!r} {reason}. Nothing was computed.", "policy")
