@@ -48,7 +48,7 @@ def pytest_runtest_protocol(item, nextitem):
         patch.setenv("PYTHONPATH", str(_FOLDER), prepend=os.pathsep)
         if item.get_closest_marker("all_rehearsals") is not None:
             patch.setattr(rehearsals, "MOST", _ALL_REHEARSALS)
-            patch.setattr(prediction, "_known", {})
+            patch.setattr(prediction, "_cache", {})
         return (yield)
 
 

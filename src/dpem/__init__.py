@@ -1,6 +1,6 @@
 """Latent-variable models fitted by EM under differential privacy.
 
-Names are imported when they are first used: the command line answers ``--help`` without loading a compiler.
+Names are imported on first use, so that ``dpem --help`` need not import a compiler.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _MODULE = {name: module for module, names in _HOME.items() for name in names}
 
 
 def _general() -> dict[str, str]:
-    """The estimators of the general models, found in their files, and the module of each."""
+    """The module of each general model's estimator, by class name."""
     from dpem.registry import classes
 
     return {name: module for name, module in classes().items() if module.startswith("dpem.models.")}

@@ -1,4 +1,4 @@
-"""What an installation may lack, and the extra that brings it: one sentence in the place of an import that failed."""
+"""Optional dependencies: a failed import becomes one sentence that names the extra to install."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-#: The extra that brings each package that the core does without.
+#: The extra that installs each optional package.
 EXTRAS = {
     "click": "cli",
     "dask": "dask",
@@ -20,7 +20,7 @@ EXTRAS = {
 
 @contextmanager
 def needed_by(what: str) -> Iterator[None]:
-    """A package that is missing inside is said to be needed by ``what``, with the command that brings it.
+    """Turn the failed import of an optional package into an error that names ``what`` needs it, and the pip command.
 
     >>> with needed_by("read_table"):
     ...     raise ModuleNotFoundError("No module named 'pyarrow'", name="pyarrow")
@@ -33,11 +33,11 @@ def needed_by(what: str) -> Iterator[None]:
         package = (error.name or "").partition(".")[0]
         if package not in EXTRAS or "dpem[" in str(error):
             raise
-        said = f"{what} needs {package}: pip install 'dpem[{EXTRAS[package]}]'."
-        raise ModuleNotFoundError(said, name=error.name) from None
+        message = f"{what} needs {package}: pip install 'dpem[{EXTRAS[package]}]'."
+        raise ModuleNotFoundError(message, name=error.name) from None
 
 
 def load(module: str, name: str) -> Any:
-    """An attribute of a module of dpem's, loaded now."""
+    """An attribute of a module of dpem, which is imported."""
     with needed_by(name):
         return getattr(import_module(module), name)

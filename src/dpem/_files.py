@@ -1,4 +1,4 @@
-"""Text files that appear whole or not at all, and sentences about paths that cannot be written or read."""
+"""Files that are written completely or not at all, and errors of one sentence for paths that cannot be used."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ def check_writable(path: str | os.PathLike[str]) -> None:
     ...
     FileNotFoundError: 'no such folder/model.json' cannot be written: its folder does not exist.
     """
-    with _saying(path), _beside(_target(path)):
+    with _writing(path), _draft(_target(path)):
         pass
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write the text to a new file beside ``path``, then put it in its place: a reader sees the old file or the new."""
-    with _saying(path):
+    """Write the text to ``path``; a reader sees the old file or the new one, never a part."""
+    with _writing(path):
         target = _target(path)
-        with _beside(target) as draft:
+        with _draft(target) as draft:
             with open(draft, "w", encoding="utf-8", newline="\n") as file:
                 file.write(text)
                 file.flush()
@@ -37,8 +37,8 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 
 
 def read_text(path: str | os.PathLike[str], largest: int) -> str:
-    """The text of a file of at most ``largest`` bytes. A path that is not a file is an OSError of one sentence; a
-    file that is too long or no text is a ValueError.
+    """The text of a file of at most ``largest`` bytes. Raises an OSError of one sentence for a path that is no file,
+    and a ValueError for a file that is too long or no text.
     """
     name = os.fspath(path)
     try:
@@ -59,7 +59,7 @@ def read_text(path: str | os.PathLike[str], largest: int) -> str:
 
 
 def _target(path: str | os.PathLike[str]) -> Path:
-    """Where a link leads, so that the link stays one."""
+    """The file to replace; a symbolic link is followed, so that it stays a link."""
     target = Path(os.path.realpath(path))
     if not target.parent.is_dir():
         raise FileNotFoundError("its folder does not exist")
@@ -69,8 +69,8 @@ def _target(path: str | os.PathLike[str]) -> Path:
 
 
 @contextlib.contextmanager
-def _beside(target: Path) -> Iterator[Path]:
-    """A new empty file in the same folder, removed if it is still there at the end."""
+def _draft(target: Path) -> Iterator[Path]:
+    """A new empty file in the same folder, which is removed at the end if it still exists."""
     draft = target.parent / f".{uuid.uuid4().hex}.tmp"
     os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
     try:
@@ -80,7 +80,8 @@ def _beside(target: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _saying(path: str | os.PathLike[str]) -> Iterator[None]:
+def _writing(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Give an OSError the path and a reason in one sentence."""
     try:
         yield
     except OSError as error:

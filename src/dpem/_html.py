@@ -1,7 +1,7 @@
-"""Numbers and texts for people, and the templates of every page.
+"""Numbers and texts for people, and the templates of all pages.
 
-Templates escape each value they print, and replace control characters, lone surrogates and marks that reorder the text
-around them; so what a column or a dataset is called cannot change a page.
+Templates escape each value that they print, and replace control characters, lone surrogates and bidirectional marks, so
+that the name of a column or of a dataset cannot change a page.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _UNPRINTABLE = re.compile(
 
 
 def text(value: object) -> str:
-    """The value as HTML text, also inside a quoted attribute.
+    """The value as escaped HTML text, also for a quoted attribute.
 
     >>> text('<b>"x" & y</b>')
     '&lt;b&gt;&quot;x&quot; &amp; y&lt;/b&gt;'
@@ -35,38 +35,38 @@ def _printable(value: str) -> str:
 
 
 def number(value: float, digits: int = 3) -> str:
-    """A number for people.
+    """A number, as pages show it.
 
     >>> number(0.000012), number(-0.5), number(1234567.0), number(1e-6), number(float("inf"))
     ('1.2 × 10⁻⁵', '−0.5', '1.23 × 10⁶', '10⁻⁶', '∞')
     """
     if math.isinf(value):
         return "∞" if value > 0 else "−∞"
-    shown = f"{value:.{digits}g}"
+    text = f"{value:.{digits}g}"
     if value and not 1e-3 <= abs(value) < 1e5:
         mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
         mantissa = mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa
         power = f"10{str(int(exponent)).translate(_SUPERSCRIPT)}"
-        shown = {"1": power, "-1": f"-{power}"}.get(mantissa, f"{mantissa} × {power}")
-    elif "e" in shown:
-        shown = f"{value:.0f}"
-    return "−" + shown[1:] if shown.startswith("-") else shown
+        text = {"1": power, "-1": f"-{power}"}.get(mantissa, f"{mantissa} × {power}")
+    elif "e" in text:
+        text = f"{value:.0f}"
+    return "−" + text[1:] if text.startswith("-") else text
 
 
 def measured(value: float, error: float) -> str:
-    """A number as precisely as it is known: to two digits of its standard error.
+    """A number, rounded to two digits of its standard error.
 
     >>> measured(0.0055214, 0.0209), measured(-60.118, 0.191), measured(1234.6, 52.0), measured(2.0, 0.0)
     ('0.006', '−60.12', '1,235', '2')
     """
     if not 1e-4 <= error < 1e5 or not abs(value) < 1e7:
         return number(value, 4)
-    shown = f"{value:,.{max(0, 1 - math.floor(math.log10(error)))}f}"
-    return "−" + shown[1:] if shown.startswith("-") and shown.strip("-0.,") else shown.removeprefix("-")
+    text = f"{value:,.{max(0, 1 - math.floor(math.log10(error)))}f}"
+    return "−" + text[1:] if text.startswith("-") and text.strip("-0.,") else text.removeprefix("-")
 
 
 def percent(share: float) -> str:
-    """A share for people.
+    """A share as a percentage.
 
     >>> percent(0.5), percent(0.0004), percent(1.0)
     ('50 %', 'below 0.1 %', '100 %')
@@ -83,12 +83,12 @@ def source(name: str) -> str:
 
 @cache
 def _environment() -> Any:
-    import jinja2  # here, so that what makes no page does not load it
+    import jinja2  # here, since most of the package does without it
 
     def finalize(value: Any) -> Any:
         return _printable(value) if type(value) is str else value
 
-    made = jinja2.Environment(
+    environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(source),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
@@ -96,12 +96,12 @@ def _environment() -> Any:
         lstrip_blocks=True,
         finalize=finalize,
     )
-    made.filters |= {"number": number, "measured": measured, "percent": percent, "capital": capital}
-    return made
+    environment.filters |= {"number": number, "measured": measured, "percent": percent, "capital": capital}
+    return environment
 
 
 def capital(words: str) -> str:
-    """The words with a capital letter first.
+    """The words with a capital first letter.
 
     >>> capital("gaussian mixture")
     'Gaussian mixture'
@@ -110,13 +110,12 @@ def capital(words: str) -> str:
 
 
 def fill(template: str, /, **values: Any) -> str:
-    """A template with these values in it."""
-    made: str = _environment().get_template(template).render(**values)
-    return made
+    """The template, rendered with these values."""
+    return str(_environment().get_template(template).render(**values))
 
 
 def page(template: str, /, *, style: str, script: str = "", **values: Any) -> str:
-    """A whole page: one string that loads nothing. Only the script in it may run, by its digest."""
+    """A complete page that loads no other file. Its security policy allows its own script alone, by digest."""
     allowed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     scripts = f" script-src 'sha256-{allowed}';" if script else ""
     policy = (

@@ -1,9 +1,9 @@
-"""Plain data and back: strict JSON, and records rebuilt from the types they declare.
+"""Strict JSON, and dataclasses rebuilt from it by their declared types.
 
-Reading a file must never run code and never guess. So a record is rebuilt field by field from its own type hints:
-every field must be there, none may be unknown, each must have its declared type, and numbers must lie in the range
-that goes with the field's name. A refusal is one ValueError that names the field. Nothing is imported, called or looked
-up by a name that the file chooses: a step's ``kind`` only picks among the classes its field declares.
+Reading a file must never run code and never guess. So a record is rebuilt field by field from its type hints: every
+field must be present, none may be unknown, each must have its declared type, and numbers must lie in the range that
+belongs to the field's name. An error is one ValueError that names the field. Nothing is imported, called or looked up
+by a name from the file: a step's ``kind`` only selects among the declared classes.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from numpy.typing import NDArray
 
 T = TypeVar("T")
 
-#: Whole numbers beyond this are refused: no size, place or count comes near it.
+#: Larger whole numbers are refused: no size, index or count comes near it.
 LARGEST = 2**53
 _MOST = sys.float_info.max
 
-#: A test of a number, and what it asks for in words.
+#: A test of a number, and its requirement in words.
 Range = tuple[Callable[[float], bool], str]
 _POSITIVE: Range = (lambda v: 0 < v < math.inf, "positive and finite")
 _POSITIVE_OR_INF: Range = (lambda v: v > 0, 'positive, or "inf"')
@@ -82,7 +82,7 @@ def plain(value: Any) -> Any:
     [[[1.5, 2.0]], 3, 'inf']
     """
     if is_dataclass(value) and not isinstance(value, type):
-        return {own.name: plain(getattr(value, own.name)) for own in fields(value)}
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, np.ndarray):
         return value.tolist() if value.size else {"shape": list(value.shape)}
     if isinstance(value, np.generic):
@@ -95,7 +95,7 @@ def plain(value: Any) -> Any:
 
 
 def readable(value: Any, indent: str = "") -> str:
-    """The value as JSON for people: what holds objects or lists takes a line for each part, the rest one line."""
+    """The value as indented JSON: nested objects and lists have a line for each part, flat ones a single line."""
     parts = list(value.values()) if isinstance(value, dict) else value
     if not isinstance(value, dict | list) or not any(isinstance(part, dict | list) for part in parts):
         return json.dumps(value, allow_nan=False)
@@ -108,12 +108,14 @@ def readable(value: Any, indent: str = "") -> str:
 
 
 def canonical(value: Any) -> str:
-    """The one spelling of a JSON value that checksums are taken of: sorted keys, no spaces, ASCII, shortest floats."""
+    """The canonical spelling of a JSON value, for checksums: sorted keys, no spaces, ASCII, shortest floats."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
 def checksum(value: Any) -> str:
-    """SHA-256 of the canonical spelling. It notices changes; it is not a signature: whoever edits can recompute it."""
+    """SHA-256 of the canonical spelling. It detects accidental changes; it is no signature, since anyone can compute
+    it.
+    """
     return "sha256:" + hashlib.sha256(canonical(value).encode("ascii")).hexdigest()
 
 
@@ -135,8 +137,7 @@ def rebuild(hint: type[T], value: Any, where: str, ranges: Mapping[str, Range] =
     ...
     ValueError: price.rho must be not negative, or "inf"
     """
-    built: T = _rebuild(hint, value, where, ranges)
-    return built
+    return _rebuild(hint, value, where, ranges)
 
 
 def refuse_undeclared(hint: Any, where: str) -> None:
@@ -177,8 +178,8 @@ def _rebuild(hint: Any, value: Any, where: str, ranges: Mapping[str, Range]) -> 
         return _array(hint, value, where)
     if is_dataclass(hint):
         hints = _hints(hint)  # type: ignore[arg-type]
-        found = record(value, where, tuple(f.name for f in fields(hint)))
-        return hint(**{name: _rebuild(hints[name], part, f"{where}.{name}", ranges) for name, part in found.items()})  # type: ignore[operator]
+        values = record(value, where, tuple(f.name for f in fields(hint)))
+        return hint(**{name: _rebuild(hints[name], part, f"{where}.{name}", ranges) for name, part in values.items()})  # type: ignore[operator]
     if isinstance(hint, type) and issubclass(hint, tuple):  # a NamedTuple: a list in the declared order
         hints = _hints(hint)
         parts = _list(value, where, len(hints))
@@ -262,12 +263,12 @@ def _in_range(value: Any, where: str, ranges: Mapping[str, Range]) -> Any:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    document: dict[str, Any] = {}
     for key, value in pairs:
-        if key in found:
+        if key in document:
             raise ValueError(f"the key {_short(key)} is given twice")
-        found[key] = value
-    return found
+        document[key] = value
+    return document
 
 
 def _no_constant(text: str) -> NoReturn:

@@ -1,6 +1,6 @@
-"""What a notebook shows of a plan, a guarantee, a budget or a fitted model: ``templates/notebook.html``.
+"""HTML representations for notebooks of plans, guarantees, budgets and fitted models (``templates/notebook.html``).
 
-It says what ``str`` says, and nothing that is not public or released.
+They have the content of ``str``: public or released facts only.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ _MOST = 25
 
 
 def guarantee_html(guarantee: Any) -> str:
-    """The statement."""
+    """The guarantee."""
     return fill("notebook.html", kind="guarantee", guarantee=guarantee)
 
 
 def budget_html(budget: Any) -> str:
-    """A bar of what is spent."""
+    """A bar that shows the spent part of a budget."""
     spent, total = budget.spent_epsilon, budget.epsilon
     words = (
         f"ε = {number(spent)} of {number(total)} spent in {budget.n_charges:,} "
@@ -31,7 +31,7 @@ def budget_html(budget: Any) -> str:
 
 
 def plan_html(plan: Any) -> str:
-    """The steps with their shares of the price, what is predicted, and what is remarked."""
+    """The steps with their shares of the price, the prediction and the remarks."""
     privacy = f"ε = {number(plan.epsilon)}, δ = {number(plan.delta)}"
     head = f"{plan.model}: {plan.n:,} rows, {plan.d:,} columns, {privacy}"
     shares = [(words, None if math.isnan(share) else share) for words, share in plan.shares()]
@@ -39,27 +39,30 @@ def plan_html(plan: Any) -> str:
 
 
 def model_html(model: Any) -> str:
-    """The fit check, what the fit warns of, the parameters with their intervals, the statement; before a fit, the
+    """The fit check, the diagnostics, the parameters with their intervals and the guarantee; before the fit, the
     constructor's arguments.
     """
     if not model.__sklearn_is_fitted__():
         return fill("notebook.html", kind="unfitted", text=repr(model))
-    found = model._fit_summary().estimates
-    many = 0 if found is None else len(found.names)
+    estimates = model._fit_summary().estimates
+    count = 0 if estimates is None else len(estimates.names)
     body = []
-    for j in range(min(many, _MOST)):
-        error, value, low, high = (float(part[j]) for part in (found.error, found.value, found.low, found.high))
-        shown = (measured(value, error), f"{measured(low, error)} to {measured(high, error)}")
-        body.append((found.names[j], *(shown if error > 0 else (number(value, 4), "none"))))
+    for j in range(min(count, _MOST)):
+        parts = (estimates.error, estimates.value, estimates.low, estimates.high)
+        error, value, low, high = (float(part[j]) for part in parts)
+        cells = (number(value, 4), "none")
+        if error > 0:
+            cells = (measured(value, error), f"{measured(low, error)} to {measured(high, error)}")
+        body.append((estimates.names[j], *cells))
     return fill(
         "notebook.html",
         kind="model",
         name=type(model).__name__,
         n=f"{model.plan_.n:,}",
         check=getattr(model, "fit_check_", None),
-        diagnostics=[one for one in getattr(model, "diagnostics_", ()) if one.code != "fit-check"],
-        head=(found and found.what, "estimate", "95 % interval"),
+        diagnostics=[d for d in getattr(model, "diagnostics_", ()) if d.code != "fit-check"],
+        head=(estimates and estimates.what, "estimate", "95 % interval"),
         body=body,
-        more=f"{many - _MOST:,}" if many > _MOST else "",
+        more=f"{count - _MOST:,}" if count > _MOST else "",
         guarantee=model.guarantee_,
     )

@@ -1,7 +1,7 @@
-"""Pieces of work side by side on threads of this process.
+"""Parallel work on threads of this process.
 
-Compiled loops and numpy let go of the interpreter's lock while they run, so threads of Python are enough: they may be
-started from any thread, several sums may run at once, and an error in one of them is an error of the call.
+Compiled loops and NumPy release the interpreter's lock, so Python threads are enough: they may be started from any
+thread, several sums may run at once, and an error in one of them is raised by the call.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ class _Allowed(threading.local):
 _allowed = _Allowed()
 _pool: ThreadPoolExecutor | None = None
 _opening = threading.Lock()
-_asked = 0
+_contexts = 0
 _limit: Any = None
 
 
 def available() -> int:
-    """Threads that a sum may use: the cores of this process, or ``OMP_NUM_THREADS`` where that is less."""
+    """The number of threads for a sum: the cores of this process, or ``OMP_NUM_THREADS`` if that is less."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    asked = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
-    return max(1, min(cores, int(asked))) if asked.isdigit() else cores
+    limit = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
+    return max(1, min(cores, int(limit))) if limit.isdigit() else cores
 
 
 @functools.cache
 def keep_memory() -> None:
-    """Let the C library keep what temporary arrays give back, some tens of MiB of it.
+    """Let the C library reuse the memory of temporary arrays, up to some tens of MiB.
 
-    glibc returns unused memory at the end of its heap to the system as soon as that is twice the largest block that was
-    ever freed (and mapped), and fetching the pages again costs several times what is then computed in them. Freeing one
-    block of 16 MiB, of which no page was touched, makes it 32 MiB. Where memory is managed otherwise, nothing changes.
+    glibc returns unused memory at the end of its heap to the system as soon as it exceeds twice the largest block that
+    was ever mapped and freed, and fetching the pages again can cost several times the computation itself. Freeing one
+    block of 16 MiB, of which no page was touched, raises this threshold to 32 MiB. Other allocators are not affected.
     """
     np.empty(16 << 20, dtype=np.uint8)
 
 
 @contextmanager
 def at_most(threads: int) -> Iterator[None]:
-    """Sums of this thread use so many threads at most; 1 is the calling thread alone."""
+    """Limit the number of threads for sums of this thread; 1 is the calling thread alone."""
     before, _allowed.threads = _allowed.threads, threads
     try:
         yield
@@ -58,7 +58,7 @@ def at_most(threads: int) -> Iterator[None]:
 
 
 def side_by_side(work: Callable[[int], None], tasks: int) -> None:
-    """``work(0)``, …, ``work(tasks − 1)``, in any order and several at a time; numpy is silent about what they hold.
+    """``work(0)``, …, ``work(tasks − 1)``, in any order and several at a time, without NumPy's floating-point warnings.
 
     >>> found = [0] * 5
     >>> side_by_side(lambda task: found.__setitem__(task, task * task), 5)
@@ -88,21 +88,21 @@ def side_by_side(work: Callable[[int], None], tasks: int) -> None:
 
 @contextmanager
 def single_blas() -> Iterator[None]:
-    """Matrix products of this process on one thread each: products of a few columns wait longer for a second than it
-    saves, and side by side they already are. Several threads may ask at once; the last to leave puts back what was.
+    """Run matrix products of this process on one thread each: a second thread costs more than it saves for products of
+    few columns, which already run in parallel. Contexts may overlap; the last one to end restores the previous limit.
     """
-    global _asked, _limit
+    global _contexts, _limit
     keep_memory()
     with _opening:
-        _asked += 1
-        if _asked == 1:
+        _contexts += 1
+        if _contexts == 1:
             _limit = _controller().limit(limits=1, user_api="blas")
     try:
         yield
     finally:
         with _opening:
-            _asked -= 1
-            if _asked == 0 and _limit is not None:
+            _contexts -= 1
+            if _contexts == 0 and _limit is not None:
                 _limit.restore_original_limits()
                 _limit = None
 
@@ -124,8 +124,8 @@ def _threads() -> ThreadPoolExecutor:
 
 def _forget() -> None:
     """A forked process has none of its parent's threads."""
-    global _pool, _opening, _asked, _limit
-    _pool, _opening, _asked, _limit = None, threading.Lock(), 0, None
+    global _pool, _opening, _contexts, _limit
+    _pool, _opening, _contexts, _limit = None, threading.Lock(), 0, None
 
 
 if hasattr(os, "register_at_fork"):

@@ -1,7 +1,7 @@
-"""A private regression and private latent classes on a table of real people, each beside the fit without privacy.
+"""A private regression and private latent classes on a table of real people, each with the same fit without privacy.
 
-The table is of the RAND Health Insurance Experiment, which comes with statsmodels: 20,190 rows, a person and a year
-each. A person has at most five rows, and all of them are protected together.
+The table is that of the RAND Health Insurance Experiment, which statsmodels includes: 20,190 rows, one for each person
+and year. A person has at most five rows, and all of them are protected together.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dpem.privacy import Budget
 from dpem.registry import estimator
 from dpem.report import About, write_report
 
-#: What the regression and the classes cost, and the budget that both are charged to.
+#: ε of the regression and of the classes, their δ, and the budget that both are charged to.
 EPSILON, CLASSES_EPSILON, DELTA = 1.0, 2.0, 1e-6
 TOTAL_EPSILON, TOTAL_DELTA = 3.0, 1e-5
 ROWS_PER_PERSON = 5
@@ -37,7 +37,7 @@ class Column(NamedTuple):
     reason: str
 
 
-#: Bounds are written here from what the columns mean; nobody looked at the rows for them.
+#: The bounds follow from the meaning of the columns, not from the rows.
 COLUMNS = (
     Column("coinsurance", 0.0, 4.62, "ln(1 + per cent paid by the patient): 0 to ln 101"),
     Column("deductible", 0.0, 1.0, "whether the plan has an individual deductible: 0 or 1"),
@@ -115,31 +115,31 @@ def _run(out: str | Path | None, say: Callable[[str], None]) -> dict[str, Any]:
         "rows": len(X),
         "regression": _regression(X, y, budget, folder, say),
         "classes": _classes(items, budget, folder, say),
-        "spent": _paid(budget, say),
+        "spent": _show_spending(budget, say),
         "reports": [str(folder / name) for name in ("regression.html", "classes.html")],
-        "seconds": _ended(begun, folder, say),
+        "seconds": _show_reports(begun, folder, say),
     }
 
 
 def _regression(X: Any, y: Any, budget: Budget, folder: Path, say: Callable[[str], None]) -> dict[str, Any]:
     kind = estimator("linear-regression")
     bounds = {column.name: (column.low, column.high) for column in COLUMNS}
-    given = {"bounds": bounds, "y_bounds": (RESPONSE.low, RESPONSE.high), "delta": DELTA}
-    model = kind(epsilon=EPSILON, rows_per_person=ROWS_PER_PERSON, budget=budget, **given)
+    settings = {"bounds": bounds, "y_bounds": (RESPONSE.low, RESPONSE.high), "delta": DELTA}
+    model = kind(epsilon=EPSILON, rows_per_person=ROWS_PER_PERSON, budget=budget, **settings)
     plan = model.plan(len(X), columns=list(X.columns))
     say(f"\n2. The plan of a regression, before it is paid for\n{_indented(plan)}")
     model.fit(X, y)
-    reference = kind(epsilon=math.inf, **given).fit(X, y)
+    reference = kind(epsilon=math.inf, **settings).fit(X, y)
     private, exact = model.summary(), reference.summary()
     say("\n3. What goes with visits to a doctor")
     say(f"   {'':<13} {'private, with its 95 % interval':>34}   without privacy")
     for name in private.index:
         row = private.loc[name]
-        shown = f"{row.estimate:.3f}  ({row.lower:.3f} to {row.upper:.3f})"
-        say(f"   {name:<13} {shown:>34}   {exact.loc[name].estimate:15.3f}")
+        interval = f"{row.estimate:.3f}  ({row.lower:.3f} to {row.upper:.3f})"
+        say(f"   {name:<13} {interval:>34}   {exact.loc[name].estimate:15.3f}")
     say(f"   Fit check: {model.fit_check_}")
-    for found in model._diagnostics():
-        say(f"   {found}")
+    for diagnostic in model._diagnostics():
+        say(f"   {diagnostic}")
     write_report(model, folder / "regression.html", about=_about("what goes with visits to a doctor"))
     return {
         "private": private[["estimate", "lower", "upper"]].to_dict("index"),
@@ -151,20 +151,20 @@ def _regression(X: Any, y: Any, budget: Budget, folder: Path, say: Callable[[str
 
 def _classes(items: Any, budget: Budget, folder: Path, say: Callable[[str], None]) -> dict[str, Any]:
     kind = estimator("latent-class")
-    given = {"levels": LEVELS, "delta": DELTA}
-    model = kind(2, epsilon=CLASSES_EPSILON, rows_per_person=ROWS_PER_PERSON, budget=budget, **given).fit(items)
-    reference = kind(2, epsilon=math.inf, **given).fit(items)
-    order = _alike(model, reference)
+    settings = {"levels": LEVELS, "delta": DELTA}
+    model = kind(2, epsilon=CLASSES_EPSILON, rows_per_person=ROWS_PER_PERSON, budget=budget, **settings).fit(items)
+    reference = kind(2, epsilon=math.inf, **settings).fit(items)
+    order = _matching_order(model, reference)
     say(f"\n4. Classes of people who answer alike\n   {'':<24}{'private':>20}   {'without privacy':>20}")
     shares = [[100 * w for w in model.weights_], [100 * reference.weights_[k] for k in order]]
     say(f"   {'share of the rows':<24}{_percents(shares[0]):>20}   {_percents(shares[1]):>20}")
     for item, levels in LEVELS.items():
         for j, level in enumerate(levels):
-            own, other = 100 * model.probabilities_[item][:, j], 100 * reference.probabilities_[item][order, j]
-            say(f"   {f'{item}: {level}':<24}{_percents(own):>20}   {_percents(other):>20}")
+            private, exact = 100 * model.probabilities_[item][:, j], 100 * reference.probabilities_[item][order, j]
+            say(f"   {f'{item}: {level}':<24}{_percents(private):>20}   {_percents(exact):>20}")
     say(f"   Fit check: {model.fit_check_}")
-    for found in model._diagnostics():
-        say(f"   {found}")
+    for diagnostic in model._diagnostics():
+        say(f"   {diagnostic}")
     write_report(model, folder / "classes.html", about=_about("classes of people who answer alike"))
     return {
         "private": {"shares": model.weights_.tolist(), **_plain(model.probabilities_, slice(None))},
@@ -174,14 +174,14 @@ def _classes(items: Any, budget: Budget, folder: Path, say: Callable[[str], None
     }
 
 
-def _alike(model: Any, reference: Any) -> list[int]:
-    """The order of the reference's classes that is most like the model's: labels of classes are arbitrary."""
-    own, other = (np.hstack(list(one.probabilities_.values())) for one in (model, reference))
-    orders = itertools.permutations(range(len(other)))
-    return list(min(orders, key=lambda order: float(np.sum((own - other[list(order)]) ** 2))))
+def _matching_order(model: Any, reference: Any) -> list[int]:
+    """The order of the reference's classes that matches the model's best: labels of classes are arbitrary."""
+    private, exact = (np.hstack(list(fit.probabilities_.values())) for fit in (model, reference))
+    orders = itertools.permutations(range(len(exact)))
+    return list(min(orders, key=lambda order: float(np.sum((private - exact[list(order)]) ** 2))))
 
 
-def _paid(budget: Budget, say: Callable[[str], None]) -> float:
+def _show_spending(budget: Budget, say: Callable[[str], None]) -> float:
     say(
         f"\n5. What was paid\n   Fits at epsilon = {EPSILON:g} and {CLASSES_EPSILON:g} cost epsilon = "
         f"{budget.spent_epsilon:.2f} together, of {TOTAL_EPSILON:g}.\n"
@@ -190,7 +190,7 @@ def _paid(budget: Budget, say: Callable[[str], None]) -> float:
     return float(budget.spent_epsilon)
 
 
-def _ended(begun: float, folder: Path, say: Callable[[str], None]) -> float:
+def _show_reports(begun: float, folder: Path, say: Callable[[str], None]) -> float:
     seconds = time.monotonic() - begun
     say(f"\n6. Reports to hand over, written in {seconds:.0f} seconds\n   {folder / 'regression.html'}")
     say(f"   {folder / 'classes.html'}")

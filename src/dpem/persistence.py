@@ -1,12 +1,11 @@
 """Fitted models as ``model.json``: a documented, versioned text format. Loading never runs code.
 
-What is written is what was released: parameters, plan, guarantee, column names and the public arguments. So a file is
-covered by the model's own guarantee (post-processing) and may be published with it. Two arguments are left out: the
-``budget``, which lives in its process, and ``random_state``, with which seeded noise could be subtracted.
+A file contains released and public facts: parameters, plan, guarantee, column names and arguments. So the model's
+guarantee covers it (post-processing), and it may be published. Two arguments are left out: the ``budget``, which
+belongs to its process, and ``random_state``, with which seeded noise could be subtracted.
 
-A
-file is refused, in one sentence that names the field, unless it is exactly what :func:`save_model` writes; the class it
-names must be one of :func:`dpem.registry.classes`.
+A file is refused, in one sentence that names the field, unless it is exactly what :func:`save_model` writes; the class
+that it names must be one of :func:`dpem.registry.classes`.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from dpem.privacy.guarantee import REPLACE_PERSON, REPLACE_ROWS
 __all__ = ["check_writable", "fingerprint", "load_model", "save_model"]
 
 FORMAT, FORMAT_VERSION = "dpem-model", 4
-#: Files longer than this are neither written nor read: room for about two million coefficients.
+#: The largest file that is written or read: about two million coefficients.
 LARGEST_FILE = 64 * 2**20
 
 _CONTENT = ("estimator", "parameters", "features", "fitted", "plan", "guarantee")
@@ -40,18 +39,18 @@ _KEYS = ("format", "format_version", "dpem_version", "created", *_CONTENT, "unce
 
 
 def save_model(model: BaseEstimator, path: str | os.PathLike[str], scaler: Any = None) -> None:
-    """Write a fitted estimator to ``path``. The file appears whole or not at all.
+    """Write a fitted estimator to ``path``, completely or not at all.
 
     Parameters
     ----------
     model : estimator
         Any fitted estimator of this package.
     path : str or path
-        The file; it is replaced if it is there.
+        The file; an existing one is replaced.
     scaler : DPStandardScaler, optional
-        For the paper's models: the scaler whose output the model was fitted to. The file then holds the scaler's
-        fingerprint (not the scaler: save that too), which is ``scaler_`` of the loaded model, and ``dpem predict``
-        refuses rows that were not scaled by it.
+        For the paper's models: the scaler whose output the model was fitted to. The file then has the scaler's
+        fingerprint (save the scaler itself too), which is ``scaler_`` of the loaded model, and ``dpem predict`` refuses
+        rows that were not scaled by it.
 
     Examples
     --------
@@ -67,22 +66,22 @@ def save_model(model: BaseEstimator, path: str | os.PathLike[str], scaler: Any =
     """
     if hasattr(model, "best_estimator_") or _chosen_by_search(model):
         raise ValueError(
-            "what a search chose is not saved: a file states the epsilon of one fit, and the choice looked at several; "
-            "write_report(search.best_estimator_, path) states the whole, and joblib keeps it."
+            "the choice of a search cannot be saved: a file states the epsilon of one fit, and a search has several; "
+            "write_report(search.best_estimator_, path) states the guarantee of the search, and joblib saves it."
         )
     if type(model).__name__ not in registry.classes() or not hasattr(model, "_from_content"):
         known = ", ".join(registry.classes())
         raise ValueError(f"a model must be one of {known}, got {type(model).__name__}.")
     check_is_fitted(model)
     content, errors = content_of(model), errors_written(model)
-    behind = _behind(model, scaler)
+    scaler_fingerprint = _scaler_fingerprint(model, scaler)
     try:
-        again = _model({**content, "uncertainty": errors})
-        if fingerprint(again) != checksum(content):
-            raise ValueError("its parts do not come back as they are")
+        loaded = _model({**content, "uncertainty": errors})
+        if fingerprint(loaded) != checksum(content):
+            raise ValueError("saving and reloading changed it")
     except ValueError as error:
         raise ValueError(
-            f"this model cannot be saved, because it is not as fit left it: {str(error).rstrip('.')}."
+            f"this model cannot be saved, because it was changed after the fit: {str(error).rstrip('.')}."
         ) from None
     document = {
         "format": FORMAT,
@@ -91,7 +90,7 @@ def save_model(model: BaseEstimator, path: str | os.PathLike[str], scaler: Any =
         "created": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         **{key: content[key] for key in _CONTENT},
         "uncertainty": errors,
-        "scaler": behind,
+        "scaler": scaler_fingerprint,
     }
     text = readable({**document, "checksum": checksum(document)}) + "\n"
     if len(text) > LARGEST_FILE:
@@ -100,20 +99,20 @@ def save_model(model: BaseEstimator, path: str | os.PathLike[str], scaler: Any =
 
 
 def load_model(path: str | os.PathLike[str]) -> BaseEstimator:
-    """The fitted estimator in the file at ``path``: it predicts, bit for bit, what the saved one did.
+    """The fitted estimator in the file at ``path``; its predictions equal those of the saved one, bit for bit.
 
     Anything but an unchanged file of a known version is a ValueError of one sentence. The arguments ``budget`` and
-    ``random_state`` are None in the loaded estimator. ``scaler_`` of one of the paper's models is the
-    :func:`fingerprint` of the scaler that its rows must pass first, or None.
+    ``random_state`` of the loaded estimator are None. For the paper's models ``scaler_`` is the fingerprint of the
+    scaler that rows must pass first, or None.
     """
     name = os.fspath(path)
     try:
         document = _checked(parse_json(read_text(path, LARGEST_FILE)))
-        model, behind = _model(document), _fingerprint_in(document["scaler"])
-        if behind is not None:
+        model, scaler_fingerprint = _model(document), _fingerprint_in(document["scaler"])
+        if scaler_fingerprint is not None:
             if not getattr(model, "_takes_scaler", False):
                 raise ValueError("scaler must be null for this estimator")
-            model.scaler_ = behind
+            model.scaler_ = scaler_fingerprint
         return model
     except ValueError as error:
         raise ValueError(f"{name!r} cannot be loaded: {str(error).rstrip('.')}.") from None
@@ -122,31 +121,33 @@ def load_model(path: str | os.PathLike[str]) -> BaseEstimator:
 
 
 def _chosen_by_search(model: BaseEstimator) -> bool:
-    """Whether the statement is about more than this fit: a search gives the fit that it chose its own."""
+    """Whether the guarantee is that of a search, which replaces the guarantee of the chosen fit."""
     guarantee = getattr(model, "guarantee_", None)
     return guarantee is not None and any("candidates" in release.query for release in guarantee.mechanisms)
 
 
-def _behind(model: BaseEstimator, scaler: BaseEstimator) -> str | None:
-    """The fingerprint of the scaler that a model was fitted behind: the one given, or the one its file named."""
+def _scaler_fingerprint(model: BaseEstimator, scaler: BaseEstimator) -> str | None:
+    """The fingerprint of the model's scaler: that of ``scaler``, or the one in the file that the model was loaded
+    from.
+    """
     known: str | None = getattr(model, "scaler_", None)
     if scaler is None:
         return known
     if not getattr(model, "_takes_scaler", False) or not hasattr(scaler, "inverse_transform"):
         raise ValueError("scaler must be the DPStandardScaler whose output the model was fitted to, or None.")
     check_is_fitted(scaler)
-    ours, theirs = (getattr(one, "feature_names_in_", None) for one in (model, scaler))
-    renamed = ours is not None and theirs is not None and list(ours) != list(theirs)
+    names, scaler_names = (getattr(fitted, "feature_names_in_", None) for fitted in (model, scaler))
+    renamed = names is not None and scaler_names is not None and list(names) != list(scaler_names)
     if model.n_features_in_ != scaler.n_features_in_ or renamed:
         raise ValueError("scaler must be fitted to the columns that the model was fitted to.")
-    given = fingerprint(scaler)
-    if known not in (None, given):
-        raise ValueError("scaler must be the one that the model was fitted behind; its file names another.")
-    return given
+    new = fingerprint(scaler)
+    if known not in (None, new):
+        raise ValueError("scaler must be the one that the model was fitted with; the model's file names another.")
+    return new
 
 
 def _checked(document: Any) -> dict[str, Any]:
-    """A document whose format, version and checksum are right."""
+    """The document, after its format, version and checksum have been checked."""
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise ValueError(f'it is not a model file: "format" is not "{FORMAT}"')
     version = document.get("format_version")
@@ -185,7 +186,7 @@ def _model(content: dict[str, Any]) -> BaseEstimator:
 
 def _check_guarantee(guarantee: Guarantee) -> None:
     """*Lemma.* A file cannot state less than its releases cost. *Proof.* Their total price is at most the stated price,
-    which is converted here as it was when it was charged, and a δ above the stated one is refused. ∎
+    which is converted here as at the charge, and a δ above the stated one is refused. ∎
     """
     if guarantee.neighbours not in (REPLACE_ROWS, REPLACE_PERSON):
         raise ValueError(f"guarantee.neighbours must be {REPLACE_ROWS} or {REPLACE_PERSON}")
@@ -211,7 +212,7 @@ def _fingerprint_in(value: Any) -> str | None:
     """The fingerprint of a scaler in a file, or None."""
     if value is None:
         return None
-    found = rebuild(str, value, "scaler")
-    if re.fullmatch("sha256:[0-9a-f]{64}", found) is None:
+    text = rebuild(str, value, "scaler")
+    if re.fullmatch("sha256:[0-9a-f]{64}", text) is None:
         raise ValueError("scaler must be null, or sha256: and 64 hexadecimal digits")
-    return found
+    return text

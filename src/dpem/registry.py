@@ -1,8 +1,7 @@
-"""Which models there are. A package adds one by an entry point of the group ``dpem.models``; dpem's own are declared in
-its ``pyproject.toml`` in the same way, and the paper's three in the group ``dpem.paper``.
+"""The registry of models. A package adds a model by an entry point of the group ``dpem.models``, as dpem's own
+``pyproject.toml`` does; the paper's three models are in the group ``dpem.paper``.
 
-Names and one line about each are found without importing the models, so that a command can list them without loading
-numerics.
+Names and descriptions are read without importing the models, so that a command can list them quickly.
 """
 
 from __future__ import annotations
@@ -18,17 +17,17 @@ from typing import Any
 
 GENERAL = "dpem.models"
 PAPER = "dpem.paper"
-#: Estimators that are no models.
+#: Estimators that are not models.
 _OTHERS = {"DPStandardScaler": "dpem.fitting.scaler"}
 
 
 @functools.cache
 def _declared() -> dict[str, EntryPoint]:
     """The entry point of each model by its name; dpem's own come first and cannot be replaced."""
-    kept: dict[str, EntryPoint] = {}
+    points: dict[str, EntryPoint] = {}
     for point in sorted((*entry_points(group=GENERAL), *entry_points(group=PAPER)), key=_order):
-        kept.setdefault(point.name, point)
-    return kept
+        points.setdefault(point.name, point)
+    return points
 
 
 def _order(point: EntryPoint) -> tuple[bool, bool, str]:
@@ -47,7 +46,7 @@ def general() -> tuple[str, ...]:
 
 
 def described(name: str) -> str:
-    """The first line of the docstring of a model's module, which is not imported."""
+    """The first line of the docstring of a model's module, without importing it."""
     spec = find_spec(modules()[name])
     source = None if spec is None or spec.loader is None else spec.loader.get_source(spec.name)  # type: ignore[attr-defined]
     return (ast.get_docstring(ast.parse(source or "")) or "").partition("\n")[0]
@@ -60,7 +59,7 @@ def classes() -> dict[str, str]:
 
 
 def estimator(name: str) -> type[Any]:
-    """The estimator of a model (``latent-class``) or of a class's name (``DPLatentClass``)."""
+    """The estimator class of a model's name (``latent-class``) or of a class name (``DPLatentClass``)."""
     if name in classes():
         kind: type[Any] = getattr(import_module(classes()[name]), name)
         return kind
@@ -85,14 +84,14 @@ def plan(
     model : str
         The model's name, such as ``"latent-class"``, or that of its estimator, ``"DPLatentClass"``.
     n, d, columns, target
-        Rows of the table, and its columns: how many, or their names; the response's name.
+        The number of rows; the number of columns, or their names; the response's name.
     **arguments
-        Those of the estimator's constructor.
+        Arguments of the estimator's constructor.
 
     Returns
     -------
     Plan
-        What ``estimator.plan(n, d)`` returns, and a fit will do.
+        The result of ``estimator.plan(n, d)``, which a fit follows.
 
     Examples
     --------
@@ -102,9 +101,6 @@ def plan(
     kind = estimator(model)
     unknown = sorted(set(arguments) - set(inspect.signature(kind).parameters))
     if unknown:
-        raise ValueError(f"{unknown[0]} is no argument of {kind.__name__}; it has {_listed(kind)}.")
+        known = ", ".join(inspect.signature(kind).parameters)
+        raise ValueError(f"{unknown[0]} is no argument of {kind.__name__}; it has {known}.")
     return kind(**arguments).plan(n, d, columns=columns, target=target)
-
-
-def _listed(kind: type[Any]) -> str:
-    return ", ".join(inspect.signature(kind).parameters)

@@ -109,8 +109,8 @@ def test_one_outlier_decides_what_scikit_learn_chooses_and_not_what_we_do():
     ("change", "words"),
     [
         ({"estimator": Ridge()}, "candidates are compared; got Ridge"),
-        ({"estimator": DPSymmetricMixture(budget=Budget(1.0, 1e-5))}, "must not have a budget of its own"),
-        ({"param_grid": {"epsilon": [1.0, 2.0]}}, "'epsilon' is the search's own"),
+        ({"estimator": DPSymmetricMixture(budget=Budget(1.0, 1e-5))}, "must not have a budget: give it to the search"),
+        ({"param_grid": {"epsilon": [1.0, 2.0]}}, "'epsilon' is set by the search"),
         ({"param_grid": {"alpha": [1.0, 2.0]}}, "'alpha' is no argument of the estimator"),
         ({"param_grid": 3}, "param_grid must be a dict"),
         ({"param_grid": {"sigma": [0.5, -1.0]}}, "sigma must be a positive finite number"),
@@ -143,7 +143,7 @@ def test_a_search_over_a_source_and_a_seed():
 def test_the_chosen_fit_is_not_saved_as_if_it_stood_alone(tmp_path):
     search = DPGridSearch(MODELS["mixture"], GRID, **PRICE).fit(*table("mixture"))
     for unsaved in (search, search.best_estimator_):
-        with pytest.raises(ValueError, match="what a search chose is not saved"):
+        with pytest.raises(ValueError, match="the choice of a search cannot be saved"):
             save_model(unsaved, tmp_path / "model.json")
     assert not list(tmp_path.iterdir())
     save_model(search.candidates_[0], tmp_path / "model.json")
@@ -200,7 +200,7 @@ def test_what_a_search_over_general_models_refuses_costs_nothing():
     paid = {"epsilon": 1.0, "delta": 1e-6, "budget": budget}
     for estimator, grid, said in (
         (DPLinearRegression(bounds=(-10, 10), y_bounds=(-9, 9)), {"sparsity": [1]}, "got DPLinearRegression"),
-        (GENERAL["classes"][0], {"levels": [None]}, "'levels' is the search's own"),
+        (GENERAL["classes"][0], {"levels": [None]}, "'levels' is set by the search"),
         (GENERAL["classes"][0], {"n_classes": [1, 2]}, "n_classes must be at least 2"),
         (DPLatentClass(), {"n_classes": [2]}, "columns .* are not numeric"),
     ):

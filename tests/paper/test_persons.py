@@ -238,7 +238,7 @@ def test_a_model_names_the_scaler_it_was_fitted_behind(pair, tmp_path):
 @pytest.mark.parametrize(
     ("which", "words"),
     [
-        ("other", "scaler must be the one that the model was fitted behind; its file names another"),
+        ("other", "scaler must be the one that the model was fitted with; the model.s file names another"),
         ("narrow", "scaler must be fitted to the columns that the model was fitted to"),
         ("model", "scaler must be the DPStandardScaler whose output the model was fitted to, or None"),
         ("text", "scaler must be the DPStandardScaler whose output the model was fitted to, or None"),

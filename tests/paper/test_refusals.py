@@ -128,7 +128,9 @@ class TestArguments:
     @together("method", ["improved", "published"])
     def test_arguments_are_refused_before_anything_is_planned(self, estimator, method, X, y, monkeypatch):
         for name in ("plan", "published_plan", "reference_plan"):
-            monkeypatch.setattr(f"dpem.paper.estimators.base.{name}", lambda *_, **__: pytest.fail("a fit was planned"))
+            monkeypatch.setattr(
+                f"dpem.paper.estimators.planning.{name}", lambda *_, **__: pytest.fail("a fit was planned")
+            )
         for change in (
             {"epsilon": -1},
             {"sparsity": D + 1},
@@ -271,7 +273,7 @@ class TestPaperNoise:
     @together("epsilon", [20.0, 1e3])
     def test_large_epsilon(self, estimator, sparsity, epsilon, X, y):
         message = refused(estimator, X, y, sparsity=sparsity, epsilon=epsilon)
-        assert f"printed noise does not honour {epsilon:g} at delta=1e-05" in message
+        assert f"printed noise does not satisfy {epsilon:g} at delta=1e-05" in message
         assert "method='improved'" in message
 
     @together("sparsity", [None, 2])

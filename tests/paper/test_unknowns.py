@@ -8,7 +8,7 @@ import pytest
 
 from dpem import Budget, BudgetExceeded
 from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
-from dpem.paper.estimators.base import SIGMA_SHARE
+from dpem.paper.estimators.planning import SIGMA_SHARE
 from dpem.paper.improved.steps import Trim
 from dpem.paper.sigma import estimate_sigma
 from dpem.paper.state import PaperState

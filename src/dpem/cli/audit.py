@@ -1,4 +1,4 @@
-"""``dpem audit``: a fit replayed on neighbouring tables, and lower bounds on ε from runs beside the claim."""
+"""``dpem audit``: replays of a fit on neighbouring tables, and lower bounds on ε from repeated runs."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def audit(session: Session, /, model: str, runs: int, **claim: Any) -> int:
       dpem audit gaussian-mixture --epsilon 4 --columns 8 --runs 2000
       dpem audit all --epsilon 1 --json
 
-    A replay plays a recorded fit again on every kind of neighbour, with the answers frozen: whatever is public must be
-    equal, and each statistic must have moved by no more than its sensitivity. The bound on epsilon holds with 99.9 %
-    confidence. One above the claim proves the claim wrong; one below it is consistent with the claim and proves nothing
-    more, and few runs give a small bound. The exit status is 1 if a replay finds a fault or a bound is above its claim.
+    A replay repeats a recorded fit on every kind of neighbour, with the recorded answers: everything public must be
+    equal, and each statistic may change by at most its sensitivity. The bound on epsilon holds with 99.9 % confidence.
+    A bound above the claim disproves the claim; one below it is consistent with the claim, and few runs give a small
+    bound. The exit status is 1 if a replay finds a fault or a bound is above its claim.
     """
     with refusing(Exit.USAGE):
         replays, findings = _results(session, SUBJECTS if model == "all" else (model,), runs, claim)

@@ -83,17 +83,17 @@ def build(name: str, kind: type[Any]) -> click.Command:
 
 
 bound_options = {
-    "bounds": click.option("--bounds", type=Bounds(), help="Public limits of every column, or a file with them."),
-    "y_bounds": click.option("--y-bounds", type=Pair(), help="Public limits of the response."),
-    "levels": click.option("--levels", type=Levels(), metavar="FILE", help="A .json of what texts and codes can be."),
+    "bounds": click.option("--bounds", type=Bounds(), help="Public bounds of every column, or a file with them."),
+    "y_bounds": click.option("--y-bounds", type=Pair(), help="Public bounds of the response."),
+    "levels": click.option(
+        "--levels", type=Levels(), metavar="FILE", help="A .json with the levels of each categorical column."
+    ),
 }
 out_option = click.option(
-    "--out", default="model.json", show_default=True, type=PATH, metavar="FILE", help="Where the model is written."
+    "--out", default="model.json", show_default=True, type=PATH, metavar="FILE", help="The model file to write."
 )
-report_option = click.option(
-    "--report", type=PATH, metavar="FILE", help="Where a page to read in a browser is written, such as report.html."
-)
-anyway_option = click.option("--anyway", is_flag=True, help="Fit even where the plan expects little more than noise.")
+report_option = click.option("--report", type=PATH, metavar="FILE", help="The report to write, such as report.html.")
+anyway_option = click.option("--anyway", is_flag=True, help="Fit even if the plan predicts little more than noise.")
 dry_run_option = click.option("--dry-run", is_flag=True, help="Show the plan and the price; spend and write nothing.")
 
 

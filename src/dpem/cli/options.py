@@ -1,4 +1,4 @@
-"""Options that several commands have, and the kinds of values they take."""
+"""Options of several commands, and the types of their values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PATH = click.Path()
 
 
 class Count(click.ParamType):
-    """A whole number, which may be written 1e6 or 1_000_000."""
+    """A whole number; 1e6 and 1_000_000 are allowed."""
 
     name = "N"
 
@@ -30,7 +30,7 @@ class Count(click.ParamType):
 
 
 class Value(click.ParamType):
-    """A number if it is one, a list of numbers with commas, or else a word."""
+    """A number, a list of numbers separated by commas, or a text."""
 
     name = "VALUE"
 
@@ -44,21 +44,21 @@ class Value(click.ParamType):
 
 
 class Names(click.ParamType):
-    """Names with commas between them; one that holds a comma stands in double quotes."""
+    """Names separated by commas; one that contains a comma is put in double quotes."""
 
     name = "A,B,..."
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[str]:
         if isinstance(value, list) and all(isinstance(name, str) and name for name in value):
             return value
-        found = [name.strip() for name in next(csv.reader([str(value)], skipinitialspace=True), [])]
-        if not found or not all(found):
+        names = [name.strip() for name in next(csv.reader([str(value)], skipinitialspace=True), [])]
+        if not names or not all(names):
             self.fail("give names with commas between them, such as age,height.", param, ctx)
-        return found
+        return names
 
 
 class Bounds(click.ParamType):
-    """Two numbers, or a file of them by column; of a settings file also a table."""
+    """Two numbers, or a file with two numbers for each column; in a settings file also a table."""
 
     name = "LOW,HIGH|FILE"
 
@@ -74,7 +74,7 @@ class Bounds(click.ParamType):
 
 
 class Levels(click.Path):
-    """A file of levels; of a settings file also a table."""
+    """A file of levels; in a settings file also a table."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         return value if isinstance(value, dict) else super().convert(value, param, ctx)
@@ -86,10 +86,10 @@ class Pair(Bounds):
     name = "LOW,HIGH"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        found = super().convert(value, param, ctx)
-        if not isinstance(found, tuple) or len(found) != 2:
+        pair = super().convert(value, param, ctx)
+        if not isinstance(pair, tuple) or len(pair) != 2:
             self.fail("give two numbers such as 0,100.", param, ctx)
-        return found
+        return pair
 
 
 def _number(text: str) -> int | float | str:
@@ -111,9 +111,9 @@ rows_per_person_option = click.option(
     default=1,
     show_default=True,
     metavar="M",
-    help="The most rows that one person has: all of them are protected together.",
+    help="The largest number of rows of one person: all of them are protected together.",
 )
-json_option = click.option("--json", "as_json", is_flag=True, expose_value=False, help="One JSON object, for machines.")
+json_option = click.option("--json", "as_json", is_flag=True, expose_value=False, help="Print one JSON object.")
 ledger_option = click.option(
     "--ledger",
     "url",
@@ -122,11 +122,11 @@ ledger_option = click.option(
     help="sqlite:///budget.db or postgresql://user@host/database; DPEM_LEDGER if not given.",
 )
 dataset_option = click.option("--dataset", metavar="NAME", help="The dataset's name in the ledger.")
-purpose_option = click.option("--purpose", metavar="TEXT", default="", help="What it is for; the ledger keeps it.")
+purpose_option = click.option("--purpose", metavar="TEXT", default="", help="The purpose, which the ledger records.")
 scaler_option = click.option(
-    "--scaler", type=PATH, metavar="FILE", help="Centre and scale columns by what dpem scale wrote."
+    "--scaler", type=PATH, metavar="FILE", help="Centre and scale columns by a file of dpem scale."
 )
-force_option = click.option("--force", is_flag=True, help="Replace files that are there already.")
+force_option = click.option("--force", is_flag=True, help="Replace existing files.")
 target_option = click.option("--target", metavar="COLUMN", help="The response.")
 scheduler_option = click.option(
     "--scheduler", metavar="URL", help="tcp://host:port of a Dask cluster that reads the Parquet DATA."
@@ -134,7 +134,7 @@ scheduler_option = click.option(
 
 
 def parameters_of(*options: Callable[[Any], Any]) -> list[click.Parameter]:
-    """The parameters that decorators would add, in their order."""
+    """The parameters that these decorators add, in order."""
 
     def nothing() -> None: ...
 
@@ -143,7 +143,7 @@ def parameters_of(*options: Callable[[Any], Any]) -> list[click.Parameter]:
 
 
 def stacked(*options: Callable[[F], F]) -> Callable[[F], F]:
-    """Several options as one decorator, in the order in which help shows them."""
+    """Several options as one decorator, in the order of the help text."""
 
     def decorate(command: F) -> F:
         for option in reversed(options):
@@ -153,18 +153,22 @@ def stacked(*options: Callable[[F], F]) -> Callable[[F], F]:
     return decorate
 
 
-#: How a text file is written.
+#: The format of a text file.
 text_options = stacked(
-    click.option("--sep", metavar="CHAR", help="What stands between the entries of a .csv; a comma if not given."),
-    click.option("--decimal", metavar="CHAR", default=".", help="What stands before decimals in a .csv: a point."),
-    click.option("--thousands", metavar="CHAR", help="What stands between thousands in a .csv: nothing."),
+    click.option("--sep", metavar="CHAR", help="The separator of a .csv; a comma if not given."),
+    click.option("--decimal", metavar="CHAR", default=".", help="The decimal mark of a .csv; a point if not given."),
+    click.option("--thousands", metavar="CHAR", help="The thousands separator of a .csv; none if not given."),
     click.option("--encoding", metavar="NAME", default="utf-8", help="Of a .csv: utf-8, cp1252, latin-1, ..."),
 )
-#: How a table is read.
+#: The columns of a table and its format.
 table_options = stacked(
     click.option("--columns", type=Names(), help="Columns to use; all (but the target) if not given."),
     click.option("--exclude", type=Names(), help="Columns not to use, such as a name or a date."),
-    click.option("--person", metavar="NAME", help="The column that says whose row it is: the unit is then a person."),
+    click.option(
+        "--person", metavar="NAME", help="The column that identifies the person of each row: the unit is then a person."
+    ),
     text_options,
-    click.option("--strict", is_flag=True, help="Look at a .csv and refuse unreadable cells; not private."),
+    click.option(
+        "--strict", is_flag=True, help="Refuse a .csv with unreadable cells. This reveals them: it is not private."
+    ),
 )

@@ -9,7 +9,7 @@ import io
 import os
 import sys
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -93,7 +93,7 @@ def run(session: Session, options: dict[str, Any]) -> None:
         )
 
 
-def _levels(model: Any) -> Any:
+def _levels(model: Any) -> Mapping[str, Any]:
     """The levels of the table's columns; the paper's models have none."""
     return model._table_levels() if hasattr(model, "_table_levels") else {}
 

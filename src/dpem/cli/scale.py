@@ -38,11 +38,11 @@ SHOWN = 20
 @epsilon_option
 @delta_option
 @rows_per_person_option
-@click.option("--bounds", required=True, type=Bounds(), help="Public limits of all columns, or a .json by column.")
-@click.option("--target", metavar="COLUMN", help="The response, which is left as it is.")
+@click.option("--bounds", required=True, type=Bounds(), help="Public bounds of all columns, or a .json by column.")
+@click.option("--target", metavar="COLUMN", help="The response, which is not scaled.")
 @table_options
 @click.option(
-    "--out", default="scaler.json", show_default=True, type=PATH, metavar="FILE", help="Where the scaler is written."
+    "--out", default="scaler.json", show_default=True, type=PATH, metavar="FILE", help="The scaler file to write."
 )
 @force_option
 @ledger_option

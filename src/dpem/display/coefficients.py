@@ -1,9 +1,9 @@
-"""Parameters with their intervals, of one fit or of several side by side."""
+"""A figure of parameters with their intervals, of one fit or of several."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -12,7 +12,10 @@ from dpem.fitting.sequence import PrivateFit
 from dpem.fitting.summary import Estimates
 from dpem.query import FloatArray
 
-#: Sizes that differ by more than this are drawn in panels of their own.
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+#: Parameters whose sizes differ by a larger factor are drawn in separate panels.
 APART = 50.0
 
 
@@ -36,7 +39,9 @@ class CoefficientDisplay:
         self.estimates = dict(estimates)
 
     @classmethod
-    def from_estimator(cls, estimator: PrivateFit, *, ax: Any = None, names: Sequence[str] | None = None) -> Self:
+    def from_estimator(
+        cls, estimator: PrivateFit, *, ax: Axes | None = None, names: Sequence[str] | None = None
+    ) -> Self:
         """Draw the parameters of a fitted estimator.
 
         Parameters
@@ -56,7 +61,7 @@ class CoefficientDisplay:
 
     @classmethod
     def from_estimators(
-        cls, estimators: Mapping[str, PrivateFit], *, ax: Any = None, names: Sequence[str] | None = None
+        cls, estimators: Mapping[str, PrivateFit], *, ax: Axes | None = None, names: Sequence[str] | None = None
     ) -> Self:
         """Draw the parameters of several fits side by side, such as fits at several ε.
 
@@ -73,27 +78,27 @@ class CoefficientDisplay:
         -------
         CoefficientDisplay
         """
-        found: dict[str, Estimates] = {}
+        by_label: dict[str, Estimates] = {}
         for label, estimator in estimators.items():
             estimates = summary_of(estimator).estimates
             if estimates is None:
                 raise ValueError(f"estimator released no parameters to draw; it is a {type(estimator).__name__}.")
-            found[label] = estimates
-        return cls(estimates=found).plot(ax, names=names)
+            by_label[label] = estimates
+        return cls(estimates=by_label).plot(ax, names=names)
 
-    def plot(self, ax: Any = None, *, names: Sequence[str] | None = None) -> Self:
+    def plot(self, ax: Axes | None = None, *, names: Sequence[str] | None = None) -> Self:
         """Draw, on given axes or new ones; ``names`` picks parameters.
 
         Returns
         -------
         self
         """
-        known = list(dict.fromkeys(name for own in self.estimates.values() for name in own.names))
-        unknown = [name for name in names or () if name not in known]
+        all_names = list(dict.fromkeys(name for estimates in self.estimates.values() for name in estimates.names))
+        unknown = [name for name in names or () if name not in all_names]
         if unknown:
             raise ValueError(f"names must be parameters of the model; {unknown[0]!r} is none.")
-        rows = list(names or known)
-        ends = {label: _drawn(own, rows) for label, own in self.estimates.items()}
+        rows = list(names or all_names)
+        ends = {label: _ends(estimates, rows) for label, estimates in self.estimates.items()}
         reach = np.nanmax([np.nanmax(np.abs(part), axis=1) for part in ends.values()], axis=0)
         groups = [list(range(len(rows)))] if ax is not None else by_size(reach)
         self.axes_ = [ax] if ax is not None else stacked([len(group) for group in groups], 6.8, 0.3)
@@ -106,7 +111,7 @@ class CoefficientDisplay:
         self.ax_, self.figure_ = self.axes_[0], self.axes_[0].figure
         return self
 
-    def _panel(self, ax: Any, names: Sequence[str], ends: Mapping[str, FloatArray]) -> None:
+    def _panel(self, ax: Axes, names: Sequence[str], ends: Mapping[str, FloatArray]) -> None:
         places = np.arange(len(names), dtype=float)[::-1]
         shifts = np.linspace(0.22, -0.22, len(ends)) if len(ends) > 1 else [0.0]
         ax.axvline(0.0, color=GREY, linewidth=1)
@@ -114,22 +119,22 @@ class CoefficientDisplay:
             low, value, high = part.T
             error = [value - low, high - value]
             ax.errorbar(value, places + shift, xerr=error, fmt="o", color=colour, capsize=3, markersize=4, label=label)
-        for own in self.estimates.values():
-            for side in () if own.limit is None else (-own.limit, own.limit):
+        for estimates in self.estimates.values():
+            for side in () if estimates.limit is None else (-estimates.limit, estimates.limit):
                 ax.axvline(side, color=COLOURS[2], linestyle="--", linewidth=1)
         ax.set_yticks(places, [wrapped(name) for name in names])
         ax.set_ylim(-0.6, len(names) - 0.4)
 
 
-def _drawn(own: Estimates, rows: Sequence[str]) -> FloatArray:
-    """Lower end, estimate and upper end of each row on the picture's scale; NaN where the fit lacks it."""
-    scale = np.ones(len(own.names)) if own.scale is None else own.scale
-    made = np.full((len(rows), 3), np.nan)
+def _ends(estimates: Estimates, rows: Sequence[str]) -> FloatArray:
+    """Lower end, estimate and upper end of each row on the figure's scale; NaN where the fit lacks it."""
+    scale = np.ones(len(estimates.names)) if estimates.scale is None else estimates.scale
+    ends = np.full((len(rows), 3), np.nan)
     for i, name in enumerate(rows):
-        if name in own.names:
-            j = own.names.index(name)
-            made[i] = np.array([own.low[j], own.value[j], own.high[j]]) * scale[j]
-    return made
+        if name in estimates.names:
+            j = estimates.names.index(name)
+            ends[i] = np.array([estimates.low[j], estimates.value[j], estimates.high[j]]) * scale[j]
+    return ends
 
 
 def by_size(reach: FloatArray) -> list[list[int]]:

@@ -1,10 +1,10 @@
-"""The components of a mixture or the classes of a latent-class model: profiles, and ellipses on pairs of columns."""
+"""Figures of mixture components and latent classes: profiles, and ellipses on pairs of columns."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import combinations
-from typing import Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -13,9 +13,12 @@ from dpem.fitting.sequence import PrivateFit
 from dpem.fitting.summary import Profile
 from dpem.query import FloatArray
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 
 class MixtureDisplay:
-    """What is typical of each component: a panel for each, a line for each column.
+    """The centre and spread of each component: a panel for each component, a line for each column.
 
     Parameters
     ----------
@@ -32,7 +35,7 @@ class MixtureDisplay:
         self.profile = profile
 
     @classmethod
-    def from_estimator(cls, estimator: PrivateFit, *, axes: Sequence[Any] | None = None) -> Self:
+    def from_estimator(cls, estimator: PrivateFit, *, axes: Sequence[Axes] | None = None) -> Self:
         """Draw the components of a fitted mixture or latent-class model.
 
         Parameters
@@ -51,37 +54,37 @@ class MixtureDisplay:
             raise ValueError(f"estimator must be a model with components, got {type(estimator).__name__}.")
         return cls(profile=profile).plot(axes)
 
-    def plot(self, axes: Sequence[Any] | None = None) -> Self:
+    def plot(self, axes: Sequence[Axes] | None = None) -> Self:
         """Draw, on given axes (one for each component) or new ones.
 
         Returns
         -------
         self
         """
-        own = self.profile
-        K, d = len(own.labels), len(own.columns)
+        profile = self.profile
+        K, d = len(profile.labels), len(profile.columns)
         if axes is not None and len(axes) != K:
             raise ValueError(f"axes must be one for each of {K} components, got {len(axes)}.")
         self.axes_ = list(axes) if axes is not None else panels(K, 3.4, 1.4 + 0.3 * d)
         places = np.arange(d)[::-1]
-        width = np.where(own.high > own.low, own.high - own.low, 1.0)
-        centre = (own.centre - own.low) / width
-        spread = np.zeros_like(centre) if own.spread is None else own.spread / width
+        width = np.where(profile.high > profile.low, profile.high - profile.low, 1.0)
+        centre = (profile.centre - profile.low) / width
+        spread = np.zeros_like(centre) if profile.spread is None else profile.spread / width
         low, high = (centre - spread).min(), (centre + spread).max()
         pad = 0.06 * (high - low) or 0.1
         for k, ax in enumerate(self.axes_):
             colour = COLOURS[k % len(COLOURS)]
-            if own.bars:
+            if profile.bars:
                 ax.barh(places, centre[k], color=colour, height=0.6)
                 ax.set_xlim(0, 1)
             else:
-                error = None if own.spread is None else spread[k]
+                error = None if profile.spread is None else spread[k]
                 ax.errorbar(centre[k], places, xerr=error, fmt="o", color=colour, capsize=3)
                 ax.set_xlim(low - pad, high + pad)
-            ax.set_yticks(places, [wrapped(name, 28) for name in own.columns])
+            ax.set_yticks(places, [wrapped(name, 28) for name in profile.columns])
             ax.set_ylim(-0.6, d - 0.4)
-            ax.set_title(f"{own.labels[k]}: {100 * own.share[k]:.0f} %", fontsize="medium")
-            ax.set_xlabel("probability" if own.bars else wrapped("place between the bounds (0 to 1)", 24))
+            ax.set_title(f"{profile.labels[k]}: {100 * profile.share[k]:.0f} %", fontsize="medium")
+            ax.set_xlabel("probability" if profile.bars else wrapped("place between the bounds (0 to 1)", 24))
         self.figure_ = self.axes_[0].figure
         return self
 
@@ -121,7 +124,11 @@ class EllipseDisplay:
 
     @classmethod
     def from_estimator(
-        cls, estimator: PrivateFit, *, pairs: Sequence[tuple[str, str]] | None = None, axes: Sequence[Any] | None = None
+        cls,
+        estimator: PrivateFit,
+        *,
+        pairs: Sequence[tuple[str, str]] | None = None,
+        axes: Sequence[Axes] | None = None,
     ) -> Self:
         """Draw the components of a fitted Gaussian mixture.
 
@@ -141,19 +148,19 @@ class EllipseDisplay:
         summary = summary_of(estimator)
         if summary.profile is None or not hasattr(estimator, "covariances_"):
             raise ValueError(f"estimator must be a fitted Gaussian mixture, got {type(estimator).__name__}.")
-        own, found = summary.profile, summary.estimates
-        means = np.asarray(own.centre)
+        profile, estimates = summary.profile, summary.estimates
+        means = np.asarray(profile.centre)
         errors = np.full(means.shape, np.nan)
-        for k, label in enumerate(own.labels):
-            for j, column in enumerate(own.columns):
+        for k, label in enumerate(profile.labels):
+            for j, column in enumerate(profile.columns):
                 name = f"{label}: mean of {column}"
-                if found is not None and name in found.names:
-                    errors[k, j] = found.error[found.names.index(name)]
+                if estimates is not None and name in estimates.names:
+                    errors[k, j] = estimates.error[estimates.names.index(name)]
         full = matrices(np.asarray(estimator.covariances_), *means.shape)
-        made = cls(columns=own.columns, means=means, errors=errors, covariances=full, labels=own.labels)
-        return made.plot(pairs, axes)
+        display = cls(columns=profile.columns, means=means, errors=errors, covariances=full, labels=profile.labels)
+        return display.plot(pairs, axes)
 
-    def plot(self, pairs: Sequence[tuple[str, str]] | None = None, axes: Sequence[Any] | None = None) -> Self:
+    def plot(self, pairs: Sequence[tuple[str, str]] | None = None, axes: Sequence[Axes] | None = None) -> Self:
         """Draw, on given axes (one for each pair) or new ones.
 
         Returns
@@ -181,7 +188,7 @@ class EllipseDisplay:
         apart = (self.means.max(axis=0) - self.means.min(axis=0)) / np.where(spread > 0, spread, 1.0)
         return sorted(np.argsort(-apart, kind="stable")[:3].tolist())
 
-    def _draw(self, ax: Any, i: int, j: int) -> None:
+    def _draw(self, ax: Axes, i: int, j: int) -> None:
         from matplotlib.patches import Ellipse
 
         for k, label in enumerate(self.labels):

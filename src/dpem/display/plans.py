@@ -1,9 +1,9 @@
-"""A picture of plans: what is predicted, against ε or against the number of rows. No data are read."""
+"""A figure of the predictions of plans against ε or the number of rows. No data are read."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from sklearn.base import clone
@@ -11,11 +11,14 @@ from sklearn.base import clone
 from dpem.display.axes import BLUE, axes, wrapped
 from dpem.fitting.sequence import PrivateFit
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 EPSILONS = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
 
 
 class PlanDisplay:
-    """What plans predict: the median, and what holds nine fits of ten.
+    """The predictions of plans: the median, and the interval of 90 % of fits.
 
     Parameters
     ----------
@@ -24,7 +27,7 @@ class PlanDisplay:
     median, low, high : arrays
         The prediction at each.
     quantity, along : str
-        What is predicted, and against what.
+        The predicted quantity, and the quantity on the horizontal axis.
 
     Attributes
     ----------
@@ -44,7 +47,7 @@ class PlanDisplay:
         d: int | None = None,
         *,
         epsilon: Sequence[float] = EPSILONS,
-        ax: Any = None,
+        ax: Axes | None = None,
     ) -> Self:
         """Plan an estimator, fitted or not, over several ε, or over several numbers of rows.
 
@@ -73,20 +76,20 @@ class PlanDisplay:
             estimator.plan(int(value), d) if rows else clone(estimator).set_params(epsilon=value).plan(n, d)
             for value in points
         ]
-        found = [(x, getattr(plan, "prediction", None)) for x, plan in zip(points, plans, strict=True)]
-        known = [(x, prediction) for x, prediction in found if prediction is not None]
-        if not known:
+        pairs = [(x, getattr(plan, "prediction", None)) for x, plan in zip(points, plans, strict=True)]
+        predictions = [(x, prediction) for x, prediction in pairs if prediction is not None]
+        if not predictions:
             raise ValueError(f"{type(estimator).__name__} makes no prediction of this kind: there is nothing to draw.")
         return cls(
-            x=[x for x, _ in known],
-            median=[p.median for _, p in known],
-            low=[p.low for _, p in known],
-            high=[p.high for _, p in known],
-            quantity=known[0][1].quantity,
+            x=[x for x, _ in predictions],
+            median=[p.median for _, p in predictions],
+            low=[p.low for _, p in predictions],
+            high=[p.high for _, p in predictions],
+            quantity=predictions[0][1].quantity,
             along="rows" if rows else "ε",
         ).plot(ax)
 
-    def plot(self, ax: Any = None) -> Self:
+    def plot(self, ax: Axes | None = None) -> Self:
         """Draw, on given axes or new ones.
 
         Returns

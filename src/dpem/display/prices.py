@@ -1,27 +1,30 @@
-"""What each kind of query cost."""
+"""A figure of the price of each kind of query."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
 from dpem.display.axes import BLUE, BROWN, axes, summary_of, wrapped
 from dpem.fitting.sequence import PrivateFit
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 
 class PriceDisplay:
-    """What the queries cost, as parts of the price that was charged; queries of one kind are one bar.
+    """The prices of the queries, as shares of the charged price; queries of one kind are one bar.
 
     Parameters
     ----------
     queries : sequence of str
         The kinds of queries, in order.
     shares : sequence of float
-        The part of the price of each.
+        The share of the price of each.
     values : sequence of bool
-        Whether it measured values (else it chose among candidates).
+        Whether it measured values (otherwise it selected among candidates).
 
     Attributes
     ----------
@@ -33,7 +36,7 @@ class PriceDisplay:
         self.queries, self.shares, self.values = list(queries), list(shares), list(values)
 
     @classmethod
-    def from_estimator(cls, estimator: PrivateFit, *, ax: Any = None) -> Self:
+    def from_estimator(cls, estimator: PrivateFit, *, ax: Axes | None = None) -> Self:
         """Draw the prices of a fitted estimator's queries.
 
         Parameters
@@ -48,19 +51,19 @@ class PriceDisplay:
         PriceDisplay
         """
         summary_of(estimator)
-        whole = estimator.guarantee_.price.rho
-        if not 0 < whole < np.inf:
+        total = estimator.guarantee_.price.rho
+        if not 0 < total < np.inf:
             raise ValueError("estimator must be a private fit: one without noise has no price.")
         groups: dict[tuple[str, bool], list[float]] = {}
         for release in estimator.releases_:
-            groups.setdefault((release.query, release.price.gaussian), []).append(release.price.rho / whole)
+            groups.setdefault((release.query, release.price.gaussian), []).append(release.price.rho / total)
         return cls(
-            queries=[f"{words} (×{len(own)})" if len(own) > 1 else words for (words, _), own in groups.items()],
-            shares=[sum(own) for own in groups.values()],
+            queries=[f"{query} (×{len(s)})" if len(s) > 1 else query for (query, _), s in groups.items()],
+            shares=[sum(shares) for shares in groups.values()],
             values=[gaussian for _, gaussian in groups],
         ).plot(ax)
 
-    def plot(self, ax: Any = None) -> Self:
+    def plot(self, ax: Axes | None = None) -> Self:
         """Draw, on given axes or new ones.
 
         Returns
@@ -73,6 +76,6 @@ class PriceDisplay:
         colours = [BLUE if value else BROWN for value in self.values]
         ax.barh(places, [100 * share for share in self.shares], color=colours, height=0.6)
         ax.set_yticks(places, labels)
-        ax.set_xlabel("part of the price, in %")
+        ax.set_xlabel("share of the price, in %")
         self.ax_, self.figure_ = ax, ax.figure
         return self

@@ -10,22 +10,22 @@ from dpem.fitting.step import Step
 from dpem.privacy import Curator
 from dpem.queries.log_ratio import LogRatio
 
-#: Part of ρ that the check gets.
+#: The check's share of ρ.
 CHECK_SHARE = 0.05
-#: A row's lead is clamped there, in log-density: the least for which a true simpler model is never behind on average
-#: (:class:`~dpem.queries.log_ratio.LogRatio`).
+#: Each row's lead in log-density is clamped to ±CLAMP: the smallest value at which a true simpler model is never behind
+#: on average (:class:`~dpem.queries.log_ratio.LogRatio`).
 CLAMP = 1.0
-#: A lead of fewer standard errors than this is no lead.
+#: Standard errors that a lead must exceed to count: a one-sided test at 5 %.
 NEEDED = 1.645
 
 
 @dataclass(frozen=True)
 class FitCheck:
-    """By how much the fitted model describes a row better than the simpler model, on average, and what that means.
+    """The fitted model's mean lead over the simpler model, and the verdict.
 
-    ``lead`` is in log-density per row (of mixtures and classes each row's is clamped at 1), ``standard_error`` holds
-    the noise of the check and the sampling of the rows. ``better`` is whether the lead is more than noise; ``verdict``
-    says so in words, ``advice`` what to do.
+    ``lead`` is the mean difference in log-density per row (for mixtures and latent classes each row's difference is
+    clamped to ±1). ``standard_error`` combines the noise of the check and the sampling of the rows. ``better`` is
+    whether the lead is significant; ``verdict`` states it in words, ``advice`` says what to do.
     """
 
     lead: float
@@ -39,7 +39,7 @@ class FitCheck:
 
 
 def judged(lead: float, standard_error: float, simpler: str, advice: str) -> FitCheck:
-    """The verdict on a difference in log-density from the simpler model that is named.
+    """The verdict on a mean lead in log-density over the model that ``simpler`` names.
 
     >>> judged(0.3, 0.05, "one component", "Try fewer components.").better
     True
@@ -53,9 +53,9 @@ def judged(lead: float, standard_error: float, simpler: str, advice: str) -> Fit
 
 @dataclass(frozen=True)
 class Check(Step):
-    """Ask for the mean lead over the simpler model, clamped at ``most`` for each row.
+    """Measure the mean lead over the simpler model, with each row's lead clamped to ±``most``.
 
-    The model gives its parameters by ``simpler(theta)``; ``against`` names it, ``advice`` is what to do if it wins.
+    ``model.simpler(theta)`` has the simpler model's parameters, ``against`` its name; ``advice`` is shown if it wins.
     """
 
     against: str = "a simpler model"

@@ -1,4 +1,4 @@
-"""The private centre and spread of each column: the bounded query, and the step that the scaler's plan has."""
+"""The private mean and spread of each column: the query, and the step of the scaler's plan."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from dpem.tables.blocks import rows_of
 
 @dataclass(frozen=True)
 class ColumnMoments:
-    """For each column, moments of its entry u moved to [−1, 1] by public bounds: Σu, Σ1.5·u², Σ0.85·[observed].
-    Missing, or infinite, adds 0.
+    """The moments Σu, Σ1.5·u² and Σ0.85·[observed] of each column, with u the entry scaled to [−1, 1] by public bounds.
+    Missing and infinite entries add 0.
 
-    *Lemma.* ℓ2 sensitivity 2√d, as of the means alone. *Proof.* One column at a time. Two observed entries
+    *Lemma.* ℓ2 sensitivity 2√d, the same as that of Σu alone. *Proof.* One column at a time. Two observed entries
     u ≥ v: the squared distance is (u−v)²(1 + 2.25(u+v)²). For a given difference it grows with |u+v|, so take u = 1,
     v = t − 1 (the other end mirrors it): it is 4 + t·g(t) with g(t) = −4 + 10t − 9t² + 2.25t³, and g < 0 on [0, 2]
     (its largest value there is about −0.61), so it is at most 4. Observed against missing: u² + 2.25u⁴ + 0.7225 ≤
@@ -52,7 +52,7 @@ class ColumnMoments:
 
 @dataclass(frozen=True)
 class Parameters:
-    """Released centre and spread of each column, in the data's own units."""
+    """Released mean and spread of each column, in the table's units."""
 
     mean: FloatArray
     scale: FloatArray
@@ -60,7 +60,7 @@ class Parameters:
 
 @dataclass(frozen=True)
 class ColumnScales(Step):
-    """Release the moments of each column between ``low`` and ``high``; a spread below the noise is set to it."""
+    """Release the moments of each column within ``low`` and ``high``; spreads are at least what the noise can make."""
 
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()

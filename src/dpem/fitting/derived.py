@@ -1,4 +1,4 @@
-"""Rows of a formula: derived columns of whatever holds the raw ones, computed block by block inside a query's sum."""
+"""Tables of formulas: a query about derived columns computes them from the raw columns, block by block."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ from dpem.tables.new_rows import pieces
 
 @dataclass(frozen=True)
 class DerivedQuery:
-    """A query about derived columns, as one about raw columns.
+    """A query about derived columns, posed to a table of raw columns.
 
-    Its bound is that of the query: what is derived from a row depends on that row alone, and the query clips whatever
-    it is given.
+    *Lemma.* It has the bound of the query about derived columns. *Proof.* A derived row depends on one raw row alone,
+    and the bound holds for every possible row. ∎ ``places`` are the positions of the formula's columns in the table,
+    with that of the weights last if there are any.
     """
 
-    query: Any
+    query: Query
     formula: CompiledFormula
     places: tuple[int, ...]
 
     @property
     def label(self) -> str:
-        return str(self.query.label)
+        return self.query.label
 
     @property
     def bound(self) -> Bound:
-        found: Bound = self.query.bound
-        return found
+        return self.query.bound
 
     @property
     def blocked(self) -> bool:
-        return bool(self.query.blocked)
+        return self.query.blocked
 
     @property
     def reads(self) -> NDArray[np.intp]:
-        """The raw columns that are looked at."""
+        """The raw columns that the query needs."""
         return np.array(sorted(self.places), dtype=np.intp)
 
     def sum(self, chunk: Chunk) -> FloatArray:
@@ -59,15 +59,14 @@ class DerivedQuery:
             y = chunk.y if self.formula.response is None else self.formula.responses(xp, raw)
         if len(self.places) > len(self.formula.raw):  # the weights come last
             X = xp.concat([X, xp.astype(raw[:, -1:], X.dtype)], axis=1)
-        found: FloatArray = self.query.sum(Chunk(X, y))
-        return found
+        return self.query.sum(Chunk(X, y))
 
 
 @dataclass(frozen=True)
 class DerivedSource:
-    """The derived columns of a source, which stays where it is, and its weights, where ``places`` has one more."""
+    """The derived columns of a source of raw columns; ``places`` as in :class:`DerivedQuery`."""
 
-    source: Any
+    source: Source
     formula: CompiledFormula
     places: tuple[int, ...]
 
@@ -77,18 +76,17 @@ class DerivedSource:
 
     @property
     def n_rows(self) -> int:
-        return int(self.source.n_rows)
+        return self.source.n_rows
 
     @property
     def n_features(self) -> int:
         return len(self.formula.columns) + len(self.places) - len(self.formula.raw)
 
     def total(self, query: Query) -> FloatArray:
-        found: FloatArray = self.source.total(DerivedQuery(query, self.formula, self.places))
-        return found
+        return self.source.total(DerivedQuery(query, self.formula, self.places))
 
     def slack(self, query: Query) -> float:
-        return float(self.source.slack(DerivedQuery(query, self.formula, self.places)))
+        return self.source.slack(DerivedQuery(query, self.formula, self.places))
 
     def split(self, parts: int) -> list[Source]:
         return [DerivedSource(part, self.formula, self.places) for part in self.source.split(parts)]
@@ -104,47 +102,58 @@ def open_derived(
     person: str | None = None,
     rows_per_person: int = 1,
 ) -> Table:
-    """The table of derived columns; the probe learns the raw columns of the right side."""
+    """The table of derived columns; sets ``n_features_in_`` and ``feature_names_in_`` of ``probe`` to the
+    covariates.
+    """
     if y is not None:
         raise ArgumentError("y", "must not be given beside a formula, which names the response: fit(table).")
-    own = {name: levels for name, levels in formula.levels.items() if name in formula.raw}
+    levels = {name: levels for name, levels in formula.levels.items() if name in formula.raw}
     weights = () if weight is None else (weight,)
     if weight in formula.raw:
         raise ArgumentError("weights", f"must not be a column of the formula, got {weight!r}.")
-    kept = [*formula.raw, *weights, *([] if person is None else [person])]
+    needed = [*formula.raw, *weights, *([] if person is None else [person])]
     if is_frame(X):
         X = frame_of(X)
         missing_columns(formula, X.names)
-        X = X.only([name for name in kept if name in X.names])
+        X = X.only([name for name in needed if name in X.names])
     elif is_dask(X) and hasattr(X, "columns"):
         missing_columns(formula, list(map(str, X.columns)))
-        X = X[[name for name in kept if name in map(str, X.columns)]]
-    who: dict[str, Any] = {"person": person, "rows_per_person": rows_per_person}
-    table = open_table(probe, X, None, needs_y=False, levels=own, spelled=(*formula.bounds, *weights), **who)
+        X = X[[name for name in needed if name in map(str, X.columns)]]
+    table = open_table(
+        probe,
+        X,
+        None,
+        needs_y=False,
+        levels=levels,
+        spelled=(*formula.bounds, *weights),
+        person=person,
+        rows_per_person=rows_per_person,
+    )
     missing_columns(formula, table.names)
     places = tuple(table.names.index(name) for name in (*formula.raw, *weights) if name in table.names)
     probe.n_features_in_ = len(formula.covariates)
     probe.feature_names_in_ = np.array(formula.covariates, dtype=object)
     source = DerivedSource(table.source, formula, places)
-    own_names = (*formula.names, *(name for name in weights if name in table.names))
-    return Table(source, own_names, True, formula.response, formula.column_levels)
+    names = (*formula.names, *(name for name in weights if name in table.names))
+    return Table(source, names, True, formula.response, formula.column_levels)
 
 
 def derived_pieces(estimator: Any, formula: CompiledFormula, X: Any) -> Iterator[FloatArray]:
     """Derived columns of new raw rows, piece by piece; columns of a frame that the formula does not use are ignored."""
     if is_frame(X):
         X = frame_of(X)
-        lacking = [name for name in formula.covariates if name not in X.names]
-        if lacking:
-            raise ArgumentError("X", f"lacks columns of the formula: {', '.join(map(repr, lacking))}.")
+        names = X.names
+    else:
+        names = getattr(X, "feature_names", None)
+    lacking = [] if names is None else [name for name in formula.covariates if name not in names]
+    if lacking:
+        raise ArgumentError("X", f"lacks columns of the formula: {', '.join(map(repr, lacking))}.")
+    if is_frame(X):
         X = X.only(formula.covariates)
-    elif (names := getattr(X, "feature_names", None)) is not None and list(names) != list(formula.covariates):
-        places = [list(names).index(name) for name in formula.covariates if name in names]
-        if len(places) < len(formula.covariates):
-            lacking = [name for name in formula.covariates if name not in names]
-            raise ArgumentError("X", f"lacks columns of the formula: {', '.join(map(repr, lacking))}.")
+    elif names is not None and list(names) != list(formula.covariates):
+        places = np.array([list(names).index(name) for name in formula.covariates])
         for chunk in X.chunks():
-            raw = np.asarray(rows_of(chunk.X).columns(chunk.X, np.array(places), slice(0, chunk.X.shape[0])))
+            raw = np.asarray(rows_of(chunk.X).columns(chunk.X, places, slice(0, chunk.X.shape[0])))
             yield formula.design(numpy_api, raw)
         return
     for raw in pieces(estimator, X, formula.covariate_levels):

@@ -1,4 +1,4 @@
-"""What a fit warns of: typed records, computed from released numbers, the same list wherever it is shown."""
+"""Diagnostics of a fit: typed records, computed from released numbers. Every output shows the same list."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class FitWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Diagnostic:
-    """One sign that a reader of the fit should know.
+    """One finding that a reader of the fit should know.
 
     Attributes
     ----------
@@ -46,6 +46,6 @@ class Diagnostic:
 
 def issue(diagnostics: Iterable[Diagnostic], *, stacklevel: int = 2) -> None:
     """Issue the diagnostics of severity ``"warning"`` as Python warnings."""
-    for found in diagnostics:
-        if found.severity == "warning":
-            warnings.warn(str(found), FitWarning, stacklevel=stacklevel + 1)
+    for diagnostic in diagnostics:
+        if diagnostic.severity == "warning":
+            warnings.warn(str(diagnostic), FitWarning, stacklevel=stacklevel + 1)

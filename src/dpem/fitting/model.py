@@ -1,4 +1,4 @@
-"""What a general latent model is to the rest of the package."""
+"""The contract of a model: the steps that fit it, its log-density, its simpler model, its simulated rows."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Effect(NamedTuple):
     others: tuple[float, ...]
     percent: bool = False
 
-    def checked(self, value: Any) -> float:
-        """A strength that is given, or a refusal."""
+    def checked(self, value: object) -> float:
+        """The value as a float; an ArgumentError unless it lies in the range of ``others``."""
         low, high = self.others[0], self.others[-1]
         if not is_number(value) or not low <= value <= high:
             raise ArgumentError(
@@ -48,7 +48,7 @@ class Sizes(NamedTuple):
 
 
 class PredictedFit(NamedTuple):
-    """What is expected of a fit before it is paid for."""
+    """The prediction of a fit, made before it is charged. ``advice`` says what would make a hopeless fit feasible."""
 
     prediction: Prediction | None = None
     remarks: tuple[str, ...] = ()
@@ -64,8 +64,8 @@ class Model(ABC):
     """
 
     schema: Schema
-    gaussian: ClassVar[bool] = True  # whether its steps ask for Gaussian noise alone
-    effect: ClassVar[Effect | None] = None  # what its prediction assumes, where that can be chosen
+    gaussian: ClassVar[bool] = True  # whether all its releases use Gaussian noise
+    effect: ClassVar[Effect | None] = None  # the effect size that its prediction assumes, if a user may choose it
 
     @abstractmethod
     def steps(self, sizes: Sizes) -> tuple[Step, ...]:
@@ -84,13 +84,13 @@ class Model(ABC):
         """n rows in unit coordinates, and their responses where the model has one."""
 
     def start(self) -> State:
-        """What is known before the first release."""
+        """The state before the first release."""
         return State()
 
     def schema_of(self, state: State) -> Schema:
-        """The coordinates that the parameters are about."""
+        """The schema of the columns that the parameters describe: all of them, or those that a step has chosen."""
         return self.schema if state.chosen is None else self.schema.take(state.chosen)
 
     def predict_fit(self, sizes: Sizes, steps: tuple[Step, ...]) -> PredictedFit:
-        """What to expect, from public numbers alone; a ValueError refuses what cannot work at all."""
+        """The prediction of a fit, from public numbers alone; a ValueError refuses a fit that cannot work at all."""
         return PredictedFit()

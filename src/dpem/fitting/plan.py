@@ -11,15 +11,16 @@ from dpem._json import rebuild, record, without_infinity
 from dpem._repr_html import plan_html
 from dpem.fitting.step import Step, WrittenStep
 from dpem.privacy import Price
-from dpem.privacy.budget import unit
+from dpem.privacy.total import unit
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """A predicted quantity: its median and the interval that holds nine fits of ten, if the rows are as ``assumed``.
+    """The predicted distribution of a quantity: its median and the interval of 90 % of fits, if the rows are as
+    ``assumed``.
 
     ``failure`` is the probability of a failed start or selection; ``meaning`` states the prediction in a sentence;
-    ``detectable`` is the smallest coefficient that is found as often as not, where that is known.
+    ``detectable`` is the coefficient that is selected in half of all fits, where that is known.
     """
 
     quantity: str
@@ -36,8 +37,8 @@ class Prediction:
 class Plan:
     """The steps of a fit of ``model`` to n rows, and their prices.
 
-    ``remarks`` are shown before anything is paid; ``feasible`` is False where little but noise is expected, and
-    ``advice`` then names what would help. ``settings`` are the model's own, by name.
+    ``remarks`` are shown before the charge. ``feasible`` is False if the prediction is little more than noise;
+    ``advice`` then says what would help. ``settings`` are the model's arguments, by name.
     """
 
     model: str
@@ -61,14 +62,15 @@ class Plan:
 
     @property
     def passes(self) -> int:
-        """How often the rows are read."""
+        """The number of times that the rows are read."""
         return sum(step.passes for step in self.steps)
 
     def shares(self) -> list[tuple[str, float]]:
-        """Each step in words, and its part of the price."""
-        whole = math.fsum(step.rho for step in self.steps)
-        part = (lambda rho: rho / whole) if 0 < whole < math.inf else (lambda rho: math.nan)
-        return [(step.describe(), part(step.rho)) for step in self.steps]
+        """The description of each step and its share of the price; NaN where the price is infinite."""
+        total = math.fsum(step.rho for step in self.steps)
+        if not 0 < total < math.inf:
+            return [(step.describe(), math.nan) for step in self.steps]
+        return [(step.describe(), step.rho / total) for step in self.steps]
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as plain data, for files and digests."""
@@ -78,36 +80,37 @@ class Plan:
     def from_dict(cls, document: Any, kinds: Collection[type[Step]] = ()) -> Plan:
         """The plan that :meth:`to_dict` wrote, or a ValueError that names the field.
 
-        Steps of the given kinds are rebuilt; the others describe themselves and do not run.
+        Steps of the classes ``kinds`` are rebuilt; without any, all steps are descriptions that do not run.
         """
         hints = get_type_hints(cls)
-        found = record(document, "plan", tuple(hints))
-        if not isinstance(found["steps"], list) or not isinstance(found["settings"], dict):
+        values = record(document, "plan", tuple(hints))
+        if not isinstance(values["steps"], list) or not isinstance(values["settings"], dict):
             raise ValueError("plan.steps must be a list, and plan.settings an object")
-        steps = tuple(_step(step, f"plan.steps[{i}]", kinds) for i, step in enumerate(found["steps"]))
-        plain = {name: rebuild(hints[name], found[name], f"plan.{name}") for name in hints if name not in _BY_HAND}
-        return cls(**plain, steps=steps, settings=found["settings"])
+        steps = tuple(_step(step, f"plan.steps[{i}]", kinds) for i, step in enumerate(values["steps"]))
+        others = [name for name in hints if name not in ("steps", "settings")]
+        plain = {name: rebuild(hints[name], values[name], f"plan.{name}") for name in others}
+        return cls(**plain, steps=steps, settings=values["settings"])
 
     def _repr_html_(self) -> str:
         return plan_html(self)
 
     def cells(self) -> dict[str, str]:
-        """The plan in a few words, for a table of several plans."""
-        p = self.prediction
-        found = {} if p is None else {p.quantity: f"{p.median:.3g}", "9 of 10 within": f"{p.low:.3g} to {p.high:.3g}"}
-        if p is not None and p.detectable is not None:
-            found["detects"] = f"{p.detectable:.3g}"
-        return {**found, "feasible": "yes" if self.feasible else "no"}
+        """The prediction as cells of a table of several plans, by column."""
+        cells = {}
+        if (p := self.prediction) is not None:
+            cells = {p.quantity: f"{p.median:.3g}", "9 of 10 within": f"{p.low:.3g} to {p.high:.3g}"}
+            if p.detectable is not None:
+                cells["detects"] = f"{p.detectable:.3g}"
+        return {**cells, "feasible": "yes" if self.feasible else "no"}
 
     def __str__(self) -> str:
-        whole = f"epsilon={self.epsilon:g}, delta={self.delta:g}, {unit(self.rows_per_person)}"
-        lines = [f"Plan for {self.model}: {self.n:,} rows, {self.d:,} columns; {whole}."]
+        privacy = f"epsilon={self.epsilon:g}, delta={self.delta:g}, {unit(self.rows_per_person)}"
+        lines = [f"Plan for {self.model}: {self.n:,} rows, {self.d:,} columns; {privacy}."]
         for words, share in self.shares():
             lines.append(f"  {'' if math.isnan(share) else f'{100 * share:5.1f} %  '}{words}")
         if "terms" in self.settings:
             lines.append(f"Terms: {self.settings['terms']}.")
-        if self.prediction is not None:
-            p = self.prediction
+        if (p := self.prediction) is not None:
             lines.append(f"Expected: {p.quantity} {p.median:.3g} (nine fits of ten: {p.low:.3g} to {p.high:.3g}).")
             lines += [line for line in (p.meaning, p.assumed) if line]
             if p.failure >= 0.005:
@@ -118,13 +121,9 @@ class Plan:
         return "\n".join(lines)
 
 
-#: Fields that :meth:`Plan.from_dict` reads itself.
-_BY_HAND = ("steps", "settings")
-
-
 def _step(document: Any, where: str, kinds: Collection[type[Step]]) -> Step:
-    own = ("kind", "rho", "passes", "says")
-    if not isinstance(document, dict) or not set(own) <= set(document):
+    required = ("kind", "rho", "passes", "says")
+    if not isinstance(document, dict) or not set(required) <= set(document):
         raise ValueError(f"{where} must be an object with kind, rho, passes and says")
     for kind in kinds:
         if document["kind"] == kind.__name__:
@@ -136,6 +135,6 @@ def _step(document: Any, where: str, kinds: Collection[type[Step]]) -> Step:
     if kinds:
         raise ValueError(f"{where}.kind must be one of {', '.join(kind.__name__ for kind in kinds)}")
     name, says = (rebuild(str, document[key], f"{where}.{key}") for key in ("kind", "says"))
-    rest = {key: value for key, value in document.items() if key not in own}
+    rest = {key: value for key, value in document.items() if key not in required}
     rho, passes = rebuild(float, document["rho"], f"{where}.rho"), rebuild(int, document["passes"], f"{where}.passes")
     return WrittenStep(rho, kind=name, says=says, settings=rest, passes=passes)

@@ -1,11 +1,11 @@
 """The predicted error at any (n, ρ), interpolated between rehearsals at the corners of a lattice.
 
 A rehearsal is a small simulation, so its result varies by some percent, and two nearly equal plans could come out in
-the wrong order. Rehearsals are therefore made only at the corners of a lattice that is so wide that the predicted error
-about halves along each side: an error that falls like n⁻¹ has n a power of 2 there and ρ a power of 4, one that falls
-like n⁻² has n a power of √2 and ρ a power of 2. Between corners, logarithms are interpolated over triangles. Each
-corner has its own random numbers, so that errors average, and is remembered: a sweep over ε needs few more corners than
-one plan. Where an approximate formula is known, the ratio to it is interpolated, which varies less.
+the wrong order. Rehearsals are therefore made only at the corners of a lattice, along each side of which the predicted
+error about halves: for an error that falls like n⁻¹, n is a power of 2 and ρ a power of 4; for one that falls like n⁻²,
+n is a power of √2 and ρ a power of 2. Between corners, logarithms are interpolated over triangles. Each corner has its
+own random numbers, so that errors average out, and is cached: a sweep over ε needs few more corners than one plan.
+Where an approximate formula is known, the ratio to it is interpolated, which varies less.
 
 *Lemma.* If the values fall along both axes of the lattice, the interpolated ones fall with n and with ρ everywhere.
 *Proof.* On the triangle (i, j), (i+1, j), (i+1, j+1) the interpolant is linear with the slopes v(i+1, j) − v(i, j) and
@@ -23,16 +23,18 @@ import numpy as np
 from dpem.fitting.model import Sizes
 from dpem.query import FloatArray
 
-#: Values below this count as this.
+#: Smaller values are raised to this one before their logarithm is taken.
 LEAST = 1e-15
-#: How many corners are remembered.
+#: The size of the cache of corners.
 MOST = 20_000
 
-_known: dict[Hashable, FloatArray] = {}
+_cache: dict[Hashable, FloatArray] = {}
 
 
 class Corner(NamedTuple):
-    """A point of the lattice: n = 2^(i/power), ρ = 4^(j/power), its weight in the interpolation, and its own seed."""
+    """A point of the lattice: n = 2^(i/power), ρ = 4^(j/power), its weight ``part`` in the interpolation, and its
+    seed.
+    """
 
     i: int
     j: int
@@ -53,7 +55,7 @@ class Corner(NamedTuple):
 
 
 def corners(n: int, rho: float, power: int = 1) -> Iterator[Corner]:
-    """The corners of the triangle in which (n, ρ) lies, for an answer that falls like n^−power.
+    """The corners of the triangle in which (n, ρ) lies, for a quantity that falls like n^−power.
 
     >>> [(corner.i, corner.j, corner.part) for corner in corners(1024, 0.25)]
     [(10, -1, 1.0)]
@@ -76,16 +78,18 @@ def interpolated_prediction(
     formula: Callable[[Sizes], float] = lambda sizes: 1.0,
     power: int = 1,
 ) -> FloatArray:
-    """Positive numbers at these sizes that fall like n^−power, of which ``rehearse(sizes, seed)`` gives those of a
-    corner and ``formula`` a rough idea. ``key`` holds all else that they depend on.
+    """The interpolation, at these sizes, of positive numbers that fall like n^−power.
+
+    ``rehearse(sizes, seed)`` returns the numbers at a corner, ``formula(sizes)`` an approximation of their size.
+    ``key`` identifies everything else that they depend on.
     """
-    total: FloatArray | float = math.log(formula(sizes))
+    logarithm: FloatArray | float = math.log(formula(sizes))
     for corner in corners(sizes.n, sizes.rho, power):
-        name = (key, sizes.rows_per_person, sizes.check, sizes.effect, corner.i, corner.j)
-        if name not in _known:
-            while len(_known) >= MOST:
-                _known.pop(next(iter(_known)))
-            there = sizes._replace(n=corner.n, rho=corner.rho)
-            _known[name] = np.asarray(rehearse(there, corner.seed)) / formula(there)
-        total = total + corner.part * np.log(np.maximum(_known[name], LEAST))
-    return np.asarray(np.exp(total))
+        entry = (key, sizes.rows_per_person, sizes.check, sizes.effect, corner.i, corner.j)
+        if entry not in _cache:
+            while len(_cache) >= MOST:
+                _cache.pop(next(iter(_cache)))
+            corner_sizes = sizes._replace(n=corner.n, rho=corner.rho)
+            _cache[entry] = np.asarray(rehearse(corner_sizes, corner.seed)) / formula(corner_sizes)
+        logarithm = logarithm + corner.part * np.log(np.maximum(_cache[entry], LEAST))
+    return np.asarray(np.exp(logarithm))

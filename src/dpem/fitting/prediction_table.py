@@ -1,4 +1,4 @@
-"""What a fitted model predicts for new rows, as columns of a table."""
+"""Predictions for new rows as columns of a table."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ from numpy.typing import NDArray
 
 
 def prediction_table(estimator: Any, rows: Any, y: Any = None) -> dict[str, NDArray[Any]]:
-    """``prediction`` of a model with a response, ``component`` of one without; and how likely each component is, as
-    ``probability_0``, ``probability_1``, …, where the model has components and they can be predicted from what is
-    given.
+    """The predictions of a fitted model, by column name.
+
+    A model with a response has the column ``prediction``, one without the column ``component``. The probability of each
+    component, in the columns ``probability_0``, ``probability_1``, …, follows where the model has components and, if
+    they depend on the response, ``y`` is given.
     """
-    found = np.asarray(estimator.predict(rows))
-    columns = {"prediction": found.astype(float)} if estimator._needs_y else {"component": found.astype(np.int64)}
-    if not _has_probabilities(estimator, y is not None):
+    predicted = np.asarray(estimator.predict(rows))
+    if estimator._needs_y:
+        columns: dict[str, NDArray[Any]] = {"prediction": predicted.astype(float)}
+    else:
+        columns = {"component": predicted.astype(np.int64)}
+    if not hasattr(estimator, "predict_proba"):
         return columns
-    chances = estimator.predict_proba(rows, y) if _needs_response(estimator) else estimator.predict_proba(rows)
-    return columns | {f"probability_{k}": np.asarray(chances[:, k], dtype=float) for k in range(chances.shape[1])}
-
-
-def _has_probabilities(estimator: Any, with_response: bool) -> bool:
-    """Whether the model gives the probability of each component, with or without responses."""
-    return hasattr(estimator, "predict_proba") and (with_response or not _needs_response(estimator))
-
-
-def _needs_response(estimator: Any) -> bool:
-    return "y" in inspect.signature(estimator.predict_proba).parameters
+    needs_response = "y" in inspect.signature(estimator.predict_proba).parameters
+    if needs_response and y is None:
+        return columns
+    probabilities = estimator.predict_proba(rows, y) if needs_response else estimator.predict_proba(rows)
+    for k, probability in enumerate(np.asarray(probabilities, dtype=float).T):
+        columns[f"probability_{k}"] = probability
+    return columns

@@ -1,12 +1,13 @@
-"""Rehearse a fit on simulated rows: the real steps and the real noise levels, but no data.
+"""Rehearsals: the real steps at the real noise levels, on simulated rows.
 
-A plan, and an interval after the fit, need the same number: how far would the estimate be from the parameters that rows
-were drawn from? The model draws the rows, the steps are run on them through a curator whose noise is that of a table
-of n rows, and the answers are compared. What goes in is public or released, so a rehearsal costs nothing.
+A plan before the fit and an interval after it need the same quantity: the distance of an estimate from the parameters
+that the rows were drawn from. The model draws rows, the steps run on them through a curator with the noise of a table
+of n rows, and estimates are compared with the parameters. The inputs are public or released, so a rehearsal is free.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -23,9 +24,9 @@ from dpem.query import FloatArray, Query
 from dpem.tables import ArraySource
 from dpem.tables.blocks import numpy_api
 
-#: Rows that are really drawn; beyond them sampling errors are scaled.
+#: Rows that are drawn at most; for longer tables the sampling error is scaled.
 MOST_ROWS = 20_000
-#: Rows that are summed at a time: what a core's cache holds.
+#: Rows that are summed at a time, so that they fit into a core's cache.
 PIECE = 4096
 
 
@@ -40,9 +41,9 @@ def normal(seed: int, shape: tuple[int, ...]) -> FloatArray:
 
 
 class SimulatedCurator(Curator):
-    """A curator of simulated rows in unit coordinates: means over them, with the noise of a table of n rows.
+    """A curator of simulated rows in unit coordinates: means over the rows, with the noise of a table of n rows.
 
-    The rows are simulated, so it keeps no account and leaves out what protects a real sum.
+    Simulated rows need no protection, so it keeps no account and allows for no rounding.
     """
 
     def __init__(self, source: ArraySource, n: int, seed: int, rows_per_person: int = 1) -> None:
@@ -70,8 +71,9 @@ class SimulatedCurator(Curator):
         for chunk in self._rows.chunks():
             for first in range(0, len(chunk.X), PIECE):
                 x, y = chunk.X[first : first + PIECE], None if chunk.y is None else chunk.y[first : first + PIECE]
-                own = x if np.array_equal(query.schema.column, np.arange(x.shape[1])) else x[:, query.schema.column]
-                parts.append(query.contributions(numpy_api, own, y))
+                if not np.array_equal(query.schema.column, np.arange(x.shape[1])):
+                    x = x[:, query.schema.column]
+                parts.append(query.contributions(numpy_api, x, y))
         return np.asarray(sum(parts[1:], start=parts[0]) / self._source.n_rows)
 
 
@@ -87,16 +89,16 @@ def rehearsed(
     private: bool = True,
 ) -> State:
     """The state after the steps on rows drawn from θ, as for a table of n rows; without noise if not ``private``."""
-    drawn = replace(model, schema=model.schema.unit())
+    unit_model = replace(model, schema=model.schema.unit())
     x, y = model.draw(theta, min(n, rows), generator(seed))
-    rehearsed_steps = steps if private else [replace(step, rho=math.inf) for step in steps]
-    return run_steps(
-        SimulatedCurator(ArraySource(x, y), n, seed + 1, rows_per_person), drawn, rehearsed_steps, drawn.start()
-    )
+    curator = SimulatedCurator(ArraySource(x, y), n, seed + 1, rows_per_person)
+    if not private:
+        steps = [replace(step, rho=math.inf) for step in steps]
+    return run_steps(curator, unit_model, steps, unit_model.start())
 
 
 class Errors(NamedTuple):
-    """Standard errors of some numbers: of the whole fit, and of the same fit without noise."""
+    """Standard errors of the private fit, and those of the same fit without noise."""
 
     total: FloatArray
     sampling: FloatArray
@@ -115,35 +117,22 @@ def bootstrap(
     rows: int = MOST_ROWS,
     rows_per_person: int = 1,
 ) -> Errors:
-    """A parametric bootstrap: the fit's own steps again on rows drawn from the fitted θ, with and without noise.
+    """A parametric bootstrap: the fit's steps are repeated on rows drawn from the fitted θ, with and without noise.
 
-    ``values`` are the numbers of interest of a state, components in the order of θ. With more than ``rows`` rows
-    the sampling error is that of ``rows`` times √(rows/n), and the noise is that of n.
+    ``values(state)`` are the numbers whose errors are wanted, with components in the order of θ. For more than
+    ``rows`` rows the sampling error is that of ``rows`` rows times √(rows/n); the noise is always that of n rows.
     """
-    drawn = min(n, rows)
 
     def spread(private: bool) -> FloatArray:
-        again = [
-            values(
-                rehearsed(
-                    model,
-                    steps,
-                    theta,
-                    n=n,
-                    seed=seed + 2 * i,
-                    rows=rows,
-                    rows_per_person=rows_per_person,
-                    private=private,
-                )
-            )
-            for i in range(repeats)
-        ]
-        low, high = np.quantile(np.array(again), [0.1587, 0.8413], axis=0)
+        """Half the distance between the quantiles at ±1 standard deviation: outliers have little influence."""
+        repeat = functools.partial(rehearsed, n=n, rows=rows, rows_per_person=rows_per_person, private=private)
+        estimates = [values(repeat(model, steps, theta, seed=seed + 2 * i)) for i in range(repeats)]
+        low, high = np.quantile(np.array(estimates), [0.1587, 0.8413], axis=0)
         return np.asarray((high - low) / 2)
 
-    whole, sampling = spread(private=True), spread(private=False)
-    if drawn == n:
-        return Errors(whole, np.minimum(sampling, whole))
-    noise2 = np.maximum(whole**2 - sampling**2, 0.0)
-    shrunk = sampling * math.sqrt(drawn / n)
-    return Errors(np.sqrt(noise2 + shrunk**2), shrunk)
+    total, sampling = spread(private=True), spread(private=False)
+    if n <= rows:
+        return Errors(total, np.minimum(sampling, total))
+    noise_variance = np.maximum(total**2 - sampling**2, 0.0)
+    sampling = sampling * math.sqrt(rows / n)
+    return Errors(np.sqrt(noise_variance + sampling**2), sampling)

@@ -1,5 +1,5 @@
-"""What a fitted estimator can do without another look at the rows: be written to a file, say what it warns of, apply
-itself, state intervals. All of it is made of what was released.
+"""Methods of fitted estimators that need no further query: files, diagnostics, new rows, intervals. They use released
+numbers only.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from dpem._repr_html import model_html
-from dpem.fitting import serialization as content
+from dpem.fitting import serialization, serialized_columns
 from dpem.fitting.check import FitCheck
 from dpem.fitting.derived import derived_pieces
 from dpem.fitting.diagnostics import Diagnostic
@@ -28,74 +28,75 @@ from dpem.tables.new_rows import beside, pieces
 
 
 class Fitted(BaseEstimator):
-    """What every fitted estimator of this package can do: be written to a file, and say that it is fitted.
+    """A fitted estimator that can be written to a file.
 
-    ``theta_`` holds the released parameters, a record that its module calls ``Parameters``.
+    ``theta_`` holds the released parameters: a dataclass ``Parameters`` in the estimator's module.
     """
 
-    #: Arguments that a file does not hold: the budget lives in its process, and seeded noise could be subtracted.
+    #: Arguments that a file does not hold: a budget belongs to its process, and with a seed noise could be subtracted.
     _not_written: ClassVar[tuple[str, ...]] = ("budget", "random_state")
-    #: Steps that are read from a file as what they are; the others describe themselves only.
+    #: Classes of steps that a file restores; other steps are read as descriptions only.
     _step_kinds: ClassVar[tuple[type[Step], ...]] = ()
 
     def _features_written(self) -> dict[str, Any]:
-        """What a file holds of the columns."""
-        return content.features_written(self)
+        """The columns, as a file stores them."""
+        return serialization.features_written(self)
 
     @classmethod
-    def _from_content(cls, found: Mapping[str, Any], guarantee: Guarantee) -> Self:
+    def _from_content(cls, content: Mapping[str, Any], guarantee: Guarantee) -> Self:
         """The fitted estimator that a file describes."""
-        return content.read(cls, found, guarantee)
+        return serialization.read(cls, content, guarantee)
 
     def __sklearn_is_fitted__(self) -> bool:
-        """A refused fit has counted the columns, but has released nothing."""
+        """Whether there are released parameters: a refused fit may have set ``n_features_in_``."""
         return "theta_" in vars(self)
 
     def __getattr__(self, name: str) -> Any:
-        """Before a fit, a fitted attribute that is missing is a NotFittedError, whichever method reads it."""
-        of_a_fit = hasattr(type(self), name) or (name.endswith("_") and not name.startswith("_"))
-        if of_a_fit and not self.__sklearn_is_fitted__():
+        """Raise NotFittedError for a fitted attribute that is read before the fit."""
+        is_fitted_attribute = hasattr(type(self), name) or (name.endswith("_") and not name.startswith("_"))
+        if is_fitted_attribute and not self.__sklearn_is_fitted__():
             raise NotFittedError(f"This {type(self).__name__} is not fitted yet: call fit first.")
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 
 class FittedModel(Fitted):
-    """A fitted model: what it warns of, and what reports, pictures and notebooks show of it."""
+    """A fitted model: its diagnostics, and the facts that reports, figures and notebooks show.
 
-    # --- what a subclass may say ------------------------------------------------------------------------------------
+    Methods up to :meth:`_declared_settings` are for subclasses to override.
+    """
 
     def _diagnostics(self) -> list[Diagnostic]:
-        """What the released numbers warn of, beside the fit check."""
+        """Diagnostics other than the fit check."""
         return []
 
     def _estimates(self) -> Estimates | None:
-        """The released parameters, and how far they may be off."""
+        """The released parameters and their errors."""
         return None
 
     def _profile(self) -> Profile | None:
-        """What is typical of each component, for mixtures and latent classes."""
+        """The components of a mixture, or the latent classes."""
         return None
 
     def _extra(self) -> Extra | None:
-        """One more table for reports."""
+        """A further table for reports."""
         return None
 
     def _declared_settings(self) -> list[Setting]:
-        """What was declared of the columns."""
+        """The declared bounds and levels."""
         return []
-
-    # --- after the fit ----------------------------------------------------------------------------------------------
 
     @property
     def diagnostics_(self) -> tuple[Diagnostic, ...]:
-        """What the fit warns of, the fit check first: computed from released numbers, at no price."""
+        """Diagnostics of the fit, a failed fit check first. They are computed from released numbers and cost
+        nothing.
+        """
         check_is_fitted(self)
         check = self.fit_check_
         failed = [] if check is None or check.better else [Diagnostic("fit-check", "warning", str(check))]
         return (*failed, *self._diagnostics())
 
     def _fit_summary(self) -> FitSummary:
-        """What reports and pictures show of the fit."""
+        """The facts that reports, figures and notebooks show."""
         check_is_fitted(self)
         return from_estimator(self)
 
@@ -118,38 +119,43 @@ class UnitModel(FittedModel):
         raise NotImplementedError
 
     def _picture_scale(self) -> tuple[FloatArray, str] | None:
-        """What brings the parameters of :meth:`summary` to one unit for a picture, and that unit in words."""
+        """Factors that bring the parameters of :meth:`summary` to a common unit for a figure, and the unit's name."""
         return None
 
     def _declared_settings(self) -> list[Setting]:
-        known = self.schema_
-        numeric = known.level < 0
-        ends = zip(np.array(known.names)[numeric], known.middle[numeric], known.half[numeric], strict=True)
-        found = [Setting(f"bounds of {name}", f"{m - h:g} to {m + h:g}", GIVEN) for name, m, h in ends]
-        found += [Setting(f"levels of {name}", ", ".join(own.labels), GIVEN) for name, own in self.levels_.items()]
+        schema = self.schema_
+        settings = []
+        for name, middle, half, level in zip(schema.names, schema.middle, schema.half, schema.level, strict=True):
+            if level < 0:  # a numeric column
+                settings.append(Setting(f"bounds of {name}", f"{middle - half:g} to {middle + half:g}", GIVEN))
+        for name, levels in self.levels_.items():
+            settings.append(Setting(f"levels of {name}", ", ".join(levels.labels), GIVEN))
         if self._needs_y:
-            low, high = known.y_middle - known.y_half, known.y_middle + known.y_half
-            found.append(Setting("bounds of the response", f"{low:g} to {high:g}", GIVEN))
-        return found
+            low, high = schema.y_middle - schema.y_half, schema.y_middle + schema.y_half
+            settings.append(Setting("bounds of the response", f"{low:g} to {high:g}", GIVEN))
+        return settings
 
     def _features_written(self) -> dict[str, Any]:
-        return content.columns_written(self)
+        return serialized_columns.columns_written(self)
 
     @classmethod
-    def _from_content(cls, found: Mapping[str, Any], guarantee: Guarantee) -> Self:
-        return content.read_columns(cls, found, guarantee)
+    def _from_content(cls, content: Mapping[str, Any], guarantee: Guarantee) -> Self:
+        return serialized_columns.read_columns(cls, content, guarantee)
 
     def _each(self, function: Callable[..., Any], X: Any, y: Any = None) -> Any:
-        """``function(xp, theta, x, y)`` of new rows in unit coordinates, piece by piece, stacked."""
+        """Apply ``function(xp, theta, x, y)`` to new rows in unit coordinates, piece by piece, and stack the
+        results.
+        """
         check_is_fitted(self)
         return np.concatenate([np.asarray(function(numpy_api, self.theta_, *piece)) for piece in self._units(X, y)])
 
     def _table_levels(self) -> Mapping[str, Levels]:
-        """Levels of the columns of the table that the model is applied to."""
+        """Levels of the table's columns: of the raw ones, where the model has a formula."""
         formula = getattr(self, "_formula_", None)
         return self.levels_ if formula is None else formula.covariate_levels
 
     def _units(self, X: Any, y: Any) -> Iterator[tuple[FloatArray, FloatArray | None]]:
+        """New rows, and their responses if given, in unit coordinates, piece by piece."""
         schema = self.schema_ if self.chosen_ is None else self.schema_.take(self.chosen_)
         formula = getattr(self, "_formula_", None)
         rows = pieces(self, X, self.levels_) if formula is None else derived_pieces(self, formula, X)
@@ -161,6 +167,7 @@ class UnitModel(FittedModel):
 
     @property
     def _errors(self) -> Uncertainty:
+        """The cached result of :meth:`_uncertainty`."""
         check_is_fitted(self)
         if not hasattr(self, "_uncertainty_"):
             self._uncertainty_ = self._uncertainty()
@@ -168,7 +175,7 @@ class UnitModel(FittedModel):
 
     @property
     def standard_errors_(self) -> FloatArray:
-        """Standard error of each parameter, in the order of :meth:`summary`: sampling and privacy noise together."""
+        """Standard error of each parameter, in the order of :meth:`summary`; it covers sampling and privacy noise."""
         return self._errors.total
 
     def conf_int(self, level: float = 0.95) -> FloatArray:
@@ -177,7 +184,7 @@ class UnitModel(FittedModel):
         Parameters
         ----------
         level : float
-            How often such intervals hold the truth, if the rows follow the model.
+            The coverage of the intervals if the rows follow the model.
 
         Returns
         -------
@@ -187,8 +194,7 @@ class UnitModel(FittedModel):
 
     def summary(self, level: float = 0.95) -> Any:
         """A DataFrame with a row for each parameter: estimate, standard error, its parts (sampling, privacy, misfit),
-        the interval, and the size that would be detected. The fit check and a note on the
-        errors are in its ``attrs``.
+        the interval, and the detectable size. The fit check and a note on the errors are in its ``attrs``.
         """
         table = frame(self._errors.rows(level))
         table.attrs["note"] = self._errors.note
@@ -197,8 +203,8 @@ class UnitModel(FittedModel):
 
     def _estimates(self) -> Estimates | None:
         try:
-            found = self._errors
+            errors = self._errors
         except NotImplementedError:
             return None
         picture = self._picture_scale()
-        return Estimates.of(found) if picture is None else Estimates.of(found, scale=picture[0], scaled=picture[1])
+        return Estimates.of(errors) if picture is None else Estimates.of(errors, scale=picture[0], scaled=picture[1])

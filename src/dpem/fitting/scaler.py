@@ -20,12 +20,7 @@ from dpem.fitting.results import Fitted
 from dpem.fitting.sequence import PrivateFit, all_at_once, keeps_arguments, remarks_on
 from dpem.fitting.serialization import name_model
 from dpem.fitting.step import State
-from dpem.privacy import (
-    Budget,
-    Guarantee,
-    largest_price,
-    together,
-)
+from dpem.privacy import Budget, Guarantee, largest_price, together
 from dpem.query import FloatArray
 from dpem.tables.inputs import source_of
 from dpem.tables.new_rows import scaled, scaled_rows
@@ -45,8 +40,8 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, PrivateFit, Fitte
         The privacy guarantee for replacing one row, or all rows of one person. Both must be given.
     bounds : (low, high)
         Public bounds of the columns: two numbers, or two vectors with one entry per column. Entries outside are
-        clipped for the estimate (not in what ``transform`` returns). They must not be computed from the data: use
-        what is known of the measurement.
+        clipped for the estimate, but not by ``transform``. Bounds must not be computed from the data: use the range
+        of the measurement.
     {shared}
 
     Attributes
@@ -54,9 +49,9 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, PrivateFit, Fitte
     mean_, scale_ : arrays
         Released centre and standard deviation of each column.
     mean_error_, scale_error_, only_noise_ : arrays
-        Their standard errors, and which spreads are no more than noise makes of a constant column.
+        Their standard errors, and which columns have a spread that noise alone explains.
     releases_, guarantee_
-        The releases with their prices; the statement.
+        The releases with their prices, and the guarantee.
 
     Examples
     --------
@@ -84,7 +79,7 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, PrivateFit, Fitte
 
     @all_at_once
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Release the centre and spread of each column. NaN and infinite entries count as missing. ``y`` is ignored."""
+        """Release the mean and spread of each column. NaN and infinite entries count as missing. ``y`` is ignored."""
         epsilon, delta = self._privacy_parameters()
         source = source_of(self, X, needs_y=False, accept_sparse=False, **self._who())
         n, d = source.n_rows, source.n_features
@@ -102,7 +97,7 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, PrivateFit, Fitte
         return self
 
     def _set_fitted(self, state: State, plan: Plan, guarantee: Guarantee) -> None:
-        """Set the fitted attributes; a ValueError refuses those of a file that do not go together."""
+        """Set the fitted attributes; a ValueError refuses those of a file that contradict each other."""
         theta, d = state.theta, self.n_features_in_
         self._bounds(d)
         if not theta.mean.shape == theta.scale.shape == (d,) or not (theta.scale > 0).all():
@@ -119,9 +114,7 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, PrivateFit, Fitte
         return "scale"
 
     def transform(self, X: Any) -> Any:
-        """``(X − mean_) / scale_``: an array for a table in memory, a source for a source, and so on for every kind of
-        rows, so that a pipeline can be fitted to any of them.
-        """
+        """``(X − mean_) / scale_``, as the kind of table that X is, so that a pipeline accepts every kind."""
         check_is_fitted(self)
         return scaled_rows(self, X, self.mean_, self.scale_)
 
@@ -151,22 +144,22 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, PrivateFit, Fitte
 
     @property
     def mean_error_(self) -> FloatArray:
-        """Standard errors of the released centres, in units: by noise and by sampling, if no entry is missing."""
+        """Standard errors of ``mean_``, by noise and sampling together, if no entry is missing."""
         noise, n, half = self._released_noise()
         return np.asarray(half * np.hypot(noise, self.scale_ / half / math.sqrt(n)))
 
     @property
     def scale_error_(self) -> FloatArray:
-        """Standard errors of the released spreads, in units, likewise; of one that is only noise, all of it."""
+        """Standard errors of ``scale_``, likewise; a spread that noise explains has itself as its error."""
         noise, n, half = self._released_noise()
         low, high = self._bounds(len(self.mean_))
         middle, size = np.abs(self.mean_ - (low + high) / 2) / half, self.scale_ / half
-        blur = noise * np.hypot(1 / 1.5, 2 * middle) / (2 * size)
-        return np.where(self.only_noise_, self.scale_, half * np.hypot(blur, size / math.sqrt(2 * n)))
+        noise_error, sampling_error = noise * np.hypot(1 / 1.5, 2 * middle) / (2 * size), size / math.sqrt(2 * n)
+        return np.where(self.only_noise_, self.scale_, half * np.hypot(noise_error, sampling_error))
 
     @property
     def only_noise_(self) -> NDArray[np.bool_]:
-        """Which spreads are no more than noise makes of a constant column, three standard deviations of it."""
+        """Which spreads are within what noise makes of a constant column."""
         noise, _, half = self._released_noise()
         return np.asarray(self.scale_ <= half * math.sqrt(max(2 * noise, 1e-12)) * (1 + 1e-6))
 
@@ -183,11 +176,10 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, PrivateFit, Fitte
 
 
 def pipeline_guarantee(pipeline: Pipeline) -> Guarantee:
-    """One guarantee for a fitted scikit-learn pipeline of private steps: everything its steps released, together, at
-    the prices that were fixed and charged before any query.
+    """One guarantee for all releases of a fitted scikit-learn pipeline of private steps.
 
-    Refuses a pipeline with a step that was fitted to the data but states no guarantee. If steps count different numbers
-    of rows per person, the smallest holds for all of them, and is stated.
+    Refuses a pipeline with a step that was fitted to the data and states no guarantee. Where steps protect different
+    numbers of rows per person, the guarantee is for the smallest.
     """
     guarantees = []
     for name, step in pipeline.steps:

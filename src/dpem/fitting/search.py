@@ -1,7 +1,7 @@
-"""A choice among settings that is private as a whole: every fit and the choice itself inside one (ε, δ).
+"""A grid search that is private as a whole: all fits and the choice among them share one (ε, δ).
 
-scikit-learn's ``GridSearchCV`` is not that. Each of its fits pays, but it chooses by scores that are computed from the
-rows without noise, so that one row can decide what is published, at no price.
+scikit-learn's ``GridSearchCV`` is not private: each of its fits is charged, but it chooses by scores that are computed
+from the rows without noise, so that a single row can decide which fit is published.
 """
 
 from __future__ import annotations
@@ -25,13 +25,7 @@ from dpem.fitting.diagnostics import FitWarning, issue
 from dpem.fitting.estimator import PrivateEstimator
 from dpem.fitting.plan import Plan
 from dpem.fitting.sequence import PrivateFit, all_at_once, keeps_arguments
-from dpem.privacy import (
-    Budget,
-    Charge,
-    Curator,
-    Price,
-    largest_price,
-)
+from dpem.privacy import Budget, Charge, Curator, Price, largest_price
 from dpem.queries.candidates import CandidateScores
 from dpem.tables import Source
 from dpem.tables.inputs import open_table, source_of
@@ -40,30 +34,30 @@ from dpem.tables.kinds import is_frame
 if TYPE_CHECKING:
     from dpem.privacy import Ledger
 
-#: Part of the price that goes to the choice; the candidates share the rest equally.
+#: The share of the price that the choice gets; the candidates divide the rest equally.
 CHOICE_SHARE = 0.1
-#: What a search decides itself; levels say what the rows are, for all candidates alike.
-_OWN = ("epsilon", "delta", "person", "rows_per_person", "budget", "random_state", "levels")
+#: Arguments that must not be in the grid: the search sets them, or they declare the table (levels).
+_FIXED = ("epsilon", "delta", "person", "rows_per_person", "budget", "random_state", "levels")
 
 
 class DPGridSearch(MetaEstimatorMixin, PrivateFit):
-    """Fit an estimator at every point of a grid and choose one of the fits, all of it (ε, δ)-private together.
+    """Fit an estimator at every point of a grid and choose one of the fits; the whole search is (ε, δ)-private.
 
-    The price of (ε, δ) is cut beforehand: a tenth for the choice, the rest in equal parts for the candidates, each
-    fitted to all rows. The choice takes the candidate that describes the rows best: its clamped log-density beside the
-    candidates' average (:class:`~dpem.queries.candidates.CandidateScores`), with Gumbel noise.
+    The price of (ε, δ) is divided beforehand: a tenth for the choice, the rest in equal parts for the candidates, each
+    of which is fitted to all rows. The choice takes the candidate with the largest mean log-density, relative to the
+    candidates' average, clamped (:class:`~dpem.queries.candidates.CandidateScores`) and with Gumbel noise.
 
-    *Lemma.* Everything published is (ε, δ)-DP. *Proof.* The candidates' prices and the choice's were fixed beforehand
-    and add up to a ρ that converts to (ε, δ); releases compose adaptively, and the choice is one of them, made at the
-    price of its noise (:meth:`dpem.privacy.Curator.select`). ∎
+    *Lemma.* Everything published is (ε, δ)-DP. *Proof.* The prices of the candidates and of the choice were fixed
+    beforehand and add up to a ρ that converts to (ε, δ); releases compose adaptively, and the choice is one of them, at
+    the price of its noise (:meth:`dpem.privacy.Curator.select`). ∎
 
     Parameters
     ----------
     estimator : estimator
         A private estimator with ``score_samples``, such as ``DPGaussianMixture``, without a budget of its own.
     param_grid : dict or list of dicts
-        Values to try for the estimator's arguments, as for scikit-learn's ``GridSearchCV``. Each point costs: k of them
-        leave each a k-th of the price.
+        Values to try for the estimator's arguments, as for scikit-learn's ``GridSearchCV``. With k points, each fit has
+        a k-th of the candidates' price.
     epsilon, delta : float
         The guarantee of the whole search. Both must be given.
     {shared}
@@ -71,13 +65,13 @@ class DPGridSearch(MetaEstimatorMixin, PrivateFit):
     Attributes
     ----------
     best_estimator_, best_params_, best_index_
-        The fit that was chosen. Its ``guarantee_`` is that of the whole search, since the choice looked at all of them
-        (and :func:`~dpem.save_model` refuses it: a file holds a fit that states its own ε; joblib keeps it, and
-        :func:`~dpem.write_report` states the whole).
+        The chosen fit. Its ``guarantee_`` is that of the whole search, since the choice depends on all fits. (A model
+        file states the ε of one fit, so :func:`~dpem.save_model` refuses it; joblib saves it, and
+        :func:`~dpem.write_report` states the guarantee of the whole search.)
     candidates_ : tuple of estimators
-        Every fit, in the grid's order: all are paid for.
+        All fits, in the grid's order; each has been paid for.
     releases_, guarantee_
-        The releases of all fits and of the choice; the statement.
+        The releases of all fits and of the choice, and the guarantee of the whole search.
 
     Examples
     --------
@@ -107,7 +101,7 @@ class DPGridSearch(MetaEstimatorMixin, PrivateFit):
 
     @all_at_once
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Fit every candidate to the rows and choose one. What can be refused is refused before the charge."""
+        """Fit every candidate to the rows and choose one. All refusals come before the charge."""
         epsilon, delta = self._privacy_parameters()
         if math.isinf(epsilon):
             raise ArgumentError(
@@ -124,15 +118,15 @@ class DPGridSearch(MetaEstimatorMixin, PrivateFit):
         noise = self._noise(stacklevel=4)
 
         def run(curator: Curator) -> tuple[tuple[Any, ...], int]:
-            fits = tuple(self._fitted(place, one, X, y) for place, one in enumerate(candidates))
-            if any(one.guarantee_.price.rho > share * (1 + 1e-9) for one in fits):
+            fits = tuple(self._fitted(i, candidate, X, y) for i, candidate in enumerate(candidates))
+            if any(fit.guarantee_.price.rho > share * (1 + 1e-9) for fit in fits):
                 raise RuntimeError("a candidate cost more than its share of the price; nothing was published.")
-            query = CandidateScores(tuple(_density(one, source) for one in fits))
+            query = CandidateScores(tuple(_density(fit, source) for fit in fits))
             return fits, int(curator.select(query, 1, CHOICE_SHARE * price.rho, offset=query.most)[0])
 
         (fits, chosen), guarantee, _ = self._spend(source, plan, noise, run)
-        made = tuple(release for one in fits for release in one.releases_)
-        self.guarantee_ = replace(guarantee, mechanisms=(*made, *guarantee.mechanisms))
+        releases = tuple(release for candidate in fits for release in candidate.releases_)
+        self.guarantee_ = replace(guarantee, mechanisms=(*releases, *guarantee.mechanisms))
         self.releases_ = self.guarantee_.mechanisms
         self.candidates_, self.best_index_, self.best_params_ = fits, chosen, points[chosen]
         self.best_estimator_ = copy.copy(fits[chosen])
@@ -142,12 +136,12 @@ class DPGridSearch(MetaEstimatorMixin, PrivateFit):
 
     @available_if(lambda self: hasattr(self.estimator, "predict"))
     def predict(self, X: Any) -> Any:
-        """What the chosen model predicts."""
+        """The predictions of the chosen fit."""
         check_is_fitted(self)
         return self.best_estimator_.predict(X)
 
     def _source(self, X: Any, y: Any) -> Source:
-        """The rows that the choice is about, in the numbers that the candidates see."""
+        """The rows on which candidates are compared, converted to numbers as for the candidates' fits."""
         needs_y = get_tags(self.estimator).target_tags.required
         if is_frame(X) and isinstance(self.estimator, PrivateEstimator):
             if getattr(self.estimator, "max_weight", None) is not None:
@@ -157,7 +151,7 @@ class DPGridSearch(MetaEstimatorMixin, PrivateFit):
         return source_of(self, X, y, needs_y=needs_y, **self._who())
 
     def _points(self) -> list[dict[str, Any]]:
-        """The grid's points, or a refusal."""
+        """The points of the grid; an ArgumentError if the estimator or the grid is unsuitable."""
         if not hasattr(self.estimator, "score_samples") or not hasattr(self.estimator, "epsilon"):
             raise ArgumentError(
                 "estimator",
@@ -166,7 +160,7 @@ class DPGridSearch(MetaEstimatorMixin, PrivateFit):
             )
         if self.estimator.budget is not None:
             raise ArgumentError(
-                "estimator", "must not have a budget of its own: give it to the search, which pays for all."
+                "estimator", "must not have a budget: give it to the search, which is charged for all fits."
             )
         try:
             points = list(ParameterGrid(self.param_grid))
@@ -176,33 +170,33 @@ class DPGridSearch(MetaEstimatorMixin, PrivateFit):
             ) from None
         known = self.estimator.get_params()
         for name in sorted({name for point in points for name in point}):
-            if name in _OWN or name not in known:
-                reason = "is the search's own" if name in _OWN else "is no argument of the estimator"
+            if name in _FIXED or name not in known:
+                reason = "is set by the search" if name in _FIXED else "is no argument of the estimator"
                 raise ArgumentError("param_grid", f"must name arguments of the estimator, but {name!r} {reason}.")
         return points
 
     def _candidate(self, point: Mapping[str, Any], delta: float) -> Any:
         return clone(self.estimator).set_params(**point, **self._who(), delta=delta, random_state=None)
 
-    def _fitted(self, place: int, candidate: Any, X: Any, y: Any) -> Any:
-        seed = None if self.random_state is None else int(self.random_state) + 1 + place
+    def _fitted(self, index: int, candidate: Any, X: Any, y: Any) -> Any:
+        seed = None if self.random_state is None else int(self.random_state) + 1 + index
         candidate.set_params(random_state=seed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FitWarning)  # only the diagnostics of the chosen fit are issued
-            warnings.filterwarnings("ignore", "random_state makes")  # the search has said so
+            warnings.filterwarnings("ignore", "random_state makes")  # the search has warned already
             return candidate.fit(X) if y is None else candidate.fit(X, y)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        own = get_tags(self.estimator)
-        tags.input_tags.string = own.input_tags.string
-        tags.input_tags.sparse = own.input_tags.sparse
-        tags.target_tags.required = own.target_tags.required
+        candidate_tags = get_tags(self.estimator)
+        tags.input_tags.string = candidate_tags.input_tags.string
+        tags.input_tags.sparse = candidate_tags.input_tags.sparse
+        tags.target_tags.required = candidate_tags.target_tags.required
         return tags
 
 
 class _Quoted(Exception):
-    """A fit has come to its charge: nothing else refuses it."""
+    """Raised in place of the charge: everything that can refuse the fit has accepted it."""
 
     def __init__(self, charge: Charge) -> None:
         super().__init__("quoted")
@@ -210,7 +204,7 @@ class _Quoted(Exception):
 
 
 class _Quote(Budget):
-    """A budget that is never charged: it stops the fit and keeps the charge."""
+    """A budget that stops the fit at its charge and reports what would have been charged."""
 
     def __init__(self) -> None:
         super().__init__(math.inf, 0.5)
@@ -220,24 +214,24 @@ class _Quote(Budget):
 
 
 def _priced(candidate: Any, share: float, X: Any, y: Any) -> Any:
-    """The candidate with the largest ε whose price is within its share. Whatever would refuse its fit refuses here."""
+    """The candidate with the largest ε whose price is within its share. Refusals of its fit are raised here."""
     for gaussian in (False, True):
         candidate.set_params(epsilon=Price(share, gaussian).epsilon(candidate.delta))
-        rehearsal = clone(candidate).set_params(budget=_Quote())
+        trial = clone(candidate).set_params(budget=_Quote())
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # the fit says the same again
-                rehearsal.fit(X) if y is None else rehearsal.fit(X, y)
+                warnings.simplefilter("ignore")  # the fit issues the same warnings
+                trial.fit(X) if y is None else trial.fit(X, y)
         except _Quoted as quoted:
             if quoted.charge.price.rho <= share * (1 + 1e-9):
                 return candidate
-    raise ArgumentError("estimator", "must ask for no more than its epsilon and delta are worth.")
+    raise ArgumentError("estimator", "must cost no more than its epsilon and delta allow.")
 
 
 def _density(fit: Any, source: Source) -> Callable[..., Any]:
-    """The log-density of rows under a fitted model, for rows without names."""
-    plain = copy.copy(fit)
-    vars(plain).pop("feature_names_in_", None)
+    """The log-density of rows under a fitted model; chunks of rows have no column names to be compared."""
+    nameless = copy.copy(fit)
+    vars(nameless).pop("feature_names_in_", None)
     if getattr(source, "has_response", False):
-        return lambda rows, y: plain.score_samples(rows, y)
-    return lambda rows, y: plain.score_samples(rows)
+        return lambda rows, y: nameless.score_samples(rows, y)
+    return lambda rows, y: nameless.score_samples(rows)

@@ -1,4 +1,4 @@
-"""Choosing columns of a wide table: the choice itself, and which of the chosen ones are kept."""
+"""Column selection for wide tables: a private selection, and backward elimination among the selected columns."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from dpem.query import FloatArray, Query
 def chosen_after(
     curator: Curator, query: Query, columns: int, rho: float, before: NDArray[np.intp] | None, width: int
 ) -> NDArray[np.intp]:
-    """The columns chosen before, and so many more with the largest scores; the query is about the others alone."""
+    """The columns ``before``, followed by the ``columns`` others with the largest noisy scores.
+
+    The query has one score for each of the ``width`` columns that is not in ``before``.
+    """
     before = np.empty(0, dtype=np.intp) if before is None else before
     others = np.delete(np.arange(width), before)
     return np.concatenate([before, others[curator.select(query, columns, rho)]])
@@ -24,7 +27,7 @@ def chosen_after(
 
 @dataclass(frozen=True)
 class KeepColumns(Step):
-    """The fit is from here on about the columns that were kept (:func:`best_columns`): no query."""
+    """Restrict the fit to the columns that :func:`best_columns` kept. It sends no query."""
 
     columns: int = 1
     passes = 0
@@ -37,17 +40,17 @@ class KeepColumns(Step):
 
 
 def best_columns(information: FloatArray, slopes: FloatArray, most: int) -> NDArray[np.intp]:
-    """The columns left, in order, after that one is taken away again and again which the slopes need least.
+    """Backward elimination: drop the least useful column until ``most`` are left; return those, in order.
 
-    ``information`` is the inverse C of the covariance of all that is unsure in the slopes. Without column j the slopes
-    fit worse by b_j²/(C⁻¹)_jj, where b and C are those of the columns still there, given that the others have slope 0.
+    ``information`` is C, the inverse covariance of the estimated slopes. Dropping column j increases the quadratic loss
+    by b_j²/(C⁻¹)_jj, where b and C are those of the remaining columns when the dropped ones have slope 0.
 
     >>> best_columns(np.eye(3), np.array([0.5, 0.1, -0.4]), 2).tolist()
     [0, 2]
     """
-    kept, beside = np.arange(len(slopes)), information @ slopes
-    while len(kept) > most:
-        unsure = np.linalg.inv(information[np.ix_(kept, kept)])
-        worse = (unsure @ beside[kept]) ** 2 / np.diag(unsure)
-        kept = np.delete(kept, np.argmin(worse))
-    return kept
+    remaining, score = np.arange(len(slopes)), information @ slopes
+    while len(remaining) > most:
+        covariance = np.linalg.inv(information[np.ix_(remaining, remaining)])
+        loss = (covariance @ score[remaining]) ** 2 / np.diag(covariance)
+        remaining = np.delete(remaining, np.argmin(loss))
+    return remaining

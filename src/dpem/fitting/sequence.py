@@ -1,7 +1,7 @@
-"""The one fit sequence: validate, plan, charge, curator, queries, guarantee, and every fitted attribute at once.
+"""The fit sequence of every private estimator: validate, plan, charge, query, certify, set the fitted attributes.
 
-The order matters. Whatever can be refused has been refused before :meth:`PrivateFit._spend`; there the fit is charged
-before the first query, and the guarantee is that of the price that was charged, not of what was realised.
+The order matters. All refusals come before :meth:`PrivateFit._spend`, which charges the fit before the first query. The
+guarantee follows from the price that was charged, not from what the releases cost in the end.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
 
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
@@ -37,37 +37,49 @@ from dpem.privacy import (
 from dpem.tables import Source
 
 Result = TypeVar("Result")
+Estimator = TypeVar("Estimator")
+P = ParamSpec("P")
 
 
 class Spent(NamedTuple, Generic[Result]):
-    """What a charged fit brought: its result, its guarantee, and the charge (None without a budget)."""
+    """The outcome of a charged fit: its result, its guarantee, and the charge (None without a budget)."""
 
     result: Result
     guarantee: Guarantee
     charge: Charge | None
 
 
-#: Arguments that a plan does not list among its settings: they are its other fields, or no part of it.
-APART = ("epsilon", "delta", "budget", "random_state", "bounds", "y_bounds", "levels", "person", "rows_per_person")
-#: What the docstrings of estimators say of the arguments that all of them have, in the place of ``{shared}``.
+#: Arguments that are no settings of a plan: it has fields for them, or does not depend on them.
+NOT_SETTINGS = (
+    "epsilon",
+    "delta",
+    "budget",
+    "random_state",
+    "bounds",
+    "y_bounds",
+    "levels",
+    "person",
+    "rows_per_person",
+)
+#: The documentation of the arguments that all estimators have; it replaces ``{shared}`` in their docstrings.
 SHARED_PARAMETERS = """person : str, optional
-        The column that says whose row it is: the unit is then a person, and rows of one beyond ``rows_per_person`` do
-        not count.
+        The column that identifies the person of each row. The guarantee then protects a person, of whom the first
+        ``rows_per_person`` rows count.
     rows_per_person : int, default 1
-        The most rows that one person has: all of them are protected together, and noise grows in proportion.
+        The largest number of rows of one person: all of them are protected together, and noise grows in proportion.
     budget : Budget or Ledger, optional
-        What the fit is charged to, before the rows are read.
+        Charged with the fit before the rows are read.
     random_state : int, optional
-        Repeatable noise, for simulations: such a fit is **not private**, and goes with no budget."""
+        A seed for repeatable noise in simulations. Such a fit is **not private**, and cannot be charged to a budget."""
 
 
 def keeps_arguments(constructor: Callable[..., None]) -> Callable[..., None]:
-    """A constructor that keeps each argument under its name and does nothing else, as scikit-learn asks."""
+    """Make a constructor that sets each argument as an attribute and does nothing else, as scikit-learn requires."""
     signature = inspect.signature(constructor)
 
     @wraps(constructor)
-    def keep(self: Any, *given: Any, **named: Any) -> None:
-        bound = signature.bind(self, *given, **named)
+    def keep(self: BaseEstimator, *args: object, **kwargs: object) -> None:
+        bound = signature.bind(self, *args, **kwargs)
         bound.apply_defaults()
         for name in list(signature.parameters)[1:]:
             setattr(self, name, bound.arguments[name])
@@ -75,17 +87,17 @@ def keeps_arguments(constructor: Callable[..., None]) -> Callable[..., None]:
     return keep
 
 
-def all_at_once(fit: Callable[..., Any]) -> Callable[..., Any]:
-    """A fit that sets every fitted attribute at once, or none if it is refused or fails.
+def all_at_once(fit: Callable[Concatenate[Estimator, P], Estimator]) -> Callable[Concatenate[Estimator, P], Estimator]:
+    """Make a fit that sets all fitted attributes at once, or none if it is refused or fails.
 
-    It runs on a copy that has the same arguments and nothing fitted; the copy's attributes are taken over at the end.
+    It runs on an unfitted copy with the same arguments, whose attributes replace those of the estimator at the end.
     """
 
     @wraps(fit)
-    def fit_a_copy(self: Any, *rows: Any, **named: Any) -> Any:
+    def fit_a_copy(self: Estimator, /, *args: P.args, **kwargs: P.kwargs) -> Estimator:
         new = object.__new__(type(self))
         vars(new).update({name: value for name, value in vars(self).items() if not name.endswith("_")})
-        fit(new, *rows, **named)
+        fit(new, *args, **kwargs)
         self.__dict__ = vars(new)
         return self
 
@@ -93,8 +105,8 @@ def all_at_once(fit: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class PrivateFit(BaseEstimator):
-    """What every private estimator does in the same way. Constructor arguments ``epsilon, delta, person,
-    rows_per_person, budget, random_state`` are read here.
+    """The base class of every private estimator. It reads the constructor arguments ``epsilon, delta, person,
+    rows_per_person, budget, random_state``.
     """
 
     _needs_y: ClassVar[bool] = False
@@ -106,27 +118,29 @@ class PrivateFit(BaseEstimator):
 
     @classmethod
     def _name(cls) -> str:
-        """The model's name, that of its class: ``DPLatentClass`` is ``latent-class``."""
+        """The model's name, from that of its class: ``DPLatentClass`` is ``latent-class``."""
         return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", cls.__name__.removeprefix("DP")).lower()
 
     def _settings(self) -> dict[str, Any]:
-        """Constructor arguments that are plain, for plans and files; never rows, budgets or seeds."""
-        plain, given = (str, int, float, bool, type(None)), self.get_params(deep=False)
-        return {name: value for name, value in given.items() if name not in APART and isinstance(value, plain)}
+        """Constructor arguments that are numbers, texts or None, for plans and files; never budgets or seeds."""
+        scalar, parameters = (str, int, float, bool, type(None)), self.get_params(deep=False)
+        return {
+            name: value for name, value in parameters.items() if name not in NOT_SETTINGS and isinstance(value, scalar)
+        }
 
     def _privacy_parameters(self) -> tuple[float, float]:
-        """ε and δ, once they, the unit and the budget are as they must be."""
+        """ε and δ, after they, the privacy unit and the budget have been checked."""
         parameters = arguments.privacy_parameters(self.epsilon, self.delta)
         arguments.rows_per_person(self.rows_per_person)
         check_budget(self.budget, self.random_state)
         return parameters
 
     def _spend(
-        self, source: Source, plan: Plan, noise: Noise, run: Callable[[Curator], Result], **charged: Any
+        self, source: Source, plan: Plan, noise: Noise, run: Callable[[Curator], Result], **details: Any
     ) -> Spent[Result]:
-        """Charge the plan's price, then send its queries. ``charged`` is what else the charge records."""
+        """Charge the plan's price, then send its queries. A ledger also records ``details``."""
         account = Account(plan.epsilon, plan.delta, gaussian=plan.price.gaussian, rho=plan.price.rho)
-        with self._charged(plan, **charged) as charge:
+        with self._charged(plan, **details) as charge:
             result = run(self._curator(source, account, noise))
         guarantee = Guarantee(
             epsilon=plan.epsilon,
@@ -140,12 +154,12 @@ class PrivateFit(BaseEstimator):
         )
         return Spent(result, guarantee, charge)
 
-    def _charged(self, plan: Plan, **more: Any) -> AbstractContextManager[Any]:
-        """Charge the fit to the budget, now; on leaving, a ledger records how it ended."""
+    def _charged(self, plan: Plan, **details: Any) -> AbstractContextManager[Charge | None]:
+        """Charge the fit to the budget at once. When the context ends, a ledger records the outcome."""
         if self.budget is None:
             return nullcontext()
         unit = "" if self._who()["person"] is None else ", per person"
-        context: AbstractContextManager[Any] = self.budget.charge(
+        return self.budget.charge(
             plan.epsilon,
             plan.delta,
             plan.price,
@@ -154,16 +168,15 @@ class PrivateFit(BaseEstimator):
             rows_per_person=plan.rows_per_person,
             model=plan.model,
             n=plan.n,
-            **more,
+            **details,
         )
-        return context
 
     def _who(self) -> dict[str, Any]:
-        """The unit: whose row it is, and how many rows of each person count."""
+        """The privacy unit: the column that identifies the person, and how many rows of each person count."""
         return {"person": getattr(self, "person", None), "rows_per_person": self.rows_per_person}
 
     def _curator(self, source: Source, account: Account, noise: Noise) -> Curator:
-        """The curator of this fit; an audit replaces it by a recorder."""
+        """The curator of this fit; an audit replaces it by one that records."""
         return Curator(source, account, noise, rows_per_person=self.rows_per_person)
 
     def _noise(self, stacklevel: int = 3) -> Noise:
@@ -187,10 +200,10 @@ class PrivateFit(BaseEstimator):
         return tags
 
 
-def check_budget(budget: Any, random_state: Any) -> None:
-    """Refuse what no fit can be charged to. Seeded noise is never charged: a ledger would show it as a private fit."""
+def check_budget(budget: object, random_state: object) -> None:
+    """Refuse an invalid budget, and a budget for seeded noise, which a ledger would show as a private fit."""
     if budget is not None and not isinstance(budget, Budget):
-        from dpem.privacy import Ledger  # who has one has loaded what it needs
+        from dpem.privacy import Ledger  # here, since it imports SQLAlchemy
 
         if not isinstance(budget, Ledger):
             raise ArgumentError("budget", f"must be a dpem.Budget, a dpem.Ledger or None, got {type(budget).__name__}.")
@@ -201,14 +214,14 @@ def check_budget(budget: Any, random_state: Any) -> None:
 
 
 def remarks_on(epsilon: float, delta: float, n: int) -> tuple[str, ...]:
-    """What should be said about ε and δ before anything is paid."""
-    said = []
+    """Remarks on unusual values of ε and δ, to be shown before the charge."""
+    remarks = []
     if delta >= 1 / n:
-        said.append(
+        remarks.append(
             f"delta={delta:g} is not below 1/n = {1 / n:.2g}: a mechanism that publishes one record outright could "
             "meet this guarantee; choose delta well below 1/n."
         )
     if 10 < epsilon < math.inf:
         factor = math.exp(min(epsilon, 700.0))
-        said.append(f"epsilon={epsilon:g} is above 10: odds may change by a factor of {factor:.1e}.")
-    return tuple(said)
+        remarks.append(f"epsilon={epsilon:g} is above 10: odds may change by a factor of {factor:.1e}.")
+    return tuple(remarks)

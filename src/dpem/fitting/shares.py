@@ -1,4 +1,4 @@
-"""How many rows change component when a fit is moved, and what nine fits of ten will show of it."""
+"""The share of rows whose likeliest component changes when the parameters change, and its predicted quantiles."""
 
 from __future__ import annotations
 
@@ -10,20 +10,22 @@ from scipy.special import ndtri
 
 from dpem.query import FloatArray
 
-#: Every row is followed where its two likeliest components differ by less than NEAR in log-odds, else one in THIN.
+#: Rows whose two likeliest components differ by less than NEAR in log-odds are all used; of the others one in THIN.
 NEAR, THIN = 4.0, 8
 
 
 def watched(log_weights: FloatArray) -> tuple[NDArray[np.intp], FloatArray]:
-    """Which rows to follow, and their weights: if a fit moves little, nearly all rows that change component are near a
-    boundary. ``log_weights`` is rows × components.
+    """A sample of rows that contains all rows near a boundary between components, and the weight of each row in it.
+
+    If the parameters change little, nearly all rows that change component are near a boundary. ``log_weights`` is an
+    array of rows × components.
     """
-    two = np.partition(log_weights, -2, axis=1)[:, -2:]
-    near = two[:, 1] - two[:, 0] < NEAR
-    far = np.flatnonzero(~near)[::THIN]
-    each = float(np.sum(~near)) / max(len(far), 1)
-    rows = np.concatenate([np.flatnonzero(near), far])
-    return rows, np.concatenate([np.ones(int(near.sum())), np.full(len(far), each)]) / len(near)
+    largest_two = np.partition(log_weights, -2, axis=1)[:, -2:]
+    near = largest_two[:, 1] - largest_two[:, 0] < NEAR
+    near_rows, far_rows = np.flatnonzero(near), np.flatnonzero(~near)[::THIN]
+    far_weight = float(np.sum(~near)) / max(len(far_rows), 1)
+    weights = np.concatenate([np.ones(len(near_rows)), np.full(len(far_rows), far_weight)])
+    return np.concatenate([near_rows, far_rows]), weights / len(near)
 
 
 def moved(before: FloatArray, after: FloatArray, weight: FloatArray) -> float:
@@ -37,8 +39,9 @@ def moved(before: FloatArray, after: FloatArray, weight: FloatArray) -> float:
 
 
 def with_failures(median: float, scatter: float, failure: float, failed: float) -> tuple[float, float, float]:
-    """Median, 5 % and 95 % of shares that are ``median`` times a lognormal of that scatter, or at least ``failed``
-    where the start fails, as a part ``failure`` of fits does.
+    """Median, 5 % and 95 % quantiles of a mixture: with probability 1 − ``failure`` the share is ``median`` times a
+    lognormal with standard deviation ``scatter`` of its logarithm; otherwise the start fails, and the share is at least
+    ``failed``.
 
     >>> with_failures(0.01, 0.4, 0.0, 0.5)[0]
     0.01
@@ -46,9 +49,11 @@ def with_failures(median: float, scatter: float, failure: float, failed: float) 
     0.5
     """
 
-    def quantile(part: float) -> float:
-        if part >= 1 - failure:
-            return max(failed, median)
-        return float(min(median * math.exp(scatter * float(ndtri(part / (1 - failure)))), max(failed, median)))
+    largest = max(failed, median)
+
+    def quantile(probability: float) -> float:
+        if probability >= 1 - failure:
+            return largest
+        return min(median * math.exp(scatter * float(ndtri(probability / (1 - failure)))), largest)
 
     return quantile(0.5), quantile(0.05), quantile(0.95)

@@ -1,4 +1,4 @@
-"""What a step of a fit is: one or more queries at a price fixed beforehand, and how it is written to a file."""
+"""A step of a fit: one or more queries at a price fixed beforehand, and how it is written to a file."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,20 +14,24 @@ from numpy.typing import NDArray
 from dpem._json import without_infinity
 from dpem.privacy import Curator
 
+if TYPE_CHECKING:
+    from dpem.fitting.check import FitCheck
+    from dpem.fitting.weights import Weights
+
 
 @dataclass(frozen=True)
 class State:
     """What has been released so far, and what follows from it: all of it public.
 
-    ``theta`` are the model's parameters in unit coordinates, ``chosen`` the coordinates they are about (None: all),
-    ``check`` the fit check, ``weights`` what is known of the rows' weights. What else the steps of a model hand to
-    each other are fields of a subclass.
+    ``theta`` are the model's parameters in unit coordinates, ``chosen`` the coordinates that they describe (None: all),
+    ``check`` the fit check, ``weights`` the released moments of the rows' weights. A model whose steps pass on more
+    adds fields in a subclass.
     """
 
     theta: Any = None
     chosen: NDArray[np.intp] | None = None
-    check: Any = None
-    weights: Any = None
+    check: FitCheck | None = None
+    weights: Weights | None = None
 
 
 @dataclass(frozen=True)
@@ -35,8 +39,8 @@ class Step(ABC):
     """A step of a fit. Its price ``rho`` and its other fields are public and fixed before the data are read.
 
     ``run(curator, model, state)`` sends the curator queries that cost ``rho`` in all, and returns the new state:
-    everything it computes of the answers is post-processing. Clip radii and step sizes may be functions of what earlier
-    steps released; prices may not. ``passes`` is how often it reads the rows.
+    everything it computes from the answers is post-processing. Clip radii and step sizes may be functions of what
+    earlier steps released; prices may not. ``passes`` is how often it reads the rows.
     """
 
     rho: float
@@ -50,14 +54,16 @@ class Step(ABC):
     def run(self, curator: Curator, model: Any, state: Any) -> Any: ...
 
     def to_dict(self) -> dict[str, Any]:
-        """The step as plain data: its kind, its settings, its words."""
-        own = {each.name: getattr(self, each.name) for each in fields(self)}
-        return without_infinity({"kind": type(self).__name__, **own, "passes": self.passes, "says": self.describe()})
+        """The step as plain data: its kind, its settings, its description."""
+        settings = {field.name: getattr(self, field.name) for field in fields(self)}
+        return without_infinity(
+            {"kind": type(self).__name__, **settings, "passes": self.passes, "says": self.describe()}
+        )
 
 
 @dataclass(frozen=True)
 class WrittenStep(Step):
-    """A step as a file describes it: what was released and paid. It cannot be run again."""
+    """A step that was read from a file: a description of what was released and paid, which cannot be run."""
 
     kind: str = ""
     says: str = ""
@@ -89,5 +95,5 @@ def prices(rho: float, shares: Iterable[float]) -> list[float]:
     [0.25, 0.75]
     """
     parts = list(shares)
-    whole = math.fsum(parts)
-    return [math.inf if math.isinf(rho) else rho * part / whole for part in parts]
+    total = math.fsum(parts)
+    return [math.inf if math.isinf(rho) else rho * part / total for part in parts]

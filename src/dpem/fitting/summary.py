@@ -1,6 +1,6 @@
-"""What is shown of a fit in reports, pictures and notebooks: facts as fields, all of them released or public.
+"""The facts of a fit that reports, figures and notebooks show: records of released or public numbers.
 
-Renderers read this record alone and know nothing else about a model.
+Renderers read these records and nothing else of a model.
 """
 
 from __future__ import annotations
@@ -40,12 +40,13 @@ class Setting:
 
 @dataclass(frozen=True)
 class Estimates:
-    """Released parameters, in the table's units, and how far they may be off.
+    """Released parameters, in the table's units, with their intervals and standard errors.
 
-    ``sampling``, ``privacy`` and ``misfit`` are the parts of ``error``, whose squares add up. ``sampling`` is NaN where
-    it is not known, and then ``low`` and ``high`` hold the privacy noise alone; ``error`` is 0 where nothing is known
-    or nothing was added. ``scale`` brings the values to one unit for a picture, named by ``scaled``; without it every
-    parameter is drawn on a scale of its own. ``limit`` is a size that is marked in the picture, in words ``limit_is``.
+    ``what`` names the kind of parameter. ``error`` is the standard error; its square is the sum of the squares of
+    ``sampling``, ``privacy`` and ``misfit``. Where ``sampling`` is NaN (unknown), ``low`` and ``high`` cover the
+    privacy noise alone; ``error`` is 0 where nothing is known or no noise was added. ``scale`` brings the values to a
+    common unit for a figure, named by ``scaled``; without it every parameter has its own scale. ``limit`` is a size
+    that the figure marks, and ``limit_is`` says what it means.
     """
 
     what: str
@@ -64,36 +65,46 @@ class Estimates:
     misfit: FloatArray | None = None
 
     def parts(self, j: int) -> list[tuple[str, float]]:
-        """The parts of a parameter's error as shares of its variance; none where they are not known."""
+        """Shares of a parameter's error variance, by source; empty where they are unknown."""
         misfit = 0.0 if self.misfit is None else float(self.misfit[j])
         values = (("sampling", float(self.sampling[j])), ("privacy", float(self.privacy[j])), ("misfit", misfit))
         if not self.error[j] > 0 or math.isnan(values[0][1]):
             return []
-        whole = math.fsum(value**2 for _, value in values) or 1.0
-        return [(name, value**2 / whole) for name, value in values]
+        variance = math.fsum(value**2 for _, value in values) or 1.0
+        return [(name, value**2 / variance) for name, value in values]
 
     @classmethod
-    def of(cls, found: Uncertainty, what: str = "parameter", **more: Any) -> Estimates:
+    def of(cls, errors: Uncertainty, what: str = "parameter", **more: Any) -> Estimates:
         """The estimates with their 95 % intervals."""
-        low, high = found.intervals(LEVEL).T
-        error, sampling, privacy = (np.asarray(p, dtype=float) for p in (found.total, found.sampling, found.privacy))
-        parts = (found.names, found.estimate, low, high, error, sampling, privacy, found.note)
-        return cls(what, *parts, misfit=found.misfit if found.misfit.any() else None, **more)
+        low, high = errors.intervals(LEVEL).T
+        return cls(
+            what,
+            names=errors.names,
+            value=errors.estimate,
+            low=low,
+            high=high,
+            error=np.asarray(errors.total, dtype=float),
+            sampling=np.asarray(errors.sampling, dtype=float),
+            privacy=np.asarray(errors.privacy, dtype=float),
+            note=errors.note,
+            misfit=errors.misfit if errors.misfit.any() else None,
+            **more,
+        )
 
     @classmethod
     def noisy(cls, names: tuple[str, ...], value: FloatArray, noise: float, **more: Any) -> Estimates:
-        """Coefficients of which the privacy noise alone is known."""
-        reach = float(ndtri(0.5 + LEVEL / 2)) * noise
-        each = np.full(len(names), noise)
-        return cls("coefficient", names, value, value - reach, value + reach, each, np.nan * each, each, **more)
+        """Coefficients of which only the privacy noise is known, with standard deviation ``noise``."""
+        half_width = float(ndtri(0.5 + LEVEL / 2)) * noise
+        low, high, error = value - half_width, value + half_width, np.full(len(names), noise)
+        return cls("coefficient", names, value, low, high, error, np.nan * error, error, **more)
 
 
 @dataclass(frozen=True)
 class Profile:
-    """The components or classes that a model found: how large they are and what is typical of each, by column.
+    """The components or classes of a model: their shares, and their centres and spreads by column.
 
-    ``centre`` has a row for each; ``spread`` likewise, or None. ``low`` and ``high`` are the public bounds of the
-    columns. With ``bars`` the centres are probabilities, drawn from 0.
+    ``centre`` and ``spread`` (or None) have a row for each component. ``low`` and ``high`` are the public bounds of the
+    columns. With ``bars`` the centres are probabilities and are drawn as bars from 0. ``words`` explain the figure.
     """
 
     labels: tuple[str, ...]
@@ -108,12 +119,12 @@ class Profile:
 
 
 def of_regressions(weights: FloatArray, slopes: FloatArray, schema: Schema) -> Profile:
-    """The components of a mixture of regressions: how the response changes over half of a column's bounds."""
+    """The profile of a mixture of regressions: the change of the response over half of a column's bounds."""
     effect = slopes * schema.half
-    reach = np.full(schema.width, float(np.abs(effect).max()) or 1.0)
+    largest = np.full(schema.width, float(np.abs(effect).max()) or 1.0)
     labels = tuple(f"component {k + 1}" for k in range(len(weights)))
     words = "The change of each component’s response over half of a column’s bounds. In the middle it is 0."
-    return Profile(labels, weights, schema.names, effect, None, -reach, reach, words=words)
+    return Profile(labels, weights, schema.names, effect, None, -largest, largest, words=words)
 
 
 @dataclass(frozen=True)
@@ -130,7 +141,7 @@ class Calibration:
 
 @dataclass(frozen=True)
 class Extra:
-    """One more table that a model wants shown: texts and numbers, and a picture of calibration where it has one."""
+    """A further table of texts and numbers that a model adds to its report, with a picture of calibration or none."""
 
     heading: str
     lead: str
@@ -142,7 +153,7 @@ class Extra:
 
 @dataclass(frozen=True)
 class FitSummary:
-    """One fit, in the facts that are shown of it: ``released`` says in words what was."""
+    """The facts of one fit; ``released`` says in words what was released."""
 
     name: str
     released: str
@@ -153,7 +164,7 @@ class FitSummary:
 
 
 def from_estimator(model: FittedModel) -> FitSummary:
-    """The summary of a fitted model, from its plan, its parameters and its hooks."""
+    """The summary of a fitted model."""
     estimates = model._estimates()
     count = 0 if estimates is None else len(estimates.names)
     return FitSummary(
@@ -167,15 +178,15 @@ def from_estimator(model: FittedModel) -> FitSummary:
 
 
 def _settings(model: FittedModel) -> tuple[Setting, ...]:
-    plan = model.plan_
-    defaults = {name: own.default for name, own in inspect.signature(type(model).__init__).parameters.items()}
+    plan, parameters = model.plan_, inspect.signature(type(model).__init__).parameters
+    defaults = {name: parameter.default for name, parameter in parameters.items()}
 
-    def origin(name: str, value: Any) -> str:
+    def origin(name: str, value: object) -> str:
         if value is not None and getattr(model, name, value) is None:
             return PAID if math.isfinite(plan.epsilon) else UNPAID
         return DEFAULT if defaults.get(name, math.nan) == value else GIVEN
 
-    found = [
+    settings = [
         Setting("rows n", plan.n, PUBLIC),
         Setting("columns d", plan.d, PUBLIC),
         Setting("ε", plan.epsilon, GIVEN),
@@ -183,10 +194,10 @@ def _settings(model: FittedModel) -> tuple[Setting, ...]:
         Setting("rows that one person may have", plan.rows_per_person, origin("rows_per_person", plan.rows_per_person)),
     ]
     for name, value in plan.settings.items():
-        shown = value if isinstance(value, (int, float)) and not isinstance(value, bool) else _word(value)
-        found.append(Setting(name, shown, origin(name, value)))
-    return (*found, *model._declared_settings())
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        settings.append(Setting(name, value if number else _word(value), origin(name, value)))
+    return (*settings, *model._declared_settings())
 
 
-def _word(value: Any) -> str:
-    return {True: "yes", False: "no", None: "none"}.get(value, str(value))
+def _word(value: object) -> str:
+    return {"True": "yes", "False": "no", "None": "none"}.get(str(value), str(value))

@@ -1,4 +1,4 @@
-"""Standard errors, intervals and the summary of a fit: post-processing of what was released, at no price."""
+"""Standard errors, intervals and the summary of a fit: post-processing of released numbers, at no price."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from dpem.query import FloatArray
 
 @dataclass(frozen=True)
 class Uncertainty:
-    """Estimates in the table's units, by name, and how far they may be off.
+    """Estimates in the table's units, by name, and their standard errors.
 
-    ``total`` is the standard error. Its parts, whose squares add up to its own: ``sampling``, the standard error that
-    the same estimate would have without privacy; ``privacy``, what the noise adds; ``misfit``, what clipping may hide
-    and what the rows leave undecided. ``covariance`` is that of the estimates, empty where it is not known.
-    ``note`` says how they were found. ``kinds`` has a word of :data:`KINDS` for each parameter, or none at all: the
-    interval of a "share" ends at 0 and 1, that of a "size" at 0, that of what is "positive", such as a variance, is of
-    the logarithm, as its error grows with its size.
+    ``total`` is the standard error. Its square is the sum of the squares of three parts: ``sampling``, the standard
+    error of the same estimate without privacy; ``privacy``, the contribution of the noise; ``misfit``, the possible
+    bias by clipping and unidentified directions. ``covariance`` is that of the estimates, empty where it is unknown.
+    ``note`` says how the errors were computed. ``kinds`` is empty or has a word of :data:`KINDS` for each parameter:
+    the interval of a "share" is clipped to [0, 1], that of a "size" to [0, ∞), and that of a "positive" parameter, such
+    as a variance, is computed on the logarithmic scale, as its error grows with its size.
     """
 
     names: tuple[str, ...]
@@ -49,14 +49,22 @@ class Uncertainty:
         misfit: FloatArray | None = None,
         covariance: FloatArray | None = None,
     ) -> Uncertainty:
-        """The record where the parts of an error are independent: their squares add."""
-        rest = np.zeros(len(names)) if misfit is None else misfit
-        whole = np.sqrt(sampling**2 + privacy**2 + rest**2)
-        values, joint = np.asarray(estimate, dtype=float), np.empty((0, 0)) if covariance is None else covariance
-        return cls(tuple(names), values, sampling, privacy, whole, note, tuple(kinds), rest, joint)
+        """The record for independent parts of the error, whose squares add."""
+        misfit = np.zeros(len(names)) if misfit is None else misfit
+        return cls(
+            names=tuple(names),
+            estimate=np.asarray(estimate, dtype=float),
+            sampling=sampling,
+            privacy=privacy,
+            total=np.sqrt(sampling**2 + privacy**2 + misfit**2),
+            note=note,
+            kinds=tuple(kinds),
+            misfit=misfit,
+            covariance=np.empty((0, 0)) if covariance is None else covariance,
+        )
 
     def intervals(self, level: float) -> FloatArray:
-        """Lower and upper end of each parameter's interval at that level, within what it can be.
+        """Lower and upper end of each parameter's interval at this level, within the parameter's range.
 
         >>> two, errors = np.array([0.1, 4.0]), np.array([0.1, 1.0])
         >>> Uncertainty.of(["a", "b"], two, errors, 0 * errors, "", ["share", "positive"]).intervals(0.95).round(2)
@@ -77,9 +85,9 @@ class Uncertainty:
         return ends
 
     def rows(self, level: float = 0.95) -> list[dict[str, Any]]:
-        """One record a parameter, as :meth:`summary` shows it.
+        """The rows of :meth:`summary`, one for each parameter.
 
-        ``detectable`` is the true size that four fits of five would distinguish from 0: 2.8 standard errors.
+        ``detectable`` is the true size that a test at 5 % distinguishes from 0 with power 80 %: 2.8 standard errors.
         """
         ends = self.intervals(level)
         return [
@@ -98,9 +106,9 @@ class Uncertainty:
         ]
 
 
-#: What a parameter may be: any number, a part of a whole, one that is not negative, or a positive one.
+#: The range of a parameter: any number, [0, 1], not negative, or positive.
 KINDS = ("", "share", "size", "positive")
-#: Standard errors between 0 and an effect that a test at 5 % finds four times of five.
+#: The effect, in standard errors, that a two-sided test at 5 % detects with power 80 %.
 DETECTABLE = float(-ndtri(0.025) + ndtri(0.8))
 
 

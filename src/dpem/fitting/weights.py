@@ -1,9 +1,9 @@
-"""Weights of rows, such as a survey's: a column with a public bound, which belongs to the record.
+"""Weights of rows, such as survey weights: a column with a public bound, part of the record that is protected.
 
 Every query multiplies a row's clipped contribution by s = weight/max_weight, which lies in [0, 1], and keeps its
-sensitivity (:class:`~dpem.queries.narrow.NarrowQuery`). One more release measures E s and E s². From then on answers
-and their noise are divided by E s, so that they are means over the weighted rows, and steps see n·(E s)²/E s² rows,
-Kish's effective size, which sampling errors are in proportion to. So a mean weight far below the bound costs accuracy.
+sensitivity (:class:`~dpem.queries.narrow.NarrowQuery`). A further release measures E s and E s². After it,
+answers and their noise are divided by E s, so that they are weighted means, and steps see n·(E s)²/E s² rows, Kish's
+effective sample size, which determines sampling errors. A mean weight far below the bound therefore costs accuracy.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from dpem.query import Array, Bound, FloatArray, Namespace, Query
 from dpem.tables.inputs import frame_of
 from dpem.tables.kinds import is_dask, is_frame, is_on_device, is_source
 
-#: Part of ρ that measures the weights.
+#: The share of ρ for the moments of the weights.
 WEIGHTS_SHARE = 0.03
-#: The least mean share that answers are divided by.
+#: A lower bound for the mean of s, by which answers are divided.
 LEAST = 0.01
-ASSUMED = " All weights are assumed to be max_weight: if their mean is a part s of it, noise is 1/s times as large."
+ASSUMED = " All weights are assumed to be max_weight: if their mean is s times max_weight, noise is 1/s times as large."
 
 
 class Weights(NamedTuple):
@@ -37,13 +37,14 @@ class Weights(NamedTuple):
     mean: float
     ratio: float
 
-    def seen_by(self, curator: Curator) -> Any:
+    def seen_by(self, curator: Curator) -> WeightedCurator:
+        """The curator that answers with weighted means."""
         return WeightedCurator(curator, self)
 
 
 @dataclass(frozen=True)
 class WeightedCurator:
-    """A curator whose answers are means over weighted rows."""
+    """A curator whose answers are weighted means."""
 
     curator: Curator
     weights: Weights
@@ -83,7 +84,7 @@ class Shares(NarrowQuery):
 
 @dataclass(frozen=True)
 class FindWeights(Step):
-    """How large the weights are on average, beside their bound."""
+    """Measure the mean and the mean square of the weights, relative to their bound."""
 
     def describe(self) -> str:
         return "mean and mean square of the weights"
@@ -98,7 +99,7 @@ class FindWeights(Step):
 
 
 class WeightedFit:
-    """``fit`` of a model that rows may have weights in; constructor arguments ``weights`` and ``max_weight``."""
+    """``fit`` with weights of rows, for models with the constructor arguments ``weights`` and ``max_weight``."""
 
     _fit: Any
     weights: str | None
@@ -114,8 +115,8 @@ class WeightedFit:
         y : array, optional
             The responses, where X or a formula does not hold them.
         sample_weight : array, optional
-            Weights of rows in memory, from 0 to ``max_weight``, to which they are clipped; ``weights`` names a column
-            of X instead. A row with a missing or negative weight counts with weight 0.
+            Weights of rows in memory, clipped to [0, ``max_weight``]; for a column of X, use ``weights`` instead. A
+            missing or negative weight counts as 0.
 
         Returns
         -------
@@ -124,10 +125,10 @@ class WeightedFit:
         bound = None if self.max_weight is None else arguments.positive("max_weight", self.max_weight)
         if sample_weight is not None and self.weights is not None:
             raise ArgumentError("sample_weight", "must not be given beside weights, which names their column.")
-        given = self.weights if sample_weight is None else sample_weight
-        if given is not None and bound is None:
+        weighted = self.weights is not None or sample_weight is not None
+        if weighted and bound is None:
             raise ArgumentError("max_weight", "must be given with weights: their public bound.")
-        if bound is not None and given is None:
+        if bound is not None and not weighted:
             raise ArgumentError("max_weight", "must be None where neither weights nor sample_weight is given.")
         if sample_weight is None:
             self._fit(X, y, self.weights)
@@ -140,27 +141,29 @@ def _with_column(X: Any, values: Any, y: Any) -> tuple[Any, Any, str]:
     """The rows with the weights as their last column, the responses, and that column's name."""
     if is_dask(X) or is_source(X) or is_on_device(X):
         raise ArgumentError("sample_weight", "must be None for rows that are not in memory: weights= names a column.")
-    own = np.asarray(values)
-    if own.dtype.kind not in "biuf":  # converting texts would raise an error that quotes one
+    weights = np.asarray(values)
+    if weights.dtype.kind not in "biuf":  # converting texts would raise an error that quotes one
         raise ArgumentError("sample_weight", "must be an array of numbers.")
     n = frame_of(X).n_rows if is_frame(X) else np.shape(X)[0]
-    if own.shape != (n,):
+    if weights.shape != (n,):
         raise ArgumentError("sample_weight", f"must be a vector with one weight for each of the {n} rows.")
     if is_frame(X):
-        return frame_of(X).with_column("sample_weight", own.astype(float)), y, "sample_weight"
+        return frame_of(X).with_column("sample_weight", weights.astype(float)), y, "sample_weight"
     if sparse.issparse(X):
-        return sparse.hstack([X, own[:, None]], format="csr"), y, f"x{X.shape[1]}"
-    return np.column_stack([X, own]), y, f"x{np.shape(X)[1]}"
+        return sparse.hstack([X, weights[:, None]], format="csr"), y, f"x{X.shape[1]}"
+    return np.column_stack([X, weights]), y, f"x{np.shape(X)[1]}"
 
 
 def without_weight(estimator: Any, names: tuple[str, ...], weight: str | None) -> tuple[str, ...]:
-    """The columns but that of the weights, which the estimator is not to know of."""
+    """The columns without the weights; ``n_features_in_`` and ``feature_names_in_`` of the estimator do not count
+    them.
+    """
     if weight is None:
         return names
     if weight not in names:
         raise ArgumentError("weights", f"must be the name of a column of the table, got {weight!r}.")
-    kept = tuple(name for name in names if name != weight)
-    estimator.n_features_in_ = min(estimator.n_features_in_, len(kept))
+    others = tuple(name for name in names if name != weight)
+    estimator.n_features_in_ = min(estimator.n_features_in_, len(others))
     if hasattr(estimator, "feature_names_in_"):
         estimator.feature_names_in_ = np.array([n for n in estimator.feature_names_in_ if n != weight], dtype=object)
-    return kept
+    return others

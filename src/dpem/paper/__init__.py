@@ -1,6 +1,6 @@
 """The paper's algorithms in plain NumPy (:mod:`~dpem.paper.algorithms`), and private estimators of its three models.
 
-Names are imported when they are first used, as in :mod:`dpem`.
+Names are imported on first use, as in :mod:`dpem`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Plans with nothing to choose: the paper's own prescription, and the non-private reference."""
+"""Plans without a search: the paper's own prescription, and the reference without privacy."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def published_plan(
 ) -> Plan:
     """The paper's own prescription: N₀ ≈ log n, T ≈ √log n, and η = 0.5 as in its experiments; or the values given.
 
-    >>> made = published_plan("symmetric-mixture", n=4000, d=9, epsilon=0.5, delta=1e-4, sparsity=3)
-    >>> made.steps[0].n_iter
+    >>> plan = published_plan("symmetric-mixture", n=4000, d=9, epsilon=0.5, delta=1e-4, sparsity=3)
+    >>> plan.steps[0].n_iter
     8
     """
     price = printed_price(epsilon, delta, sparsity)
     if price.delta(epsilon) > delta:
-        reason = f"must be smaller (the paper's printed noise does not honour {epsilon:g} at delta={delta:g}); or use "
+        reason = f"must be smaller (the paper's printed noise does not satisfy {epsilon:g} at delta={delta:g}); or use "
         raise ArgumentError("epsilon", reason, Argument("method", "improved"), ".")
     batches = max(1, round(math.log(n))) if n_iter is None else n_iter
     if n < batches:

@@ -1,4 +1,4 @@
-"""A gradient over all columns, or on a few: one weight per record times the record, clipped."""
+"""Gradients over all columns or on a support: the sum over records of weight times record, clipped."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ Weight = Callable[[Any, Any, Any, Any], tuple[Any, Any]]
 
 @dataclass(frozen=True)
 class CoordinateQuery:
-    """All d coordinates of a gradient, each clipped: the query before selecting coordinates.
+    """All d coordinates of a gradient, each clipped: the query of a selection.
 
     A record adds clamp(a, ±residual)·Π_T(x_j), T = ``entry``; where x_j is missing and ``bracket`` is given, it adds
-    clamp(c, −1, bracket)·β_j. The model's ``weight`` says what a and c are.
+    clamp(c, −1, bracket)·β_j. The model's ``weight`` computes a and c.
     """
 
     label: str
@@ -55,7 +55,7 @@ class SupportQuery:
     *Lemma.* Replacing a record moves the sum by at most 2C in ℓ2. *Proof.* Both contributions lie in a ball of radius
     C around 0; ``centre`` is public (it was released before), so it is the same for both neighbours. ∎ The norm is
     computed in float64, from a sum of s squares: the ball that is really enforced is wider by at most s + 8 roundings.
-    A contribution that is not finite, or whose norm overflows, counts for nothing.
+    A contribution that is not finite, or whose norm overflows, adds 0.
     """
 
     label: str
@@ -75,7 +75,7 @@ class SupportQuery:
 
     @property
     def reads(self) -> IntArray:
-        """The only columns that are looked at: a source may leave the others on disk."""
+        """The only columns that the query needs: a source may leave the others on disk."""
         return self.support
 
     @property
@@ -86,12 +86,12 @@ class SupportQuery:
         return narrow_sum(self, chunk)
 
     def sums(self, chunk: Chunk, rows: int) -> FloatArray | None:
-        """The sums over each ``rows`` rows, where one reading of all rows gives them."""
+        """The sums over consecutive blocks of ``rows`` rows, or None where they need more than one pass."""
         return narrow_sums(self, chunk, rows)
 
     def block(self, xp: Namespace, x: Array, y: Array) -> Array:
         if isinstance(x, np.ndarray):
-            from dpem.paper.engine.dense import support_sum  # a plan uses it on simulated rows, and needs no compiler
+            from dpem.paper.engine.dense import support_sum  # here, since plans need no compiler
 
             return support_sum(self, x, y)
         beta, centre = like(xp, self.beta[self.support], x), like(xp, self.centre, x)
@@ -108,5 +108,5 @@ class SupportQuery:
 
 
 def rounded_up(terms: int) -> float:
-    """How much longer a vector of that many entries may be than the radius it was scaled to, in float64."""
+    """The relative excess that rounding in float64 may leave in the norm of a clipped vector of so many entries."""
     return 1.0 + (terms + 8) * 2.0**-52

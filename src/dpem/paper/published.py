@@ -1,10 +1,10 @@
-"""The paper's algorithms, step for step: disjoint batches, its truncations, its mechanisms and its noise formulas.
+"""The paper's algorithms step by step: its disjoint batches, truncations, mechanisms and noise formulas.
 
-Corrections (MATH: errata E1, E2 in the models' weights; E4 below): where the sensitivity the paper prints is smaller
-than the true one, the true one is used. Where the printed noise does not honour (ε, δ) (E5, E6), the curator's
-account refuses the release; estimators find that out before any data are read. The paper counts one row per person;
-where a person has up to m, the printed sensitivity is taken m times, as the true one is. The same two functions serve
-all three models and any other that follows :class:`LatentModel`.
+Corrections (docs/errata.md): E1 and E2 in the models' weights; E4 below, where the true sensitivity replaces a smaller
+printed one. Where the printed noise does not satisfy (ε, δ) (E5, E6), the curator's account refuses the release;
+estimators refuse it before any data are read. The paper assumes one row per person; for up to m rows of a person, the
+printed sensitivity is multiplied by m, as the true one is. The two functions serve all three models and any other
+:class:`LatentModel`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def high_dimensional_em(
         printed = batch.rows_per_person * step * model.printed_sensitivity(T) / batch.n_rows
         draft = max(printed, step * batch.sensitivity(gradient, "linf"))  # E4
         about = 1.01 * printed_peeling_scale(s, draft, epsilon, delta)
-        sensitivity = max(printed, batch.peeling_sensitivity(gradient, about, **where))  # and its rounding
+        sensitivity = max(printed, batch.peeling_sensitivity(gradient, about, **where))  # with its rounding
         beta = batch.peel(gradient, s, printed_peeling_scale(s, sensitivity, epsilon, delta), **where)
     return beta
 
@@ -82,10 +82,10 @@ def printed_gaussian_scale(sensitivity: float, epsilon: float, delta: float) -> 
 
 
 def printed_price(epsilon: float, delta: float, s: int | None) -> Price:
-    """What one batch costs at the printed noise, whatever the sensitivity; the batches are disjoint, so it is the
-    price of a fit, however many rows a person has in how many of them (:func:`dpem.privacy.total_price`).
+    """The price of one batch at the printed noise, whatever the sensitivity. The batches are disjoint, so it is also
+    the price of the fit, however a person's rows are distributed over them (:func:`dpem.privacy.total_price`).
 
-    >>> printed_price(0.5, 1e-4, s=10).delta(0.5) <= 1e-4     # honoured
+    >>> printed_price(0.5, 1e-4, s=10).delta(0.5) <= 1e-4     # satisfied
     True
     >>> printed_price(12.0, 1e-4, s=10).delta(12.0) <= 1e-4   # erratum E6
     False

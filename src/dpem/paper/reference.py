@@ -1,5 +1,5 @@
-"""Non-private gradient EM, dense or with hard thresholding: what privacy is measured against. Reached by epsilon =
-inf only.
+"""Gradient EM without privacy, dense or with hard thresholding: the reference for private fits, used where epsilon is
+infinite.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dpem.query import FloatArray
 def gradient_em(
     curator: Curator, model: ImprovedModel, start: FloatArray, *, s: int | None, n_iter: int, step: float
 ) -> FloatArray:
-    """β ← H_s(β + η·∇Q_n(β; β)) for n_iter full passes, nothing clipped, no noise (Balakrishnan et al. 2017; Wang et
+    """β ← H_s(β + η·∇Q_n(β; β)) for n_iter full passes, without clipping or noise (Balakrishnan et al. 2017; Wang et
     al. 2015).
     """
     beta = start
@@ -30,22 +30,22 @@ def gradient_em(
 
 
 def hard_threshold(v: FloatArray, s: int | None) -> FloatArray:
-    """The s entries of largest size, the others set to zero.
+    """The vector with all but its s largest entries set to zero.
 
     >>> hard_threshold(np.array([1.0, -3.0, 2.0]), 2)
     array([ 0., -3.,  2.])
     """
     if s is None:
         return v
-    keep = np.argsort(-np.abs(v), kind="stable")[:s]
+    largest = np.argsort(-np.abs(v), kind="stable")[:s]
     out = np.zeros_like(v)
-    out[keep] = v[keep]
+    out[largest] = v[largest]
     return out
 
 
 @dataclass(frozen=True)
 class ReferenceEM(PaperStep):
-    """Non-private EM as the one step of a fit. Its price is infinite."""
+    """Gradient EM without privacy as the only step of a fit, at an infinite price."""
 
     s: int | None
     n_iter: int

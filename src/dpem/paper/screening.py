@@ -1,4 +1,4 @@
-"""Queries before there is any β: which coordinates stand out, and in which direction do they point together."""
+"""Queries before there is any β: scores that select coordinates, and second moments that give β a direction."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dpem.query import Array, Bound, Chunk, FloatArray, Namespace
 
 @dataclass(frozen=True)
 class Largeness:
-    """g(y) = (y/spread)² − 1 clipped to [−1, 1]: how large a response is for its size on the whole.
+    """g(y) = (y/spread)² − 1 clipped to [−1, 1]: the size of a response relative to its standard deviation ``spread``.
 
     >>> Largeness(2.0)(np.array([0.0, 2.0, -9.0]))
     array([-1.,  0.,  1.])
@@ -28,14 +28,14 @@ class Largeness:
 
     def __call__(self, y: Any) -> Any:
         xp = array_namespace(y)
-        size = xp.clip(xp.abs(y) / self.spread, None, 2.0)  # beyond √2 the clip holds anyway; a square could overflow
+        size = xp.clip(xp.abs(y) / self.spread, None, 2.0)  # beyond √2 the result is clipped; the square could overflow
         return xp.clip(size * size - 1.0, -1.0, 1.0)
 
 
 @dataclass(frozen=True)
 class ExceedanceQuery:
-    """For each coordinate, how many rows are large there (Gaussian mixture), or large together with the response
-    (regressions).
+    """For each coordinate, the number of rows with a large entry (Gaussian mixture), or its association with a large
+    response (regressions).
 
     A row adds ramp(x_j²), a number in [0, 1]; with ``response`` it adds g(y)·h(x_j), h = 2·ramp − 1, a number in [−1,
     1].
@@ -94,7 +94,7 @@ class MomentQuery:
 
     @property
     def reads(self) -> IntArray:
-        """The only columns that are looked at: a source may leave the others on disk."""
+        """The only columns that the query needs: a source may leave the others on disk."""
         return self.support
 
     @property
@@ -107,7 +107,7 @@ class MomentQuery:
         return narrow_sum(self, chunk)
 
     def sums(self, chunk: Chunk, rows: int) -> FloatArray | None:
-        """The sums over each ``rows`` rows, where one reading of all rows gives them."""
+        """The sums over consecutive blocks of ``rows`` rows, or None where they need more than one pass."""
         return narrow_sums(self, chunk, rows)
 
     def block(self, xp: Namespace, x: Array, y: Array) -> Array:

@@ -1,4 +1,4 @@
-"""A private σ for the paper's models, from the sizes of rows or of responses: two bounded queries and the estimate."""
+"""A private estimate of σ for the paper's models, from two queries about the size of rows or of responses."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def row_squares(chunk: Chunk, of_response: bool) -> FloatArray:
 
 @dataclass(frozen=True)
 class SizeHistogram:
-    """How many rows have a root mean square in each bin.
+    """The number of rows with a root mean square in each bin.
 
     *Lemma.* ℓ∞ sensitivity 1, ℓ2 sensitivity √2. *Proof.* A row is counted in exactly one bin; replacing it takes one
     from a bin and adds one to another. ∎
@@ -71,11 +71,12 @@ class CappedSquares:
 
 
 def estimate_sigma(curator: Curator, *, signal: float, of_response: bool, rho: float) -> float:
-    """σ from the size of rows: a noisy histogram finds its order of magnitude, a capped mean square its value.
+    """The estimate of σ: a noisy histogram gives its order of magnitude, a capped mean square its value.
 
-    A row of the Gaussian mixture has mean square σ² + ‖β‖²/d on average, a response of the regressions has σ² + ‖β‖²;
-    the assumed signal is taken off. So in high dimension the mixture's σ hardly depends on the assumption, and the
-    regressions' does. A quarter of ρ goes to the histogram. Responses are taken as normal, so their cap can be low.
+    A row of the Gaussian mixture has the expected mean square σ² + ‖β‖²/d, a response of the regressions has σ² + ‖β‖²;
+    the assumed signal is subtracted. So in high dimension the mixture's σ hardly depends on the assumption, and that of
+    the regressions does. A quarter of ρ is for the histogram. Responses are assumed to be normal, so that the bias of a
+    low cap can be corrected.
     """
     largest = int(curator.select(SizeHistogram(of_response), 1, rho / 4)[0])
     top = float(EDGES[min(largest, len(EDGES) - 1)])
@@ -88,11 +89,11 @@ def estimate_sigma(curator: Curator, *, signal: float, of_response: bool, rho: f
 
 
 def rows_for_sigma(d: int, *, of_response: bool, rho: float, rows_per_person: int = 1) -> int:
-    """Rows below which the noise of the histogram may hide its largest bin. Public: it depends on no record.
+    """The number of rows below which noise may hide the histogram's largest bin. Public: it depends on no record.
 
-    In counts, the Gumbel noise has scale m·√(1/(2ρ)) if a person has up to m rows, and the largest of as many draws as
-    there are bins is about its logarithm times that. Sizes of long rows fall into one or two bins, those of a single
-    response into many, the fullest of which holds about a fifth.
+    In counts, the Gumbel noise has scale m·√(1/(2ρ)) if a person has up to m rows, and the largest of k draws is about
+    log k times that. Sizes of long rows fall into one or two bins, those of single responses into many, the fullest of
+    which has about a fifth.
 
     >>> rows_for_sigma(20, of_response=False, rho=0.001)
     911

@@ -1,4 +1,4 @@
-"""What the steps of the paper's models hand to each other, and what they say of themselves beyond other steps."""
+"""The state that the steps of the paper's models pass on, and their base class."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from dpem.query import FloatArray
 
 @dataclass(frozen=True)
 class PaperState(step.State):
-    """What has been released so far: the coefficients ``theta``, and ``chosen``, the coordinates they may live on."""
+    """The coefficients released so far, ``theta``, and their support, ``chosen``."""
 
     @classmethod
     def at(cls, start: FloatArray | None, d: int) -> PaperState:
-        """Before the first step: a given start, or zero, on all coordinates."""
+        """The state before the first step: the start, or zero, on all coordinates."""
         return cls(np.zeros(d) if start is None else start, np.arange(d))
 
     @property
@@ -32,7 +32,7 @@ class PaperState(step.State):
 
 @dataclass(frozen=True)
 class PaperStep(step.Step):
-    """A step that takes ``em_steps`` gradients."""
+    """A step of a fit that contains ``em_steps`` EM steps."""
 
     passes: ClassVar[Any] = 1
     em_steps: ClassVar[Any] = 0

@@ -1,4 +1,4 @@
-"""The planner as one page of HTML: a table of plans, a script that interpolates it, nothing fetched from anywhere."""
+"""The planner as one HTML page: a table of plans and a script that interpolates it. The page loads no other file."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from dpem._validation import ArgumentError
 from dpem._version import __version__
 from dpem.report.style import STYLE
 
-#: What plans predict on a grid of public numbers (``python -m studies.planner_grid`` makes it again).
+#: Predictions on a grid of public numbers, made by ``python -m studies.planner_grid``.
 GRID = Path(__file__).with_name("grid.json")
-#: The fields: name, label, least, most, step.
+#: The fields: name, label, minimum, maximum, step.
 FIELDS = (
     ("n", "rows", 100, 10_000_000, "1"),
     ("d", "columns (without the response)", 1, 1000, "1"),
@@ -33,29 +33,29 @@ def page(*, grid: dict[str, Any] | None = None, start: dict[str, Any] | None = N
     Parameters
     ----------
     grid : dict, optional
-        The table of plans; the one that comes with the package if not given.
+        The table of plans; by default that of the package.
     start : dict, optional
-        What the fields hold at first: ``model``, ``n``, ``d``, ``epsilon``, ``delta``, ``groups``, ``effect``,
+        Initial values of the fields: ``model``, ``n``, ``d``, ``epsilon``, ``delta``, ``groups``, ``effect``,
         ``fits``.
 
     Returns
     -------
     str
-        HTML that loads nothing: the script is in it, and no other may run.
+        HTML that loads no other file and allows no script but its own.
 
     Examples
     --------
-    >>> made = page(start={"epsilon": 2})
-    >>> "http://" in made or "https://" in made
+    >>> html = page(start={"epsilon": 2})
+    >>> "http://" in html or "https://" in html
     False
     """
-    shown = json.loads(GRID.read_text(encoding="utf-8")) if grid is None else grid
-    if not shown["models"]:
+    plans = json.loads(GRID.read_text(encoding="utf-8")) if grid is None else grid
+    if not plans["models"]:
         raise ArgumentError("grid", "must hold a model that makes predictions.")
-    known = {"model": next(iter(shown["models"])), "n": 20_000, "d": 10, "epsilon": 1, "delta": 1e-6, "groups": 3}
-    first = {**known, "fits": 3, "effect": "", **(start or {})}
-    if first["model"] not in shown["models"]:
-        raise ArgumentError("model", f"must be one of {', '.join(shown['models'])}; got {first['model']!r}.")
+    defaults = {"model": next(iter(plans["models"])), "n": 20_000, "d": 10, "epsilon": 1, "delta": 1e-6, "groups": 3}
+    first = {**defaults, "fits": 3, "effect": "", **(start or {})}
+    if first["model"] not in plans["models"]:
+        raise ArgumentError("model", f"must be one of {', '.join(plans['models'])}; got {first['model']!r}.")
     names = ("name", "label", "low", "high", "step", "value")
     rows = [(name, label, f"{low:g}", f"{high:.12g}", step, first[name]) for name, label, low, high, step in FIELDS]
     *fields, fits = [dict(zip(names, row, strict=True)) for row in rows]
@@ -65,8 +65,8 @@ def page(*, grid: dict[str, Any] | None = None, start: dict[str, Any] | None = N
         script=_html.source("planner.js"),
         metas=[],
         title="Plan a private fit",
-        grid=json.dumps(shown, separators=(",", ":")).replace("<", "\\u003c"),
-        models=list(shown["models"]),
+        grid=json.dumps(plans, separators=(",", ":")).replace("<", "\\u003c"),
+        models=list(plans["models"]),
         first=first,
         fields=fields,
         fits=fits,
@@ -75,5 +75,5 @@ def page(*, grid: dict[str, Any] | None = None, start: dict[str, Any] | None = N
 
 
 def write_page(path: str | os.PathLike[str], *, start: dict[str, Any] | None = None) -> None:
-    """Write the planner to ``path``, whole or not at all; see :func:`page`."""
+    """Write the planner to ``path``, completely or not at all; see :func:`page`."""
     write_text(path, page(start=start))

@@ -37,6 +37,7 @@ from dpem.privacy.ledger_entries import (
     alike,
     changed_table,
     checked_text,
+    fit_body,
     now,
     signature,
 )
@@ -45,9 +46,6 @@ from dpem.privacy.ledger_store import LedgerError, Store
 from dpem.privacy.ledger_tables import datasets
 from dpem.privacy.ledger_verification import Verification
 from dpem.privacy.total import BudgetExceeded, Charge, Total
-
-#: A charge records the digests of at most so many columns.
-MOST_COLUMNS = 1000
 
 
 class Ledger:
@@ -100,9 +98,8 @@ class Ledger:
         """Open a dataset with its total, once and for all, and return the ledger bound to it.
 
         ``rows_per_person`` is the largest number of rows of one person. The total protects all of them together, and a
-        fit that protects fewer is refused. ``policy`` limits each fit. A missing ledger is created. A name that is
-        easily
-        confused with that of another dataset causes a :class:`LedgerWarning`.
+        fit that protects fewer is refused. ``policy`` limits each fit. A missing ledger is created.
+        A name that is easily confused with that of another dataset causes a :class:`LedgerWarning`.
         """
         name, total = checked_text("dataset", dataset), Total.checked("dataset", epsilon, delta, rows_per_person)
         if math.isinf(total.epsilon):
@@ -155,20 +152,7 @@ class Ledger:
         price = Price(float(price.rho), bool(price.gaussian))
         rows = arguments.rows_per_person(rows_per_person)
         charge = Charge(float(epsilon), float(delta), price, rows_per_person=rows)
-        digests = dict(columns or {}) if len(columns or {}) <= MOST_COLUMNS else {}
-        body = {
-            "epsilon": charge.epsilon,
-            "delta": charge.delta,
-            "rho": price.rho,
-            "gaussian": price.gaussian,
-            "rows_per_person": rows,
-            "purpose": checked_text("purpose", purpose, empty=True),
-            "digest": checked_text("digest", digest, empty=True),
-            "estimator": checked_text("model", model, empty=True),
-            "n": n,
-            "columns": digests,
-            "version": __version__,
-        }
+        body = fit_body(charge, purpose=purpose, digest=digest, model=model, n=n, columns=columns or {})
         try:
             with self._store.writing(name) as connection:
                 entries = self._entries(connection, name)
@@ -180,7 +164,7 @@ class Ledger:
         except BudgetExceeded as refusal:
             self.note_refusal(charge, refusal.reason, purpose=purpose)
             raise
-        if change := changed_table(entries.fits, n, digests):
+        if change := changed_table(entries.fits, n, body["columns"]):
             message = f"dataset {name!r}: {change}. Fits of other rows under the same name draw on the same total."
             warnings.warn(message, LedgerWarning, stacklevel=3)
         return LedgerCharge(charge.epsilon, charge.delta, price, entry.number, self, rows_per_person=rows)

@@ -17,6 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from dpem._validation import ArgumentError
+from dpem._version import __version__
 from dpem.privacy.accounting import Price
 from dpem.privacy.ledger_chain import Entry
 from dpem.privacy.ledger_policy import Policy
@@ -24,6 +25,8 @@ from dpem.privacy.ledger_store import LedgerError
 from dpem.privacy.ledger_tables import LONGEST
 from dpem.privacy.total import Charge, Total
 
+#: A charge records the digests of at most so many columns.
+MOST_COLUMNS = 1000
 #: The outcome of a charge whose fit has recorded none.
 NO_ANSWER = "no answer"
 
@@ -196,6 +199,25 @@ def _time(body: Mapping[str, Any]) -> datetime:
 
 #: The kinds of entries. "model" has the fingerprint of a fitted model.
 KINDS = ("opened", "policy", "fit", "outcome", "model", "refusal")
+
+
+def fit_body(
+    charge: Charge, *, purpose: str, digest: str, model: str, n: int | None, columns: Mapping[str, str]
+) -> dict[str, Any]:
+    """The body of a charge's entry, without author and time."""
+    return {
+        "epsilon": charge.epsilon,
+        "delta": charge.delta,
+        "rho": charge.price.rho,
+        "gaussian": charge.price.gaussian,
+        "rows_per_person": charge.rows_per_person,
+        "purpose": checked_text("purpose", purpose, empty=True),
+        "digest": checked_text("digest", digest, empty=True),
+        "estimator": checked_text("model", model, empty=True),
+        "n": n,
+        "columns": dict(columns) if len(columns) <= MOST_COLUMNS else {},
+        "version": __version__,
+    }
 
 
 def changed_table(fits: Sequence[FitEntry], n: int | None, columns: Mapping[str, str] | None) -> str:

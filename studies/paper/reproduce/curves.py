@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from dpem.paper.algorithms import MODELS, high_dimensional_em, low_dimensional_em
-from dpem.paper.estimators.base import ASSUMED_MISSING, START_DISTANCE
+from dpem.paper.estimators.planning import ASSUMED_MISSING, START_DISTANCE
 from dpem.paper.improved.planning import needs_start, plan
 from dpem.paper.models import MODELS as PRIVATE_MODELS
 from dpem.paper.reference import hard_threshold

@@ -7,7 +7,6 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils import Tags
-from sklearn.utils.validation import check_is_fitted
 
 from dpem.paper.estimators.base import PrivateEM
 from dpem.paper.models import MissingRegression
@@ -18,7 +17,7 @@ class DPMissingRegression(RegressorMixin, PrivateEM):
     """Linear regression, y = ⟨x, β⟩ + e, with NaN where a covariate is missing at random; β fitted under differential
     privacy.
 
-    ``predict(X)`` gives E[y | observed entries] = Σ over the observed entries of x_j·β_j; a missing entry counts as
+    ``predict(X)`` returns E[y | observed entries] = Σ over the observed entries of x_j·β_j; a missing entry counts as
     its mean, 0. Columns should be centred with unit variance.
 
     {parameters}
@@ -46,16 +45,14 @@ class DPMissingRegression(RegressorMixin, PrivateEM):
         return self._fit(X, y)
 
     def predict(self, X: Any) -> FloatArray:
-        """E[y | observed entries of the row]."""
-        check_is_fitted(self)
+        """E[y | observed entries]: missing entries count as their mean, 0."""
         model = MissingRegression(self.sigma_)
         return self._each(lambda rows: model.predictive(self.coef_, rows)[0], X)
 
-    def responsibilities(self, X: Any, y: Any) -> FloatArray:
-        """The E-step: each row with its missing entries replaced by their conditional mean, given the rest and the
-        response.
+    def impute(self, X: Any, y: Any) -> FloatArray:
+        """The rows with missing entries replaced by their conditional means, given the observed entries and the
+        response: the E-step.
         """
-        check_is_fitted(self)
         model = MissingRegression(self.sigma_)
 
         def completed(rows: FloatArray, y: FloatArray) -> FloatArray:
@@ -66,16 +63,13 @@ class DPMissingRegression(RegressorMixin, PrivateEM):
         return self._each(completed, X, y)
 
     def score_samples(self, X: Any, y: Any) -> FloatArray:
-        """Log density of each response given the observed entries of its row."""
-        check_is_fitted(self)
-        model = MissingRegression(self.sigma_)
-        return self._each(lambda rows, y: model.log_likelihood(self.coef_, rows, y), X, y)
+        """The log-density of each response given the observed entries of its row."""
+        return self._log_density(X, y)
 
     def sample(self, X: Any, random_state: int | None = None) -> FloatArray:
         """New responses for the rows of X from the fitted model."""
-        check_is_fitted(self)
         rng = np.random.default_rng(random_state)
-        return self._model().sample(self.coef_, self._rows(X), rng)  # type: ignore[arg-type, return-value]
+        return MissingRegression(self.sigma_).sample(self.coef_, self._rows(X), rng)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -1,4 +1,4 @@
-"""What reports show of a fit by the paper's estimators: coefficients, their known noise, the two components."""
+"""The facts that reports show of the paper's models: coefficients, their privacy noise, the two components."""
 
 from __future__ import annotations
 
@@ -26,15 +26,14 @@ def estimates(model: PrivateEM) -> Estimates | None:
     note = "No noise was added, so there are no intervals."
     if noise:
         note = (
-            "An interval holds 19 of 20 draws of the privacy noise of the last step, which is the same for every "
-            "coefficient and known because the noise is. Sampling error is not in it: it would have to be released and "
-            "paid for."
+            "An interval covers 95 % of the privacy noise of the last step, whose scale is public and the same for "
+            "every coefficient. It does not cover sampling error, which would have to be released and paid for."
         )
     if model.sparsity is not None:
         note += " Coefficients not listed are zero in the model; that does not show that they are zero in truth."
     selects = any(isinstance(step, Select) for step in plan.steps)
-    least = None if plan.prediction is None else plan.prediction.detectable
-    limit = least if least is not None and math.isfinite(least) else None
+    detectable = None if plan.prediction is None else plan.prediction.detectable
+    limit = detectable if detectable is not None and math.isfinite(detectable) else None
     meaning = "a coefficient of that size is selected as often as not" if selects else "what that noise may explain"
     names = tuple(column_name(model, j) for j in order)
     ones = np.ones(len(order))
@@ -43,15 +42,15 @@ def estimates(model: PrivateEM) -> Estimates | None:
 
 
 def components(model: PrivateEM) -> Extra | None:
-    """The two components of a mixture; nothing for the other model."""
+    """The table of the two components; None for the regression with missing covariates."""
     if model._missing:
         return None
-    clouds, order = not model._needs_y, largest_first(model)
-    what = "centre" if clouds else "coefficient"
+    gaussian, order = not model._needs_y, largest_first(model)
+    what = "centre" if gaussian else "coefficient"
     lead = (
         "Half of the rows are taken to scatter around +β, half around −β. Which of the two is called component 1 is "
         "arbitrary. Outside the columns listed both centres are zero."
-        if clouds
+        if gaussian
         else "Half of the rows are taken to follow the response +⟨x, β⟩, half −⟨x, β⟩. Which of the two is called "
         "component 1 is arbitrary. Columns not listed have coefficient zero in both."
     )
@@ -83,7 +82,7 @@ def coefficient_noise(model: PrivateEM) -> float | None:
 
 
 def column_name(model: PrivateEM, j: int) -> str:
-    """The name of column j, or "column j" where columns have none."""
+    """The name of column j, or "column j" without names."""
     names = getattr(model, "feature_names_in_", None)
     return f"column {j}" if names is None else str(names[j])
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
 from dpem.paper.estimators.base import PrivateEM
 from dpem.paper.gradient import IntArray
@@ -14,10 +14,10 @@ from dpem.query import FloatArray
 
 
 class DPSymmetricMixture(PrivateEM):
-    """Rows from two Gaussian clouds centred at +β and −β, y = z·β + e; β fitted under differential privacy.
+    """A mixture of two Gaussian components centred at +β and −β, y = z·β + e; β fitted under differential privacy.
 
-    ``predict`` gives the component of each row: 1 for the cloud at +β, 0 for the one at −β (which of the two is
-    called +β is arbitrary, as in any mixture). The columns should be centred, with noise of standard deviation
+    ``predict`` returns the component of each row: 1 for the one at +β, 0 for the one at −β (which of the two is called
+    +β is arbitrary, as in any mixture). The columns should be centred, with noise of standard deviation
     ``sigma``.
 
     {parameters}
@@ -45,39 +45,30 @@ class DPSymmetricMixture(PrivateEM):
     @property
     def means_(self) -> FloatArray:
         """The centres of components 0 and 1: −β and +β."""
-        check_is_fitted(self)
         return np.stack([-self.coef_, self.coef_])
 
     def predict(self, X: Any) -> IntArray:
         """The more probable component of each row: 1 for +β, 0 for −β."""
-        return (self.responsibilities(X)[:, 1] > 0.5).astype(np.intp)
+        return (self.predict_proba(X)[:, 1] > 0.5).astype(np.intp)
 
     def predict_proba(self, X: Any) -> FloatArray:
-        """Probability of components 0 and 1 for each row."""
-        return self.responsibilities(X)
-
-    def responsibilities(self, X: Any) -> FloatArray:
-        """The E-step: P(component | row), one column per component."""
-        check_is_fitted(self)
-        model = SymmetricMixture(self.sigma_)
-        p = self._each(lambda rows: model.posterior(self.coef_, rows), X)
+        """The E-step: the probability of components 0 and 1 for each row."""
+        posterior = partial(SymmetricMixture(self.sigma_).posterior, self.coef_)
+        p = self._each(posterior, X)
         return np.column_stack([1 - p, p])
 
     def score_samples(self, X: Any) -> FloatArray:
-        """Log density of each row under the fitted mixture."""
-        check_is_fitted(self)
-        model = SymmetricMixture(self.sigma_)
-        return self._each(lambda rows: model.log_likelihood(self.coef_, rows), X)
+        """The log-density of each row under the fitted mixture."""
+        return self._log_density(X)
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Mean log density of the rows."""
+        """The mean log-density of the rows."""
         return float(np.mean(self.score_samples(X)))
 
     def sample(self, n_samples: int = 1, random_state: int | None = None) -> tuple[FloatArray, IntArray]:
         """New rows from the fitted mixture, and their components."""
-        check_is_fitted(self)
         rng = np.random.default_rng(random_state)
-        return self._model().sample(self.coef_, n_samples, rng)  # type: ignore[arg-type, return-value]
+        return SymmetricMixture(self.sigma_).sample(self.coef_, n_samples, rng)
 
     def _entry_scale(self, sigma: float) -> float:
         return sigma

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
 from dpem.paper.estimators.base import PrivateEM
 from dpem.paper.gradient import IntArray
@@ -14,12 +14,11 @@ from dpem.query import FloatArray
 
 
 class DPSymmetricRegression(PrivateEM):
-    """Two opposite linear regressions mixed in unknown proportion-half, y = ±⟨x, β⟩ + e; β fitted under differential
-    privacy.
+    """An equal mixture of two opposite linear regressions, y = ±⟨x, β⟩ + e; β fitted under differential privacy.
 
-    ``predict(X)`` gives ⟨x, β⟩, the mean response of component 1; component 0 has the opposite one, and the mixture's
-    overall mean is 0. Which of the two a record belongs to is answered by ``predict_proba(X, y)``, which needs its
-    response. Columns should be centred with unit variance.
+    ``predict(X)`` returns ⟨x, β⟩, the mean response of component 1; that of component 0 is the opposite, and the
+    mixture's mean is 0. ``predict_proba(X, y)`` returns the probability of each component, given the response. Columns
+    should be centred with unit variance.
 
     A private start needs many rows (about 20,000 at d = 1000, ε = 0.6); below that, ``fit`` requires ``start``.
 
@@ -46,35 +45,26 @@ class DPSymmetricRegression(PrivateEM):
 
     def predict(self, X: Any) -> FloatArray:
         """⟨x, β⟩: the mean response of each row if it belongs to component 1 (the opposite if to component 0)."""
-        check_is_fitted(self)
-        return self._each(lambda rows: np.asarray(rows @ self.coef_), X)
+        beta = self.coef_
+        return self._each(lambda rows: np.asarray(rows @ beta), X)
 
     def predict_proba(self, X: Any, y: Any = None) -> FloatArray:
-        """Probability of components 0 and 1 for each row, given its response; a half each without one."""
-        if y is not None:
-            return self.responsibilities(X, y)
-        check_is_fitted(self)
-        return np.full((len(self.predict(X)), 2), 0.5)
-
-    def responsibilities(self, X: Any, y: Any) -> FloatArray:
-        """The E-step: P(component | row, response), one column per component."""
-        check_is_fitted(self)
-        model = SymmetricRegression(self.sigma_)
-        p = self._each(lambda rows, y: model.posterior(self.coef_, rows, y), X, y)
+        """The E-step: the probability of components 0 and 1 for each row and its response; 1/2 each without one."""
+        if y is None:
+            return np.full((len(self.predict(X)), 2), 0.5)
+        posterior = partial(SymmetricRegression(self.sigma_).posterior, self.coef_)
+        p = self._each(posterior, X, y)
         return np.column_stack([1 - p, p])
 
     def score_samples(self, X: Any, y: Any) -> FloatArray:
-        """Log density of each response given its row."""
-        check_is_fitted(self)
-        model = SymmetricRegression(self.sigma_)
-        return self._each(lambda rows, y: model.log_likelihood(self.coef_, rows, y), X, y)
+        """The log-density of each response given its row."""
+        return self._log_density(X, y)
 
     def score(self, X: Any, y: Any) -> float:
-        """Mean log density of the responses."""
+        """The mean log-density of the responses."""
         return float(np.mean(self.score_samples(X, y)))
 
     def sample(self, X: Any, random_state: int | None = None) -> tuple[FloatArray, IntArray]:
         """New responses for the rows of X from the fitted mixture, and their components."""
-        check_is_fitted(self)
         rng = np.random.default_rng(random_state)
-        return self._model().sample(self.coef_, self._rows(X), rng)  # type: ignore[arg-type, return-value]
+        return SymmetricRegression(self.sigma_).sample(self.coef_, self._rows(X), rng)

@@ -1,8 +1,8 @@
-"""The improved method: screen, start, select, refine. Full data at every step, prices added, everything between the
-steps post-processing.
+"""The improved method: screen, start, select, refine. Every step uses all rows, prices add, and everything between the
+steps is post-processing.
 
 A fit is a short tuple of steps, each a frozen record of its settings and its price, chosen before the data are read.
-``step.run(curator, model, state)`` sends its one query and returns the new state.
+``step.run(curator, model, state)`` sends one query and returns the new state.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dpem.query import FloatArray
 
 
 class ImprovedModel(Protocol):
-    """What the improved method needs of a model beyond :class:`~dpem.paper.models.LatentModel`."""
+    """What the improved method needs of a model."""
 
     def gradient(self, beta: FloatArray, clip: Clip) -> CoordinateQuery: ...
 
@@ -42,7 +42,7 @@ class StartModel(ImprovedModel, Protocol):
 
 @dataclass(frozen=True)
 class Screen(PaperStep):
-    """Find k coordinates that stand out, before there is any β."""
+    """Select k coordinates with signal, before there is any β."""
 
     k: int
     signal: float
@@ -79,7 +79,7 @@ class Start(PaperStep):
 
 @dataclass(frozen=True)
 class Select(PaperStep):
-    """One EM step over all d coordinates, of which only the *places* of the s largest are released."""
+    """One EM step over all d coordinates, of which only the *positions* of the s largest are released."""
 
     s: int
     clip: Clip
@@ -97,9 +97,9 @@ class Select(PaperStep):
         query = model.gradient(beta, self.clip)
         chosen = curator.select(query, self.s, self.rho, offset=beta + self.step * model.shift(beta), step=self.step)
         support = np.sort(chosen)
-        kept = np.zeros_like(beta)
-        kept[support] = beta[support]
-        return PaperState(kept, support)
+        restricted = np.zeros_like(beta)
+        restricted[support] = beta[support]
+        return PaperState(restricted, support)
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class Refine(PaperStep):
 
 @dataclass(frozen=True)
 class Trim(PaperStep):
-    """Drop coefficients that the known noise level alone explains. No query is sent: it costs nothing."""
+    """Drop coefficients that the known noise level alone explains. It sends no query, so it is free."""
 
     threshold: float
     passes: ClassVar[int] = 0

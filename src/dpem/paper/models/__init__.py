@@ -1,4 +1,4 @@
-"""The latent models: per-record weight, clipped contribution, its sensitivity, likelihood, posterior, sampling."""
+"""The paper's latent models: weight of a record, clipped contribution, sensitivity, likelihood, posterior, sampling."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +8,7 @@ from dpem.paper.models.missing_regression import MissingRegression
 from dpem.paper.models.symmetric_mixture import SymmetricMixture
 from dpem.paper.models.symmetric_regression import SymmetricRegression
 
-#: Each model by name, given its noise level.
+#: The models by name; each is constructed from its noise level.
 MODELS: dict[str, Callable[[float], Any]] = {
     "symmetric-mixture": SymmetricMixture,
     "symmetric-regression": SymmetricRegression,

@@ -1,4 +1,4 @@
-"""What a latent model is to the paper's algorithms."""
+"""The contract between a latent model and the paper's algorithms."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Clip(NamedTuple):
 
 @runtime_checkable
 class LatentModel(Protocol):
-    """The contract that the general algorithms need, and all they need.
+    """What the paper's algorithms need of a model.
 
     A gradient is always *mean of clipped contributions + shift(β)*: the query states the contributions, ``shift`` the
     part that is the same for every record and therefore public (−β for the Gaussian mixture, 0 elsewhere).

@@ -16,7 +16,7 @@ from dpem.paper.gradient import CoordinateQuery, IntArray, SupportQuery
 from dpem.paper.models.base import Clip
 from dpem.query import Array, Bound, Chunk, FloatArray, Namespace
 
-#: Rows whose truncated scores are held at once.
+#: Rows whose truncated scores are computed at once.
 _PIECE = 4096
 
 
@@ -53,21 +53,13 @@ class MissingRegression:
         root_d = math.sqrt(beta.shape[0])
         bound = Bound(linf=linf, l2=root_d * linf, size_linf=size_linf, size_l2=root_d * size_linf)
         label = f"EM gradient, residual clipped at {residual:.4g}, entries at {T:.4g}"
-        return CoordinateQuery(
-            label,
-            bound,
-            self.weight,
-            beta,
-            entry=T,
-            residual=residual,
-            bracket=bracket,
-        )
+        return CoordinateQuery(label, bound, self.weight, beta, entry=T, residual=residual, bracket=bracket)
 
     def shift(self, beta: FloatArray) -> FloatArray:
         return np.zeros_like(beta)
 
     def on_support(self, beta: FloatArray, support: IntArray, radius: float) -> SupportQuery:
-        """The whole score on a support, both terms together, clipped in ℓ2."""
+        """The score on a support, of observed and missing entries together, clipped in ℓ2."""
         label = f"EM gradient on {len(support)} coordinates, norm clipped at {radius:.4g}"
         return SupportQuery(label, self.weight, beta, support, np.zeros(len(support)), radius, has_missing=True)
 
@@ -83,7 +75,7 @@ class MissingRegression:
         return 6 * T * T
 
     def log_likelihood(self, beta: FloatArray, X: NDArray[np.floating], y: NDArray[np.floating]) -> FloatArray:
-        """log density of each response given the observed entries of its row."""
+        """The log-density of each response given the observed entries of its row."""
         fitted, hidden = self.predictive(beta, X)
         v = self.sigma**2 + hidden
         return np.asarray(-0.5 * (np.square(y - fitted) / v + np.log(2 * math.pi * v)))
@@ -117,7 +109,7 @@ class TruncatedScore:
     change when |β_j| > 4T² (erratum E4), and over-states it otherwise.
 
     The signs hold in exact arithmetic only: huge entries that cancel can leave mᵀβ on either side of y. So every
-    coordinate is put into its interval after it was computed, and the clamp alone makes the lemma true.
+    coordinate is clamped to its interval after it was computed, and the clamp alone makes the lemma true.
     """
 
     beta: FloatArray
@@ -138,12 +130,8 @@ class TruncatedScore:
         if self.printed_covariance:
             width = np.where(b > 0, np.maximum(width, 5 * T2 - b), width)
             size = np.where(b > 0, np.maximum(size, 3 * T2 - b), size)
-        return Bound(
-            linf=float(width.max()),
-            l2=float(np.linalg.norm(width)),
-            size_linf=float(size.max()),
-            size_l2=float(np.linalg.norm(size)),
-        )
+        change = {"linf": float(width.max()), "l2": float(np.linalg.norm(width))}
+        return Bound(**change, size_linf=float(size.max()), size_l2=float(np.linalg.norm(size)))
 
     def sum(self, chunk: Chunk) -> FloatArray:
         total = np.zeros(self.beta.shape[0])
@@ -179,7 +167,7 @@ class TruncatedScore:
         return np.clip(out, np.where(missing, low, -2 * T * T), np.where(missing, high, 2 * T * T))
 
     def _missing_interval(self) -> tuple[FloatArray, FloatArray]:
-        """Between what a missing coordinate's contribution lies, by the lemma."""
+        """The interval of a missing coordinate's contribution, by the lemma."""
         T2, b = self.T**2, np.abs(self.beta)
         top = np.where(b > 0, 3 * T2 - b if self.printed_covariance else 2 * T2, 0.0)
         up = self.beta >= 0

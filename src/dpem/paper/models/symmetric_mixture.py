@@ -41,14 +41,8 @@ class SymmetricMixture:
         by two records far out along β whose clipped entries are opposite corners of the cube. ∎
         """
         d, T = beta.shape[0], clip.entry
-        return CoordinateQuery(
-            f"EM gradient, entries clipped at {T:.4g}",
-            Bound.symmetric(linf=T, l2=math.sqrt(d) * T),
-            self.weight,
-            beta,
-            entry=T,
-            residual=1.0,
-        )
+        label, bound = f"EM gradient, entries clipped at {T:.4g}", Bound.symmetric(linf=T, l2=math.sqrt(d) * T)
+        return CoordinateQuery(label, bound, self.weight, beta, entry=T, residual=1.0)
 
     def truncated(self, beta: FloatArray, T: float) -> CoordinateQuery:
         """The paper's f_T for this model (Algorithm 3): the same query."""
@@ -61,12 +55,12 @@ class SymmetricMixture:
         return -beta
 
     def on_support(self, beta: FloatArray, support: IntArray, radius: float) -> SupportQuery:
-        """The whole gradient on a support, tanh(⟨β, y_i⟩/σ²)·y_iS − β_S, clipped in ℓ2 around the released β."""
+        """The gradient on a support, tanh(⟨β, y_i⟩/σ²)·y_iS − β_S, clipped in ℓ2 around the released β."""
         label = f"EM gradient on {len(support)} coordinates, centred, norm clipped at {radius:.4g}"
         return SupportQuery(label, self.weight, beta, support, beta[support], radius)
 
     def screening(self, signal: float, s: int) -> ExceedanceQuery:
-        """Rows with |y_j| beyond the point where a coordinate of size signal/√s becomes as likely as an empty one."""
+        """The count of |y_j| beyond the point where a coefficient signal/√s becomes as likely as a coefficient 0."""
         theta = signal / math.sqrt(s) / self.sigma
         crossing = self.sigma * math.acosh(math.exp(min(theta**2 / 2, 300.0))) / theta
         return ExceedanceQuery(low=0.9 * crossing, high=1.1 * crossing)
@@ -76,7 +70,7 @@ class SymmetricMixture:
         return MomentQuery(support, radius)
 
     def log_likelihood(self, beta: FloatArray, X: NDArray[np.floating], y: None = None) -> FloatArray:
-        """log density of each row."""
+        """The log-density of each row."""
         X = np.asarray(X, dtype=float)
         t = X @ beta / self.sigma**2
         quadratic = (np.einsum("ij,ij->i", X, X) + beta @ beta) / (2 * self.sigma**2)

@@ -46,14 +46,8 @@ class SymmetricRegression:
         T, residual = clip.entry, clip.residual
         size = residual * T
         label = f"EM gradient, residual clipped at {residual:.4g}, entries at {T:.4g}"
-        return CoordinateQuery(
-            label,
-            Bound.symmetric(linf=size, l2=math.sqrt(beta.shape[0]) * size),
-            self.weight,
-            beta,
-            entry=T,
-            residual=residual,
-        )
+        bound = Bound.symmetric(linf=size, l2=math.sqrt(beta.shape[0]) * size)
+        return CoordinateQuery(label, bound, self.weight, beta, entry=T, residual=residual)
 
     def truncated(self, beta: FloatArray, T: float) -> CoordinateQuery:
         """The paper's f_T (Algorithm 5): Π_T of y, of x and of ⟨x, β⟩ separately, with the corrected weight 2w − 1.
@@ -63,14 +57,9 @@ class SymmetricRegression:
         and of size at most T: it lies in [−T, T], and a contribution in [−T², T²]^d. With the printed 2w in place of
         2w − 1 the weight reaches ±2T, and 4T² is exact. ∎
         """
-        return CoordinateQuery(
-            f"truncated EM gradient, T = {T:.4g}",
-            Bound.symmetric(linf=T * T, l2=math.sqrt(beta.shape[0]) * T * T),
-            functools.partial(self.truncated_weight, T),
-            beta,
-            entry=T,
-            residual=T,
-        )
+        label = f"truncated EM gradient, T = {T:.4g}"
+        bound = Bound.symmetric(linf=T * T, l2=math.sqrt(beta.shape[0]) * T * T)
+        return CoordinateQuery(label, bound, functools.partial(self.truncated_weight, T), beta, entry=T, residual=T)
 
     def printed_sensitivity(self, T: float) -> float:
         return 4 * T * T
@@ -79,14 +68,15 @@ class SymmetricRegression:
         return np.zeros_like(beta)
 
     def on_support(self, beta: FloatArray, support: IntArray, radius: float) -> SupportQuery:
-        """The whole gradient on a support, a_i·x_iS, clipped in ℓ2."""
+        """The gradient on a support, a_i·x_iS, clipped in ℓ2."""
         label = f"EM gradient on {len(support)} coordinates, norm clipped at {radius:.4g}"
         return SupportQuery(label, self.weight, beta, support, np.zeros(len(support)), radius)
 
     def screening(self, signal: float, s: int) -> ExceedanceQuery:
-        """How often |x_j| and |y| are large together: y² leans towards rows where the columns of the support are large.
+        """The association of large |x_j| with large |y|: y² is larger in rows where the columns of the support are
+        large.
 
-        |x_j| is cut at its median, so a column without signal scores 0 on average whatever g does.
+        |x_j| is cut at its median, so a column without signal has the mean score 0 whatever g is.
         """
         return ExceedanceQuery(low=0.6, high=0.745, response=self._largeness(signal))
 
@@ -98,7 +88,7 @@ class SymmetricRegression:
         return Largeness(math.hypot(signal, self.sigma))
 
     def log_likelihood(self, beta: FloatArray, X: NDArray[np.floating], y: NDArray[np.floating]) -> FloatArray:
-        """log density of each response given its row."""
+        """The log-density of each response given its row."""
         fitted = np.asarray(X, dtype=float) @ beta
         t = y * fitted / self.sigma**2
         quadratic = (np.square(y) + fitted**2) / (2 * self.sigma**2)

@@ -1,7 +1,7 @@
-"""From a handful of dimensionless knobs to the steps of a fit.
+"""From dimensionless settings, the knobs, to the steps of a fit.
 
-The knobs are multiples of the scales the model itself suggests (σ√s for a contribution on a support, the residual's
-standard deviation, …), so that one starting point and one small grid serve every size of problem.
+A knob is a multiple of a scale of the model (σ√s for a contribution on a support, the residual's standard deviation,
+…), so that one starting point and one small grid serve problems of every size.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Knobs:
     step: float = 1.0
 
 
-#: What the search may choose from. A share of 0 is not offered: every query must have a price.
+#: The values that the search tries. No share is 0, since every query must have a price.
 GRID: dict[str, tuple[float, ...]] = {
     "share_refine": (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 9.0, 14.0, 20.0),
     "share_screen": (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 9.0),
@@ -54,7 +54,7 @@ GRID: dict[str, tuple[float, ...]] = {
     "start_radius": (0.8, 1.0, 1.2, 1.5),
 }
 
-#: Price of the last refining step over that of the first, at most; only a pinned number of steps comes near it.
+#: The largest ratio of the last refining step's price to that of the first; it limits plans with many fixed steps.
 MOST_GROWTH = 1e9
 
 
@@ -68,9 +68,9 @@ class Pipeline:
     fixed: tuple[tuple[str, float], ...] = ()
 
     def first(self) -> Knobs:
-        """Where the search starts: the defaults, and whatever the user pinned."""
-        pinned: dict[str, Any] = dict(self.fixed)
-        return Knobs(**pinned)
+        """Where the search starts: the defaults, and the values that the user fixed."""
+        fixed: dict[str, Any] = dict(self.fixed)
+        return Knobs(**fixed)
 
     def knobs(self) -> list[str]:
         """The knobs that matter to this pipeline, the most influential first."""
@@ -83,16 +83,14 @@ class Pipeline:
             unused |= {"share_select", "entry", "residual", "select_step"}
         if isinstance(self.problem.model, SymmetricMixture):
             unused |= {"residual", "select_step"}
-        if isinstance(
-            self.problem.model, MissingRegression
-        ):  # from zero the step does not change the order of the scores
-            unused |= {"select_step"}
+        if isinstance(self.problem.model, MissingRegression):
+            unused |= {"select_step"}  # from β = 0 the step size does not change the order of the scores
         return [knob for knob in GRID if knob not in unused]
 
     def steps(self, knobs: Knobs, rho: float) -> tuple[Step, ...]:
         """The steps at these knobs, their prices adding up to ρ."""
-        p, used = self.problem, self.knobs()
-        shares = {k: getattr(knobs, k) for k in used if k.startswith("share_")}
+        p, knobs_used = self.problem, self.knobs()
+        shares = {k: getattr(knobs, k) for k in knobs_used if k.startswith("share_")}
         unit = rho / math.fsum(shares.values())
         steps: list[Step] = []
         k = p.s
@@ -102,7 +100,7 @@ class Pipeline:
         if "share_start" in shares:
             steps.append(Start(shares["share_start"] * unit, knobs.start_radius * self._row_norm(k), p.signal))
         if "share_select" in shares:
-            step = knobs.select_step if "select_step" in used else 1.0
+            step = knobs.select_step if "select_step" in knobs_used else 1.0
             steps.append(Select(shares["share_select"] * unit, p.s, self._clip(knobs), step))
         ratio = min(float(knobs.growth), MOST_GROWTH ** (1 / knobs.n_refine))
         growth = np.power(ratio, np.arange(knobs.n_refine))

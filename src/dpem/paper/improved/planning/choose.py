@@ -22,9 +22,9 @@ from dpem.paper.models import MODELS
 from dpem.privacy import largest_price
 from dpem.query import FloatArray
 
-#: A fit is called feasible if its mean error over rehearsals is below this part of the signal.
+#: A fit is feasible if its mean error over rehearsals is below this fraction of the signal.
 USEFUL = 0.5
-#: Dense tables wider than this are not rehearsed column by column; the plan is scaled from one of this width.
+#: Wider dense tables are not rehearsed in full; their plan is scaled from one of this width.
 WIDEST_DENSE = 30
 
 
@@ -47,11 +47,11 @@ def plan(
 ) -> Plan:
     """Choose every setting of the improved method from public numbers, and predict the error. No data are read.
 
-    ``start_distance`` says how far a given start may be from the truth; None means that no start is given. ``fixed``
-    sets some of :class:`~dpem.paper.improved.planning.candidates.Knobs` by name; the search chooses the others.
-    ``trim`` drops small coefficients at the end (``sparsity`` is then the most there may be); ``spent`` is the part
-    of ρ already paid, for σ. ``rows_per_person`` is the most rows that one person has: noise grows in proportion to it.
-    The same arguments give the same plan.
+    ``start_distance`` is the largest distance of a given start from the truth; None means that no start is given.
+    ``fixed`` sets some of :class:`~dpem.paper.improved.planning.candidates.Knobs` by name; the search chooses the
+    others. ``trim`` drops small coefficients at the end (``sparsity`` is then an upper bound of their number);
+    ``spent`` is the part of ρ already paid for σ. ``rows_per_person`` is the largest number of rows of one person:
+    noise grows in proportion. The same arguments give the same plan.
 
     >>> p = plan("symmetric-mixture", n=4000, d=1000, epsilon=0.5, delta=1e-4, sparsity=10, sigma=0.5)
     >>> p.feasible, p.prediction.median < 0.06
@@ -112,7 +112,7 @@ def _chosen(
 
 
 def _prediction(problem: Problem, errors: FloatArray, least: float) -> Prediction:
-    """What rehearsals on simulated rows say of the error."""
+    """The predicted error, from those of the rehearsals."""
     low, median, high = (float(value) for value in np.quantile(errors, [0.05, 0.5, 0.95]))
     part = f"That is {median / problem.signal:.1%} of the assumed length of the coefficients"
     finds = f"those of {least:.3g} and more are found as often as not" if math.isfinite(least) else "none is found"
@@ -124,17 +124,18 @@ def _prediction(problem: Problem, errors: FloatArray, least: float) -> Predictio
     return Prediction("distance to the true coefficients", median, low, high, 0.0, f"{part}; {finds}.", assumed, least)
 
 
-def needs_start(made: Plan) -> bool:
-    """Whether the plan of a mixture of regressions expects its private start to fail."""
-    return not made.feasible and made.model == "symmetric-regression" and any(type(s) is Start for s in made.steps)
+def needs_start(plan: Plan) -> bool:
+    """Whether the plan of a mixture of regressions predicts that its private start fails."""
+    has_private_start = any(type(step) is Start for step in plan.steps)
+    return has_private_start and not plan.feasible and plan.model == "symmetric-regression"
 
 
 def _narrowed(pipeline: Pipeline) -> Pipeline:
     """A wide dense problem as a narrower one with the same error.
 
-    Dense contributions are σ√d long and d numbers are released, so the norm of the noise grows as d and the sampling
-    error as √d: with f times fewer columns and f times fewer rows both stay what they were, at the same number of rows
-    per person.
+    Dense contributions have norm σ√d and d numbers are released, so the norm of the noise grows as d and the sampling
+    error as √d: both are unchanged if columns and rows are reduced by the same factor, at the same number of rows per
+    person.
     """
     p = pipeline.problem
     if pipeline.sparse or p.d <= WIDEST_DENSE:
@@ -144,9 +145,9 @@ def _narrowed(pipeline: Pipeline) -> Pipeline:
 
 
 def _advice(pipeline: Pipeline, epsilon: float, delta: float, gaussian: bool) -> str:
-    """The smallest n, and the smallest ε, on a grid of factors √2, at which the default knobs would do.
+    """The smallest n, and the smallest ε, on a grid of factors √2, at which the default knobs are useful.
 
-    (Those chosen where nothing works are no guide to where something does.)
+    (Knobs that were chosen for an infeasible problem are no guide to feasible ones.)
     """
 
     def useful(problem: Problem, epsilon: float) -> bool:

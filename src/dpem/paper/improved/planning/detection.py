@@ -1,4 +1,4 @@
-"""The smallest coefficient a planned fit can find."""
+"""The smallest coefficient that a planned fit can detect."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from dpem.query import FloatArray
 
 
 def detectable(problem: Problem, steps: tuple[Step, ...]) -> float:
-    """The coefficient whose noisy score reaches the level that the best of the empty columns reach.
+    """The coefficient whose mean score equals the level of the best null columns.
 
-    Among d − s empty columns about s exceed b·log(d/s) through their Gumbel noise; a coefficient c scores E Π_T(c +
-    noise) (times the residual's clipping loss). Without a selection: twice the standard deviation of a released
-    coefficient.
+    Among d − s null columns about s exceed b·log(d/s) through their Gumbel noise; a coefficient c has the mean score
+    E Π_T(c + noise), times the residual's clipping loss. Without a selection it is twice the standard deviation of a
+    released coefficient.
     """
     select = next((step for step in steps if isinstance(step, Select)), None)
     last = steps[-1]
@@ -36,7 +36,7 @@ def detectable(problem: Problem, steps: tuple[Step, ...]) -> float:
 
 
 def trim_threshold(problem: Problem, steps: tuple[Step, ...]) -> float:
-    """What the largest of s coefficients that are really zero stays below, more often than not.
+    """A level below which the largest of s null coefficients stays in more than half of all fits.
 
     The last step's noise is known, and a coefficient's sampling error is about σ/√n; the largest of s such numbers is
     about √(2·log 2s) standard deviations.

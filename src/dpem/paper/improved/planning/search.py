@@ -1,4 +1,4 @@
-"""Choose the knobs by rehearsal: coordinate descent on common simulated tables, then a fresh estimate of the error."""
+"""Choose the knobs by coordinate descent on common simulated tables, then estimate the error on fresh ones."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from dpem.paper.improved.planning.candidates import GRID, Knobs, Pipeline
 from dpem.paper.improved.planning.simulate import Rehearsal, Twist
 from dpem.query import FloatArray
 
-#: Entries that may be drawn in all for each of the two stages; fewer tables when they are large.
+#: Entries that each of the two stages may simulate: larger tables are fewer.
 SEARCH_SIZE, CHECK_SIZE = 700_000, 1_600_000
 SWEEPS = 2
 #: Tables longer than this get one sweep only.
 LONG = 10_000
-#: While knobs are compared, only this part of ρ is there: a selection that just succeeds is not good enough.
+#: Knobs are compared at this fraction of ρ, since a selection should succeed with a margin.
 MARGIN = 0.8
 #: Weight of the tables that depart from the assumptions, against 1 for those that follow them.
 WEIGHT_OF_TWISTS = 0.6
 #: The knobs that decide whether selections succeed.
 SELECTING = ("share_select", "share_screen", "select_step", "entry", "residual")
-#: Errors that differ by less than this part are a tie: all selections succeed with either, and the knobs stay.
+#: Errors with a smaller relative difference are a tie, and the knobs stay.
 TIE = 1e-9
 #: Fixed, so that the same arguments give the same plan.
 SEED = 20_240_501
 
 
-#: What other tables show, in turn: small coefficients, more and less noise than assumed, less signal than assumed.
+#: Departures from the assumptions: small coefficients, more noise, less noise, less signal than assumed.
 TWISTS = (Twist(decay=True), Twist(sigma=1.4), Twist(sigma=0.7), Twist(signal=0.7))
 
 
@@ -42,9 +42,7 @@ def tables(pipeline: Pipeline, size: int, least: int, most: int, seed: int) -> l
 
 
 class Judge:
-    """Compares knobs on common tables: errors as assumed, and under each twist, in units of what the first knobs
-    reach there.
-    """
+    """Compares knobs on common tables: errors as assumed and under each twist, relative to those of the first knobs."""
 
     def __init__(
         self, pipeline: Pipeline, rho: float, first: Knobs, size: int, least: int, most: int, seed: int
@@ -65,8 +63,8 @@ class Judge:
         self.best = math.fsum(weights)
 
     def improves(self, knobs: Knobs) -> bool:
-        """Whether these knobs beat the best so far by more than rounding, in which case they become it. Stops early
-        when they cannot.
+        """Whether these knobs are better than the best so far by more than :data:`TIE`; if so, they become the best.
+        Stops early when they cannot be.
         """
         steps = self._pipeline.steps(knobs, self._rho)
         total, enough = 0.0, self.best * (1 - TIE)
@@ -81,8 +79,8 @@ class Judge:
 def choose(pipeline: Pipeline, rho: float) -> Knobs:
     """Move one knob at a time to a neighbouring value while that lowers the error on the same tables.
 
-    Selections fail rarely and badly, so a few tables may show none: the shares of the selecting steps get a second
-    look on other, more tables.
+    Failed selections are rare but costly, and a few tables may contain none: the knobs of selecting steps are searched
+    a second time on other, more tables.
     """
     knobs = pipeline.first()
     judge = Judge(pipeline, MARGIN * rho, knobs, SEARCH_SIZE, 2, 8, SEED)
@@ -118,8 +116,7 @@ def _neighbour(knobs: Knobs, knob: str, direction: int) -> Knobs | None:
 def estimate(pipeline: Pipeline, knobs: Knobs, rho: float) -> FloatArray:
     """Errors of the chosen knobs on tables the search has not seen.
 
-    Where n exceeds the rows that are built, the part of the squared error that is there without noise shrinks by
-    rows/n.
+    Where n exceeds the simulated rows, the squared error without noise is scaled by rows/n.
     """
     pipeline = replace(pipeline, problem=replace(pipeline.problem, final=True))
     p = pipeline.problem

@@ -1,11 +1,10 @@
-"""Rehearse a fit on simulated data: the real steps on a narrow simulated table, the empty columns drawn as summary
-statistics.
+"""Rehearsals of wide fits: the real steps on a narrow simulated table; other columns are simulated by their scores.
 
-A plan must not read data, but the model, the assumed signal and n, d, s determine the law of everything a fit would
-see. So the planner runs the fit itself, on rows it draws from the model. Only the s columns with signal and a few
-empty ones are built; the scores of the other empty columns are independent and alike, so they are drawn from a normal
-distribution whose mean and variance the built ones show. A rehearsal costs O(n·s + d) and says nothing about any real
-record.
+A plan must not read data, but the model, the assumed signal and n, d, s determine the distribution of everything that a
+fit would see. So the planner runs the fit on rows that it draws from the model. Only the s columns with signal and a
+few null columns (with coefficient 0) are simulated. The scores of the other null columns are independent and
+identically distributed, so they are drawn from a normal distribution with the mean and variance of the simulated ones.
+A rehearsal costs O(n·s + d) and depends on no real record.
 """
 
 from __future__ import annotations
@@ -17,28 +16,29 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from dpem.fitting.rehearsal import SimulatedCurator
 from dpem.paper.improved.planning.simulated_rows import SameNoise, SimulatedRows
 from dpem.paper.improved.steps import Step
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
 from dpem.paper.state import PaperState
-from dpem.privacy import Account, Curator, mechanisms
+from dpem.privacy import mechanisms
 from dpem.privacy.accounting import Price
 from dpem.query import FloatArray, Query
 
 Model = SymmetricMixture | SymmetricRegression | MissingRegression
 
-#: Empty columns that are really built, beyond which they are drawn as scores.
+#: Null columns that are simulated; of the others only scores are drawn.
 BUILT = 12
-#: Rows that are really built; with more, the predicted error is corrected. A private start of the regressions hangs on
-#: sampling error, so it gets more, and the final estimate more still.
+#: Rows that are simulated; for longer tables the predicted error is corrected. A private start of the regressions
+#: depends on sampling error, so it gets more rows, and the final estimate more still.
 ROWS, MORE_ROWS, MOST_ROWS = 8_000, 20_000, 50_000
-#: Entries of simulated tables that are kept, more than one plan draws of few columns: 64 MB, twice with clipped copies.
-KEPT = 2**24
+#: Entries of simulated tables in the cache: 64 MB, and as much for clipped copies.
+CACHED = 2**24
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What a plan assumes: the sizes, which are public, and the model's parameters, which are the user's guess."""
+    """What a plan assumes: the public sizes, and the user's guess of the model's parameters."""
 
     model: Model
     n: int
@@ -47,11 +47,12 @@ class Problem:
     signal: float
     missing: float = 0.0
     start_distance: float | None = None
-    final: bool = False  # the estimate of the chosen plan, worth longer tables
+    final: bool = False  # the final estimate for the chosen plan, on longer tables
     rows_per_person: int = 1
 
     @property
     def rows(self) -> int:
+        """The number of simulated rows."""
         hard = isinstance(self.model, SymmetricRegression) and self.start_distance is None
         return min(self.n, (MOST_ROWS if self.final else MORE_ROWS) if hard else ROWS)
 
@@ -64,12 +65,13 @@ class Problem:
 
     @property
     def built(self) -> int:
+        """The number of simulated null columns."""
         return min(self.d - self.s, BUILT)
 
 
 @dataclass(frozen=True)
 class Twist:
-    """How the simulated truth departs from what the plan assumes: a plan should survive a wrong guess."""
+    """A departure of the simulated truth from the plan's assumptions: a plan should be robust to a wrong guess."""
 
     sigma: float = 1.0  # true σ over assumed
     signal: float = 1.0  # true ‖β‖ over assumed
@@ -80,14 +82,14 @@ AS_ASSUMED = Twist()
 
 
 class Rehearsal:
-    """One simulated table and the truth behind it. Candidate plans are compared on the same tables."""
+    """One simulated table and its true parameters. Candidate plans are compared on the same tables."""
 
     def __init__(self, problem: Problem, seed: int, twist: Twist = AS_ASSUMED) -> None:
         self.problem = problem
         self._seed = seed
         self._states: dict[tuple[Step, ...], PaperState] = {}
         self._curators: dict[int, RehearsalCurator] = {}
-        self.beta, self._source, self.start = _kept(problem, seed, twist)
+        self.beta, self._source, self.start = _simulated(problem, seed, twist)
 
     def error(self, steps: Sequence[Step]) -> float:
         """‖β̂ − β‖ (up to sign, for mixtures) after the steps."""
@@ -98,7 +100,9 @@ class Rehearsal:
         return distance
 
     def _after(self, steps: tuple[Step, ...]) -> PaperState:
-        """The state after some steps. Each step has noise of its own, so plans that begin alike share that."""
+        """The state after these steps, cached. The noise of a step depends on its position alone, so plans with the
+        same first steps share their states.
+        """
         if not steps:
             beta = np.zeros_like(self.beta) if self.start is None else self.start
             return PaperState(beta, np.arange(len(beta)))
@@ -111,25 +115,25 @@ class Rehearsal:
         return self._states[steps]
 
 
-Drawn = tuple[FloatArray, SimulatedRows, FloatArray | None]
-_held: dict[tuple[Problem, int, Twist], Drawn] = {}
+#: The true coefficients, rows that follow them, and the starting value (None: a private start).
+Simulation = tuple[FloatArray, SimulatedRows, FloatArray | None]
+_cache: dict[tuple[Problem, int, Twist], Simulation] = {}
 
 
-def _kept(problem: Problem, seed: int, twist: Twist) -> Drawn:
-    """What is drawn, once: none of it depends on a price, so plans of one table at several ε are rehearsed on the same
-    rows, which remember what they have answered.
+def _simulated(problem: Problem, seed: int, twist: Twist) -> Simulation:
+    """The cached simulation. It depends on no price, so plans at several ε share the rows, which cache their
+    answers.
     """
     key = (problem, seed, twist)
-    if (found := _held.get(key)) is None:
-        found = _drawn(problem, seed, twist)
-        if sum(rows.entries for _, rows, _ in list(_held.values())) + found[1].entries > KEPT:
-            _held.clear()
-        _held[key] = found
-    return found
+    if (simulation := _cache.get(key)) is None:
+        simulation = _simulate(problem, seed, twist)
+        if sum(rows.entries for _, rows, _ in list(_cache.values())) + simulation[1].entries > CACHED:
+            _cache.clear()
+        _cache[key] = simulation
+    return simulation
 
 
-def _drawn(problem: Problem, seed: int, twist: Twist) -> Drawn:
-    """A truth, rows that follow it, and where EM begins."""
+def _simulate(problem: Problem, seed: int, twist: Twist) -> Simulation:
     rng = np.random.default_rng(seed)
     width = problem.s + problem.built
     beta = np.zeros(width)
@@ -154,48 +158,32 @@ def _drawn(problem: Problem, seed: int, twist: Twist) -> Drawn:
     return beta, SimulatedRows(X, y, problem.dtype), start
 
 
-class RehearsalCurator(Curator):
-    """A curator of simulated rows that stands for a table of n rows and d columns: noise as for the real one, the same
-    at every query. The rows are simulated, so it keeps no account and leaves out what guards a real sum.
+class RehearsalCurator(SimulatedCurator):
+    """A curator of simulated rows that stands for a table of n rows and d columns: the noise has the real scale, and is
+    the same at every query.
     """
 
-    _noise: SameNoise
-
     def __init__(self, source: SimulatedRows, problem: Problem, seed: int) -> None:
-        noise = SameNoise(seed + 1)
-        super().__init__(source, Account(math.inf, 0.5), noise, rows_per_person=problem.rows_per_person)
+        super().__init__(source, problem.n, seed, problem.rows_per_person)
         self._problem = problem
+        self._noise = SameNoise(seed + 1)
         self._unbuilt = SameNoise(seed + 2)
-
-    @property
-    def n_rows(self) -> int:
-        return self._problem.n
-
-    def sensitivity(self, query: Query, norm: str) -> float:
-        bound = query.bound
-        return self.rows_per_person * ((bound.linf if norm == "linf" else bound.l2) / self._problem.n)
-
-    def _mean(self, query: Query) -> FloatArray:
-        return self._source.total(query) / self._problem.rows
-
-    def measure(self, query: Query, rho: float) -> FloatArray:
-        price = Price(rho, gaussian=True)
-        return mechanisms.gaussian(self._noise, self._mean(query), self.sensitivity(query, "l2"), price)
 
     def select(
         self, query: Query, k: int, rho: float, *, offset: FloatArray | float = 0.0, step: float = 1.0
     ) -> NDArray[np.intp]:
         mean = self._mean(query)
         v = np.abs(offset + step * mean)
-        empty = mean[self._problem.s :]
-        shown = self._problem.s + self._problem.built
-        if self._problem.d > shown:
-            spread = empty.std(ddof=1) * math.sqrt(self._problem.rows / self._problem.n)
-            drawn = empty.mean() + spread * self._unbuilt.normal(self._problem.d - shown)
-            v = np.concatenate([v, np.abs(step * drawn)])
+        null = mean[self._problem.s :]
+        simulated = self._problem.s + self._problem.built
+        if self._problem.d > simulated:
+            spread = null.std(ddof=1) * math.sqrt(self._problem.rows / self._problem.n)
+            others = null.mean() + spread * self._unbuilt.normal(self._problem.d - simulated)
+            v = np.concatenate([v, np.abs(step * others)])
         sensitivity = abs(step) * self.sensitivity(query, "linf")
         chosen = mechanisms.noisy_top_k(self._noise, v, k, sensitivity, Price(rho), 0.0)
-        real = chosen[chosen < shown]
-        free = np.ones(shown, dtype=bool)
-        free[: self._problem.s] = free[real] = False
-        return np.concatenate([real, np.flatnonzero(free)[: k - len(real)]])
+        real = chosen[chosen < simulated]
+        unchosen = np.ones(simulated, dtype=bool)
+        unchosen[: self._problem.s] = unchosen[real] = False
+        # A chosen column that has only a score is represented by a simulated null column.
+        return np.concatenate([real, np.flatnonzero(unchosen)[: k - len(real)]])

@@ -1,8 +1,8 @@
 """Simulated rows of a rehearsal, and sums over them in a few matrix products.
 
-A search sends thousands of queries to a few short tables. Their rows are simulated, so what guards a real sum (entries
-that are no numbers, blocks, slack) can be left out, and what a table has answered once it remembers. The sums are those
-of :mod:`dpem.paper.engine` but for rounding; nothing is compiled for them.
+A search sends thousands of queries to a few short tables. Simulated rows need no protection (against entries that are
+not finite, or rounding), and answers are cached. The sums equal those of :mod:`dpem.paper.engine` up to rounding, but
+need no compilation.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dpem.tables.blocks import numpy_api
 
 
 class SimulatedRows(ArraySource):
-    """A short table with its columns together, and 0 in the place of missing entries; all is computed in ``dtype``."""
+    """A short table, stored by columns, with 0 in place of missing entries; sums are computed in ``dtype``."""
 
     def __init__(self, X: FloatArray, y: FloatArray | None = None, dtype: DTypeLike = np.float64) -> None:
         self._columns: NDArray[np.floating] = X.T.astype(dtype, order="C")
@@ -32,11 +32,11 @@ class SimulatedRows(ArraySource):
         super().__init__(self._columns.T, None if y is None else y.astype(dtype))
         self._answers: dict[Any, FloatArray] = {}
         self._clipped: tuple[float, NDArray[np.floating]] = (np.inf, self._columns)
-        self._taken: tuple[bytes, _Part] = (b"", _Part(self._columns[:0], None))
+        self._last_part: tuple[bytes, _Part] = (b"", _Part(self._columns[:0], None))
 
     @property
     def entries(self) -> int:
-        """How many numbers it holds."""
+        """The number of stored entries, marks of missing ones included."""
         return self._columns.size * (1 if self._missing is None else 2)
 
     def total(self, query: Query) -> FloatArray:
@@ -48,11 +48,11 @@ class SimulatedRows(ArraySource):
         if isinstance(query, MomentQuery):
             key = (query.support.tobytes(), query.radius, query.response)
         if key not in self._answers:
-            self._answers[key] = self._asked_once(query)
+            self._answers[key] = self._before_beta(query)
         return self._answers[key]
 
-    def _asked_once(self, query: Query) -> FloatArray:
-        """Queries before there is any β: plans that differ in prices alone repeat them."""
+    def _before_beta(self, query: Query) -> FloatArray:
+        """Queries that do not depend on β: plans that differ in prices alone repeat them."""
         if isinstance(query, MomentQuery):
             return np.asarray(query.block(numpy_api, self._columns[query.support].T, self._y), dtype=float)
         assert isinstance(query, ExceedanceQuery)
@@ -62,14 +62,14 @@ class SimulatedRows(ArraySource):
 
     def _coordinate(self, query: CoordinateQuery) -> FloatArray:
         """Σ clamp(a_i, ±residual)·Π_T(x_i), and clamp(c_i, −1, bracket)·β_j where an entry is missing."""
-        used = np.flatnonzero(query.beta)
-        a, c, _ = self._part(used).weights(query, query.beta[used].astype(self.dtype), self._y)
+        support = np.flatnonzero(query.beta)
+        a, c, _ = self._part(support).weights(query, query.beta[support].astype(self.dtype), self._y)
         entry, clipped = self._clipped
         if entry != query.entry:
             clipped = np.clip(self._columns, -query.entry, query.entry)
             self._clipped = query.entry, clipped
         total = clipped @ np.clip(a, -query.residual, query.residual)
-        if self._missing is not None and len(used):
+        if self._missing is not None and len(support):
             total += query.beta * (self._missing @ np.clip(c, -1.0, query.bracket))
         return np.asarray(total, dtype=float)
 
@@ -100,16 +100,16 @@ class SimulatedRows(ArraySource):
         return np.asarray(total, dtype=float)
 
     def _part(self, columns: NDArray[np.intp]) -> _Part:
-        """Some columns; those read last are kept, as a fit stays on one support."""
-        key, (last, part) = columns.tobytes(), self._taken
+        """These columns; the last ones are cached, as a fit stays on one support."""
+        key, (last, part) = columns.tobytes(), self._last_part
         if last != key:
             part = _Part(self._columns[columns], None if self._missing is None else self._missing[columns])
-            self._taken = key, part
+            self._last_part = key, part
         return part
 
 
 class _Part:
-    """Some columns of a table, one below the other."""
+    """Columns of a table, as rows of ``x``; ``missing`` marks missing entries by 1."""
 
     def __init__(self, x: NDArray[np.floating], missing: NDArray[np.floating] | None) -> None:
         self.x, self.missing = x, missing
@@ -130,7 +130,7 @@ class _Part:
 
 
 class SameNoise(SeededNoise):
-    """What :class:`~dpem.privacy.SeededNoise` draws first, drawn once for each length and used again: candidate plans
+    """The first draw of :class:`~dpem.privacy.SeededNoise` of each length, used again for every query: candidate plans
     are compared under the same noise.
     """
 
