@@ -111,7 +111,8 @@ class FindVariance(Step):
         if private:
             unit = unit * query.mean
             noise = curator.noise_scale(query, self.rho) / fit.present / unit
-            inflation = inflated(released / unit, noise) + _beyond(fit, clip)
+            inflation = inflated(released / unit, noise)
+            inflation = inflation * (1 + _beyond(fit, clip) / float(np.mean(inflation)))
         else:
             inflation = _whole(released / ratio, q, fit)
         theta, fit = model.finished(replace(fit, inflation=inflation), state, curator.n_rows)

@@ -140,11 +140,12 @@ def undecided_covariance(fit: CurrentFit) -> tuple[FloatArray, NDArray[np.bool_]
     """How far coefficients θ may be off where columns are nearly collinear, and which slopes that concerns.
 
     Along an eigenvector of the information, with the eigenvalue s, the prior draws the truth t to t − r·t, r being the
-    posterior's variance over the prior's. What was measured says that t² is about (mean² + variance)/(1 − r)², and at
-    most what the residuals hold, t² ≤ variance/s; the part beyond the prior's variance counts. Besides, s is noisy: if
-    it is s_low, s less its noise, the last step along the eigenvector should have been s/s_low times as long.
-    Directions with as much information as the frame leads to expect are left as they are. A slope is concerned if it is
-    among the few large ones of such a direction, in standard deviations of its column.
+    posterior's variance over the prior's; t² is at most what the residuals hold, variance/s. Besides, s is noisy: each
+    of m steps leaves the part 1 − s_low/s of the error, s_low being s less its noise. Where s clearly exceeds its noise
+    the scores themselves say more: t² is about (mean² + variance)/(1 − r)², and the last step should have been at most
+    s/(s − 2·noise) times as long. Directions with as much information as the frame leads to expect are left as they
+    are. A slope is concerned if it is among the few large ones of such a direction, in standard deviations of its
+    column.
     """
     k, used = len(fit.prior), 1 + np.flatnonzero(~fit.unused)
     out, named = np.zeros((k, k)), np.zeros(k - 1, dtype=bool)
@@ -156,18 +157,20 @@ def undecided_covariance(fit: CurrentFit) -> tuple[FloatArray, NDArray[np.bool_]
     most = fit.variance / np.maximum(values, max(TUNING.least_information, edge / 2))
     usual = np.maximum(np.sum(vectors * (fit.expected_information[own] @ vectors), axis=0), 1e-12)
     missing = np.clip(1 - values / usual, 0.0, 1.0)
+    squares = vectors**2
+    noise = np.sqrt(2 * np.sum(squares * (fit.information_variance[own] @ squares), axis=0)) / whole
+    longer = values / np.maximum(values - 2 * noise, 1e-9)
     spread = np.sum(vectors * (fit.posterior.covariance[own] @ vectors), axis=0)
-    prior = 1 / np.sum(vectors**2 / fit.prior[used, None], axis=0)
-    measured = np.maximum(1 - spread / prior, 1e-3)
+    prior = 1 / np.sum(squares / fit.prior[used, None], axis=0)
+    measured = np.maximum(1 - spread / prior, 1e-3) / longer
     square = ((fit.posterior.mean[used] @ vectors) ** 2 + spread) / measured**2
     drawn = fit.posterior.covariance[:, used] / fit.prior[used] @ vectors * missing
     size = np.maximum(np.minimum(most, square) - prior, 0.0)
     out = np.asarray(drawn * size @ drawn.T)
-    squares = vectors**2
-    noise = np.sqrt(2 * np.sum(squares * (fit.information_variance[own] @ squares), axis=0)) / whole
-    low = np.maximum(values - TUNING.information_noise * noise, np.maximum(TUNING.least_information, noise / 4))
-    step = (fit.posterior.mean - fit.scores[-1].at)[used] @ vectors if fit.scores else np.zeros(len(used))
-    left = np.maximum(values / low - 1, 0.0) * missing * np.sqrt(step**2 + spread)
+    low = np.maximum(values - TUNING.information_noise * noise, TUNING.least_information)
+    left = np.clip(1 - low / values, 0.0, 1.0) ** len(fit.scores) * np.sqrt(fit.variance / np.maximum(low, noise / 4))
+    step = (fit.posterior.mean - fit.scores[-1].at)[used] @ vectors if fit.scores else np.full(len(used), np.inf)
+    left = missing * np.minimum(left, (longer - 1) * np.sqrt(step**2 + spread))
     out[own] += (vectors * left**2) @ vectors.T
     slopes = (fit.frame.whiten.T[:, used - 1] @ vectors) * np.sqrt(np.diag(fit.frame.covariance))[:, None]
     weight = np.sum(drawn**2, axis=0) * size + left**2
