@@ -188,9 +188,7 @@ def released_lengths(shares: FloatArray, noise: float, p: int, n: int, k: int, f
     value = math.sqrt(k) * np.exp(middle[:, None] + _SPREADS[:, None] * _STEPS)
     bulk = np.repeat(weight * max(1 - float(long.sum()), 0.1) / len(_STEPS), len(_STEPS))
     inside = math.sqrt(k) * _INSIDE
-    return Lengths(
-        np.append(value, inside), np.append(bulk, np.repeat(long / _INSIDE.shape[1], _INSIDE.shape[1])), k
-    )
+    return Lengths(np.append(value, inside), np.append(bulk, np.repeat(long / _INSIDE.shape[1], _INSIDE.shape[1])), k)
 
 
 def released_tails(shares: FloatArray, noise: float, lengths: Lengths, n: int, farthest: float) -> Tails:

@@ -21,7 +21,7 @@ from dpem.models.linear_regression.diagnostic_queries import (
 from dpem.models.linear_regression.gaussian_posterior import Posterior, positive, product_covariance
 from dpem.models.linear_regression.parameters import directions, effects
 from dpem.models.linear_regression.queries import Residuals
-from dpem.models.linear_regression.state import Estimate, LinearState, Progress, Shape
+from dpem.models.linear_regression.state import CurrentFit, Estimate, LinearState, Shape
 from dpem.models.linear_regression.steps import NO_CLIP, at_present, with_size
 from dpem.models.linear_regression.tuning import TUNING
 from dpem.privacy import Curator
@@ -40,51 +40,51 @@ class FindLevel(Step):
         return f"mean and size of the residuals, clipped at {self.clip:.3g} standard deviations"
 
     def run(self, curator: Curator, model: Any, state: LinearState) -> LinearState:
-        now = state.current()
-        before, misfit = now.size, TUNING.tails * now.variance
-        now = replace(now, variance_error=math.hypot(now.variance_error, misfit))
-        now = with_size(curator, Residuals(**at_present(model, state, now), clip=self.clip), self.rho, now)
-        mean, error = now.level
+        fit = state.current()
+        before, misfit = fit.size, TUNING.tails * fit.variance
+        fit = replace(fit, variance_error=math.hypot(fit.variance_error, misfit))
+        fit = with_size(curator, Residuals(**at_present(model, state, fit), clip=self.clip), self.rho, fit)
+        mean, error = fit.level
         if not error:
-            return replace(state, progress=now)
-        row = now.information[0] / max(float(now.information[0, 0]), 0.01)
-        shape = _shape(now, before, row)
+            return replace(state, current_fit=fit)
+        row = fit.information[0] / max(float(fit.information[0, 0]), 0.01)
+        shape = _shape(fit, before, row)
         far = TUNING.beyond * min(3.5 / self.clip, 1.5) ** 2 * max(shape.tails.value, 0.0)
-        off = far / (2 * self.clip) * now.sigma  # E(e − c)₊ ≤ E(e² − c²)₊/2c
-        alone = now.posterior.given_number(mean, row, error**2)
-        wide = now.posterior.wider(now.misfit + _hidden(now, far)).given_number(mean, row, error**2 + off**2)
+        off = far / (2 * self.clip) * fit.sigma  # E(e − c)₊ ≤ E(e² − c²)₊/2c
+        alone = fit.posterior.given_number(mean, row, error**2)
+        wide = fit.posterior.wider(fit.misfit + _hidden(fit, far)).given_number(mean, row, error**2 + off**2)
         rest = positive(wide.covariance - alone.covariance, 0.0)
-        now = replace(
-            now,
+        fit = replace(
+            fit,
             posterior=Posterior(wide.mean, alone.covariance),
             misfit=rest,
             shape=shape,
-            variance_misfit=far * now.variance,
+            variance_misfit=far * fit.variance,
         )
-        return replace(state, progress=now)
+        return replace(state, current_fit=fit)
 
 
-def _shape(now: Progress, before: Estimate, row: FloatArray) -> Shape:
+def _shape(fit: CurrentFit, before: Estimate, row: FloatArray) -> Shape:
     """How far from normal errors are, as far as released: their mean, in standard deviations, from where the clipped
     score has it, and by which part their variance is larger with the last, wider clip than ``before``.
     """
-    unsure = math.hypot(now.level.error, math.sqrt(float(row @ now.posterior.covariance @ row)))
-    more, of_more = now.size.value - before.value, math.hypot(now.size.error, before.error)
-    skew = Estimate(now.level.value / now.sigma, unsure / now.sigma)
-    return Shape(skew, Estimate(more / now.variance, of_more / now.variance))
+    unsure = math.hypot(fit.level.error, math.sqrt(float(row @ fit.posterior.covariance @ row)))
+    more, of_more = fit.size.value - before.value, math.hypot(fit.size.error, before.error)
+    skew = Estimate(fit.level.value / fit.sigma, unsure / fit.sigma)
+    return Shape(skew, Estimate(more / fit.variance, of_more / fit.variance))
 
 
-def _hidden(now: Progress, far: float) -> FloatArray:
+def _hidden(fit: CurrentFit, far: float) -> FloatArray:
     """A covariance for what the releases do not show: what errors in filling missing values do, how far the prior
     draws coefficients towards 0, and how far skewed errors move the intercept where residuals are clipped.
     """
-    theta, seen = now.posterior.mean, now.columns.seen[:-1][~now.unused]
+    theta, seen = fit.posterior.mean, fit.columns.seen[:-1][~fit.unused]
     missing = 1 - float(np.mean(seen)) if len(seen) else 0.0
-    drawn = now.posterior.covariance @ (theta / now.prior)
-    hidden = missing**2 * product_covariance(now.first.variances, np.outer(theta, theta)) + np.outer(drawn, drawn)
+    drawn = fit.posterior.covariance @ (theta / fit.prior)
+    hidden = missing**2 * product_covariance(fit.first.variances, np.outer(theta, theta)) + np.outer(drawn, drawn)
     hidden[1:, 1:] += (TUNING.filling * missing) ** 2 * float(theta[1:] @ theta[1:]) * np.eye(len(theta) - 1)
-    off = far / (2 * max(now.clips.norm / math.sqrt(now.lengths.k), TUNING.size_clip))
-    hidden[0, 0] += off**2 * now.variance
+    off = far / (2 * max(fit.clips.norm / math.sqrt(fit.lengths.k), TUNING.size_clip))
+    hidden[0, 0] += off**2 * fit.variance
     return np.asarray(hidden)
 
 
@@ -96,33 +96,34 @@ class FindVariance(Step):
         return "variance of the scores: standard errors that hold with unequal variances"
 
     def run(self, curator: Curator, model: Any, state: LinearState) -> LinearState:
-        now = state.current()
+        fit = state.current()
         private, schema = math.isfinite(self.rho), model.schema_of(state)
-        found = effects(now, schema)
-        q = directions(now, found)
+        found = effects(fit, schema)
+        q = directions(fit, found)
         radius = TUNING.variance_radius * math.sqrt(3 * len(q)) if private else math.inf
         most = TUNING.variance_noise * curator.n_rows * math.sqrt(self.rho) / radius if private else math.inf
-        clip = max(math.sqrt(min(most, now.clips.norm**2 / now.lengths.k)), TUNING.least_variance_clip)
+        clip = max(math.sqrt(min(most, fit.clips.norm**2 / fit.lengths.k)), TUNING.least_variance_clip)
         unit = np.minimum(1.0, radius / 2 / found.largest) if private else np.ones(len(q))
         asked = q * np.sqrt(unit)[:, None] if private else _pairs(q)
         ratio = 1.0 if state.weights is None else state.weights.ratio
-        query = ScoreVariance(**at_present(model, state, now), directions=asked, clip=clip, radius=radius, ratio=ratio)
-        released = curator.measure(query, self.rho) / now.present
+        query = ScoreVariance(**at_present(model, state, fit), directions=asked, clip=clip, radius=radius, ratio=ratio)
+        released = curator.measure(query, self.rho) / fit.present
         if private:
             unit = unit * query.mean
-            noise = curator.noise_scale(query, self.rho) / now.present / unit
-            inflation = inflated(released / unit, noise) + _beyond(now, clip)
+            noise = curator.noise_scale(query, self.rho) / fit.present / unit
+            inflation = inflated(released / unit, noise)
+            inflation = inflation * (1 + _beyond(fit, clip) / float(np.mean(inflation)))
         else:
-            inflation = _whole(released / ratio, q, now)
-        theta, now = model.finished(replace(now, inflation=inflation), state, curator.n_rows)
-        return replace(state, theta=theta, progress=now)
+            inflation = _whole(released / ratio, q, fit)
+        theta, fit = model.finished(replace(fit, inflation=inflation), state, curator.n_rows)
+        return replace(state, theta=theta, current_fit=fit)
 
 
-def _beyond(now: Progress, clip: float) -> float:
+def _beyond(fit: CurrentFit, clip: float) -> float:
     """By which part of the errors' variance squared residuals beyond ``clip`` add to that of clipped scores."""
-    unit = now.clip_unit or now.sigma
-    low, high = clip * now.sigma / unit, now.clips.norm / math.sqrt(now.lengths.k)
-    return now.tails.square(low, max(low, high)) * unit**2 / now.variance
+    unit = fit.clip_unit or fit.sigma
+    low, high = clip * fit.sigma / unit, fit.clips.norm / math.sqrt(fit.lengths.k)
+    return fit.tails.square(low, max(low, high)) * unit**2 / fit.variance
 
 
 def inflated(found: FloatArray, noise: FloatArray) -> FloatArray:
@@ -144,11 +145,11 @@ def _pairs(q: FloatArray) -> FloatArray:
     return np.where((i == j)[:, None], q[i], q[i] + q[j])
 
 
-def _whole(found: FloatArray, q: FloatArray, now: Progress) -> FloatArray:
+def _whole(found: FloatArray, q: FloatArray, fit: CurrentFit) -> FloatArray:
     """The matrix of covariances of q_i·score and q_j·score, in units of the errors' variance."""
     k = len(q)
     i, j = np.triu_indices(k)
-    S = now.information / now.present
+    S = fit.information / fit.present
     asked = _pairs(q)
     squares = found + np.sum((asked @ S) * asked, axis=1)
     out, own = np.zeros((k, k)), squares[i == j]
@@ -167,24 +168,24 @@ class CheckExplained(Step):
         return "fit check against the mean alone: variance explained, curvature, unequal variances"
 
     def run(self, curator: Curator, model: Any, state: LinearState) -> LinearState:
-        now = state.current()
-        theta, n = now.posterior.mean, curator.n_rows
-        fitted = float(theta[1:] @ now.information[1:, 1:] @ theta[1:]) / max(float(now.information[0, 0]), 0.1)
-        most = self.widths * math.sqrt(4 * now.variance * fitted + 2 * fitted**2 + 0.02**2)
+        fit = state.current()
+        theta, n = fit.posterior.mean, curator.n_rows
+        fitted = float(theta[1:] @ fit.information[1:, 1:] @ theta[1:]) / max(float(fit.information[0, 0]), 0.1)
+        most = self.widths * math.sqrt(4 * fit.variance * fitted + 2 * fitted**2 + 0.02**2)
         along = math.sqrt(max(fitted, 1e-12))
-        query = Explained(**at_present(model, state, now), middle=float(theta[0]), most=most, along=along)
+        query = Explained(**at_present(model, state, fit), middle=float(theta[0]), most=most, along=along)
         first, second, *third = (float(part) for part in curator.measure(query, self.rho))
         noise = curator.noise_scale(query, self.rho)
-        gain = first / now.present
+        gain = first / fit.present
         spread = math.sqrt(min(max(second * most - first**2, 0.0), most**2))
-        error = math.hypot(noise, spread / math.sqrt(n)) / now.present
-        whole = max(gain, 0.0) + now.variance
-        of_variance = math.hypot(now.variance_error, now.variance_misfit)
-        unsure = math.hypot(of_variance, now.variance * math.sqrt(2 / (n * now.present)))
-        part, seen = gain / whole, math.hypot(error * now.variance, TUNING.r_squared_error * whole**2) / whole**2
+        error = math.hypot(noise, spread / math.sqrt(n)) / fit.present
+        whole = max(gain, 0.0) + fit.variance
+        of_variance = math.hypot(fit.variance_error, fit.variance_misfit)
+        unsure = math.hypot(of_variance, fit.variance * math.sqrt(2 / (n * fit.present)))
+        part, seen = gain / whole, math.hypot(error * fit.variance, TUNING.r_squared_error * whole**2) / whole**2
         part_error = math.hypot(seen, gain * unsure / whole**2)
         lead = -math.log(max(1 - part, 1e-6)) / 2  # whether there is one does not depend on how large errors are
-        hidden = bool(now.columns.crowded[-1]) and noise > 0  # the rows that make the variance may not be seen
+        hidden = bool(fit.columns.crowded[-1]) and noise > 0  # the rows that make the variance may not be seen
         part_error, hidden_lead = (math.hypot(part_error, 1.0), lead) if hidden else (part_error, 0.0)
         check = judged(lead, math.hypot(seen / max(2 * (1 - part), 2e-6), hidden_lead), "the mean alone", ADVICE)
         words = f"it explains {100 * part:.1f} % of the variance (standard error {100 * part_error:.1f})"
@@ -193,8 +194,8 @@ class CheckExplained(Step):
         linearity: list[float] = []
         units = MOST_CURVATURE / CURVATURE_SHARE, MOST_UNEQUAL / UNEQUAL_SHARE
         for value, unit in zip(third, units, strict=True):
-            unit /= most * now.present
-            row = TUNING.linearity_spread / math.sqrt(n * now.present)
+            unit /= most * fit.present
+            row = TUNING.linearity_spread / math.sqrt(n * fit.present)
             linearity += [unit * value, math.hypot(unit * noise, row)]
         new = replace(state.theta, r_squared=(part, part_error), linearity=tuple(linearity))
         return replace(state, theta=new, check=replace(check, verdict=f"{check.verdict}: {words}"))

@@ -14,15 +14,15 @@ from dpem.models.linear_regression.combine_scores import FirstAnswer, combined
 from dpem.models.linear_regression.frame import Frame
 from dpem.models.linear_regression.gaussian_posterior import Posterior, positive, shrunk
 from dpem.models.linear_regression.reference import ROUNDING, maximum_likelihood
-from dpem.models.linear_regression.state import Moments, Progress
+from dpem.models.linear_regression.state import CurrentFit, Moments
 from dpem.models.linear_regression.tuning import TUNING
 from dpem.privacy import Curator
 from dpem.query import FloatArray
 from dpem.tables.schema import Schema
 
 
-def begin(curator: Curator, schema: Schema, known: Columns, coding: Coding, moments: Moments) -> Progress:
-    """The progress that moments lead to. Without noise it is that of maximum likelihood, for which rows are read again
+def begin(curator: Curator, schema: Schema, known: Columns, coding: Coding, moments: Moments) -> CurrentFit:
+    """The fit that moments lead to. Without noise it is that of maximum likelihood, for which rows are read again
     until it converges.
     """
     p, (found, noise) = schema.width, moments
@@ -56,8 +56,8 @@ def begin(curator: Curator, schema: Schema, known: Columns, coding: Coding, mome
     variances[:p][unused], variances[:, :p][:, unused], means[unused] = 0.0, 0.0, 0.0
     between, of_between, edge = shrunk(matrix[:p, :p], variances[:p, :p], coding.known)
     frame = _frame(known, (centre, scale, float(y_centre), float(y_spread)), between, edge, coding, private)
-    now = _first(known, frame, matrix[:p, p], variances, (between, of_between), means, unused, converged)
-    return replace(now, known=coding.known)
+    fit = _first(known, frame, matrix[:p, p], variances, (between, of_between), means, unused, converged)
+    return replace(fit, known=coding.known)
 
 
 def _frame(
@@ -93,7 +93,7 @@ def _first(
     means: FloatArray,
     unused: NDArray[np.bool_],
     converged: bool,
-) -> Progress:
+) -> CurrentFit:
     """What the correlations say of the coefficients: the first measurement."""
     p, (between, of_between), whiten = frame.width, correlations, frame.whiten
     turned = whiten**2
@@ -118,7 +118,7 @@ def _first(
     root = np.sqrt(known.seen[:p])
     usual = np.eye(p + 1)
     usual[1:, 1:] = whiten @ (frame.covariance * np.outer(root, root)) @ whiten.T
-    return Progress(
+    return CurrentFit(
         columns=known,
         frame=frame,
         posterior=posterior,
@@ -129,7 +129,7 @@ def _first(
         present_error=float(known.noise[p]),
         information=slope,
         information_variance=unsure,
-        usual=usual,
+        expected_information=usual,
         first=first,
         unused=unused,
         converged=converged,

@@ -30,7 +30,7 @@ from dpem.models.linear_regression.planning import (
 )
 from dpem.models.linear_regression.prediction import expected_loss, predicted_fit
 from dpem.models.linear_regression.selection import ChooseColumns, FindMiddle
-from dpem.models.linear_regression.state import LinearState, Progress
+from dpem.models.linear_regression.state import CurrentFit, LinearState
 from dpem.models.linear_regression.steps import (
     FindColumns,
     FindInformation,
@@ -112,13 +112,13 @@ class LinearRegression(Model):
         """Which of the columns to keep, given (intercept, slopes) and their covariance: all of them."""
         return np.arange(len(values) - 1)
 
-    def finished(self, now: Progress, state: LinearState, n: int) -> tuple[Parameters, Progress]:
-        """The parameters that the last step leads to, and the progress with what is known to be 0."""
-        A, b = now.frame.in_unit_coordinates()
-        whole = classical_covariance(now, n) + A @ now.posterior.covariance @ A.T
-        kept = self.kept(A @ now.posterior.mean + b, whole)
+    def finished(self, fit: CurrentFit, state: LinearState, n: int) -> tuple[Parameters, CurrentFit]:
+        """The parameters that the last step leads to, and the fit with what is known to be 0."""
+        A, b = fit.frame.in_unit_coordinates()
+        whole = classical_covariance(fit, n) + A @ fit.posterior.covariance @ A.T
+        kept = self.kept(A @ fit.posterior.mean + b, whole)
         schema = self.schema_of(state)
-        return finished(now, schema, state.chosen, self.schema.width, n, kept, self.fit_intercept)
+        return finished(fit, schema, state.chosen, self.schema.width, n, kept, self.fit_intercept)
 
     def predicted(self, xp: Namespace, theta: Parameters, x: Array) -> tuple[Array, Array]:
         """The mean of each row's response, missing values left out, and its variance, in unit coordinates."""

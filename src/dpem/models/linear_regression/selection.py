@@ -43,7 +43,7 @@ class ChooseColumns(Step):
         return f"choice of {self.columns} {'column' if self.columns == 1 else 'columns'}"
 
     def run(self, curator: Curator, model: Any, state: LinearState) -> LinearState:
-        now = state.progress
+        now = state.current_fit
         fit = {} if now is None else {"chosen": state.chosen, "frame": now.frame, "theta": now.posterior.mean}
         where = {"schema": model.schema, "middle": float(state.found_columns().centre[-1]), **fit}
         share = 1.0 if math.isinf(self.rho) else TUNING.balance_share

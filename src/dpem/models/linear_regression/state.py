@@ -15,7 +15,6 @@ from dpem.models.linear_regression.columns import Columns
 from dpem.models.linear_regression.combine_scores import FirstAnswer, ScoreAnswer
 from dpem.models.linear_regression.frame import Frame
 from dpem.models.linear_regression.gaussian_posterior import Posterior
-from dpem.models.linear_regression.tuning import TUNING
 from dpem.query import FloatArray
 
 
@@ -43,7 +42,7 @@ class Shape(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Progress:
+class CurrentFit:
     """A regression that is being fitted. Coefficients are those of its :class:`Frame`.
 
     Attributes
@@ -58,7 +57,7 @@ class Progress:
         Share of rows that have a response, and its standard error.
     information, information_variance : array
         Σ aaᵀ/n of the rows, and the variances of its entries.
-    usual : array
+    expected_information : array
         What the frame leads to expect of the information.
     known : array of bool
         Which second moments of columns follow from shares of levels: rows cannot be otherwise.
@@ -84,6 +83,9 @@ class Progress:
         Variance of each coefficient's score over what it is with normal errors of one variance, from the sandwich.
     unused : array of bool
         Coordinates that are left out: levels that are too rare, columns that are nearly always missing.
+    stretch : array
+        By which factors the information of the directions exceeded what the frame led to expect, before they were
+        scaled: so much larger are the prior variances of their slopes.
     """
 
     columns: Columns
@@ -96,7 +98,7 @@ class Progress:
     present_error: float
     information: FloatArray
     information_variance: FloatArray
-    usual: FloatArray
+    expected_information: FloatArray
     first: FirstAnswer
     unused: NDArray[np.bool_]
     known: NDArray[np.bool_] = field(default_factory=lambda: np.zeros((), dtype=bool))
@@ -113,53 +115,10 @@ class Progress:
     variance_misfit: float = 0.0
     inflation: FloatArray | None = None
     converged: bool = True
-    stretch: FloatArray | float = 1.0
-    measured: bool = False
+    stretch: FloatArray = field(default_factory=lambda: np.ones(()))
+    information_released: bool = False
 
-    def long_directions(self, found: FloatArray, noise: float) -> tuple[FloatArray, FloatArray] | None:
-        used = 1 + np.flatnonzero(~self.unused)
-        k, p = len(found), len(used)
-        if not p:
-            return None
-        values, vectors = np.linalg.eigh(found[np.ix_(used, used)] / self.present)
-        edge = noise / math.sqrt(2) / self.present * math.sqrt(p)
-        beyond = values - 1
-        long = beyond > np.maximum(TUNING.long_direction * edge, TUNING.least_long)
-        if not long.any():
-            return None
-        size = np.ones(p)
-        size[long] = 1 + (beyond[long] + np.sqrt(np.maximum(beyond[long] ** 2 - 4 * edge**2, 0.0))) / 2
-        turn, stretch = np.eye(k), np.ones(k)
-        turn[np.ix_(used, used)] = (vectors / np.sqrt(size)).T
-        stretch[used] = size
-        return turn, stretch
-
-    def turned(self, turn: FloatArray, stretch: FloatArray) -> Progress:
-        back, squares = np.linalg.inv(turn).T, turn**2
-        frame = replace(self.frame, whiten=turn[1:, 1:] @ self.frame.whiten)
-        first = self.first._replace(
-            answer=turn @ self.first.answer,
-            slope=turn @ self.first.slope @ turn.T,
-            noise=turn @ self.first.noise @ turn.T,
-            variances=squares @ self.first.variances @ squares.T,
-        )
-        posterior = Posterior(back @ self.posterior.mean, back @ self.posterior.covariance @ back.T)
-        usual = turn @ self.usual @ turn.T
-        long = stretch > 1
-        usual[long, long] = 1.0
-        return replace(
-            self,
-            frame=frame,
-            first=first,
-            posterior=posterior,
-            prior=self.prior * stretch,
-            stretch=self.stretch * stretch[1:],
-            information=turn @ self.information @ turn.T,
-            information_variance=squares @ self.information_variance @ squares.T,
-            usual=usual,
-        )
-
-    def with_posterior(self, posterior: Posterior) -> Progress:
+    def with_posterior(self, posterior: Posterior) -> CurrentFit:
         return replace(self, posterior=posterior)
 
     @property
@@ -180,12 +139,12 @@ class LinearState(State):
 
     columns: Columns | None = None
     moments: Moments | None = None
-    progress: Progress | None = None
+    current_fit: CurrentFit | None = None
 
     def found_columns(self) -> Columns:
         assert self.columns is not None, "columns are summarised first"
         return self.columns
 
-    def current(self) -> Progress:
-        assert self.progress is not None, "moments are released first"
-        return self.progress
+    def current(self) -> CurrentFit:
+        assert self.current_fit is not None, "moments are released first"
+        return self.current_fit

@@ -24,9 +24,10 @@ from dpem.models.linear_regression.combine_scores import ScoreAnswer, combined
 from dpem.models.linear_regression.diagnostic_queries import LengthHistogram, ScoreHistogram
 from dpem.models.linear_regression.first_fit import begin
 from dpem.models.linear_regression.gaussian_posterior import averaged, positive
+from dpem.models.linear_regression.information import with_information
 from dpem.models.linear_regression.queries import Information, JointMoments, Residuals, Score
 from dpem.models.linear_regression.reference import ROUNDING
-from dpem.models.linear_regression.state import Estimate, LinearState, Moments, Progress
+from dpem.models.linear_regression.state import CurrentFit, Estimate, LinearState, Moments
 from dpem.models.linear_regression.tuning import TUNING
 from dpem.privacy import Curator
 from dpem.queries.narrow import unpacked
@@ -74,7 +75,7 @@ class FindMoments(Step):
         moments = Moments(found / kept, noise**2 / 2 / kept**2 * (1 + np.eye(p + 2)))
         if state.moments is not None and noise:
             moments = _with_earlier(moments, state.moments)
-        return replace(state, moments=moments, progress=begin(curator, schema, known, coding, moments))
+        return replace(state, moments=moments, current_fit=begin(curator, schema, known, coding, moments))
 
 
 def _with_earlier(moments: Moments, before: Moments) -> Moments:
@@ -85,9 +86,9 @@ def _with_earlier(moments: Moments, before: Moments) -> Moments:
     return Moments(value, variance)
 
 
-def at_present(model: Any, state: LinearState, now: Progress) -> dict[str, Any]:
+def at_present(model: Any, state: LinearState, fit: CurrentFit) -> dict[str, Any]:
     """Where queries about rows at the present coefficients are asked."""
-    return {"schema": model.schema_of(state), "frame": now.frame, "theta": now.posterior.mean, "sigma": now.sigma}
+    return {"schema": model.schema_of(state), "frame": fit.frame, "theta": fit.posterior.mean, "sigma": fit.sigma}
 
 
 @dataclass(frozen=True)
@@ -100,16 +101,16 @@ class FindLengths(Step):
         return "histogram of the rows' leverage: where to clip scores"
 
     def run(self, curator: Curator, model: Any, state: LinearState) -> LinearState:
-        now = state.current()
+        fit = state.current()
         if math.isinf(self.rho):
             return state
-        query = LengthHistogram(**at_present(model, state, now), edges=LENGTHS)
-        noise, p = curator.noise_scale(query, self.rho) / now.present, max(int(np.sum(~now.unused)), 1)
-        shares, k = curator.measure(query, self.rho) / now.present, len(now.prior)
-        lengths = released_lengths(shares, noise, p, curator.n_rows, k, now.frame.farthest / math.sqrt(k))
+        query = LengthHistogram(**at_present(model, state, fit), edges=LENGTHS)
+        noise, p = curator.noise_scale(query, self.rho) / fit.present, max(int(np.sum(~fit.unused)), 1)
+        shares, k = curator.measure(query, self.rho) / fit.present, len(fit.prior)
+        lengths = released_lengths(shares, noise, p, curator.n_rows, k, fit.frame.farthest / math.sqrt(k))
         clips = choose_clips(curator.n_rows, self.along, lengths, curator.rows_per_person)
         bias = float(USUAL_TAILS.lost(clips.norm, lengths))
-        return replace(state, progress=replace(now, lengths=lengths, clips=clips, clip_bias=bias))
+        return replace(state, current_fit=replace(fit, lengths=lengths, clips=clips, clip_bias=bias))
 
 
 @dataclass(frozen=True)
@@ -120,41 +121,17 @@ class FindInformation(Step):
         return "information of the rows, clipped where their leverage is large"
 
     def run(self, curator: Curator, model: Any, state: LinearState) -> LinearState:
-        now = state.current()
-        k = len(now.prior)
-        radius = choose_length(curator.n_rows, self.rho, now.lengths, curator.rows_per_person)
-        query = Information(**at_present(model, state, now), radius=radius)
+        fit = state.current()
+        k = len(fit.prior)
+        radius = choose_length(curator.n_rows, self.rho, fit.lengths, curator.rows_per_person)
+        query = Information(**at_present(model, state, fit), radius=radius)
         noise = curator.noise_scale(query, self.rho)
         found = unpacked(curator.measure(query, self.rho), k)
         if not noise:
             found = positive(found, 0.0)
-            return replace(state, progress=replace(now, information=found, information_variance=np.zeros((k, k))))
-        lacking = now.present * float(now.lengths.lacking(radius)) / k
-        found[1:, 1:] += lacking * np.diag(np.where(now.unused, 0.0, 1.0))
-        turn = now.long_directions(found, noise)
-        if turn is not None:
-            now, found = now.turned(*turn), turn[0] @ found @ turn[0].T
-        variance = np.full((k, k), noise**2 / 2 + lacking**2) if turn is None else (turn[0]**2 @ np.full((k, k), noise**2/2 + lacking**2) @ turn[0].T**2)
-        twice = 1 + np.eye(k)
-        if now.measured:
-            usual, of_usual = now.information, now.information_variance
-            beyond = ((found - usual) ** 2 - of_usual) / twice - variance
-            of_usual = of_usual + max(0.0, float(np.mean(beyond[np.triu_indices(k)]))) * twice
-        else:
-            usual, other = now.present * now.usual, np.ones((k, k))
-            other[1:, 1:] = now.frame.whiten**2 @ ~now.known @ now.frame.whiten.T**2
-            other = np.minimum(other, 1.0)
-            beyond = ((found - usual) ** 2 - now.information_variance) / twice - variance
-            apart = max(TUNING.not_normal**2 / k, float(np.mean(beyond[np.triu_indices(k)])))
-            of_usual = now.information_variance + apart * twice * other
-        found, variances = averaged(found, variance * twice, usual, of_usual)
-        without = np.append(False, now.unused)
-        for matrix in (found, variances):
-            matrix[without], matrix[:, without] = 0.0, 0.0
-        found = positive(found, TUNING.least_information * now.present)
-        found[without], found[:, without] = 0.0, 0.0
-        now = replace(now, information=found, information_variance=variances, measured=True)
-        return replace(state, progress=now)
+            return replace(state, current_fit=replace(fit, information=found, information_variance=np.zeros((k, k))))
+        lacking = float(fit.lengths.lacking(radius))
+        return replace(state, current_fit=with_information(fit, found, noise, lacking))
 
 
 @dataclass(frozen=True)
@@ -167,23 +144,23 @@ class FindTails(Step):
         return "histogram of the scores' lengths: where to clip them"
 
     def run(self, curator: Curator, model: Any, state: LinearState) -> LinearState:
-        now = state.current()
+        fit = state.current()
         if math.isinf(self.rho):
             return state
-        query = ScoreHistogram(**at_present(model, state, now), edges=SIZES)
-        noise, lengths = curator.noise_scale(query, self.rho) / now.present, now.lengths
-        farthest = 8 / (now.frame.y_spread * now.sigma)  # of long rows; residuals are at most 2 in unit coordinates
-        shares = curator.measure(query, self.rho) / now.present
+        query = ScoreHistogram(**at_present(model, state, fit), edges=SIZES)
+        noise, lengths = curator.noise_scale(query, self.rho) / fit.present, fit.lengths
+        farthest = 8 / (fit.frame.y_spread * fit.sigma)  # of long rows; residuals are at most 2 in unit coordinates
+        shares = curator.measure(query, self.rho) / fit.present
         tails = released_tails(shares, noise, lengths, curator.n_rows, farthest)
         clips = choose_clips(curator.n_rows, self.along, lengths, curator.rows_per_person, tails)
         scores = tuple(
-            each._replace(bias=now.sigma * float(tails.lost(each.clip / now.sigma, lengths))) for each in now.scores
+            each._replace(bias=fit.sigma * float(tails.lost(each.clip / fit.sigma, lengths))) for each in fit.scores
         )
         bias = float(tails.lost(clips.norm, lengths))
         cut = float(tails.lost(TUNING.first_clip * math.sqrt(lengths.k), lengths))
-        first = now.first._replace(bias=now.sigma * cut)
-        now = replace(now, first=first, clips=clips, tails=tails, scores=scores, clip_bias=bias, clip_unit=now.sigma)
-        return replace(state, progress=now)
+        first = fit.first._replace(bias=fit.sigma * cut)
+        fit = replace(fit, first=first, clips=clips, tails=tails, scores=scores, clip_bias=bias, clip_unit=fit.sigma)
+        return replace(state, current_fit=fit)
 
 
 @dataclass(frozen=True)
@@ -197,24 +174,24 @@ class TakeStep(Step):
 
     def run(self, curator: Curator, model: Any, state: LinearState) -> LinearState:
         size, step = TUNING.size_share * self.rho, (1 - TUNING.size_share) * self.rho
-        now = state.current()
-        now = with_size(curator, Residuals(**at_present(model, state, now), clip=TUNING.size_clip), size, now)
-        unit = now.clip_unit or now.sigma
-        query = Score(**at_present(model, state, now), radius=now.clips.norm * unit / now.sigma)
-        noise = now.sigma * curator.noise_scale(query, step)
-        score = now.sigma * curator.measure(query, step)
+        fit = state.current()
+        fit = with_size(curator, Residuals(**at_present(model, state, fit), clip=TUNING.size_clip), size, fit)
+        unit = fit.clip_unit or fit.sigma
+        query = Score(**at_present(model, state, fit), radius=fit.clips.norm * unit / fit.sigma)
+        noise = fit.sigma * curator.noise_scale(query, step)
+        score = fit.sigma * curator.measure(query, step)
         if not noise:  # the moments have led to least squares, or to maximum likelihood, already
-            return replace(state, progress=now)
-        own = ScoreAnswer(now.posterior.mean, score, noise, now.clips.norm * unit, now.clip_bias * unit)
-        scores, given = (*now.scores, own), (now.information, now.information_variance, now.variance, now.lengths)
-        posterior, misfit = combined(now.posterior.wider(now.misfit), now.prior, now.first, scores, *given)
-        unsure = math.hypot(now.variance_error, 0.1 * now.variance)
-        now = replace(now, posterior=posterior, misfit=misfit, scores=scores, variance_error=unsure)
-        return replace(state, progress=now)
+            return replace(state, current_fit=fit)
+        own = ScoreAnswer(fit.posterior.mean, score, noise, fit.clips.norm * unit, fit.clip_bias * unit)
+        scores, given = (*fit.scores, own), (fit.information, fit.information_variance, fit.variance, fit.lengths)
+        posterior, misfit = combined(fit.posterior.wider(fit.misfit), fit.prior, fit.first, scores, *given)
+        unsure = math.hypot(fit.variance_error, 0.1 * fit.variance)
+        fit = replace(fit, posterior=posterior, misfit=misfit, scores=scores, variance_error=unsure)
+        return replace(state, current_fit=fit)
 
 
-def with_size(curator: Curator, query: Residuals, rho: float, now: Progress) -> Progress:
-    """The progress with what the residuals' mean and mean square say.
+def with_size(curator: Curator, query: Residuals, rho: float, fit: CurrentFit) -> CurrentFit:
+    """The fit with what the residuals' mean and mean square say.
 
     What is measured is the variance of residuals, errors and coefficients' errors together. The latter's part is itself
     unsure by about as much as it is, so it counts as noise: the estimate cannot collapse where coefficients are poor.
@@ -223,28 +200,28 @@ def with_size(curator: Curator, query: Residuals, rho: float, now: Progress) -> 
     noise = curator.noise_scale(query, rho)
     rows, first, second = (float(part) for part in curator.measure(query, rho))
     if not noise:  # the variance is that of maximum likelihood already
-        return replace(now, present=max(rows, 0.02), present_error=0.0, variance_error=0.0)
-    weight = now.present_error**2 / (now.present_error**2 + noise**2)
-    present = min(max(now.present + weight * (rows - now.present), 0.02), 1.0)
+        return replace(fit, present=max(rows, 0.02), present_error=0.0, variance_error=0.0)
+    weight = fit.present_error**2 / (fit.present_error**2 + noise**2)
+    present = min(max(fit.present + weight * (rows - fit.present), 0.02), 1.0)
     c, total = query.clip, query.sigma**2
     density = math.exp(-c * c / 2) / math.sqrt(2 * math.pi)
     rate = math.erf(c / math.sqrt(2)) - 2 * c * density  # d/dq of E min(q·e², c²) at q = 1
     beyond = (second / math.sqrt(2.0) / present * c * c - float(clipped_square(c * c))) * total / rate
     blur = (noise / math.sqrt(2.0) / present * c * c * total / rate) ** 2
-    before = now.variance_error**2
-    gain = before / (before + blur + now.error**2)
-    least = max(TUNING.least_ratio * now.variance, ROUNDING**2)
-    variance = min(max(now.variance + gain * beyond, least), 4.0)
+    before = fit.variance_error**2
+    gain = before / (before + blur + fit.error**2)
+    least = max(TUNING.least_ratio * fit.variance, ROUNDING**2)
+    variance = min(max(fit.variance + gain * beyond, least), 4.0)
     unsure = math.sqrt(before - gain * before)
     explained = min(max(1 - variance + 2 * unsure, 0.1), 1.0)
-    unit, p = c * query.sigma / present, len(now.prior) - 1
+    unit, p = c * query.sigma / present, len(fit.prior) - 1
     return replace(
-        now,
+        fit,
         variance=variance,
         variance_error=unsure,
-        prior=np.append(now.prior[:1], np.full(p, TUNING.prior * explained / p) * now.stretch),
+        prior=np.append(fit.prior[:1], np.full(p, TUNING.prior * explained / p) * fit.stretch),
         present=present,
-        present_error=math.sqrt(1 - weight) * now.present_error,
+        present_error=math.sqrt(1 - weight) * fit.present_error,
         level=Estimate(unit * first, unit * noise),
-        size=Estimate(now.variance + beyond, math.sqrt(blur + now.error**2)),
+        size=Estimate(fit.variance + beyond, math.sqrt(blur + fit.error**2)),
     )
