@@ -184,6 +184,22 @@ def test_the_jacobian_is_the_derivative_of_the_mean_score():
         assert np.allclose((mean(step) - mean(-step)) / 0.04, full[:, place], atol=0.03), place
 
 
+def test_an_answer_farther_from_its_mean_than_expected_widens_the_errors():
+    theta = some_components()
+    query = ComponentScores(schema(), skewed_frame(), theta, 2.0, 2.0)
+    now, free, noise = newton.Estimate(theta, 0.01**2 * np.eye(12)), np.eye(12), 0.005
+    near, _ = newton.improved(now, query, query.expected(), noise, free, 0.2)
+    J = newton.jacobian(query)[0]
+    off = J @ np.full(12, 0.05)  # five of the errors, in every parameter
+    far, step = newton.improved(now, query, query.expected() + off, noise, free, 0.2)
+    kept, _ = newton.weighed(now.error, J, newton.known_classes(query), 0.2, noise)
+    assert np.all(np.diag(near.error) < 0.01**2)
+    assert np.trace(far.error) > 2 * np.trace(near.error)
+    assert np.linalg.norm(step - 0.05) < np.linalg.norm(kept @ off - 0.05)  # and it goes farther towards the solution
+    assert newton.widening(now.error, J, 1e6 * off, noise) == newton.MOST_WIDENED
+    assert newton.widening(now.error, J, off, 0.0) == 1.0
+
+
 def test_the_mean_of_a_cut_square():
     e = np.random.default_rng(0).standard_normal(1_000_000)
     for cut in (0.5, 1.5, 3.0):

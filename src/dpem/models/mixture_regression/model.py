@@ -100,13 +100,14 @@ class MixtureRegression(Model):
         rest = 1 - check - math.fsum(first)
         shares = (*first, *(rest * growing / growing.sum()), check)
         size, moments, direct, count, choose, *scores, checked = prices(sizes.rho, shares)
+        cautions = np.interp(np.linspace(0, 1, len(scores)), (0, 0.5, 1), TUNING.cautions)
         return (
             SizeColumns(size),
             FindMoments(moments),
             *((FindDirections(direct, q),) if turns else ()),
             CountCells(count, q, self.classes),
             ChooseStart(choose),
-            *(ImproveComponents(rho) for rho in scores),
+            *(ImproveComponents(rho, float(part)) for rho, part in zip(scores, cautions, strict=True)),
             *((RegressionCheck(checked, against="one regression", advice=ADVICE),) if check else ()),
         )
 

@@ -76,16 +76,16 @@ def error_after(model: Any, sizes: Sizes, steps: tuple[Step, ...], theta: Compon
     p = theta.shape[1]
     frame = Frame(np.zeros(p - 1), np.eye(p - 1), 0.0, 1.0)
     scores = [step for step in steps if isinstance(step, ImproveComponents)]
-    question = ComponentScores(model.schema, frame, theta, scores[0].reach * math.sqrt(p), scores[0].cut)
+    query = ComponentScores(model.schema, frame, theta, scores[0].reach * math.sqrt(p), scores[0].cut)
     thought = newton.Estimate.of_start(theta).error
     error, free = np.zeros_like(thought), np.eye(len(thought))
-    slopes = newton.slopes_of(question, free)
+    slopes = newton.slopes_of(query, free)
     for step in scores:
-        noise = sizes.rows_per_person * question.bound.l2 / (sizes.n * math.sqrt(2 * step.rho))
-        gain, left = newton.weighed(thought, *slopes, noise)
+        noise = sizes.rows_per_person * query.bound.l2 / (sizes.n * math.sqrt(2 * step.rho))
+        gain, left = newton.weighed(thought, *slopes, step.caution, noise)
         thought, error = (left @ own @ left.T + noise**2 * gain @ gain.T for own in (thought, error))
-    clipped = newton.sampling_error(question, free, sizes.n)
-    wide = newton.sampling_error(replace(question, clip=WIDE, cut=1e3), free, sizes.n)
+    clipped = newton.sampling_error(query, free, sizes.n)
+    wide = newton.sampling_error(replace(query, clip=WIDE, cut=1e3), free, sizes.n)
     return np.asarray(error + clipped - wide)
 
 
