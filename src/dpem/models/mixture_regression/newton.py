@@ -9,7 +9,6 @@ shows that they are too small, so they are widened first: a fit that has not con
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -21,11 +20,11 @@ from scipy.special import ndtri
 from dpem.models.mixture_regression.scores import Components, ComponentScores
 from dpem.query import FloatArray
 
-#: How far off a start is thought to be: log masses, components (in spreads), log spreads.
+#: The standard errors that a start is expected to have: log masses, coefficients (in spreads), log spreads.
 START_ERROR = (0.4, 0.25, 0.2)
 #: The furthest that one step goes, in the same order.
 FURTHEST = (1.0, 1.0, 0.5)
-#: Of a step's length, what is thought to be left as error because the problem is not linear.
+#: The part of a step's length that is left as error because the problem is not linear.
 CURVED = 0.3
 #: The most that an answer widens the variance of the errors.
 MOST_WIDENED = 25.0
@@ -42,13 +41,10 @@ class Estimate:
 
     @classmethod
     def of_start(cls, theta: Components) -> Estimate:
+        """A start with the errors that starts are expected to have."""
         K, p = theta.shape
-        return cls(theta, np.diag(np.tile(_each(p, START_ERROR) ** 2, K)))
-
-
-def _each(p: int, parts: tuple[float, float, float]) -> FloatArray:
-    """One number for a class's log mass, one for each coefficient of its regression, one for its log spread."""
-    return np.array([parts[0], *[parts[1]] * p, parts[2]])
+        mass, coefficient, spread = START_ERROR
+        return cls(theta, np.diag(np.tile([mass, *[coefficient] * p, spread], K) ** 2))
 
 
 def normal_points(n: int, d: int) -> FloatArray:
@@ -69,13 +65,13 @@ def normal_points(n: int, d: int) -> FloatArray:
 
 
 def _primes(count: int) -> FloatArray:
-    found: list[int] = []
+    primes: list[int] = []
     candidate = 2
-    while len(found) < count:
-        if all(candidate % prime for prime in found):
-            found.append(candidate)
+    while len(primes) < count:
+        if all(candidate % prime for prime in primes):
+            primes.append(candidate)
         candidate += 1
-    return np.array(found, dtype=float)
+    return np.array(primes, dtype=float)
 
 
 def invented_rows(theta: Components, n: int) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -213,7 +209,3 @@ def free_directions(theta: Components, fixed: FloatArray | None) -> FloatArray:
     block[0, 0] = block[-1, -1] = 1.0
     block[1:-1, 1:-1] = kept
     return np.asarray(np.kron(np.eye(K), block), dtype=float)
-
-
-def converged(step: FloatArray) -> bool:
-    return bool(math.sqrt(float(np.sum(step**2))) < 1e-9)

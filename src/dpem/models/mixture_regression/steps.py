@@ -32,7 +32,7 @@ WIDE = 1e6
 CELLS = {1: (6, 12), 2: (4, 10), 3: (3, 10)}
 
 
-#: What is known before anything was asked.
+#: The state before the first release.
 NOTHING = np.zeros(0)
 NO_COMPONENTS, NO_FRAME = Components(NOTHING, np.zeros((0, 0)), NOTHING), Frame(NOTHING, np.zeros((0, 0)), 0.0, 1.0)
 NO_ESTIMATE = newton.Estimate(NO_COMPONENTS, np.zeros((0, 0)))
@@ -40,7 +40,7 @@ NO_ESTIMATE = newton.Estimate(NO_COMPONENTS, np.zeros((0, 0)))
 
 @dataclass(frozen=True)
 class RegressionState(State):
-    """What the steps have found so far.
+    """What the steps have released so far, and what follows from it.
 
     ``frame`` are the coordinates, ``observed`` the shares of values that are not missing (the response last);
     ``regression`` and ``spread`` the one best regression and its residual spread, ``present`` the share of rows with a
@@ -68,8 +68,8 @@ class RegressionState(State):
 class SizeColumns(Step):
     """Centre and spread of every column and of the response, in rounds that zoom in: bounds may be wide.
 
-    Zooming passes by rare values far away, such as the ones of a dummy column. So the squared distance within all of
-    the bounds is asked, too, and a column's spread is at least what that shows beyond its noise.
+    Zooming misses rare values far away, such as the ones of a dummy column. So the squared distance within all of the
+    bounds is released, too, and a column's spread is at least what that shows beyond its noise.
     """
 
     passes: ClassVar[int] = 5
@@ -267,9 +267,9 @@ class ImproveComponents(Step):
             turned = plain.coefficients + plain.spreads[:, None] * rng.standard_normal(plain.coefficients.shape)
             own = np.array([model.allowed(state.frame, regression) for regression in turned])
             starts.append(Components(plain.masses, own, plain.spreads))
-        found = [self._converged(curator, model, state.frame, start, free, self.short_rounds) for start in starts]
-        query = ComponentLeads(model.schema, state.frame, tuple(own.theta for own in found), plain, WIDE)
-        best = found[int(np.argmax(curator.measure(query, math.inf)))]
+        ends = [self._converged(curator, model, state.frame, start, free, self.short_rounds) for start in starts]
+        query = ComponentLeads(model.schema, state.frame, tuple(end.theta for end in ends), plain, WIDE)
+        best = ends[int(np.argmax(curator.measure(query, math.inf)))]
         return self._converged(curator, model, state.frame, best.theta, free, self.most_rounds)
 
     def _converged(
@@ -283,6 +283,6 @@ class ImproveComponents(Step):
             far = float(np.linalg.norm(answer - query.expected()))
             caution, miss = (caution / 2 if far < miss else min(1.0, 3 * caution + 0.01)), far
             now, step = newton.improved(newton.Estimate.of_start(now.theta), query, answer, 0.0, free, caution)
-            if newton.converged(step):
+            if np.linalg.norm(step) < 1e-9:
                 break
         return now
