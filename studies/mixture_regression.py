@@ -159,7 +159,7 @@ def targets(count):
     for name, setting in SETTINGS.items():
         for seed in range(FIRST_SEED, FIRST_SEED + count):
             X, y, X_new, y_new, bounds, y_bounds, truth, _ = table(setting, seed)
-            best = best_em(X, y, len(setting[3]), seed, truth)
+            best = best_em(X, y, len(setting[3]), seed, truth, starts=2)
             begun = time.process_time()
             model = fitted(X, y, len(setting[3]), setting[2], bounds, y_bounds, seed)
             seconds = time.process_time() - begun

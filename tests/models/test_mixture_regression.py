@@ -130,8 +130,8 @@ def test_unclipped_scores_are_the_derivatives_of_the_log_likelihood():
     rng = np.random.default_rng(0)
     v, t = np.column_stack([np.ones(50), rng.exponential(size=(50, 3))]), rng.standard_normal(50)
     theta = some_components()
-    question = ComponentScores(schema(), skewed_frame(), theta, 1e6, 1e3)
-    share, psi, square = question.factors(xp, v, t)
+    query = ComponentScores(schema(), skewed_frame(), theta, 1e6, 1e3)
+    share, psi, square = query.factors(xp, v, t)
 
     def total(step):
         return theta_after(theta, step).log_density(xp, v, t).sum()
@@ -157,31 +157,47 @@ def test_the_mean_score_of_rows_that_follow_the_components_is_known_whatever_the
     v = np.column_stack([np.ones(400_000), rng.exponential(size=(400_000, 3)) - 1])
     k = rng.choice(2, 400_000, p=theta.masses)
     t = np.sum(v * theta.coefficients[k], axis=1) + theta.spreads[k] * rng.standard_normal(len(v))
-    question = ComponentScores(schema(), skewed_frame(), theta, 1.5, 1.2)
-    share, psi, square = question.factors(xp, v, t)
-    high, low = question.heights
+    query = ComponentScores(schema(), skewed_frame(), theta, 1.5, 1.2)
+    share, psi, square = query.factors(xp, v, t)
+    high, low = query.heights
     seen = np.column_stack([high * share.mean(0), (share * psi).T @ v / len(v), low * (share * square).mean(0)])
-    assert np.allclose(seen.ravel(), question.expected(), atol=0.01)
-    assert np.abs(question.expected()).max() > 0.5
+    assert np.allclose(seen.ravel(), query.expected(), atol=0.01)
+    assert np.abs(query.expected()).max() > 0.5
 
 
 def test_the_jacobian_is_the_derivative_of_the_mean_score():
     theta = some_components(present=0.9)
-    question = ComponentScores(schema(), skewed_frame(), theta, 2.0, 2.0)
-    full = newton.jacobian(question, 4000)[0]
+    query = ComponentScores(schema(), skewed_frame(), theta, 2.0, 2.0)
+    full = newton.jacobian(query, 4000)[0]
     for place, size in ((0, 12), (2, 12), (5, 12), (9, 12)):
         step = 0.02 * np.eye(size)[place]
 
         def mean(step, theta=theta):
             other = newton.moved(theta, step)
             v, t, weight = newton.invented_rows(other, 4000)
-            share, psi, square = question.factors(xp, v, t)
-            high, low = question.heights
+            share, psi, square = query.factors(xp, v, t)
+            high, low = query.heights
             wide = weight[:, None] * other.masses.sum()
             parts = [high * (wide * share).sum(0)[:, None], (wide * share * psi).T @ v]
             return np.column_stack([*parts, low * (wide * share * square).sum(0)[:, None]]).ravel()
 
         assert np.allclose((mean(step) - mean(-step)) / 0.04, full[:, place], atol=0.03), place
+
+
+def test_an_answer_farther_from_its_mean_than_expected_widens_the_errors():
+    theta = some_components()
+    query = ComponentScores(schema(), skewed_frame(), theta, 2.0, 2.0)
+    now, free, noise = newton.Estimate(theta, 0.01**2 * np.eye(12)), np.eye(12), 0.005
+    near, _ = newton.improved(now, query, query.expected(), noise, free, 0.2)
+    J = newton.jacobian(query)[0]
+    off = J @ np.full(12, 0.05)  # five of the errors, in every parameter
+    far, step = newton.improved(now, query, query.expected() + off, noise, free, 0.2)
+    kept, _ = newton.weighed(now.error, J, newton.known_classes(query), 0.2, noise)
+    assert np.all(np.diag(near.error) < 0.01**2)
+    assert np.trace(far.error) > 2 * np.trace(near.error)
+    assert np.linalg.norm(step - 0.05) < np.linalg.norm(kept @ off - 0.05)  # and it goes farther towards the solution
+    assert newton.widening(now.error, J, 1e6 * off, noise) == newton.MOST_WIDENED
+    assert newton.widening(now.error, J, off, 0.0) == 1.0
 
 
 def test_the_mean_of_a_cut_square():
@@ -193,7 +209,7 @@ def test_the_mean_of_a_cut_square():
 # --- bounds ----------------------------------------------------------------------------------------------------------
 
 
-def questions(d=3):
+def queries(d=3):
     frame, theta = skewed_frame(d), some_components()
     line = np.array([0.1, 0.4, -0.2, 0.3])
     axes = np.linalg.qr(np.random.default_rng(2).standard_normal((d, 2)))[0]
@@ -226,25 +242,25 @@ def extreme_rows(d=3, seed=0, count=150):
     return rows[:, :d], rows[:, d]
 
 
-def furthest(question):
+def furthest(query):
     """The longest contribution of extreme rows, and the largest distance between two."""
     X, y = extreme_rows()
     with np.errstate(all="ignore"):
-        each = np.array([question.block(xp, X[[i]], y[[i]]) for i in range(len(y))])
+        each = np.array([query.block(xp, X[[i]], y[[i]]) for i in range(len(y))])
     assert np.isfinite(each).all()
     gram = each @ each.T
     square = np.diag(gram)[:, None] + np.diag(gram)[None, :] - 2 * gram
     return np.linalg.norm(each, axis=1).max(), math.sqrt(square.max())
 
 
-@pytest.mark.parametrize("name", questions())
+@pytest.mark.parametrize("name", queries())
 def test_no_pair_of_rows_goes_beyond_a_bound_and_some_come_near(name):
-    question = questions()[name]
-    size, apart = furthest(question)
-    assert size <= question.bound.size_l2
-    assert apart <= question.bound.l2 * (1 + 1e-12)
+    query = queries()[name]
+    size, apart = furthest(query)
+    assert size <= query.bound.size_l2
+    assert apart <= query.bound.l2 * (1 + 1e-12)
     reached = {"sizes": 0.95, "moments": 0.9, "directions": 0.85, "cells": 0.999, "leads": 0.6}.get(name, 0.85)
-    assert apart >= reached * question.bound.l2
+    assert apart >= reached * query.bound.l2
 
 
 def test_planted_bugs_are_seen_by_the_same_rows(monkeypatch):
@@ -261,18 +277,18 @@ def test_planted_bugs_are_seen_by_the_same_rows(monkeypatch):
     def low_lift(self):
         return self.clip / 2, 2 * self.lift * self.clip / self.cut**2
 
-    question = questions()["scores"]
-    honest = question.bound.l2
+    query = queries()["scores"]
+    honest = query.bound.l2
     for name, bug in (("factors", unclipped), ("factors", counted_twice), ("heights", property(low_lift))):
         with monkeypatch.context() as planted:
             planted.setattr(ComponentScores, name, bug)
-            assert furthest(question)[1] > question.bound.l2, bug
-    assert furthest(question)[1] <= honest
+            assert furthest(query)[1] > query.bound.l2, bug
+    assert furthest(query)[1] <= honest
     monkeypatch.setattr(
         "dpem.models.mixture_regression.start_queries.into_ball", lambda xp, v, radius: np.nan_to_num(v)
     )
     for name in ("moments", "directions"):
-        assert furthest(questions()[name])[1] > questions()[name].bound.l2, name
+        assert furthest(queries()[name])[1] > queries()[name].bound.l2, name
 
 
 def test_the_bound_of_the_scores_is_reached_by_a_climb():
@@ -283,13 +299,13 @@ def test_the_bound_of_the_scores_is_reached_by_a_climb():
         theta = Components(
             np.array([0.5, 0.5]), rng.standard_normal((2, 4)) * rng.uniform(0, 3), np.exp(rng.uniform(-2, 1, 2))
         )
-        question = ComponentScores(schema(), skewed_frame(), theta, rng.uniform(0.5, 4), rng.uniform(0.5, 3))
+        query = ComponentScores(schema(), skewed_frame(), theta, rng.uniform(0.5, 4), rng.uniform(0.5, 3))
         rows = rng.uniform(-1, 1, (2, 4))
         now = 0.0
         for _ in range(50):
             new = np.clip(rows + rng.standard_normal((2, 4)) * rng.choice([0.02, 0.2, 1.0]), -1, 1)
-            a, b = (question.block(xp, row[None, :3], row[3:]) for row in new)
-            part = float(np.linalg.norm(a - b)) / question.bound.l2
+            a, b = (query.block(xp, row[None, :3], row[3:]) for row in new)
+            part = float(np.linalg.norm(a - b)) / query.bound.l2
             if part > now:
                 rows, now = new, part
         best = max(best, now)
@@ -297,21 +313,21 @@ def test_the_bound_of_the_scores_is_reached_by_a_climb():
     assert best > 0.9
 
 
-@pytest.mark.parametrize("name", questions())
+@pytest.mark.parametrize("name", queries())
 def test_every_array_library_gives_the_same_sums(name):
-    question = questions()[name]
+    query = queries()[name]
     rng = np.random.default_rng(4)
     X, y = rng.uniform(-1.1, 1.1, (40, 3)), rng.uniform(-1.1, 1.1, 40)
     X[::5, 1], X[::7, 0], y[::6] = np.nan, np.inf, np.nan
     with np.errstate(all="ignore"):
-        there = question.block(array_api_strict, array_api_strict.asarray(X), array_api_strict.asarray(y))
-        assert np.allclose(np.asarray(there), question.block(xp, X, y), rtol=1e-10, atol=1e-10)
+        there = query.block(array_api_strict, array_api_strict.asarray(X), array_api_strict.asarray(y))
+        assert np.allclose(np.asarray(there), query.block(xp, X, y), rtol=1e-10, atol=1e-10)
 
 
 def test_rows_without_a_response_add_nothing_but_to_the_sizes():
     X, y = np.random.default_rng(0).uniform(-1, 1, (30, 3)), np.full(30, np.nan)
-    for name, question in questions().items():
-        assert name in ("sizes", "squares") or not np.any(question.block(xp, X, y)), name
+    for name, query in queries().items():
+        assert name in ("sizes", "squares") or not np.any(query.block(xp, X, y)), name
 
 
 def test_holes_are_filled_with_conditional_means():

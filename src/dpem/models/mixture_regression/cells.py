@@ -12,7 +12,7 @@ from scipy.special import ndtr
 from dpem.models.mixture_regression.newton import normal_points
 from dpem.query import FloatArray
 
-#: How far parameters are thought to lie from 0 (log weights), 0 (intercepts), 0 (slopes), log 0.7 (log spreads).
+#: Prior standard deviations around 0 (log weights), 0 (intercepts), 0 (slopes), log 0.7 (log spreads).
 USUAL = (1.0, 1.5, 1.0, 0.7)
 RESTARTS = 16
 
@@ -146,7 +146,7 @@ class _Problem:
 def fit_cells(cells: Cells, K: int, *, same_regression: bool = False, rounds: int = 60) -> CellFit:
     """K components that explain the cells, given the share of rows in every x-cell, so x need not be normal.
 
-    From many starts, of which the worse half is given up now and then; with ``same_regression`` only weights and
+    From many starts, of which the worse half is dropped now and then; with ``same_regression`` only weights and
     spreads of one regression differ.
     """
     problem = _Problem(cells, K, same_regression)

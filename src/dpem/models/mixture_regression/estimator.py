@@ -29,8 +29,7 @@ class DPMixtureRegression(PrivateEstimator):
     Every row belongs to one of K unobserved components (latent class regression): y = intercept_k + coef_k·x +
     sigma_k·e with probability weight_k. Columns may be correlated, of any scale and shape within their bounds. A
     missing value of x is replaced by its expectation given the rest of its row, by the released means and covariance; a
-    row without y adds nothing. Nothing else is asked of the user: starts, scales and steps are paid for inside
-    (epsilon, delta).
+    row without y adds nothing. Starts, scales and steps are part of the fit and of (epsilon, delta).
 
     Parameters
     ----------
@@ -64,7 +63,7 @@ class DPMixtureRegression(PrivateEstimator):
     sigma_ : array of shape (n_components,)
         Residual standard deviations.
     components_misfit_ : array
-        Misfit of 1, 2, … components, up to one more than were asked for, to the counts in cells, in units of their
+        Misfit of 1, 2, … components, up to one more than ``n_components``, to the counts in cells, in units of their
         noise: released once, so these comparisons are free.
     suggested_components_ : int
         The largest number of components of which each lowered the misfit by clearly more than chance. A number above 1
@@ -130,19 +129,19 @@ class DPMixtureRegression(PrivateEstimator):
         }
 
     def _diagnostics(self) -> list[Diagnostic]:
-        theta, found = self.theta_, []
-        failed = self.fit_check_ is not None and not self.fit_check_.better  # said by the fit check
+        theta, diagnostics = self.theta_, []
+        failed = self.fit_check_ is not None and not self.fit_check_.better  # the fit check reports it
         narrow = [f"component {k + 1}" for k in np.flatnonzero(self.sigma_ < TUNING.narrow * self.sigma_.max())]
         if narrow:
             words = f"{', '.join(narrow)} may have collapsed onto repeated responses: hardly any spread is left."
-            found.append(Diagnostic("point-mass", "warning", words))
+            diagnostics.append(Diagnostic("point-mass", "warning", words))
         if theta.missed:
             words = (
                 f"About {100 * theta.missed:.2g} % of the responses lie more than {FAR:g} residual spreads from every "
                 "component."
             )
             outliers = "A component was missed, or there are outliers: use more components, or narrower bounds."
-            found.append(Diagnostic("missed-rows", "warning", words, outliers))
+            diagnostics.append(Diagnostic("missed-rows", "warning", words, outliers))
         private = math.isfinite(self.plan_.epsilon)
         advice = "Use fewer components, more rows or a larger epsilon."
         if private and not failed and theta.moved > TUNING.unstable:
@@ -150,11 +149,11 @@ class DPMixtureRegression(PrivateEstimator):
                 f"The components are not stable: errors of the size that is to be expected put about "
                 f"{100 * theta.moved:.0f} % of the rows into another component."
             )
-            found.append(Diagnostic("unstable-components", "warning", words, advice))
+            diagnostics.append(Diagnostic("unstable-components", "warning", words, advice))
         elif private and not failed and not theta.by_cells:
             words = "No start with different coefficients was found: the components may differ in their spread only."
-            found.append(Diagnostic("no-start", "warning", words, advice))
-        return found
+            diagnostics.append(Diagnostic("no-start", "warning", words, advice))
+        return diagnostics
 
     def _profile(self) -> Profile:
         return of_regressions(self.weights_, self.coef_, self.schema_)

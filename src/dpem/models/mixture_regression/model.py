@@ -100,13 +100,14 @@ class MixtureRegression(Model):
         rest = 1 - check - math.fsum(first)
         shares = (*first, *(rest * growing / growing.sum()), check)
         size, moments, direct, count, choose, *scores, checked = prices(sizes.rho, shares)
+        cautions = np.interp(np.linspace(0, 1, len(scores)), (0, 0.5, 1), TUNING.cautions)
         return (
             SizeColumns(size),
             FindMoments(moments),
             *((FindDirections(direct, q),) if turns else ()),
             CountCells(count, q, self.classes),
             ChooseStart(choose),
-            *(ImproveComponents(rho) for rho in scores),
+            *(ImproveComponents(rho, float(part)) for rho, part in zip(scores, cautions, strict=True)),
             *((RegressionCheck(checked, against="one regression", advice=ADVICE),) if check else ()),
         )
 
@@ -127,9 +128,9 @@ class MixtureRegression(Model):
     def start(self) -> RegressionState:
         return RegressionState()
 
-    def parameters(self, state: RegressionState, found: Estimate, sampling: FloatArray) -> Parameters:
+    def parameters(self, state: RegressionState, estimate: Estimate, sampling: FloatArray) -> Parameters:
         """The components and their errors in unit coordinates."""
-        frame, components = state.frame, found.theta
+        frame, components = state.frame, estimate.theta
         K, p = components.shape
         weights = components.masses / components.masses.sum()
         turn = np.zeros((p, p))
@@ -151,13 +152,13 @@ class MixtureRegression(Model):
             frame.mean,
             frame.whiten,
             change @ sampling @ change.T,
-            change @ found.error @ change.T,
+            change @ estimate.error @ change.T,
             state.path,
             state.needed,
             state.by_cells,
             np.array([frame.y_mean, *[0.0] * (p - 1), 0.0])
             + np.append(turn @ state.regression, frame.y_spread * state.spread),
-            float(np.mean(moved_share(components, found.error + sampling, 20))),
+            float(np.mean(moved_share(components, estimate.error + sampling, 20))),
         )
         return theta.ordered(np.argsort(-weights))
 

@@ -2,13 +2,13 @@
 
 Parameters of a class, in the order of its scores: log mass, its coefficients in its own spreads, log spread. With T the
 mean score and J = E T·sᵀ (s the derivative of the log-likelihood), the components that explain a mean T̄ are
-J⁻¹(T̄ − E T) away. That is weighed, as in a Kalman filter, against how far off the components were thought to be: where
-the noise says nothing, nothing moves.
+J⁻¹(T̄ − E T) away. That is weighed, as in a Kalman filter, against how far off the components are expected to be: where
+the noise says nothing, nothing moves. An answer that is farther from its mean than these errors and its noise explain
+shows that they are too small, so they are widened first: a fit that has not converged keeps moving, and says so.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -20,14 +20,14 @@ from scipy.special import ndtri
 from dpem.models.mixture_regression.scores import Components, ComponentScores
 from dpem.query import FloatArray
 
-#: How far off a start is thought to be: log masses, components (in spreads), log spreads.
+#: The standard errors that a start is expected to have: log masses, coefficients (in spreads), log spreads.
 START_ERROR = (0.4, 0.25, 0.2)
 #: The furthest that one step goes, in the same order.
 FURTHEST = (1.0, 1.0, 0.5)
-#: Of a step's length, what is thought to be left as error because the problem is not linear.
+#: The part of a step's length that is left as error because the problem is not linear.
 CURVED = 0.3
-#: Part of J taken from rows whose classes are known: EM's own step, shorter and safer where the model is wrong.
-CAUTION = 0.2
+#: The most that an answer widens the variance of the errors.
+MOST_WIDENED = 25.0
 #: Masses below this count as none; spreads and log masses stay where arithmetic is safe.
 LEAST_MASS, LEAST_SPREAD = 0.01, 1e-7
 
@@ -41,13 +41,10 @@ class Estimate:
 
     @classmethod
     def of_start(cls, theta: Components) -> Estimate:
+        """A start with the errors that starts are expected to have."""
         K, p = theta.shape
-        return cls(theta, np.diag(np.tile(_each(p, START_ERROR) ** 2, K)))
-
-
-def _each(p: int, parts: tuple[float, float, float]) -> FloatArray:
-    """One number for a class's log mass, one for each coefficient of its regression, one for its log spread."""
-    return np.array([parts[0], *[parts[1]] * p, parts[2]])
+        mass, coefficient, spread = START_ERROR
+        return cls(theta, np.diag(np.tile([mass, *[coefficient] * p, spread], K) ** 2))
 
 
 def normal_points(n: int, d: int) -> FloatArray:
@@ -68,13 +65,13 @@ def normal_points(n: int, d: int) -> FloatArray:
 
 
 def _primes(count: int) -> FloatArray:
-    found: list[int] = []
+    primes: list[int] = []
     candidate = 2
-    while len(found) < count:
-        if all(candidate % prime for prime in found):
-            found.append(candidate)
+    while len(primes) < count:
+        if all(candidate % prime for prime in primes):
+            primes.append(candidate)
         candidate += 1
-    return np.array(found, dtype=float)
+    return np.array(primes, dtype=float)
 
 
 def invented_rows(theta: Components, n: int) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -86,13 +83,13 @@ def invented_rows(theta: Components, n: int) -> tuple[FloatArray, FloatArray, Fl
     return np.tile(v, (K, 1)), t, np.repeat(theta.masses / np.sum(theta.masses) / len(x), len(x))
 
 
-def jacobian(question: ComponentScores, n: int = 1500) -> tuple[FloatArray, FloatArray]:
+def jacobian(query: ComponentScores, n: int = 1500) -> tuple[FloatArray, FloatArray]:
     """J = E T·sᵀ and Cov T, on invented rows."""
-    theta = question.theta
+    theta = query.theta
     K, p = theta.shape
     v, t, weight = invented_rows(theta, n)
-    share, psi, square = question.factors(numpy_api, v, t)
-    high, low = question.heights
+    share, psi, square = query.factors(numpy_api, v, t)
+    high, low = query.heights
 
     def columns(count: FloatArray, regression: FloatArray, spread: FloatArray) -> FloatArray:
         parts = [count[:, :, None], regression[:, :, None] * v[:, None, :], spread[:, :, None]]
@@ -106,12 +103,12 @@ def jacobian(question: ComponentScores, n: int = 1500) -> tuple[FloatArray, Floa
     return present * (T * weight[:, None]).T @ S, present * (T * weight[:, None]).T @ T - np.outer(mean, mean)
 
 
-def known_classes(question: ComponentScores) -> FloatArray:
+def known_classes(query: ComponentScores) -> FloatArray:
     """J if every row's class were known."""
-    block = _known_class(question.theta.shape[1], question.clip, question.cut, question.lift)
-    K, size = len(question.theta.masses), len(block)
+    block = _known_class(query.theta.shape[1], query.clip, query.cut, query.lift)
+    K, size = len(query.theta.masses), len(block)
     out = np.zeros((K * size, K * size))
-    for k, mass in enumerate(question.theta.masses):
+    for k, mass in enumerate(query.theta.masses):
         own = slice(k * size, (k + 1) * size)
         out[own, own] = mass * block
     return out
@@ -126,41 +123,52 @@ def _known_class(p: int, clip: float, cut: float, lift: float) -> FloatArray:
 
 
 def improved(
-    now: Estimate,
-    question: ComponentScores,
-    answer: FloatArray,
-    noise: float,
-    free: FloatArray,
-    caution: float = CAUTION,
+    now: Estimate, query: ComponentScores, answer: FloatArray, noise: float, free: FloatArray, caution: float
 ) -> tuple[Estimate, FloatArray]:
     """The components after one noisy answer, and the step that led there.
 
     ``free`` has orthonormal columns that span what may change (all, or components through the origin): scores and
     parameters are both taken along them, so the step solves the likelihood equations of the allowed components.
+    ``caution`` is the part of J taken from rows whose classes are known: 1 makes EM's own step, shorter and safer where
+    the model is wrong.
     """
     K, p = now.theta.shape
+    J, known = slopes_of(query, free)
+    away = free.T @ (answer - query.expected())
     P = free.T @ now.error @ free
-    gain, left = weighed(P, *slopes_of(question, free, caution), noise)
-    step = free @ (gain @ (free.T @ (answer - question.expected())))
+    P = P * widening(P, J, away, noise)
+    gain, left = weighed(P, J, known, caution, noise)
+    step = within_reach(free @ (gain @ away), K, p)
     P = left @ P @ left.T + noise**2 * gain @ gain.T
-    step = within_reach(step, K, p)
-    theta = moved(now.theta, step)
     parts = step.reshape(K, p + 2)
     bend = np.column_stack([parts[:, 0] ** 2, *[np.mean(parts[:, 1:-1] ** 2, axis=1)] * p, parts[:, -1] ** 2])
     error = free @ P @ free.T + np.diag(CURVED**2 * bend.ravel())
-    return Estimate(theta, (error + error.T) / 2), step
+    return Estimate(moved(now.theta, step), (error + error.T) / 2), step
 
 
-def slopes_of(question: ComponentScores, free: FloatArray, caution: float = CAUTION) -> tuple[FloatArray, FloatArray]:
-    """J along what may change, and the more cautious one that a step is made with."""
-    J = free.T @ jacobian(question)[0] @ free
-    return J, J + caution * (free.T @ known_classes(question) @ free - J)
-
-
-def weighed(P: FloatArray, J: FloatArray, used: FloatArray, noise: float) -> tuple[FloatArray, FloatArray]:
-    """What an answer's distance from what was expected is multiplied by, where components are off by errors of
-    covariance P; and what of an error it leaves.
+def widening(P: FloatArray, J: FloatArray, away: FloatArray, noise: float) -> float:
+    """The factor by which errors of covariance P are too small for an answer so far ``away`` from its mean: that
+    distance, squared, over its expectation, at least 1.
     """
+    if noise == 0:
+        return 1.0
+    expected = J @ P @ J.T + noise**2 * np.eye(len(P))
+    ratio = float(away @ np.linalg.solve(expected, away)) / len(away)
+    return min(max(ratio, 1.0), MOST_WIDENED)
+
+
+def slopes_of(query: ComponentScores, free: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """J along what may change, and what it were if every row's class were known."""
+    return free.T @ jacobian(query)[0] @ free, free.T @ known_classes(query) @ free
+
+
+def weighed(
+    P: FloatArray, J: FloatArray, known: FloatArray, caution: float, noise: float
+) -> tuple[FloatArray, FloatArray]:
+    """What an answer's distance from its mean is multiplied by, where components are off by errors of covariance P; and
+    what of an error it leaves.
+    """
+    used = J + caution * (known - J)
     S = used @ P @ used.T
     S = S + np.diag(noise**2 + 1e-12 * np.diag(S))
     gain = np.linalg.solve(S, used @ P).T
@@ -184,9 +192,9 @@ def moved(theta: Components, step: FloatArray) -> Components:
     return Components(masses, theta.coefficients + theta.spreads[:, None] * parts[:, 1:-1], spreads)
 
 
-def sampling_error(question: ComponentScores, free: FloatArray, n: float) -> FloatArray:
+def sampling_error(query: ComponentScores, free: FloatArray, n: float) -> FloatArray:
     """Covariance of the parameters that n rows leave, without noise: J⁻¹ Cov(T) J⁻ᵀ / n."""
-    full, spread = jacobian(question)
+    full, spread = jacobian(query)
     inverse = np.linalg.pinv(free.T @ full @ free, rcond=1e-8)
     return np.asarray(free @ inverse @ (free.T @ spread @ free) @ inverse.T @ free.T / n)
 
@@ -201,7 +209,3 @@ def free_directions(theta: Components, fixed: FloatArray | None) -> FloatArray:
     block[0, 0] = block[-1, -1] = 1.0
     block[1:-1, 1:-1] = kept
     return np.asarray(np.kron(np.eye(K), block), dtype=float)
-
-
-def converged(step: FloatArray) -> bool:
-    return bool(math.sqrt(float(np.sum(step**2))) < 1e-9)

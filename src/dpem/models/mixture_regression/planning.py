@@ -40,7 +40,7 @@ SCATTER, FAILED = 0.4, 0.6
 #: The median of what fits move over the mean of what the steps' noise would, and by how much a start that is just clear
 #: enough adds to it: both set against simulated fits of other seeds than those of the tables.
 KEPT, START = 0.86, 0.4
-#: What the start needs, found by trying (19 settings of 1,500 to 20,000 rows, 2 to 20 columns, 24 to 32 fits each):
+#: What the start needs, set by trying (19 settings of 1,500 to 20,000 rows, 2 to 20 columns, 24 to 32 fits each):
 #: directions of so many times half the noise's edge, a squared trace in the cells of so many times the parameters; the
 #: strength at which every other start of two components fails, by how much it is more for every further one, and how
 #: fast the chance changes.
@@ -49,7 +49,7 @@ EVEN, MORE, STEEP = 0.66, 0.07, 6
 #: A start that fails more often than the first is called infeasible, more often than the second a risk.
 HOPELESS, RISKY = 1 / 3, 0.1
 
-#: What is said of tables that hold no such components (``python -m studies.calibration.sweep lines``).
+#: What plans say of tables that hold no such components (``python -m studies.calibration.sweep lines``).
 REAL = (
     "Few real tables hold components as clear as that: of public ones, two of them at epsilon=1, half had more than "
     "8 % of their rows in another one in a second private fit, and more than 12 % in another one than without privacy."
@@ -71,21 +71,21 @@ def assumed(K: int, p: int, apart: float = APART) -> Components:
 
 def error_after(model: Any, sizes: Sizes, steps: tuple[Step, ...], theta: Components) -> FloatArray:
     """The covariance of the error after the score steps if they begin at the truth: gains are those of the steps, which
-    think that a start is far off. What clipping adds to the sampling error is added.
+    expect the errors of a start. What clipping adds to the sampling error is added.
     """
     p = theta.shape[1]
     frame = Frame(np.zeros(p - 1), np.eye(p - 1), 0.0, 1.0)
     scores = [step for step in steps if isinstance(step, ImproveComponents)]
-    question = ComponentScores(model.schema, frame, theta, scores[0].reach * math.sqrt(p), scores[0].cut)
-    thought = newton.Estimate.of_start(theta).error
-    error, free = np.zeros_like(thought), np.eye(len(thought))
-    slopes = newton.slopes_of(question, free)
+    query = ComponentScores(model.schema, frame, theta, scores[0].reach * math.sqrt(p), scores[0].cut)
+    expected = newton.Estimate.of_start(theta).error
+    error, free = np.zeros_like(expected), np.eye(len(expected))
+    slopes = newton.slopes_of(query, free)
     for step in scores:
-        noise = sizes.rows_per_person * question.bound.l2 / (sizes.n * math.sqrt(2 * step.rho))
-        gain, left = newton.weighed(thought, *slopes, noise)
-        thought, error = (left @ own @ left.T + noise**2 * gain @ gain.T for own in (thought, error))
-    clipped = newton.sampling_error(question, free, sizes.n)
-    wide = newton.sampling_error(replace(question, clip=WIDE, cut=1e3), free, sizes.n)
+        noise = sizes.rows_per_person * query.bound.l2 / (sizes.n * math.sqrt(2 * step.rho))
+        gain, left = newton.weighed(expected, *slopes, step.caution, noise)
+        expected, error = (left @ own @ left.T + noise**2 * gain @ gain.T for own in (expected, error))
+    clipped = newton.sampling_error(query, free, sizes.n)
+    wide = newton.sampling_error(replace(query, clip=WIDE, cut=1e3), free, sizes.n)
     return np.asarray(error + clipped - wide)
 
 
@@ -113,13 +113,13 @@ def strength(model: Any, sizes: Sizes, steps: tuple[Step, ...], theta: Component
     """
     v, t, weight = newton.invented_rows(theta, 1000)
     r = t / math.sqrt(float(weight @ t**2))
-    found = []
+    parts = []
     for step in steps:
         if isinstance(step, FindDirections) and math.isfinite(step.rho):
-            found.append(_of_directions(v, r, weight, theta, sizes, step))
+            parts.append(_of_directions(v, r, weight, theta, sizes, step))
         if isinstance(step, CountCells) and math.isfinite(step.rho):
-            found.append(_of_cells(v, r, weight, theta, sizes, step))
-    return 1 / math.fsum(1 / own for own in found) if found else math.inf
+            parts.append(_of_cells(v, r, weight, theta, sizes, step))
+    return 1 / math.fsum(1 / part for part in parts) if parts else math.inf
 
 
 def _of_directions(
@@ -167,7 +167,7 @@ def predict_fit(model: Any, sizes: Sizes, steps: tuple[Step, ...]) -> PredictedF
     typical = min(KEPT * float(np.mean(shares)) * min(1 + START / power**4, 3.0), most)
     chance = failing(power, K)
     median, low, high = with_failures(typical, SCATTER, chance, most)
-    said = Prediction(
+    prediction = Prediction(
         "share of rows put into another class than without privacy",
         median,
         low,
@@ -180,11 +180,13 @@ def predict_fit(model: Any, sizes: Sizes, steps: tuple[Step, ...]) -> PredictedF
     more = f"about {_rounded(sizes.n * factor):,} rows or epsilon={sizes.epsilon * factor:.2g} would do"
     if chance > HOPELESS:
         return PredictedFit(
-            said, (), False, f"the start misses components in about {100 * chance:.0f} fits of 100; {more}"
+            prediction, (), False, f"the start misses components in about {100 * chance:.0f} fits of 100; {more}"
         )
     if chance > RISKY:
-        return PredictedFit(said, (f"The start misses components in about {100 * chance:.0f} fits of 100; {more}.",))
-    return PredictedFit(said)
+        return PredictedFit(
+            prediction, (f"The start misses components in about {100 * chance:.0f} fits of 100; {more}.",)
+        )
+    return PredictedFit(prediction)
 
 
 def even(K: int) -> float:

@@ -1,4 +1,4 @@
-"""What rows say about K given components: which of several sets is likelier, and the scores of one set."""
+"""Queries about K components: which of several sets is likelier, and the scores of one set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a mixture of regressions asks before it has any regression: sizes, moments, directions, and counts in cells."""
+"""The queries before any component is known: sizes, moments, directions, and counts in cells."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ColumnSizes(NarrowQuery):
 
     A column adds (o, w, √2·|w|) with w = clip((u − center)/half, ±1), and (0, 0, 0) where the value is missing.
 
-    *Lemma.* ℓ2 sensitivity 2√D for D columns, as if the means alone were asked. *Proof.* One column. Both observed:
+    *Lemma.* ℓ2 sensitivity 2√D for D columns, as of the means alone. *Proof.* One column. Both observed:
     (w − w′)² + 2(|w| − |w′|)². Of equal signs this is 3(w − w′)² ≤ 3. Of opposite signs, with a = |w| and b = |w′|, it
     is (a + b)² + 2(a − b)² = 3a² + 3b² − 2ab, convex in a and in b, so it is largest at a corner of [0, 1]²: 4. One
     missing: 1 + w² + 2w² ≤ 4. Both: 0. Adding D columns gives 4D. ∎

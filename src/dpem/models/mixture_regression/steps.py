@@ -32,7 +32,7 @@ WIDE = 1e6
 CELLS = {1: (6, 12), 2: (4, 10), 3: (3, 10)}
 
 
-#: What is known before anything was asked.
+#: The state before the first release.
 NOTHING = np.zeros(0)
 NO_COMPONENTS, NO_FRAME = Components(NOTHING, np.zeros((0, 0)), NOTHING), Frame(NOTHING, np.zeros((0, 0)), 0.0, 1.0)
 NO_ESTIMATE = newton.Estimate(NO_COMPONENTS, np.zeros((0, 0)))
@@ -40,7 +40,7 @@ NO_ESTIMATE = newton.Estimate(NO_COMPONENTS, np.zeros((0, 0)))
 
 @dataclass(frozen=True)
 class RegressionState(State):
-    """What the steps have found so far.
+    """What the steps have released so far, and what follows from it.
 
     ``frame`` are the coordinates, ``observed`` the shares of values that are not missing (the response last);
     ``regression`` and ``spread`` the one best regression and its residual spread, ``present`` the share of rows with a
@@ -68,8 +68,8 @@ class RegressionState(State):
 class SizeColumns(Step):
     """Centre and spread of every column and of the response, in rounds that zoom in: bounds may be wide.
 
-    Zooming passes by rare values far away, such as the ones of a dummy column. So the squared distance within all of
-    the bounds is asked, too, and a column's spread is at least what that shows beyond its noise.
+    Zooming misses rare values far away, such as the ones of a dummy column. So the squared distance within all of the
+    bounds is released, too, and a column's spread is at least what that shows beyond its noise.
     """
 
     passes: ClassVar[int] = 5
@@ -81,9 +81,9 @@ class SizeColumns(Step):
         D = model.schema.width + 1
         center, half = np.zeros(D), np.ones(D)
         for last in (False, False, True):
-            question = ColumnSizes(model.schema, center, half)
-            answer = curator.measure(question, self.rho / self.passes)
-            noise = curator.noise_scale(question, self.rho / self.passes)
+            query = ColumnSizes(model.schema, center, half)
+            answer = curator.measure(query, self.rho / self.passes)
+            noise = curator.noise_scale(query, self.rho / self.passes)
             share = np.clip(answer[:D], 0.05, 1.0)
             center = np.clip(center + half * np.clip(answer[D : 2 * D] / share, -1, 1), -1, 1)
             deviation = half * np.clip(answer[2 * D :] / (math.sqrt(2) * share), 0, 1)
@@ -113,10 +113,10 @@ class FindMoments(Step):
         sizes = state.frame
         d = model.schema.width
         radius = math.sqrt(1 + self.reach**2 * (d + 1)) if math.isfinite(self.rho) else WIDE
-        question = RegressionMoments(model.schema, sizes, radius)
-        M = unpacked(curator.measure(question, self.rho), d + 2)
+        query = RegressionMoments(model.schema, sizes, radius)
+        M = unpacked(curator.measure(query, self.rho), d + 2)
         counted = float(np.clip(M[0, 0], 0.02, 1.0))
-        noise = curator.noise_scale(question, self.rho) / math.sqrt(2) / counted
+        noise = curator.noise_scale(query, self.rho) / math.sqrt(2) / counted
         observed = state.observed[:-1]
         mean = M[0, 1:] / counted / np.append(observed, 1.0)
         second = M[1:, 1:] / counted
@@ -156,8 +156,8 @@ class FindDirections(Step):
     def run(self, curator: Curator, model: Any, state: RegressionState) -> RegressionState:
         d = model.schema.width
         radius = radius_of_directions(d, self.reach)
-        question = UnevenSpread(model.schema, state.frame, state.regression, state.spread, radius)
-        M = unpacked(curator.measure(question, self.rho), d + 1)
+        query = UnevenSpread(model.schema, state.frame, state.regression, state.spread, radius)
+        M = unpacked(curator.measure(query, self.rho), d + 1)
         uneven = np.column_stack([M[1:, 1:] - M[0, 0] * np.eye(d), M[1:, 0]])
         axes = np.linalg.svd(uneven)[0][:, : self.directions]
         return replace(state, axes=axes)
@@ -183,10 +183,10 @@ class CountCells(Step):
         axes = np.eye(model.schema.width, q) if state.axes is None else state.axes
         x, r = CELLS[q]
         x_edges, r_edges = edges(x, 2.6), edges(r, 3.2)
-        question = ResidualCells(model.schema, state.frame, state.regression, state.spread, axes, x_edges, r_edges)
-        answer = curator.measure(question, self.rho).reshape((x,) * q + (r,))
+        query = ResidualCells(model.schema, state.frame, state.regression, state.spread, axes, x_edges, r_edges)
+        answer = curator.measure(query, self.rho).reshape((x,) * q + (r,))
         present = state.present
-        noise = curator.noise_scale(question, self.rho) / present
+        noise = curator.noise_scale(query, self.rho) / present
         cells = Cells(answer / present, noise, curator.n_rows * present, x_edges, r_edges)
         fits = {k: fit_cells(cells, k) for k in range(1, self.classes + 2)}
         starts = [fits[self.classes]]
@@ -217,10 +217,10 @@ class ChooseStart(Step):
         return "which of the starts is likelier"
 
     def run(self, curator: Curator, model: Any, state: RegressionState) -> RegressionState:
-        question = ComponentLeads(model.schema, state.frame, state.starts, state.plain)
-        leads = curator.measure(question, self.rho)
+        query = ComponentLeads(model.schema, state.frame, state.starts, state.plain)
+        leads = curator.measure(query, self.rho)
         best = int(np.argmax(leads))
-        ahead = leads[best] > self.margin + curator.noise_scale(question, self.rho)
+        ahead = leads[best] > self.margin + curator.noise_scale(query, self.rho)
         start = state.starts[best] if ahead else state.plain
         return replace(state, estimate=newton.Estimate.of_start(start), by_cells=bool(ahead))
 
@@ -229,9 +229,11 @@ class ChooseStart(Step):
 class ImproveComponents(Step):
     """A regularised Newton step on the scores of the components; without privacy to convergence, from several starts.
 
-    Scores are clipped at ``reach``·√(d + 1), squared residuals at ``cut``², both in a component's own spreads.
+    Scores are clipped at ``reach``·√(d + 1), squared residuals at ``cut``², both in a component's own spreads;
+    ``caution`` is between Newton's step, 0, and EM's, 1.
     """
 
+    caution: float = 0.2
     reach: float = 1.2
     cut: float = 3.0
     short_rounds: ClassVar[int] = 25
@@ -245,9 +247,9 @@ class ImproveComponents(Step):
         free = newton.free_directions(now.theta, model.fixed(frame))
         clip, cut = self.reach * math.sqrt(now.theta.shape[1]), self.cut
         if math.isfinite(self.rho):
-            question = ComponentScores(model.schema, frame, now.theta, clip, cut)
-            noise = curator.noise_scale(question, self.rho)
-            now, _ = newton.improved(now, question, curator.measure(question, self.rho), noise, free)
+            query = ComponentScores(model.schema, frame, now.theta, clip, cut)
+            noise = curator.noise_scale(query, self.rho)
+            now, _ = newton.improved(now, query, curator.measure(query, self.rho), noise, free, self.caution)
         else:
             clip, cut = WIDE, 1e3
             now = self._best(curator, model, state, free)
@@ -265,9 +267,9 @@ class ImproveComponents(Step):
             turned = plain.coefficients + plain.spreads[:, None] * rng.standard_normal(plain.coefficients.shape)
             own = np.array([model.allowed(state.frame, regression) for regression in turned])
             starts.append(Components(plain.masses, own, plain.spreads))
-        found = [self._converged(curator, model, state.frame, start, free, self.short_rounds) for start in starts]
-        query = ComponentLeads(model.schema, state.frame, tuple(own.theta for own in found), plain, WIDE)
-        best = found[int(np.argmax(curator.measure(query, math.inf)))]
+        ends = [self._converged(curator, model, state.frame, start, free, self.short_rounds) for start in starts]
+        query = ComponentLeads(model.schema, state.frame, tuple(end.theta for end in ends), plain, WIDE)
+        best = ends[int(np.argmax(curator.measure(query, math.inf)))]
         return self._converged(curator, model, state.frame, best.theta, free, self.most_rounds)
 
     def _converged(
@@ -281,6 +283,6 @@ class ImproveComponents(Step):
             far = float(np.linalg.norm(answer - query.expected()))
             caution, miss = (caution / 2 if far < miss else min(1.0, 3 * caution + 0.01)), far
             now, step = newton.improved(newton.Estimate.of_start(now.theta), query, answer, 0.0, free, caution)
-            if newton.converged(step):
+            if np.linalg.norm(step) < 1e-9:
                 break
         return now

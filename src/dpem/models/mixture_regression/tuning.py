@@ -20,6 +20,9 @@ class Tuning:
         Score queries.
     growth : float
         How many times a score query's price exceeds the one before it.
+    cautions : tuple of three floats
+        How near to EM's own step those of the first, the middle and the last score query are; between them it changes
+        evenly. With ``scores`` and ``growth`` set on the tuning half of ``studies.mixture_regression public``.
     starts : int
         Starts without privacy, beside those of the counts.
     narrow : float
@@ -35,8 +38,9 @@ class Tuning:
     cells: float = 0.12
     choice: float = 0.04
     check: float = 0.08
-    scores: int = 5
-    growth: float = 1.6
+    scores: int = 10
+    growth: float = 1.3
+    cautions: tuple[float, float, float] = (0.5, 0.5, 0.2)
     starts: int = 6
     narrow: float = 0.02
     unstable: float = 0.025
