@@ -11,7 +11,7 @@ The reference is the best of EM without privacy from many starts, the private fi
 floor. *lead kept*: (private − one) / (reference − one) in held-out log-likelihood, *one* a single ``diag`` Gaussian.
 *own*: rows in another component than in the optimum that EM reaches from the private fit. *twice*: rows in another
 component in a second private fit. *held*: 95 % intervals that hold the numbers of the own optimum. *speaks*: the fit
-has a diagnostic of severity "warning".
+has a diagnostic of severity "warning"; *unstable*: it calls its components unstable.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ class Line(NamedTuple):
     worse: int
     worse_silent: int
     speaks: float
+    unstable: float
     held: float
     seconds: float
     codes: str
@@ -110,7 +111,7 @@ def tried(name: str, rows: pd.DataFrame, seeds: int, **options: Any) -> Line:
     rng = np.random.default_rng(0)
     starts = [family.random_start(x, None, np.full(len(x), 1 / len(x)), rng) for _ in range(12)]
     known = best_of(family, starts, expect, short=30, kept=3)
-    fits, owns, spoke, codes, began, held_by = [], [], [], set(), 0.0, []
+    fits, owns, spoke, unstable, codes, began, held_by = [], [], [], [], set(), 0.0, []
     for seed in range(FIRST_SEED, FIRST_SEED + seeds):
         start = time.process_time()
         with warnings.catch_warnings():
@@ -128,6 +129,7 @@ def tried(name: str, rows: pd.DataFrame, seeds: int, **options: Any) -> Line:
         held_by.append(float(np.mean((low_end <= truth) & (truth <= high_end))))
         found = [own for own in model.diagnostics_ if own.severity == "warning"]
         spoke.append(bool(found))
+        unstable.append(any(own.code == "unstable-components" for own in found))
         codes |= {own.code for own in found}
     best = max([*known, *owns], key=lambda own: own.log_likelihood)
     one = Gaussians(np.ones(1), x.mean(axis=0)[None], (spread**2)[None])
@@ -150,6 +152,7 @@ def tried(name: str, rows: pd.DataFrame, seeds: int, **options: Any) -> Line:
         sum(worse),
         sum(w and not s for w, s in zip(worse, spoke, strict=True)),
         float(np.mean(spoke)),
+        float(np.mean(unstable)),
         float(np.mean(held_by)),
         began / seeds,
         "+".join(sorted(codes)),
@@ -166,8 +169,11 @@ def summary(frame: pd.DataFrame) -> list[str]:
         f"{frame.twice.median():.3f} (90 %: {frame.twice.quantile(0.9):.3f}); "
         f"against the best {frame.against.median():.3f}",
         f"worse than one Gaussian {int(frame.worse.sum())} fits, of these silent {int(frame.worse_silent.sum())}",
-        f"speaks: of {int((moved > 0.1).sum())} tables that move more than 10 %: {frame.speaks[moved > 0.1].mean():.2f}"
-        f"; of {int((moved < 0.03).sum())} below 3 %: {frame.speaks[moved < 0.03].mean():.2f}",
+        *(
+            f"{name}: of {int((moved > 0.1).sum())} tables that move more than 10 %: {column[moved > 0.1].mean():.2f}"
+            f"; of {int((moved < 0.03).sum())} below 3 %: {column[moved < 0.03].mean():.2f}"
+            for name, column in (("speaks", frame.speaks), ("unstable", frame.unstable))
+        ),
         f"intervals that hold the own optimum: {frame.held.mean():.2f}, of silent fits "
         f"{frame.held[frame.speaks < 0.5].mean():.2f}",
         f"processor seconds a fit {frame.seconds.median():.1f}",

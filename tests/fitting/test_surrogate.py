@@ -123,18 +123,6 @@ def test_many_answers_of_one_block_are_reduced_and_still_agreed_with():
     assert np.abs(own.weights @ FirstTwo().each(xp, x, None) - target).max() < 0.001
 
 
-def test_a_joint_tilt_agrees_with_every_block():
-    x = drawn("diag", 1500)
-    own = Surrogate.of(x, None, np.ones(len(x)), [Block(1.0, 100.0), Block(1.0, 100.0)], joint=True)
-    target = FirstTwo().each(xp, x[:500], None).mean(axis=0)
-    fam, at = family("diag"), mixture("diag")
-    query = score_query(SCHEMA, fam, at, x, None, own.weights, np.random.default_rng(0))
-    own = own.add(0, FirstTwo(), target, 0.001).add(1, query, query.each(xp, x[:500], None).mean(axis=0), 0.005)
-    assert np.abs(own.weights @ FirstTwo().each(xp, x, None) - target).max() < 0.002
-    reached = own.weights @ query.each(xp, x, None)
-    assert np.abs(reached - query.each(xp, x[:500], None).mean(axis=0)).max() < 0.01
-
-
 @every_type
 def test_weighted_em_is_scikit_learn_s_on_replicated_rows(kind):
     x = drawn(kind, 300)

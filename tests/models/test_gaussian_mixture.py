@@ -364,3 +364,21 @@ def test_a_check_that_decides_nothing_is_a_note_if_components_are_stable():
         model.fit_check_ = judged(lead, 0.05, "one Gaussian", "")
         model.theta_ = replace(model.theta_, moved=moved)
         assert model.diagnostics_[0].severity == severity
+
+
+@SIMULATED
+@pytest.mark.parametrize(("kind", "epsilon"), [("diag", 1.0), ("full", math.inf)])
+def test_a_constant_column_leaves_the_components(kind, epsilon):
+    X, label = three_groups(4000)
+    X[:, 1] = 3.0
+    model = DPGaussianMixture(2, kind, epsilon=epsilon, delta=1e-6, bounds=BOUNDS, check=False, random_state=2).fit(X)
+    assert model.weights_.min() > 0.1
+    assert adjusted_rand_score(label == 1, model.predict(X)) > 0.5
+
+
+@SIMULATED
+def test_a_column_without_values_is_named():
+    X, _ = three_groups(2000)
+    X[:, 2] = np.nan
+    with pytest.warns(FitWarning, match="Hardly any row has a value in x2"):
+        DPGaussianMixture(2, **GIVEN, bounds=BOUNDS, random_state=1).fit(X)

@@ -16,9 +16,9 @@ from sklearn.metrics import adjusted_rand_score
 from dpem import Budget, load_model, read_table, save_model
 from dpem.audit.replay import Table, replay
 from dpem.fitting.diagnostics import FitWarning
-from dpem.fitting.surrogate import ScoreQuery, Surrogate, whitener
+from dpem.fitting.surrogate import ScoreQuery, Surrogate, share_apart, whitener
 from dpem.models.latent_class import DPLatentClass, errors, steps
-from dpem.models.latent_class.errors import Parameters, classes_apart
+from dpem.models.latent_class.errors import Parameters
 from dpem.models.latent_class.family import Classes, ClassFamily
 from dpem.models.latent_class.items import Items, answers
 from dpem.models.latent_class.model import LatentClass
@@ -476,8 +476,8 @@ def test_labels_that_are_only_switched_are_the_same_classes():
     rows = answers(xp, own.draw(theta, 400, np.random.default_rng(0))[0], own.items)
     surrogate = Surrogate.of(rows, None, np.ones(400), ())
     other = Classes(theta.weights[::-1].copy(), theta.probabilities[::-1].copy())
-    assert classes_apart(own, theta, other, surrogate) == pytest.approx(0.0)
-    assert classes_apart(own, theta, classes(41), surrogate) > 0.1
+    assert share_apart(own, surrogate, theta, other) == pytest.approx(0.0)
+    assert share_apart(own, surrogate, theta, classes(41)) > 0.1
 
 
 def test_the_largest_class_comes_first():

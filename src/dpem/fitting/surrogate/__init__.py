@@ -9,7 +9,7 @@ from dpem.fitting.surrogate.em import Converged, ExpectedStatistics, best_of, em
 from dpem.fitting.surrogate.family import Family
 from dpem.fitting.surrogate.rows import Answer, Block, Surrogate, combined_noise
 from dpem.fitting.surrogate.scores import ScoreQuery, efficient, information, score_query, whitener
-from dpem.fitting.surrogate.stability import error_roots, regrouped, share_moved
+from dpem.fitting.surrogate.stability import error_roots, regrouped, share_apart, share_moved
 
 __all__ = [
     "Answer",
@@ -27,6 +27,7 @@ __all__ = [
     "information",
     "regrouped",
     "score_query",
+    "share_apart",
     "share_moved",
     "whitener",
 ]

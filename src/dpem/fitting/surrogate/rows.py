@@ -57,25 +57,20 @@ class Block:
 
 @dataclass(frozen=True)
 class Surrogate:
-    """Rows with base weights, and blocks of answers that tilt them one after the other.
-
-    ``joint``: the answers of all blocks tilt the base weights together, each block with the κ that it got by itself.
-    Otherwise what a block made of the weights is the base of the next.
+    """Rows with base weights, and blocks of answers that tilt them one after the other: the weights after one block are
+    the base of the next.
     """
 
     x: FloatArray
     y: FloatArray | None
     base: FloatArray
     blocks: tuple[Block, ...] = ()
-    joint: bool = False
     _known: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
-    def of(
-        cls, x: FloatArray, y: FloatArray | None, base: FloatArray, blocks: Iterable[Block], joint: bool = False
-    ) -> Surrogate:
+    def of(cls, x: FloatArray, y: FloatArray | None, base: FloatArray, blocks: Iterable[Block]) -> Surrogate:
         """The surrogate of rows with base weights of any sum."""
-        return cls(x, y, np.asarray(base) / np.sum(base), tuple(blocks), joint)
+        return cls(x, y, np.asarray(base) / np.sum(base), tuple(blocks))
 
     def add(self, block: int, query: RowQuery, mean: FloatArray, noise: FloatArray | float) -> Surrogate:
         """The surrogate that agrees with one more answer, of the block of that number."""
@@ -86,13 +81,12 @@ class Surrogate:
 
     def redrawn(self, x: FloatArray, y: FloatArray | None, base: FloatArray) -> Surrogate:
         """The same answers on other rows."""
-        return Surrogate.of(x, y, base, self.blocks, self.joint)
+        return Surrogate.of(x, y, base, self.blocks)
 
     @cached_property
     def weights(self) -> FloatArray:
         """The tilted weights; they add up to 1."""
         weights = self.base
-        parts, answers, kappas, points = [], [], [], []
         for number, block in enumerate(self.blocks):
             if not block.answers:
                 continue
@@ -101,16 +95,8 @@ class Surrogate:
                 features, answer = self._features(number, block)
                 features, answer, variances = principal(features, answer, weights, block.components)
                 kappa = evidence_kappa(answer, variances, block.low, block.high)
-                self._known[so_far] = features, answer, kappa, *tilt(weights, features, answer, kappa)
-            features, answer, kappa, weights, point = self._known[so_far]
-            parts.append(features)
-            answers.append(answer)
-            kappas.append(np.full(len(answer), kappa))
-            points.append(point)
-        if self.joint and len(parts) > 1:
-            weights, _ = tilt(
-                self.base, np.hstack(parts), np.concatenate(answers), np.concatenate(kappas), np.concatenate(points)
-            )
+                self._known[so_far], _ = tilt(weights, features, answer, kappa)
+            weights = self._known[so_far]
         return weights
 
     @property

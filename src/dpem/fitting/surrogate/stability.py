@@ -93,13 +93,13 @@ def regrouped(
     components than the best one does; components are matched as well as they can be.
     """
     best, theta = runs[0]
-    before = np.argmax(family.joint(numpy_api, theta, surrogate.x, surrogate.y), axis=1)
-    found = 0.0
-    for value, other in runs[1:]:
-        if value < best - near:
-            continue
-        logs = family.joint(numpy_api, other, surrogate.x, surrogate.y)
-        table = np.zeros((logs.shape[1], logs.shape[1]))
-        np.add.at(table, (before, np.argmax(logs, axis=1)), surrogate.weights)
-        found = max(found, 1 - float(table[linear_sum_assignment(-table)].sum()))
-    return found
+    others = (other for value, other in runs[1:] if value >= best - near)
+    return max((share_apart(family, surrogate, theta, other) for other in others), default=0.0)
+
+
+def share_apart(family: Family[Theta], surrogate: Surrogate, one: Theta, other: Theta) -> float:
+    """The share of weight that two solutions put into different components, matched as well as they can be."""
+    logs = [family.joint(numpy_api, theta, surrogate.x, surrogate.y) for theta in (one, other)]
+    table = np.zeros((logs[0].shape[1], logs[0].shape[1]))
+    np.add.at(table, tuple(np.argmax(own, axis=1) for own in logs), surrogate.weights)
+    return max(0.0, 1 - float(table[linear_sum_assignment(-table)].sum()))

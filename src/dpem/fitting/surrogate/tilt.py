@@ -27,11 +27,15 @@ def principal(
     components' variances. A rotation leaves independent unit noise what it is.
     """
     middle = weights @ features
-    weighed = np.sqrt(weights)[:, None] * (features - middle)
-    axes = _leading(weighed, most + 20) if features.shape[1] > 4 * most else None
-    variances, turn = np.linalg.eigh(_gram(weighed if axes is None else weighed @ axes))
-    turn = turn[:, max(len(variances) - most, 0) :]
-    axes = turn if axes is None else axes @ turn
+    weighed = np.sqrt(weights)[:, None] * features
+    if features.shape[1] > 4 * most:
+        weighed -= np.outer(np.sqrt(weights), middle)
+        axes = _leading(weighed, most + 20)
+        variances, turn = np.linalg.eigh(_gram(weighed @ axes))
+        axes = axes @ turn[:, max(len(variances) - most, 0) :]
+    else:
+        variances, turn = np.linalg.eigh(_gram(weighed) - np.outer(middle, middle))
+        axes = turn[:, max(len(variances) - most, 0) :]
     return features @ axes - middle @ axes, (answer - middle) @ axes, np.maximum(variances[-most:], 0.0)
 
 
@@ -65,13 +69,12 @@ def tilt(
     base: FloatArray,
     features: FloatArray,
     answer: FloatArray,
-    kappa: FloatArray | float,
+    kappa: float,
     start: FloatArray | None = None,
     *,
     most: int = 40,
 ) -> tuple[FloatArray, FloatArray]:
-    """The tilted weights and λ, by Newton steps that are halved until the objective falls; κ may differ by feature."""
-    kappa = np.broadcast_to(kappa, answer.shape)
+    """The tilted weights and λ, by Newton steps that are halved until the objective falls."""
     log_base = np.log(np.maximum(base, 1e-300))
 
     def at(point: FloatArray) -> tuple[float, FloatArray]:
@@ -79,7 +82,7 @@ def tilt(
         top = float(logs.max())
         weights = np.exp(logs - top)
         total = float(weights.sum())
-        value = top + np.log(total) - float(point @ answer) + 0.5 * float(point @ (kappa * point))
+        value = top + np.log(total) - float(point @ answer) + 0.5 * kappa * float(point @ point)
         return value, weights / total
 
     point = np.zeros(len(answer)) if start is None else start
@@ -89,8 +92,8 @@ def tilt(
         gradient = middle - answer + kappa * point
         if float(np.max(np.abs(gradient))) < 1e-3:  # a thousandth of the noise
             break
-        weighed = np.sqrt(weights)[:, None] * (features - middle)
-        step = np.linalg.solve(weighed.T @ weighed + np.diag(kappa), gradient)
+        weighed = np.sqrt(weights)[:, None] * features
+        step = np.linalg.solve(_gram(weighed) - np.outer(middle, middle) + kappa * np.eye(len(point)), gradient)
         size, slope = 1.0, float(gradient @ step)
         while True:
             new, tilted = at(point - size * step)

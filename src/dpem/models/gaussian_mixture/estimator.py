@@ -21,6 +21,7 @@ from dpem.models.gaussian_mixture.columns import MOST_COLUMNS
 from dpem.models.gaussian_mixture.covariance_types import TYPES
 from dpem.models.gaussian_mixture.family import sample
 from dpem.models.gaussian_mixture.intervals import uncertainty
+from dpem.models.gaussian_mixture.location import LEAST_SEEN
 from dpem.models.gaussian_mixture.model import GaussianMixture, Parameters, SparseGaussianMixture, mixture_of
 from dpem.models.gaussian_mixture.start_steps import MOST
 from dpem.models.gaussian_mixture.state import TUNING
@@ -212,6 +213,11 @@ class DPGaussianMixture(PrivateEstimator):
             )
             advice = "Use fewer components, more rows or a larger epsilon, or report the density, not the components."
             found.append(Diagnostic("unstable-components", "warning", words, advice))
+        hollow = np.flatnonzero(theta.seen <= LEAST_SEEN)
+        if len(hollow):
+            names = tuple(self.support_names_[j] for j in hollow)
+            words = f"Hardly any row has a value in {', '.join(names)}: the numbers of these columns are no estimates."
+            found.append(Diagnostic("empty-column", "warning", words, "Leave these columns out.", names))
         narrow = np.flatnonzero(theta.floored)
         if len(narrow):
             names = tuple(self.support_names_[j] for j in narrow)

@@ -13,6 +13,8 @@ from dpem.models.gaussian_mixture.state import Far, Presence
 from dpem.queries.narrow import NarrowQuery, into_ball, like, over_rows, packed, rounded, zero_nonfinite
 from dpem.query import Array, Bound, FloatArray, Namespace
 
+#: The least share of rows with a value that a column is supposed to have.
+LEAST_SEEN = 0.05
 #: Edges of the cells of |x − c|, in unit coordinates: half an octave each.
 EDGES = 2.0 ** np.arange(-8, 1.01, 0.5)
 #: Inner edges of the cells of a column's histogram, in spreads from its centre: wider cells far out, beyond the bounds
@@ -58,7 +60,7 @@ class Centres(NarrowQuery):
         """
         d = self.schema.width
         seen = 2 * mean[d : 2 * d]
-        seen = np.where(seen > 1 - 5 * scale, 1.0, np.clip(seen, 0.05, 1.0))
+        seen = np.where(seen > 1 - 5 * scale, 1.0, np.clip(seen, LEAST_SEEN, 1.0))
         empty, noise = float(mean[-1]) / math.sqrt(d / 2), scale / math.sqrt(d / 2)
         empty = 0.0 if empty < 4 * noise or np.any(seen >= 1) else min(empty, 0.95, 1 - float(seen.max()))
         return np.clip(mean[:d] / seen, -1.0, 1.0), Presence(seen, max(empty, 0.0))
@@ -159,6 +161,17 @@ class Margins(NarrowQuery):
         outer = (edges[:-1] >= 4) | (edges[1:] <= -4)
         column, cell = np.nonzero((shares > 4 * noise) & outer & (ends[:, 1:] > ends[:, :-1]))
         return Far(column, ends[column, cell], ends[column, cell + 1], np.minimum(shares[column, cell], 0.5))
+
+    def constant(self, mean: FloatArray, noise: float) -> tuple[tuple[int, float, float], ...]:
+        """Columns whose values all lie in one cell, as far as the noise lets it be seen, and the ends of that cell."""
+        edges = np.concatenate([[-np.inf], self.edges, [np.inf]])
+        found = []
+        for j, shares in enumerate(mean.reshape(self.cells, -1).T):
+            cell = int(np.argmax(shares))
+            if shares[cell] >= max(0.9 * float(shares.sum()), float(shares.sum()) - 2 * noise * math.sqrt(self.cells)):
+                low, high = np.clip(self.centre[j] + self.spread[j] * edges[cell : cell + 2], -1.0, 1.0)
+                found.append((j, float(low), float(high)))
+        return tuple(found)
 
     def each(self, xp: Namespace, x: Array, y: Array) -> Array:
         """What each row contributes (m × cells·d)."""

@@ -50,10 +50,9 @@ class Parameters:
     ``path`` are the scores of numbers of components; ``seen`` and ``empty`` shares of values present and of rows
     without any. ``errors`` are the standard errors of :func:`~dpem.models.gaussian_mixture.intervals.values` per unit
     of noise in whitened scores, of one row's sampling and of what the surrogate leaves open; ``noise`` is the standard
-    deviation of the answers. ``moved`` is the largest share
-    of rows that such noise, one of the last two queries or a fit that is nearly as good puts into another component,
-    ``missed`` the share that one Gaussian describes far better; ``floored`` is 1 for columns in which a component has
-    the least spread.
+    deviation of the answers. ``moved`` is the largest share of rows that such noise, the last query or a fit that is
+    nearly as good puts into another component, ``missed`` the share that one Gaussian describes far better; ``floored``
+    is 1 for columns in which a component has the least spread.
     """
 
     kind: str
@@ -134,11 +133,12 @@ class GaussianMixture(Model):
             base = 1 / TUNING.score_kappa[1] if noise > 0 else 0.0
             by_noise, by_rows, by_surrogate = error_roots(query, x, None, scatter, base)
             roots = [query.kept(x, None, np.full(len(x), 1 / len(x))) * by_noise, by_rows, by_surrogate]
-        moved = regrouped(family, surrogate, [*fit.runs, *((fit.runs[0][0], other) for other in fit.before)])
+        others = fit.runs if fit.before is None else (*fit.runs, (fit.runs[0][0], fit.before))
+        moved = regrouped(family, surrogate, others, TUNING.near)
         if noise > 0:
             rows = (surrogate.x, None, surrogate.weights)
-            changed = share_moved(family, own, *rows, query.whitener, math.hypot(noise, n**-0.5), generator(7))
-            moved = max(moved, changed)
+            error = math.hypot(noise, n**-0.5)
+            moved = max(moved, share_moved(family, own, *rows, query.whitener, error, generator(7)))
         first = own.reordered(order)
         floored = np.any(first.variances <= family.floor * (1 + 1e-6), axis=0)
         return Parameters(

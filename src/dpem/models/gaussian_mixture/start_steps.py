@@ -136,7 +136,8 @@ class FindMargins(Step):
         answer = curator.measure(query, self.rho) / (1 - state.presence.empty)
         noise = curator.noise_scale(query, self.rho) / (1 - state.presence.empty)
         noise = max(noise, 0.3 / math.sqrt(curator.n_rows))
-        return replace(state, margins=Answer(query, answer, noise), far=query.far(answer, noise))
+        found = Answer(query, answer, noise)
+        return replace(state, margins=found, far=query.far(answer, noise), constant=query.constant(answer, noise))
 
 
 @dataclass(frozen=True)
@@ -180,7 +181,7 @@ class StartFromSketch(Step):
         blocks = (
             Block(*TUNING.sketch_kappa, TUNING.sketch_components),
             Block(*TUNING.margin_kappa, TUNING.margin_components, () if state.margins is None else (state.margins,)),
-            Block(*TUNING.score_kappa, max(TUNING.score_components, round(1.5 * family.count))),
+            Block(*TUNING.score_kappa, max(TUNING.score_components, family.count)),
         )
         least = 0.3 / math.sqrt(curator.n_rows)  # an exact answer need not be met more closely than rows scatter
         surrogate = Surrogate.of(

@@ -34,6 +34,8 @@ def base_rows(
     parts.append(inside(rich, rest, rng, even=True))
     weights.append((1 - sum(float(own.sum()) for own in weights)) * _shared(np.ones(1), rest))
     rows = np.vstack(parts)
+    for j, low, high in state.constant:  # rows beside a constant would be a component of their own
+        rows[:, j] = np.clip(rows[:, j], low, high)
     if patterns is not None:
         rows[patterns[np.arange(len(rows)) % len(patterns)] < 0.5] = np.nan
     return rows, None, np.concatenate(weights)

@@ -10,11 +10,10 @@ from dataclasses import dataclass, field, replace
 
 import array_api_compat.numpy as numpy_api
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from dpem.fitting.rehearsal import generator
-from dpem.fitting.surrogate import Converged, Surrogate, information, share_moved, whitener
+from dpem.fitting.surrogate import Converged, Surrogate, information, share_apart, share_moved, whitener
 from dpem.fitting.surrogate.rows import combined_noise
 from dpem.fitting.surrogate.tilt import evidence_kappa, principal, tilt
 from dpem.models.latent_class.family import Classes, ClassFamily
@@ -119,7 +118,7 @@ def replayed(family: ClassFamily, surrogate: Surrogate, found: list[Converged[Cl
         others = rows.fit(family, [own.theta for own in found[1:3]], short=20, kept=1, most=100, tolerance=1e-5)
         again.append(near.theta)
         best = max([near, *others], key=lambda own: own.log_likelihood)
-        moved.append(classes_apart(family, theta, best.theta, surrogate))
+        moved.append(share_apart(family, surrogate, theta, best.theta))
     return [_matched(theta, own) for own in again], float(np.mean(moved))
 
 
@@ -135,16 +134,3 @@ def _matched(theta: Classes, other: Classes) -> Classes:
     gaps = np.sum((theta.probabilities[:, None] - other.probabilities) ** 2, axis=2)
     order = linear_sum_assignment(gaps)[1]
     return Classes(other.weights[order], other.probabilities[order])
-
-
-def classes_apart(family: ClassFamily, one: Classes, other: Classes, surrogate: Surrogate) -> float:
-    """The share of rows that two solutions put into different classes, matched as well as can be."""
-    first, second = (_labels(family, own, surrogate) for own in (one, other))
-    table = np.zeros((family.K, family.K))
-    np.add.at(table, (first, second), surrogate.weights)
-    rows, columns = linear_sum_assignment(-table)
-    return float(max(0.0, 1 - table[rows, columns].sum()))
-
-
-def _labels(family: ClassFamily, theta: Classes, surrogate: Surrogate) -> NDArray[np.intp]:
-    return np.asarray(np.argmax(family.joint(numpy_api, theta, surrogate.x, None), axis=1))
