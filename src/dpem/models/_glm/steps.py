@@ -38,13 +38,14 @@ CLIPPED = 5e-4
 
 @dataclass(frozen=True)
 class Progress:
-    """What is known so far, all of it released: marginals, mean response, the family as it clips, surrogate rows,
-    answers, and the coefficients they give.
+    """What is known so far, all of it released: marginals, mean response, the family as it clips, the share of
+    responses in the last bin, surrogate rows, answers, and the coefficients they give.
     """
 
     marginals: Marginals
     mean: float
     family: Family
+    response_end: float = 0.0
     surrogate: Surrogate | None = None
     prior: Prior | None = None
     posterior: Posterior | None = None
@@ -102,7 +103,9 @@ class FindMarginals(Step):
             before = before.joined(marginals(each[:, :-1] / seen, noise, schema))
         if not self.response:
             return replace(state, progress=replace(state.current(), marginals=before))
-        return replace(state, progress=Progress(before, *model.response_of(shares[-1, :-1], noise)))
+        return replace(
+            state, progress=Progress(before, *model.response_of(shares[-1, :-1], noise), float(shares[-1, -2]))
+        )
 
 
 @dataclass(frozen=True)
