@@ -141,7 +141,8 @@ def parameter_help(kind: type[Any]) -> dict[str, str]:
     for names, body in re.findall(
         r"^([\w, ]+?) ?:.*\n((?:[ \t]+.*\n?|\n)*)", section[1] if section else "", re.MULTILINE
     ):
-        words = " ".join(body.split()).replace("``", "").replace("**", "")
+        words = " ".join(body.split()).replace("``", "")
+        words = re.sub(r"\*\*(\w[^*]*)\*\*| \(see :meth:`\w+`\)", r"\1", words)  # bold words, cross-references
         sentence = re.split(r"(?<=[^.]\.) (?=[A-Z])", words)[0]
         said |= {name.strip(): sentence for name in names.split(",")}
     return said
