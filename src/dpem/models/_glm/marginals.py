@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from dpem.queries.histograms import BINS
@@ -44,17 +45,17 @@ class Marginals(NamedTuple):
         return Marginals(shares, centre, spread, level, max(self.noise, other.noise))
 
     @property
-    def crowded(self) -> FloatArray:
+    def crowded(self) -> NDArray[np.bool_]:
         """Which numeric coordinates have nearly all values in one bin."""
         return np.asarray((np.max(self.shares, axis=1) > CROWDED) & (self.level == 0) & ~self.at_bound)
 
     @property
-    def rare(self) -> FloatArray:
+    def rare(self) -> NDArray[np.bool_]:
         """Which levels have a share that may be noise."""
         return np.asarray((self.level > 0) & (self.shares[:, -1] < RARE * self.noise))
 
     @property
-    def at_bound(self) -> FloatArray:
+    def at_bound(self) -> NDArray[np.bool_]:
         """Which numeric coordinates have most values at a bound."""
         first, last = self.shares[:, 0], self.shares[:, -1]
         two_valued = (first + last > BOTH) & (np.minimum(first, last) > EACH)
