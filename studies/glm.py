@@ -4,9 +4,9 @@
     python -m studies.glm speed logistic poisson rare tables
 
 Writes results/glm.csv, a line when it is known. Noise is seeded, from seed 50,000 on; constants were tuned on seeds
-below 2,000 of the simulated settings, and on other seeds of the tables mroz, DoctorContacts and NMES1988. A part
-prints the share of 95 % intervals that hold the truth (of public tables: maximum likelihood's coefficients, for which sampling is
-left out of the error), the median width over maximum likelihood's, the rejections of true hypotheses at 5 %, and the
+below 2,000 of the simulated settings, and on other seeds of the tables mroz, DoctorContacts and NMES1988. A part prints
+the share of 95 % intervals that hold the truth (of public tables: maximum likelihood's coefficients, for which sampling
+is left out of the error), the median width over maximum likelihood's, the rejections of true hypotheses at 5 %, and the
 median and the largest loss of mean log-likelihood on new rows, beside what the plan predicted.
 """
 

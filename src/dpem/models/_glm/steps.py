@@ -87,8 +87,9 @@ class FindMarginals(Step):
     response: bool = True
 
     def describe(self) -> str:
-        names = [name for name, own in (("every column", self.columns), ("the response", self.response)) if own]
-        return "histogram of " + " and of ".join(names if self.response else ["the chosen columns"])
+        if not self.response:
+            return "histogram of the chosen columns"
+        return f"histogram of {'every column and of ' if self.columns else ''}the response"
 
     def run(self, curator: Curator, model: Any, state: GlmState) -> GlmState:
         before = NONE if self.response else state.current().marginals
@@ -103,9 +104,8 @@ class FindMarginals(Step):
             before = before.joined(marginals(each[:, :-1] / seen, noise, schema))
         if not self.response:
             return replace(state, progress=replace(state.current(), marginals=before))
-        return replace(
-            state, progress=Progress(before, *model.response_of(shares[-1, :-1], noise), float(shares[-1, -2]))
-        )
+        mean, family = model.response_of(shares[-1, :-1], noise)
+        return replace(state, progress=Progress(before, mean, family, float(shares[-1, -2])))
 
 
 @dataclass(frozen=True)
