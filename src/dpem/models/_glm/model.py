@@ -1,4 +1,4 @@
-"""A generalised linear model in unit coordinates: its parameters, its steps, and what is said of rows."""
+"""A generalised linear model in unit coordinates: its parameters, its steps, and the likelihood of rows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MARGINALS, MOMENTS, SCORES, GROWTH = 0.10, 0.17, 0.68, (1.0, 1.6, 2.5, 4.0)
 WIDE = (0.02, 0.18, 0.10, 0.17, 0.48)
 #: The part of ρ that calibration gets of the fit check's.
 CALIBRATION_SHARE = 0.02
-#: Rows are clipped at so many times their expected length where moments are asked.
+#: Rows are clipped at so many times their expected length in their second moments.
 MOMENT_RADIUS = 1.0
 
 
@@ -202,7 +202,7 @@ class GeneralisedLinearModel(Model):
             privacy=posterior.privacy,
             mean=now.surrogate.mean,
             covariance=now.surrogate.covariance,
-            response=now.mean if not now.answers else float(np.mean(fitted)),
+            response=now.mean if not now.scores else float(np.mean(fitted)),
             complete=now.surrogate.complete,
             prior_part=posterior.prior_part,
             crowded=tuple(map(bool, now.marginals.crowded)),
