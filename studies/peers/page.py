@@ -65,6 +65,7 @@ HOPELESS = -1.0
 #: Methods in the order of the page, and the problems of its two tables with their short names.
 ORDER = (
     *("dpem", "DP-SGD", "noisy moments (AdaSSP)", "diffprivlib LinearRegression", "OpenDP LinearRegression"),
+    *("objective perturbation", "diffprivlib LogisticRegression"),
     *("diffprivlib KMeans", "Google's clustering", "DPM"),
     *("AIM, then scikit-learn", "MST, then scikit-learn", "AIM, then GaussianMixture", "MST, then GaussianMixture"),
     *("MST, then StepMix", "StepMix, not private", "not private"),
@@ -78,6 +79,7 @@ REGRESSION = {
     "questions-1": "290 columns, ε = 1",
     "education-1": "one column, ε = 1",
 }
+LOGISTIC = {"smoking": "SmokeBan", "default": "Default", "abortion": "gss_abortion", "work": "mroz"}
 LATENT = {
     "groups-3": "3 components",
     "groups-5": "5 components, d = 10",
@@ -117,6 +119,21 @@ def matrix(rows: list[dict[str, str]], problems: dict[str, str]) -> str:
     return "\n".join(lines)
 
 
+def losses(rows: list[dict[str, str]]) -> str:
+    """Median log-likelihood per row lost to privacy by logistic regressions, at ε = 0.5 / 1; a line per method."""
+    found = {(r["problem"], r["method"]): np.array(r["scores"].split(), dtype=float) for r in rows}
+    lines = ["| | " + " | ".join(LOGISTIC.values()) + " |", "|---" * (len(LOGISTIC) + 1) + "|"]
+    for method in ORDER:
+        cells = []
+        for key in LOGISTIC:
+            own = [(found.get((f"{key}-{e}", method)), found.get((f"{key}-{e}", "not private"))) for e in ("0.5", "1")]
+            known = [float(free[0] - np.median(of)) for of, free in own if of is not None and free is not None]
+            cells.append(" / ".join(f"{loss:.4f}".replace("-", "−") for loss in known) or "–")
+        if method != "not private" and any(cell != "–" for cell in cells):
+            lines.append(f"| {method} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
 def text(rows: list[dict[str, str]]) -> str:
     """The page of tables beside the CSV."""
     return (
@@ -124,6 +141,8 @@ def text(rows: list[dict[str, str]]) -> str:
         "Written by `python -m studies.peers.page` from `peers_real.csv`: median (worst) over the tables; a dash means "
         "no such model, or not run.\n\n"
         f"Regression: R² on rows held out.\n\n{matrix(rows, REGRESSION)}\n\n"
+        "Logistic regression: log-likelihood per held-out row lost to privacy, at ε = 0.5 / 1, median.\n\n"
+        f"{losses(rows)}\n\n"
         "Mixtures and classes: adjusted Rand index; real tables and mixtures of regressions: share of the non-private "
         "model's lead over one component that is kept, in held-out log-likelihood.\n\n"
         f"{matrix(rows, LATENT)}\n"

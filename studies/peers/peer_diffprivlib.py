@@ -1,4 +1,4 @@
-"""diffprivlib's LinearRegression, LogisticRegression and KMeans. Runs in an environment of its own, imports nothing of dpem.
+"""diffprivlib's LinearRegression, LogisticRegression and KMeans, in an environment of their own and without dpem.
 
 Public bounds are given as they are. Columns and response are moved to the middle of their bounds and divided by half
 their width first, so that bounds are ±1: with bounds that do not lie evenly about zero, LinearRegression of 0.6.6

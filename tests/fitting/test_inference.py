@@ -128,3 +128,17 @@ def test_wrong_hypotheses_are_refused_in_a_sentence(wrong):
     model = dpem.DPLogisticRegression.from_formula("hit ~ a + b", bounds=BOUNDS, epsilon=2.0, delta=1e-6).fit(rows())
     with pytest.raises(ValueError, match="hypotheses must"):
         model.t_test(wrong)
+
+
+def test_names_of_levels_need_no_backquotes_and_factors_no_parentheses():
+    frame = rows()
+    model = dpem.DPLogisticRegression.from_formula(
+        "hit ~ a + C(g)", epsilon=math.inf, delta=1e-6, bounds=BOUNDS, levels=LEVELS
+    ).fit(frame)
+    plain, quoted = (model.t_test(text) for text in ("C(g)=s - C(g)=w = 0.1", "`C(g)=s` - `C(g)=w` = 0.1"))
+    assert plain.effect == pytest.approx(quoted.effect)
+    assert plain.effect[0] == pytest.approx(model.coef_[1] - model.coef_[2])
+    assert plain.value[0] == 0.1
+    assert model.wald_test("g") == model.wald_test("C(g)")
+    with pytest.raises(ValueError, match="hypotheses must be like 'x = 0' in the coefficients 'intercept', 'a'"):
+        model.t_test("height = 0")

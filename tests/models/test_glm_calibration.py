@@ -77,7 +77,14 @@ def test_no_false_alarm_of_a_right_model_with_few_rows():
 def test_a_difference_without_weight_is_no_warning():
     clear = np.array([[0.5, 0.50, 0.52, 0.001, 0.001], [0.5, 0.5, 0.70, 0.1, 0.1]])
     assert miscalibration(clear, Bernoulli(), ("predicted probability", "observed share")) == []
-    assert len(miscalibration(clear + [0, 0, 0.2, 0, 0], Bernoulli(), ("predicted probability", "observed share"))) == 1
+    assert (
+        len(
+            miscalibration(
+                clear + np.array([0, 0, 0.2, 0, 0]), Bernoulli(), ("predicted probability", "observed share")
+            )
+        )
+        == 1
+    )
 
 
 def test_the_price_is_within_the_fit_check_and_none_without_it():

@@ -1,4 +1,4 @@
-"""Poisson regression: the reference is maximum likelihood, bounds are kept, intervals hold, overdispersion is said."""
+"""Poisson regression: the reference is maximum likelihood, bounds hold, overdispersion is reported."""
 
 import math
 
@@ -68,15 +68,15 @@ def test_offsets_and_exposures_are_those_of_statsmodels(kind):
 
 def test_intervals_hold_the_truth_and_overdispersion_is_said():
     """40 intervals, a glance: `make glm` has hundreds. The seeds are fixed."""
-    truth, held, said = np.append(0.5, BETA), [], []
+    truth, held, reported = np.append(0.5, BETA), [], []
     for seed in range(10):
         model = fitted(*drawn(4000, 100 + seed, 1.0 if seed % 2 else 3.0), random_state=seed, check=False)
         low, high = model.conf_int().T
         held.append((low <= truth) & (truth <= high))
-        said.append("overdispersion" in [found.code for found in model.diagnostics_])
+        reported.append("overdispersion" in [found.code for found in model.diagnostics_])
     assert np.mean(held) >= 0.85
-    assert np.mean(said[::2]) >= 0.8
-    assert np.mean(said[1::2]) <= 0.2
+    assert np.mean(reported[::2]) >= 0.8
+    assert np.mean(reported[1::2]) <= 0.2
 
 
 def test_means_of_clipped_counts():
@@ -147,7 +147,7 @@ def test_saved_and_loaded_it_predicts_the_same(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "words"),
     [
         ({"y_bounds": (-3, 10)}, "y_bounds must not be negative"),
         ({"offset": "nowhere"}, "offset must be the name of a numeric column"),
@@ -155,6 +155,6 @@ def test_saved_and_loaded_it_predicts_the_same(tmp_path):
         ({"offset": "x0", "exposure": "x1"}, "must not both be given"),
     ],
 )
-def test_what_is_wrong_is_refused_in_a_sentence(wrong, said):
-    with pytest.raises(ValueError, match=said):
+def test_what_is_wrong_is_refused_in_a_sentence(wrong, words):
+    with pytest.raises(ValueError, match=words):
         fitted(*drawn(100, 7), **wrong)

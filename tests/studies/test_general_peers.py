@@ -223,7 +223,9 @@ def test_unknown_names_are_refused(arguments, capsys):
 def test_the_page_shows_what_was_measured():
     rows = page.read(ROOT / "results" / "peers_real.csv")
     assert page.text(rows) == (ROOT / "results" / "peers_real.md").read_text(encoding="utf-8")
-    assert {row["problem"] for row in rows} == {problem.key for problem in PROBLEMS} == {*page.REGRESSION, *page.LATENT}
+    logistic = {f"{key}-{epsilon}" for key in page.LOGISTIC for epsilon in ("0.5", "1")}
+    shown = {*page.REGRESSION, *page.LATENT, *logistic}
+    assert {row["problem"] for row in rows} == {problem.key for problem in PROBLEMS} == shown
     for row in rows:
         scores = np.array(row["scores"].split(), dtype=float)
         assert float(row["middle"]) == pytest.approx(np.median(scores), rel=1e-3)

@@ -139,7 +139,8 @@ def parameter_help(kind: type[Any]) -> dict[str, str]:
     sentences: dict[str, str] = {}
     parameter = re.compile(r"^([\w, ]+?) ?:.*\n((?:[ \t]+.*\n?|\n)*)", re.MULTILINE)
     for names, body in parameter.findall(section[1] if section else ""):
-        words = " ".join(body.split()).replace("``", "").replace("**", "")
+        words = " ".join(body.split()).replace("``", "")
+        words = re.sub(r"\*\*(\w[^*]*)\*\*| \(see :meth:`\w+`\)", r"\1", words)  # bold words, cross-references
         sentence = re.split(r"(?<=[^.]\.) (?=[A-Z])", words)[0]
         sentences |= {name.strip(): sentence for name in names.split(",")}
     return sentences

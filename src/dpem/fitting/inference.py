@@ -6,6 +6,7 @@ compared with normal and chi-square laws: errors hold sampling, privacy noise an
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -141,17 +142,17 @@ class RegressionResults:
         Parameters
         ----------
         hypotheses : str or array of shape (hypotheses, coefficients)
-            Such as ``"educ = 0.1"`` or ``"educ - exper = 0, married = 0"``; a coefficient whose name is no word stands
-            between backquotes, and alone it is compared with 0. Rows of an array are combinations compared with 0.
+            Such as ``"educ = 0.1"`` or ``"C(region)=south - C(region)=west = 0, married = 0"``; a coefficient alone is
+            compared with 0. A name may stand between backquotes. Rows of an array are combinations compared with 0.
 
         Returns
         -------
         Contrasts
         """
         names, values, covariance = self._coefficients()
-        R, q, said = _hypotheses(hypotheses, names)
+        R, q, labels = _hypotheses(hypotheses, names)
         variance = np.einsum("ij,jk,ik->i", R, covariance, R)
-        return Contrasts(said, R @ values, np.sqrt(np.maximum(variance, 0.0)), q)
+        return Contrasts(labels, R @ values, np.sqrt(np.maximum(variance, 0.0)), q)
 
     def wald_test(self, hypotheses: Any) -> WaldTest:
         """Test linear hypotheses jointly.
@@ -307,29 +308,28 @@ def compare(first: Any, second: Any, *, same_rows: bool = False) -> tuple[Any, W
     return found.summary_frame().rename(columns={"coef": "difference"}), test
 
 
-def _hypotheses(given: Any, names: Sequence[str]) -> tuple[FloatArray, FloatArray, tuple[str, ...]]:
+def _hypotheses(hypotheses: Any, names: Sequence[str]) -> tuple[FloatArray, FloatArray, tuple[str, ...]]:
     """The matrix and right side of linear hypotheses about named coefficients, and what each is called."""
-    if isinstance(given, str):
-        if given in names:
-            return np.eye(len(names))[[names.index(given)]], np.zeros(1), (given,)
-        levels = [j for j, name in enumerate(names) if _belongs(name, given)]
+    if isinstance(hypotheses, str):
+        if hypotheses in names:
+            return np.eye(len(names))[[names.index(hypotheses)]], np.zeros(1), (hypotheses,)
+        levels = [j for j, name in enumerate(names) if _belongs(name, hypotheses)]
         if levels:
             return np.eye(len(names))[levels], np.zeros(len(levels)), tuple(names[j] for j in levels)
         from formulaic.errors import FormulaicError  # which loads pandas: only texts need it
         from formulaic.utils.constraints import LinearConstraints
 
         try:
-            found = LinearConstraints.from_spec(given, variable_names=list(names))
+            found = LinearConstraints.from_spec(_backquoted(hypotheses, names), variable_names=list(names))
         except (FormulaicError, ValueError, SyntaxError, KeyError):
             raise ArgumentError(
                 "hypotheses",
-                f"must be like 'x = 0' in the coefficients {', '.join(map(repr, names))}; names that are no "
-                f"words stand between backquotes; got {given!r}.",
+                f"must be like 'x = 0' in the coefficients {', '.join(map(repr, names))}; got {hypotheses!r}.",
             ) from None
         matrix, values = np.atleast_2d(found.constraint_matrix), np.ravel(found.constraint_values)
-        said = [part.strip() for part in given.split(",")]
-        return matrix, values, tuple(said if len(said) == len(matrix) else map(str, range(len(matrix))))
-    matrix = np.atleast_2d(np.asarray(given, dtype=float))
+        labels = [part.strip() for part in hypotheses.split(",")]
+        return matrix, values, tuple(labels if len(labels) == len(matrix) else map(str, range(len(matrix))))
+    matrix = np.atleast_2d(np.asarray(hypotheses, dtype=float))
     if matrix.ndim != 2 or matrix.shape[1] != len(names):
         raise ArgumentError(
             "hypotheses", f"must have {len(names)} columns, one for each coefficient, got {matrix.shape}."
@@ -337,11 +337,23 @@ def _hypotheses(given: Any, names: Sequence[str]) -> tuple[FloatArray, FloatArra
     return matrix, np.zeros(len(matrix)), tuple(f"c{i}" for i in range(len(matrix)))
 
 
+def _backquoted(hypotheses: str, names: Sequence[str]) -> str:
+    """The hypotheses with names that are no words between backquotes.
+
+    >>> _backquoted("g=a - g=ab = `x y`", ["g=a", "g=ab", "x y"])
+    '`g=a` - `g=ab` = `x y`'
+    """
+    odd = sorted((name for name in names if not name.isidentifier()), key=len, reverse=True)
+    pattern = "|".join(["`[^`]*`", *map(re.escape, odd)])
+    return re.sub(pattern, lambda found: found[0] if found[0][0] == "`" else f"`{found[0]}`", hypotheses)
+
+
 def _belongs(name: str, term: str) -> bool:
     """Whether a coefficient is one of a factor's levels, of a term's columns or of an interaction's."""
     parts, wanted = name.split(":"), term.split(":")
     return len(parts) == len(wanted) and all(
-        part == own or part.startswith((f"{own}=", f"{own}[")) for part, own in zip(parts, wanted, strict=True)
+        part == own or part.startswith((f"{own}=", f"{own}[", f"C({own})="))
+        for part, own in zip(parts, wanted, strict=True)
     )
 
 

@@ -112,8 +112,8 @@ def error_words(found: Estimates, j: int) -> str:
     if not error > 0:
         return f"{found.names[j]}: {number(float(found.value[j]), 4)}"
     shares = "; ".join(f"{name} {percent(share)}" for name, share in found.parts(j))
-    said = f"{found.names[j]}: {measured(float(found.value[j]), error)}, standard error {number(error, 2)}"
-    return f"{said}; of its variance {shares}" if shares else said
+    words = f"{found.names[j]}: {measured(float(found.value[j]), error)}, standard error {number(error, 2)}"
+    return f"{words}; of its variance {shares}" if shares else words
 
 
 def _words(found: Estimates, count: int) -> str:

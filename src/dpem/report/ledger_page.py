@@ -120,8 +120,8 @@ def _bar(one: DatasetEntries) -> dict[str, Any]:
 def _charged(fit: FitEntry, known: Published | None) -> dict[str, Any]:
     """A fit: what it was for, what its check found, where to read on."""
     outcome = fit.outcome if fit.private else f"{fit.outcome}, not private"
-    said = [f"{fit.time:%Y-%m-%d %H:%M}", f"ε = {number(fit.epsilon)}, δ = {number(fit.delta)}", outcome]
-    entry = {"facts": _facts([*said, _who(fit), fit.purpose]), "fingerprint": fit.model, "refused": False}
+    first = [f"{fit.time:%Y-%m-%d %H:%M}", f"ε = {number(fit.epsilon)}, δ = {number(fit.delta)}", outcome]
+    entry = {"facts": _facts([*first, _who(fit), fit.purpose]), "fingerprint": fit.model, "refused": False}
     if known is None:
         titles = {"answered": "A fit whose file is not here", "failed": "A fit that failed"}
         return {**entry, "title": titles.get(fit.outcome, "A fit"), "check": None, "links": []}
@@ -132,9 +132,9 @@ def _charged(fit: FitEntry, known: Published | None) -> dict[str, Any]:
 
 
 def _refused(refusal: Refusal) -> dict[str, Any]:
-    said = [f"{refusal.time:%Y-%m-%d %H:%M}", f"ε = {number(refusal.epsilon)}, δ = {number(refusal.delta)}"]
+    first = [f"{refusal.time:%Y-%m-%d %H:%M}", f"ε = {number(refusal.epsilon)}, δ = {number(refusal.delta)}"]
     title = f"Refused: {REASONS.get(refusal.reason, refusal.reason)}"
-    facts = _facts([*said, _who(refusal), refusal.purpose])
+    facts = _facts([*first, _who(refusal), refusal.purpose])
     return {"title": title, "facts": facts, "refused": True, "check": None, "links": [], "fingerprint": ""}
 
 

@@ -120,7 +120,7 @@ def calibration_table(found: FloatArray, words: tuple[str, str]) -> Extra | None
     """
     if not len(found):
         return None
-    rows = tuple((f"{i + 1}", *map(float, row)) for i, row in enumerate(found[:, :4]))
+    rows: tuple[tuple[str | float, ...], ...] = tuple((str(i + 1), *map(float, r[:4])) for i, r in enumerate(found))
     lead = (
         f"Rows were grouped by their {words[0]}. Where dots lie on the line, predictions are right on average. "
         f"Bars are {100 * LEVEL:.0f} % intervals of sampling error and of the privacy noise of this check."

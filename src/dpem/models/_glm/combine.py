@@ -1,6 +1,6 @@
-"""What all answers about the coefficients say together: least squares on the released scores.
+"""The coefficients that agree best with all released scores, by least squares.
 
-A score asked at β_t with weights w_t has the expectation
+A score released at β_t with weights w_t has the expectation
 
     G_t(β) = complete·E[w_t·m(η_t, η)·a_t],     m the mean of the clipped residual at η_t if the truth is η = β·(1, u),
 
@@ -30,8 +30,8 @@ ENOUGH = 1e-4
 
 
 @dataclass(frozen=True)
-class Answer:
-    """A released score: where and how it was asked, the answer and the standard deviation of its noise."""
+class ReleasedScore:
+    """A released score: where and how it was computed, its value and the standard deviation of its noise."""
 
     family: Family
     predictor: Predictor
@@ -64,29 +64,29 @@ class Prior:
 
 
 def combined(
-    answers: tuple[Answer, ...],
+    scores: tuple[ReleasedScore, ...],
     rows: Surrogate,
     free: NDArray[np.intp],
     prior: Prior,
     start: FloatArray,
     n: int,
 ) -> Posterior:
-    """The coefficients that agree best with all answers. ``free`` are the columns of (1, u) that have one."""
+    """The coefficients that agree best with all scores. ``free`` are the columns of (1, u) that have one."""
     X, m = rows.rows[:, free], len(rows.rows)
-    asked = [_weighted(answer, rows) for answer in answers]
-    first = answers[0].predictor
-    known = Predictor(placed(0 * start, free, first.coef), first.exposure, first.middle, first.half)
-    offset = known(np, rows.rows[:, 1:])
+    weighted = [_weighted(score, rows) for score in scores]
+    first = scores[0].predictor
+    fixed = Predictor(placed(0 * start, free, first.coef), first.exposure, first.middle, first.half)
+    offset = fixed(np, rows.rows[:, 1:])
     coef = start
     for _ in range(ROUNDS):
         eta = offset + X @ coef
         A, total, parts = prior.precision.copy(), prior.precision @ (prior.mean - coef), []
-        for answer, (at, wa) in zip(answers, asked, strict=True):
-            there = answer.family.expected(at, eta)
+        for score, (at, wa) in zip(scores, weighted, strict=True):
+            there = score.family.expected(at, eta)
             D = rows.complete / m * (wa * there.slope[:, None]).T @ X
-            far = D @ (coef - answer.predictor.coef[free])
-            omega = answer.noise**2 + MISFIT**2 * float(far @ far) / len(far)
-            missing = answer.value - rows.complete / m * (wa.T @ there.mean)
+            far = D @ (coef - score.predictor.coef[free])
+            omega = score.noise**2 + MISFIT**2 * float(far @ far) / len(far)
+            missing = score.value - rows.complete / m * (wa.T @ there.mean)
             A, total = A + D.T @ D / omega, total + D.T @ missing / omega
             parts.append((D, omega))
         step = np.linalg.solve(A, total)
@@ -97,8 +97,8 @@ def combined(
     V = np.linalg.inv(A)
     V = (V + V.T) / 2
     influence, correction = np.zeros((m, len(coef))), np.zeros(len(coef))
-    family, eta = answers[-1].family, offset + X @ coef  # the last one knows most
-    for (at, wa), (D, omega) in zip(asked, parts, strict=True):
+    family, eta = scores[-1].family, offset + X @ coef  # the last one knows most
+    for (at, wa), (D, omega) in zip(weighted, parts, strict=True):
         there = family.expected(at, eta)
         influence += (wa * np.sqrt(there.square)[:, None]) @ D @ V / omega
         cut = family.mean(np, eta) - family.mean(np, at) - there.mean
@@ -111,11 +111,11 @@ def combined(
     return Posterior(coef, sampling, privacy, np.clip(np.diag(V @ prior.precision), 0.0, 1.0))
 
 
-def _weighted(answer: Answer, rows: Surrogate) -> tuple[FloatArray, FloatArray]:
-    """The predictor of each surrogate row where the score was asked, and w·a."""
-    at = answer.predictor(np, rows.rows[:, 1:])
-    a = rows.rows @ answer.turn.T
-    w = weights(np, answer.family, at, np.linalg.norm(a, axis=1), answer.leverage, answer.clip)
+def _weighted(score: ReleasedScore, rows: Surrogate) -> tuple[FloatArray, FloatArray]:
+    """The predictor of each surrogate row where the score was computed, and w·a."""
+    at = score.predictor(np, rows.rows[:, 1:])
+    a = rows.rows @ score.turn.T
+    w = weights(np, score.family, at, np.linalg.norm(a, axis=1), score.leverage, score.clip)
     return at, a * w[:, None]
 
 

@@ -13,15 +13,26 @@ from dpem.tables.bounds import listed
 FROM_PRIOR = 0.5
 #: Two classes are called separated if the columns explain so much of the response's variance.
 SEPARATED = 0.9
-#: Below this share of complete rows it is said how many were left out.
-MANY_INCOMPLETE = 0.95
+#: Below this share of complete rows it is said how many were left out, and below the second it is a warning.
+MANY_INCOMPLETE, MOST_INCOMPLETE = 0.95, 0.5
 
 
 def diagnostics(theta: Any, model: Any, plan: Any) -> list[Diagnostic]:
     """The diagnostics of a fit."""
     names, free = model.schema.names, model.free[1:] - 1
     found = []
+    if rare := [names[j] for j in free if theta.rare[j]]:
+        found.append(
+            Diagnostic(
+                "rare-level",
+                "warning",
+                f"Too few rows have {listed(rare)} for this budget: the effect is hardly known.",
+                "Check the spelling of the levels, or pool rare ones.",
+                tuple(rare),
+            )
+        )
     weak = [names[j] for j, part in zip(free, theta.prior_part[1:], strict=True) if part > FROM_PRIOR]
+    weak = [name for name in weak if name not in rare]
     if weak:
         found.append(
             Diagnostic(
@@ -56,13 +67,27 @@ def diagnostics(theta: Any, model: Any, plan: Any) -> list[Diagnostic]:
                 tuple(crowded),
             )
         )
+    if ends := [names[j] for j in free if theta.at_bound[j]]:
+        found.append(
+            Diagnostic(
+                "at-bound",
+                "warning",
+                f"Most values of {listed(ends)} are at a bound.",
+                "Check the unit and the bounds.",
+                tuple(ends),
+            )
+        )
     if theta.complete < MANY_INCOMPLETE:
+        few = theta.complete < MOST_INCOMPLETE
         found.append(
             Diagnostic(
                 "incomplete-rows",
-                "note",
+                "warning" if few else "note",
                 f"About {100 * theta.complete:.0f} % of the rows are complete. The others contribute nothing.",
-                "Coefficients are right if whether a value is missing does not depend on the response.",
+                f"What is not among the declared levels{model.family.also_missing} counts as missing: check the "
+                "spelling."
+                if few
+                else "Coefficients are right if whether a value is missing does not depend on the response.",
             )
         )
     return found

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -30,6 +30,8 @@ class Expected(NamedTuple):
 
 class Family(ABC):
     """A response distribution: mean, variance, how residuals are clipped, and log-density."""
+
+    also_missing: ClassVar[str] = ""  # which responses count as missing, in words
 
     @abstractmethod
     def response(self, xp: Namespace, u: Array) -> Array:
@@ -70,6 +72,8 @@ class Bernoulli(Family):
     """A response with two levels and the logit link. Unit coordinates are −1/3 and +1/3: another value, wherever it
     lies, is at another place and counts as missing.
     """
+
+    also_missing = ", or a response that is neither of the two classes (0 and 1 unless classes= has others),"
 
     def response(self, xp: Namespace, u: Array) -> Array:
         level = xp.abs(xp.abs(u) - 1.0 / 3.0) < 1e-7

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from dpem.queries.histograms import BINS
@@ -18,6 +19,11 @@ MIDDLES = (EDGES[1:] + EDGES[:-1]) / 2
 SINGLE = 3.5
 #: Inside the run, bins count with what exceeds so many standard deviations when the run is chosen.
 INSIDE = 1.0
+#: Columns are at a bound if more than this is in the last bin, or in the first; not if nearly all values are in these
+#: two, with so many in each.
+LAST, FIRST, BOTH, EACH = 0.5, 0.95, 0.9, 0.02
+#: Levels are rare if their share is below so many standard deviations of its noise.
+RARE = 2.0
 #: Columns of which so many of the values lie in one bin are said to have bounds that are too wide.
 CROWDED = 0.9
 
@@ -35,16 +41,28 @@ class Marginals(NamedTuple):
 
     def joined(self, other: Marginals) -> Marginals:
         """These coordinates, then the others."""
-        parts = [np.concatenate(pair) for pair in zip(self[:4], other[:4], strict=True)]
-        return Marginals(*parts, max(self.noise, other.noise))
+        shares, centre, spread, level = (np.concatenate(pair) for pair in zip(self[:4], other[:4], strict=True))
+        return Marginals(shares, centre, spread, level, max(self.noise, other.noise))
 
     @property
-    def crowded(self) -> FloatArray:
+    def crowded(self) -> NDArray[np.bool_]:
         """Which numeric coordinates have nearly all values in one bin."""
-        return np.asarray((np.max(self.shares, axis=1) > CROWDED) & (self.level == 0))
+        return np.asarray((np.max(self.shares, axis=1) > CROWDED) & (self.level == 0) & ~self.at_bound)
+
+    @property
+    def rare(self) -> NDArray[np.bool_]:
+        """Which levels have a share that may be noise."""
+        return np.asarray((self.level > 0) & (self.shares[:, -1] < RARE * self.noise))
+
+    @property
+    def at_bound(self) -> NDArray[np.bool_]:
+        """Which numeric coordinates have most values at a bound."""
+        first, last = self.shares[:, 0], self.shares[:, -1]
+        two_valued = (first + last > BOTH) & (np.minimum(first, last) > EACH)
+        return np.asarray(((last > LAST) | (first > FIRST)) & (self.level == 0) & ~two_valued)
 
 
-NONE = Marginals(np.empty((0, BINS)), *(np.empty(0) for _ in range(3)), 0.0)
+NONE = Marginals(np.empty((0, BINS)), np.empty(0), np.empty(0), np.empty(0), 0.0)
 
 
 def marginals(shares: FloatArray, noise: float, schema: Schema) -> Marginals:

@@ -1,4 +1,4 @@
-"""A generalised linear model in unit coordinates: its parameters, its steps, and what is said of rows."""
+"""A generalised linear model in unit coordinates: its parameters, its steps, and the likelihood of rows."""
 
 from __future__ import annotations
 
@@ -32,19 +32,20 @@ MARGINALS, MOMENTS, SCORES, GROWTH = 0.10, 0.17, 0.68, (1.0, 1.6, 2.5, 4.0)
 WIDE = (0.02, 0.18, 0.10, 0.17, 0.48)
 #: The part of ρ that calibration gets of the fit check's.
 CALIBRATION_SHARE = 0.02
-#: Rows are clipped at so many times their expected length where moments are asked.
+#: Rows are clipped at so many times their expected length in their second moments.
 MOMENT_RADIUS = 1.0
 
 
 @dataclass(frozen=True)
 class Parameters:
     """A fitted model in unit coordinates. ``sampling`` and ``privacy`` are covariances of (intercept, coef) over the
-    free coordinates; ``chosen`` of ``width`` coordinates it is about, in order; ``mean`` and ``covariance`` are
-    theirs, ``response`` is the mean response, ``complete`` the share of complete rows, ``prior_part`` how much of each
-    coefficient comes from the prior, ``crowded`` which columns have nearly all values in one bin, ``explained`` the
-    share of the response's variance that the columns explain, ``dispersion`` (value, standard error) where it was
-    measured, ``calibration`` as :mod:`dpem.models._glm.calibration` has it, a row for each interval, where it was
-    measured; ``labels`` name the levels of the response.
+    free coordinates; ``chosen`` of ``width`` coordinates it is about, in order; ``mean`` and ``covariance`` are theirs.
+    ``response`` is the mean response, ``response_end`` the share of responses in the last bin, ``complete`` the share
+    of complete rows, ``prior_part`` how much of each coefficient comes from the prior. ``crowded`` columns have nearly
+    all values in one bin, ``at_bound`` most at a bound, ``rare`` levels next to no rows. ``explained`` is the share of
+    the response's variance that the columns explain. ``dispersion`` (value, standard error) and ``calibration``, a row
+    for each interval as in :mod:`dpem.models._glm.calibration`, are empty where they were not measured. ``labels`` name
+    the levels of the response.
     """
 
     intercept: float
@@ -57,6 +58,9 @@ class Parameters:
     complete: float
     prior_part: FloatArray
     crowded: tuple[bool, ...]
+    at_bound: tuple[bool, ...]
+    rare: tuple[bool, ...]
+    response_end: float
     explained: float
     dispersion: tuple[float, ...]
     converged: bool
@@ -198,10 +202,13 @@ class GeneralisedLinearModel(Model):
             privacy=posterior.privacy,
             mean=now.surrogate.mean,
             covariance=now.surrogate.covariance,
-            response=now.mean if not now.answers else float(np.mean(fitted)),
+            response=now.mean if not now.scores else float(np.mean(fitted)),
             complete=now.surrogate.complete,
             prior_part=posterior.prior_part,
-            crowded=tuple(bool(c) for c in now.marginals.crowded),
+            crowded=tuple(map(bool, now.marginals.crowded)),
+            at_bound=tuple(map(bool, now.marginals.at_bound)),
+            rare=tuple(map(bool, now.marginals.rare)),
+            response_end=now.response_end,
             explained=self.explained(fitted),
             dispersion=(),
             converged=True,

@@ -18,7 +18,7 @@ from dpem.fitting.model import PredictedFit, Sizes
 from dpem.fitting.plan import Prediction
 from dpem.fitting.rehearsal import generator
 from dpem.fitting.step import Step
-from dpem.models._glm.combine import Answer, Prior, combined
+from dpem.models._glm.combine import Prior, ReleasedScore, combined
 from dpem.models._glm.steps import PRIOR_INTERCEPT, PRIOR_SLOPES, FindMoments, TakeStep, clips
 from dpem.models._glm.surrogate import Surrogate
 
@@ -46,16 +46,16 @@ def predicted_loss(model: Any, sizes: Sizes, steps: tuple[Step, ...]) -> Predict
     if predictor.exposure >= 0:
         predictor = type(predictor)(coef)
     precision = np.diag(np.concatenate([[1 / PRIOR_INTERCEPT], np.full(k - 1, (k - 1) / PRIOR_SLOPES / BOUNDS**2)]))
-    answers = []
+    scores = []
     for step in steps:
         if isinstance(step, TakeStep):
             turn, leverage, clip = clips(
                 model.free, model.family, surrogate, predictor, sizes.n, step.rho, sizes.rows_per_person
             )
             noise = 2 * clip * sizes.rows_per_person / sizes.n / math.sqrt(2 * step.rho)
-            answers.append(Answer(model.family, predictor, turn, leverage, clip, np.zeros(k), noise))
+            scores.append(ReleasedScore(model.family, predictor, turn, leverage, clip, np.zeros(k), noise))
     prior = Prior(np.zeros(k), precision)
-    found = combined(tuple(answers), surrogate, model.free, prior, coef[model.free], sizes.n)
+    found = combined(tuple(scores), surrogate, model.free, prior, coef[model.free], sizes.n)
     X = rows[:, model.free]
     J = (X * model.family.variance(np, predictor(np, rows[:, 1:]))[:, None]).T @ X / len(X)
     size = 0.5 * float(np.sum(J * found.privacy)) / k * _unsure_moments(model, sizes, steps)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpem.fitting.step import State, Step
-from dpem.models._glm.combine import Answer, Posterior, Prior, combined, placed
+from dpem.models._glm.combine import Posterior, Prior, ReleasedScore, combined, placed
 from dpem.models._glm.families import Family
 from dpem.models._glm.marginals import NONE, Marginals, marginals
 from dpem.models._glm.queries import Moments, Predictor, Score, weights
@@ -21,7 +21,7 @@ from dpem.queries.histograms import BINS, Places
 from dpem.queries.narrow import unpacked
 from dpem.query import FloatArray
 
-#: Variances of the intercept and, in all, of the slopes of standardised uncorrelated columns before any answer.
+#: Variances of the intercept and, in all, of the slopes of standardised uncorrelated columns before any score.
 PRIOR_INTERCEPT, PRIOR_SLOPES = 9.0, 4.0
 #: The least variance of a unit coordinate in the prior: a level that no surrogate row has is not left undetermined.
 LEAST_VARIANCE = 1e-3
@@ -38,31 +38,32 @@ CLIPPED = 5e-4
 
 @dataclass(frozen=True)
 class Progress:
-    """What is known so far, all of it released: marginals, mean response, the family as it clips, surrogate rows,
-    answers, and the coefficients they give.
+    """What is known so far, all of it released: marginals, mean response, the family as it clips, the share of
+    responses in the last bin, surrogate rows, scores, and the coefficients they give.
     """
 
     marginals: Marginals
     mean: float
     family: Family
+    response_end: float = 0.0
     surrogate: Surrogate | None = None
     prior: Prior | None = None
     posterior: Posterior | None = None
-    answers: tuple[Answer, ...] = field(default=())
+    scores: tuple[ReleasedScore, ...] = field(default=())
 
     def widened(self, width: int, free: int) -> Progress:
-        """The same for more columns, of which earlier answers say nothing."""
+        """The same for more columns, of which earlier scores say nothing."""
         if self.posterior is None:
             return self
 
-        def wider(answer: Answer) -> Answer:
-            more = width + 1 - len(answer.predictor.coef)
-            predictor = replace(answer.predictor, coef=np.pad(answer.predictor.coef, (0, more)))
-            return replace(answer, predictor=predictor, turn=np.pad(answer.turn, ((0, 0), (0, more))))
+        def wider(score: ReleasedScore) -> ReleasedScore:
+            more = width + 1 - len(score.predictor.coef)
+            predictor = replace(score.predictor, coef=np.pad(score.predictor.coef, (0, more)))
+            return replace(score, predictor=predictor, turn=np.pad(score.turn, ((0, 0), (0, more))))
 
         coef = np.pad(self.posterior.coef, (0, free - len(self.posterior.coef)))
-        answers = tuple(wider(answer) for answer in self.answers)
-        return replace(self, answers=answers, posterior=replace(self.posterior, coef=coef))
+        scores = tuple(wider(score) for score in self.scores)
+        return replace(self, scores=scores, posterior=replace(self.posterior, coef=coef))
 
 
 @dataclass(frozen=True)
@@ -86,8 +87,9 @@ class FindMarginals(Step):
     response: bool = True
 
     def describe(self) -> str:
-        names = [name for name, own in (("every column", self.columns), ("the response", self.response)) if own]
-        return "histogram of " + " and of ".join(names if self.response else ["the chosen columns"])
+        if not self.response:
+            return "histogram of the chosen columns"
+        return f"histogram of {'every column and of ' if self.columns else ''}the response"
 
     def run(self, curator: Curator, model: Any, state: GlmState) -> GlmState:
         before = NONE if self.response else state.current().marginals
@@ -102,7 +104,8 @@ class FindMarginals(Step):
             before = before.joined(marginals(each[:, :-1] / seen, noise, schema))
         if not self.response:
             return replace(state, progress=replace(state.current(), marginals=before))
-        return replace(state, progress=Progress(before, *model.response_of(shares[-1, :-1], noise)))
+        mean, family = model.response_of(shares[-1, :-1], noise)
+        return replace(state, progress=Progress(before, mean, family, float(shares[-1, -2])))
 
 
 @dataclass(frozen=True)
@@ -166,10 +169,10 @@ class TakeStep(Step):
         )
         query = Score(model.schema, now.family, predictor, turn, leverage, clip)
         noise = curator.noise_scale(query, self.rho)
-        answer = Answer(now.family, predictor, turn, leverage, clip, curator.measure(query, self.rho), noise)
-        answers = (*now.answers, answer)
-        posterior = combined(answers, now.surrogate, model.free, now.prior, coef, n)
-        now = replace(now, answers=answers, posterior=posterior)
+        score = ReleasedScore(now.family, predictor, turn, leverage, clip, curator.measure(query, self.rho), noise)
+        scores = (*now.scores, score)
+        posterior = combined(scores, now.surrogate, model.free, now.prior, coef, n)
+        now = replace(now, scores=scores, posterior=posterior)
         theta = model.finished(now, posterior, n) if self.last else state.theta
         return replace(state, theta=theta, progress=now)
 

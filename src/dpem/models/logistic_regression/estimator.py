@@ -12,6 +12,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils import Tags
 
 from dpem._validation import ArgumentError
+from dpem.fitting.diagnostics import Diagnostic
 from dpem.fitting.formula import CompiledFormula, compiled, raw_columns
 from dpem.fitting.sequence import keeps_arguments
 from dpem.fitting.step import State
@@ -27,6 +28,8 @@ from dpem.tables.schema import Schema
 
 __all__ = ["DPLogisticRegression", "Parameters"]
 
+#: Responses of the rarer class for each coefficient, below which it is said that there are few (Peduzzi et al. 1996).
+EVENTS = 10
 #: The bins of the response's unit coordinate in which its two levels lie, −1/3 and 1/3.
 NO, YES = (int((1 + u) * BINS / 2) for u in (-1 / 3, 1 / 3))
 
@@ -177,6 +180,22 @@ class DPLogisticRegression(ClassifierMixin, GeneralisedLinearEstimator):
         except ValueError:
             classes = np.array(theta.labels, dtype=object)
         return {**found, "odds_ratios_": np.exp(found["coef_"]), "classes_": classes}
+
+    def _diagnostics(self) -> list[Diagnostic]:
+        found, theta, k = super()._diagnostics(), self.theta_, len(self.theta_.sampling)
+        share = min(theta.response, 1 - theta.response)
+        events = self.plan_.n * theta.complete * share
+        if events < EVENTS * k:
+            rarer = theta.labels[int(theta.response < 0.5)]
+            found.append(
+                Diagnostic(
+                    "few-events",
+                    "warning",
+                    f"About {events:.0f} responses are {rarer!r}, for {k} coefficients: intervals may be too short.",
+                    "Fewer columns or more rows would help.",
+                )
+            )
+        return found
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
         """The log-odds of the second class for each row; NaN where a covariate is missing."""

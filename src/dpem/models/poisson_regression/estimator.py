@@ -31,6 +31,8 @@ __all__ = ["DPPoissonRegression", "Parameters"]
 FIRST_DISPERSION, LAST_DISPERSION = 0.03, 0.05
 #: Counts are called overdispersed if the dispersion is this large, and so many standard errors above 1.
 OVERDISPERSED, STANDARD_ERRORS = 1.2, 2.0
+#: Counts of which so many are at the upper bound are said to be clipped.
+AT_BOUND = 0.05
 
 
 @dataclass(frozen=True)
@@ -172,6 +174,17 @@ class DPPoissonRegression(RegressorMixin, GeneralisedLinearEstimator):
 
     def _diagnostics(self) -> list[Diagnostic]:
         found = super()._diagnostics()
+        high = self.schema_.y_middle + self.schema_.y_half
+        if self.theta_.response_end > AT_BOUND and high > 1:
+            found.append(
+                Diagnostic(
+                    "response-at-bound",
+                    "warning",
+                    f"About {100 * self.theta_.response_end:.0f} % of the counts are at the upper bound {high:g}, or "
+                    "were clipped to it: the fitted means are those of clipped counts.",
+                    "Larger y_bounds would help.",
+                )
+            )
         phi, error = self.theta_.dispersion
         if phi > OVERDISPERSED and phi - 1 > STANDARD_ERRORS * error:
             found.append(

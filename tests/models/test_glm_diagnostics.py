@@ -1,0 +1,60 @@
+"""What logistic and Poisson regression say of tables that were declared wrongly, and of too few events."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import dpem
+
+pytestmark = pytest.mark.filterwarnings("ignore:random_state", "ignore::dpem.fitting.diagnostics.FitWarning")
+
+RNG = np.random.default_rng(0)
+PEOPLE = pd.DataFrame({"age": RNG.uniform(20, 80, 10_000), "region": RNG.choice(["north", "south", "west"], 10_000)})
+ODDS = np.exp(-3 + 0.05 * PEOPLE.age + 0.5 * (PEOPLE.region == "south"))
+ILL = pd.Series(np.where(RNG.random(10_000) < ODDS / (1 + ODDS), "yes", "no"), name="ill")
+COUNTS = pd.Series(RNG.poisson(np.exp(1 + 0.03 * (PEOPLE.age - 50))), name="visits")
+LEVELS = {"region": ["north", "south", "west"], "ill": ["no", "yes"]}
+
+
+def found(y=ILL, bounds=(18, 100), kind=dpem.DPLogisticRegression, **more):
+    levels = {"region": LEVELS["region"]} if kind is dpem.DPPoissonRegression else LEVELS
+    settings = {"epsilon": 1.0, "delta": 1e-6, "bounds": {"age": bounds}, "levels": levels, "random_state": 0} | more
+    return {one.code: one for one in kind(**settings).fit(PEOPLE, y).diagnostics_}
+
+
+def test_a_right_table_has_no_diagnostic():
+    assert found() == {}
+    assert found(COUNTS, kind=dpem.DPPoissonRegression, y_bounds=(0, 40)) == {}
+
+
+def test_a_level_that_no_row_has_is_checked_for_its_spelling():
+    wrong = found(levels={**LEVELS, "region": ["north", "South", "west"]})
+    assert wrong["rare-level"].columns == ("region=South",)
+    assert "spelling" in wrong["rare-level"].advice
+    assert wrong["incomplete-rows"].severity == "note"
+
+
+@pytest.mark.parametrize("classes", [("No", "Yes"), (0, 1)])
+def test_responses_that_are_neither_class_are_a_warning_with_the_way_out(classes):
+    wrong = found(levels={"region": LEVELS["region"]}, classes=classes)["incomplete-rows"]
+    assert wrong.severity == "warning"
+    assert "classes=" in wrong.advice
+
+
+def test_few_events_are_said():
+    rare = ILL.where(PEOPLE.age > 79.9, "no")
+    assert "'yes'" in found(rare, epsilon=4.0)["few-events"].message
+
+
+def test_columns_and_counts_at_their_bounds_are_said():
+    assert found(bounds=(0, 30))["at-bound"].columns == ("age",)
+    clipped = found(COUNTS, kind=dpem.DPPoissonRegression, y_bounds=(0, 2))["response-at-bound"]
+    assert "y_bounds" in clipped.advice
+
+
+def test_zeros_and_ones_are_not_at_a_bound():
+    two = (COUNTS > 2).astype(float).rename("many")
+    assert found(two, kind=dpem.DPPoissonRegression, y_bounds=(0, 1)) == {}
+    frame = pd.DataFrame({"old": (PEOPLE.age > 35).astype(float) + 1})
+    model = dpem.DPLogisticRegression(epsilon=1.0, delta=1e-6, bounds={"old": (1, 2)}, random_state=0)
+    assert model.fit(frame, (ILL == "yes").astype(float)).diagnostics_ == ()
