@@ -12,9 +12,7 @@ from dpem.tables.base import ChunkedSource
 from dpem.tables.columns import Selection
 from dpem.tables.entries import Levels
 from dpem.tables.every import Every
-
-#: Bytes of converted rows up to which a table is kept in memory from the first pass on.
-KEPT = 384 << 20
+from dpem.tables.kept_rows import KEPT, KeptChunk, KeptRows
 
 
 class ConvertingSource(ChunkedSource):
@@ -49,14 +47,19 @@ class ConvertingSource(ChunkedSource):
         kept = []
         for chunk in self._converted():
             if self._keeps:
-                chunk = Chunk(chunk.X.copy(order="K"), None if chunk.y is None else chunk.y.copy())
+                own = Chunk(chunk.X.copy(order="K"), None if chunk.y is None else chunk.y.copy())
+                chunk = KeptChunk.of(own, KeptRows(KEPT / self.n_rows - self._row_bytes))
                 kept.append(chunk)
             yield chunk
         self._kept = tuple(kept)
 
     @property
     def _keeps(self) -> bool:
-        return self.n_rows * (self.n_features * self.dtype.itemsize + 8) <= KEPT
+        return self.n_rows * self._row_bytes <= KEPT
+
+    @property
+    def _row_bytes(self) -> int:
+        return self.n_features * self.dtype.itemsize + 8
 
     def total(self, query: Query) -> FloatArray:
         """As for every source; a query may name the only columns that it ``reads``."""

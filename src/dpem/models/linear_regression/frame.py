@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -43,6 +44,19 @@ class Frame:
         matrix[:, 1:] = (self.whiten @ self.scale).T
         shift[1:] = self.centre @ matrix[:, 1:]
         return matrix, shift
+
+    def coordinates(self, xp: Namespace, x: Array) -> Array:
+        """a of rows without missing values."""
+        matrix, shift = self.turn
+        a = product(xp, x, matrix)
+        if isinstance(a, np.ndarray):
+            return np.subtract(a, shift, out=a)
+        return a - like(xp, shift, x)
+
+    @cached_property
+    def key(self) -> tuple[Hashable, ...]:
+        """All that the coordinates depend on, to be compared."""
+        return (*(array.tobytes() for array in self.turn), self.excluded)
 
     def in_unit_coordinates(self) -> tuple[FloatArray, FloatArray]:
         """A and b with which (intercept, slopes) of unit coordinates are A·θ + b."""
