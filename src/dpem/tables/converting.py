@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Self
+from typing import ClassVar, Self
 
 from dpem.query import Chunk, FloatArray, Query
 from dpem.tables.base import ChunkedSource
@@ -26,6 +26,8 @@ class ConvertingSource(ChunkedSource):
     _every: Every = Every()
     _reads: frozenset[int] | None = None
     _kept: tuple[Chunk, ...] = ()
+    #: Whether a chunk is overwritten when the next one is read.
+    _overwrites: ClassVar[bool] = True
 
     def _select(self, selection: Selection) -> None:
         self._selection, self.dtype = selection, selection.dtype
@@ -38,7 +40,7 @@ class ConvertingSource(ChunkedSource):
 
     @abstractmethod
     def _converted(self) -> Iterator[Chunk]:
-        """The chunks; one may be overwritten when the next one is read."""
+        """The chunks, each valid until the next one is read."""
 
     def chunks(self) -> Iterator[Chunk]:
         if self._kept:
@@ -47,8 +49,9 @@ class ConvertingSource(ChunkedSource):
         kept = []
         for chunk in self._converted():
             if self._keeps:
-                own = Chunk(chunk.X.copy(order="K"), None if chunk.y is None else chunk.y.copy())
-                chunk = KeptChunk.of(own, KeptRows(KEPT / self.n_rows - self._row_bytes))
+                if self._overwrites:
+                    chunk = Chunk(chunk.X.copy(order="K"), None if chunk.y is None else chunk.y.copy())
+                chunk = KeptChunk.of(chunk, KeptRows(KEPT / self.n_rows - self._row_bytes))
                 kept.append(chunk)
             yield chunk
         self._kept = tuple(kept)
