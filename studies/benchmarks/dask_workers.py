@@ -1,9 +1,9 @@
-"""One question on one Dask worker and on two, as a ratio measured in one run, and what the network carried for it.
+"""One query on one Dask worker and on two, as a ratio measured in one run, and what the network carried for it.
 
 python studies/benchmarks/dask_workers.py [--blocks 16] [--rows 60000] [--columns 500] [--repeats 7]
 
 Workers are processes of one thread each. Both clusters are alive throughout and answer in turns, so that a slow spell
-of the machine hits both. The table is persisted: rows are in the workers' memory before the first question. With
+of the machine hits both. The table is persisted: rows are in the workers' memory before the first query. With
 ``--blocks 200 --rows 64`` there is next to nothing to add, and what is told is what Dask itself takes.
 """
 
@@ -32,7 +32,7 @@ def held_by(client: Client, blocks: int, rows: int, columns: int) -> DaskSource:
 
 
 def asked(client: Client, source: DaskSource, query: Query) -> float:
-    """Seconds that one question takes."""
+    """Seconds that one query takes."""
     with client.as_current():
         start = time.perf_counter()
         source.total(query)
@@ -79,9 +79,9 @@ def main() -> None:
         print(f"{name:<12} {seconds * 1e3:8.1f} ms")
     print(f"ratio        {best['one worker'] / best['two workers']:8.2f}")
     each = busy / options.blocks * 1e3
-    print(f"client and scheduler, per question: {busy:.3f} processor seconds, {each:.2f} ms a block")
+    print(f"client and scheduler, per query: {busy:.3f} processor seconds, {each:.2f} ms a block")
     numbers = carried / 8 / options.columns / options.blocks
-    print(f"between workers, per question: {carried:,.0f} bytes, {numbers:.2f} x d numbers per block")
+    print(f"between workers, per query: {carried:,.0f} bytes, {numbers:.2f} x d numbers per block")
 
 
 if __name__ == "__main__":

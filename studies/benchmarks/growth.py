@@ -2,9 +2,9 @@
 
     python studies/benchmarks/growth.py [--repeats 7] [--out results/growth.csv] [--plot results/growth.png]
 
-One question is one EM gradient over all coordinates. Its floor is BLAS ``a @ X`` on the same array, with as many
-threads. Memory is the peak that a question adds to the process, beyond the array itself. Then a whole default fit
-against its number of passes, the same question for every kind of array in memory, selection at a million columns, and
+One query is one EM gradient over all coordinates. Its floor is BLAS ``a @ X`` on the same array, with as many
+threads. Memory is the peak that a query adds to the process, beyond the array itself. Then a whole default fit
+against its number of passes, the same query for every kind of array in memory, selection at a million columns, and
 for scale what scikit-learn's SymmetricMixture and diffprivlib's KMeans take on the same array.
 """
 
@@ -79,9 +79,9 @@ def against_blas(section: str, case: str, X: np.ndarray, source: ChunkedSource, 
     a = np.ones(len(X), dtype=X.dtype)
     query = gradient(X.shape[1], s)
     source.total(query)  # compile, and touch the pages
-    best = alternating({"floor": lambda: a @ X, "question": lambda: source.total(query)}, repeats)
-    ratio = best["question"] / best["floor"]
-    return section, case, best["question"], ratio, peak_added(lambda: source.total(query)), "a @ X"
+    best = alternating({"floor": lambda: a @ X, "query": lambda: source.total(query)}, repeats)
+    ratio = best["query"] / best["floor"]
+    return section, case, best["query"], ratio, peak_added(lambda: source.total(query)), "a @ X"
 
 
 def growth(repeats: int) -> Iterator[Row]:
@@ -116,7 +116,7 @@ def growth(repeats: int) -> Iterator[Row]:
 
 
 def whole_fit(X: np.ndarray, repeats: int) -> Iterator[Row]:
-    """A default fit against its number of passes times a @ X: validation is one pass, every question one."""
+    """A default fit against its number of passes times a @ X: validation is one pass, every query one."""
     n, d = X.shape
     settings = {"epsilon": 0.5, "delta": 1 / (2 * n), "sparsity": 10, "sigma": 0.5}
     a = np.ones(n, dtype=X.dtype)
@@ -204,7 +204,7 @@ def draw(rows: list[Row], path: Path) -> None:
         axis.set_xlim(0, 1.3 * max([*ratios, 1.15]))
         axis.set_title(section)
         axis.set_xlabel("time / floor of the same run")
-    figure.suptitle("One question over all rows against BLAS a @ X on the same array (1 is the floor)")
+    figure.suptitle("One query over all rows against BLAS a @ X on the same array (1 is the floor)")
     figure.savefig(path, dpi=110)
 
 

@@ -2,8 +2,8 @@
 
 python studies/benchmarks/scale.py --folder FOLDER [--gigabytes 16] [--columns 1000]
 
-Both tables are folders of Parquet files, all copies of one, so that writing them is quick; before each question they
-are dropped from the page cache. A wide question and a narrow one about ten columns are asked of each, by one process
+Both tables are folders of Parquet files, all copies of one, so that writing them is quick; before each query they
+are dropped from the page cache. A wide query and a narrow one about ten columns are asked of each, by one process
 and by a Dask cluster of two workers with one thread each. Processor seconds of everyone who reads are compared;
 seconds by the clock stand beside them.
 """
@@ -88,19 +88,19 @@ def main() -> None:
                 rates = {}
                 for name, folder in folders.items():
                     source = DatasetSource(folder) if how == "one process" else _cluster(folder)
-                    for question, query in asked.items():
+                    for figure, query in asked.items():
                         if name == "small":
                             source.total(query)  # compiles
                         for file in folder.iterdir():
                             drop_from_cache(file)
                         clock, busy = spent(lambda: source.total(query), others)  # noqa: B023
                         if name == "small":
-                            rates[question] = busy / size[name]
+                            rates[figure] = busy / size[name]
                             continue
-                        foretold = rates[question] * size[name]
+                        predicted = rates[figure] * size[name]
                         print(
-                            f"{how}, {question:<11}: {busy:7.2f} processor seconds, {foretold:7.2f} foretold "
-                            f"({busy / foretold - 1:+.0%}); {clock:.1f} s by the clock, load {os.getloadavg()[0]:.0f}",
+                            f"{how}, {figure:<11}: {busy:7.2f} processor seconds, {predicted:7.2f} predicted "
+                            f"({busy / predicted - 1:+.0%}); {clock:.1f} s by the clock, load {os.getloadavg()[0]:.0f}",
                             flush=True,
                         )
     finally:

@@ -96,7 +96,7 @@ BLOCKS, SIZES = 8, {"wide": (120_000, 500), "narrow": (240_000, 10)}
 
 def dask(repeats: int) -> Iterator[Line]:
     """Two threads against one in one process, two workers of one thread against one, and what two processes that do the
-    same without Dask reach on these cores: nothing can be expected to do better. A wide question is limited by memory,
+    same without Dask reach on these cores: nothing can be expected to do better. A wide query is limited by memory,
     which two cores share; a narrow one by the cores. Clusters leave their workers' OMP_NUM_THREADS in this process: it
     is put back, or all that follows would be measured on one thread.
     """
@@ -201,16 +201,14 @@ def parquet(repeats: int) -> Iterator[Line]:
         work: dict[str, Work] = {
             "scanner": lambda: by_scanner(path),
             "row groups": lambda: by_row_group(path),
-            "question": lambda: source.total(model.gradient(beta, Clip(1.0))),
+            "query": lambda: source.total(model.gradient(beta, Clip(1.0))),
         }
         work |= {f"{s} columns": lambda query=query: source.total(query) for s, query in on.items()}  # type: ignore[misc]
         taken = in_turns(work, repeats)
     arrow = min(taken["scanner"], taken["row groups"], key=min)
-    yield Line.of(
-        "Parquet: one question, 1 GB", "Arrow's own decoding", taken["question"], arrow, ">= 0.85", speed=True
-    )
+    yield Line.of("Parquet: one query, 1 GB", "Arrow's own decoding", taken["query"], arrow, ">= 0.85", speed=True)
     for s in (10, 100, 500):
-        figure, goal = f"Parquet: a question that reads {s} of 1,000 columns", f"about {s / 1000:g}"
+        figure, goal = f"Parquet: a query that reads {s} of 1,000 columns", f"about {s / 1000:g}"
         yield Line.of(figure, "all columns", taken[f"{s} columns"], taken["1000 columns"], goal)
 
 
@@ -254,13 +252,13 @@ def starts(repeats: int) -> Iterator[Line]:
                 yield Line(f"start: {figure}, memory", "MiB", mebibytes, math.nan, "<= 90")
 
 
-#: Runs the command, then tells the processor seconds and the largest resident memory (kiB) of its own process.
-TOLD = """
+#: Runs the command, then prints the processor seconds and the largest resident memory (kiB) of its own process.
+MEASURED = """
 import atexit, os, runpy, sys
-def tell():
+def measure():
     peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1]
     print(sum(os.times()[:2]), peak, file=sys.stderr)
-atexit.register(tell)
+atexit.register(measure)
 sys.argv[0] = "dpem"
 runpy.run_module("dpem", run_name="__main__")
 """
@@ -269,7 +267,7 @@ runpy.run_module("dpem", run_name="__main__")
 def _spent(command: list[str], more: dict[str, str]) -> tuple[float, float, float]:
     """Seconds by the clock, processor seconds and largest resident memory in MiB of a command."""
     start = time.perf_counter()
-    run = [sys.executable, "-c", TOLD, *command]
+    run = [sys.executable, "-c", MEASURED, *command]
     child = subprocess.run(run, capture_output=True, text=True, check=True, env={**os.environ, **more})
     busy, peak = child.stderr.split()[-2:]
     return time.perf_counter() - start, float(busy), int(peak) / 1024

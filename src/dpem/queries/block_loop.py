@@ -16,6 +16,7 @@ from scipy import sparse
 from dpem._threads import at_most, side_by_side, single_blas
 from dpem.query import Array, Chunk, FloatArray, Namespace
 from dpem.tables.blocks import like, numpy_api, rows_of
+from dpem.tables.kept_rows import KeptChunk
 
 #: Numbers read at a time: in memory about what a core's cache holds (with fewer, threads wait for each other between
 #: operations), elsewhere enough to keep a device busy.
@@ -44,14 +45,25 @@ def narrow_sum(query: Narrow, chunk: Chunk) -> FloatArray:
     xp = numpy_api if on_host else array_api_compat.array_namespace(chunk.X)
     n = chunk.X.shape[0]
     length = max(256, (PIECE if on_host else DEVICE_PIECE) // max(1, len(query.reads)))
+    if on_host and n > length:  # an even number of equal pieces: threads end together
+        length = -(-n // (2 * -(-n // (2 * length))))
     if on_host:  # columns that are a multiple of 4 KiB apart would share few places of a core's cache
-        length += 8 - length % 64
+        length += (8 - length) % 64
     parts: list[Any] = [None] * max(1, -(-n // length))
+    kept = chunk.kept.blocks(query, len(parts)) if isinstance(chunk, KeptChunk) else None
 
     def add(task: int) -> None:
+        if kept is not None and kept[task] is not None:
+            parts[task] = query.sum_prepared(xp, *kept[task])  # type: ignore[attr-defined]
+            return
         rows = slice(task * length, min(n, (task + 1) * length))
         y = None if chunk.y is None else xp.astype(chunk.y[rows], xp.float64, copy=False)
-        parts[task] = query.block(xp, rows_kind.columns(chunk.X, query.reads, rows), y)
+        x = rows_kind.columns(chunk.X, query.reads, rows)
+        if kept is None:
+            parts[task] = query.block(xp, x, y)
+            return
+        kept[task] = query.prepare(xp, x, y)  # type: ignore[attr-defined]
+        parts[task] = query.sum_prepared(xp, *kept[task])  # type: ignore[attr-defined]
 
     if on_host:
         with single_blas():

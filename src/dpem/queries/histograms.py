@@ -11,6 +11,7 @@ import numpy as np
 
 from dpem.queries.narrow import NarrowQuery, weighted
 from dpem.query import Array, Bound, Namespace
+from dpem.tables.dense_rows import compiled_loops
 
 #: Bins between −1 and 1. One more counts missing values.
 BINS = 32
@@ -53,17 +54,16 @@ def with_response(xp: Namespace, x: Array, y: Array, columns: Iterable[int]) -> 
 
 def counted(xp: Namespace, columns: Sequence[Any], shares: Array = None) -> Array:
     """How many entries of each column lie in each bin, or their weights; the last bin counts missing ones."""
-    if isinstance(columns[0], np.ndarray) and shares is None:
-        from dpem.tables.compiled import count_bins
-
+    loops = compiled_loops(columns[0].size * len(columns)) if isinstance(columns[0], np.ndarray) else None
+    if loops is not None and shares is None:
         found = np.zeros((len(columns), BINS + 1))
         for column, own in zip(columns, found, strict=True):
-            count_bins(np.ascontiguousarray(column, dtype=float), own)
+            loops.count_bins(np.ascontiguousarray(column, dtype=float), own)
         return found.ravel()
     u = xp.stack(columns, axis=1)
     place = xp.clip(xp.floor((u + 1.0) * (BINS / 2)), 0.0, BINS - 1.0)
     place = xp.where(xp.isnan(u), xp.full_like(u, float(BINS)), place)
     if isinstance(place, np.ndarray):
-        return np.concatenate([np.bincount(own.astype(np.intp), shares, BINS + 1) for own in place.T])
+        return np.concatenate([np.bincount(own, shares, BINS + 1) for own in place.T.astype(np.intp)])
     counts = [xp.sum(weighted(xp.astype(place == float(b), xp.float64), shares), axis=0) for b in range(BINS + 1)]
     return xp.reshape(xp.stack(counts, axis=1), (-1,))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -65,10 +66,30 @@ class NarrowQuery(ABC):
         return self.schema.reads
 
     def block(self, xp: Namespace, x: Array, y: Array) -> Array:
-        u = None if y is None else self.schema.response(xp, y)
         contributions: Array = self.contributions  # with weights, of a query that takes them
+        return contributions(xp, *self.unit_rows(xp, x, y))
+
+    def unit_rows(self, xp: Namespace, x: Array, y: Array) -> tuple[Array, ...]:
+        """Unit coordinates and responses of rows, and their weights where they have some."""
+        u = None if y is None else self.schema.response(xp, y)
         shares = () if self.schema.weight < 0 else (self.schema.shares(xp, x),)
-        return contributions(xp, self.schema.coordinates(xp, x), u, *shares)
+        return self.schema.coordinates(xp, x), u, *shares
+
+    @property
+    def prepared_by(self) -> tuple[Hashable, ...]:
+        """What :meth:`prepare` depends on, beside the rows: queries that agree in it may share what it returns."""
+        return (self.schema.key,)
+
+    def prepare(self, xp: Namespace, x: Array, y: Array) -> tuple[Any, ...]:
+        """What :meth:`sum_prepared` needs of a block of rows. A source that has the same rows on every pass keeps it,
+        so that later queries do not compute it again; nothing may write into it.
+        """
+        return self.unit_rows(xp, x, y)
+
+    def sum_prepared(self, xp: Namespace, *prepared: Any) -> Array:
+        """What :meth:`block` returns for the rows that were prepared."""
+        contributions: Array = self.contributions
+        return contributions(xp, *prepared)
 
     def sum(self, chunk: Chunk) -> FloatArray:
         return narrow_sum(self, chunk)

@@ -9,10 +9,12 @@ from numpy.typing import NDArray
 
 from dpem.query import Chunk
 from dpem.tables.base import CHUNK_ROWS, ChunkedSource
+from dpem.tables.kept_rows import KEPT, KeptChunk, KeptRows
 
 
 class ArraySource(ChunkedSource):
-    """A float32 or float64 array, never copied or converted whole, and a response.
+    """A float32 or float64 array, never copied or converted whole, and a response. ``keep`` says that the arrays stay
+    as they are as long as the source is used, so that it may keep what queries prepare of rows.
 
     >>> source = ArraySource(np.ones((3, 2)))
     >>> source.n_rows, source.n_features, [s.n_rows for s in source.split(2)]
@@ -21,8 +23,10 @@ class ArraySource(ChunkedSource):
 
     order_may_depend_on_values = False
 
-    def __init__(self, X: NDArray[np.floating], y: NDArray[np.floating] | None = None) -> None:
+    def __init__(self, X: NDArray[np.floating], y: NDArray[np.floating] | None = None, *, keep: bool = False) -> None:
         self._X, self._y = X, y
+        row_bytes = KEPT / max(1, X.shape[0])
+        self._kept = [KeptRows(row_bytes) for _ in range(0, X.shape[0], CHUNK_ROWS)] if keep else []
         self.n_features, self.has_response, self.dtype = int(X.shape[1]), y is not None, np.dtype(X.dtype)
 
     @property
@@ -32,7 +36,8 @@ class ArraySource(ChunkedSource):
     def chunks(self) -> Iterator[Chunk]:
         for first in range(0, self.n_rows, CHUNK_ROWS):
             rows = slice(first, first + CHUNK_ROWS)
-            yield Chunk(self._X[rows], None if self._y is None else self._y[rows])
+            chunk = Chunk(self._X[rows], None if self._y is None else self._y[rows])
+            yield KeptChunk.of(chunk, self._kept[first // CHUNK_ROWS]) if self._kept else chunk
 
     def split(self, parts: int) -> list[ArraySource]:
         """Disjoint batches: rows t, t + parts, t + 2·parts, … (a view, and safe for sorted tables)."""

@@ -5,16 +5,14 @@ from __future__ import annotations
 import copy
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Self
+from typing import ClassVar, Self
 
 from dpem.query import Chunk, FloatArray, Query
 from dpem.tables.base import ChunkedSource
 from dpem.tables.columns import Selection
 from dpem.tables.entries import Levels
 from dpem.tables.every import Every
-
-#: Bytes of converted rows up to which a table is kept in memory from the first pass on.
-KEPT = 384 << 20
+from dpem.tables.kept_rows import KEPT, KeptChunk, KeptRows
 
 
 class ConvertingSource(ChunkedSource):
@@ -28,6 +26,8 @@ class ConvertingSource(ChunkedSource):
     _every: Every = Every()
     _reads: frozenset[int] | None = None
     _kept: tuple[Chunk, ...] = ()
+    #: Whether a chunk is overwritten when the next one is read.
+    _overwrites: ClassVar[bool] = True
 
     def _select(self, selection: Selection) -> None:
         self._selection, self.dtype = selection, selection.dtype
@@ -40,7 +40,7 @@ class ConvertingSource(ChunkedSource):
 
     @abstractmethod
     def _converted(self) -> Iterator[Chunk]:
-        """The chunks; one may be overwritten when the next one is read."""
+        """The chunks, each valid until the next one is read."""
 
     def chunks(self) -> Iterator[Chunk]:
         if self._kept:
@@ -49,14 +49,20 @@ class ConvertingSource(ChunkedSource):
         kept = []
         for chunk in self._converted():
             if self._keeps:
-                chunk = Chunk(chunk.X.copy(order="K"), None if chunk.y is None else chunk.y.copy())
+                if self._overwrites:
+                    chunk = Chunk(chunk.X.copy(order="K"), None if chunk.y is None else chunk.y.copy())
+                chunk = KeptChunk.of(chunk, KeptRows(KEPT / self.n_rows - self._row_bytes))
                 kept.append(chunk)
             yield chunk
         self._kept = tuple(kept)
 
     @property
     def _keeps(self) -> bool:
-        return self.n_rows * (self.n_features * self.dtype.itemsize + 8) <= KEPT
+        return self.n_rows * self._row_bytes <= KEPT
+
+    @property
+    def _row_bytes(self) -> int:
+        return self.n_features * self.dtype.itemsize + 8
 
     def total(self, query: Query) -> FloatArray:
         """As for every source; a query may name the only columns that it ``reads``."""

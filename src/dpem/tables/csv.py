@@ -29,6 +29,7 @@ from dpem._validation import Argument, ArgumentError
 from dpem.tables.columns import Selection, select
 from dpem.tables.entries import MISSING, Levels, number
 from dpem.tables.frame import Frame, FrameSource
+from dpem.tables.kept_rows import KEPT
 
 #: Files of text by how their names end, and what stands between entries.
 TEXTS = {".csv": ",", ".tsv": "\t", ".txt": "\t"}
@@ -91,7 +92,8 @@ def read_csv(path: Path, layout: TextFormat, wanted: Mapping[str, Any], *, stric
     coded = {name for name, own in levels.items() if own.coded}
     found, odd = {}, []
     cells = {name: table.column(name) for name in chosen.read}
-    del table  # a column's pieces go as soon as they are one: a pass would copy them each time
+    several = table.num_rows * chosen.row_bytes > KEPT  # passes that convert: each would join a column's pieces again
+    del table  # a column's pieces go as soon as they are one
     for name in chosen.read:
         column = cells.pop(name)
         if name == person:
@@ -103,7 +105,7 @@ def read_csv(path: Path, layout: TextFormat, wanted: Mapping[str, Any], *, stric
             if strict and bool(np.any(np.isnan(values) & ~np.asarray(_is_missing(column)))):
                 odd.append(names.index(name))
             column = pa.array(values)
-        found[name] = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+        found[name] = column.combine_chunks() if several and isinstance(column, pa.ChunkedArray) else column
     if odd:
         raise ValueError(_not_numbers(odd, path, names, named))
     plain = Selection(chosen.features, target, chosen.dtype, person=person)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpem._threads import side_by_side
 from dpem.query import BLOCK, Chunk, FloatArray
-from dpem.tables import compiled
 
 Rows = NDArray[np.floating]
 IntArray = NDArray[np.intp]
@@ -20,6 +21,8 @@ TASK = 16 * BLOCK
 PIECE = 2 * TASK
 #: Bytes of rows that a task reads: what a core's second cache holds.
 CACHE = 2**20
+#: Entries of a chunk from which on compiled loops are loaded: that takes as long as numpy takes for some 10⁸ of them.
+COMPILED = 2**19
 
 
 class DenseRows:
@@ -38,8 +41,11 @@ class DenseRows:
             if X.dtype == float and X.strides[0] == X.itemsize and np.array_equal(support, np.arange(X.shape[1])):
                 return np.asarray(X[rows], dtype=float)  # as it is: no query writes into rows
             return np.asarray(X.T[support, rows], dtype=float, order="C").T
+        where, loops = _inside(support, X.shape[1]), compiled_loops(X.shape[0] * len(support))
+        if loops is None:
+            return np.asarray(x.T[where], dtype=float, order="C").T
         out = np.empty((len(support), len(x)))
-        compiled.gather(x, _inside(support, X.shape[1]), out)
+        loops.gather(x, where, out)
         return out.T
 
     def mean_squares(self, X: Rows) -> FloatArray:
@@ -53,13 +59,26 @@ class DenseRows:
 ROWS = DenseRows()
 
 
+def compiled_loops(entries: int) -> Any:
+    """The module of compiled loops if there are many entries, or if it is loaded already; None where loading it would
+    take longer than it saves. The numbers are the same with and without.
+    """
+    if entries < COMPILED and "dpem.tables.compiled" not in sys.modules:
+        return None
+    from dpem.tables import compiled
+
+    return compiled
+
+
 def unit_coordinates(x: FloatArray, middle: FloatArray, half: FloatArray) -> FloatArray | None:
-    """clip((x − middle)/half, ±1), NaN where an entry is not finite; None where the columns of x are not together."""
-    XT, d = contiguous(x.T), x.shape[1]
-    if XT is None or middle.shape != (d,) or half.shape != (d,):  # compiled code does not look
+    """clip((x − middle)/half, ±1), NaN where an entry is not finite, by a compiled loop; None where there is none, or
+    the columns of x are not together.
+    """
+    XT, d, loops = contiguous(x.T), x.shape[1], compiled_loops(x.size)
+    if loops is None or XT is None or middle.shape != (d,) or half.shape != (d,):  # compiled code does not look
         return None
     out = np.empty((d, x.shape[0]))
-    compiled.unit(XT, middle, half, out)
+    loops.unit(XT, middle, half, out)
     return out.T
 
 

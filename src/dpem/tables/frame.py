@@ -97,6 +97,7 @@ class FrameSource(ConvertingSource):
     """
 
     order_may_depend_on_values = False
+    _overwrites = False
 
     def __init__(self, frame: Frame, selection: Selection, y: FloatArray | None = None) -> None:
         self._frame, self._y = frame, y

@@ -122,7 +122,7 @@ def source_of(
         validate_data(estimator, X, skip_check_array=True)
     else:
         X, y = table_and_response(estimator, X, response, needs_y=needs_y, accept_sparse=accept_sparse)
-        source = SparseSource(X, y) if sparse.issparse(X) else ArraySource(X, y)
+        source = SparseSource(X, y) if sparse.issparse(X) else ArraySource(X, y, keep=True)
     opened = getattr(source, "person_name", None)
     if person is None and opened is not None:
         raise ArgumentError("person", f"must be {opened!r}, as the table was opened with.")

@@ -12,7 +12,7 @@ of numbers has unit coordinates, and what is computed from them is bounded whate
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from operator import or_
@@ -24,9 +24,6 @@ from dpem.query import Array, FloatArray, Namespace
 from dpem.tables.blocks import like
 
 IntArray = NDArray[np.intp]
-
-#: Entries from which on coordinates are computed by a compiled loop.
-COMPILED = 2**14
 
 
 @dataclass(frozen=True)
@@ -112,6 +109,12 @@ class Schema:
         place = np.searchsorted(self.reads, self.column)
         return None if np.array_equal(place, np.arange(len(self.reads))) else place
 
+    @cached_property
+    def key(self) -> tuple[Hashable, ...]:
+        """All that coordinates, responses and weights depend on, to be compared."""
+        arrays = (array.tobytes() for array in (self.column, self.middle, self.half, self.level))
+        return (*arrays, *self.levels.items(), self.y_middle, self.y_half, self.weight, self.max_weight)
+
     def take(self, chosen: IntArray) -> Schema:
         """The schema of some of the coordinates."""
         places = np.asarray(chosen, dtype=np.intp)
@@ -169,7 +172,7 @@ def _unit(xp: Namespace, raw: Array, middle: Array, half: Array) -> Array:
     """(raw − middle)/half in [−1, 1], NaN where an entry is not finite; in memory without copies between, and by a
     compiled loop where columns are together.
     """
-    if isinstance(raw, np.ndarray) and raw.ndim == 2 and raw.size >= COMPILED and raw.dtype == np.float64:
+    if isinstance(raw, np.ndarray) and raw.ndim == 2 and raw.dtype == np.float64:
         from dpem.tables.dense_rows import unit_coordinates
 
         u = unit_coordinates(raw, middle, half)

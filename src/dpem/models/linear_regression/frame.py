@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -65,6 +66,19 @@ class Frame:
         """The covariance of u."""
         inverse = np.linalg.inv(self.scale)
         return np.asarray(inverse @ self.covariance @ inverse.T)
+
+    def coordinates(self, xp: Namespace, x: Array) -> Array:
+        """a of rows without missing values."""
+        matrix, shift = self.turn
+        a = product(xp, x, matrix)
+        if isinstance(a, np.ndarray):
+            return np.subtract(a, shift, out=a)
+        return a - like(xp, shift, x)
+
+    @cached_property
+    def key(self) -> tuple[Hashable, ...]:
+        """All that the coordinates depend on, to be compared."""
+        return (*(array.tobytes() for array in self.turn), self.excluded)
 
 
 def scaled(xp: Namespace, x: Array, centre: FloatArray, scale: FloatArray) -> Array:

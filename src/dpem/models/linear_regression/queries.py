@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
@@ -12,7 +13,7 @@ import numpy as np
 from dpem.models.linear_regression.coding import Coding
 from dpem.models.linear_regression.frame import Frame, counts, scaled
 from dpem.models.linear_regression.missing_values import by_missing, filled, filled_squares
-from dpem.queries.block_loop import over_rows, product
+from dpem.queries.block_loop import over_rows
 from dpem.queries.narrow import NarrowQuery, into_ball, packed, rounded, squares, sum_in_ball, weighted, zero_nonfinite
 from dpem.query import Array, Bound, FloatArray, Namespace
 from dpem.tables.blocks import like
@@ -27,10 +28,6 @@ def gram_bound(radius: float, terms: int) -> Bound:
     square = radius**2
     whole = math.sqrt(2.0) * square
     return rounded(Bound(linf=whole, l2=whole, size_linf=square, size_l2=square), 4 * terms + 16)
-
-
-#: Blocks of so many rows are worth a compiled loop; the rehearsals of a plan, which needs no compiler, are shorter.
-COMPILED_FROM = 4096
 
 
 @dataclass(frozen=True)
@@ -117,9 +114,26 @@ class At(NarrowQuery):
     in_frame: ClassVar[bool] = True  # whether it needs the coordinates a
 
     def contributions(self, xp: Namespace, x: Array, y: Array, shares: Array = None) -> Array:
+        return self.sum_prepared(xp, *by_missing(xp, x, y, shares))
+
+    @property
+    def prepared_by(self) -> tuple[Hashable, ...]:
+        return (*super().prepared_by, self.frame.key)
+
+    def prepare(self, xp: Namespace, x: Array, y: Array) -> tuple[Any, ...]:
+        """The parts of the rows, those without missing values in the coordinates a: these do not depend on θ."""
+        parts = by_missing(xp, *self.unit_rows(xp, x, y))
+        return tuple(part if part[3] else self._in_frame(xp, *part[:3]) for part in parts)
+
+    def _in_frame(self, xp: Namespace, x: Array, y: Array, shares: Array = None) -> tuple[Array, ...]:
+        """Rows without missing values: a in the place of x, no response where a row does not count, and lengths."""
+        a, seen = self.frame.coordinates(xp, x), counts(xp, x, y, self.frame.excluded)
+        return a, xp.where(seen, y, xp.nan), shares, False, xp.sqrt(squares(xp, a))
+
+    def sum_prepared(self, xp: Namespace, *prepared: Any) -> Array:
         total: Array = None
-        for part, response, own, missing in by_missing(xp, x, y, shares):
-            added = self.added(xp, self._rows(xp, part, response, missing)._replace(shares=own))
+        for x, y, own, missing, *size in prepared:
+            added = self.added(xp, self._rows(xp, x, y, missing, *size)._replace(shares=own))
             total = added if total is None else total + added
         return total
 
@@ -127,40 +141,28 @@ class At(NarrowQuery):
     def added(self, xp: Namespace, rows: Rows) -> Array:
         """The sum of what the rows contribute, clipped."""
 
-    def _rows(self, xp: Namespace, x: Array, y: Array, missing: bool) -> Rows:
+    def _rows(self, xp: Namespace, x: Array, y: Array, missing: bool, size: Array = None) -> Rows:
+        """Rows at θ; with their ``size``, x holds a."""
         frame, theta = self.frame, self.theta
-        seen = counts(xp, x, y, frame.excluded)
+        seen = counts(xp, x, y, frame.excluded if size is None else ())
         z = (y - frame.y_centre) / frame.y_spread
-        if self.in_frame and not missing and isinstance(x, np.ndarray) and len(x) >= COMPILED_FROM:
-            return self._rows_in_memory(x, np.where(seen, z, 0.0), seen)
         v: Array = self.sigma**2 if isinstance(y, np.ndarray) else xp.full_like(y, self.sigma**2)
-        a: Array = None
-        size: Array = None
+        a: Array = None if size is None else x
         if missing:
             slopes, turn = frame.slopes(theta), like(xp, frame.whiten.T, x)
             full, along = filled(xp, scaled(xp, x, frame.centre, frame.scale), frame.precision, slopes)
             v = v + xp.clip(xp.matmul(along, like(xp, slopes, x)), 0.0, math.inf)
             a = xp.concat([xp.ones_like(y)[:, None], xp.matmul(full, turn)], axis=1)
-        elif self.in_frame:
-            matrix, shift = frame.turn
-            a = product(xp, x, matrix) - like(xp, shift, x)
+        elif a is None and self.in_frame:
+            a = frame.coordinates(xp, x)
         if a is None:
             matrix, shift = frame.turn
             fitted = xp.matmul(x, like(xp, matrix @ theta, x)) - float(shift @ theta)
         else:
             fitted = xp.matmul(a, like(xp, theta, x))
-        if self.in_frame:
+        if self.in_frame and size is None:
             size = xp.sqrt(squares(xp, a) if isinstance(a, np.ndarray) else xp.sum(a * a, axis=1))
         return Rows(a, size, fitted, xp.where(seen, z - fitted, xp.zeros_like(z)), v, seen)
-
-    def _rows_in_memory(self, x: FloatArray, z: FloatArray, seen: Any) -> Rows:
-        """The same of complete rows in memory: the product, and one loop that reads it once."""
-        from dpem.queries.compiled import shift_columns  # a plan needs no compiler
-
-        matrix, shift = self.frame.turn
-        a, square = np.dot(matrix.T, x.T), np.zeros(len(x))
-        shift_columns(a, shift, self.theta, z, square)
-        return Rows(a.T, np.sqrt(square), None, z if seen.all() else np.where(seen, z, 0.0), self.sigma**2, seen)
 
 
 @dataclass(frozen=True)
