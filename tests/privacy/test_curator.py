@@ -432,3 +432,17 @@ def test_without_an_offset_and_a_step_the_mean_itself_is_compared():
     mean = np.clip(rows(), -1, 1).mean(axis=0)
     np.testing.assert_allclose(c.peel(Sum(), D, 1e-6), mean, atol=1e-4)
     assert c.noise_scale(Sum(), math.inf) == 0.0
+
+
+@pytest.mark.parametrize("gaussian", [False, True])
+def test_an_account_is_not_overdrawn_by_a_trifle(gaussian):
+    """By more than rounding, that is: a part in 10⁵ of the price is refused, by ε and δ and by what was charged."""
+    most = largest_price(1.0, 1e-5, gaussian=gaussian).rho
+    for account, limit in ((Account(1.0, 1e-5, gaussian=gaussian), most), (Account(1.0, 1e-5, rho=1e-3), 1e-3)):
+        for part, refused in ((1 + 1e-5, True), (1.0, False)):
+            release = Release("mean", "Gaussian", Price(part * limit, gaussian=True), 1.0, 1.0, N)
+            if refused:
+                with pytest.raises(BudgetExceeded):
+                    account.charge(release)
+            else:
+                account.charge(release)
