@@ -15,6 +15,7 @@ import dpem
 from dpem import registry
 from dpem.fitting.scaler import DPStandardScaler
 from dpem.fitting.search import DPGridSearch
+from dpem.models.linear_regression import prediction as rehearsals
 
 PRICE = {"epsilon": 5.0, "delta": 1e-3, "random_state": 0}
 BOUNDS, RESPONSE = {"bounds": (-5, 5)}, {"y_bounds": (-5, 5)}
@@ -108,7 +109,8 @@ NEVER_MADE = {"check_array_api_input"}
 
 
 @pytest.mark.parametrize("name", CHECKED)
-def test_scikit_learn_checks(name):
+def test_scikit_learn_checks(name, monkeypatch):
+    monkeypatch.setattr(rehearsals, "MOST", 1)  # no check looks at predictions, which half of the time went into
     expected = EXPECTED_FAILURES.get(name.partition(",")[0], {})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

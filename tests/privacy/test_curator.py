@@ -414,3 +414,35 @@ def test_a_total_that_is_not_a_number_is_refused_before_noise():
     for ask in (lambda: curator.measure(Broken(), 0.01), lambda: curator.select(Broken(), 1, 0.01)):
         with pytest.raises(RuntimeError, match="no finite total"):
             ask()
+
+
+def test_rounding_is_paid_for_every_row_of_a_person(monkeypatch):
+    """The largest score that selection divides: m times the offset plus the step times one contribution."""
+    seen = []
+    monkeypatch.setattr("dpem.privacy.mechanisms.noisy_top_k", lambda *given: seen.append(given[-1]))
+    for persons in (1, 3):
+        c = Curator(ArraySource(rows()), Account(1.0, 1e-5), SeededNoise(0), rows_per_person=persons)
+        c.select(Sum(), 2, 0.001, offset=np.array([0.0, -7.0, 2.0, 0.0]), step=-0.5)
+    assert seen == [7.5, 3 * 7.5]
+
+
+def test_without_an_offset_and_a_step_the_mean_itself_is_compared():
+    c = curator(epsilon=1e12)
+    assert c.peeling_sensitivity(Sum(), 2.0) == c.peeling_sensitivity(Sum(), 2.0, offset=0.0, step=1.0)
+    mean = np.clip(rows(), -1, 1).mean(axis=0)
+    np.testing.assert_allclose(c.peel(Sum(), D, 1e-6), mean, atol=1e-4)
+    assert c.noise_scale(Sum(), math.inf) == 0.0
+
+
+@pytest.mark.parametrize("gaussian", [False, True])
+def test_an_account_is_not_overdrawn_by_a_trifle(gaussian):
+    """By more than rounding, that is: a part in 10⁵ of the price is refused, by ε and δ and by what was charged."""
+    most = largest_price(1.0, 1e-5, gaussian=gaussian).rho
+    for account, limit in ((Account(1.0, 1e-5, gaussian=gaussian), most), (Account(1.0, 1e-5, rho=1e-3), 1e-3)):
+        for part, refused in ((1 + 1e-5, True), (1.0, False)):
+            release = Release("mean", "Gaussian", Price(part * limit, gaussian=True), 1.0, 1.0, N)
+            if refused:
+                with pytest.raises(BudgetExceeded):
+                    account.charge(release)
+            else:
+                account.charge(release)

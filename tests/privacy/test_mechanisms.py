@@ -150,6 +150,13 @@ def test_seeded_noise_repeats_and_says_it_is_not_private():
     assert PrivateNoise().private
 
 
+def test_seeded_selection_takes_the_largest_sums_best_first():
+    scores = np.linspace(0, 3, 1000)
+    sums = scores + np.random.default_rng(5).gumbel(size=1000)
+    for k in (1, 20):
+        assert SeededNoise(5).top_k(scores, k, 1.0, 1.0).tolist() == np.argsort(-sums)[:k].tolist()
+
+
 # ------------------------------------------------------------------------------------------------ prices and refusals
 
 

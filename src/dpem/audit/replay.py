@@ -138,8 +138,10 @@ def replay(
     hold: Callable[[Table], tuple[Any, ...]] | None = None,
     missing: bool = False,
     where: Any = None,
+    from_neighbours: bool = True,
 ) -> Verdict:
-    """Record a fit to the table and play it again on every kind of neighbour; then the same from the worst of them.
+    """Record a fit to the table and play it again on every kind of neighbour; then the same from the worst of them,
+    unless ``from_neighbours`` is False.
 
     ``hold`` puts a table where the fit is to read it (``(X,)`` or ``(X, y)``): in memory as it is, if not given. For an
     estimator with ``person=``, ``where`` are all rows of one person, and ``hold`` says whose rows are whose.
@@ -158,8 +160,8 @@ def replay(
     counted = min(len(where), estimator.rows_per_person) if enforced else len(where)
     beta = _direction(estimator, table)
     kinds = list(neighbours(table, beta, missing=missing, broken=True, where=where))
-    starts = [table] + [kind for kind in kinds if kind.name in ("outlier above", "along the fit", "against the fit")]
-    for start in starts:
+    worst = ("outlier above", "along the fit", "against the fit") if from_neighbours else ()
+    for start in [table, *(kind for kind in kinds if kind.name in worst)]:
         first = record(estimator, *hold(start))
         model = first.model
         if "refused" not in first.outcome:
