@@ -3,8 +3,8 @@
     python -m studies.paper.core [--reps 20]
 
 The paper's method runs twice: with the settings it prescribes (N₀ ≈ log n, T ≈ √log n, η = 0.5), and with settings
-kinder to it: one batch and T = 1 in high dimension (which barely leaves the start, whose own error is 0.125), and
-T = σ√log n in low dimension.
+more favourable to it: one batch and T = 1 in high dimension (which barely leaves the start, whose own error is 0.125),
+and T = σ√log n in low dimension.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ def fits(setting: Setting) -> dict[str, Changes]:
     def with_start(**changes: object) -> Changes:
         return lambda rng: {"start": setting.start_near(rng, DISTANCE), **changes}
 
-    kinder: dict[str, object] = {"n_iter": 1, "clip": 1.0}
+    favourable: dict[str, object] = {"n_iter": 1, "clip": 1.0}
     if setting.dense:
-        kinder = {"clip": setting.sigma * math.sqrt(math.log(setting.n))}
+        favourable = {"clip": setting.sigma * math.sqrt(math.log(setting.n))}
     return {
         "improved": with_start(),
         "published": with_start(method="published"),
-        "published, kinder": with_start(method="published", **kinder),
+        "published, favourable": with_start(method="published", **favourable),
         "non-private": with_start(epsilon=float("inf")),
     }
 

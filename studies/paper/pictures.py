@@ -3,7 +3,8 @@
     python -m studies.paper.pictures [--results results] [--out docs/img]
 
 ``case.png`` is drawn from ``accuracy.csv``, ``odds.png`` from the definition of (ε, δ), ``plan.png`` from plans of
-linear regressions, which read no data and take about a minute. Their numbers are written to ``choosing_epsilon.csv``, beside ``accuracy.csv``.
+linear regressions, which read no data and take about a minute. Their numbers are written to ``choosing_epsilon.csv``,
+beside ``accuracy.csv``.
 """
 
 from __future__ import annotations
@@ -188,7 +189,8 @@ def main(arguments: list[str] | None = None) -> None:
     with (options.results / "choosing_epsilon.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
-        writer.writerows({name: f"{value:.3g}" if name != "n" else f"{value:d}" for name, value in row.items()} for row in rows)
+        for row in rows:
+            writer.writerow({name: value if name == "n" else f"{value:.3g}" for name, value in row.items()})
     for n in ROWS:
         print(f"n = {n:<7,}", *(f"{r['epsilon']:g}: {r['lost']:.2g}" for r in rows if r["n"] == n), sep="  ")
     expected(rows, options.out / "plan.png")

@@ -123,7 +123,7 @@ def _interrupted(session: Session) -> str:
 @click.option("--config", type=click.Path(), metavar="FILE", help="Settings; dpem.toml in this folder if not given.")
 @click.pass_context
 def cli(context: click.Context, quiet: bool, config: str | None) -> None:
-    """Fit latent-variable models by EM under differential privacy.
+    """Fit regressions and latent-variable models under differential privacy.
 
     \b
     A first session:

@@ -103,7 +103,7 @@ def _number(text: str) -> int | float | str:
 
 epsilon_option = click.option("--epsilon", type=float, required=True, help="Privacy loss of one person, such as 1.")
 delta_option = click.option(
-    "--delta", type=float, required=True, help="Probability of the exception: well below one over the number of rows."
+    "--delta", type=float, required=True, help="Additive term of the guarantee: well below one over the number of rows."
 )
 rows_per_person_option = click.option(
     "--rows-per-person",

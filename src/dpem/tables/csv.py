@@ -282,7 +282,7 @@ def _refuse_separator(path: Path, names: Sequence[str], layout: TextFormat) -> N
     other = next((mark for mark in (";", "\t", "|", ",") if mark != layout.sep and mark in names[0]), None)
     if len(names) == 1 and other is not None:
         mark = "a tab" if other == "\t" else repr(other)
-        raise ArgumentError("sep", f"must be another: entries of {path} seem to be separated by {mark}.")
+        raise ArgumentError("sep", f"must be {mark}, by which the entries of {path} seem to be separated.")
 
 
 def _plainly(said: str, path: Path, names: Sequence[str]) -> str:
