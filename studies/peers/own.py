@@ -127,7 +127,7 @@ def run(problem: Problem, name: str, reps: int) -> Outcome:
 
 def run_objective(job: judge.Job) -> dict[str, Any]:
     """The baseline of objective perturbation, with its settings chosen as the peers' are."""
-    return judge.run(job, objective.fit, objective.GRID, "(ε, δ), replace one", draws=4)
+    return judge.run(job, objective.fit, objective.GRID, "(ε, δ), as published", draws=4)
 
 
 def run_moments(job: judge.Job) -> dict[str, Any]:

@@ -55,6 +55,7 @@ def test_columns_and_counts_at_their_bounds_are_said():
 def test_zeros_and_ones_are_not_at_a_bound():
     two = (COUNTS > 2).astype(float).rename("many")
     assert found(two, kind=dpem.DPPoissonRegression, y_bounds=(0, 1)) == {}
-    frame = pd.DataFrame({"old": (PEOPLE.age > 35).astype(float) + 1})
-    model = dpem.DPLogisticRegression(epsilon=1.0, delta=1e-6, bounds={"old": (1, 2)}, random_state=0)
-    assert model.fit(frame, (ILL == "yes").astype(float)).diagnostics_ == ()
+    frame = pd.DataFrame({"old": (PEOPLE.age > 35) + 1.0, "young": (PEOPLE.age < 25) * 1.0})
+    model = dpem.DPLogisticRegression(epsilon=1.0, delta=1e-6, bounds={"old": (1, 2), "young": (0, 1)}, random_state=0)
+    codes = {one.code for one in model.fit(frame, (ILL == "yes").astype(float)).diagnostics_}
+    assert not codes & {"at-bound", "wide-bounds"}

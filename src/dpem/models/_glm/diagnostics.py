@@ -20,6 +20,7 @@ MANY_INCOMPLETE, MOST_INCOMPLETE = 0.95, 0.5
 def diagnostics(theta: Any, model: Any, plan: Any) -> list[Diagnostic]:
     """The diagnostics of a fit."""
     names, free = model.schema.names, model.free[1:] - 1
+    indicator = (model.schema.middle == 0.5) & (model.schema.half == 0.5)  # of 0 and 1, mostly one of them
     found = []
     if rare := [names[j] for j in free if theta.rare[j]]:
         found.append(
@@ -56,7 +57,7 @@ def diagnostics(theta: Any, model: Any, plan: Any) -> list[Diagnostic]:
                 "Leave out the column that gives the response away, or pool rare classes.",
             )
         )
-    crowded = [names[j] for j in free if theta.crowded[j]]
+    crowded = [names[j] for j in free if theta.crowded[j] and not indicator[j]]
     if crowded and np.isfinite(plan.epsilon):
         found.append(
             Diagnostic(
@@ -67,7 +68,7 @@ def diagnostics(theta: Any, model: Any, plan: Any) -> list[Diagnostic]:
                 tuple(crowded),
             )
         )
-    if ends := [names[j] for j in free if theta.at_bound[j]]:
+    if ends := [names[j] for j in free if theta.at_bound[j] and not indicator[j]]:
         found.append(
             Diagnostic(
                 "at-bound",

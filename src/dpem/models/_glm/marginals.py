@@ -47,7 +47,9 @@ class Marginals(NamedTuple):
     @property
     def crowded(self) -> NDArray[np.bool_]:
         """Which numeric coordinates have nearly all values in one bin."""
-        return np.asarray((np.max(self.shares, axis=1) > CROWDED) & (self.level == 0) & ~self.at_bound)
+        return np.asarray(
+            (np.max(self.shares, axis=1) > CROWDED) & (self.level == 0) & ~self.at_bound & ~self.two_valued
+        )
 
     @property
     def rare(self) -> NDArray[np.bool_]:
@@ -58,8 +60,13 @@ class Marginals(NamedTuple):
     def at_bound(self) -> NDArray[np.bool_]:
         """Which numeric coordinates have most values at a bound."""
         first, last = self.shares[:, 0], self.shares[:, -1]
-        two_valued = (first + last > BOTH) & (np.minimum(first, last) > EACH)
-        return np.asarray(((last > LAST) | (first > FIRST)) & (self.level == 0) & ~two_valued)
+        return np.asarray(((last > LAST) | (first > FIRST)) & (self.level == 0) & ~self.two_valued)
+
+    @property
+    def two_valued(self) -> NDArray[np.bool_]:
+        """Which coordinates have nearly all values at their two bounds."""
+        first, last = self.shares[:, 0], self.shares[:, -1]
+        return np.asarray((first + last > BOTH) & (np.minimum(first, last) > EACH))
 
 
 NONE = Marginals(np.empty((0, BINS)), np.empty(0), np.empty(0), np.empty(0), 0.0)
