@@ -415,7 +415,7 @@ def figure():
     right.set_yticks(range(len(found)), [setting.replace(", eps", ",\neps") for setting in found], fontsize=8)
     right.plot([], [], "o", color="tab:blue", label="private, K lines")
     right.plot([], [], "|", color="tab:red", ms=10, label="one line, not private")
-    right.legend(fontsize=8, loc="lower center", bbox_to_anchor=(0.55, 0.02))
+    right.legend(fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncol=2)
     plt.tight_layout()
     plt.savefig(RESULTS.parent.parent / "docs" / "img" / "mixture-regression.png", dpi=130)
 
