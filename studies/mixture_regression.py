@@ -34,6 +34,8 @@ SETTINGS = {
     "20,000 x 5, 3 unequal lines, eps 1": (20_000, 5, 1.0, (0.5, 0.3, 0.2), 1.4),
     "5,000 x 5, 2 lines, eps 1": (5_000, 5, 1.0, (0.55, 0.45), 1.2),
 }
+#: n, columns, ε of the study of intervals
+INTERVALS = ((5_000, 3, 1.0), (20_000, 3, 0.5), (20_000, 5, 1.0))
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------
@@ -207,8 +209,10 @@ def food(count):
 
 
 def coverage(count):
-    """Do 95 % intervals hold the truth? Classes are matched by their slopes."""
-    for n, d, epsilon in ((5_000, 3, 1.0), (20_000, 3, 0.5), (20_000, 5, 1.0)):
+    """Do 95 % intervals cover the truth? Components are matched by their slopes. ``at the optimum``: only fits whose
+    log-likelihood is within 0.01 per row of EM's from the truth; the others began near another optimum.
+    """
+    for n, d, epsilon in INTERVALS:
         setting = (n, d, epsilon, (0.55, 0.45), 1.2)
         for seed in range(FIRST_SEED, FIRST_SEED + count):
             X, y, *_, bounds, y_bounds, truth, _ = table(setting, seed, 10)
@@ -222,7 +226,10 @@ def coverage(count):
             hit = (low < true) & (true < high)
             name = f"{n:,} x {d}, eps {epsilon:g}"
             parts = {"weight": hit[:, 0], "intercept": hit[:, 1], "slope": hit[:, 2:-1], "sigma": hit[:, -1]}
-            write("coverage", name, seed, **{key: part.mean() for key, part in parts.items()}, width=np.median(wide))
+            shares = {key: part.mean() for key, part in parts.items()}
+            write("coverage", name, seed, **shares, width=np.median(wide))
+            if score(X, y, em(X, y, truth, 200, 1e-8)) - model.score(X, y) < 0.01:
+                write("coverage at the optimum", name, seed, **shares)
 
 
 def single(count):
@@ -408,7 +415,7 @@ def figure():
     right.set_yticks(range(len(found)), [setting.replace(", eps", ",\neps") for setting in found], fontsize=8)
     right.plot([], [], "o", color="tab:blue", label="private, K lines")
     right.plot([], [], "|", color="tab:red", ms=10, label="one line, not private")
-    right.legend(fontsize=8, loc="lower center", bbox_to_anchor=(0.55, 0.02))
+    right.legend(fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncol=2)
     plt.tight_layout()
     plt.savefig(RESULTS.parent.parent / "docs" / "img" / "mixture-regression.png", dpi=130)
 
