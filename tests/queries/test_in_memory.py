@@ -14,7 +14,7 @@ from dpem.models.linear_regression.diagnostic_queries import Explained
 from dpem.models.linear_regression.frame import Frame
 from dpem.models.linear_regression.queries import Information, Residuals, Score
 from dpem.queries.block_loop import product
-from dpem.queries.histograms import Places
+from dpem.queries.histograms import Places, counted
 from dpem.queries.narrow import into_ball, sum_in_ball
 from dpem.tables.schema import Schema
 
@@ -140,3 +140,13 @@ def test_waves_are_on_the_unit_circle_at_every_phase():
     np.testing.assert_allclose(each[:, ::2], np.cos(expected), atol=2e-12)
     np.testing.assert_allclose(each[:, 1::2], np.sin(expected), atol=2e-12)
     np.testing.assert_allclose(np.hypot(each[:, ::2], each[:, 1::2]), 1.0, rtol=2e-14)
+
+
+def test_bins_by_a_compiled_loop_are_the_same_counts(monkeypatch):
+    edges = np.linspace(-1.0, 1.0, 33)
+    u = np.concatenate([edges, np.nextafter(edges, 2.0), np.nextafter(edges, -2.0), [np.nan, -0.0]]).clip(-1.0, 1.0)
+    monkeypatch.setattr("dpem.tables.dense_rows.COMPILED", 0)
+    compiled = counted(np, [u, u[::-1]])
+    monkeypatch.setattr("dpem.queries.histograms.compiled_loops", lambda entries: None)
+    assert np.array_equal(compiled, counted(np, [u, u[::-1]]))
+    assert compiled[32] == 1
