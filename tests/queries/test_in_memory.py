@@ -16,7 +16,7 @@ from dpem.models.linear_regression.diagnostic_queries import Explained
 from dpem.models.linear_regression.frame import Frame
 from dpem.models.linear_regression.queries import Information, Residuals, Score
 from dpem.queries.block_loop import product
-from dpem.queries.histograms import Places
+from dpem.queries.histograms import Places, counted
 from dpem.queries.narrow import into_ball, sum_in_ball
 from dpem.tables.schema import Schema
 
@@ -155,3 +155,13 @@ def test_on_a_device_the_sum_in_a_ball_is_that_of_the_scaled_rows():
             sums = sum_in_ball(strict, strict.asarray(rows), 1.5, shares)
             expected = into_ball(np, rows if weight is None else rows * weight[:, None], 1.5).sum(axis=0)
             assert np.asarray(sums) == pytest.approx(expected, rel=1e-12)
+
+
+def test_bins_by_a_compiled_loop_are_the_same_counts(monkeypatch):
+    edges = np.linspace(-1.0, 1.0, 33)
+    u = np.concatenate([edges, np.nextafter(edges, 2.0), np.nextafter(edges, -2.0), [np.nan, -0.0]]).clip(-1.0, 1.0)
+    monkeypatch.setattr("dpem.tables.dense_rows.COMPILED", 0)
+    compiled = counted(np, [u, u[::-1]])
+    monkeypatch.setattr("dpem.queries.histograms.compiled_loops", lambda entries: None)
+    assert np.array_equal(compiled, counted(np, [u, u[::-1]]))
+    assert compiled[32] == 1
