@@ -50,7 +50,7 @@ def dotted(node: ast.AST) -> str:
 
 def constant_names(tree: ast.Module) -> set[str]:
     """Names that stand for text the module itself spells out: constants, and loop variables over such."""
-    names = {"_tables.tables"}
+    names = {"tables.tables"}
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and node in tree.body and fixed(node.value, names):
             names |= {target.id for target in node.targets if isinstance(target, ast.Name)}

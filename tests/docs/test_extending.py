@@ -60,6 +60,7 @@ def test_the_page_works_as_it_is_written(folder):
     assert done.returncode == 0, done.stderr
     assert "ridge-regression, replayed on 23 neighbours: no fault" in done.stdout
     assert (folder / "shell.html").stat().st_size > 10_000
+    assert (folder / "again.html").stat().st_size > 10_000  # of a loaded model, whose errors are computed again
     assert (folder / "predicted.csv").read_text().count("\n") == 20_001
 
 

@@ -255,7 +255,7 @@ class TestReference:
 
 
 class TestAfterwards:
-    """predict, predict_proba, responsibilities, score_samples, score and sample against their formulas."""
+    """predict, predict_proba, impute, score_samples, score and sample against their formulas."""
 
     @pytest.fixture
     def mixture(self, tables):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import warnings
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
@@ -24,11 +24,13 @@ from dpem.fitting.diagnostics import issue
 from dpem.fitting.formula import missing_columns
 from dpem.fitting.model import Model, Sizes
 from dpem.fitting.plan import Plan
+from dpem.fitting.rehearsal import Errors, bootstrap
 from dpem.fitting.results import UnitModel
 from dpem.fitting.sequence import all_at_once, remarks_on
 from dpem.fitting.step import State, prices, run_steps
 from dpem.fitting.weights import ASSUMED, WEIGHTS_SHARE, FindWeights, without_weight
-from dpem.privacy import Curator, Guarantee, digest, largest_price
+from dpem.privacy import Curator, Guarantee, Price, digest, largest_price
+from dpem.query import FloatArray
 from dpem.tables import Source
 from dpem.tables.entries import checked_levels
 from dpem.tables.progress import expect
@@ -100,11 +102,11 @@ class PrivateEstimator(DeclaredColumns, UnitModel):
         names = tuple(name for name in names if name != weight)
         self._limits(names, levels, getattr(source, "target_name", None))
 
-    def _preview_plan(self, X: Any, y: Any = None) -> Plan:
+    def _preview_plan(self, X: Any) -> Plan:
         """The plan of a fit to these rows; raises whatever the fit would refuse. No query is sent."""
         self._check_arguments()
         weight, probe = self._given("weights"), copy.copy(self)
-        table = self._open(probe, X, y, weight)
+        table = self._open(probe, X, None, weight)
         names = without_weight(probe, table.names, weight)
         return self._planned(table.source.n_rows, self._schema(names, table.levels, table.y_name))
 
@@ -186,14 +188,12 @@ class PrivateEstimator(DeclaredColumns, UnitModel):
         rows_per_person = arguments.rows_per_person(self.rows_per_person, n)
         model = self._model(schema)
         price = largest_price(epsilon, delta, gaussian=model.gaussian)
-        weighted = arguments.optional_positive("max_weight", self._given("max_weight")) is not None
-        weights_share = WEIGHTS_SHARE if weighted else 0.0
-        weights_rho, rho = prices(price.rho, (weights_share, 1 - weights_share))
+        weights_rho, rho = self._weights_price(price)
         sizes = Sizes(n, epsilon, delta, rho, rows_per_person, self.check)
         steps = model.steps(sizes)
         expected = model.predict_fit(sizes._replace(effect=_assumed(effect, model)), steps)
         prediction = expected.prediction
-        if weighted:
+        if weights_rho > 0:
             steps = (FindWeights(weights_rho), *steps)
             prediction = prediction and replace(prediction, assumed=prediction.assumed + ASSUMED)
         return Plan(
@@ -211,6 +211,24 @@ class PrivateEstimator(DeclaredColumns, UnitModel):
             advice=expected.advice,
             settings=self._settings(),
         )
+
+    def _weights_price(self, price: Price) -> tuple[float, float]:
+        """The parts of a price for the weights of rows (0 without weights) and for the model's steps."""
+        if arguments.optional_positive("max_weight", self._given("max_weight")) is None:
+            return 0.0, price.rho
+        weights_rho, rho = prices(price.rho, (WEIGHTS_SHARE, 1 - WEIGHTS_SHARE))
+        return weights_rho, rho
+
+    def _bootstrap(self, values: Callable[[State], FloatArray], *, repeats: int = 60) -> Errors:
+        """Standard errors of ``values(state)`` by a parametric bootstrap of the fit, also for a loaded model.
+
+        The rows are simulated by the model's ``draw`` and are not weighted (:func:`~dpem.fitting.rehearsal.bootstrap`).
+        """
+        plan, model = self.plan_, self._model(self.schema_)
+        _, rho = self._weights_price(plan.price)
+        steps = model.steps(Sizes(plan.n, plan.epsilon, plan.delta, rho, plan.rows_per_person, self.check))
+        sizes = {"n": plan.n, "rows_per_person": plan.rows_per_person}
+        return bootstrap(model, steps, self.theta_, values, **sizes, repeats=repeats)
 
     def _check_arguments(self) -> None:
         """Refuse arguments that are wrong whatever the table is."""

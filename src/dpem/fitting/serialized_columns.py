@@ -59,7 +59,8 @@ def _user_levels(levels: Mapping[str, Levels]) -> dict[str, Any]:
 
 def read_columns(kind: type[E], content: Mapping[str, Any], guarantee: Guarantee) -> E:
     """The fitted general model that the content describes, or a ValueError that names the field."""
-    formula = _formula_text(content["parameters"])
+    parameters = content["parameters"]
+    formula = parameters.get("formula") if isinstance(parameters, dict) else None
     keys = ("named", "columns", "response", *(() if formula is None else ("raw",)))
     features = record(content["features"], "features", keys)
     bounds, levels, names = _columns(features["columns"])
@@ -72,11 +73,11 @@ def read_columns(kind: type[E], content: Mapping[str, Any], guarantee: Guarantee
         declared = {"bounds": dict(raw.bounds), "levels": _user_levels(raw.levels)}
         if raw.names != names:
             raise ValueError("features.columns does not agree with parameters.formula")
-    parameters = inspect.signature(kind).parameters
-    if levels and "levels" not in parameters:
+    arguments = inspect.signature(kind).parameters
+    if levels and "levels" not in arguments:
         raise ValueError("features.columns must have no levels for this estimator")
-    of_columns = {name: value for name, value in declared.items() if name in parameters}
-    estimator = kind(**read_arguments(kind, content["parameters"]), **of_columns)
+    of_columns = {name: value for name, value in declared.items() if name in arguments}
+    estimator = kind(**read_arguments(kind, parameters), **of_columns)
     estimator._check_arguments()
     schema = estimator._coordinates(names, levels, bounds, y_bounds)
     model = estimator._model(schema)
@@ -98,10 +99,6 @@ def read_columns(kind: type[E], content: Mapping[str, Any], guarantee: Guarantee
     except Exception:
         raise ValueError("fitted.theta does not agree with features and parameters") from None
     return estimator
-
-
-def _formula_text(parameters: Any) -> Any:
-    return parameters.get("formula") if isinstance(parameters, dict) else None
 
 
 def _columns(value: Any) -> tuple[dict[str, Pair], dict[str, Levels], tuple[str, ...]]:

@@ -74,6 +74,6 @@ def page(*, grid: dict[str, Any] | None = None, start: dict[str, Any] | None = N
     )
 
 
-def write_page(path: str | os.PathLike[str], *, start: dict[str, Any] | None = None) -> None:
+def write_page(path: str | os.PathLike[str]) -> None:
     """Write the planner to ``path``, completely or not at all; see :func:`page`."""
-    write_text(path, page(start=start))
+    write_text(path, page())

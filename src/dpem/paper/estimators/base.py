@@ -134,10 +134,10 @@ class PrivateEM(PlannedEM, FittedModel):
         """Whether a fit costs the full price of its ε and δ; the paper's printed noise costs less."""
         return bool(self.method != "published")
 
-    def _preview_plan(self, X: Any, y: Any = None) -> Plan:
+    def _preview_plan(self, X: Any) -> Plan:
         """The plan of a fit to these rows; raises whatever the fit would refuse. No query is sent."""
         self._check_arguments()
-        source = source_of(copy.copy(self), X, y, needs_y=self._needs_y, **self._who())
+        source = source_of(copy.copy(self), X, None, needs_y=self._needs_y, **self._who())
         fit_plan = self.plan(source.n_rows, source.n_features)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the plan has the same remarks
