@@ -16,6 +16,12 @@ if TYPE_CHECKING:
     from dpem.fitting.plan import Plan
     from dpem.fitting.scaler import DPStandardScaler, pipeline_guarantee
     from dpem.fitting.search import DPGridSearch
+    from dpem.models.gaussian_mixture import DPGaussianMixture
+    from dpem.models.latent_class import DPLatentClass
+    from dpem.models.linear_regression import DPLinearRegression
+    from dpem.models.logistic_regression import DPLogisticRegression
+    from dpem.models.mixture_regression import DPMixtureRegression
+    from dpem.models.poisson_regression import DPPoissonRegression
     from dpem.persistence import load_model, save_model
     from dpem.privacy import Budget, BudgetExceeded, Guarantee, Ledger, LedgerError
     from dpem.registry import plan
@@ -29,7 +35,13 @@ __all__ = [
     "ArgumentError",
     "Budget",
     "BudgetExceeded",
+    "DPGaussianMixture",
     "DPGridSearch",
+    "DPLatentClass",
+    "DPLinearRegression",
+    "DPLogisticRegression",
+    "DPMixtureRegression",
+    "DPPoissonRegression",
     "DPStandardScaler",
     "Guarantee",
     "Ledger",
@@ -51,8 +63,14 @@ _HOME = {
     "dpem.fitting.inference": ("compare",),
     "dpem.fitting.scaler": ("DPStandardScaler", "pipeline_guarantee"),
     "dpem.fitting.search": ("DPGridSearch",),
-    "dpem.persistence": ("load_model", "save_model"),
     "dpem.fitting.plan": ("Plan",),
+    "dpem.models.gaussian_mixture": ("DPGaussianMixture",),
+    "dpem.models.latent_class": ("DPLatentClass",),
+    "dpem.models.linear_regression": ("DPLinearRegression",),
+    "dpem.models.logistic_regression": ("DPLogisticRegression",),
+    "dpem.models.mixture_regression": ("DPMixtureRegression",),
+    "dpem.models.poisson_regression": ("DPPoissonRegression",),
+    "dpem.persistence": ("load_model", "save_model"),
     "dpem.privacy": ("Budget", "BudgetExceeded", "Guarantee", "Ledger", "LedgerError"),
     "dpem.registry": ("plan",),
     "dpem.report": ("write_report",),
@@ -63,21 +81,13 @@ _HOME = {
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
 
 
-def _general() -> dict[str, str]:
-    """The module of each general model's estimator, by class name."""
-    from dpem.registry import classes
-
-    return {name: module for name, module in classes().items() if module.startswith("dpem.models.")}
-
-
 def __getattr__(name: str) -> Any:
-    module = _MODULE.get(name) or (_general().get(name) if name.startswith("DP") else None)
-    if module is None:
+    if name not in _MODULE:
         raise AttributeError(f"module 'dpem' has no attribute {name!r}")
-    value = load(module, name)
+    value = load(_MODULE[name], name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *_general()})
+    return sorted(__all__)

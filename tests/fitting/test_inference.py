@@ -9,6 +9,7 @@ import statsmodels.api as sm
 import statsmodels.formula.api as smf
 
 import dpem
+from dpem.fitting.check import judged
 
 pytestmark = pytest.mark.filterwarnings("ignore:random_state", "ignore::dpem.fitting.diagnostics.FitWarning")
 
@@ -142,3 +143,12 @@ def test_names_of_levels_need_no_backquotes_and_factors_no_parentheses():
     assert model.wald_test("g") == model.wald_test("C(g)")
     with pytest.raises(ValueError, match="hypotheses must be like 'x = 0' in the coefficients 'intercept', 'a'"):
         model.t_test("height = 0")
+
+
+def test_a_fit_check_that_is_only_noisy_is_a_note_where_coefficients_are_clear():
+    """The check's own noise hides the improvement; a check that contradicts the coefficients stays a warning."""
+    model = dpem.DPLogisticRegression.from_formula("hit ~ a + b", bounds=BOUNDS, epsilon=5.0, delta=1e-6).fit(rows())
+    for lead, severity in ((0.01, "note"), (-0.5, "warning")):
+        model.fit_check_ = judged(lead, 0.02, "the intercept alone", "More rows would help.")
+        (diagnostic,) = (one for one in model.diagnostics_ if one.code == "fit-check")
+        assert diagnostic.severity == severity

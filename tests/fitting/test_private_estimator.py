@@ -47,7 +47,7 @@ def test_the_plan_is_the_fit_s_own_and_survives_a_file(people):
 
 def test_a_fit_that_is_no_better_than_its_rival_says_so():
     rows = np.random.default_rng(1).uniform(-1, 1, size=(4000, 2))
-    with pytest.warns(FitWarning, match="no better than a mean of zero"):
+    with pytest.warns(FitWarning, match="no improvement over a mean of zero"):
         DPMeans(epsilon=1.0, delta=1e-6, bounds=(-1, 1)).fit(rows)
 
 

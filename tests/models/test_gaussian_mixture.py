@@ -146,7 +146,7 @@ def test_the_fit_check_speaks_where_there_are_no_groups():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FitWarning)
         model = DPGaussianMixture(3, **GIVEN, bounds=BOUNDS, random_state=4).fit(one)
-    assert "no better than" in model.fit_check_.verdict
+    assert "no improvement over" in model.fit_check_.verdict
     assert {own.code for own in model.diagnostics_} == {"fit-check", "unstable-components"}
 
 

@@ -363,7 +363,7 @@ def test_every_table_of_numbers_gets_an_answer(rows):
 def test_independent_answers_are_no_classes():
     rng = np.random.default_rng(14)
     X = (rng.random((5000, 8)) < rng.uniform(0.2, 0.8, 8)).astype(float)
-    with pytest.warns(FitWarning, match="no better than independent answers"):
+    with pytest.warns(FitWarning, match="no improvement over independent answers"):
         model = DPLatentClass(**given((2,) * 8, random_state=0)).fit(X)
     assert not model.fit_check_.better
     assert "fit-check" in [own.code for own in model.diagnostics_]
@@ -384,7 +384,7 @@ def test_the_number_of_classes_is_found(number, epsilon):
 def test_one_class_is_found_where_answers_are_independent(epsilon):
     rng = np.random.default_rng(33)
     X = (rng.random((5000, 8)) < rng.uniform(0.2, 0.8, 8)).astype(float)
-    with pytest.warns(FitWarning, match="no better than independent answers"):
+    with pytest.warns(FitWarning, match="no improvement over independent answers"):
         model = DPLatentClass(**given((2,) * 8, n_classes="auto", random_state=0, epsilon=epsilon)).fit(X)
     assert model.n_classes_ == 1
     assert np.allclose(model.weights_, 1)

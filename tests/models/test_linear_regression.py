@@ -311,7 +311,7 @@ def test_the_plan_predicts_what_is_lost():
 
 def test_columns_that_tell_nothing_are_found_out():
     X, _ = rows(3000)
-    with pytest.warns(FitWarning, match="no better than the mean alone"):
+    with pytest.warns(FitWarning, match="no improvement over the mean alone"):
         fitted_on_noise = DPLinearRegression(**GIVEN).fit(X, np.random.default_rng(9).standard_normal(3000))
     assert not fitted_on_noise.fit_check_.better
 

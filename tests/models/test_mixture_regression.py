@@ -443,7 +443,7 @@ def test_one_line_is_said_to_be_one_line():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((8000, 3))
     y = X @ [1.0, -1.0, 0.5] + rng.standard_normal(8000)
-    with pytest.warns(FitWarning, match="no better than one regression"):
+    with pytest.warns(FitWarning, match="no improvement over one regression"):
         model = DPMixtureRegression(**GIVEN, bounds=(-8, 8), random_state=2).fit(X, y)
     assert model.suggested_components_ == 1
     assert len(model.components_misfit_) == 3

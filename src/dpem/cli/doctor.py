@@ -91,6 +91,7 @@ def _ledger(url: str | None) -> tuple[str, str]:
         faults = [fault for verification in ledger.verify() for fault in verification.faults]
         if faults:
             return "failed", f"{ledger.where}: {faults[0]}"
-        return "reachable", f"{ledger.where}, {len(ledger.names())} dataset(s)"
+        count = len(ledger.names())
+        return "reachable", f"{ledger.where}, {count} {'dataset' if count == 1 else 'datasets'}"
     except (LedgerError, ValueError, ModuleNotFoundError) as error:
         return "failed", str(error)

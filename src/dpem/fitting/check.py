@@ -47,7 +47,7 @@ def judged(lead: float, standard_error: float, simpler: str, advice: str) -> Fit
     better = lead > NEEDED * standard_error
     if better:
         return FitCheck(lead, standard_error, True, f"The model describes the rows better than {simpler}", "")
-    verdict = f"The model describes the rows no better than {simpler}"
+    verdict = f"The fit check found no improvement over {simpler}"
     return FitCheck(lead, standard_error, False, verdict, advice)
 
 

@@ -16,8 +16,13 @@ from scipy.special import chdtrc, ndtr, ndtri
 from sklearn.utils.validation import check_is_fitted
 
 from dpem._validation import ArgumentError, is_fraction
+from dpem.fitting.check import NEEDED, FitCheck
+from dpem.fitting.diagnostics import Diagnostic
 from dpem.fitting.uncertainty import Uncertainty, pandas_of
 from dpem.query import Array, FloatArray, Namespace
+
+#: Coefficients whose joint test has a smaller p-value differ clearly from 0.
+CLEAR = 0.001
 
 
 @dataclass(frozen=True)
@@ -128,6 +133,18 @@ class RegressionResults:
             return np.column_stack([np.ones(len(x)), (schema.middle + schema.half * x)[:, places]])
 
         return np.asarray(own._each(each, X), dtype=float)
+
+    def _failed_check(self, check: FitCheck) -> Diagnostic:
+        """A failed fit check is a note where the coefficients differ clearly from 0 and the check does not contradict
+        them: its price is a small part of theirs, and it is the noisier of the two.
+        """
+        k = len(self._coefficients()[0])
+        undecided = check.lead > -NEEDED * check.standard_error
+        if k < 2 or not undecided or self.wald_test(np.eye(k)[1:]).pvalue > CLEAR:
+            return Diagnostic("fit-check", "warning", str(check))
+        size = f"lead {check.lead:.3g} per row, standard error {check.standard_error:.2g}"
+        why = f"its own noise is too large, and the coefficients are jointly significant (Wald test, p < {CLEAR:g})."
+        return Diagnostic("fit-check", "note", f"{check.verdict} ({size}): {why}")
 
     # --- what users call -------------------------------------------------------------------------------------------
 

@@ -105,7 +105,7 @@ class Plan:
 
     def __str__(self) -> str:
         privacy = f"epsilon={self.epsilon:g}, delta={self.delta:g}, {unit(self.rows_per_person)}"
-        lines = [f"Plan for {self.model}: {self.n:,} rows, {self.d:,} columns; {privacy}."]
+        lines = [f"Plan for {self.model}: {self.n:,} rows, {self.d:,} column{'s' * (self.d != 1)}; {privacy}."]
         for words, share in self.shares():
             lines.append(f"  {'' if math.isnan(share) else f'{100 * share:5.1f} %  '}{words}")
         if "terms" in self.settings:

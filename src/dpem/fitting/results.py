@@ -69,6 +69,10 @@ class FittedModel(Fitted):
         """Diagnostics other than the fit check."""
         return []
 
+    def _failed_check(self, check: FitCheck) -> Diagnostic:
+        """The diagnostic of a fit check that found no improvement."""
+        return Diagnostic("fit-check", "warning", str(check))
+
     def _estimates(self) -> Estimates | None:
         """The released parameters and their errors."""
         return None
@@ -92,7 +96,7 @@ class FittedModel(Fitted):
         """
         check_is_fitted(self)
         check = self.fit_check_
-        failed = [] if check is None or check.better else [Diagnostic("fit-check", "warning", str(check))]
+        failed = [] if check is None or check.better else [self._failed_check(check)]
         return (*failed, *self._diagnostics())
 
     def _fit_summary(self) -> FitSummary:

@@ -189,7 +189,7 @@ function inWords(own, state, p) {
   if (own.quantity.startsWith("share of rows")) {
     const of = p.median >= 0.01 ? 100 : p.median >= 0.001 ? 1000 : 10000;
     const many = p.median * of < 0.5 ? "less than one is" : `about ${Math.max(1, Math.round(p.median * of))} ${Math.round(p.median * of) > 1 ? "are" : "is"}`;
-    return `Of ${whole(of)} people ${many} put into another group than without privacy.`;
+    return `Of ${whole(of)} people ${many} assigned to another component than without privacy.`;
   }
   if (own.quantity.startsWith("R²") && own.effect) {
     const whole = 100 * state.effect, rest = Math.max(0, whole - 100 * p.median);

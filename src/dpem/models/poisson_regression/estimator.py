@@ -88,7 +88,7 @@ class DPPoissonRegression(RegressorMixin, GeneralisedLinearEstimator):
     max_weight : float, optional
         The public bound of the weights; larger ones are clipped to it.
     check : bool, default True
-        Whether 5 % of the price buy a fit check against the intercept alone and a table of calibration.
+        Spend 5 % of the price on a fit check against the intercept alone and a table of calibration.
     {shared}
 
     Attributes
