@@ -208,7 +208,7 @@ class DPGaussianMixture(PrivateEstimator):
             found.append(Diagnostic("missed-rows", "warning", words, advice))
         if theta.moved > TUNING.unstable:
             words = (
-                f"Components are not stable: noise of the size added, or a fit that is nearly as good, puts about "
+                f"Components are not stable: noise twice as large as added, or a fit nearly as good, puts about "
                 f"{100 * theta.moved:.2g} % of the rows into other components."
             )
             advice = "Use fewer components, more rows or a larger epsilon, or report the density, not the components."

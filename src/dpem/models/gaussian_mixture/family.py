@@ -40,10 +40,7 @@ class GaussianFamily(Family[Gaussians]):
         return self.K - 1 + self.K * len(self.floor) + self.kind.free(self.K, len(self.floor))
 
     def draw(self, theta: Gaussians, m: int, rng: np.random.Generator) -> tuple[FloatArray, None]:
-        rows = inside(theta, m, rng)
-        if self.patterns is not None:
-            rows[self.patterns[np.arange(m) % len(self.patterns)] < 0.5] = np.nan
-        return rows, None
+        return with_missing(inside(theta, m, rng), self.patterns), None
 
     def joint(self, xp: Namespace, theta: Gaussians, x: Array, y: Array) -> Array:
         return theta.joint(xp, x)
@@ -167,6 +164,13 @@ def inside(mixture: Gaussians, n: int, rng: np.random.Generator, even: bool = Fa
             break
         rows[beyond] = sample(mixture, len(beyond), rng)[0]
     return np.clip(rows, -1.0, 1.0)
+
+
+def with_missing(rows: FloatArray, patterns: FloatArray | None) -> FloatArray:
+    """The rows with values missing by the patterns (1 where one is seen) in turn; None: as they are."""
+    if patterns is None:
+        return rows
+    return np.where(patterns[np.arange(len(rows)) % len(patterns)] < 0.5, np.nan, rows)
 
 
 def normal_points(m: int, d: int, first: int = 1) -> FloatArray:

@@ -16,7 +16,7 @@ from dpem.fitting.surrogate import combined_noise, error_roots, regrouped, share
 from dpem.models.gaussian_mixture.check_step import MixtureCheck
 from dpem.models.gaussian_mixture.columns import CENTRES, CHOICE, ChooseColumns, after_choice, missed, with_choice
 from dpem.models.gaussian_mixture.covariance_types import CovarianceType
-from dpem.models.gaussian_mixture.family import inside
+from dpem.models.gaussian_mixture.family import inside, with_missing
 from dpem.models.gaussian_mixture.gaussians import Gaussians
 from dpem.models.gaussian_mixture.intervals import error_units
 from dpem.models.gaussian_mixture.planning import EFFECT, predicted_fit, rules
@@ -50,9 +50,9 @@ class Parameters:
     ``path`` are the scores of numbers of components; ``seen`` and ``empty`` shares of values present and of rows
     without any. ``errors`` are the standard errors of :func:`~dpem.models.gaussian_mixture.intervals.values` per unit
     of noise in whitened scores, of one row's sampling and of what the surrogate leaves open; ``noise`` is the standard
-    deviation of the answers. ``moved`` is the largest share of rows that such noise, the last query or a fit that is
-    nearly as good puts into another component, ``missed`` the share that one Gaussian describes far better; ``floored``
-    is 1 for columns in which a component has the least spread.
+    deviation of the answers. ``moved`` is the largest share of rows that twice such noise, one of the last two
+    queries or a fit that is nearly as good puts into another component, ``missed`` the share that one Gaussian
+    describes far better; ``floored`` is 1 for columns in which a component has the least spread.
     """
 
     kind: str
@@ -133,11 +133,11 @@ class GaussianMixture(Model):
             base = 1 / TUNING.score_kappa[1] if noise > 0 else 0.0
             by_noise, by_rows, by_surrogate = error_roots(query, x, None, scatter, base)
             roots = [query.kept(x, None, np.full(len(x), 1 / len(x))) * by_noise, by_rows, by_surrogate]
-        others = fit.runs if fit.before is None else (*fit.runs, (fit.runs[0][0], fit.before))
-        moved = regrouped(family, surrogate, others, TUNING.near)
+        others = ((fit.runs[0][0], other) for other in fit.before)
+        moved = regrouped(family, surrogate, [*fit.runs, *others], TUNING.near)
         if noise > 0:
             rows = (surrogate.x, None, surrogate.weights)
-            error = math.hypot(noise, n**-0.5)
+            error = TUNING.moving * math.hypot(noise, n**-0.5)
             moved = max(moved, share_moved(family, own, *rows, query.whitener, error, generator(7)))
         first = own.reordered(order)
         floored = np.any(first.variances <= family.floor * (1 + 1e-6), axis=0)
@@ -166,9 +166,7 @@ class GaussianMixture(Model):
 
     def draw(self, theta: Parameters, n: int, rng: np.random.Generator) -> tuple[FloatArray, None]:
         rows = inside(mixture_of(theta), n, rng)
-        patterns = Presence(theta.seen, theta.empty).patterns(n, rng)
-        if patterns is not None:
-            rows[patterns[np.arange(n) % len(patterns)] < 0.5] = np.nan
+        rows = with_missing(rows, Presence(theta.seen, theta.empty).patterns(n, rng))
         rows[rng.random(n) < theta.empty] = np.nan
         return rows, None
 

@@ -66,7 +66,7 @@ class ScoreStep(Step):
             fit,
             surrogate=surrogate,
             runs=runs_of(fits),
-            before=fit.mixture,
+            before=(*fit.before, fit.mixture)[-2:],
             noises=noises,
             query=replace(query, theta=fits[0].theta),
         )

@@ -34,6 +34,7 @@ class Tuning:
     patterns : patterns of missing values among the surrogate rows.
     ridge, levels : of the whitener, and the quantiles of the norms at which scores may be clipped.
     widened : the privacy part of standard errors over its linear form, by simulated coverage.
+    moving : by how much the noise is taken larger where the rows that it moves are counted.
     near : a fit is nearly as good as the best if its mean log-likelihood is less than that lower.
     unstable : the share of rows in other components above which components are called unstable.
     check : the part of ρ that the fit check gets.
@@ -60,6 +61,7 @@ class Tuning:
     ridge: float = 0.002
     levels: tuple[float, ...] = (0.4, 0.6, 0.8, 0.9, 0.97)
     widened: float = 1.25
+    moving: float = 2.0
     near: float = 0.01
     unstable: float = 0.03
     check: float = 0.08
@@ -170,14 +172,14 @@ class SurrogateFit:
 
     ``noises`` are the standard deviations of the score answers so far, each over the part of the score that its clip
     kept; ``query`` is the last one, at the mixture that it gave; ``runs`` are
-    where EM on the surrogate converged last, with the log-likelihood there, the best first; ``before`` is the mixture
-    that the last query was asked at.
+    where EM on the surrogate converged last, with the log-likelihood there, the best first; ``before`` are the mixtures
+    that the last two queries were asked at.
     """
 
     family: GaussianFamily
     surrogate: Surrogate
     runs: tuple[tuple[float, Gaussians], ...]
-    before: Gaussians | None = None
+    before: tuple[Gaussians, ...] = ()
     noises: tuple[float, ...] = ()
     query: ScoreQuery | None = field(default=None, repr=False)
     path: FloatArray = field(default_factory=lambda: np.zeros(0))

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from dpem.fitting.surrogate import Converged, Surrogate
-from dpem.models.gaussian_mixture.family import GaussianFamily, inside
+from dpem.models.gaussian_mixture.family import GaussianFamily, inside, with_missing
 from dpem.models.gaussian_mixture.gaussians import Gaussians
 from dpem.models.gaussian_mixture.state import TUNING, MixtureState
 from dpem.query import FloatArray
@@ -36,9 +36,7 @@ def base_rows(
     rows = np.vstack(parts)
     for j, low, high in state.constant:  # rows beside a constant would be a component of their own
         rows[:, j] = np.clip(rows[:, j], low, high)
-    if patterns is not None:
-        rows[patterns[np.arange(len(rows)) % len(patterns)] < 0.5] = np.nan
-    return rows, None, np.concatenate(weights)
+    return with_missing(rows, patterns), None, np.concatenate(weights)
 
 
 def _tails(wide: Gaussians, count: int, rng: np.random.Generator) -> FloatArray:
