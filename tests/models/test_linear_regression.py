@@ -345,7 +345,7 @@ def test_every_table_gets_an_answer_and_no_warning_of_numerics(name, epsilon):
     assert np.isfinite(model.predict(X)).all()
 
 
-@pytest.mark.filterwarnings("ignore:The column", "ignore:Too few rows", "ignore:Errors are far")
+@pytest.mark.filterwarnings("ignore:The column", "ignore:Too few rows")
 def test_bounds_in_another_unit_are_told_of_because_a_share_is_paid_for():
     X, y = rows(5000)
     with pytest.warns(UserWarning, match="Most values of x1 are at a bound"):
@@ -519,7 +519,7 @@ def test_a_choice_replayed_on_neighbours_differs_only_as_promised():
     assert max(verdict.used.values()) > 0.45
 
 
-@pytest.mark.filterwarnings("ignore:The column", "ignore:Too few rows", "ignore:Errors are far")
+@pytest.mark.filterwarnings("ignore:The column", "ignore:Too few rows")
 def test_a_rare_level_is_neither_made_up_nor_told_too_surely():
     bounds = {"age": (18.0, 100.0), "level": (0.0, 1.0)}
     off, held = [], []
