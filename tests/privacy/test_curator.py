@@ -422,8 +422,9 @@ def test_rounding_is_paid_for_every_row_of_a_person(monkeypatch):
     monkeypatch.setattr("dpem.privacy.mechanisms.noisy_top_k", lambda *given: seen.append(given[-1]))
     for persons in (1, 3):
         c = Curator(ArraySource(rows()), Account(1.0, 1e-5), SeededNoise(0), rows_per_person=persons)
-        c.select(Sum(), 2, 0.001, offset=np.array([0.0, -7.0, 2.0, 0.0]), step=-0.5)
-    assert seen == [7.5, 3 * 7.5]
+        wide = Sum(Bound.symmetric(linf=2.0, l2=4.0))
+        c.select(wide, 2, 0.001, offset=np.array([0.0, -7.0, 2.0, 0.0]), step=-0.5)
+    assert seen == [8.0, 3 * 8.0]
 
 
 def test_without_an_offset_and_a_step_the_mean_itself_is_compared():
