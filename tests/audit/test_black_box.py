@@ -4,6 +4,7 @@ Where a bound must be large enough, or a planted fault be caught, the noise is s
 same; runs with private noise are asked for consistency alone.
 """
 
+import dataclasses
 import itertools
 import json
 
@@ -250,6 +251,14 @@ class TestGeneral:
         [found] = audit(fit, 60)
         assert found.adversary == "every release"
         assert found.consistent == (noise == 1.0)
+
+    def test_the_totals_of_both_tables_score_a_fit_as_a_replay_does(self):
+        fit = subject("linear-regression", epsilon=EPSILON, delta=DELTA, rows=30, columns=2)
+        assert fit.sources is not None
+        for neighbour in (False, True):
+            tape = fit.run(neighbour)
+            replayed = dataclasses.replace(fit, sources=None).ratio(tape, neighbour)
+            assert fit.ratio(tape, neighbour) == pytest.approx(replayed, rel=1e-9)
 
     def test_a_search_is_recorded_with_its_candidates(self):
         table = invented("search", 100, 3)

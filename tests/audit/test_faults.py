@@ -44,7 +44,7 @@ def test_nothing_is_lost(site, name, place):
     assert sum(result.counts.values()) > 0
 
 
-def test_a_debit_after_the_answer_is_caught(site):
+def test_a_charge_after_the_answer_is_caught(site):
     """The planted bug: the charge is written when the fit has ended, so a killed fit has reached data and no row."""
     found = site.apart.run(lambda _: None, "kills", site.url(SQLITE), 6, 0, "late")
     assert any("was told to a fit and is not in the ledger" in sentence for sentence in found.broken)

@@ -130,7 +130,7 @@ def test_low_bits_of_numpy_noise_give_the_statistic_away(kind):
 
 @pytest.mark.real_noise
 def test_answers_of_a_curator_have_all_their_bits():
-    """Through the door that fits use: the trailing four bits of the mantissa are uniform (chi-square, at 1e-8)."""
+    """As fits use it: the trailing four bits of the mantissa are uniform (chi-square, at 1e-8)."""
     source = ArraySource(np.ones((50, 1000)))
     query = SymmetricMixture(1.0).gradient(np.zeros(1000), Clip(1.0))
     answers = Curator(source, Account(1e6, 1e-5), PrivateNoise()).measure(query, rho=0.5)

@@ -342,7 +342,7 @@ def test_a_long_name_is_not_repeated_whole(tmp_path):
 
 
 @pytest.mark.parametrize("time", ["yesterday", "", "2030-01-01T00:00:00"])
-def test_a_debit_without_a_time_is_damage(time, tmp_path):
+def test_a_charge_without_a_time_is_damage(time, tmp_path):
     from dpem.privacy import Price
     from dpem.privacy.ledger_chain import Entry
 

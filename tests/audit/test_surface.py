@@ -259,7 +259,7 @@ def test_a_ledger_is_for_its_owner_only(tmp_path, umask, shared):
     assert all(modes == {0o600} for modes in seen.values()), seen
 
 
-def test_the_journal_of_a_debit_is_for_its_owner_only(tmp_path):
+def test_the_journal_of_a_charge_is_for_its_owner_only(tmp_path):
     """The rollback journal holds the pages before a charge: looked at between the append and the commit."""
     ledger = Ledger(f"sqlite:///{tmp_path}/budget.db").open("patients", 1.0, 1e-4)
     modes: dict[str, int] = {}

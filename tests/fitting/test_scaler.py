@@ -211,7 +211,7 @@ class TestPrice:
         assert (guarantee.epsilon, guarantee.delta, guarantee.mechanisms) == (epsilon, delta, fitted.releases_)
         assert (guarantee.neighbours, guarantee.unit) == ("replace-one", "one row")
 
-    def test_the_debit_comes_before_the_data(self, X, monkeypatch):
+    def test_the_charge_comes_before_the_data(self, X, monkeypatch):
         budget = Budget(epsilon=1.0, delta=1e-5)
 
         class Broken(ArraySource):

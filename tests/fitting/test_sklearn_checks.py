@@ -16,6 +16,7 @@ from dpem import registry
 from dpem.fitting.scaler import DPStandardScaler
 from dpem.fitting.search import DPGridSearch
 from dpem.models.linear_regression import prediction as rehearsals
+from dpem.models.poisson_regression import counts
 
 PRICE = {"epsilon": 5.0, "delta": 1e-3, "random_state": 0}
 BOUNDS, RESPONSE = {"bounds": (-5, 5)}, {"y_bounds": (-5, 5)}
@@ -46,7 +47,7 @@ CHECKED = {
     "mixture-regression": dpem.DPMixtureRegression(2, **PRICE, **BOUNDS, **RESPONSE),
     "latent-class": AnyItems(2, **PRICE),
     "scaler": DPStandardScaler(**PRICE, **BOUNDS),
-    "search": DPGridSearch(dpem.DPGaussianMixture(2, **BOUNDS, check=False), {"check": [False]}, **PRICE),
+    "search": DPGridSearch(dpem.DPGaussianMixture(1, **BOUNDS, check=False), {"check": [False]}, **PRICE),
     "symmetric-mixture": paper("symmetric-mixture"),
     "symmetric-regression": paper("symmetric-regression", start="equal"),
     "missing-regression": paper("missing-regression"),
@@ -110,7 +111,12 @@ NEVER_MADE = {"check_array_api_input"}
 
 @pytest.mark.parametrize("name", CHECKED)
 def test_scikit_learn_checks(name, monkeypatch):
-    monkeypatch.setattr(rehearsals, "MOST", 1)  # no check looks at predictions, which half of the time went into
+    """With few rehearsals, and a Poisson law where weights come from a negative binomial's: no check looks at either,
+    and most of the time went there.
+    """
+    monkeypatch.setattr(rehearsals, "MOST", 1)
+    law = counts.distribution
+    monkeypatch.setattr(counts, "distribution", lambda k, mu, dispersion, more=0.0: law(k, mu, 1.0))
     expected = EXPECTED_FAILURES.get(name.partition(",")[0], {})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -113,7 +113,7 @@ def test_different_estimators_share_a_budget(estimator, data):
 
 
 @pytest.mark.parametrize("estimator", ALL)
-def test_the_debit_comes_before_the_data(estimator, data, monkeypatch):
+def test_the_charge_comes_before_the_data(estimator, data, monkeypatch):
     budget = room_for(1)
 
     class Broken(ArraySource):

@@ -39,7 +39,7 @@ def ledger(tmp_path):
 
 
 @pytest.mark.parametrize("estimator", [DPSymmetricMixture, DPSymmetricRegression, DPMissingRegression])
-def test_a_fit_is_debited_and_answered(estimator, data, ledger):
+def test_a_fit_is_charged_and_answered(estimator, data, ledger):
     model = estimator(**QUICK, budget=ledger).fit(*data)
     (charge,) = ledger.history()
     assert (charge.epsilon, charge.delta, charge.rho) == (0.5, 1e-5, model.plan_.price.rho)
@@ -49,7 +49,7 @@ def test_a_fit_is_debited_and_answered(estimator, data, ledger):
     assert charge.outcome == "answered"
 
 
-def test_a_scaler_is_debited_and_answered(data, ledger):
+def test_a_scaler_is_charged_and_answered(data, ledger):
     DPStandardScaler(epsilon=0.5, delta=1e-5, bounds=(-5, 5), budget=ledger).fit(data[0])
     (charge,) = ledger.history()
     price = largest_price(0.5, 1e-5, gaussian=True)
@@ -101,7 +101,7 @@ def test_nothing_is_asked_if_the_ledger_refuses_or_fails(model, data, tmp_path, 
     assert not hasattr(model, "guarantee_")
 
 
-def test_a_refused_fit_is_not_debited(data, ledger):
+def test_a_refused_fit_is_not_charged(data, ledger):
     with pytest.raises(ValueError, match="start"):
         DPSymmetricMixture(**{**QUICK, "start": None}, budget=ledger).fit(data[0])
     assert ledger.history() == []

@@ -246,3 +246,9 @@ def test_the_logarithm_of_the_normal_distribution(x):
     from scipy.special import log_ndtr
 
     assert log_normal(x) == pytest.approx(float(log_ndtr(x)), rel=1e-12, abs=1e-300)
+
+
+@pytest.mark.parametrize("gaussian", [False, True])
+def test_a_price_below_every_mechanism_is_refused(gaussian):
+    with pytest.raises(ValueError, match="too small for any mechanism"):
+        largest_price(1e-30, 1e-40, gaussian=gaussian)

@@ -1,4 +1,4 @@
-"""The curator: pay, then ask; never ask what cannot be paid; write down no answer."""
+"""The curator: a charge comes before each query, nothing unpaid is run, and no answer is recorded."""
 
 import math
 from dataclasses import dataclass, field
@@ -54,22 +54,22 @@ def curator(source=None, *, epsilon=1.0, delta=1e-5, gaussian=False, noise=None)
     return Curator(Watched(rows()) if source is None else source, account, noise or SeededNoise(0))
 
 
-QUESTIONS = {
+QUERIES = {
     "measure": lambda c, rho: c.measure(Sum(), rho),
     "select": lambda c, rho: c.select(Sum(), 2, rho),
     "peel": lambda c, rho: c.peel(Sum(), 2, c.sensitivity(Sum(), "linf") * math.sqrt(2.5 * 2 / rho)),
 }
-every_question = pytest.mark.parametrize("ask", QUESTIONS.values(), ids=QUESTIONS)
-#: Each question of an account that was opened for any noise, and the Gaussian one also of one that was opened for it.
+every_query = pytest.mark.parametrize("ask", QUERIES.values(), ids=QUERIES)
+#: Each query of an account that was opened for any noise, and the Gaussian one also of one that was opened for it.
 every_account = pytest.mark.parametrize(
     ("ask", "gaussian"),
-    [*((ask, False) for ask in QUESTIONS.values()), (QUESTIONS["measure"], True)],
-    ids=[*QUESTIONS, "measure, Gaussian only"],
+    [*((ask, False) for ask in QUERIES.values()), (QUERIES["measure"], True)],
+    ids=[*QUERIES, "measure, Gaussian only"],
 )
 
 
-@every_question
-def test_debit_comes_before_the_sum(ask):
+@every_query
+def test_a_charge_comes_before_the_sum(ask):
     source = Watched(rows(), fails=True)
     c = curator(source)
     with pytest.raises(OSError, match="disk"):
@@ -80,7 +80,7 @@ def test_debit_comes_before_the_sum(ask):
 
 
 @every_account
-def test_a_question_beyond_the_account_is_refused_and_not_asked(ask, gaussian):
+def test_a_query_beyond_the_account_is_refused_and_not_asked(ask, gaussian):
     source = Watched(rows())
     c = curator(source, gaussian=gaussian)
     dear = 1.01 * largest_price(1.0, 1e-5, gaussian=gaussian).rho
@@ -93,7 +93,7 @@ def test_a_question_beyond_the_account_is_refused_and_not_asked(ask, gaussian):
 
 
 @every_account
-def test_questions_until_the_account_is_empty(ask, gaussian):
+def test_queries_until_the_account_is_empty(ask, gaussian):
     """Each third of the largest price fits three times and not a fourth time."""
     source = Watched(rows())
     c = curator(source, gaussian=gaussian)
@@ -115,7 +115,7 @@ def test_an_account_for_gaussian_noise_refuses_other_noise(name, epsilon):
     for releases in (0, 1):
         for asked in (c, *c.split(2)):
             with pytest.raises(ValueError, match=r"'clipped sum' needs other noise.*Gaussian only\.$"):
-                QUESTIONS[name](asked, 1e-6)
+                QUERIES[name](asked, 1e-6)
         assert len(source.asked) == len(c.account.releases) == releases
         c.measure(Sum(), 0.499 * largest_price(1.0, 1e-5, gaussian=True).rho)  # and the refusals cost nothing
 
@@ -143,23 +143,23 @@ def test_the_curve_does_not_depend_on_what_was_asked():
     limit = largest_price(1.0, 1e-5, gaussian=False).rho
     for order in (("measure", "select"), ("select", "measure"), ("measure", "measure")):
         c = curator()
-        QUESTIONS[order[0]](c, 0.6 * limit)
+        QUERIES[order[0]](c, 0.6 * limit)
         with pytest.raises(BudgetExceeded):
-            QUESTIONS[order[1]](c, 0.401 * limit)
-        QUESTIONS[order[1]](c, 0.399 * limit)
+            QUERIES[order[1]](c, 0.401 * limit)
+        QUERIES[order[1]](c, 0.399 * limit)
 
 
 @pytest.mark.parametrize(
     ("ask", "bound"),
     [
-        (QUESTIONS["measure"], Bound(linf=2.0, size_linf=1.0)),
-        (QUESTIONS["measure"], Bound(l2=2.0)),
-        (QUESTIONS["select"], Bound(l2=2.0, size_l2=1.0)),
-        (QUESTIONS["select"], Bound(linf=2.0)),
+        (QUERIES["measure"], Bound(linf=2.0, size_linf=1.0)),
+        (QUERIES["measure"], Bound(l2=2.0)),
+        (QUERIES["select"], Bound(l2=2.0, size_l2=1.0)),
+        (QUERIES["select"], Bound(linf=2.0)),
     ],
     ids=["no l2", "no size", "no linf", "no size linf"],
 )
-def test_an_unbounded_question_is_refused(ask, bound, monkeypatch):
+def test_an_unbounded_query_is_refused(ask, bound, monkeypatch):
     source = Watched(rows())
     c = curator(source)
     monkeypatch.setattr(Sum, "__init__", lambda self: object.__setattr__(self, "bound", bound))
@@ -177,7 +177,7 @@ def test_an_unbounded_peel_is_refused():
     assert source.asked == []
 
 
-@every_question
+@every_query
 @pytest.mark.parametrize("rho", [-1.0, math.nan])
 def test_a_price_that_is_not_positive_is_refused(ask, rho):
     source = Watched(rows())
@@ -190,7 +190,7 @@ def test_a_price_that_is_not_positive_is_refused(ask, rho):
 
 @pytest.mark.parametrize(
     "ask",
-    [pytest.param(QUESTIONS[name], id=name) for name in ("measure", "select")]
+    [pytest.param(QUERIES[name], id=name) for name in ("measure", "select")]
     + [pytest.param(lambda c, rho: c.peel(Sum(), 2, math.inf), id="peel")],
 )
 def test_a_price_of_zero_is_refused_in_words(ask):
@@ -211,7 +211,7 @@ def test_an_account_of_not_a_number_gives_nothing(epsilon, delta):
 # ------------------------------------------------------------------------------------------------- what is written down
 
 
-@every_question
+@every_query
 def test_releases_hold_no_data(ask):
     written = []
     for data in (rows(0), 1e6 * rows(1) ** 3):
@@ -261,7 +261,7 @@ def test_sensitivity_includes_the_slack_of_the_sum(dtype, blocked):
 
 
 def test_noise_covers_the_sensitivity_that_was_written_down():
-    """Through the door: the spread of answers is the scale of the release (fixed seed)."""
+    """The spread of answers is the scale of the release (fixed seed)."""
     c = curator(epsilon=math.inf, noise=SeededNoise(3))
     exact = c.measure(Sum(), math.inf)
     np.testing.assert_allclose(exact, np.clip(rows(), -1, 1).mean(axis=0), rtol=1e-12)
@@ -359,7 +359,7 @@ def test_two_different_splits_of_a_table_are_not_disjoint():
 @settings(derandomize=True, deadline=None, database=None, max_examples=40)
 @given(
     st.lists(
-        st.tuples(st.sampled_from(sorted(QUESTIONS)), st.none() | st.integers(0, 2), st.floats(1e-4, 0.05)), max_size=12
+        st.tuples(st.sampled_from(sorted(QUERIES)), st.none() | st.integers(0, 2), st.floats(1e-4, 0.05)), max_size=12
     ),
     st.floats(0.1, 3.0),
     st.floats(1e-8, 1e-2),
@@ -374,7 +374,7 @@ def test_whatever_is_asked_the_total_stays_within_epsilon_and_delta(asked, epsil
     for kind, batch, rho in asked:
         refusal = ValueError if gaussian and kind != "measure" else BudgetExceeded
         try:
-            QUESTIONS[kind](c if batch is None else parts[batch], rho)
+            QUERIES[kind](c if batch is None else parts[batch], rho)
         except refusal:
             refused += 1
         else:
@@ -422,8 +422,9 @@ def test_rounding_is_paid_for_every_row_of_a_person(monkeypatch):
     monkeypatch.setattr("dpem.privacy.mechanisms.noisy_top_k", lambda *given: seen.append(given[-1]))
     for persons in (1, 3):
         c = Curator(ArraySource(rows()), Account(1.0, 1e-5), SeededNoise(0), rows_per_person=persons)
-        c.select(Sum(), 2, 0.001, offset=np.array([0.0, -7.0, 2.0, 0.0]), step=-0.5)
-    assert seen == [7.5, 3 * 7.5]
+        wide = Sum(Bound.symmetric(linf=2.0, l2=4.0))
+        c.select(wide, 2, 0.001, offset=np.array([0.0, -7.0, 2.0, 0.0]), step=-0.5)
+    assert seen == [8.0, 3 * 8.0]
 
 
 def test_without_an_offset_and_a_step_the_mean_itself_is_compared():

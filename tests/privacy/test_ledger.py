@@ -436,7 +436,7 @@ def test_a_missing_or_changed_row_is_noticed(path, edits):
         one_sentence(refusal)
 
 
-def test_one_number_is_one_debit_even_without_a_lock(path, monkeypatch):
+def test_one_number_is_one_charge_even_without_a_lock(path, monkeypatch):
     """Two writers that both saw the same last entry: the second is stopped by the table itself."""
     ledger = Ledger(f"sqlite:///{path}").open("patients", 1.0, 1e-5)
     ledger.charge(*LARGE)

@@ -368,7 +368,7 @@ def test_new_ledgers_made_at_the_same_moment(url):
     assert len(Ledger(url).datasets()) == 1
 
 
-def test_a_debit_is_on_disk_before_it_returns(tmp_path):
+def test_a_charge_is_on_disk_before_it_returns(tmp_path):
     """Every connection that writes asks SQLite for the folder to be synced after the journal is gone."""
     ledger = Ledger(f"sqlite:///{Path(tmp_path)}/budget.db").open("patients", 1.0, 1e-5)
     with ledger._store.writing("patients") as connection:

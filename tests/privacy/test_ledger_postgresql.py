@@ -107,7 +107,7 @@ def test_rows_are_never_changed_or_removed_even_by_their_owner(postgresql, datab
     assert [charge.outcome for charge in ledger.history()] == ["failed"]
 
 
-def test_sessions_ended_between_debit_and_close(postgresql, database, ledger):
+def test_sessions_ended_between_charge_and_close(postgresql, database, ledger):
     with ledger.charge(*SMALL):
         end_sessions(postgresql, database)
     assert [charge.outcome for charge in ledger.history()] == ["answered"]
@@ -168,7 +168,7 @@ def test_a_lock_that_is_never_given_back(postgresql, database, ledger, monkeypat
 
 
 @pytest.mark.parametrize("isolation", ["repeatable read", "serializable"])
-def test_a_server_s_default_isolation_does_not_hide_the_last_debit(postgresql, database, ledger, isolation):
+def test_a_server_s_default_isolation_does_not_hide_the_last_charge(postgresql, database, ledger, isolation):
     """With a snapshot taken before the lock is granted, a waiting charge would not see the one it waited for."""
     postgresql.execute(f"ALTER DATABASE {database} SET default_transaction_isolation = '{isolation}'")
     with ledger._store.writing("patients"):

@@ -33,7 +33,7 @@ ROWS, COLUMNS = 200, 4
 FAR = 1e9
 #: Pairs of neighbours that are compared again after the first replay of each, and how many times: the distance depends
 #: on the noise of the fit.
-FINALISTS, AGAIN = 4, 4
+FINALISTS, AGAIN = 3, 2
 
 
 @dataclass(frozen=True)
@@ -99,8 +99,10 @@ def subject(model: str, *, epsilon: float, delta: float, rows: int = ROWS, colum
     pairs = sorted(itertools.combinations(corners, 2), key=lambda pair: -_distance(estimator, *pair))[:FINALISTS]
     best = max(pairs, key=lambda pair: sum(_distance(estimator, *pair) for _ in range(AGAIN)))
     tapes = [fitted(record(estimator, *in_memory(one))) for one in best]
-    gaussian = model != "search" and all(answer.kind == "gaussian" for answer in tapes[0].answers)
-    return Fit(model, estimator, best, sources=(tapes[0].source, tapes[1].source) if gaussian else None)
+    first, second = (tape.source for tape in tapes)
+    if model == "search" or first is None or second is None or any(a.kind != "gaussian" for a in tapes[0].answers):
+        return Fit(model, estimator, best)
+    return Fit(model, estimator, best, sources=(first, second))
 
 
 def replay_model(model: str, *, epsilon: float, delta: float, rows: int = ROWS, columns: int = COLUMNS) -> Verdict:
