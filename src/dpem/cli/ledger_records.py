@@ -53,7 +53,7 @@ def export(session: Session, url: str | None, dataset: str | None, out: str, mod
     with refusing(Exit.OUTPUT):
         write_text(out, text)
     count = sum(len(entries.fits) + len(entries.refusals) for entries in datasets)
-    what = f"{count} {'entry' if count == 1 else 'entries'} of {len(datasets)} {'dataset' if len(datasets) == 1 else 'datasets'}"
+    what = f"{count} {'entry' if count == 1 else 'entries'} of {len(datasets)} dataset{'s' * (len(datasets) != 1)}"
     if models_found:
         what += f", with {len(models_found)} model{'' if len(models_found) == 1 else 's'}"
     heads = {entries.name: entries.state.head for entries in datasets}

@@ -42,7 +42,9 @@ def column_bounds(bounds: Any, names: Sequence[str], levels: Mapping[str, Any]) 
     absent = [name for name in needed if name not in found]
     if absent and not any(matching(given, name) is not None for name in names):
         # What stands where names should may be a record, the first line of a file without a header: it is not quoted.
-        raise ArgumentError("bounds", f"must name every column of X ({len(names)} in all), but no name in them is one of these.")
+        raise ArgumentError(
+            "bounds", f"must name every column of X ({len(names)} in all), but no name in them is one of these."
+        )
     if absent:
         others = [key for key in given if isinstance(key, str) and key not in names]
         close = difflib.get_close_matches(absent[0], others, n=1)
