@@ -63,6 +63,11 @@ class Marginals(NamedTuple):
         return np.asarray(((last > LAST) | (first > FIRST)) & (self.level == 0) & ~self.two_valued)
 
     @property
+    def one_end(self) -> NDArray[np.bool_]:
+        """Which coordinates seem to have nearly all values at one bound."""
+        return np.asarray(np.maximum(self.shares[:, 0], self.shares[:, -1]) > BOTH)
+
+    @property
     def two_valued(self) -> NDArray[np.bool_]:
         """Which coordinates have nearly all values at their two bounds."""
         first, last = self.shares[:, 0], self.shares[:, -1]

@@ -27,6 +27,8 @@ PRIOR_INTERCEPT, PRIOR_SLOPES = 9.0, 4.0
 LEAST_VARIANCE = 1e-3
 #: That of a level: a rare one may not have an effect of many units.
 LEVEL_VARIANCE = 0.25
+#: That of a 0/1 column of which noise may hide the rarer value: the variance of a share of two standard deviations.
+HIDDEN = 8.0
 #: By how much the prior may be too narrow, as a part of its variances, where nothing is known of the columns' spreads.
 WIDER = 10.0
 #: Clips that are tried: leverages in units of √k, and clips from the size of a typical score.
@@ -134,7 +136,10 @@ def prior_of(model: Any, now: Progress) -> Prior:
     mean, p = X[:, 1:].mean(axis=0), len(model.free) - 1
     centred = X[:, 1:] - mean
     unknown = min((now.marginals.noise**2 * BINS) ** 1.5, 1.0)  # where noise hides where a column lies: anywhere
-    least = np.where(now.marginals.level[model.free[1:] - 1] > 0, LEVEL_VARIANCE, LEAST_VARIANCE) + unknown / 3
+    columns, schema = model.free[1:] - 1, model.schema
+    zero_one = now.marginals.one_end & (schema.middle == 0.5) & (schema.half == 0.5)
+    hidden = np.where(zero_one, min(HIDDEN * now.marginals.noise, LEVEL_VARIANCE), LEAST_VARIANCE)
+    least = np.where(now.marginals.level > 0, LEVEL_VARIANCE, hidden)[columns] + unknown / 3
     covariance = centred.T @ centred / len(X) + np.diag(least)
     to_middle = np.eye(p + 1)
     to_middle[0, 1:] = mean
