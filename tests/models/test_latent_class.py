@@ -449,6 +449,7 @@ def test_one_item_is_refused():
 
 
 @pytest.mark.filterwarnings("ignore:The model describes the rows no better")
+@pytest.mark.filterwarnings("ignore::dpem.fitting.diagnostics.FitWarning")
 def test_clear_classes_are_stable_and_faint_ones_are_called_unstable():
     rng = np.random.default_rng(5)
     far = np.array([[0.9] * 10, [0.1] * 10, [0.9] * 5 + [0.1] * 5])

@@ -157,9 +157,9 @@ def test_the_table_is_neither_copied_nor_converted(estimator, dtype, data, monke
     seen = []
 
     class Watched(ArraySource):
-        def __init__(self, rows, response=None):
+        def __init__(self, rows, response=None, **settings):
             seen.append(rows)
-            super().__init__(rows, response)
+            super().__init__(rows, response, **settings)
 
     monkeypatch.setattr("dpem.tables.inputs.ArraySource", Watched)
     model = quick(estimator).fit(X, y)

@@ -160,10 +160,10 @@ class TestBrowser:
     @pytest.mark.parametrize(
         ("median", "said"),
         [
-            (0.031, "Of 100 people about 3 are put into another group than without privacy."),
-            (0.01, "Of 100 people about 1 is put into another group than without privacy."),
-            (0.0042, "Of 1,000 people about 4 are put into another group than without privacy."),
-            (0.00001, "Of 10,000 people less than one is put into another group than without privacy."),
+            (0.031, "Of 100 people about 3 are assigned to another component than without privacy."),
+            (0.01, "Of 100 people about 1 is assigned to another component than without privacy."),
+            (0.0042, "Of 1,000 people about 4 are assigned to another component than without privacy."),
+            (0.00001, "Of 10,000 people less than one is assigned to another component than without privacy."),
         ],
     )
     def test_a_share_is_stated_in_people(self, shown, median, said):

@@ -254,7 +254,7 @@ def test_a_semicolon_file_is_noticed(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("id;age\n1;2\n")
     for options in ({}, {"columns": ["age"]}):
-        with pytest.raises(ValueError, match="separated by ';'") as refusal:
+        with pytest.raises(ValueError, match="sep must be ';'") as refusal:
             read_table(path, **options)
         assert "id;age" not in str(refusal.value)
 
