@@ -2,7 +2,7 @@
 
     python -m studies.planner_grid [MODEL ...]
 
-A plan depends on ε and δ through its price ρ alone, so the grid is over rows, columns, ρ, the number of groups and the
+A plan depends on ε and δ through its price ρ alone, so the grid is over rows, columns, ρ, the number of components and the
 strength of effects that is assumed; the page reads ρ off (ε, δ) from a second table. A test says when the table must be
 made again.
 
@@ -158,15 +158,17 @@ def _worded(words: str, effect: Effect | None, strength: float | None, groups: i
 
 
 def _axes(kind: type[Any], effects: int) -> Axes:
-    """As many points as there is time for: a plan in the middle is timed, once what it compiles is compiled."""
-    for n in (30_000, 100_000):  # another one, for plans remember what they rehearsed
-        begun = time.process_time()
-        estimator(kind, 20, 1.0, 4).plan(n, 20)
-        took = time.process_time() - begun
+    """As many points as there is time for: a plan of the most columns is timed, once what it compiles is compiled."""
     for axes in (FINE, SMALL):
+        d = axes.columns[-1]
+        times = []
+        for n, epsilon in ((30_000, 1.0), (100_000, 0.3), (10_000, 3.0)):  # plans remember what they rehearsed
+            begun = time.process_time()
+            estimator(kind, d, epsilon, 4).plan(n, d)
+            times.append(time.process_time() - begun)
+        took = max(times[1:])
         plans = len(axes.rows) * len(axes.columns) * len(axes.epsilons) * (len(axes.groups) if counted(kind) else 1)
-        plans *= effects
-        if took * plans < PATIENCE:
+        if took * plans * effects < PATIENCE:
             return axes
     return COARSE
 

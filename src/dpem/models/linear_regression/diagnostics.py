@@ -104,7 +104,8 @@ def _undecided(theta: Parameters, schema: Schema) -> list[Diagnostic]:
         out.append(Diagnostic("rare-level", "warning", message, advice, names))
     if names := _named(schema, rare & ~(indicator & (theta.seen > TUNING.rarely_seen))):
         message = f"Nearly all values of {listed(names)} are missing: the slope is unknown."
-        out.append(Diagnostic("missing", "warning", message, "Leave the column out.", names))
+        advice = "Check the spelling of its levels and its bounds, or leave the column out."
+        out.append(Diagnostic("missing", "warning", message, advice, names))
     if names := _named(schema, theta.collinear):
         one = len(names) == 1
         message = (

@@ -52,7 +52,7 @@ class DPLinearRegression(WeightedFit, RegressionResults, RegressorMixin, Private
     max_weight : float, optional
         The public bound of the weights; larger ones are clipped to it.
     check : bool, default True
-        Whether 5 % of the price buy a fit check, the private R².
+        Spend 5 % of the price on a fit check, the private R².
     {shared}
 
     Attributes

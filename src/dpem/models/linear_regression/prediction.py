@@ -116,10 +116,10 @@ def predicted_fit(lost: tuple[float, float, float], sizes: Sizes, failure: float
         low=lost[1],
         high=lost[2],
         failure=failure,
-        meaning="R² of new rows is lower by so much than that of least squares on the same columns. Real columns are "
-        f"seldom as supposed: most public tables lost up to {TUNING.real_tables * lost[0]:.2g}, and where it was more "
+        meaning="The loss is the difference in R² on new rows from least squares on the same columns. Real columns "
+        f"seldom follow the assumptions: most public tables lost up to {TUNING.real_tables * lost[0]:.2g}, and where it was more "
         f"the fit usually issued a warning. {more}".rstrip(),
-        assumed=f"Supposed: bounds {BOUNDS:g} spreads from the middle, no missing values, normal errors, "
+        assumed=f"Assumed: bounds {BOUNDS:g} spreads from the middle, no missing values, normal errors, "
         f"and uncorrelated normal columns that explain {100 * explained:.0f} % of the variance.",
     )
     return PredictedFit(
