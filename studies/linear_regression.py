@@ -54,7 +54,7 @@ def held_out(part, X, y, targets, repetitions=10, reference=None, **settings):
         fits[epsilon] = [fit(X1, y1, epsilon, FIRST + i, **settings) for i in range(repetitions)]
         found.append(line(part, epsilon, "R² held out", target, best, [m.score(X2, y2) for m in fits[epsilon]]))
         checks = [m.r_squared_ for m in fits[epsilon]]
-        found.append(line(part, epsilon, "R² told by the fit check", "", best, checks))
+        found.append(line(part, epsilon, "R² of the fit check", "", best, checks))
     return found, fits, plain
 
 
