@@ -2,9 +2,9 @@
 
     python -m studies.planner_grid [MODEL ...]
 
-A plan depends on ε and δ through its price ρ alone, so the grid is over rows, columns, ρ, the number of components and the
-strength of effects that is assumed; the page reads ρ off (ε, δ) from a second table. A test says when the table must be
-made again.
+A plan depends on ε and δ through its price ρ alone, so the grid is over rows, columns, ρ, the number of components and
+the strength of effects that is assumed; the page reads ρ off (ε, δ) from a second table. A test says when the table
+must be made again.
 
 More rows or more ε never predict worse: where the plans of neighbouring points disagree with that by a hair, the
 better prediction is carried on.

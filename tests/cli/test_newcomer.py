@@ -70,9 +70,7 @@ def test_from_nothing_to_two_models_and_a_page_of_the_dataset():
 
     assert dpem("fit", "linear-regression", "--epsilon", "9", "--out", "c.json").code == 4
     done = dpem("ledger", "export", "--out", "book.html")
-    assert done.out.startswith(
-        "Wrote 3 entries of 1 dataset, with 2 models to book.html.\nHead of patienten: sha256:"
-    )
+    assert done.out.startswith("Wrote 3 entries of 1 dataset, with 2 models to book.html.\nHead of patienten: sha256:")
     page = Path("book.html").read_text(encoding="utf-8")
     for name, report in (("model.json", "report.html"), ("groups.json", "groups.html")):
         model = load_model(name)
