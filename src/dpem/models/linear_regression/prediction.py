@@ -117,8 +117,8 @@ def predicted_fit(lost: tuple[float, float, float], sizes: Sizes, failure: float
         high=lost[2],
         failure=failure,
         meaning="The loss is the difference in R² on new rows from least squares on the same columns. Real columns "
-        f"seldom follow the assumptions: most public tables lost up to {TUNING.real_tables * lost[0]:.2g}, and where it was more "
-        f"the fit usually issued a warning. {more}".rstrip(),
+        f"seldom follow the assumptions: most public tables lost up to {TUNING.real_tables * lost[0]:.2g}, and where "
+        f"it was more the fit usually issued a warning. {more}".rstrip(),
         assumed=f"Assumed: bounds {BOUNDS:g} spreads from the middle, no missing values, normal errors, "
         f"and uncorrelated normal columns that explain {100 * explained:.0f} % of the variance.",
     )
