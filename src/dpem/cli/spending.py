@@ -23,7 +23,7 @@ from dpem.tables import progress
 
 
 class WatchedLedger(Ledger):
-    """A ledger that tells the session whether it has charged anything, in case the command is interrupted."""
+    """A ledger that records in the session that something was charged, in case the command is interrupted."""
 
     def __init__(self, url: str, dataset: str, session: Session, purpose: str) -> None:
         super().__init__(url, dataset)
