@@ -32,6 +32,18 @@ def diagnostics(theta: Any, model: Any, plan: Any) -> list[Diagnostic]:
                 tuple(rare),
             )
         )
+    collinear = [names[j] for j in free if theta.collinear[j]]
+    if len(collinear) > 1 and np.isfinite(plan.epsilon):
+        found.append(
+            Diagnostic(
+                "collinear",
+                "warning",
+                f"The {listed(collinear)} are nearly collinear: their own coefficients are biased and their "
+                "intervals too short.",
+                "Leave one of them out, or take poly(x, 2) instead of x and its square.",
+                tuple(collinear),
+            )
+        )
     weak = [names[j] for j, part in zip(free, theta.prior_part[1:], strict=True) if part > FROM_PRIOR]
     weak = [name for name in weak if name not in rare]
     if weak:

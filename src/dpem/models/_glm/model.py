@@ -42,10 +42,11 @@ class Parameters:
     free coordinates; ``chosen`` of ``width`` coordinates it is about, in order; ``mean`` and ``covariance`` are theirs.
     ``response`` is the mean response, ``response_end`` the share of responses in the last bin, ``complete`` the share
     of complete rows, ``prior_part`` how much of each coefficient comes from the prior. ``crowded`` columns have nearly
-    all values in one bin, ``at_bound`` most at a bound, ``rare`` levels next to no rows. ``explained`` is the share of
-    the response's variance that the columns explain. ``dispersion`` (value, standard error) and ``calibration``, a row
-    for each interval as in :mod:`dpem.models._glm.calibration`, are empty where they were not measured. ``labels`` name
-    the levels of the response.
+    all values in one bin, ``at_bound`` most at a bound, ``rare`` levels next to no rows, ``collinear`` ones a released
+    correlation with another that is nearly 1. ``explained`` is the share of the response's variance that the columns
+    explain. ``dispersion`` (value, standard error) and ``calibration``, a row for each interval as in
+    :mod:`dpem.models._glm.calibration`, are empty where they were not measured. ``labels`` name the levels of the
+    response.
     """
 
     intercept: float
@@ -60,6 +61,7 @@ class Parameters:
     crowded: tuple[bool, ...]
     at_bound: tuple[bool, ...]
     rare: tuple[bool, ...]
+    collinear: tuple[bool, ...]
     response_end: float
     explained: float
     dispersion: tuple[float, ...]
@@ -208,6 +210,7 @@ class GeneralisedLinearModel(Model):
             crowded=tuple(map(bool, now.marginals.crowded)),
             at_bound=tuple(map(bool, now.marginals.at_bound)),
             rare=tuple(map(bool, now.marginals.rare)),
+            collinear=now.surrogate.collinear,
             response_end=now.response_end,
             explained=self.explained(fitted),
             dispersion=(),

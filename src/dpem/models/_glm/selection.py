@@ -167,6 +167,7 @@ class KeepBest(KeepColumns):
             crowded=tuple(theta.crowded[j] for j in kept),
             at_bound=tuple(theta.at_bound[j] for j in kept),
             rare=tuple(theta.rare[j] for j in kept),
+            collinear=tuple(theta.collinear[j] for j in kept),
         )
         rows = Surrogate(now.surrogate.rows[:, places], now.surrogate.complete)
         return replace(state, theta=theta, chosen=theta.chosen, progress=replace(now, surrogate=rows))

@@ -33,16 +33,21 @@ LEAST_ROWS, ROWS_EACH, MOST_ROWS = 4096, 100, 20_000
 ROUNDS = 5
 #: The variance of correlations before anything is known of them, at least.
 LEAST_SIGNAL = 1e-4
+#: Columns are called collinear if their released correlation exceeds this: the surrogate rows cannot follow it.
+COLLINEAR = 0.93
 #: How far means and variances of released marginals may be off besides noise, in spreads, and as a part of a bin.
 OFF, OFF_BIN = 0.1, 0.3
 
 
 @dataclass(frozen=True)
 class Surrogate:
-    """Rows (1, u) in unit coordinates, and the share of the table's rows that are complete."""
+    """Rows (1, u) in unit coordinates, the share of the table's rows that are complete, and which columns are nearly
+    collinear with another one.
+    """
 
     rows: FloatArray
     complete: float
+    collinear: tuple[bool, ...] = ()
 
     @property
     def mean(self) -> FloatArray:
@@ -86,7 +91,16 @@ def fitted(known: Marginals, schema: Schema, released: FloatArray, noise: float,
             shrink = signal / (signal + unsure)
         latent = np.where(fixed, np.eye(p), np.clip(shrink * wanted, -0.98, 0.98))
     share = kept / float(here[0, 0])
-    return Surrogate(np.column_stack([np.ones(len(u)), u]), 1.0 if share + 2 * blur > 1 else max(share, 0.02))
+    complete = 1.0 if share + 2 * blur > 1 else max(share, 0.02)
+    return Surrogate(np.column_stack([np.ones(len(u)), u]), complete, _collinear(target, fixed))
+
+
+def _collinear(moments: FloatArray, fixed: NDArray[np.bool_]) -> tuple[bool, ...]:
+    """Which columns have a released correlation with another column that is nearly 1 or −1."""
+    covariance = moments[1:, 1:] - np.outer(moments[0, 1:], moments[0, 1:])
+    spread = np.sqrt(np.maximum(np.diag(covariance), 0.1))
+    high = np.abs(covariance / np.outer(spread, spread)) > COLLINEAR
+    return tuple(map(bool, (high & ~fixed).any(axis=1)))
 
 
 def _uncorrelated(m: int, p: int) -> FloatArray:
