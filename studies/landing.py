@@ -16,7 +16,7 @@ matplotlib.use("Agg")
 BLUE, BROWN = "#0b5cad", "#8a5000"
 
 
-def draw(told: dict[str, Any], path: str | Path) -> None:
+def draw(facts: dict[str, Any], path: str | Path) -> None:
     """Coefficients and classes, private and without privacy."""
     from matplotlib import pyplot
 
@@ -24,7 +24,7 @@ def draw(told: dict[str, Any], path: str | Path) -> None:
     names = [column.name for column in demo.COLUMNS]
     half = {name: 10.0 if name == "diseases" else 1.0 for name in names}
     places = np.arange(len(names))[::-1]
-    private, exact = told["regression"]["private"], told["regression"]["without_privacy"]
+    private, exact = facts["regression"]["private"], facts["regression"]["without_privacy"]
     value, low, high = (
         np.array([private[name][key] * half[name] for name in names]) for key in ("estimate", "lower", "upper")
     )
@@ -35,7 +35,7 @@ def draw(told: dict[str, Any], path: str | Path) -> None:
     left.set_xlabel("change of ln(1 + visits to a doctor)")
     left.set_title("Regression, with 95 % intervals")
     left.legend(loc="upper right")
-    groups, references = told["classes"]["private"], told["classes"]["without_privacy"]
+    groups, references = facts["classes"]["private"], facts["classes"]["without_privacy"]
     labels = [(item, j) for item, levels in demo.LEVELS.items() for j in range(len(levels))]
     rows = np.arange(len(labels))[::-1]
     for k, colour in enumerate((BLUE, BROWN)):

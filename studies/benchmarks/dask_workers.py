@@ -4,7 +4,7 @@ python studies/benchmarks/dask_workers.py [--blocks 16] [--rows 60000] [--column
 
 Workers are processes of one thread each. Both clusters are alive throughout and answer in turns, so that a slow spell
 of the machine hits both. The table is persisted: rows are in the workers' memory before the first query. With
-``--blocks 200 --rows 64`` there is next to nothing to add, and what is told is what Dask itself takes.
+``--blocks 200 --rows 64`` there is next to nothing to add, and what is printed is what Dask itself takes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def held_by(client: Client, blocks: int, rows: int, columns: int) -> DaskSource:
         return DaskSource(table)
 
 
-def asked(client: Client, source: DaskSource, query: Query) -> float:
+def seconds_of(client: Client, source: DaskSource, query: Query) -> float:
     """Seconds that one query takes."""
     with client.as_current():
         start = time.perf_counter()
@@ -65,12 +65,12 @@ def main() -> None:
             name: held_by(client, options.blocks, options.rows, options.columns) for name, client in clients.items()
         }
         for name, client in clients.items():
-            asked(client, sources[name], query)  # compile
+            seconds_of(client, sources[name], query)  # compile
         best = dict.fromkeys(clients, float("inf"))
         before, busy = sum(two.run(sent).values()), time.process_time()
         for _ in range(options.repeats):
             for name, client in clients.items():
-                best[name] = min(best[name], asked(client, sources[name], query))
+                best[name] = min(best[name], seconds_of(client, sources[name], query))
         busy = (time.process_time() - busy) / options.repeats / 2
         carried = (sum(two.run(sent).values()) - before) / options.repeats
 

@@ -44,7 +44,7 @@ def table(n: int, d: int) -> tuple[Any, Any, np.ndarray]:
     return X, y, beta
 
 
-def questions(beta: np.ndarray) -> dict[str, Query]:
+def queries(beta: np.ndarray) -> dict[str, Query]:
     support = np.flatnonzero(beta)
     mixture, regressions, missing = SymmetricMixture(SIGMA), SymmetricRegression(SIGMA), MissingRegression(SIGMA)
     return {
@@ -146,22 +146,22 @@ def main() -> None:
 
     def line(name: str, how: str, seconds: float) -> None:
         ratio = X.nbytes / seconds / copy
-        figures["rows"].append({"question": name, "how": how, "ms": seconds * 1e3, "ratio to copy": ratio})
+        figures["rows"].append({"query": name, "how": how, "ms": seconds * 1e3, "ratio to copy": ratio})
         print(
             f"{name:<40} {how:<22} {seconds * 1e3:9.2f} ms  {X.nbytes / seconds / 1e9:7.0f} GB/s  {ratio:6.1%} of copy"
         )
 
     a = torch.randn(options.rows, device="cuda")
     line("a @ X", "library", on_the_device(lambda: a @ X, repeats))
-    asked = questions(beta)
-    for name, query in asked.items():
+    named = queries(beta)
+    for name, query in named.items():
         line(name, "as a fit asks it", on_the_clock(lambda: source.total(query), repeats))  # noqa: B023
         if query.blocked:
             line(name, "plain operations", on_the_clock(lambda: plain(query, X, y), 3))  # noqa: B023
     engine = fused.FusedEngine(array_namespace(X))
-    level, support = torch.ones(3, device="cuda"), engine._support(asked["gaussian mixture, all columns"], X)  # type: ignore[arg-type]
+    level, support = torch.ones(3, device="cuda"), engine._support(named["gaussian mixture, all columns"], X)  # type: ignore[arg-type]
     for name, mode in (("gaussian mixture", fused.GRADIENT), ("missing covariates", fused.MISSING)):
-        query: Any = asked[f"{name}, all columns"]
+        query: Any = named[f"{name}, all columns"]
         weights, other = engine._weights(query, X, y, *support)
         b = engine._like(beta, X)
         run = lambda: fused._accumulate(mode, X, weights, other, b, level, fused.TILE)  # noqa: E731, B023
@@ -170,13 +170,13 @@ def main() -> None:
 
     m = min(options.some, options.rows)
     print(f"\nfirst {m:,} rows against float64")
-    some, holes = X[:m].clone(), torch.rand(X[:m].shape, device="cuda") < 0.2
+    some, missing = X[:m].clone(), torch.rand(X[:m].shape, device="cuda") < 0.2
     figures["agreement"] = []
-    for name, query in asked.items():
-        rows = torch.where(holes, torch.nan, some) if name.startswith(("missing", "five")) else some
+    for name, query in named.items():
+        rows = torch.where(missing, torch.nan, some) if name.startswith(("missing", "five")) else some
         gap, within = agreement(query, rows, y[:m])
         held = hostile(query, X, y)
-        figures["agreement"].append({"question": name, "difference": gap, "within": within, "bound held": held})
+        figures["agreement"].append({"query": name, "difference": gap, "within": within, "bound held": held})
         print(f"{name:<40} difference {gap:.1e}, {'within' if within else 'NOT WITHIN'} its bound; ", end="")
         print("hostile rows within the bound" if held else "HOSTILE ROWS BEYOND THE BOUND")
     write(figures, options.out)
@@ -187,20 +187,20 @@ def main() -> None:
     write(figures, options.out)
 
     if options.cpu:
-        against_the_processor(X, y, asked, m, figures)
+        against_the_processor(X, y, named, m, figures)
         write(figures, options.out)
 
 
-def against_the_processor(X: Any, y: Any, asked: dict[str, Query], m: int, figures: dict[str, Any]) -> None:
-    """The same questions about the first rows on the CPU, and a whole fit on the device."""
+def against_the_processor(X: Any, y: Any, named: dict[str, Query], m: int, figures: dict[str, Any]) -> None:
+    """The same queries about the first rows on the CPU, and a whole fit on the device."""
     from dpem.paper import DPSymmetricMixture
     from dpem.tables import ArraySource
 
     on_host = ArraySource(X[:m].cpu().numpy(), y[:m].cpu().numpy())
     figures["cpu"] = {}
-    for name, query in asked.items():
+    for name, query in named.items():
         seconds = on_the_clock(lambda: on_host.total(query), 3)  # noqa: B023
-        per_row = next(r["ms"] for r in figures["rows"] if r["question"] == name) / X.shape[0] * m
+        per_row = next(r["ms"] for r in figures["rows"] if r["query"] == name) / X.shape[0] * m
         figures["cpu"][name] = seconds * 1e3
         print(f"{name:<40} {seconds * 1e3:8.1f} ms on the CPU, {seconds * 1e3 / per_row:6.0f} times the device's")
     model = DPSymmetricMixture(epsilon=1.0, delta=1e-8, sparsity=SPARSITY, sigma=SIGMA, random_state=0)

@@ -28,22 +28,22 @@ from dpem.queries.gpu import triton_sums as rowwise
 Table = tuple[np.ndarray, np.ndarray | None]
 
 
-def groups(n: int, d: int, telling: int, holes: float = 0.0) -> Table:
+def mixture_rows(n: int, d: int, informative: int, missing: float = 0.0) -> Table:
     """Three groups that differ in the first columns."""
     rng = np.random.default_rng(1)
     centres = np.zeros((3, d))
-    centres[:, :telling] = rng.normal(scale=3.0, size=(3, telling))
+    centres[:, :informative] = rng.normal(scale=3.0, size=(3, informative))
     X = centres[rng.integers(0, 3, n)] + rng.normal(size=(n, d))
-    X[rng.random(X.shape) < holes] = np.nan
+    X[rng.random(X.shape) < missing] = np.nan
     return X, None
 
 
-def line(n: int, d: int, telling: int, holes: float = 0.0) -> Table:
+def regression_rows(n: int, d: int, informative: int, missing: float = 0.0) -> Table:
     """A response that depends on the first columns."""
     rng = np.random.default_rng(2)
     X = rng.normal(size=(n, d))
-    y = X[:, :telling] @ rng.normal(size=telling) + 0.5 * rng.normal(size=n)
-    X[rng.random(X.shape) < holes] = np.nan
+    y = X[:, :informative] @ rng.normal(size=informative) + 0.5 * rng.normal(size=n)
+    X[rng.random(X.shape) < missing] = np.nan
     return X, y
 
 
@@ -67,13 +67,16 @@ def cases(n: int) -> dict[str, tuple[Callable[[], Any], Table]]:
     box = {**given, "bounds": (-9.0, 9.0)}
     both = {**box, "y_bounds": (-12.0, 12.0)}
     return {
-        "linear regression": (lambda: DPLinearRegression(**both), line(n, 10, 10)),
-        "linear regression, holes": (lambda: DPLinearRegression(**both), line(n, 10, 10, holes=0.1)),
-        "linear regression, 3 of 40 columns": (lambda: DPLinearRegression(sparsity=3, **both), line(n, 40, 3)),
-        "mixture, diag": (lambda: DPGaussianMixture(3, **box), groups(n, 6, 6)),
-        "mixture, diag, holes": (lambda: DPGaussianMixture(3, **box), groups(n, 6, 6, holes=0.1)),
-        "mixture, full, holes": (lambda: DPGaussianMixture(3, "full", **box), groups(n, 6, 6, holes=0.05)),
-        "mixture, 3 of 40 columns": (lambda: DPGaussianMixture(3, sparsity=3, **box), groups(n, 40, 3)),
+        "linear regression": (lambda: DPLinearRegression(**both), regression_rows(n, 10, 10)),
+        "linear regression, missing": (lambda: DPLinearRegression(**both), regression_rows(n, 10, 10, missing=0.1)),
+        "linear regression, 3 of 40 columns": (
+            lambda: DPLinearRegression(sparsity=3, **both),
+            regression_rows(n, 40, 3),
+        ),
+        "mixture, diag": (lambda: DPGaussianMixture(3, **box), mixture_rows(n, 6, 6)),
+        "mixture, diag, missing": (lambda: DPGaussianMixture(3, **box), mixture_rows(n, 6, 6, missing=0.1)),
+        "mixture, full, missing": (lambda: DPGaussianMixture(3, "full", **box), mixture_rows(n, 6, 6, missing=0.05)),
+        "mixture, 3 of 40 columns": (lambda: DPGaussianMixture(3, sparsity=3, **box), mixture_rows(n, 40, 3)),
         "latent classes": (
             lambda: DPLatentClass(2, levels={f"x{j}": (0, 1) for j in range(8)}, **given),
             answers(n, 8),

@@ -1,5 +1,5 @@
-"""Questions about ten columns that lie together on a GPU: their share of the copy bandwidth of what they read, as a fit
-asks them and of the kernels alone, and the largest difference from the same sum on the processor.
+"""Queries about ten columns that lie together on a GPU: their share of the copy bandwidth of what they read, in a
+fit and of the kernels alone, and the largest difference from the same sum on the processor.
 
 python -m studies.benchmarks.gpu_narrow [--repeats 10] [--only NAME] [--small] [--out FILE.json]
 
@@ -24,7 +24,7 @@ from dpem.models.latent_class.queries import PairMoments
 from dpem.models.linear_regression.coding import Coding
 from dpem.models.linear_regression.frame import Frame
 from dpem.models.linear_regression.queries import Information, JointMoments, Score
-from dpem.models.mixture_regression.coordinates import Frame as LineFrame
+from dpem.models.mixture_regression.coordinates import Frame as ComponentFrame
 from dpem.models.mixture_regression.scores import Components, ComponentScores
 from dpem.paper.models import SymmetricMixture
 from dpem.queries.gpu import triton_sums as rowwise
@@ -39,7 +39,7 @@ D = 10
 SIZES = ((2**24, torch.float32), (400_000_000, torch.float32), (200_000_000, torch.float64))
 
 
-def five_groups(support: np.ndarray, d: int, kind: str = "diag") -> Query:
+def five_gaussians(support: np.ndarray, d: int, kind: str = "diag") -> Query:
     """An EM step of a mixture of five Gaussians on some columns."""
     rng, k = np.random.default_rng(0), len(support)
     names = [f"x{j}" for j in range(d)]
@@ -52,7 +52,7 @@ def five_groups(support: np.ndarray, d: int, kind: str = "diag") -> Query:
     return ScoreQuery(schema, family, mixture, whitener, 4.0)
 
 
-def questions() -> dict[str, tuple[Query, bool]]:
+def queries() -> dict[str, tuple[Query, bool]]:
     """Each with whether it is about a response."""
     rng, names = np.random.default_rng(0), [f"x{j}" for j in range(D)]
     schema = Schema.of(names, dict.fromkeys(names, (-3.0, 3.0)), {}, y_bounds=(-5.0, 5.0))
@@ -64,17 +64,20 @@ def questions() -> dict[str, tuple[Query, bool]]:
     frame = Frame(rng.normal(scale=0.05, size=D), scale, 0.02, 0.3, cov, whiten)
     coding = Coding(frame.centre, scale, none > 0, none, none, np.zeros(D), (), np.zeros(D) > 0)
     at = (schema, frame, rng.normal(scale=0.3, size=D + 1), 0.5)
-    lines = Components(np.array([0.5, 0.5]), rng.normal(scale=0.4, size=(2, D + 1)), np.array([0.4, 0.6]))
-    every = np.arange(D)
+    components = Components(np.array([0.5, 0.5]), rng.normal(scale=0.4, size=(2, D + 1)), np.array([0.4, 0.6]))
+    every, coordinates = np.arange(D), ComponentFrame(frame.centre, 3 * whiten, 0.02, 0.2)
     return {
         "linear regression, moments": (JointMoments(schema, coding, 0.02, 0.3, 4.0), True),
         "linear regression, score": (Score(*at, 6.0), True),
         "linear regression, information": (Information(*at, 4.0), True),
         "symmetric mixture": (SymmetricMixture(0.5).on_support(np.full(D, D**-0.5), every, 1.0), False),
-        "five groups, diag": (five_groups(every, D), False),
-        "five groups, full": (five_groups(every, D, "full"), False),
+        "five Gaussians, diag": (five_gaussians(every, D), False),
+        "five Gaussians, full": (five_gaussians(every, D, "full"), False),
         "pairs of answers": (PairMoments(answers, items), False),
-        "two lines": (ComponentScores(schema, LineFrame(frame.centre, 3 * whiten, 0.02, 0.2), lines, 2.0, 2.0), True),
+        "two regressions": (
+            ComponentScores(schema, coordinates, components, 2.0, 2.0),
+            True,
+        ),
     }
 
 
@@ -98,40 +101,40 @@ def kernels_alone(query: Any, X: Any, y: Any, repeats: int) -> float:
 
 
 def narrow(n: int, dtype: Any, copy: float, repeats: int, some: int, only: str) -> list[dict[str, Any]]:
-    """Each question of n rows as a fit asks it."""
+    """Each query of n rows, as in a fit."""
     torch.manual_seed(1)
     X, y = torch.randn((n, D), device="cuda", dtype=dtype), torch.randn(n, device="cuda", dtype=torch.float64)
-    found = []
-    for name, (query, response) in questions().items():
+    entries = []
+    for name, (query, has_response) in queries().items():
         if not name.startswith(only):
             continue
-        own = y if response else None
-        seconds = on_the_clock(lambda: DeviceSource(X, own).total(query), repeats)  # noqa: B023
-        alone = kernels_alone(query, X, own, repeats)
-        read = X.nbytes + (0 if own is None else own.nbytes)
-        few = DeviceSource(X[:some], None if own is None else own[:some])
-        rows = DeviceSource(X[:some].cpu(), None if own is None else own[:some].cpu())
+        response = y if has_response else None
+        seconds = on_the_clock(lambda: DeviceSource(X, response).total(query), repeats)  # noqa: B023
+        alone = kernels_alone(query, X, response, repeats)
+        read = X.nbytes + (0 if response is None else response.nbytes)
+        few = DeviceSource(X[:some], None if response is None else response[:some])
+        rows = DeviceSource(X[:some].cpu(), None if response is None else response[:some].cpu())
         least, rowwise.LEAST_ROWS = rowwise.LEAST_ROWS, 1  # so that the same kernel adds the few rows
         here, there = few.total(query), rows.total(query)
         rowwise.LEAST_ROWS = least
         gap, share = float(np.max(np.abs(here - there)) / np.max(np.abs(there))), read / seconds / copy
         kind = str(dtype).split(".")[-1]
-        entry = {"question": name, "rows": n, "dtype": kind, "ms": seconds * 1e3, "ratio to copy": share}
+        entry = {"query": name, "rows": n, "dtype": kind, "ms": seconds * 1e3, "ratio to copy": share}
         entry |= {"kernels ms": alone * 1e3, "kernels ratio": read / alone / copy, "difference": gap}
-        found.append(entry)
+        entries.append(entry)
         print(
             f"{name:<32} {n:>11,} rows {kind} {seconds * 1e3:9.2f} ms {share:6.1%} of copy; "
             f"kernels {alone * 1e3:9.2f} ms {read / alone / copy:6.1%}; off by {gap:.1e}",
             flush=True,
         )
-    return found
+    return entries
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--repeats", type=int, default=10)
     parser.add_argument("--some", type=int, default=200_000, help="rows of the comparison with the processor")
-    parser.add_argument("--only", default="", help="questions whose name begins so")
+    parser.add_argument("--only", default="", help="queries whose name begins so")
     parser.add_argument("--small", action="store_true", help="a thousandth of the rows: compile, and see that all runs")
     parser.add_argument("--out", help="write all figures to this JSON file")
     options = parser.parse_args()

@@ -1,9 +1,9 @@
-"""A Parquet table out of core: one question and a whole fit against Arrow reading and decoding the same file.
+"""A Parquet table out of core: one query and a whole fit against Arrow reading and decoding the same file.
 
 python studies/benchmarks/parquet.py [--gigabytes 1] [--columns 1000] [--group-rows 65536] [--repeats 5]
 
 Arrow alone is the faster of two ways to read and decode everything, in order, and drop it: the dataset scanner as it
-comes, and the file's row groups one after the other. They and one question take turns, in this process and with the
+comes, and the file's row groups one after the other. They and one query take turns, in this process and with the
 file in the page cache (it is read once before; ``--cold`` drops it from the cache before every turn instead). The fit
 runs in a process of its own, whose largest resident memory is reported; its time is compared with Arrow's for as many
 passes as it made, some of which need few columns. Processor seconds are printed beside the clock's: they say what a
@@ -115,7 +115,7 @@ def measure(path: Path, repeats: int, cold: bool) -> dict[str, float]:
     work: dict[str, Callable[[], object]] = {
         "scanner": lambda: by_scanner(path),
         "row groups": lambda: by_row_group(path),
-        "question": lambda: source.total(query),
+        "query": lambda: source.total(query),
     }
     turns: dict[str, list[tuple[float, float]]] = {name: [] for name in work}
     for _ in range(repeats + 1):
@@ -124,12 +124,12 @@ def measure(path: Path, repeats: int, cold: bool) -> dict[str, float]:
                 drop_from_cache(path)
             turns[name].append(timed(run))
     best = {name: np.min(seconds[1:], axis=0) for name, seconds in turns.items()}  # the first turn warms and compiles
-    arrow, question = np.minimum(best["scanner"], best["row groups"]), best["question"]
+    arrow, ours = np.minimum(best["scanner"], best["row groups"]), best["query"]
     child = subprocess.run([sys.executable, __file__, "--fit", str(path)], capture_output=True, text=True, check=True)
-    numbers = {"arrow_s": arrow[0], "arrow_cpu_s": arrow[1], "question_s": question[0], "question_cpu_s": question[1]}
+    numbers = {"arrow_s": arrow[0], "arrow_cpu_s": arrow[1], "query_s": ours[0], "query_cpu_s": ours[1]}
     numbers |= json.loads(child.stdout)
-    numbers["question_speed"] = arrow[0] / question[0]
-    numbers["question_cpu_speed"] = arrow[1] / question[1]
+    numbers["query_speed"] = arrow[0] / ours[0]
+    numbers["query_cpu_speed"] = arrow[1] / ours[1]
     numbers["fit_speed"] = numbers["passes"] * arrow[0] / numbers["fit_s"]
     return {name: float(value) for name, value in numbers.items()}
 
@@ -162,13 +162,11 @@ def main() -> None:
         f"{n:,} x {options.columns:,} float32, {gigabytes:.2f} GB decoded, {file_gb:.2f} GB in the file "
         f"({options.encoding}, row groups of {options.group_rows:,}), page cache {cache}, best of {options.repeats}"
     )
-    for name, label in {"arrow": "Arrow alone", "question": "one question"}.items():
+    for name, label in {"arrow": "Arrow alone", "query": "one query"}.items():
         seconds, busy = numbers[f"{name}_s"], numbers[f"{name}_cpu_s"]
         print(f"{label:<14} {seconds:7.2f} s  {gigabytes / seconds:5.2f} GB/s  {busy:7.2f} processor seconds")
-    speed, cpu_speed = numbers["question_speed"], numbers["question_cpu_speed"]
-    print(
-        f"one question has {speed:.2f} of the speed of Arrow alone by the clock, {cpu_speed:.2f} by processor seconds"
-    )
+    speed, cpu_speed = numbers["query_speed"], numbers["query_cpu_speed"]
+    print(f"one query has {speed:.2f} of the speed of Arrow alone by the clock, {cpu_speed:.2f} by processor seconds")
     passes, fit_speed = numbers["passes"], numbers["fit_speed"]
     print(
         f"a whole fit    {numbers['fit_s']:7.2f} s for {passes:.0f} passes: {fit_speed:.2f} of the speed of Arrow alone"

@@ -3,7 +3,7 @@
 python studies/benchmarks/scale.py --folder FOLDER [--gigabytes 16] [--columns 1000]
 
 Both tables are folders of Parquet files, all copies of one, so that writing them is quick; before each query they
-are dropped from the page cache. A wide query and a narrow one about ten columns are asked of each, by one process
+are dropped from the page cache. A wide query and a narrow one about ten columns are answered from each, by one process
 and by a Dask cluster of two workers with one thread each. Processor seconds of everyone who reads are compared;
 seconds by the clock stand beside them.
 """
@@ -65,7 +65,7 @@ def main() -> None:
     beta = np.zeros(options.columns)
     beta[np.linspace(0, options.columns - 1, 10).astype(int)] = 0.3
     model, support = SymmetricMixture(0.5), np.flatnonzero(beta)
-    asked: dict[str, Query] = {
+    queries: dict[str, Query] = {
         "wide": model.gradient(beta, Clip(1.0)),
         "ten columns": model.on_support(beta, support, 1.0),
     }
@@ -88,7 +88,7 @@ def main() -> None:
                 rates = {}
                 for name, folder in folders.items():
                     source = DatasetSource(folder) if how == "one process" else _cluster(folder)
-                    for figure, query in asked.items():
+                    for figure, query in queries.items():
                         if name == "small":
                             source.total(query)  # compiles
                         for file in folder.iterdir():

@@ -50,18 +50,18 @@ def wide(repeats: int) -> Iterator[Line]:
         beta[np.linspace(0, d - 1, 10).astype(int)] = 0.3
         rows, pairs, clip = ArraySource(X), ArraySource(X, y), Clip(entry=1.0, residual=1.0)
         mixture, regression, missing = SymmetricMixture(0.5), SymmetricRegression(0.5), MissingRegression(0.5)
-        asked = {
+        figures = {
             "mixture": (rows, mixture.gradient(beta, clip)),
             "regressions": (pairs, regression.gradient(beta, clip)),
             "missing covariates": (pairs, missing.gradient(beta, clip)),
             "screening": (rows, mixture.screening(1.0, 10)),
         }
         work: dict[str, Work] = {"floor": lambda: a @ X}  # noqa: B023
-        work |= {name: lambda own=own: own[0].total(own[1]) for name, own in asked.items()}  # type: ignore[misc]
+        work |= {name: lambda own=own: own[0].total(own[1]) for name, own in figures.items()}  # type: ignore[misc]
         taken = in_turns(work, repeats)
         goal = "<= 1.0" if (n, d) == (200_000, 1000) else "<= 1.15" if d > 20 else ""
         where = f"{n:,} x {d:,} {dtype}, {'columns' if order == 'F' else 'rows'} together"
-        for name in asked:
+        for name in figures:
             yield Line.of(f"wide: {name}, {where}", "a @ X", taken[name], taken["floor"], goal)
 
 
@@ -109,7 +109,7 @@ def dask(repeats: int) -> Iterator[Line]:
 
 
 def _dask(repeats: int) -> Iterator[Line]:
-    from dask_workers import asked, held_by
+    from dask_workers import held_by, seconds_of
     from distributed import Client, LocalCluster
 
     queries = {"wide": SymmetricMixture(0.5).gradient(np.full(500, 0.05), Clip(entry=1.0)), "narrow": _groups()}
@@ -123,8 +123,8 @@ def _dask(repeats: int) -> Iterator[Line]:
             for kind, query in queries.items():
                 tables = [held_by(client, BLOCKS, *SIZES[kind]) for client in (first, second)]
                 work: dict[str, Work] = {
-                    "one": lambda: asked(first, tables[0], query),  # noqa: B023
-                    "two": lambda: asked(second, tables[1], query),  # noqa: B023
+                    "one": lambda: seconds_of(first, tables[0], query),  # noqa: B023
+                    "two": lambda: seconds_of(second, tables[1], query),  # noqa: B023
                 }
                 taken = in_turns(work, repeats)
                 line = Line.of(
@@ -139,7 +139,7 @@ def _dask(repeats: int) -> Iterator[Line]:
                 "two": lambda: list(processes.map(_blocks_summed, [kind] * 2, [BLOCKS // 2] * 2)),  # noqa: B023
             }
             taken = in_turns(work, repeats)
-            what = "a @ X" if kind == "wide" else "the narrow question"
+            what = "a @ X" if kind == "wide" else "the narrow query"
             line = Line.of(
                 f"two processes of {what}, no Dask", "one process", taken["two"], taken["one"], "", speed=True
             )
@@ -185,7 +185,7 @@ def _block(kind: str) -> tuple[np.ndarray, np.ndarray, ArraySource, ScoreQuery]:
 
 
 def parquet(repeats: int) -> Iterator[Line]:
-    """One question over all columns against Arrow's own decoding, and questions over fewer columns against all."""
+    """One query over all columns against Arrow's own decoding, and queries over fewer columns against all."""
     from parquet import by_row_group, by_scanner, write
 
     from dpem.tables import DatasetSource
@@ -238,13 +238,13 @@ def starts(repeats: int) -> Iterator[Line]:
         _spent(["ledger", "open", *book, "--dataset", "people", "--epsilon", "1", "--delta", "1e-6"], {})
         sizes = ["--n", "4000", "--d", "1000", "--epsilon", "0.5", "--delta", "1e-4", "--sparsity", "10"]
         mixture = ["plan", "symmetric-mixture", *sizes]
-        asked = {
+        figures = {
             "dpem --help": (["--help"], "<= 0.4", {}),
             "dpem ledger show": (["ledger", "show", *book], "<= 0.4", {}),
             "dpem plan symmetric-mixture": (mixture, "<= 2", {}),
             "dpem plan symmetric-mixture, nothing compiled yet": (mixture, "<= 2", {"NUMBA_CACHE_DIR": folder}),
         }
-        for figure, (arguments, goal, more) in asked.items():
+        for figure, (arguments, goal, more) in figures.items():
             taken = [_spent(arguments, more) for _ in range(1 if more else min(repeats, 4))]
             clock, busy, mebibytes = np.min(taken, axis=0)
             yield Line(f"start: {figure}", "seconds", clock, busy, goal)

@@ -24,7 +24,7 @@ import pandas as pd
 
 import dpem
 from dpem.privacy import largest_price
-from studies.calibration import worlds
+from studies.calibration import simulations
 from studies.linear_regression import wage_table
 
 FIRST_SEED, DELTA, REPLICATES = 100_000, 1e-6, 200
@@ -84,11 +84,11 @@ def compared(fits: int) -> None:
     """Coverage and width of slopes and intercept, ours and the bootstrap's, on the same rows."""
     for n, epsilon in SETTINGS:
         for rho in (0.0, 0.7):
-            world = worlds.linear(rho=rho)
-            truth = np.array([worlds.INTERCEPT, *worlds.SLOPES])
+            simulation = simulations.linear(rho=rho)
+            truth = np.array([simulations.INTERCEPT, *simulations.SLOPES])
             ends: dict[str, list[Any]] = {"dpem": [], "bootstrap": [], "bootstrap, tight bounds": []}
             for seed in range(FIRST_SEED, FIRST_SEED + fits):
-                model, rows = world.fit(n, epsilon, seed, check=False)
+                model, rows = simulation.fit(n, epsilon, seed, check=False)
                 ends["dpem"].append(model.conf_int()[: len(truth)])
                 for name, bounds in (("bootstrap", WIDE), ("bootstrap, tight bounds", TIGHT)):
                     rng = np.random.default_rng([seed, 1])
@@ -164,10 +164,10 @@ def beside(folder: Path, fits: int) -> None:
             f"{name}, {len(columns):,} rows, epsilon={epsilon}: least squares; DPrivStats ±; columns scaled ±; dpem ±"
         )
         for j, own in enumerate(schema.names):
-            told = [f"{plain.coef_[j]:.3g}"]
+            cells = [f"{plain.coef_[j]:.3g}"]
             for both in (theirs, scaled, np.array(ours)):
-                told.append(f"{np.median(both[:, j, 0]):.3g} ± {np.median(both[:, j, 2] - both[:, j, 1]) / 2:.3g}")
-            print(f"  {own}: {'; '.join(told)}", flush=True)
+                cells.append(f"{np.median(both[:, j, 0]):.3g} ± {np.median(both[:, j, 2] - both[:, j, 1]) / 2:.3g}")
+            print(f"  {own}: {'; '.join(cells)}", flush=True)
 
 
 def _coordinate(columns: pd.DataFrame, name: str) -> Any:

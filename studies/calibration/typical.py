@@ -1,4 +1,4 @@
-"""Rows that are exactly what a plan supposes, one world for each general model."""
+"""Rows that are exactly what a plan supposes, one simulation for each general model."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from dpem.models.latent_class import planning as classes
 from dpem.models.latent_class.items import Items
 from dpem.models.linear_regression.prediction import ASSUMED, BOUNDS
 from dpem.models.mixture_regression import planning as lines
-from studies.calibration.worlds import Drawn, World
+from studies.calibration.simulations import Drawn, Simulation
 
 
-def typical_linear(columns: int = 5, check: bool = True) -> World:
+def typical_linear(columns: int = 5, check: bool = True) -> Simulation:
     """Uncorrelated normal columns that explain what is supposed, slopes of either sign."""
     slopes = math.sqrt(ASSUMED / columns) * (-1.0) ** np.arange(columns)
 
@@ -30,10 +30,10 @@ def typical_linear(columns: int = 5, check: bool = True) -> World:
         return dpem.DPLinearRegression(bounds=(-BOUNDS, BOUNDS), y_bounds=(-BOUNDS, BOUNDS), **given)
 
     name = f"{columns} columns"
-    return World("linear-regression", name, draw, estimator, lambda model: np.array([0.0, *slopes, 1 - ASSUMED]))
+    return Simulation("linear-regression", name, draw, estimator, lambda model: np.array([0.0, *slopes, 1 - ASSUMED]))
 
 
-def typical_mixture(K: int = 3, d: int = 2, kind: str = "diag") -> World:
+def typical_mixture(K: int = 3, d: int = 2, kind: str = "diag") -> Simulation:
     """Round groups of equal size, neighbours as far apart as is supposed."""
     middle, ends = groups.centres(K, d), groups.width(K, d)
 
@@ -44,10 +44,10 @@ def typical_mixture(K: int = 3, d: int = 2, kind: str = "diag") -> World:
     def estimator(**given: Any) -> Any:
         return dpem.DPGaussianMixture(K, covariance_type=kind, bounds=(-ends, ends), **given)
 
-    return World("gaussian-mixture", f"K = {K}, d = {d}", draw, estimator, lambda model: middle.ravel())
+    return Simulation("gaussian-mixture", f"K = {K}, d = {d}", draw, estimator, lambda model: middle.ravel())
 
 
-def typical_classes(K: int = 3, items: int = 8, levels: int = 2) -> World:
+def typical_classes(K: int = 3, items: int = 8, levels: int = 2) -> Simulation:
     """Classes of nearly equal size, each with a typical answer to every item, as is supposed."""
     known = Items((levels,) * items)
     theta = classes.overlapping(known, K)
@@ -62,10 +62,10 @@ def typical_classes(K: int = 3, items: int = 8, levels: int = 2) -> World:
     def estimator(**given: Any) -> Any:
         return dpem.DPLatentClass(K, levels={f"x{j}": list(range(levels)) for j in range(items)}, **given)
 
-    return World("latent-class", f"K = {K}, {items} items", draw, estimator, lambda model: chances.ravel())
+    return Simulation("latent-class", f"K = {K}, {items} items", draw, estimator, lambda model: chances.ravel())
 
 
-def typical_lines(K: int = 2, d: int = 2) -> World:
+def typical_lines(K: int = 2, d: int = 2) -> Simulation:
     """Equal classes whose slopes lie as far apart as is supposed, over uncorrelated normal columns."""
     own = lines.assumed(K, d + 1)
 
@@ -77,4 +77,4 @@ def typical_lines(K: int = 2, d: int = 2) -> World:
     def estimator(**given: Any) -> Any:
         return dpem.DPMixtureRegression(K, bounds=(-6, 6), y_bounds=(-10, 10), **given)
 
-    return World("mixture-regression", f"K = {K}, d = {d}", draw, estimator, lambda model: own.lines.ravel())
+    return Simulation("mixture-regression", f"K = {K}, d = {d}", draw, estimator, lambda model: own.lines.ravel())

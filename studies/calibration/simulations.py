@@ -1,6 +1,6 @@
-"""Invented tables with a known truth, one world for each general model: on its assumptions and off them.
+"""Simulated tables with a known truth, one simulation for each general model: on its assumptions and off them.
 
-A world draws a table and knows the truth in the order of the estimator's own summary, groups put in the order that
+A simulation draws a table and knows the truth in the order of the estimator's own summary, groups put in the order that
 agrees best with what was fitted.
 """
 
@@ -26,7 +26,7 @@ class Drawn(NamedTuple):
 
 
 @dataclass(frozen=True)
-class World:
+class Simulation:
     """How rows are drawn, which estimator is fitted to them, and what its parameters really are."""
 
     model: str
@@ -73,8 +73,8 @@ def linear(
     shuffled: bool = False,
     intercept: bool = True,
     columns: str = "normal",
-    holes: float = 0.0,
-) -> World:
+    missing: float = 0.0,
+) -> Simulation:
     """Five columns, "normal", "skewed" (lognormal) or "binary" (every other one); ``errors`` are normal, "skewed"
     (exponential) or "heavy" (t with 3 degrees of freedom).
     """
@@ -92,8 +92,8 @@ def linear(
         }[errors]()
         mean = INTERCEPT + x @ SLOPES
         y = mean + SIGMA * e
-        if holes:
-            x = np.where(rng.random(x.shape) < holes, np.nan, x)
+        if missing:
+            x = np.where(rng.random(x.shape) < missing, np.nan, x)
         return Drawn(x, rng.permutation(y) if shuffled else y, mean=mean)
 
     def estimator(**given: Any) -> Any:
@@ -103,11 +103,11 @@ def linear(
     kind = "independent" if rho == 0 else f"correlation {rho:g}"
     more = [f"{errors} errors"] if errors != "normal" else []
     more += [f"{columns} columns"] if columns != "normal" else []
-    more += [f"{100 * holes:g} % holes"] if holes else []
-    return World("linear-regression", ", ".join([kind, *more]), draw, estimator, lambda model: known)
+    more += [f"{100 * missing:g} % missing"] if missing else []
+    return Simulation("linear-regression", ", ".join([kind, *more]), draw, estimator, lambda model: known)
 
 
-def selected(d: int = 60) -> World:
+def selected(d: int = 60) -> Simulation:
     """Columns chosen first: three of ``d`` independent ones count, the last hardly; a column's truth is its own slope,
     0 for one that was chosen wrongly.
     """
@@ -126,7 +126,7 @@ def selected(d: int = 60) -> World:
         missed = np.delete(slopes, model.support_)
         return np.array([INTERCEPT, *slopes[model.support_], np.sqrt(SIGMA**2 + np.sum(missed**2))])
 
-    return World("linear-regression", f"after selection, 3 of {d}", draw, estimator, truth)
+    return Simulation("linear-regression", f"after selection, 3 of {d}", draw, estimator, truth)
 
 
 # --- Gaussian mixtures ------------------------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ def gaussian_mixture(
     fitted: Any = None,
     kind: str = "diag",
     rho: float = 0.0,
-) -> World:
+) -> Simulation:
     """K groups on a circle, ``separation`` spreads apart, of correlation rho^|i − j|; ``shuffled`` rows are of one
     group, as wide. Where shares differ the largest fitted group is the largest true one.
     """
@@ -168,7 +168,7 @@ def gaussian_mixture(
 
     more = "" if weights is None else f", shares {' '.join(f'{share:g}' for share in shares)}"
     more += f", {kind}, correlation {rho:g}" if kind != "diag" else ""
-    return World("gaussian-mixture", f"K = {K}, d = {d}, {separation:g} apart{more}", draw, estimator, truth)
+    return Simulation("gaussian-mixture", f"K = {K}, d = {d}, {separation:g} apart{more}", draw, estimator, truth)
 
 
 # --- latent classes ---------------------------------------------------------------------------------------------------
@@ -176,7 +176,7 @@ def gaussian_mixture(
 
 def latent_class(
     K: int = 3, items: int = 8, clear: float = 0.8, shuffled: bool = False, fitted: int | None = None
-) -> World:
+) -> Simulation:
     """Yes/no items; each class says yes to its own with chance ``clear``, to the others' with 1 − ``clear``."""
     shares = np.array([0.5, 0.3, 0.2]) if K == 3 else np.full(K, 1 / K)
     yes = np.where(np.arange(items) % K == np.arange(K)[:, None], clear, 1 - clear)
@@ -195,13 +195,13 @@ def latent_class(
         both = np.stack([1 - yes[order], yes[order]], axis=2).reshape(K, -1)
         return np.concatenate([shares[order], both.ravel()])
 
-    return World("latent-class", f"K = {K}, {items} items, {clear:g} clear", draw, estimator, truth)
+    return Simulation("latent-class", f"K = {K}, {items} items, {clear:g} clear", draw, estimator, truth)
 
 
 # --- mixtures of regressions ------------------------------------------------------------------------------------------
 
 
-def mixture_regression(rho: float = 0.0, apart: float = 3.0, groups: bool = True, errors: str = "normal") -> World:
+def mixture_regression(rho: float = 0.0, apart: float = 3.0, groups: bool = True, errors: str = "normal") -> Simulation:
     """Two lines over two columns, slopes ``apart`` residual spreads apart; or one line only. ``errors`` as above."""
     shares = np.array([0.6, 0.4])
     lines = np.array([[0.0, 1.0, 0.5, 0.5], [1.0, 1.0 - apart, 0.5, 0.5]]) * [1, 0.5, 0.5, 1]
@@ -221,4 +221,4 @@ def mixture_regression(rho: float = 0.0, apart: float = 3.0, groups: bool = True
         return np.column_stack([shares[order], lines[order]]).ravel()
 
     kind = "independent" if rho == 0 else f"correlation {rho:g}"
-    return World("mixture-regression", f"K = 2, d = 2, {kind}", draw, estimator, truth)
+    return Simulation("mixture-regression", f"K = 2, d = 2, {kind}", draw, estimator, truth)
