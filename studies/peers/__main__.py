@@ -11,7 +11,7 @@ from typing import Any
 
 from studies.paper.peers import runner
 from studies.peers import __doc__ as about
-from studies.peers import judge, own, page
+from studies.peers import judge, page, reference
 from studies.peers.tables import FIRST_SEED, PROBLEMS, Problem
 
 PEERS = {
@@ -38,21 +38,21 @@ PEERS = {
         ("smartnoise-synth==1.0.8", "mbi==1.1.0", "torch==2.13.0", "stepmix==3.0.0", "numpy==2.4.6", "scipy==1.17.1"),
     ),
 }
-METHODS = (*own.OWN, "moments", "objective", *PEERS)
+METHODS = (*reference.METHODS, "moments", "objective", *PEERS)
 
 
-def outcomes(problem: Problem, method: str, reps: int, envs: Path) -> dict[str, own.Outcome]:
+def outcomes(problem: Problem, method: str, reps: int, envs: Path) -> dict[str, reference.Outcome]:
     """What a method, or all methods of a peer's script, reach on a problem; empty where it has none for it."""
-    if method in own.OWN:
+    if method in reference.METHODS:
         useless = method == "simple" and problem.measure != "log-likelihood"
-        return {} if useless else {own.OWN[method][0]: own.run(problem, method, reps)}
+        return {} if useless else {reference.METHODS[method][0]: reference.run(problem, method, reps)}
     with tempfile.TemporaryDirectory() as name:
         job = problem.job(reps, Path(name))
         if method == "objective":
             logistic = problem.model == "logistic"
-            answers = {"objective perturbation": own.run_objective(job)} if logistic else {}
+            answers = {"objective perturbation": reference.run_objective(job)} if logistic else {}
         elif method == "moments":
-            answers = {"noisy moments (AdaSSP)": own.run_moments(job)} if problem.model == "regression" else {}
+            answers = {"noisy moments (AdaSSP)": reference.run_moments(job)} if problem.model == "regression" else {}
         else:
             peer = PEERS[method]
             python = runner.environment(peer, envs)
@@ -60,14 +60,14 @@ def outcomes(problem: Problem, method: str, reps: int, envs: Path) -> dict[str, 
     return {name: judged(problem, job, answer) for name, answer in answers.items()}
 
 
-def judged(problem: Problem, job: dict[str, Any], answer: dict[str, Any]) -> own.Outcome:
+def judged(problem: Problem, job: dict[str, Any], answer: dict[str, Any]) -> reference.Outcome:
     """Answers scored here, on new rows that the peer did not see."""
     scores = []
     for seed, found in enumerate(answer["answers"], start=FIRST_SEED):
         split = problem.draw(seed)
         scores.append(judge.score(job, found, {"X_new": split.X_new, "y_new": split.y_new}))
     names = ("seconds", "guarantee", "settings", "tuning_seconds")
-    return own.Outcome(scores, *(answer[name] for name in names))
+    return reference.Outcome(scores, *(answer[name] for name in names))
 
 
 def main(arguments: list[str] | None = None) -> None:

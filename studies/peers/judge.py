@@ -32,12 +32,12 @@ def load(path: str) -> dict[str, Any]:
 
 
 def middle(job: Job) -> Any:
-    """The middle of the public bounds of every column: what stands in for a hole."""
+    """The middle of the public bounds of every column: what replaces a missing value."""
     return (np.array(job["low"]) + np.array(job["high"])) / 2
 
 
 def filled(job: Job, X: Any) -> Any:
-    """Rows with holes filled by the middle of the bounds, inside the bounds."""
+    """Rows with missing values filled by the middle of the bounds, inside the bounds."""
     return np.clip(np.where(np.isnan(X), middle(job), X), job["low"], job["high"])
 
 
@@ -75,7 +75,7 @@ def logistic_answer(job: Job, coef: Any, intercept: float) -> Answer:
 
 
 def r_squared(answer: Answer, X: Any, y: Any) -> float:
-    """1 − residual over total sum of squares; rows with holes count with the answer's own filling."""
+    """1 − residual over total sum of squares; rows with missing values count with the answer's own filling."""
     X = np.where(np.isnan(X), np.array(answer["fill"]), X)
     residual = y - X @ np.array(answer["coef"]) - answer["intercept"]
     return float(1 - np.sum(residual**2) / np.sum((y - y.mean()) ** 2))

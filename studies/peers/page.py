@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from studies.peers.own import Outcome
+from studies.peers.reference import Outcome
 from studies.peers.tables import PROBLEMS, Problem
 
 FIELDS = (

@@ -2,7 +2,8 @@
 
 Public bounds are given as they are. Columns and response are moved to the middle of their bounds and divided by half
 their width first, so that bounds are ±1: with bounds that do not lie evenly about zero, LinearRegression of 0.6.6
-under-states a sensitivity (its open issue 105), and this removes that case. Holes are the middle of the bounds.
+under-states a sensitivity (its open issue 105), and this removes that case. A missing value becomes
+the middle of the bounds.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """Private synthetic rows by MST or AIM (smartnoise-synth), then scikit-learn or StepMix on them. Own environment.
 
-Columns become bins of equal width between their public bounds, a categorical answer its levels, a hole a level of its
-own; the domain is public, so nothing is learnt from the rows to make it. Synthetic rows, as many as there were, get
-values drawn evenly from their bins; the square of a column is computed, not synthesised. A hole in a synthetic row is
-filled by the mean of the synthetic column. The price is the library's: ρ-zCDP converted to (ε, δ), counts moving by one
-for one row, so for adding or removing a row; n is taken as public. Its noise is numpy's, seeded. The number of bins is
-chosen by practice with MST, on one table because a fit takes long, and for AIM the number of rounds; few repetitions.
+Columns become bins of equal width between their public bounds, a categorical answer its levels, and missing values a
+further level; the domain is public, so nothing is learnt from the rows to make it. Synthetic rows, as many as there
+were, get values drawn evenly from their bins; the square of a column is computed, not synthesised. A missing value in a
+synthetic row is filled by the mean of the synthetic column. The price is the library's: ρ-zCDP converted to (ε, δ),
+counts moving by one for one row, so for adding or removing a row; n is taken as public. Its noise is numpy's, seeded.
+The number of bins is chosen by practice with MST, on one table because a fit takes long, and for AIM the number of
+rounds; few repetitions.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def domain(job: judge.Job, d: int, bins: int, response: bool) -> list[tuple[list
 
 
 def coded(job: judge.Job, rows: Any, columns: list[Any], low: Any, high: Any) -> Any:
-    """Rows as levels: 0 where there is a hole, 1 for none of the dummies or the lowest bin, and so on."""
+    """Rows as levels: 0 where the value is missing, 1 for none of the dummies or the lowest bin, and so on."""
     codes = []
     for own, levels, categorical in columns:
         part = rows[:, own]
@@ -78,10 +79,10 @@ def synthetic(job: judge.Job, table: dict[str, Any], settings: judge.Settings, s
         low, high = np.append(low, job["y_bounds"][0]), np.append(high, job["y_bounds"][1])
     columns = domain(job, table["X"].shape[1], settings["bins"], y is not None)
     codes = coded(job, rows, columns, low, high)
-    holes = bool(job.get("holes"))
+    missing = bool(job.get("missing"))
     names = [f"c{i}" for i in range(len(columns))]
-    frame = pd.DataFrame(codes if holes else codes - 1, columns=names)
-    data = Dataset(frame, Domain(names, [levels + holes for _, levels, _ in columns]))
+    frame = pd.DataFrame(codes if missing else codes - 1, columns=names)
+    data = Dataset(frame, Domain(names, [levels + missing for _, levels, _ in columns]))
     with contextlib.redirect_stdout(io.StringIO()):
         if settings["by"] == "MST":
             maker = MSTSynthesizer(epsilon=job["epsilon"], delta=job["delta"])
@@ -92,7 +93,7 @@ def synthetic(job: judge.Job, table: dict[str, Any], settings: judge.Settings, s
             maker.rho = cdp_rho(job["epsilon"], job["delta"])
             maker.AIM(data, maker.get_workload(data, degree=2, max_cells=10_000))
             found = maker.synthesizer.synthetic_data(rows=len(rows))
-    codes = np.asarray(found.df[names]) + (0 if holes else 1)
+    codes = np.asarray(found.df[names]) + (0 if missing else 1)
     made = decoded(job, codes, columns, low, high, np.random.default_rng(seed))
     return (made, None) if y is None else (made[:, :-1], made[:, -1])
 
@@ -151,7 +152,7 @@ def methods(job: judge.Job) -> dict[str, Any]:
     if job["model"] == "lines":
         return {}
     for given in (*job["practice"], *job["tables"]):
-        given["facts"]["holes"] = job["problem"].startswith(("pressure", "questions"))  # public: a survey has holes
+        given["facts"]["missing"] = job["problem"].startswith(("pressure", "questions"))  # public
     stated, d = "(ε, δ), add or remove one", len(job["tables"][0]["facts"]["low"])
     if job["model"] == "classes":
         for given in (*job["practice"], *job["tables"]):

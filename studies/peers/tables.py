@@ -23,7 +23,7 @@ DELTA, FIRST_SEED, PRACTICE = 1e-6, 1000, 5
 
 @dataclass(frozen=True)
 class Split:
-    """Rows to fit and rows held out as numbers (holes are NaN), public facts, and what dpem is given."""
+    """Rows to fit and rows held out as numbers (missing values are NaN), public facts, and what dpem is given."""
 
     X: Any
     y: Any
@@ -255,9 +255,11 @@ def _lines(key: str, name: str) -> Problem:
 SIMULATED = gaussian_mixture.SIMULATED
 PROBLEMS = (
     *_regression("wages", "CPS1988, log wage", real(linear_regression.wage_table), 1.0, 0.5),
-    *_regression("pressure", "NHANES, blood pressure (holes)", real(linear_regression.pressure_table), 1.0, 0.5),
+    *_regression(
+        "pressure", "NHANES, blood pressure (missing values)", real(linear_regression.pressure_table), 1.0, 0.5
+    ),
     *_regression("drawn", "simulated, 10 correlated columns, n = 5,000", drawn, 1.0),
-    *_regression("questions", "NHANES, 290 columns (holes)", real(linear_regression.question_table), 1.0),
+    *_regression("questions", "NHANES, 290 columns (missing values)", real(linear_regression.question_table), 1.0),
     *_regression(
         "education", "CPS1988, log wage on education alone", real(linear_regression.wage_table, "education"), 1.0
     ),

@@ -16,7 +16,7 @@ from dpem.privacy import Price
 from studies.paper.peers import runner
 from studies.peers import __main__ as peers
 from studies.peers import judge, moments, page, peer_synthetic
-from studies.peers.own import Outcome
+from studies.peers.reference import Outcome
 from studies.peers.tables import PRACTICE, PROBLEMS, Problem, drawn
 
 ROOT = Path(__file__).parents[2]

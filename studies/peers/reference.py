@@ -105,7 +105,7 @@ def simple_score(problem: Problem, split: Split, seed: int) -> float:
 
 
 #: What the command line calls them, the name in the table, the score of a fit, and the promise.
-OWN: dict[str, tuple[str, Callable[[Problem, Split, int], float], str]] = {
+METHODS: dict[str, tuple[str, Callable[[Problem, Split, int], float], str]] = {
     "dpem": ("dpem", dpem_score, "(ε, δ), replace one"),
     "free": ("not private", free_score, "none"),
     "simple": ("one group or line, not private", simple_score, "none"),
@@ -113,8 +113,8 @@ OWN: dict[str, tuple[str, Callable[[Problem, Split, int], float], str]] = {
 
 
 def run(problem: Problem, name: str, reps: int) -> Outcome:
-    """One of :data:`OWN` on every table of the comparison."""
-    _, score, guarantee = OWN[name]
+    """One of :data:`METHODS` on every table of the comparison."""
+    _, score, guarantee = METHODS[name]
     scores, seconds = [], []
     once = problem.fixed and name != "dpem"  # without noise the same table gives the same score
     for seed in range(FIRST_SEED, FIRST_SEED + (1 if once else reps)):
