@@ -11,7 +11,7 @@ import numpy as np
 from dpem.fitting.step import State, Step
 from dpem.privacy import Curator
 from dpem.query import Bound, Chunk, FloatArray
-from dpem.tables.blocks import rows_of
+from dpem.tables.blocks import pieces
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class ColumnMoments:
         d = len(self.low)
         total = np.zeros(3 * d)
         middle, half = (self.low + self.high) / 2, (self.high - self.low) / 2
-        for rows in rows_of(chunk.X).pieces(chunk.X, 4096):
+        for rows in pieces(chunk.X, 4096):
             seen = np.isfinite(rows)
             u = np.clip((np.where(seen, rows, 0.0) - middle) / half, -1.0, 1.0) * seen
             total[:d] += u.sum(axis=0)

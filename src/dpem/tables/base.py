@@ -12,8 +12,8 @@ from __future__ import annotations
 import math
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Protocol, Self
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
@@ -25,6 +25,11 @@ CHUNK_ROWS = 65_536
 
 #: Roundings by which a contribution may depend on the other rows of its chunk: see :func:`slack`.
 REGROUPED = 2**16
+
+#: Bytes of converted or prepared rows up to which they are kept in memory from the first pass on.
+KEPT = 384 << 20
+#: Numbers of a prepared row beside its coordinates: response, weight, length, constant.
+MORE = 4
 
 #: Unit roundoff and largest number of what rows may be held in.
 ROUNDOFF = {np.dtype(kind): float(np.finfo(kind).eps) / 2 for kind in (np.float32, np.float64)}
@@ -80,6 +85,64 @@ class Partial(NamedTuple):
     @property
     def value(self) -> FloatArray:
         return np.asarray(self.total + self.lost)
+
+
+class Every(NamedTuple):
+    """Rows first, first + step, first + 2·step, … of a table.
+
+    >>> [list(range(10))[part.within(0)] for part in Every().split(3)]
+    [[0, 3, 6, 9], [1, 4, 7], [2, 5, 8]]
+    """
+
+    first: int = 0
+    step: int = 1
+
+    def split(self, parts: int) -> list[Every]:
+        return [Every(self.first + t * self.step, self.step * parts) for t in range(parts)]
+
+    def within(self, begin: int) -> slice:
+        """Which of the rows that begin with row ``begin`` of the table these are."""
+        ahead = self.first - begin
+        return slice(ahead if ahead >= 0 else ahead % self.step, None, self.step)
+
+    def count(self, n_rows: int) -> int:
+        return len(range(self.first, n_rows, self.step))
+
+
+class KeptRows:
+    """What queries that agree in ``prepared_by`` compute of one chunk before they use their own parameters, block by
+    block, kept from one pass to the next: a fit makes some twenty passes over the same rows in the same coordinates.
+
+    It belongs to the source of one fit and holds nothing that the rows do not.
+    """
+
+    def __init__(self, row_bytes: float) -> None:
+        self._row_bytes = row_bytes
+        self._prepared: tuple[Hashable, list[Any]] = (None, [])
+
+    def blocks(self, query: Any, count: int) -> list[Any] | None:
+        """The prepared blocks, None where one is not prepared yet; None if they are not to be kept. Whether they are
+        depends on public sizes alone.
+        """
+        key = getattr(query, "prepared_by", None)
+        if key is None or 8 * (query.schema.width + MORE) > self._row_bytes:
+            return None
+        prepared = self._prepared  # read and replaced at once: another thread may use the same source
+        if prepared[0] != key:
+            prepared = self._prepared = (key, [None] * count)
+        return prepared[1]
+
+
+class KeptChunk(Chunk):
+    """Rows that are the same on every pass."""
+
+    kept: KeptRows
+
+    @classmethod
+    def of(cls, chunk: Chunk, kept: KeptRows) -> KeptChunk:
+        whole = cls(*chunk)
+        whole.kept = kept
+        return whole
 
 
 class ChunkedSource(ABC):

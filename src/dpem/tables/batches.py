@@ -10,10 +10,9 @@ import numpy as np
 
 from dpem._validation import ArgumentError
 from dpem.query import Chunk
-from dpem.tables.base import CHUNK_ROWS, ChunkedSource
+from dpem.tables.base import CHUNK_ROWS, ChunkedSource, Every
 from dpem.tables.columns import Selection, rows_of, select
 from dpem.tables.entries import Levels
-from dpem.tables.every import Every
 from dpem.tables.frame import Frame
 from dpem.tables.kinds import is_frame
 

@@ -8,11 +8,9 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar, Self
 
 from dpem.query import Chunk, FloatArray, Query
-from dpem.tables.base import ChunkedSource
+from dpem.tables.base import KEPT, ChunkedSource, Every, KeptChunk, KeptRows
 from dpem.tables.columns import Selection
 from dpem.tables.entries import Levels
-from dpem.tables.every import Every
-from dpem.tables.kept_rows import KEPT, KeptChunk, KeptRows
 
 
 class ConvertingSource(ChunkedSource):

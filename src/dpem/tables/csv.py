@@ -26,10 +26,10 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from dpem._validation import Argument, ArgumentError
+from dpem.tables.base import KEPT
 from dpem.tables.columns import Selection, select
 from dpem.tables.entries import MISSING, Levels, number
 from dpem.tables.frame import Frame, FrameSource
-from dpem.tables.kept_rows import KEPT
 
 #: Files of text by how their names end, and what stands between entries.
 TEXTS = {".csv": ",", ".tsv": "\t", ".txt": "\t"}

@@ -17,11 +17,10 @@ import pyarrow.parquet as pq
 from pyarrow.fs import LocalFileSystem
 
 from dpem.query import Chunk
-from dpem.tables.base import CHUNK_ROWS
+from dpem.tables.base import CHUNK_ROWS, Every
 from dpem.tables.columns import Selection, refuse_repeated, rows_of, select
 from dpem.tables.converting import ConvertingSource
 from dpem.tables.entries import Levels, number
-from dpem.tables.every import Every
 from dpem.tables.parquet import Stretch, cut_rows, read_stretches
 
 #: Formats by how a file's name ends.

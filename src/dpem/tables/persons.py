@@ -32,16 +32,15 @@ from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from typing import Any
 
-import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
 from dpem._validation import ArgumentError
 from dpem.query import Chunk, FloatArray, Query
-from dpem.tables.base import ChunkedSource
+from dpem.tables.base import ChunkedSource, Every
+from dpem.tables.blocks import host, indices, namespace_of
 from dpem.tables.entries import is_missing, is_text
-from dpem.tables.every import Every
 
 Hashes = NDArray[np.uint64]
 
@@ -232,15 +231,17 @@ class PersonSource(ChunkedSource):
         begin = place = 0
         for chunk in self._source.chunks():
             length = chunk.X.shape[0]
-            kept = np.flatnonzero(_bits(self._kept, begin, length))
+            packed = self._kept[begin // 8 : (begin + length + 7) // 8]
+            kept = np.flatnonzero(np.unpackbits(packed)[begin % 8 :][:length])
             rows = kept[self._every.within(place)]
             begin, place = begin + length, place + len(kept)
             if len(rows):
-                X = chunk.X if self._column is None else _without(chunk.X, self._column)
-                y = chunk.y
-                yield (
-                    Chunk(X, y) if len(rows) == length else Chunk(_rows(X, rows), None if y is None else _rows(y, rows))
-                )
+                X, y = chunk
+                if self._column is not None:
+                    X = _taken(X, np.delete(np.arange(X.shape[1]), self._column), 1)
+                if len(rows) < length:
+                    X, y = _taken(X, rows, 0), None if y is None else _taken(y, rows, 0)
+                yield Chunk(X, y)
 
     def total(self, query: Query) -> FloatArray:
         """As for every source; columns that a query does not read are not read here either."""
@@ -263,24 +264,12 @@ class PersonSource(ChunkedSource):
         return batches
 
 
-def _bits(packed: NDArray[np.uint8], begin: int, length: int) -> NDArray[np.uint8]:
-    first = begin // 8
-    return np.unpackbits(packed[first : (begin + length + 7) // 8])[begin - 8 * first :][:length]
-
-
-def _rows(values: Any, rows: NDArray[np.intp]) -> Any:
+def _taken(values: Any, places: NDArray[np.intp], axis: int) -> Any:
+    """Some rows (axis 0) or columns (axis 1) of an array of any kind."""
     if isinstance(values, np.ndarray) or sparse.issparse(values):
-        return values[rows]
-    xp = array_api_compat.array_namespace(values)
-    return xp.take(values, xp.asarray(rows, device=array_api_compat.device(values)), axis=0)
-
-
-def _without(X: Any, column: int) -> Any:
-    others = np.delete(np.arange(X.shape[1]), column)
-    if isinstance(X, np.ndarray) or sparse.issparse(X):
-        return X[:, others]
-    xp = array_api_compat.array_namespace(X)
-    return xp.take(X, xp.asarray(others, device=array_api_compat.device(X)), axis=1)
+        return values[places] if axis == 0 else values[:, places]
+    xp = namespace_of(values)
+    return xp.take(values, indices(xp, places, values), axis=axis)
 
 
 def _entries(X: Any, column: int) -> NDArray[Any]:
@@ -288,6 +277,4 @@ def _entries(X: Any, column: int) -> NDArray[Any]:
         return X[:, [column]].toarray()[:, 0]
     if isinstance(X, np.ndarray):
         return X[:, column]
-    from dpem.tables.array_rows import ArrayRows
-
-    return ArrayRows(array_api_compat.array_namespace(X)).host(X[:, column])
+    return host(X[:, column])

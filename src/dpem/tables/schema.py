@@ -18,12 +18,9 @@ from functools import cached_property, reduce
 from operator import or_
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpem.query import Array, FloatArray, Namespace
-from dpem.tables.blocks import like
-
-IntArray = NDArray[np.intp]
+from dpem.tables.blocks import IntArray, indices, like
 
 
 @dataclass(frozen=True)
@@ -135,7 +132,7 @@ class Schema:
 
     def coordinates(self, xp: Namespace, x: Array) -> Array:
         """Unit coordinates of rows that hold the columns of :attr:`reads`, in that order."""
-        raw = x if self._place is None else xp.take(x, _indices(xp, self._place, x), axis=1)
+        raw = x if self._place is None else xp.take(x, indices(xp, self._place, x), axis=1)
         u = _unit(xp, raw, like(xp, self.middle, x), like(xp, self.half, x))
         if not self.levels or not (self.level >= 0).any():
             return u
@@ -187,11 +184,3 @@ def _unit(xp: Namespace, raw: Array, middle: Array, half: Array) -> Array:
     if not finite.all():
         u[~finite] = np.nan
     return u
-
-
-def _indices(xp: Namespace, places: IntArray, x: Array) -> Array:
-    if isinstance(x, np.ndarray):
-        return places
-    from array_api_compat import device
-
-    return xp.asarray(places.astype(np.int64), device=device(x))

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import array_api_compat
 import numpy as np
+from numpy.typing import NDArray
 
 from dpem.paper.engine.base import Engine, checked_beta
-from dpem.query import BLOCK, Chunk, FloatArray
-from dpem.tables.array_rows import ArrayRows
-from dpem.tables.blocks import float_below, namespace_of
+from dpem.query import BLOCK, Array, Chunk, FloatArray, Namespace
+from dpem.tables.blocks import device_slices, float_below, host, indices, namespace_of
 
 if TYPE_CHECKING:
     from dpem.paper.gradient import CoordinateQuery
@@ -37,7 +37,7 @@ def engine_for(X: Any) -> Engine:
     return ArrayEngine(xp)
 
 
-class ArrayEngine(ArrayRows):
+class ArrayEngine:
     """See :class:`~dpem.paper.engine.base.Engine`. Holds the namespace of the rows' library.
 
     *Lemma.* A contribution is within its bound whatever the row contains, and depends on that row alone. *Proof.* A
@@ -45,6 +45,12 @@ class ArrayEngine(ArrayRows):
     of that dtype at most A (not a number counts as 0); an entry is clipped before it is multiplied. Entries that are
     not numbers stay so and show in the sum, which is then computed again by comparisons that move them to T. ∎
     """
+
+    def __init__(self, xp: Namespace) -> None:
+        self.xp = xp
+
+    def dtype(self, X: Array) -> np.dtype:
+        return np.dtype(np.float32 if X.dtype == self.xp.float32 else np.float64)
 
     @np.errstate(all="ignore")
     def coordinate(self, query: CoordinateQuery, chunk: Chunk) -> FloatArray:
@@ -83,7 +89,7 @@ class ArrayEngine(ArrayRows):
     def _support(self, query: CoordinateQuery, X: Any) -> tuple[Any, Any]:
         """The columns where β is not zero, and β there, beside the rows."""
         support = np.flatnonzero(checked_beta(query, X.shape[1]))
-        return self._places(support, X), self._like(query.beta[support], X, self.xp.float64)
+        return indices(self.xp, support, X), self._like(query.beta[support], X, self.xp.float64)
 
     def _weights(self, query: CoordinateQuery, X: Any, y: Any, where: Any, beta: Any) -> tuple[Any, Any]:
         """(a, c) in float64, as the model says and not clamped yet."""
@@ -102,7 +108,7 @@ class ArrayEngine(ArrayRows):
     def _projections(self, X: Any, where: Any, beta: Any, *, has_missing: bool) -> tuple[Any, Any]:
         """⟨β, z⊙x⟩ and ‖(1−z)⊙β‖² (None where nothing can be missing) of each row, from the columns ``where``."""
         xp, fitted, hidden = self.xp, [], []
-        for rows in list(self._pieces(X, where.shape[0])) or [slice(0, 0)]:
+        for rows in list(device_slices(X, where.shape[0])) or [slice(0, 0)]:
             x = xp.astype(xp.take(X[rows, :], where, axis=1), xp.float64)
             if has_missing:
                 absent, zero = xp.isnan(x), xp.zeros_like(x)
@@ -140,9 +146,9 @@ class ArrayEngine(ArrayRows):
 
     def _sum_of_pieces(self, X: Any, terms: Callable[[slice, bool], Any], *, careful: bool) -> FloatArray:
         total = self.xp.zeros((X.shape[1],), dtype=self.xp.float64, device=array_api_compat.device(X))
-        for rows in self._pieces(X, X.shape[1]):
+        for rows in device_slices(X, X.shape[1]):
             total = total + self._by_blocks(terms(rows, careful))
-        return self.host(total)
+        return host(total)
 
     def _by_blocks(self, terms: Any) -> Any:
         """Column sums: BLOCK rows in their dtype, blocks in float64."""
@@ -153,6 +159,9 @@ class ArrayEngine(ArrayRows):
             blocks = xp.sum(xp.reshape(terms[:even, :], (even // BLOCK, BLOCK, d)), axis=1, dtype=terms.dtype)
             total = total + xp.sum(xp.astype(blocks, xp.float64), axis=0)
         return total
+
+    def _like(self, values: NDArray[np.floating], X: Array, dtype: Any = None) -> Array:
+        return self.xp.asarray(values, dtype=X.dtype if dtype is None else dtype, device=array_api_compat.device(X))
 
     def _scalar(self, value: float | np.floating, X: Any) -> Any:
         return self.xp.asarray(float(value), dtype=X.dtype, device=array_api_compat.device(X))

@@ -10,14 +10,13 @@ from scipy import sparse
 
 from dpem._validation import ArgumentError
 from dpem.query import Chunk, FloatArray
-from dpem.tables.blocks import BlockRows
 
 if TYPE_CHECKING:
     from dpem.paper.gradient import CoordinateQuery
     from dpem.paper.screening import ExceedanceQuery
 
 
-class Engine(BlockRows, Protocol):
+class Engine(Protocol):
     """Sums over all columns for rows of one kind; ``chunk.X`` and ``chunk.y`` are of that kind.
 
     Project on the columns where β is not zero, compute each row's weight by the query's formula, clamp it, clip the

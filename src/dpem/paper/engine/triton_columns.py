@@ -20,7 +20,7 @@ from dpem.paper.engine.array_api import ArrayEngine
 from dpem.paper.engine.base import checked_beta
 from dpem.queries.gpu import triton_sums
 from dpem.query import BLOCK, Array, Chunk, FloatArray, Namespace
-from dpem.tables.blocks import float_below
+from dpem.tables.blocks import float_below, host
 
 if TYPE_CHECKING:
     from dpem.paper.gradient import CoordinateQuery, Weight
@@ -103,12 +103,12 @@ class FusedEngine(ArrayEngine):
         where, on_support, levels, beta = _sent(X, *parts)
         a, c = self._weights(query, X, chunk.y, where, on_support)
         mode, c = (MISSING, c) if has_missing else (GRADIENT, None)
-        return self.host(_accumulate(mode, X, a, c, beta, levels, self.tile))
+        return host(_accumulate(mode, X, a, c, beta, levels, self.tile))
 
     def exceedance(self, query: ExceedanceQuery, chunk: Chunk) -> FloatArray:
         (levels,) = _sent(chunk.X, query.line)
         g = None if query.response is None else query.response(self.xp.astype(chunk.y, self.xp.float64, copy=False))
-        return self.host(_accumulate(EXCEEDANCE, chunk.X, g, None, None, levels, self.tile))
+        return host(_accumulate(EXCEEDANCE, chunk.X, g, None, None, levels, self.tile))
 
     def _of_projections(self, query: CoordinateQuery, fitted: Any, hidden: Any, y: Any, X: Any) -> tuple[Any, Any]:
         """(a, c) by one kernel, in the rows' dtype, to which they are cast before they are clamped anyway."""
