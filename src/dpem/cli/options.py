@@ -68,9 +68,9 @@ class Bounds(click.ParamType):
         parts = [_number(part.strip()) for part in value.split(",")]
         if len(parts) == 2 and not any(isinstance(part, str) for part in parts):
             return tuple(parts)
-        if value.lower().endswith((".json", ".yaml", ".yml", ".csv")):
+        if value.lower().endswith((".json", ".csv")):
             return value
-        self.fail("give two numbers such as 0,100, or a .json, .yaml or .csv file.", param, ctx)
+        self.fail("give two numbers such as 0,100, or a .json or .csv file.", param, ctx)
 
 
 class Levels(click.Path):

@@ -40,7 +40,8 @@ class Fitted(BaseEstimator):
 
     def _features_written(self) -> dict[str, Any]:
         """The columns, as a file stores them."""
-        return serialization.features_written(self)
+        names = getattr(self, "feature_names_in_", None)
+        return {"count": self.n_features_in_, "names": None if names is None else list(map(str, names))}
 
     @classmethod
     def _from_content(cls, content: Mapping[str, Any], guarantee: Guarantee) -> Self:
@@ -88,6 +89,10 @@ class FittedModel(Fitted):
     def _declared_settings(self) -> list[Setting]:
         """The declared bounds and levels."""
         return []
+
+    def _table_levels(self) -> Mapping[str, Levels]:
+        """Levels of the table's columns: of the raw ones, where the model has a formula."""
+        return {}
 
     @property
     def diagnostics_(self) -> tuple[Diagnostic, ...]:
@@ -154,7 +159,6 @@ class UnitModel(FittedModel):
         return np.concatenate([np.asarray(function(numpy_api, self.theta_, *piece)) for piece in self._units(X, y)])
 
     def _table_levels(self) -> Mapping[str, Levels]:
-        """Levels of the table's columns: of the raw ones, where the model has a formula."""
         formula = getattr(self, "_formula_", None)
         return self.levels_ if formula is None else formula.covariate_levels
 

@@ -12,12 +12,14 @@ from __future__ import annotations
 import math
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
 from dpem.query import BLOCK, Chunk, FloatArray, Query
+from dpem.tables.entries import Levels
 from dpem.tables.progress import advance
 
 #: Rows per chunk. With BLOCK it fixes how a sum is rounded, hence the slack.
@@ -156,6 +158,11 @@ class ChunkedSource(ABC):
     #: float32 or float64: in what blocked queries may be added.
     dtype: np.dtype
     feature_names: list[str] | None = None
+    #: The names of the response and of the column that says whose row it is.
+    target_name: str | None = None
+    person_name: str | None = None
+    #: Columns whose entries are read as these levels.
+    text_levels: Mapping[str, Levels] = MappingProxyType({})
 
     @property
     @abstractmethod

@@ -12,7 +12,6 @@ from dpem._validation import ArgumentError
 from dpem.query import Chunk
 from dpem.tables.base import CHUNK_ROWS, ChunkedSource, Every
 from dpem.tables.columns import Selection, rows_of, select
-from dpem.tables.entries import Levels
 from dpem.tables.frame import Frame
 from dpem.tables.kinds import is_frame
 
@@ -69,11 +68,9 @@ class BatchSource(ChunkedSource):
         self.feature_names = self._form.names if feature_names is None else list(feature_names)
         if self.feature_names is not None and len(self.feature_names) != self.n_features:
             raise ArgumentError("feature_names", f"has {len(self.feature_names)} names for {self.n_features} columns.")
-        chosen = self._form.selection
-        #: The names of the response and of the column that says whose row it is.
-        self.target_name, self.person_name = (None, None) if chosen is None else (chosen.target, chosen.person)
-        #: Columns whose entries are read as these levels.
-        self.text_levels: dict[str, Levels] = {} if chosen is None else dict(chosen.levels)
+        if (chosen := self._form.selection) is not None:
+            self.target_name, self.person_name = chosen.target, chosen.person
+            self.text_levels = dict(chosen.levels)
         self._rows = n_rows if n_rows is not None else sum(chunk.X.shape[0] for chunk in map(self._form, batches))
         if self._rows == 0:
             raise ArgumentError("batches", "hold no rows.")

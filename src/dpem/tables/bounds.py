@@ -26,7 +26,7 @@ Pair = tuple[float, float]
 
 def column_bounds(bounds: Any, names: Sequence[str], levels: Mapping[str, Any]) -> dict[str, Pair]:
     """The bounds of every column without levels. ``bounds`` is a dict by name (or by pattern, such as ``"lab_*"``), a
-    pair (low, high) of numbers or vectors, or the path of a JSON, YAML or CSV file that holds such a dict.
+    pair (low, high) of numbers or vectors, or the path of a JSON or CSV file that holds such a dict.
     """
     needed = [name for name in names if name not in levels]
     if bounds is None:
@@ -87,35 +87,22 @@ def checked_pair(argument: str, pair: Any, of: str = "") -> Pair:
 
 
 def read_bounds(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Bounds from a file: a JSON or YAML object ``{"age": [0, 110]}``, or a CSV with the columns name, low, high."""
+    """Bounds from a file: a JSON object ``{"age": [0, 110]}``, or a CSV with the columns name, low, high."""
     where = Path(path)
     kind = where.suffix.lower()
-    if kind not in (".json", ".yaml", ".yml", ".csv"):
-        raise ArgumentError("bounds", f"must be a file that ends in .json, .yaml, .yml or .csv, got {where.name!r}.")
+    if kind not in (".json", ".csv"):
+        raise ArgumentError("bounds", f"must be a file that ends in .json or .csv, got {where.name!r}.")
     try:
         text = where.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError):
         raise ArgumentError("bounds", f"cannot be read from {str(where)!r}: no such file, or not UTF-8 text.") from None
-    found = _from_csv(text, where) if kind == ".csv" else _parsed(text, kind, where)
+    try:
+        found = _from_csv(text, where) if kind == ".csv" else json.loads(text)
+    except json.JSONDecodeError:
+        raise ArgumentError("bounds", f"cannot be read from {str(where)!r}: it is not valid JSON.") from None
     if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
         raise ValueError(f"{str(where)!r} must hold an object with a pair of numbers for each column's name.")
     return found
-
-
-def _parsed(text: str, kind: str, where: Path) -> Any:
-    if kind == ".json":
-        try:
-            return json.loads(text)
-        except ValueError:
-            raise ArgumentError("bounds", f"cannot be read from {str(where)!r}: it is not valid JSON.") from None
-    try:
-        import yaml
-    except ImportError:
-        raise ArgumentError("bounds", "in YAML need the package PyYAML; JSON and CSV need nothing.") from None
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise ArgumentError("bounds", f"cannot be read from {str(where)!r}: it is not valid YAML.") from None
 
 
 def _from_csv(text: str, where: Path) -> dict[str, Any]:

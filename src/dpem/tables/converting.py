@@ -10,7 +10,6 @@ from typing import ClassVar, Self
 from dpem.query import Chunk, FloatArray, Query
 from dpem.tables.base import KEPT, ChunkedSource, Every, KeptChunk, KeptRows
 from dpem.tables.columns import Selection
-from dpem.tables.entries import Levels
 
 
 class ConvertingSource(ChunkedSource):
@@ -31,10 +30,8 @@ class ConvertingSource(ChunkedSource):
         self._selection, self.dtype = selection, selection.dtype
         self.n_features, self.has_response = len(selection.features), selection.target is not None
         self.feature_names = list(selection.features)
-        #: The names of the response and of the column that says whose row it is.
         self.target_name, self.person_name = selection.target, selection.person
-        #: Columns whose entries are read as these levels.
-        self.text_levels: dict[str, Levels] = dict(selection.levels)
+        self.text_levels = dict(selection.levels)
 
     @abstractmethod
     def _converted(self) -> Iterator[Chunk]:

@@ -7,12 +7,16 @@ the client). A block is summed by the one thread that Dask gave it; a worker's t
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from operator import add
 from typing import Any
 
+import dask
 import numpy as np
+from dask.base import get_scheduler, unpack_collections
 
 from dpem._threads import at_most
 from dpem.query import Query
@@ -22,6 +26,9 @@ from dpem.tables.columns import Selection, rows_of
 from dpem.tables.entries import Levels, converted
 from dpem.tables.frame import Frame, column_of
 from dpem.tables.persons import first_rows, tally
+
+#: Seconds that a cluster may be without a single worker before a query is given up.
+PATIENCE = 60.0
 
 
 class BadBlock(ValueError):
@@ -116,3 +123,57 @@ def _as_floats(values: Any, dtype: np.dtype) -> Any:
     except (TypeError, ValueError):
         pass
     raise BadBlock("a block of X or y holds what is not a number.")
+
+
+# --- What is said when a cluster fails --------------------------------------------------------------------------------
+
+_CHARGED = "what this fit was charged stays charged, and nothing was released."
+LOST = f"the Dask scheduler was lost while the table was summed; {_CHARGED}"
+DIED = (
+    "the Dask workers that summed a block died one after the other, most often for want of memory: make the blocks "
+    f"smaller; {_CHARGED}"
+)
+ALONE = f"the Dask scheduler has had no worker for {PATIENCE:.0f} seconds; {_CHARGED}"
+
+
+class NoWorkers(Exception):
+    """A cluster has nobody left to compute, and would wait for ever."""
+
+
+def _compute(*collections: Any) -> Sequence[Any]:
+    """``dask.compute``, but a cluster that stays without workers is given up."""
+    parts, repack = unpack_collections(*collections)
+    client = getattr(get_scheduler(collections=parts), "__self__", None) if parts else None
+    if client is None or not hasattr(client, "nthreads"):
+        return tuple(dask.compute(*collections))
+    from distributed import wait
+
+    futures = client.compute(parts)
+    seen = time.monotonic()
+    while True:
+        with suppress(TimeoutError):
+            wait(futures, timeout=1.0)
+            return tuple(repack(client.gather(futures)))
+        if client.nthreads():
+            seen = time.monotonic()
+        elif time.monotonic() - seen > PATIENCE:
+            client.cancel(futures)
+            raise NoWorkers
+
+
+def computed(*collections: Any, how: Callable[..., Any] = _compute) -> Sequence[Any]:
+    """The collections' values, or one sentence. Messages of others may quote a row: only their type is named."""
+    try:
+        return tuple(how(*collections))
+    except BadBlock as error:
+        failure: Exception = ValueError(str(error))
+    except Exception as error:
+        kinds = {kind.__name__ for kind in type(error).__mro__}
+        if kinds & {"CancelledError", "CommClosedError", "ClosedClientError"}:
+            failure = RuntimeError(LOST)
+        elif "KilledWorker" in kinds or isinstance(error, NoWorkers):
+            failure = RuntimeError(ALONE if isinstance(error, NoWorkers) else DIED)
+        else:
+            kind = str(error) if isinstance(error, BlockFailed) else type(error).__name__
+            failure = RuntimeError(f"a block of X or y could not be computed ({kind}); {_CHARGED}")
+    raise failure  # here, where no other exception is being handled and would come along

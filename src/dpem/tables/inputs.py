@@ -149,17 +149,10 @@ def frame_source(
     frame: Any, y: Any, levels: Mapping[str, Levels] | None, spelled: Collection[str] = (), person: str | None = None
 ) -> Any:
     """The rows of a DataFrame under what was declared of its columns, or a refusal by their types."""
-    from dpem.tables.columns import select
+    from dpem.tables.columns import select_declared
     from dpem.tables.frame import FrameSource
 
-    schema = frame.schema
-    try:
-        selection = select(schema, None, None, levels=levels, spelled=spelled, person=person)
-    except ArgumentError:
-        raise
-    except ValueError as error:
-        raise ValueError(f"X must hold numbers or declared levels: {error}") from None
-    n = frame.n_rows
+    selection, n = select_declared(frame.schema, levels, spelled, person), frame.n_rows
     if y is not None and (y.ndim != 1 or len(y) != n):
         raise ArgumentError("y", f"must be a vector with one response for each of the {n} rows, got shape {y.shape}.")
     return FrameSource(frame, selection, None if y is None else np.asarray(y, dtype=float))

@@ -83,6 +83,10 @@ class PrivateEM(PlannedEM, FittedModel):
         random_state: int | None = None,
     ) -> None: ...
 
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Fit β to the rows of X, and their responses where the model has them; a source brings its own."""
+        return self._fit(X, y if self._needs_y else None)
+
     @all_at_once
     def _fit(self, X: Any, y: Any) -> Self:
         """Validate, plan, charge, query: a refusal charges nothing, and no query is sent before the charge."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from sklearn.base import RegressorMixin
@@ -37,12 +37,6 @@ class DPMissingRegression(RegressorMixin, PrivateEM):
     _model_name = "missing-regression"
     _needs_y = True
     _missing = True
-
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Fit β to the rows of X, with NaN for missing entries, and their responses; a source brings its own, and no y
-        is given.
-        """
-        return self._fit(X, y)
 
     def predict(self, X: Any) -> FloatArray:
         """E[y | observed entries]: missing entries count as their mean, 0."""
