@@ -17,20 +17,6 @@ import click
 from dpem import registry
 from dpem.cli.options import Count, Value
 
-#: Arguments that are no plain options: commands declare them themselves, or do not have them.
-NOT_OPTIONS = (
-    "epsilon",
-    "delta",
-    "bounds",
-    "y_bounds",
-    "levels",
-    "person",
-    "rows_per_person",
-    "budget",
-    "random_state",
-    "start",
-)
-
 
 class Models(click.Group):
     """A command with a subcommand for each model."""
@@ -76,11 +62,13 @@ class Models(click.Group):
 
 def model_options(kind: type[Any], *, planning: bool = False) -> list[click.Option]:
     """The options for the estimator's arguments, with its ``_options`` in place of what follows from their types."""
+    from dpem.fitting.sequence import NOT_SETTINGS  # a command declares these itself, or does not have them
+
     texts, hints = parameter_help(kind), _hints(kind)
     overrides: dict[str, dict[str, Any]] = getattr(kind, "_options", {})
     options = []
     for name, parameter in inspect.signature(kind).parameters.items():
-        if name not in NOT_OPTIONS:
+        if name not in (*NOT_SETTINGS, "start"):
             settings = {**_settings(hints.get(name, Any), parameter.default), "help": texts.get(name, "")}
             settings |= overrides.get(name, {})
             if "choices" in settings:
@@ -105,7 +93,8 @@ def _settings(hint: Any, default: Any) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     if default is not None and default is not inspect.Parameter.empty:
         settings = {"default": default, "show_default": True}
-    kinds = {kind for kind in _alternatives(hint) if kind is not type(None)}
+    is_union = isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union
+    kinds = set(typing.get_args(hint) if is_union else (hint,)) - {type(None)}
     if typing.get_origin(hint) is typing.Literal:
         return {**settings, "type": click.Choice([str(word) for word in typing.get_args(hint)])}
     if kinds == {int}:
@@ -113,11 +102,6 @@ def _settings(hint: Any, default: Any) -> dict[str, Any]:
     if kinds and kinds <= {int, float}:
         return {**settings, "type": float}
     return {**settings, "type": str if kinds == {str} else Value()}
-
-
-def _alternatives(hint: Any) -> tuple[Any, ...]:
-    is_union = isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union
-    return typing.get_args(hint) if is_union else (hint,)
 
 
 def _hints(kind: type[Any]) -> dict[str, Any]:

@@ -74,7 +74,7 @@ def run(session: Session, options: dict[str, Any]) -> None:
     from dpem import DPStandardScaler
     from dpem import _validation as arguments
     from dpem.cli import inputs, outputs, spending
-    from dpem.privacy import largest_price
+    from dpem.privacy import Charge, largest_price
 
     with refusing(Exit.USAGE):
         epsilon, delta = arguments.privacy_parameters(options["epsilon"], options["delta"])
@@ -88,7 +88,8 @@ def run(session: Session, options: dict[str, Any]) -> None:
     price = largest_price(epsilon, delta, gaussian=True)
     quote = None
     if ledger is not None:
-        quote = spending.quoted(ledger, epsilon, delta, price, rows_per_person, record_refusal=not options["dry_run"])
+        charge = Charge(epsilon, delta, price, rows_per_person=rows_per_person)
+        quote = spending.quoted(ledger, charge, record_refusal=not options["dry_run"])
     with inputs.table(session, options) as source:
         bounds = _bounds(options["bounds"], inputs.feature_names(source))
         scaler = DPStandardScaler(

@@ -51,15 +51,7 @@ class Spent(NamedTuple, Generic[Result]):
 
 #: Arguments that are no settings of a plan: it has fields for them, or does not depend on them.
 NOT_SETTINGS = (
-    "epsilon",
-    "delta",
-    "budget",
-    "random_state",
-    "bounds",
-    "y_bounds",
-    "levels",
-    "person",
-    "rows_per_person",
+    *("epsilon", "delta", "budget", "random_state", "bounds", "y_bounds", "levels", "person", "rows_per_person"),
 )
 #: The documentation of the arguments that all estimators have; it replaces ``{shared}`` in their docstrings.
 SHARED_PARAMETERS = """person : str, optional

@@ -104,7 +104,7 @@ class Ledger:
         name, total = checked_text("dataset", dataset), Total.checked("dataset", epsilon, delta, rows_per_person)
         if math.isinf(total.epsilon):
             raise ArgumentError("epsilon", "of a dataset must be finite, got inf.")
-        with self._store.making() as connection:
+        with self._store.writing("", make=True) as connection:
             names = _names(connection)
             if name in names:
                 known = self._entries(connection, name).total

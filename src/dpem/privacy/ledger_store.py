@@ -21,7 +21,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from urllib.parse import quote
 
 import sqlalchemy as sa
@@ -77,7 +77,9 @@ class Store:
 
     @contextmanager
     def writing(self, dataset: str, make: bool = False) -> Iterator[Connection]:
-        """A transaction of the only writer of a dataset, committed at the end unless the block raises."""
+        """A transaction of the only writer of a dataset, committed at the end unless the block raises; with ``make`` a
+        missing ledger is created.
+        """
         with self._in_words("written", "nothing was recorded"):
             if make:
                 _make_file(self._url)
@@ -91,10 +93,6 @@ class Store:
                 yield connection
             with self._in_words("written to the end", "it may have been recorded, see its history"):
                 connection.commit()
-
-    def making(self) -> AbstractContextManager[Connection]:
-        """As :meth:`writing`, for a ledger that may not be there yet."""
-        return self.writing("", make=True)
 
     def _connected(self) -> Connection:
         """A connection; waits, as for a lock, while the server has none left."""

@@ -57,7 +57,9 @@ class ArrayEngine:
         X, T = chunk.X, self._scalar(float_below(query.entry, self.dtype(chunk.X)), chunk.X)
         beta = self._like(query.beta, X)
 
-        a, c = self._clamped_weights(query, X, chunk.y)
+        a, c = self._weights(query, X, chunk.y, *self._support(query, X))
+        a = self._clamped(a, -query.residual, query.residual, X)
+        c = None if query.bracket is None else self._clamped(c, -1.0, query.bracket, X)
 
         def products(rows: slice, careful: bool) -> Any:
             x = X[rows, :]
@@ -71,7 +73,10 @@ class ArrayEngine:
         X = chunk.X
         floor, start, slope = (self._scalar(value, X) for value in query.line)
         top = self._scalar(1.0, X)
-        g = None if query.response is None else self._screen(query, chunk)
+        g = None
+        if query.response is not None:
+            large = query.response(self.xp.astype(chunk.y, self.xp.float64, copy=False))
+            g = self._clamped(large, -1.0, 1.0, X)
 
         def ramps(rows: slice, careful: bool) -> Any:
             x = X[rows, :]
@@ -79,12 +84,6 @@ class ArrayEngine:
             return h if g is None else g[rows][:, None] * h
 
         return self._blocked_sum(X, ramps)
-
-    def _clamped_weights(self, query: CoordinateQuery, X: Any, y: Any) -> tuple[Any, Any]:
-        """(a, c) in the rows' dtype, within their clip levels; c is None where nothing can be missing."""
-        a, c = self._weights(query, X, y, *self._support(query, X))
-        a = self._clamped(a, -query.residual, query.residual, X)
-        return a, None if query.bracket is None else self._clamped(c, -1.0, query.bracket, X)
 
     def _support(self, query: CoordinateQuery, X: Any) -> tuple[Any, Any]:
         """The columns where β is not zero, and β there, beside the rows."""
@@ -116,12 +115,6 @@ class ArrayEngine:
                 x = xp.where(absent, zero, x)
             fitted.append(xp.sum(x * beta[None, :], axis=1))
         return xp.concat(fitted), xp.concat(hidden) if has_missing else None
-
-    def _screen(self, query: ExceedanceQuery, chunk: Chunk) -> Any:
-        """g(y) of each row, in the rows' dtype and in [−1, 1]."""
-        assert query.response is not None
-        g = query.response(self.xp.astype(chunk.y, self.xp.float64, copy=False))
-        return self._clamped(g, -1.0, 1.0, chunk.X)
 
     def _clamped(self, values: Any, low: float, high: float, X: Any) -> Any:
         """``values`` in X's dtype, in [low, high] (a low end of small whole numbers, or minus the high one)."""
