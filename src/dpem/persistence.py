@@ -123,9 +123,7 @@ def load_model(path: str | os.PathLike[str]) -> BaseEstimator:
 
 
 def _scaler_fingerprint(model: BaseEstimator, scaler: BaseEstimator) -> str | None:
-    """The fingerprint of the model's scaler: that of ``scaler``, or the one in the file that the model was loaded
-    from.
-    """
+    """The fingerprint of ``scaler``, or the one in the file that the model was loaded from."""
     known: str | None = getattr(model, "scaler_", None)
     if scaler is None:
         return known

@@ -155,9 +155,7 @@ def levels(value: Any) -> dict[str, list[Any]] | None:
 
 
 def start(value: str | None, source: Source) -> dict[str, Any]:
-    """The argument ``start``, if there is one: "equal", or from a file a vector, an object of columns and numbers, or a
-    fitted model.
-    """
+    """The argument ``start``: "equal", or from a file a vector, numbers by column, or a fitted model."""
     if value is None or value == "equal":
         return {} if value is None else {"start": value}
     names, suffix = feature_names(source), Path(value).suffix

@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 
 
 class DeclaredColumns(PrivateFit):
-    """The part of an estimator that reads ``bounds``, ``y_bounds``, ``levels``, ``formula`` and ``max_weight``, of
-    which a constructor may have any.
-    """
+    """What reads ``bounds``, ``y_bounds``, ``levels``, ``formula`` and ``max_weight``, where there are any."""
 
     _every_level: ClassVar[bool] = False  # whether a categorical column has a coordinate for its first level too
 
@@ -99,9 +97,7 @@ class DeclaredColumns(PrivateFit):
         return tuple(named[:d] if named else (f"x{j}" for j in range(arguments.count("d", d))))
 
     def _declared(self, weight: str | None = None) -> dict[str, Any]:
-        """The declarations that opening a table needs: levels, numeric columns (those with bounds by name, and the
-        weight) and the privacy unit.
-        """
+        """What opening a table needs: levels, columns that are numeric by name, and the privacy unit."""
         bounds = self._given("bounds")
         numeric = (*(bounds if isinstance(bounds, Mapping) else ()), *([] if weight is None else [weight]))
         return {"levels": self._given("levels"), "spelled": numeric, **self._who()}

@@ -81,9 +81,7 @@ class Predictions:
     model: Any
 
     def summary_frame(self, alpha: float = 0.05) -> Any:
-        """A DataFrame with ``mean``, ``mean_se``, ``mean_ci_lower``, ``mean_ci_upper`` and, for responses that are
-        numbers, ``obs_ci_lower`` and ``obs_ci_upper``.
-        """
+        """A DataFrame of means, errors and intervals; ``obs_ci_*`` are those of responses that are numbers."""
         reach = float(ndtri(1 - is_fraction("alpha", alpha) / 2))
         low, high = (self.model._inverse_link(self.eta + sign * reach * self.se_eta)[0] for sign in (-1, 1))
         columns = {"mean": self.predicted_mean, "mean_se": self.se_mean, "mean_ci_lower": low, "mean_ci_upper": high}

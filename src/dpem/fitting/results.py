@@ -96,9 +96,7 @@ class FittedModel(Fitted):
 
     @property
     def diagnostics_(self) -> tuple[Diagnostic, ...]:
-        """Diagnostics of the fit, a failed fit check first. They are computed from released numbers and cost
-        nothing.
-        """
+        """Diagnostics of the fit, a failed fit check first: computed from released numbers, at no price."""
         check_is_fitted(self)
         check = self.fit_check_
         failed = [] if check is None or check.better else [self._failed_check(check)]
@@ -152,9 +150,7 @@ class UnitModel(FittedModel):
         return serialized_columns.read_columns(cls, content, guarantee)
 
     def _each(self, function: Callable[..., Any], X: Any, y: Any = None) -> Any:
-        """Apply ``function(xp, theta, x, y)`` to new rows in unit coordinates, piece by piece, and stack the
-        results.
-        """
+        """Apply ``function(xp, theta, x, y)`` to new rows in unit coordinates, and stack the results."""
         check_is_fitted(self)
         return np.concatenate([np.asarray(function(numpy_api, self.theta_, *piece)) for piece in self._units(X, y)])
 

@@ -97,9 +97,7 @@ def all_at_once(fit: Callable[Concatenate[Estimator, P], Estimator]) -> Callable
 
 
 class PrivateFit(BaseEstimator):
-    """The base class of every private estimator. It reads the constructor arguments ``epsilon, delta, person,
-    rows_per_person, budget, random_state``.
-    """
+    """The base class of every private estimator: its charge, its curator, its guarantee."""
 
     _needs_y: ClassVar[bool] = False
 

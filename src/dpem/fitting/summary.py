@@ -129,9 +129,7 @@ def of_regressions(weights: FloatArray, slopes: FloatArray, schema: Schema) -> P
 
 @dataclass(frozen=True)
 class Calibration:
-    """Predicted and observed means, with the standard errors of the observed ones, for a picture; ``words`` are what
-    both are called.
-    """
+    """Predicted and observed means, named by ``words``, and the standard errors of the observed ones."""
 
     words: tuple[str, str]
     predicted: FloatArray

@@ -155,9 +155,7 @@ def _with_column(X: Any, values: Any, y: Any) -> tuple[Any, Any, str]:
 
 
 def without_weight(estimator: Any, names: tuple[str, ...], weight: str | None) -> tuple[str, ...]:
-    """The columns without the weights; ``n_features_in_`` and ``feature_names_in_`` of the estimator do not count
-    them.
-    """
+    """The columns without the weights, which the estimator's fitted facts about columns do not count."""
     if weight is None:
         return names
     if weight not in names:

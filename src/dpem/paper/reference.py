@@ -22,9 +22,7 @@ from dpem.query import FloatArray
 def gradient_em(
     curator: Curator, model: ImprovedModel, start: FloatArray, *, s: int | None, n_iter: int, step: float
 ) -> FloatArray:
-    """β ← H_s(β + η·∇Q_n(β; β)) for n_iter full passes, without clipping or noise (Balakrishnan et al. 2017; Wang et
-    al. 2015).
-    """
+    """β ← H_s(β + η·∇Q_n(β; β)), n_iter full passes (Balakrishnan et al. 2017; Wang et al. 2015)."""
     beta = start
     everywhere = np.arange(curator.n_features)
     for _ in range(n_iter):

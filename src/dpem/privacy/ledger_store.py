@@ -77,9 +77,7 @@ class Store:
 
     @contextmanager
     def writing(self, dataset: str, make: bool = False) -> Iterator[Connection]:
-        """A transaction of the only writer of a dataset, committed at the end unless the block raises; with ``make`` a
-        missing ledger is created.
-        """
+        """A transaction of a dataset's only writer, committed at the end; ``make``: of a new ledger."""
         with self._in_words("written", "nothing was recorded"):
             if make:
                 _make_file(self._url)
@@ -153,9 +151,7 @@ def _reason(error: SQLAlchemyError) -> tuple[str, bool]:
 
 
 def _parsed(url: object) -> URL:
-    """The complete URL of a ledger: an absolute path, a named driver. Errors never quote it, since it may have a
-    password.
-    """
+    """The complete URL of a ledger. Errors never quote it, since it may have a password."""
     if not isinstance(url, str):
         raise ArgumentError("url", f"must be a string, got {type(url).__name__}.")
     try:

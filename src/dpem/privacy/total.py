@@ -150,9 +150,7 @@ class Total:
         return 0.0
 
     def admit(self, charges: Sequence[Charge], new: Charge, owner: str) -> None:
-        """Raise :class:`BudgetExceeded` unless the total covers ``charges`` and ``new``, which must protect its
-        unit.
-        """
+        """Raise :class:`BudgetExceeded` unless the total covers all and ``new`` protects its unit."""
         this_total = f"the {owner} (epsilon={self.epsilon:.6g}, delta={self.delta:.3g})"
         if new.rows_per_person < self.rows_per_person:
             raise BudgetExceeded(

@@ -123,9 +123,7 @@ class KeptRows:
         self._prepared: tuple[Hashable, list[Any]] = (None, [])
 
     def blocks(self, query: Any, count: int) -> list[Any] | None:
-        """The prepared blocks, None where one is not prepared yet; None if they are not to be kept. Whether they are
-        depends on public sizes alone.
-        """
+        """The prepared blocks (None where not yet), or None if public sizes say that none is kept."""
         key = getattr(query, "prepared_by", None)
         if key is None or 8 * (query.schema.width + MORE) > self._row_bytes:
             return None

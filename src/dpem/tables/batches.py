@@ -110,9 +110,7 @@ class BatchSource(ChunkedSource):
 
 
 class _Form:
-    """What the first batch looks like, and every other must: kind, columns, dtype. ``single`` lets float32 be read as
-    it is.
-    """
+    """The kind, columns and dtype of the first batch and of every other; ``single`` keeps float32."""
 
     def __init__(
         self,

@@ -67,9 +67,7 @@ def kind_of(path: Path) -> str:
 
 
 def read_csv(path: Path, layout: TextFormat, wanted: Mapping[str, Any], *, strict: bool = False) -> FrameSource:
-    """The wanted columns as float64 in memory, those with levels as what stands for them. ``strict`` looks, and refuses
-    cells that are not what their column holds.
-    """
+    """The wanted columns in memory; ``strict`` refuses cells that are not what their column holds."""
     _check(layout)
     names = header(path, layout)
     columns, target, person = (wanted.get(what) for what in ("columns", "target", "person"))

@@ -121,9 +121,7 @@ class DaskSource:
         return f"{type(self).__name__}({rows}, {self.n_features} columns, {self.dtype})"
 
     def total(self, query: Query) -> FloatArray:
-        """The query's sum over all rows: block sums added with compensation, by a tree in the blocks' order whose last
-        level is here.
-        """
+        """The query's sum over all rows: block sums added with compensation, by a tree in the blocks' order."""
         X = self._reading(getattr(query, "reads", None))
         partial = added(computed(*_graph(BlockQuery(query, self.n_features, self.dtype), X, self._y)))
         if partial is None:
@@ -193,9 +191,7 @@ def _scaled(block: Any, dtype: np.dtype, mean: FloatArray, scale: FloatArray) ->
 
 
 def _graph(query: BlockQuery, X: Any, y: Any) -> list[Delayed]:
-    """One query as one graph, and the few sums that the calling process adds. A plain dictionary: as Delayed objects, a
-    thousand blocks take half a second.
-    """
+    """One query as one graph, a plain dictionary: as Delayed objects, a thousand blocks take half a second."""
     token = uuid.uuid4().hex
     node = f"dpem-query-{token}"
     tasks: dict[Any, Any] = {node: query}
@@ -312,9 +308,7 @@ def _as_array(collection: Any, lengths: Sequence[int], dtype: np.dtype, rule: An
 
 
 def _partitions(collection: Any) -> list[Delayed]:
-    """The partitions of a collection. Those of a DataFrame do not depend on which of its columns are read: Dask would
-    join some where columns are few.
-    """
+    """The partitions of a collection, the same whichever columns are read: Dask would join some."""
     if _is_frame(collection, "DataFrame"):
         return list(collection.simplify().to_delayed(optimize_graph=False))
     return list(np.ravel(collection.to_delayed()))

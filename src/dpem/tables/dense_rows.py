@@ -43,9 +43,7 @@ def dense_columns(X: Rows, support: IntArray, rows: slice = slice(None)) -> Floa
 
 
 def compiled_loops(entries: int) -> Any:
-    """The module of compiled loops if there are many entries, or if it is loaded already; None where loading it would
-    take longer than it saves. The numbers are the same with and without.
-    """
+    """The module of compiled loops, or None where loading it would take longer than it saves."""
     if entries < COMPILED and "dpem.tables.compiled" not in sys.modules:
         return None
     from dpem.tables import compiled
@@ -54,9 +52,7 @@ def compiled_loops(entries: int) -> Any:
 
 
 def unit_coordinates(x: FloatArray, middle: FloatArray, half: FloatArray) -> FloatArray | None:
-    """clip((x − middle)/half, ±1), NaN where an entry is not finite, by a compiled loop; None where there is none, or
-    the columns of x are not together.
-    """
+    """clip((x − middle)/half, ±1), NaN where not finite, by a compiled loop; None where there is none."""
     XT, d, loops = contiguous(x.T), x.shape[1], compiled_loops(x.size)
     if loops is None or XT is None or middle.shape != (d,) or half.shape != (d,):  # compiled code does not look
         return None

@@ -65,9 +65,7 @@ class Schema:
         weight: str | None = None,
         max_weight: float = 1.0,
     ) -> Schema:
-        """The schema of a table with these columns, each of which has bounds or levels, or is the ``weight``.
-        ``labels`` names levels.
-        """
+        """The schema of columns with bounds or levels, or the ``weight``; ``labels`` names levels."""
         names: list[str] = []
         parts: list[tuple[int, float, float, int]] = []
         known: dict[int, tuple[float, ...]] = {}
@@ -166,9 +164,7 @@ class Schema:
 
 
 def _unit(xp: Namespace, raw: Array, middle: Array, half: Array) -> Array:
-    """(raw − middle)/half in [−1, 1], NaN where an entry is not finite; in memory without copies between, and by a
-    compiled loop where columns are together.
-    """
+    """(raw − middle)/half in [−1, 1], NaN where not finite; by a compiled loop where columns are together."""
     if isinstance(raw, np.ndarray) and raw.ndim == 2 and raw.dtype == np.float64:
         from dpem.tables.dense_rows import unit_coordinates
 

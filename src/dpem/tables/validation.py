@@ -26,9 +26,7 @@ def table_and_response(
     reset: bool = True,
     accept_sparse: str | bool = "csr",
 ) -> tuple[NDArray[np.floating], FloatArray | None]:
-    """X (float32 or float64, dense or CSR, not copied if it already is) and y, through scikit-learn's public
-    validation, but for its look at what is finite.
-    """
+    """X and y through scikit-learn's public validation, but for its look at what is finite."""
     options: dict[str, Any] = {
         "accept_sparse": accept_sparse,
         "dtype": [np.float64, np.float32],

@@ -131,9 +131,7 @@ class ArrayEngine:
         return self.xp.where(x > low, x, low)
 
     def _blocked_sum(self, X: Any, terms: Callable[[slice, bool], Any]) -> FloatArray:
-        """The sum of ``terms`` over all rows. Clipped numbers add up to a number; if the sum is not one, some entry is
-        not, and all is computed again, carefully.
-        """
+        """The sum of ``terms`` over all rows; if it is not a number, some entry is none: then again, carefully."""
         total = self._sum_of_pieces(X, terms, careful=False)
         return self._sum_of_pieces(X, terms, careful=True) if np.isnan(total).any() else total
 

@@ -69,9 +69,7 @@ def usable(X: Any) -> bool:
 
 
 class OfProjections(NamedTuple):
-    """A model's weights as a query about a table whose columns are ⟨β, z⊙x⟩ and, where entries may be missing,
-    ‖(1−z)⊙β‖².
-    """
+    """A model's weights as a query about the columns ⟨β, z⊙x⟩ and, with missing entries, ‖(1−z)⊙β‖²."""
 
     weight: Weight
     reads: tuple[int, ...]

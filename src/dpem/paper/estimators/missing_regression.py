@@ -44,9 +44,7 @@ class DPMissingRegression(RegressorMixin, PrivateEM):
         return self._each(lambda rows: model.predictive(self.coef_, rows)[0], X)
 
     def impute(self, X: Any, y: Any) -> FloatArray:
-        """The rows with missing entries replaced by their conditional means, given the observed entries and the
-        response: the E-step.
-        """
+        """The E-step: missing entries replaced by their means given the observed ones and the response."""
         model = MissingRegression(self.sigma_)
 
         def completed(rows: FloatArray, y: FloatArray) -> FloatArray:

@@ -112,9 +112,7 @@ class Formula:
         return last if a == neutral and name in ("add", "mul") else None
 
     def total(self, items: list[int], chains: int = 1) -> int:
-        """The sum of some steps, each product multiplied and added at once; with several ``chains`` of additions, which
-        need not wait for each other.
-        """
+        """The sum of some steps, by fused multiplications and additions in several independent ``chains``."""
         if chains > 1 and len(items) > 2 * chains:
             return self.total([self.total(items[chain::chains]) for chain in range(chains)])
         at = items[0]
