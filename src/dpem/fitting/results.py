@@ -25,6 +25,7 @@ from dpem.privacy import Guarantee
 from dpem.query import FloatArray
 from dpem.tables.entries import Levels
 from dpem.tables.new_rows import beside, pieces
+from dpem.tables.schema import Schema
 
 
 class Fitted(BaseEstimator):
@@ -158,9 +159,14 @@ class UnitModel(FittedModel):
         formula = getattr(self, "_formula_", None)
         return self.levels_ if formula is None else formula.covariate_levels
 
+    @property
+    def _parameter_schema(self) -> Schema:
+        """The schema of the coordinates that the parameters describe."""
+        return self.schema_ if self.chosen_ is None else self.schema_.take(self.chosen_)
+
     def _units(self, X: Any, y: Any) -> Iterator[tuple[FloatArray, FloatArray | None]]:
         """New rows, and their responses if given, in unit coordinates, piece by piece."""
-        schema = self.schema_ if self.chosen_ is None else self.schema_.take(self.chosen_)
+        schema = self._parameter_schema
         formula = getattr(self, "_formula_", None)
         rows = pieces(self, X, self.levels_) if formula is None else derived_pieces(self, formula, X)
         pairs = ((piece, None) for piece in rows) if y is None else beside(rows, y)
