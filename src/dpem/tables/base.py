@@ -9,6 +9,7 @@ refused; totals over all rows are the same in any order but for rounding, for wh
 
 from __future__ import annotations
 
+import copy
 import math
 import sys
 from abc import ABC, abstractmethod
@@ -172,10 +173,14 @@ class ChunkedSource(ABC):
     @abstractmethod
     def split(self, parts: int) -> Sequence[Self]: ...
 
+    def chunks_for(self, query: Query) -> Iterator[Chunk]:
+        """The chunks over which a query is summed; they may differ in their length and in columns that it reads."""
+        return self.chunks()
+
     def total(self, query: Query) -> FloatArray:
         """The query's sum over all rows, chunk sums added in order with compensation."""
         total: Partial | None = None
-        for chunk in self.chunks():
+        for chunk in self.chunks_for(query):
             part = Partial.of(query.sum(chunk))
             total = part if total is None else total + part
             advance(chunk.X.shape[0])
@@ -188,6 +193,19 @@ class ChunkedSource(ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.n_rows} rows, {self.n_features} columns, {self.dtype})"
+
+
+class StridedSource(ChunkedSource):
+    """A source whose batches read the whole table and keep every so many rows."""
+
+    _every: Every = Every()
+
+    def split(self, parts: int) -> list[Self]:
+        """Disjoint batches: rows t, t + parts, t + 2·parts, …"""
+        batches = [copy.copy(self) for _ in range(parts)]
+        for batch, every in zip(batches, self._every.split(parts), strict=True):
+            batch._every = every
+        return batches
 
 
 def refuse_to_split(source: Source) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -10,13 +9,13 @@ import numpy as np
 
 from dpem._validation import ArgumentError
 from dpem.query import Chunk
-from dpem.tables.base import CHUNK_ROWS, ChunkedSource, Every
+from dpem.tables.base import CHUNK_ROWS, StridedSource
 from dpem.tables.columns import Selection, rows_of, select
 from dpem.tables.frame import Frame
 from dpem.tables.kinds import is_frame
 
 
-class BatchSource(ChunkedSource):
+class BatchSource(StridedSource):
     """Batches of rows: arrays X, pairs (X, y), or DataFrames (pandas, polars, Arrow).
 
     ``batches`` must start anew each time it is iterated: a list, or an object whose ``__iter__`` opens the data again.
@@ -60,7 +59,7 @@ class BatchSource(ChunkedSource):
             raise ArgumentError("n_rows", f"must be a positive number of rows or None, got {n_rows!r}.")
         if fixed_order is not None and not isinstance(fixed_order, bool):
             raise ArgumentError("fixed_order", f"must be True, False or None, got {type(fixed_order).__name__}.")
-        self._batches, self._every = batches, Every()
+        self._batches = batches
         fixed = isinstance(batches, list | tuple) if fixed_order is None else fixed_order
         self.order_may_depend_on_values = not fixed
         self._form = _Form(_first(batches), columns, target, levels, person, single=fixed)
@@ -100,13 +99,6 @@ class BatchSource(ChunkedSource):
             raise ArgumentError(
                 "batches", f"must hold {self._rows} rows on every pass, but this pass held another number."
             )
-
-    def split(self, parts: int) -> list[BatchSource]:
-        """Disjoint batches: rows t, t + parts, t + 2·parts, … Each reads all batches and keeps its rows."""
-        sources = [copy.copy(self) for _ in range(parts)]
-        for source, every in zip(sources, self._every.split(parts), strict=True):
-            source._every = every
-        return sources
 
 
 class _Form:

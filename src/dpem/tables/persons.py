@@ -37,8 +37,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dpem._validation import ArgumentError
-from dpem.query import Chunk, FloatArray, Query
-from dpem.tables.base import ChunkedSource, Every
+from dpem.query import Chunk, Query
+from dpem.tables.base import ChunkedSource, StridedSource
 from dpem.tables.blocks import host, indices, namespace_of
 from dpem.tables.entries import is_missing, is_text
 
@@ -185,7 +185,7 @@ def _whole(people: Hashes) -> NDArray[Any]:
     return np.ascontiguousarray(people).view("V16")[:, 0]
 
 
-class PersonSource(ChunkedSource):
+class PersonSource(StridedSource):
     """The first ``most`` rows of each person of another source; see the module for the lemma.
 
     ``people`` is the column that says whose row it is, in pieces and in the order of the rows. Where it is one of the
@@ -201,7 +201,7 @@ class PersonSource(ChunkedSource):
     def __init__(
         self, source: ChunkedSource, *, most: int, people: Iterable[Any] | None = None, column: int | None = None
     ) -> None:
-        self._source, self._column, self._every = source, column, Every()
+        self._source, self._column = source, column
         if people is None:
             if column is None:
                 raise ValueError("people or column must be given.")
@@ -243,25 +243,18 @@ class PersonSource(ChunkedSource):
                     X, y = _taken(X, rows, 0), None if y is None else _taken(y, rows, 0)
                 yield Chunk(X, y)
 
-    def total(self, query: Query) -> FloatArray:
-        """As for every source; columns that a query does not read are not read here either."""
+    def chunks_for(self, query: Query) -> Iterator[Chunk]:
+        """Columns that a query does not read are not read here either."""
         reads = getattr(query, "reads", None)
         if reads is None or self._column is not None or not hasattr(self._source, "reading"):
-            return super().total(query)
+            return self.chunks()
         part = copy.copy(self)
         part._source = self._source.reading(reads)
-        return super(PersonSource, part).total(query)
+        return part.chunks()
 
     def slack(self, query: Query) -> float:
         """That of the source: there are no more rows here, and no longer chunks."""
         return self._source.slack(query)
-
-    def split(self, parts: int) -> list[PersonSource]:
-        """Disjoint batches of the kept rows: t, t + parts, t + 2·parts, …"""
-        batches = [copy.copy(self) for _ in range(parts)]
-        for batch, every in zip(batches, self._every.split(parts), strict=True):
-            batch._every = every
-        return batches
 
 
 def _taken(values: Any, places: NDArray[np.intp], axis: int) -> Any:
