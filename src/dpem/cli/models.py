@@ -61,29 +61,21 @@ class Models(click.Group):
 
 
 def model_options(kind: type[Any], *, planning: bool = False) -> list[click.Option]:
-    """The options for the estimator's arguments, with its ``_options`` in place of what follows from their types."""
+    """The options for the estimator's arguments, by their types and the first sentences of their documentation."""
     from dpem.fitting.sequence import NOT_SETTINGS  # a command declares these itself, or does not have them
 
     texts, hints = parameter_help(kind), _hints(kind)
-    overrides: dict[str, dict[str, Any]] = getattr(kind, "_options", {})
     options = []
     for name, parameter in inspect.signature(kind).parameters.items():
         if name not in (*NOT_SETTINGS, "start"):
             settings = {**_settings(hints.get(name, Any), parameter.default), "help": texts.get(name, "")}
-            settings |= overrides.get(name, {})
-            if "choices" in settings:
-                settings["type"] = click.Choice(settings.pop("choices"))
-            options.append(click.Option(settings.pop("flags", [_flag(name, settings)]), **settings))
+            option = f"--{name.lower().replace('_', '-')}"
+            is_flag = settings.get("default") in (True, False) and "type" not in settings
+            options.append(click.Option([f"{option}/--no-{option[2:]}" if is_flag else option], **settings))
     if "start" in inspect.signature(kind).parameters:
         words = "equal: a start will be given." if planning else "equal, or a file of one number for each column."
         options.append(click.Option(["--start"], metavar="FILE|equal", help=f"Where EM begins: {words}"))
     return options
-
-
-def _flag(name: str, settings: dict[str, Any]) -> str:
-    option = f"--{name.lower().replace('_', '-')}"
-    is_flag = settings.get("default") in (True, False) and "type" not in settings
-    return f"{option}/--no-{option[2:]}" if is_flag else option
 
 
 def _settings(hint: Any, default: Any) -> dict[str, Any]:
@@ -110,7 +102,7 @@ def _hints(kind: type[Any]) -> dict[str, Any]:
     for name, annotation in kind.__init__.__annotations__.items():
         single = types.SimpleNamespace(__annotations__={name: annotation})
         try:
-            hints |= typing.get_type_hints(single, kind.__init__.__globals__)
+            hints |= typing.get_type_hints(single, inspect.unwrap(kind.__init__).__globals__)
         except (NameError, TypeError):  # a name that only type checkers import
             continue
     return hints

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from dpem.fitting.serialization import name_model
 from dpem.fitting.step import State, run_steps
 from dpem.fitting.summary import Estimates, Extra, FitSummary
 from dpem.paper.estimators import summary
-from dpem.paper.estimators.arguments import OPTIONS, filled
+from dpem.paper.estimators.arguments import filled
 from dpem.paper.estimators.planning import PlannedEM
 from dpem.paper.improved.planning import needs_start
 from dpem.paper.improved.planning.simulate import Model
@@ -59,7 +59,6 @@ class PrivateEM(PlannedEM, FittedModel):
         super().__init_subclass__(**options)
 
     _step_kinds = (Screen, Start, Select, Refine, Trim, PublishedEM, ReferenceEM)
-    _options = OPTIONS
     _takes_scaler: ClassVar[bool] = True  # whether it may be fitted to the output of a scaler
 
     @keeps_arguments
@@ -72,7 +71,7 @@ class PrivateEM(PlannedEM, FittedModel):
         max_sparsity: int | None = None,
         sigma: float | None = None,
         signal: float = 1.0,
-        method: str = "improved",
+        method: Literal["improved", "published"] = "improved",
         start: Any = None,
         n_iter: int | None = None,
         step_size: float | None = None,
