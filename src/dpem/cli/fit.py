@@ -14,27 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dpem.cli import options
 from dpem.cli.common import EXIT_CODES, Exit, Refused, Session, refusing, wrapped
 from dpem.cli.models import Models, constructor_arguments, model_options
-from dpem.cli.options import (
-    PATH,
-    Bounds,
-    Levels,
-    Pair,
-    dataset_option,
-    delta_option,
-    epsilon_option,
-    force_option,
-    json_option,
-    ledger_option,
-    parameters_of,
-    purpose_option,
-    rows_per_person_option,
-    scaler_option,
-    scheduler_option,
-    table_options,
-    target_option,
-)
+from dpem.cli.options import PATH, Bounds, Levels, Pair, parameters_of
 
 if TYPE_CHECKING:
     from dpem.fitting.plan import Plan
@@ -51,7 +34,6 @@ Examples:
 
 
 def build(name: str, kind: type[Any]) -> click.Command:
-    """The subcommand of a model."""
     arguments = inspect.signature(kind).parameters
     about = (kind.__doc__ or "").strip().split("\n\n")[0].replace("``", "")
     target = " --target cost" if kind._needs_y else ""
@@ -63,13 +45,13 @@ def build(name: str, kind: type[Any]) -> click.Command:
         run(session, name, kind, options)
 
     parameters = [
-        *parameters_of(click.argument("data", type=PATH), epsilon_option, delta_option, rows_per_person_option),
+        *parameters_of(click.argument("data", type=PATH), options.epsilon, options.delta, options.rows_per_person),
         *parameters_of(*(option for key, option in bound_options.items() if key in arguments)),
-        *parameters_of(*([target_option] if kind._needs_y else []), table_options),
+        *parameters_of(*([options.target] if kind._needs_y else []), options.table),
         *model_options(kind),
-        *parameters_of(*([scaler_option] if getattr(kind, "_takes_scaler", False) else [])),
-        *parameters_of(out_option, report_option, force_option, ledger_option, dataset_option, purpose_option),
-        *parameters_of(scheduler_option, anyway_option, dry_run_option, json_option),
+        *parameters_of(*([options.scaler] if getattr(kind, "_takes_scaler", False) else [])),
+        *parameters_of(out_option, report_option, options.force, options.ledger, options.dataset, options.purpose),
+        *parameters_of(options.scheduler, anyway_option, dry_run_option, options.json),
     ]
     return click.Command(name, params=parameters, callback=run_it, help=f"{about}\n\n{examples}", epilog=EXIT_CODES)
 
@@ -110,7 +92,6 @@ def fit() -> None:
 
 
 def run(session: Session, name: str, kind: type[Any], options: dict[str, Any]) -> None:
-    """Run the command."""
     from dpem.cli import fit_output, inputs, outputs, spending
     from dpem.cli.columns import columns_in_settings, levels_of_used
     from dpem.privacy import Charge

@@ -109,19 +109,16 @@ def nearest(name: str, names: Sequence[str]) -> str:
 
 
 def feature_names(source: Any) -> list[str] | None:
-    """The names of a source's columns, or None."""
     names = getattr(source, "feature_names", None)
     return None if names is None else list(map(str, names))
 
 
 def model(path: str) -> Any:
-    """The fitted model in a file."""
     with refusing(Exit.DATA):
         return load_model(path)
 
 
 def scaler(path: str | None) -> DPStandardScaler | None:
-    """The fitted scaler in a file."""
     fitted = None if path is None else model(path)
     if fitted is not None and not isinstance(fitted, DPStandardScaler):
         raise Refused(Exit.DATA, f"{path!r} holds a model, not a scaler as dpem scale writes it.")

@@ -34,7 +34,6 @@ class Root(click.Group):
     """The group of commands, which prints failures as one sentence."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The commands in the order of a session."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -147,5 +146,4 @@ def cli(context: click.Context, quiet: bool, config: str | None) -> None:
 
 
 def main() -> NoReturn:
-    """The console script."""
     cli.main()

@@ -16,20 +16,21 @@ from typing import Any
 
 import click
 
+from dpem.cli import options
 from dpem.cli.common import Exit, Refused, Session, refusing
-from dpem.cli.options import PATH, Names, force_option, json_option, scaler_option, target_option, text_options
+from dpem.cli.options import PATH, Names
 
 
 @click.command(short_help="Apply a fitted model to new rows.")
 @click.argument("model", metavar="MODEL.JSON", type=PATH)
 @click.argument("data", type=PATH)
-@target_option
-@scaler_option
+@options.target
+@options.scaler
 @click.option("--keep", type=Names(), help="Columns of DATA that go with the answers, such as the number of a person.")
-@text_options
+@options.text
 @click.option("--out", type=PATH, metavar="FILE", help="A .csv, .parquet or .arrow file; else CSV to the screen.")
-@force_option
-@json_option
+@options.force
+@options.json
 @click.pass_obj
 def predict(session: Session, /, **options: Any) -> None:
     """Apply a fitted model to the rows of DATA, in their order.
@@ -51,11 +52,6 @@ def predict(session: Session, /, **options: Any) -> None:
     """
     if session.json and options["out"] is None:
         raise click.UsageError("--json needs --out: both would go to standard output.")
-    run(session, options)
-
-
-def run(session: Session, options: dict[str, Any]) -> None:
-    """Run the command."""
     from dpem.cli import inputs, outputs
     from dpem.tables.files import kept_columns
     from dpem.tables.progress import expect, progress

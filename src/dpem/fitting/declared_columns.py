@@ -47,7 +47,6 @@ class DeclaredColumns(PrivateFit):
         return bounds, self._response_limits(y_name)
 
     def _response_limits(self, y_name: str | None) -> Pair:
-        """The public bounds of the response."""
         if (formula := self._compiled()) is not None:
             return formula.response_bounds()
         return response_bounds(self._given("y_bounds"), self._given("bounds"), y_name)
@@ -103,7 +102,6 @@ class DeclaredColumns(PrivateFit):
         return {"levels": self._given("levels"), "spelled": numeric, **self._who()}
 
     def _compiled(self) -> CompiledFormula | None:
-        """The formula over the declared columns, if there is one."""
         if self._given("formula") is None:
             return None
         return compiled(

@@ -202,7 +202,6 @@ def _make_file(url: URL) -> None:
 
 
 def _begin_reading(connection: Connection) -> None:
-    """A snapshot of the whole ledger."""
     if connection.dialect.name == "sqlite":
         connection.exec_driver_sql("BEGIN")
     else:

@@ -274,7 +274,6 @@ def _components(profile: Profile) -> dict[str, Any]:
 
 
 def _prices(model: PrivateFit) -> dict[str, Any]:
-    """The queries and their prices."""
     queries, rho = facts.queries(model), model.guarantee_.price.rho
     paid = math.isfinite(rho)
     bill = facts.bill(queries) if paid else []

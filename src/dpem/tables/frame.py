@@ -145,7 +145,6 @@ def column_of(series: Any) -> Any:
 
 
 def _eager(X: Any) -> Any:
-    """A narwhals DataFrame."""
     if isinstance(X, pa.RecordBatch):
         X = pa.Table.from_batches([X])
     found = nw.from_native(X, pass_through=True)

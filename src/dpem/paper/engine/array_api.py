@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dpem.paper.screening import ExceedanceQuery
 
 
-def engine_for(X: Any) -> Engine:
+def engine_for(X: Array) -> Engine:
     """The engine for X: fused kernels if it is a PyTorch tensor on a GPU and Triton is there, plain operations if not.
 
     Both give the same sums; see :func:`~dpem.paper.engine.triton_columns.usable` for when the first is used.
@@ -61,7 +61,7 @@ class ArrayEngine:
         a = self._clamped(a, -query.residual, query.residual, X)
         c = None if query.bracket is None else self._clamped(c, -1.0, query.bracket, X)
 
-        def products(rows: slice, careful: bool) -> Any:
+        def products(rows: slice, careful: bool) -> Array:
             x = X[rows, :]
             terms = a[rows][:, None] * self._clipped(x, -T, T, careful)
             return terms if c is None else self.xp.where(self.xp.isnan(x), c[rows][:, None] * beta[None, :], terms)
@@ -78,24 +78,26 @@ class ArrayEngine:
             large = query.response(self.xp.astype(chunk.y, self.xp.float64, copy=False))
             g = self._clamped(large, -1.0, 1.0, X)
 
-        def ramps(rows: slice, careful: bool) -> Any:
+        def ramps(rows: slice, careful: bool) -> Array:
             x = X[rows, :]
             h = self._clipped(floor + slope * (x * x - start), floor, top, careful)
             return h if g is None else g[rows][:, None] * h
 
         return self._blocked_sum(X, ramps)
 
-    def _support(self, query: CoordinateQuery, X: Any) -> tuple[Any, Any]:
+    def _support(self, query: CoordinateQuery, X: Array) -> tuple[Array, Array]:
         """The columns where β is not zero, and β there, beside the rows."""
         support = np.flatnonzero(checked_beta(query, X.shape[1]))
         return indices(self.xp, support, X), self._like(query.beta[support], X, self.xp.float64)
 
-    def _weights(self, query: CoordinateQuery, X: Any, y: Any, where: Any, beta: Any) -> tuple[Any, Any]:
+    def _weights(self, query: CoordinateQuery, X: Array, y: Array, where: Array, beta: Array) -> tuple[Array, Array]:
         """(a, c) in float64, as the model says and not clamped yet."""
         fitted, hidden = self._projections(X, where, beta, has_missing=query.bracket is not None)
         return self._of_projections(query, fitted, hidden, y, X)
 
-    def _of_projections(self, query: CoordinateQuery, fitted: Any, hidden: Any, y: Any, X: Any) -> tuple[Any, Any]:
+    def _of_projections(
+        self, query: CoordinateQuery, fitted: Array, hidden: Array, y: Array, X: Array
+    ) -> tuple[Array, Array]:
         a, c = query.weight(
             self.xp, fitted, hidden, None if y is None else self.xp.astype(y, self.xp.float64, copy=False)
         )
@@ -104,7 +106,7 @@ class ArrayEngine:
                 raise ValueError("a model's weight must return one float64 number for each row.")
         return a, c
 
-    def _projections(self, X: Any, where: Any, beta: Any, *, has_missing: bool) -> tuple[Any, Any]:
+    def _projections(self, X: Array, where: Array, beta: Array, *, has_missing: bool) -> tuple[Array, Array]:
         """⟨β, z⊙x⟩ and ‖(1−z)⊙β‖² (None where nothing can be missing) of each row, from the columns ``where``."""
         xp, fitted, hidden = self.xp, [], []
         for rows in list(device_slices(X, where.shape[0])) or [slice(0, 0)]:
@@ -116,32 +118,32 @@ class ArrayEngine:
             fitted.append(xp.sum(x * beta[None, :], axis=1))
         return xp.concat(fitted), xp.concat(hidden) if has_missing else None
 
-    def _clamped(self, values: Any, low: float, high: float, X: Any) -> Any:
+    def _clamped(self, values: Array, low: float, high: float, X: Array) -> Array:
         """``values`` in X's dtype, in [low, high] (a low end of small whole numbers, or minus the high one)."""
         xp, values = self.xp, self.xp.astype(values, X.dtype)
         top = float(float_below(high, self.dtype(X)))
         values = xp.where(xp.isnan(values), xp.zeros_like(values), values)
         return xp.clip(values, -top if low == -high else low, top)
 
-    def _clipped(self, x: Any, low: Any, high: Any, careful: bool) -> Any:
+    def _clipped(self, x: Array, low: Array, high: Array, careful: bool) -> Array:
         """x moved into [low, high]; if ``careful``, not-a-number too, by comparisons that move it to ``high``."""
         if not careful:
             return self.xp.clip(x, low, high)
         x = self.xp.where(x < high, x, high)
         return self.xp.where(x > low, x, low)
 
-    def _blocked_sum(self, X: Any, terms: Callable[[slice, bool], Any]) -> FloatArray:
+    def _blocked_sum(self, X: Array, terms: Callable[[slice, bool], Array]) -> FloatArray:
         """The sum of ``terms`` over all rows; if it is not a number, some entry is none: then again, carefully."""
         total = self._sum_of_pieces(X, terms, careful=False)
         return self._sum_of_pieces(X, terms, careful=True) if np.isnan(total).any() else total
 
-    def _sum_of_pieces(self, X: Any, terms: Callable[[slice, bool], Any], *, careful: bool) -> FloatArray:
+    def _sum_of_pieces(self, X: Array, terms: Callable[[slice, bool], Array], *, careful: bool) -> FloatArray:
         total = self.xp.zeros((X.shape[1],), dtype=self.xp.float64, device=array_api_compat.device(X))
         for rows in device_slices(X, X.shape[1]):
             total = total + self._by_blocks(terms(rows, careful))
         return host(total)
 
-    def _by_blocks(self, terms: Any) -> Any:
+    def _by_blocks(self, terms: Array) -> Array:
         """Column sums: BLOCK rows in their dtype, blocks in float64."""
         xp, (n, d) = self.xp, terms.shape
         even = n // BLOCK * BLOCK
@@ -154,5 +156,5 @@ class ArrayEngine:
     def _like(self, values: NDArray[np.floating], X: Array, dtype: Any = None) -> Array:
         return self.xp.asarray(values, dtype=X.dtype if dtype is None else dtype, device=array_api_compat.device(X))
 
-    def _scalar(self, value: float | np.floating, X: Any) -> Any:
+    def _scalar(self, value: float | np.floating, X: Array) -> Array:
         return self.xp.asarray(float(value), dtype=X.dtype, device=array_api_compat.device(X))

@@ -6,14 +6,14 @@ An entry that is not stored is 0. A stored not-a-number is a missing entry, wher
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dpem._threads import side_by_side
 from dpem.paper.engine import clipped_sums, projections
 from dpem.paper.engine.base import checked_beta, weights_of
-from dpem.query import Chunk, FloatArray
+from dpem.query import Array, Chunk, FloatArray
 from dpem.tables.blocks import response, sound_rows
 from dpem.tables.dense_rows import TASK
 
@@ -63,12 +63,12 @@ class CsrEngine:
 ENGINE = CsrEngine()
 
 
-def _tasks(X: Any) -> int:
+def _tasks(X: Array) -> int:
     """Tasks of a sum over all columns: their sums take no more room than a quarter of the entries, or one of them."""
     return max(1, min(max(1, -(-X.shape[0] // TASK)), X.nnz // (4 * X.shape[1])))
 
 
-def _by_tasks(X: Any, tasks: int, width: int, add: Callable[[int, int, FloatArray], None]) -> FloatArray:
+def _by_tasks(X: Array, tasks: int, width: int, add: Callable[[int, int, FloatArray], None]) -> FloatArray:
     """The sum that ``add`` makes of each task's rows, TASK at a time; tasks' sums are added in order."""
     n, out = X.shape[0], np.zeros((tasks, width))
     rows = -(-n // tasks)

@@ -63,7 +63,7 @@ class Tile(NamedTuple):
 TILE = Tile()
 
 
-def usable(X: Any) -> bool:
+def usable(X: Array) -> bool:
     """Whether the kernels can take the tensor: on a GPU that Triton compiles for, each row contiguous."""
     return X.is_cuda and X.stride(1) == 1 and 0 not in X.shape and triton_sums.has_triton(X)
 
@@ -88,7 +88,7 @@ class FusedEngine(ArrayEngine):
         self.tile = TILE if tile is None else tile
 
     def coordinate(self, query: CoordinateQuery, chunk: Chunk) -> FloatArray:
-        X: Any = chunk.X
+        X: Array = chunk.X
         has_missing, dtype = query.bracket is not None, self.dtype(X)
         tops = (query.entry, query.residual, 0.0 if query.bracket is None else query.bracket)
         support = np.flatnonzero(checked_beta(query, X.shape[1]))
@@ -108,7 +108,9 @@ class FusedEngine(ArrayEngine):
         g = None if query.response is None else query.response(self.xp.astype(chunk.y, self.xp.float64, copy=False))
         return host(_accumulate(EXCEEDANCE, chunk.X, g, None, None, levels, self.tile))
 
-    def _of_projections(self, query: CoordinateQuery, fitted: Any, hidden: Any, y: Any, X: Any) -> tuple[Any, Any]:
+    def _of_projections(
+        self, query: CoordinateQuery, fitted: Array, hidden: Array, y: Array, X: Array
+    ) -> tuple[Array, Array]:
         """(a, c) by one kernel, in the rows' dtype, to which they are cast before they are clamped anyway."""
         if X.shape[0] >= LEAST_ROWS:
             columns = [fitted] if hidden is None else [fitted, hidden]
@@ -118,7 +120,7 @@ class FusedEngine(ArrayEngine):
                 return made[0], made[-1]
         return super()._of_projections(query, fitted, hidden, y, X)
 
-    def _projections(self, X: Any, where: Any, beta: Any, *, has_missing: bool) -> tuple[Any, Any]:
+    def _projections(self, X: Array, where: Array, beta: Array, *, has_missing: bool) -> tuple[Array, Array]:
         n, s = X.shape[0], where.shape[0]
         fitted = torch.empty(n, dtype=torch.float64, device=X.device)
         hidden = torch.empty_like(fitted) if has_missing else None
@@ -144,13 +146,13 @@ class FusedEngine(ArrayEngine):
         return fitted, hidden
 
 
-def _sent(X: Any, *parts: Any) -> Any:
+def _sent(X: Array, *parts: Any) -> Any:
     """Numbers in float64 beside the rows, by one copy: each copy keeps the host busy while the device waits."""
     flat = torch.from_numpy(np.concatenate([np.asarray(part, dtype=np.float64) for part in parts]))
     return torch.split(flat.to(X.device), [len(part) for part in parts])
 
 
-def _accumulate(mode: int, X: Any, a: Any, c: Any, beta: Any, level: Any, tile: Tile) -> Any:
+def _accumulate(mode: int, X: Array, a: Array, c: Array, beta: Array, level: Array, tile: Tile) -> Array:
     """The sum over rows as a float64 tensor; ``a`` = None means a weight of 1."""
     n, d = X.shape
     tile = tile.fit(d)
