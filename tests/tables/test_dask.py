@@ -34,8 +34,8 @@ from dpem.privacy import Account, Curator, SeededNoise
 from dpem.query import Bound
 from dpem.tables import ArraySource
 from dpem.tables import dask_tasks as tasks
-from dpem.tables.dask import FAN_IN, FETCHED, DaskSource
-from dpem.tables.dask_tasks import DIED, LOST
+from dpem.tables.dask import DaskSource
+from dpem.tables.dask_tasks import DIED, FAN_IN, FETCHED, LOST
 from dpem.tables.progress import progress
 from dpem.tables.scaled import ScaledSource
 

@@ -93,7 +93,7 @@ def fit() -> None:
 
 def run(session: Session, name: str, kind: type[Any], options: dict[str, Any]) -> None:
     from dpem.cli import fit_output, inputs, outputs, spending
-    from dpem.cli.columns import columns_in_settings, levels_of_used
+    from dpem.cli.settings import columns_in_settings, levels_of_used
     from dpem.privacy import Charge
 
     estimator = _estimator(name, kind, options)

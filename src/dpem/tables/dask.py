@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 import sys
-import uuid
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -21,7 +20,6 @@ import dask
 import dask.array as da
 import numpy as np
 from dask.delayed import Delayed, delayed
-from dask.highlevelgraph import HighLevelGraph
 
 from dpem._validation import ArgumentError
 from dpem.query import FloatArray, Query
@@ -34,7 +32,7 @@ from dpem.tables.dask_tasks import (
     computed,
     kept_rows,
     numbers,
-    partial_sum,
+    query_graph,
     responses,
     tallied,
 )
@@ -43,11 +41,6 @@ from dpem.tables.frame import Frame, column_of
 from dpem.tables.persons import Counts, new_secret
 from dpem.tables.progress import advance
 from dpem.tables.scaled import moved_and_scaled
-
-#: How many partial sums one task of the tree adds.
-FAN_IN = 8
-#: How many partial sums may be left for the calling process to add.
-FETCHED = 32
 
 
 class DaskSource:
@@ -123,7 +116,7 @@ class DaskSource:
     def total(self, query: Query) -> FloatArray:
         """The query's sum over all rows: block sums added with compensation, by a tree in the blocks' order."""
         X = self._reading(getattr(query, "reads", None))
-        partial = added(computed(*_graph(BlockQuery(query, self.n_features, self.dtype), X, self._y)))
+        partial = added(computed(*query_graph(BlockQuery(query, self.n_features, self.dtype), X, self._y)))
         if partial is None:
             raise ValueError("a source without rows has no total.")
         advance(self.n_rows)
@@ -188,25 +181,6 @@ class DaskSource:
 @np.errstate(all="ignore")
 def _scaled(block: Any, dtype: np.dtype, mean: FloatArray, scale: FloatArray) -> Any:
     return moved_and_scaled(block.astype(dtype), mean, scale)
-
-
-def _graph(query: BlockQuery, X: Any, y: Any) -> list[Delayed]:
-    """One query as one graph, a plain dictionary: as Delayed objects, a thousand blocks take half a second."""
-    token = uuid.uuid4().hex
-    node = f"dpem-query-{token}"
-    tasks: dict[Any, Any] = {node: query}
-    level: list[Any] = [(f"dpem-sum-{token}", i) for i in range(len(X.chunks[0]))]
-    for key, rows in zip(level, X.chunks[0], strict=True):
-        response = () if y is None else ((y.name, key[1]),)
-        tasks[key] = (partial_sum, node, rows, (X.name, key[1], 0), *response)
-    depth = 0
-    while len(level) > FETCHED:  # each level of the tree is a round by the scheduler
-        depth, below = depth + 1, level
-        level = [(f"dpem-add-{token}", depth, first) for first in range(0, len(below), FAN_IN)]
-        tasks |= {key: (added, below[key[2] : key[2] + FAN_IN]) for key in level}
-    layer = f"dpem-{token}"
-    graph = HighLevelGraph.from_collections(layer, tasks, dependencies=[X] if y is None else [X, y])
-    return [Delayed(key, graph, layer=layer) for key in level]
 
 
 # --- What a table must be: refused before anything is read ------------------------------------------------------------

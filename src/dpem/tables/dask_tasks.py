@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import time
+import uuid
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from typing import Any
 import dask
 import numpy as np
 from dask.base import get_scheduler, unpack_collections
+from dask.delayed import Delayed
+from dask.highlevelgraph import HighLevelGraph
 
 from dpem._threads import at_most
 from dpem.query import Query
@@ -27,6 +30,10 @@ from dpem.tables.entries import Levels, converted
 from dpem.tables.frame import Frame, column_of
 from dpem.tables.persons import first_rows, tally
 
+#: How many partial sums one task of the tree adds.
+FAN_IN = 8
+#: How many partial sums may be left for the calling process to add.
+FETCHED = 32
 #: Seconds that a cluster may be without a single worker before a query is given up.
 PATIENCE = 60.0
 
@@ -123,6 +130,25 @@ def _as_floats(values: Any, dtype: np.dtype) -> Any:
     except (TypeError, ValueError):
         pass
     raise BadBlock("a block of X or y holds what is not a number.")
+
+
+def query_graph(query: BlockQuery, X: Any, y: Any) -> list[Delayed]:
+    """One query as one graph, a plain dictionary: as Delayed objects, a thousand blocks take half a second."""
+    token = uuid.uuid4().hex
+    node = f"dpem-query-{token}"
+    tasks: dict[Any, Any] = {node: query}
+    level: list[Any] = [(f"dpem-sum-{token}", i) for i in range(len(X.chunks[0]))]
+    for key, rows in zip(level, X.chunks[0], strict=True):
+        response = () if y is None else ((y.name, key[1]),)
+        tasks[key] = (partial_sum, node, rows, (X.name, key[1], 0), *response)
+    depth = 0
+    while len(level) > FETCHED:  # each level of the tree is a round by the scheduler
+        depth, below = depth + 1, level
+        level = [(f"dpem-add-{token}", depth, first) for first in range(0, len(below), FAN_IN)]
+        tasks |= {key: (added, below[key[2] : key[2] + FAN_IN]) for key in level}
+    layer = f"dpem-{token}"
+    graph = HighLevelGraph.from_collections(layer, tasks, dependencies=[X] if y is None else [X, y])
+    return [Delayed(key, graph, layer=layer) for key in level]
 
 
 # --- What is said when a cluster fails --------------------------------------------------------------------------------
