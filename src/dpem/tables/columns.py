@@ -107,7 +107,7 @@ def select(
         )
     if not features:
         raise ValueError("the table has no column of features.")
-    declared = {name: own for name, own in checked_levels(levels).items() if name in (*features, target)}
+    declared = {name: each for name, each in checked_levels(levels).items() if name in (*features, target)}
     known = [*spelled, *declared]
     _all_numeric(schema, features if target is None else [*features, target], known, chosen=columns is not None)
     single = not set(declared) & set(features) and all(schema.field(name).type == pa.float32() for name in features)

@@ -73,15 +73,15 @@ class BlockQuery:
 
 @naming_only_the_type
 @np.errstate(all="ignore")
-def partial_sum(asked: BlockQuery, rows: int, X: Any, y: Any = None) -> Partial | None:
+def partial_sum(block_query: BlockQuery, rows: int, X: Any, y: Any = None) -> Partial | None:
     """The query's sum over one block, in the chunks that an array in memory is read in; None if it has no rows."""
-    X = _as_floats(X, asked.dtype)
-    if X.shape != (rows, asked.n_features) or (y is not None and np.shape(y) != (rows,)):
+    X = _as_floats(X, block_query.dtype)
+    if X.shape != (rows, block_query.n_features) or (y is not None and np.shape(y) != (rows,)):
         raise BadBlock("a block of X or y has another shape than its Dask collection says.")
     source = ArraySource(X, None if y is None else _as_floats(y, np.dtype(np.float64)))
     with at_most(1):  # Dask has threads of its own, one block on each
         # What a chunk's sum has lost is a single zero: of a block of one chunk d numbers travel, not 2d.
-        parts = [Partial(asked.query.sum(chunk), np.zeros(())) for chunk in source.chunks()]
+        parts = [Partial(block_query.query.sum(chunk), np.zeros(())) for chunk in source.chunks()]
     return added(parts)
 
 

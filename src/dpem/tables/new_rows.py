@@ -33,7 +33,7 @@ def pieces(estimator: BaseEstimator, X: Any, levels: Mapping[str, Levels]) -> It
     """Dense pieces of the rows that a fitted model is applied to, in the numbers that the fit saw."""
     if not is_frame(X):
         read_as = checked_levels(getattr(X, "text_levels", None) or None)
-        texts = [name for name, own in levels.items() if own.texts and is_source(X) and own != read_as.get(name)]
+        texts = [name for name, each in levels.items() if each.texts and is_source(X) and each != read_as.get(name)]
         if texts:
             raise ArgumentError("levels", f"of {listed(texts)} must be those of the fit: read_table(path, levels=).")
         yield from pieces_of(estimator, X, missing=True)

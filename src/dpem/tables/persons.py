@@ -40,7 +40,7 @@ from dpem._validation import ArgumentError
 from dpem.query import Chunk, Query
 from dpem.tables.base import ChunkedSource, StridedSource
 from dpem.tables.blocks import host, indices, namespace_of
-from dpem.tables.entries import is_missing, is_text
+from dpem.tables.entries import decoded, is_missing, is_text
 
 Hashes = NDArray[np.uint64]
 
@@ -69,10 +69,7 @@ def hashed(column: Any, secret: bytes) -> Hashes:
 
     if isinstance(column, np.ndarray):
         column = pa.array([_text(entry) for entry in column], pa.string())
-    if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
+    column = decoded(column)
     if pa.types.is_floating(column.type):
         return _of_floats(column.to_numpy(zero_copy_only=False).astype(float), secret)
     if pa.types.is_integer(column.type) and column.null_count == 0 and not pa.types.is_uint64(column.type):
