@@ -18,6 +18,7 @@ from dpem.fitting import serialization, serialized_columns
 from dpem.fitting.check import FitCheck
 from dpem.fitting.derived import derived_pieces
 from dpem.fitting.diagnostics import Diagnostic
+from dpem.fitting.plan import Plan
 from dpem.fitting.step import Step
 from dpem.fitting.summary import GIVEN, Estimates, Extra, FitSummary, Profile, Setting, from_estimator
 from dpem.fitting.uncertainty import Uncertainty, frame
@@ -94,6 +95,10 @@ class FittedModel(Fitted):
     def _table_levels(self) -> Mapping[str, Levels]:
         """Levels of the table's columns: of the raw ones, where the model has a formula."""
         return {}
+
+    def _charged_plan(self) -> Plan:
+        """The plan that was charged, whose digest a ledger has."""
+        return self.plan_
 
     @property
     def diagnostics_(self) -> tuple[Diagnostic, ...]:

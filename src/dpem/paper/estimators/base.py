@@ -147,6 +147,10 @@ class PrivateEM(PlannedEM, FittedModel):
             self._accept(fit_plan)
         return fit_plan
 
+    def _charged_plan(self) -> Plan:
+        """The plan before σ was estimated, which the same arguments give again."""
+        return self.plan_ if self.sigma is not None else self.plan(self.plan_.n, self.plan_.d)
+
     def _accept(self, fit_plan: Plan) -> None:
         """Refuse a plan that is predicted to fail, and issue the remarks on any other, before the charge."""
         for remark in fit_plan.remarks:
