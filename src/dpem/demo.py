@@ -87,10 +87,6 @@ def main(out: str | Path | None = None, say: Callable[[str], None] = print) -> d
         A folder for the two reports; a new one among the temporary files if not given.
     say : function
         Receives the printed lines.
-
-    Returns
-    -------
-    dict
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FitWarning)  # diagnostics are printed

@@ -52,10 +52,6 @@ class CoefficientDisplay:
             Where to draw, on one scale; new axes, one for each scale, if not given.
         names : sequence of str, optional
             Draw these parameters only, as ``summary()`` names them.
-
-        Returns
-        -------
-        CoefficientDisplay
         """
         return cls.from_estimators({"": estimator}, ax=ax, names=names)
 
@@ -73,10 +69,6 @@ class CoefficientDisplay:
             Where to draw, on one scale; new axes, one for each scale, if not given.
         names : sequence of str, optional
             Draw these parameters only.
-
-        Returns
-        -------
-        CoefficientDisplay
         """
         by_label: dict[str, Estimates] = {}
         for label, estimator in estimators.items():
@@ -87,12 +79,7 @@ class CoefficientDisplay:
         return cls(estimates=by_label).plot(ax, names=names)
 
     def plot(self, ax: Axes | None = None, *, names: Sequence[str] | None = None) -> Self:
-        """Draw, on given axes or new ones; ``names`` picks parameters.
-
-        Returns
-        -------
-        self
-        """
+        """Draw, on given axes or new ones; ``names`` picks parameters."""
         all_names = list(dict.fromkeys(name for estimates in self.estimates.values() for name in estimates.names))
         unknown = [name for name in names or () if name not in all_names]
         if unknown:

@@ -123,10 +123,6 @@ class DeclaredColumns(PrivateFit):
         *others, **settings
             Arguments of the constructor. ``bounds`` and ``levels`` are those of the raw columns, which are clamped to
             them before terms are computed; the bounds of the terms follow.
-
-        Returns
-        -------
-        estimator
         """
         return cls(*others, formula=formula, **settings)
 

@@ -119,10 +119,6 @@ class RegressionResults:
         hypotheses : str or array of shape (hypotheses, coefficients)
             Such as ``"educ = 0.1"`` or ``"C(region)=south - C(region)=west = 0, married = 0"``; a coefficient alone is
             compared with 0. A name may stand between backquotes. Rows of an array are combinations compared with 0.
-
-        Returns
-        -------
-        Contrasts
         """
         names, values, covariance = self._coefficients()
         R, q, labels = hypotheses_about(names, hypotheses)
@@ -135,10 +131,6 @@ class RegressionResults:
         ----------
         hypotheses : str or array of shape (hypotheses, coefficients)
             As of :meth:`t_test`, or the name of a factor or a term, such as ``"C(region)"``: all of its coefficients.
-
-        Returns
-        -------
-        WaldTest
         """
         names, values, covariance = self._coefficients()
         R, q, _ = hypotheses_about(names, hypotheses)
@@ -246,7 +238,7 @@ class RegressionResults:
 
 
 def compare(first: Any, second: Any, *, same_rows: bool = False) -> tuple[Any, WaldTest]:
-    """The differences between the coefficients that two fits share, and a joint test that all are 0.
+    """A DataFrame of the differences between the coefficients that two fits share, and a joint test that all are 0.
 
     Parameters
     ----------
@@ -255,10 +247,6 @@ def compare(first: Any, second: Any, *, same_rows: bool = False) -> tuple[Any, W
     same_rows : bool, default False
         Whether both were fitted to the same rows: their sampling errors are then correlated, in a way that is not
         released, and standard errors are those of the worst case.
-
-    Returns
-    -------
-    (DataFrame, WaldTest)
     """
     parts = [fit._coefficients() for fit in (first, second)]
     shared = [name for name in parts[0][0] if name in parts[1][0]]

@@ -117,10 +117,6 @@ class WeightedFit:
         sample_weight : array, optional
             Weights of rows in memory, clipped to [0, ``max_weight``]; for a column of X, use ``weights`` instead. A
             missing or negative weight counts as 0.
-
-        Returns
-        -------
-        self
         """
         bound = None if self.max_weight is None else arguments.positive("max_weight", self.max_weight)
         if sample_weight is not None and self.weights is not None:

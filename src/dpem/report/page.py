@@ -48,10 +48,6 @@ def render(model: PrivateFit, scaler: DPStandardScaler | None = None, about: Abo
     about : About, optional
         Dataset, date, purpose and ledger, for the first screen.
 
-    Returns
-    -------
-    str
-
     Examples
     --------
     >>> import numpy as np
