@@ -32,8 +32,8 @@ from dpem.privacy import (
     PrivateNoise,
     SeededNoise,
     digest,
-    neighbours_of,
 )
+from dpem.privacy.guarantee import REPLACE_PERSON, REPLACE_ROWS
 from dpem.tables import Source
 
 Result = TypeVar("Result")
@@ -136,7 +136,7 @@ class PrivateFit(BaseEstimator):
             epsilon=plan.epsilon,
             delta=plan.delta,
             price=plan.price,
-            neighbours=neighbours_of(self._who()["person"]),
+            neighbours=REPLACE_ROWS if self._who()["person"] is None else REPLACE_PERSON,
             rows_per_person=plan.rows_per_person,
             mechanisms=tuple(account.releases),
             private=noise.private and math.isfinite(plan.epsilon),
