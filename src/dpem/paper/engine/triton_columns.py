@@ -129,20 +129,9 @@ class FusedEngine(ArrayEngine):
         rows = 256 // span
         with torch.cuda.device_of(X):
             project_kernel[(triton.cdiv(n, rows),)](
-                X,
-                X.stride(0),
-                n,
-                where,
-                beta,
-                s,
-                fitted,
-                hidden,
-                HAS_MISSING=has_missing,
-                ROWS=rows,
-                SPAN=span,
-                LENGTH=padded,
-                num_warps=8,
-            )
+                X, X.stride(0), n, where, beta, s, fitted, hidden,
+                HAS_MISSING=has_missing, ROWS=rows, SPAN=span, LENGTH=padded, num_warps=8,
+            )  # fmt: skip
         return fitted, hidden
 
 
@@ -160,41 +149,17 @@ def _accumulate(mode: int, X: Array, a: Array, c: Array, beta: Array, level: Arr
     sums = torch.empty((groups, d), dtype=torch.float64, device=X.device)
     with torch.cuda.device_of(X):
         accumulate_kernel[(triton.cdiv(d, tile.columns), groups)](
-            X,
-            X.stride(0),
-            n,
-            d,
-            a,
-            c,
-            beta,
-            level,
-            sums,
-            MODE=mode,
-            BLOCK=BLOCK,
-            BLOCKS=tile.blocks,
-            ROWS=tile.rows,
-            COLUMNS=tile.columns,
-            STAGES=tile.stages,
-            num_warps=tile.warps,
-        )
+            X, X.stride(0), n, d, a, c, beta, level, sums, MODE=mode, BLOCK=BLOCK, BLOCKS=tile.blocks,
+            ROWS=tile.rows, COLUMNS=tile.columns, STAGES=tile.stages, num_warps=tile.warps,
+        )  # fmt: skip
     return sums.sum(dim=0)
 
 
 @jit
 def project_kernel(  # type: ignore[no-untyped-def]
-    X,
-    stride,
-    n,
-    where,
-    beta,
-    s,
-    fitted,
-    hidden,
-    HAS_MISSING: tl.constexpr,
-    ROWS: tl.constexpr,
-    SPAN: tl.constexpr,
-    LENGTH: tl.constexpr,
-):
+    X, stride, n, where, beta, s, fitted, hidden,
+    HAS_MISSING: tl.constexpr, ROWS: tl.constexpr, SPAN: tl.constexpr, LENGTH: tl.constexpr,
+):  # fmt: skip
     """⟨β, z⊙x⟩ and, where entries may be missing, ‖(1−z)⊙β‖², in float64, from the columns ``where``."""
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     inside = rows < n
@@ -227,22 +192,9 @@ def clamped(value, low, high):  # type: ignore[no-untyped-def]
 
 @jit
 def accumulate_kernel(  # type: ignore[no-untyped-def]
-    X,
-    stride,
-    n,
-    d,
-    a,
-    c,
-    beta,
-    level,
-    out,
-    MODE: tl.constexpr,
-    BLOCK: tl.constexpr,
-    BLOCKS: tl.constexpr,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    STAGES: tl.constexpr,
-):
+    X, stride, n, d, a, c, beta, level, out, MODE: tl.constexpr, BLOCK: tl.constexpr, BLOCKS: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
     """Σ a_i·Π_T(x_ij) (``MODE`` 0), the same with c_i·β_j where x_ij is missing (1), Σ a_i·ramp(x_ij²) (2).
 
     ``level`` holds T and the largest a and c, numbers of the rows' dtype, to which a and c are cast before they are
