@@ -72,7 +72,8 @@ def pieces(X: Array, rows: int) -> Iterator[FloatArray]:
         rows = max(1, min(rows, SPARSE_PIECE // X.shape[1]))
     for first in range(0, X.shape[0], rows):
         part = X[first : min(first + rows, X.shape[0]), :]
-        yield part.toarray().astype(float) if sparse.issparse(part) else host(part).astype(float)
+        part = part.toarray() if sparse.issparse(part) else part
+        yield (part if isinstance(part, np.ndarray) else host(part)).astype(float)
 
 
 def device_slices(X: Array, width: int) -> Iterator[slice]:
