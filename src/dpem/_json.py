@@ -113,9 +113,7 @@ def canonical(value: Any) -> str:
 
 
 def checksum(value: Any) -> str:
-    """SHA-256 of the canonical spelling. It detects accidental changes; it is no signature, since anyone can compute
-    it.
-    """
+    """SHA-256 of the canonical spelling. It detects accidental changes; it is no signature."""
     return "sha256:" + hashlib.sha256(canonical(value).encode("ascii")).hexdigest()
 
 

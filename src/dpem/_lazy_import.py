@@ -22,9 +22,7 @@ _loading = threading.RLock()
 
 
 class LazyModule(ModuleType):
-    """A module whose code runs when the first of its attributes is used. It stays the same object, so whoever has
-    imported it holds the loaded one.
-    """
+    """A module whose code runs when an attribute of it is first used. It stays the same object."""
 
     def __getattr__(self, name: str) -> Any:
         with _loading:  # another thread waits until all of it is there

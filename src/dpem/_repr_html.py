@@ -39,9 +39,7 @@ def plan_html(plan: Any) -> str:
 
 
 def model_html(model: Any) -> str:
-    """The fit check, the diagnostics, the parameters with their intervals and the guarantee; before the fit, the
-    constructor's arguments.
-    """
+    """Fit check, diagnostics, parameters with intervals, guarantee; before the fit, the arguments."""
     if not model.__sklearn_is_fitted__():
         return fill("notebook.html", kind="unfitted", text=repr(model))
     estimates = model._fit_summary().estimates

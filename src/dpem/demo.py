@@ -87,10 +87,6 @@ def main(out: str | Path | None = None, say: Callable[[str], None] = print) -> d
         A folder for the two reports; a new one among the temporary files if not given.
     say : function
         Receives the printed lines.
-
-    Returns
-    -------
-    dict
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FitWarning)  # diagnostics are printed
@@ -111,14 +107,19 @@ def _run(out: str | Path | None, say: Callable[[str], None]) -> dict[str, Any]:
     )
     for column in (*COLUMNS, RESPONSE):
         say(f"   {column.name:<13} {column.low:>4g} to {column.high:<5g} {column.reason}")
-    return {
+    results = {
         "rows": len(X),
         "regression": _regression(X, y, budget, folder, say),
         "classes": _classes(items, budget, folder, say),
-        "spent": _show_spending(budget, say),
-        "reports": [str(folder / name) for name in ("regression.html", "classes.html")],
-        "seconds": _show_reports(begun, folder, say),
     }
+    reports, seconds = [str(folder / name) for name in ("regression.html", "classes.html")], time.monotonic() - begun
+    say(
+        f"\n5. What was paid\n   Fits at epsilon = {EPSILON:g} and {CLASSES_EPSILON:g} cost epsilon = "
+        f"{budget.spent_epsilon:.2f} together, of {TOTAL_EPSILON:g}.\n"
+        "   The columns without privacy are here to compare; they are not private.\n"
+        f"\n6. Reports to hand over, written in {seconds:.0f} seconds\n   {reports[0]}\n   {reports[1]}"
+    )
+    return {**results, "spent": budget.spent_epsilon, "reports": reports, "seconds": seconds}
 
 
 def _regression(X: Any, y: Any, budget: Budget, folder: Path, say: Callable[[str], None]) -> dict[str, Any]:
@@ -179,22 +180,6 @@ def _matching_order(model: Any, reference: Any) -> list[int]:
     private, exact = (np.hstack(list(fit.probabilities_.values())) for fit in (model, reference))
     orders = itertools.permutations(range(len(exact)))
     return list(min(orders, key=lambda order: float(np.sum((private - exact[list(order)]) ** 2))))
-
-
-def _show_spending(budget: Budget, say: Callable[[str], None]) -> float:
-    say(
-        f"\n5. What was paid\n   Fits at epsilon = {EPSILON:g} and {CLASSES_EPSILON:g} cost epsilon = "
-        f"{budget.spent_epsilon:.2f} together, of {TOTAL_EPSILON:g}.\n"
-        "   The columns without privacy are here to compare; they are not private."
-    )
-    return float(budget.spent_epsilon)
-
-
-def _show_reports(begun: float, folder: Path, say: Callable[[str], None]) -> float:
-    seconds = time.monotonic() - begun
-    say(f"\n6. Reports to hand over, written in {seconds:.0f} seconds\n   {folder / 'regression.html'}")
-    say(f"   {folder / 'classes.html'}")
-    return seconds
 
 
 def _about(purpose: str) -> About:

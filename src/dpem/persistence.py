@@ -64,7 +64,9 @@ def save_model(model: BaseEstimator, path: str | os.PathLike[str], scaler: Any =
     >>> bool((loaded.mean_ == scaler.mean_).all()), loaded.guarantee_ == scaler.guarantee_
     (True, True)
     """
-    if hasattr(model, "best_estimator_") or _chosen_by_search(model):
+    guarantee: Guarantee | None = getattr(model, "guarantee_", None)  # of the chosen fit, that of the search
+    releases = () if guarantee is None else guarantee.mechanisms
+    if hasattr(model, "best_estimator_") or any("candidates" in release.query for release in releases):
         raise ValueError(
             "the choice of a search cannot be saved: a file states the epsilon of one fit, and a search has several; "
             "write_report(search.best_estimator_, path) states the guarantee of the search, and joblib saves it."
@@ -120,16 +122,8 @@ def load_model(path: str | os.PathLike[str]) -> BaseEstimator:
         raise ValueError(f"{name!r} cannot be loaded: it is nested too deeply.") from None
 
 
-def _chosen_by_search(model: BaseEstimator) -> bool:
-    """Whether the guarantee is that of a search, which replaces the guarantee of the chosen fit."""
-    guarantee = getattr(model, "guarantee_", None)
-    return guarantee is not None and any("candidates" in release.query for release in guarantee.mechanisms)
-
-
 def _scaler_fingerprint(model: BaseEstimator, scaler: BaseEstimator) -> str | None:
-    """The fingerprint of the model's scaler: that of ``scaler``, or the one in the file that the model was loaded
-    from.
-    """
+    """The fingerprint of ``scaler``, or the one in the file that the model was loaded from."""
     known: str | None = getattr(model, "scaler_", None)
     if scaler is None:
         return known

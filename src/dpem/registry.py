@@ -25,13 +25,10 @@ _OTHERS = {"DPStandardScaler": "dpem.fitting.scaler"}
 def _declared() -> dict[str, EntryPoint]:
     """The entry point of each model by its name; dpem's own come first and cannot be replaced."""
     points: dict[str, EntryPoint] = {}
-    for point in sorted((*entry_points(group=GENERAL), *entry_points(group=PAPER)), key=_order):
-        points.setdefault(point.name, point)
+    for group in (GENERAL, PAPER):
+        for point in sorted(entry_points(group=group), key=lambda p: (not p.module.startswith("dpem."), p.name)):
+            points.setdefault(point.name, point)
     return points
-
-
-def _order(point: EntryPoint) -> tuple[bool, bool, str]:
-    return point.group == PAPER, not point.module.startswith("dpem."), point.name
 
 
 @functools.cache

@@ -22,7 +22,7 @@ import numpy as np
 
 from dpem import Ledger, LedgerError
 from dpem.paper import DPSymmetricMixture
-from dpem.paper.fixed_plans import published_plan
+from dpem.paper.published import published_plan
 from dpem.privacy import Account, Curator, Noise, Price
 from dpem.query import FloatArray, Query
 from dpem.tables import Source

@@ -19,7 +19,7 @@ class Estimators:
 
     name, patience = "estimators' fit", 20.0
     refusals: tuple[type[Exception], ...] = (ValueError, OSError, BudgetExceeded)
-    guided_by = ("dpem.fitting", "dpem._validation", "dpem.paper.fixed_plans", "dpem.paper")
+    guided_by = ("dpem.fitting", "dpem._validation", "dpem.paper")
 
     around = staticmethod(without_rehearsals)
 

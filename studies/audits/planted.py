@@ -18,7 +18,7 @@ import numpy as np
 
 import dpem.paper.estimators.base as estimators
 from dpem.fitting import sequence
-from dpem.fitting.column_scales import ColumnMoments
+from dpem.fitting.scaler import ColumnMoments
 from dpem.fitting.step import run_steps
 from dpem.paper.estimators.base import PrivateEM
 from dpem.paper.gradient import CoordinateQuery, SupportQuery

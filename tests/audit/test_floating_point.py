@@ -22,7 +22,7 @@ from scipy import sparse, stats
 from together import together
 
 from dpem._threads import at_most
-from dpem.fitting.column_scales import ColumnMoments
+from dpem.fitting.scaler import ColumnMoments
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
 from dpem.paper.models.base import Clip
 from dpem.paper.sigma import CappedSquares, SizeHistogram

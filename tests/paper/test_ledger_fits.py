@@ -49,6 +49,15 @@ def test_a_fit_is_charged_and_answered(estimator, data, ledger):
     assert charge.outcome == "answered"
 
 
+def test_a_model_whose_sigma_was_estimated_still_gives_the_digest_of_the_charged_plan(ledger):
+    rng = np.random.default_rng(0)
+    Y = rng.choice([-1.0, 1.0], size=(4000, 1)) * [1.0, 0.0] + 0.5 * rng.standard_normal((4000, 2))
+    model = DPSymmetricMixture(epsilon=2.0, delta=1e-5, start="equal", n_iter=1, budget=ledger).fit(Y)
+    (charge,) = ledger.history()
+    assert charge.digest == digest(model._charged_plan().to_dict())
+    assert charge.digest != digest(model.plan_.to_dict())
+
+
 def test_a_scaler_is_charged_and_answered(data, ledger):
     DPStandardScaler(epsilon=0.5, delta=1e-5, bounds=(-5, 5), budget=ledger).fit(data[0])
     (charge,) = ledger.history()

@@ -11,7 +11,6 @@ import pytest
 
 from dpem import Plan, paper
 from dpem.paper import DPSymmetricMixture
-from dpem.paper.fixed_plans import published_plan, reference_plan
 from dpem.paper.improved.planning import needs_start
 from dpem.paper.improved.planning.candidates import Knobs, Pipeline
 from dpem.paper.improved.planning.detection import detectable, trim_threshold
@@ -19,6 +18,8 @@ from dpem.paper.improved.planning.simulate import Problem, Rehearsal, RehearsalC
 from dpem.paper.improved.steps import Refine, Select
 from dpem.paper.models import SymmetricMixture
 from dpem.paper.models.base import Clip
+from dpem.paper.published import published_plan
+from dpem.paper.reference import reference_plan
 from studies.paper.settings import Setting
 
 MODELS = ("symmetric-mixture", "symmetric-regression", "missing-regression")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from dpem.fitting.column_scales import ColumnMoments
+from dpem.fitting.scaler import ColumnMoments
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
 from dpem.paper.models.base import Clip
 from dpem.privacy import (

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
-from dpem.fitting.column_scales import ColumnMoments
+from dpem.fitting.scaler import ColumnMoments
 from dpem.paper.sigma import EDGES, CappedSquares, SizeHistogram
 from dpem.query import Chunk
 

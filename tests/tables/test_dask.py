@@ -22,7 +22,7 @@ from distributed import Client, LocalCluster
 
 from dpem import Budget
 from dpem._threads import at_most, side_by_side
-from dpem.fitting.column_scales import ColumnMoments
+from dpem.fitting.scaler import ColumnMoments
 from dpem.fitting.step import run_steps
 from dpem.paper import DPSymmetricMixture
 from dpem.paper.improved.steps import Refine, Select
@@ -34,7 +34,8 @@ from dpem.privacy import Account, Curator, SeededNoise
 from dpem.query import Bound
 from dpem.tables import ArraySource
 from dpem.tables import dask_tasks as tasks
-from dpem.tables.dask import DIED, FAN_IN, FETCHED, LOST, DaskSource
+from dpem.tables.dask import DaskSource
+from dpem.tables.dask_tasks import DIED, FAN_IN, FETCHED, LOST
 from dpem.tables.progress import progress
 from dpem.tables.scaled import ScaledSource
 
@@ -590,7 +591,7 @@ class Deadly(PlainSum):
 
 def test_a_cluster_without_workers_is_given_up(monkeypatch):
     """All workers leave while a block is summed, and none comes back."""
-    monkeypatch.setattr("dpem.tables.dask.PATIENCE", 2.0)
+    monkeypatch.setattr("dpem.tables.dask_tasks.PATIENCE", 2.0)
     quiet = {"dashboard_address": ":0", "silence_logs": logging.CRITICAL}
     with LocalCluster(n_workers=1, threads_per_worker=1, processes=False, **quiet) as local, Client(local) as client:
         source = DaskSource(da.ones((10, 3), chunks=(5, 3)))

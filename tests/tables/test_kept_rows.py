@@ -17,7 +17,7 @@ from dpem.models.linear_regression.queries import At, Score
 from dpem.queries.histograms import Places
 from dpem.queries.narrow import NarrowQuery
 from dpem.tables import ArraySource
-from dpem.tables.kept_rows import KeptRows
+from dpem.tables.base import KeptRows
 from dpem.tables.schema import Schema
 
 pytestmark = pytest.mark.filterwarnings("ignore")

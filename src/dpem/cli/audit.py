@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from dpem import registry
+from dpem.cli import options
 from dpem.cli.common import Exit, Session, refusing
-from dpem.cli.options import json_option
 
 SUBJECTS = (*registry.modules(), "search", "scaler")
 
@@ -23,7 +23,7 @@ SUBJECTS = (*registry.modules(), "search", "scaler")
 @click.option("--runs", type=click.IntRange(min=40), default=400, show_default=True, help="Runs, on both tables.")
 @click.option("--rows", type=click.IntRange(min=2), default=200, show_default=True, help="Rows of the tables.")
 @click.option("--columns", type=click.IntRange(min=2), default=4, show_default=True, help="Their columns.")
-@json_option
+@options.json
 @click.pass_obj
 def audit(session: Session, /, model: str, runs: int, **claim: Any) -> int:
     """Replay a fit on neighbouring tables, then run it many times on two of them and bound its epsilon from below.

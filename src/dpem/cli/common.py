@@ -139,8 +139,7 @@ class Session:
             yield
             return
         done = threading.Event()
-        count = _count_in_place if sys.stderr.isatty() else _count_in_lines
-        clock = threading.Thread(target=count, args=(work, done), daemon=True)
+        clock = threading.Thread(target=_count_seconds, args=(work, done, sys.stderr.isatty()), daemon=True)
         clock.start()
         try:
             yield
@@ -149,18 +148,12 @@ class Session:
             clock.join()
 
 
-def _count_in_lines(work: str, done: threading.Event) -> None:
-    begun = time.monotonic()
-    while not done.wait(LINE_EVERY):
-        click.echo(f"dpem: {work}, {time.monotonic() - begun:.0f} s", err=True)
-
-
-def _count_in_place(work: str, done: threading.Event) -> None:
-    begun, shown = time.monotonic(), False
-    while not done.wait(PATIENCE if not shown else 0.5):
+def _count_seconds(work: str, done: threading.Event, in_place: bool) -> None:
+    begun, start, shown = time.monotonic(), "\r" if in_place else "", False
+    while not done.wait(LINE_EVERY if not in_place else 0.5 if shown else PATIENCE):
         shown = True
-        click.echo(f"\rdpem: {work}, {time.monotonic() - begun:.0f} s", nl=False, err=True)
-    if shown:
+        click.echo(f"{start}dpem: {work}, {time.monotonic() - begun:.0f} s", nl=not in_place, err=True)
+    if in_place and shown:
         click.echo("\r\x1b[K", nl=False, err=True)
 
 

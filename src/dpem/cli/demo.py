@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
+from dpem.cli import options
 from dpem.cli.common import Exit, Refused, Session
-from dpem.cli.options import json_option
 
 
 @click.command(short_help="A private regression and latent classes on a table of real people.")
 @click.option("--out", metavar="FOLDER", help="Where the two reports go; a temporary folder if not given.")
-@json_option
+@options.json
 @click.pass_obj
 def demo(session: Session, out: str | None) -> None:
     """Plan, fit and report on the RAND Health Insurance Experiment, each fit beside the same one without privacy.

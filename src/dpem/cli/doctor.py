@@ -10,8 +10,8 @@ from importlib.util import find_spec
 import click
 
 from dpem._version import __version__
+from dpem.cli import options
 from dpem.cli.common import Exit, Refused, Session, aligned
-from dpem.cli.options import json_option, ledger_option
 
 #: Packages that every fit needs, and the extra that installs each of the others.
 CORE = ("numpy", "scipy", "scikit-learn", "numba", "opendp", "jinja2")
@@ -28,8 +28,8 @@ EXTRAS = {
 
 
 @click.command(short_help="Versions, extras, threads, and whether the ledger can be reached.")
-@ledger_option
-@json_option
+@options.ledger
+@options.json
 @click.pass_obj
 def doctor(session: Session, url: str | None) -> None:
     """Show versions, what is installed, how many threads fits use, and whether the ledger can be read. Nothing is

@@ -14,70 +14,44 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dpem.cli.common import EXIT_CODES, Exit, Refused, Session, refusing
+from dpem.cli import options
+from dpem.cli.common import EXIT_CODES, Exit, Refused, Session, refusing, wrapped
 from dpem.cli.models import Models, constructor_arguments, model_options
-from dpem.cli.options import (
-    PATH,
-    Bounds,
-    Levels,
-    Pair,
-    dataset_option,
-    delta_option,
-    epsilon_option,
-    force_option,
-    json_option,
-    ledger_option,
-    parameters_of,
-    purpose_option,
-    rows_per_person_option,
-    scaler_option,
-    scheduler_option,
-    table_options,
-    target_option,
-)
+from dpem.cli.options import PATH, Bounds, Levels, Pair, parameters_of
 
 if TYPE_CHECKING:
     from dpem.fitting.plan import Plan
     from dpem.privacy import DatasetState, Ledger
-    from dpem.tables import Source
 
 EXAMPLES = """\b
 Examples:
-  dpem fit {name} {data}{target}{bounds} \\
+  dpem fit {fit} \\
       --epsilon 1 --delta 1e-6 --dry-run
-  dpem fit {name} {data}{target}{bounds} \\
+  dpem fit {fit} \\
       --epsilon 1 --delta 1e-6 \\
       --ledger sqlite:///budget.db --dataset people --report report.html
 """
 
 
 def build(name: str, kind: type[Any]) -> click.Command:
-    """The subcommand of a model."""
     arguments = inspect.signature(kind).parameters
     about = (kind.__doc__ or "").strip().split("\n\n")[0].replace("``", "")
-    examples = EXAMPLES.format(
-        name=name,
-        data="people.csv",
-        target=" --target cost" if kind._needs_y else "",
-        bounds=" --bounds bounds.json"
-        if "bounds" in arguments
-        else " --levels levels.json"
-        if "levels" in arguments
-        else "",
-    )
+    target = " --target cost" if kind._needs_y else ""
+    declared = next((f" --{key} {key}.json" for key in ("bounds", "levels") if key in arguments), "")
+    examples = EXAMPLES.format(fit=f"{name} people.csv{target}{declared}")
 
     @click.pass_obj
     def run_it(session: Session, /, **options: Any) -> None:
         run(session, name, kind, options)
 
     parameters = [
-        *parameters_of(click.argument("data", type=PATH), epsilon_option, delta_option, rows_per_person_option),
+        *parameters_of(click.argument("data", type=PATH), options.epsilon, options.delta, options.rows_per_person),
         *parameters_of(*(option for key, option in bound_options.items() if key in arguments)),
-        *parameters_of(*([target_option] if kind._needs_y else []), table_options),
+        *parameters_of(*([options.target] if kind._needs_y else []), options.table),
         *model_options(kind),
-        *parameters_of(*([scaler_option] if getattr(kind, "_takes_scaler", False) else [])),
-        *parameters_of(out_option, report_option, force_option, ledger_option, dataset_option, purpose_option),
-        *parameters_of(scheduler_option, anyway_option, dry_run_option, json_option),
+        *parameters_of(*([options.scaler] if getattr(kind, "_takes_scaler", False) else [])),
+        *parameters_of(out_option, report_option, options.force, options.ledger, options.dataset, options.purpose),
+        *parameters_of(options.scheduler, anyway_option, dry_run_option, options.json),
     ]
     return click.Command(name, params=parameters, callback=run_it, help=f"{about}\n\n{examples}", epilog=EXIT_CODES)
 
@@ -118,9 +92,9 @@ def fit() -> None:
 
 
 def run(session: Session, name: str, kind: type[Any], options: dict[str, Any]) -> None:
-    """Run the command."""
     from dpem.cli import fit_output, inputs, outputs, spending
-    from dpem.cli.columns import columns_in_settings, levels_of_used
+    from dpem.cli.settings import columns_in_settings, levels_of_used
+    from dpem.privacy import Charge
 
     estimator = _estimator(name, kind, options)
     read = [path for path in (options["data"], options.get("start"), options.get("scaler")) if isinstance(path, str)]
@@ -142,23 +116,23 @@ def run(session: Session, name: str, kind: type[Any], options: dict[str, Any]) -
     estimator.set_params(**levels_of_used(options))
     with inputs.table(session, options, scaler=scaler, levels=getattr(estimator, "levels", None)) as source:
         estimator.set_params(budget=ledger, **inputs.start(options.get("start"), source))
-        plan = _preview(session, estimator, source)
+        with refusing(Exit.USAGE):
+            estimator._check_columns(source)
+        with session.waiting("choosing settings"), refusing(Exit.PLAN):
+            plan: Plan = estimator._preview_plan(source)
         quote = None
         if ledger is not None:
-            quote = spending.quoted(
-                ledger,
-                epsilon,
-                delta,
-                plan.price,
-                plan.rows_per_person,
-                fit=(plan.model, plan.n),
-                record_refusal=not options["dry_run"],
-            )
+            charge = Charge(epsilon, delta, plan.price, rows_per_person=plan.rows_per_person)
+            record = not options["dry_run"]
+            quote = spending.quoted(ledger, charge, fit=(plan.model, plan.n), record_refusal=record)
         document = fit_output.facts(name, options, plan, quote, source)
         if options["dry_run"]:
-            fit_output.show_dry_run(session, plan, document, quote)
+            price = wrapped(spending.would(epsilon, delta, quote))
+            session.result({**document, "dry_run": True}, f"{plan}\n{price}")
             return
-        _refuse_noise(plan, options["anyway"])
+        if not plan.feasible and not options["anyway"]:
+            expected = f"little more than noise is expected of this fit; {plan.advice}"
+            raise Refused(Exit.PLAN, f"{expected}; --anyway fits all the same.")
         session.say(f"{options['data']} has {source.n_rows:,} rows; {source.n_features:,} columns are used")
         spending.announce(session, epsilon, delta, quote)
         with spending.paying(session):
@@ -203,22 +177,6 @@ def _use_formula(kind: type[Any], options: dict[str, Any]) -> None:
     with refusing(Exit.USAGE):
         weights = [] if options.get("weights") is None else [options["weights"]]
         options["columns"] = [*raw_columns(options["formula"], needs_y=kind._needs_y), *weights]
-
-
-def _preview(session: Session, estimator: Any, source: Source) -> Plan:
-    """The plan of the fit; raises whatever the fit would refuse."""
-    with refusing(Exit.USAGE):
-        estimator._check_columns(source)
-    with session.waiting("choosing settings"), refusing(Exit.PLAN):
-        return estimator._preview_plan(source)
-
-
-def _refuse_noise(plan: Plan, anyway: bool) -> None:
-    """Refuse a fit that is predicted to be useless, unless the user insists."""
-    if not plan.feasible and not anyway:
-        raise Refused(
-            Exit.PLAN, f"little more than noise is expected of this fit; {plan.advice}; --anyway fits all the same."
-        )
 
 
 def _write(

@@ -31,12 +31,6 @@ def facts(model: str, options: dict[str, Any], plan: Plan, quote: Quote | None, 
     }
 
 
-def show_dry_run(session: Session, plan: Plan, document: dict[str, Any], quote: Quote | None) -> None:
-    """Print the plan and the price of a fit that is not made."""
-    price = spending.would(plan.epsilon, plan.delta, quote)
-    session.result({**document, "dry_run": True}, "\n".join([str(plan), wrapped(price)]))
-
-
 def show_fit(
     session: Session,
     options: dict[str, Any],

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import click
 
+from dpem.cli import options
 from dpem.cli.common import Exit, Session, refusing
-from dpem.cli.options import PATH, force_option, json_option
+from dpem.cli.options import PATH
 from dpem.cli.settings import NAME
 
 
@@ -18,8 +19,8 @@ from dpem.cli.settings import NAME
 @click.option("--sep", metavar="CHAR", help="What stands between the entries of a .csv; guessed from its first line.")
 @click.option("--encoding", metavar="NAME", default="utf-8", help="Of a .csv: utf-8, cp1252, latin-1, ...")
 @click.option("--out", default=NAME, show_default=True, type=PATH, metavar="FILE", help="Where it is written.")
-@force_option
-@json_option
+@options.force
+@options.json
 @click.pass_obj
 def init(session: Session, data: str, sep: str | None, encoding: str, out: str, force: bool) -> None:
     """Write a settings file with the columns of DATA, and places for what is publicly known of them.

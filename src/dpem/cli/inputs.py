@@ -109,19 +109,16 @@ def nearest(name: str, names: Sequence[str]) -> str:
 
 
 def feature_names(source: Any) -> list[str] | None:
-    """The names of a source's columns, or None."""
     names = getattr(source, "feature_names", None)
     return None if names is None else list(map(str, names))
 
 
 def model(path: str) -> Any:
-    """The fitted model in a file."""
     with refusing(Exit.DATA):
         return load_model(path)
 
 
 def scaler(path: str | None) -> DPStandardScaler | None:
-    """The fitted scaler in a file."""
     fitted = None if path is None else model(path)
     if fitted is not None and not isinstance(fitted, DPStandardScaler):
         raise Refused(Exit.DATA, f"{path!r} holds a model, not a scaler as dpem scale writes it.")
@@ -155,23 +152,18 @@ def levels(value: Any) -> dict[str, list[Any]] | None:
 
 
 def start(value: str | None, source: Source) -> dict[str, Any]:
-    """The argument ``start``, if there is one."""
-    return {} if value is None else {"start": _start(value, source)}
-
-
-def _start(value: str, source: Source) -> FloatArray | str:
-    """The start: "equal", or from a file a vector, an object of columns and numbers, or a fitted model."""
-    if value == "equal":
-        return value
+    """The argument ``start``: "equal", or from a file a vector, numbers by column, or a fitted model."""
+    if value is None or value == "equal":
+        return {} if value is None else {"start": value}
     names, suffix = feature_names(source), Path(value).suffix
     with refusing(Exit.DATA):
         if suffix == ".npy":
-            return _vector(_array(file(value)), value, source.n_features)
+            return {"start": _vector(_array(file(value)), value, source.n_features)}
         if suffix == ".json":
-            return _of_json(value, names, source.n_features)
+            return {"start": _of_json(value, names, source.n_features)}
         if suffix == ".csv":
             entries = Path(file(value)).read_text(encoding="utf-8").replace(",", " ").split()
-            return _vector(entries, value, source.n_features)
+            return {"start": _vector(entries, value, source.n_features)}
     raise Refused(Exit.USAGE, f"--start must be equal or a .npy, .csv or .json file, got {value!r}.")
 
 

@@ -8,17 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dpem.cli import options
 from dpem.cli.common import Exit, Session, aligned, refusing
 from dpem.cli.ledger_records import export, verify
-from dpem.cli.options import (
-    PATH,
-    dataset_option,
-    delta_option,
-    epsilon_option,
-    json_option,
-    ledger_option,
-    rows_per_person_option,
-)
+from dpem.cli.options import PATH
 
 if TYPE_CHECKING:
     from dpem.privacy.ledger import Ledger
@@ -61,13 +54,13 @@ def open_ledger(url: str | None) -> Ledger:
 
 
 @ledger.command("open")
-@ledger_option
+@options.ledger
 @click.option("--dataset", required=True, metavar="NAME", help="A name for the rows, such as patients.")
-@epsilon_option
-@delta_option
-@rows_per_person_option
+@options.epsilon
+@options.delta
+@options.rows_per_person
 @click.option("--policy", type=PATH, metavar="FILE", help="Limits on each fit; dpem ledger policy says which.")
-@json_option
+@options.json
 @click.pass_obj
 def open_dataset(
     session: Session,
@@ -99,9 +92,9 @@ def open_dataset(
 
 
 @ledger.command()
-@ledger_option
-@dataset_option
-@json_option
+@options.ledger
+@options.dataset
+@options.json
 @click.pass_obj
 def show(session: Session, url: str | None, dataset: str | None) -> None:
     """Show every dataset, or one: its total, what is spent and what is left.
@@ -135,9 +128,9 @@ def show(session: Session, url: str | None, dataset: str | None) -> None:
 
 
 @ledger.command()
-@ledger_option
-@dataset_option
-@json_option
+@options.ledger
+@options.dataset
+@options.json
 @click.pass_obj
 def history(session: Session, url: str | None, dataset: str | None) -> None:
     """List every charged fit, oldest first, of one dataset or of all.
@@ -163,9 +156,9 @@ def history(session: Session, url: str | None, dataset: str | None) -> None:
 
 
 @ledger.command()
-@ledger_option
-@dataset_option
-@json_option
+@options.ledger
+@options.dataset
+@options.json
 @click.pass_obj
 def explain(session: Session, url: str | None, dataset: str | None) -> None:
     """Show how the fits of a dataset add up, line by line, in numbers that you can recompute.
@@ -183,10 +176,10 @@ def explain(session: Session, url: str | None, dataset: str | None) -> None:
 
 
 @ledger.command()
-@ledger_option
+@options.ledger
 @click.option("--dataset", required=True, metavar="NAME", help="The dataset that the policy is for.")
 @click.option("--file", "file", required=True, type=PATH, metavar="FILE", help="The policy, a .toml or .json file.")
-@json_option
+@options.json
 @click.pass_obj
 def policy(session: Session, url: str | None, dataset: str, file: str) -> None:
     """Set limits on each later fit of a dataset. A fit beyond them is refused before the charge, and recorded.
@@ -210,7 +203,6 @@ def policy(session: Session, url: str | None, dataset: str, file: str) -> None:
 
 
 def _policy(path: str) -> Policy:
-    """The policy in a file."""
     import tomllib
 
     from dpem._files import read_text
@@ -238,5 +230,4 @@ def _day(time: datetime) -> str:
 
 
 def _plain(record: Any) -> dict[str, Any]:
-    """A record of the ledger as plain data."""
     return {key: value.isoformat() if isinstance(value, datetime) else value for key, value in asdict(record).items()}

@@ -75,7 +75,7 @@ def differing_models(folder: Path, fits: Sequence[FitEntry]) -> list[str]:
         stated = (guarantee.epsilon, guarantee.delta, guarantee.price.rho)
         if stated != (fit.epsilon, fit.delta, fit.rho):
             faults.append(f"entry {fit.id} does not have the epsilon, delta and price of its model {path.name}")
-        elif fit.digest and fit.digest != digest(model.plan_.to_dict()):
+        elif fit.digest and fit.digest != digest(model._charged_plan().to_dict()):
             faults.append(f"entry {fit.id} does not have the plan of its model {path.name}")
     return faults
 

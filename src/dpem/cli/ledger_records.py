@@ -6,19 +6,20 @@ from pathlib import Path
 
 import click
 
+from dpem.cli import options
 from dpem.cli.common import Exit, Refused, Session, refusing
-from dpem.cli.options import PATH, dataset_option, force_option, json_option, ledger_option
+from dpem.cli.options import PATH
 
 
 @click.command()
-@ledger_option
-@dataset_option
+@options.ledger
+@options.dataset
 @click.option("--out", required=True, type=PATH, metavar="FILE", help="A .csv of every entry, or a .html page to read.")
 @click.option(
     "--models", type=PATH, metavar="FOLDER", help="Where model files and reports are; that of --out if not given."
 )
-@force_option
-@json_option
+@options.force
+@options.json
 @click.pass_obj
 def export(session: Session, url: str | None, dataset: str | None, out: str, models: str | None, force: bool) -> None:
     """Export one dataset or all: every charged or refused fit with its user and purpose, what is left, and the head of
@@ -63,11 +64,11 @@ def export(session: Session, url: str | None, dataset: str | None, out: str, mod
 
 
 @click.command()
-@ledger_option
-@dataset_option
+@options.ledger
+@options.dataset
 @click.option("--head", "heads", multiple=True, metavar="DIGEST", help="A head that was printed earlier.")
 @click.option("--models", type=PATH, metavar="FOLDER", help="Model files and reports to check against the entries.")
-@json_option
+@options.json
 @click.pass_obj
 def verify(session: Session, url: str | None, dataset: str | None, heads: tuple[str, ...], models: str | None) -> None:
     """Check that no entry was changed or removed. The exit status is 0 if so; otherwise 5, with the differences.

@@ -34,7 +34,6 @@ class Root(click.Group):
     """The group of commands, which prints failures as one sentence."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The commands in the order of a session."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -67,7 +66,8 @@ class Root(click.Group):
             message = error.format_message().rstrip(".").split("\n")[0]
             return session.fail(Exit.USAGE, f"{message} ({command} --help shows examples).")
         except (click.Abort, KeyboardInterrupt):
-            return session.fail(Exit.INTERRUPTED, _interrupted(session))
+            outcome = ENDED[session.charged]
+            return session.fail(Exit.INTERRUPTED, f"interrupted; {outcome[0].lower()}{outcome[1:]}")
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return int(Exit.FAILED)
@@ -102,14 +102,6 @@ def _failure(error: Exception) -> tuple[Exit, str]:
     if isinstance(error, LedgerError):
         return Exit.LEDGER, str(error)
     return Exit.FAILED, unexpected(error)
-
-
-def _interrupted(session: Session) -> str:
-    if session.charged is None:
-        return "interrupted while the fit was being charged; dpem ledger history shows whether it was."
-    if session.charged:
-        return "interrupted; the fit stays charged, and nothing was released."
-    return "interrupted; nothing was spent."
 
 
 @click.group(
@@ -147,5 +139,4 @@ def cli(context: click.Context, quiet: bool, config: str | None) -> None:
 
 
 def main() -> NoReturn:
-    """The console script."""
     cli.main()

@@ -17,20 +17,6 @@ import click
 from dpem import registry
 from dpem.cli.options import Count, Value
 
-#: Arguments that are no plain options: commands declare them themselves, or do not have them.
-NOT_OPTIONS = (
-    "epsilon",
-    "delta",
-    "bounds",
-    "y_bounds",
-    "levels",
-    "person",
-    "rows_per_person",
-    "budget",
-    "random_state",
-    "start",
-)
-
 
 class Models(click.Group):
     """A command with a subcommand for each model."""
@@ -75,27 +61,21 @@ class Models(click.Group):
 
 
 def model_options(kind: type[Any], *, planning: bool = False) -> list[click.Option]:
-    """The options for the estimator's arguments, with its ``_options`` in place of what follows from their types."""
+    """The options for the estimator's arguments, by their types and the first sentences of their documentation."""
+    from dpem.fitting.sequence import NOT_SETTINGS  # a command declares these itself, or does not have them
+
     texts, hints = parameter_help(kind), _hints(kind)
-    overrides: dict[str, dict[str, Any]] = getattr(kind, "_options", {})
     options = []
     for name, parameter in inspect.signature(kind).parameters.items():
-        if name not in NOT_OPTIONS:
+        if name not in (*NOT_SETTINGS, "start"):
             settings = {**_settings(hints.get(name, Any), parameter.default), "help": texts.get(name, "")}
-            settings |= overrides.get(name, {})
-            if "choices" in settings:
-                settings["type"] = click.Choice(settings.pop("choices"))
-            options.append(click.Option(settings.pop("flags", [_flag(name, settings)]), **settings))
+            option = f"--{name.lower().replace('_', '-')}"
+            is_flag = settings.get("default") in (True, False) and "type" not in settings
+            options.append(click.Option([f"{option}/--no-{option[2:]}" if is_flag else option], **settings))
     if "start" in inspect.signature(kind).parameters:
         words = "equal: a start will be given." if planning else "equal, or a file of one number for each column."
         options.append(click.Option(["--start"], metavar="FILE|equal", help=f"Where EM begins: {words}"))
     return options
-
-
-def _flag(name: str, settings: dict[str, Any]) -> str:
-    option = f"--{name.lower().replace('_', '-')}"
-    is_flag = settings.get("default") in (True, False) and "type" not in settings
-    return f"{option}/--no-{option[2:]}" if is_flag else option
 
 
 def _settings(hint: Any, default: Any) -> dict[str, Any]:
@@ -105,7 +85,8 @@ def _settings(hint: Any, default: Any) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     if default is not None and default is not inspect.Parameter.empty:
         settings = {"default": default, "show_default": True}
-    kinds = {kind for kind in _alternatives(hint) if kind is not type(None)}
+    is_union = isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union
+    kinds = set(typing.get_args(hint) if is_union else (hint,)) - {type(None)}
     if typing.get_origin(hint) is typing.Literal:
         return {**settings, "type": click.Choice([str(word) for word in typing.get_args(hint)])}
     if kinds == {int}:
@@ -115,18 +96,13 @@ def _settings(hint: Any, default: Any) -> dict[str, Any]:
     return {**settings, "type": str if kinds == {str} else Value()}
 
 
-def _alternatives(hint: Any) -> tuple[Any, ...]:
-    is_union = isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union
-    return typing.get_args(hint) if is_union else (hint,)
-
-
 def _hints(kind: type[Any]) -> dict[str, Any]:
     """The types of the constructor's arguments, by name, as far as they can be resolved."""
     hints: dict[str, Any] = {}
     for name, annotation in kind.__init__.__annotations__.items():
         single = types.SimpleNamespace(__annotations__={name: annotation})
         try:
-            hints |= typing.get_type_hints(single, kind.__init__.__globals__)
+            hints |= typing.get_type_hints(single, inspect.unwrap(kind.__init__).__globals__)
         except (NameError, TypeError):  # a name that only type checkers import
             continue
     return hints

@@ -68,9 +68,9 @@ class Bounds(click.ParamType):
         parts = [_number(part.strip()) for part in value.split(",")]
         if len(parts) == 2 and not any(isinstance(part, str) for part in parts):
             return tuple(parts)
-        if value.lower().endswith((".json", ".yaml", ".yml", ".csv")):
+        if value.lower().endswith((".json", ".csv")):
             return value
-        self.fail("give two numbers such as 0,100, or a .json, .yaml or .csv file.", param, ctx)
+        self.fail("give two numbers such as 0,100, or a .json or .csv file.", param, ctx)
 
 
 class Levels(click.Path):
@@ -101,11 +101,11 @@ def _number(text: str) -> int | float | str:
     return text
 
 
-epsilon_option = click.option("--epsilon", type=float, required=True, help="Privacy loss of one person, such as 1.")
-delta_option = click.option(
+epsilon = click.option("--epsilon", type=float, required=True, help="Privacy loss of one person, such as 1.")
+delta = click.option(
     "--delta", type=float, required=True, help="Additive term of the guarantee: well below one over the number of rows."
 )
-rows_per_person_option = click.option(
+rows_per_person = click.option(
     "--rows-per-person",
     type=Count(),
     default=1,
@@ -113,22 +113,20 @@ rows_per_person_option = click.option(
     metavar="M",
     help="The largest number of rows of one person: all of them are protected together.",
 )
-json_option = click.option("--json", "as_json", is_flag=True, expose_value=False, help="Print one JSON object.")
-ledger_option = click.option(
+json = click.option("--json", "as_json", is_flag=True, expose_value=False, help="Print one JSON object.")
+ledger = click.option(
     "--ledger",
     "url",
     envvar="DPEM_LEDGER",
     metavar="URL",
     help="sqlite:///budget.db or postgresql://user@host/database; DPEM_LEDGER if not given.",
 )
-dataset_option = click.option("--dataset", metavar="NAME", help="The dataset's name in the ledger.")
-purpose_option = click.option("--purpose", metavar="TEXT", default="", help="The purpose, which the ledger records.")
-scaler_option = click.option(
-    "--scaler", type=PATH, metavar="FILE", help="Centre and scale columns by a file of dpem scale."
-)
-force_option = click.option("--force", is_flag=True, help="Replace existing files.")
-target_option = click.option("--target", metavar="COLUMN", help="The response.")
-scheduler_option = click.option(
+dataset = click.option("--dataset", metavar="NAME", help="The dataset's name in the ledger.")
+purpose = click.option("--purpose", metavar="TEXT", default="", help="The purpose, which the ledger records.")
+scaler = click.option("--scaler", type=PATH, metavar="FILE", help="Centre and scale columns by a file of dpem scale.")
+force = click.option("--force", is_flag=True, help="Replace existing files.")
+target = click.option("--target", metavar="COLUMN", help="The response.")
+scheduler = click.option(
     "--scheduler", metavar="URL", help="tcp://host:port of a Dask cluster that reads the Parquet DATA."
 )
 
@@ -154,20 +152,20 @@ def stacked(*options: Callable[[F], F]) -> Callable[[F], F]:
 
 
 #: The format of a text file.
-text_options = stacked(
+text = stacked(
     click.option("--sep", metavar="CHAR", help="The separator of a .csv; a comma if not given."),
     click.option("--decimal", metavar="CHAR", default=".", help="The decimal mark of a .csv; a point if not given."),
     click.option("--thousands", metavar="CHAR", help="The thousands separator of a .csv; none if not given."),
     click.option("--encoding", metavar="NAME", default="utf-8", help="Of a .csv: utf-8, cp1252, latin-1, ..."),
 )
 #: The columns of a table and its format.
-table_options = stacked(
+table = stacked(
     click.option("--columns", type=Names(), help="Columns to use; all (but the target) if not given."),
     click.option("--exclude", type=Names(), help="Columns not to use, such as a name or a date."),
     click.option(
         "--person", metavar="NAME", help="The column that identifies the person of each row: the unit is then a person."
     ),
-    text_options,
+    text,
     click.option(
         "--strict", is_flag=True, help="Refuse a .csv with unreadable cells. This reveals them: it is not private."
     ),

@@ -33,7 +33,6 @@ def check(written: Sequence[str], read: Sequence[str], force: bool) -> None:
 
 
 def _instead(path: str) -> str:
-    """The advice for an existing file."""
     context = click.get_current_context(silent=True)
     options = {} if context is None else context.params
     return "--out names another, --force replaces it" if options.get("out") == path else "--force replaces it"

@@ -10,18 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dpem.cli import options
 from dpem.cli.common import Exit, Refused, Session, aligned, refusing
 from dpem.cli.models import Models, constructor_arguments, model_options
-from dpem.cli.options import (
-    Count,
-    Names,
-    Value,
-    delta_option,
-    json_option,
-    parameters_of,
-    rows_per_person_option,
-    target_option,
-)
+from dpem.cli.options import Count, Names, Value, parameters_of
 from dpem.cli.settings import is_a_setting
 
 if TYPE_CHECKING:
@@ -41,7 +33,6 @@ csv_option = click.option("--csv", "as_csv", is_flag=True, help="The lines of a 
 
 
 def build(name: str, kind: type[Any]) -> click.Command:
-    """The subcommand of a model."""
     from dpem.cli.fit import bound_options
 
     arguments = inspect.signature(kind).parameters
@@ -51,12 +42,12 @@ def build(name: str, kind: type[Any]) -> click.Command:
         run(session, kind, options)
 
     parameters = [
-        *parameters_of(n_option, d_option, columns_option, epsilon_option, delta_option, rows_per_person_option),
+        *parameters_of(n_option, d_option, columns_option, epsilon_option, options.delta, options.rows_per_person),
         *parameters_of(*(option for key, option in bound_options.items() if key in arguments)),
-        *parameters_of(*([target_option] if kind._needs_y else [])),
+        *parameters_of(*([options.target] if kind._needs_y else [])),
         *model_options(kind, planning=True),
         *parameters_of(*([effect_option] if "effect" in inspect.signature(kind.plan).parameters else [])),
-        *parameters_of(sweep_option, csv_option, json_option),
+        *parameters_of(sweep_option, csv_option, options.json),
     ]
     text = f"""The steps of a fit of {name}, their prices and the predicted error. Nothing is read or spent.
 
@@ -86,7 +77,6 @@ def plan() -> None:
 
 
 def run(session: Session, kind: type[Any], options: dict[str, Any]) -> None:
-    """Run the command."""
     sweeps = [_sweep(text, options) for text in options["sweep"]]
     if options["epsilon"] is None and not any(name == "epsilon" for name, _ in sweeps):
         raise click.UsageError("Give --epsilon, or --sweep epsilon=0.1,0.3,1.")

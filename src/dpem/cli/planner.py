@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import click
 
+from dpem.cli import options
 from dpem.cli.common import Exit, Session, refusing
-from dpem.cli.options import json_option
 
 
 @click.command(short_help="Open the page that plans in a browser.")
 @click.option("--html", metavar="FILE", help="Write the page there, as one offline file, and open nothing.")
 @click.option("--force", is_flag=True, help="Replace a file that is there already.")
-@json_option
+@options.json
 @click.pass_obj
 def planner(session: Session, html: str | None, force: bool) -> None:
     """Open one page with sliders for rows, columns and ε, and what a fit is predicted to give.

@@ -5,30 +5,32 @@ completely or not at all.
 from __future__ import annotations
 
 import csv as text
+import inspect
 import io
 import os
 import sys
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import click
 
+from dpem.cli import options
 from dpem.cli.common import Exit, Refused, Session, refusing
-from dpem.cli.options import PATH, Names, force_option, json_option, scaler_option, target_option, text_options
+from dpem.cli.options import PATH, Names
 
 
 @click.command(short_help="Apply a fitted model to new rows.")
 @click.argument("model", metavar="MODEL.JSON", type=PATH)
 @click.argument("data", type=PATH)
-@target_option
-@scaler_option
+@options.target
+@options.scaler
 @click.option("--keep", type=Names(), help="Columns of DATA that go with the answers, such as the number of a person.")
-@text_options
+@options.text
 @click.option("--out", type=PATH, metavar="FILE", help="A .csv, .parquet or .arrow file; else CSV to the screen.")
-@force_option
-@json_option
+@options.force
+@options.json
 @click.pass_obj
 def predict(session: Session, /, **options: Any) -> None:
     """Apply a fitted model to the rows of DATA, in their order.
@@ -50,11 +52,6 @@ def predict(session: Session, /, **options: Any) -> None:
     """
     if session.json and options["out"] is None:
         raise click.UsageError("--json needs --out: both would go to standard output.")
-    run(session, options)
-
-
-def run(session: Session, options: dict[str, Any]) -> None:
-    """Run the command."""
     from dpem.cli import inputs, outputs
     from dpem.tables.files import kept_columns
     from dpem.tables.progress import expect, progress
@@ -74,8 +71,7 @@ def run(session: Session, options: dict[str, Any]) -> None:
     scaling = inputs.scaler(options["scaler"])
     _check_scaler(model, scaling, path)
     options["columns"] = inputs.columns_of(model)
-    levels = _levels(model)
-    with inputs.table(session, options, scaler=scaling, levels=levels) as source:
+    with inputs.table(session, options, scaler=scaling, levels=model._table_levels()) as source:
         if source.n_features != model.n_features_in_:
             message = f"the rows have {source.n_features} columns, but {path!r} was fitted to {model.n_features_in_}."
             raise Refused(Exit.DATA, message)
@@ -91,11 +87,6 @@ def run(session: Session, options: dict[str, Any]) -> None:
         session.result(
             {"out": out, "rows": count, "columns": columns}, f"Wrote {count:,} rows to {out}: {', '.join(columns)}."
         )
-
-
-def _levels(model: Any) -> Mapping[str, Any]:
-    """The levels of the table's columns; the paper's models have none."""
-    return model._table_levels() if hasattr(model, "_table_levels") else {}
 
 
 def _writers() -> dict[str, Callable[[Any, Any], Any]]:
@@ -118,15 +109,15 @@ def _write_predictions(
     """Write the predictions of all rows; return the number of rows and the columns' names."""
     import pyarrow as pa
 
-    from dpem.fitting.prediction_table import prediction_table
     from dpem.tables import ArraySource
     from dpem.tables.progress import advance
 
     count, file, names = 0, None, []
     try:
         for chunk in source.chunks():
-            rows = _Rows(ArraySource(chunk.X), getattr(source, "text_levels", {}))
-            predictions = pa.table(prediction_table(model, rows, chunk.y if with_response else None))
+            rows = ArraySource(chunk.X)
+            rows.text_levels = getattr(source, "text_levels", {})
+            predictions = pa.table(_predictions(model, rows, chunk.y if with_response else None))
             columns = {name: kept[name].slice(count, len(predictions)) for name in kept.column_names}
             columns |= {name: predictions[name] for name in predictions.column_names}
             table = pa.table(columns)
@@ -141,14 +132,29 @@ def _write_predictions(
     return count, names
 
 
-class _Rows:
-    """A chunk of rows as a source that knows the levels with which texts were read."""
+def _predictions(estimator: Any, rows: Any, y: Any = None) -> dict[str, Any]:
+    """The predictions of a fitted model, by column name.
 
-    def __init__(self, source: Any, text_levels: Any) -> None:
-        self._source, self.text_levels = source, text_levels
+    A model with a response has the column ``prediction``, one without the column ``component``. The probability of each
+    component, in the columns ``probability_0``, ``probability_1``, …, follows where the model has components and, if
+    they depend on the response, ``y`` is given.
+    """
+    import numpy as np
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._source, name)
+    predicted = np.asarray(estimator.predict(rows))
+    if estimator._needs_y:
+        columns: dict[str, Any] = {"prediction": predicted.astype(float)}
+    else:
+        columns = {"component": predicted.astype(np.int64)}
+    if not hasattr(estimator, "predict_proba"):
+        return columns
+    needs_response = "y" in inspect.signature(estimator.predict_proba).parameters
+    if needs_response and y is None:
+        return columns
+    probabilities = estimator.predict_proba(rows, y) if needs_response else estimator.predict_proba(rows)
+    for k, probability in enumerate(np.asarray(probabilities, dtype=float).T):
+        columns[f"probability_{k}"] = probability
+    return columns
 
 
 def _check_scaler(model: Any, scaler: Any, path: str) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
+from dpem.cli import options
 from dpem.cli.common import Exit, Session, refusing
-from dpem.cli.options import dataset_option, json_option, ledger_option
 
 
 @click.command(short_help="Write the report of a fitted model.")
@@ -13,10 +13,10 @@ from dpem.cli.options import dataset_option, json_option, ledger_option
 @click.option("-o", "--out", metavar="FILE", default="report.html", show_default=True, help="The page to write.")
 @click.option("--scaler", metavar="SCALER.JSON", help="The scaler that the model was fitted with.")
 @click.option("--purpose", metavar="TEXT", help="The purpose of the fit, for the top of the page.")
-@ledger_option
-@dataset_option
+@options.ledger
+@options.dataset
 @click.option("--force", is_flag=True, help="Replace a file that is there already.")
-@json_option
+@options.json
 @click.pass_obj
 def report(
     session: Session,

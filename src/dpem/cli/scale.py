@@ -9,21 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dpem.cli import options
 from dpem.cli.common import EXIT_CODES, Exit, Refused, Session, aligned, refusing, wrapped
-from dpem.cli.options import (
-    PATH,
-    Bounds,
-    dataset_option,
-    delta_option,
-    epsilon_option,
-    force_option,
-    json_option,
-    ledger_option,
-    purpose_option,
-    rows_per_person_option,
-    scheduler_option,
-    table_options,
-)
+from dpem.cli.options import PATH, Bounds
 
 if TYPE_CHECKING:
     from dpem.fitting.scaler import DPStandardScaler
@@ -35,22 +23,22 @@ SHOWN = 20
 
 @click.command(epilog=EXIT_CODES, short_help="Measure centres and spreads of columns privately, for --scaler.")
 @click.argument("data", type=PATH)
-@epsilon_option
-@delta_option
-@rows_per_person_option
+@options.epsilon
+@options.delta
+@options.rows_per_person
 @click.option("--bounds", required=True, type=Bounds(), help="Public bounds of all columns, or a .json by column.")
 @click.option("--target", metavar="COLUMN", help="The response, which is not scaled.")
-@table_options
+@options.table
 @click.option(
     "--out", default="scaler.json", show_default=True, type=PATH, metavar="FILE", help="The scaler file to write."
 )
-@force_option
-@ledger_option
-@dataset_option
-@purpose_option
-@scheduler_option
+@options.force
+@options.ledger
+@options.dataset
+@options.purpose
+@options.scheduler
 @click.option("--dry-run", is_flag=True, help="Show the price; spend nothing, write nothing.")
-@json_option
+@options.json
 @click.pass_obj
 def scale(session: Session, /, **options: Any) -> None:
     """Measure the centre and spread of each column of DATA under differential privacy, and write scaler.json.
@@ -66,15 +54,10 @@ def scale(session: Session, /, **options: Any) -> None:
       dpem fit symmetric-mixture patients.csv --scaler scaler.json --epsilon 0.8 --delta 1e-6 \\
           --ledger sqlite:///budget.db --dataset patients
     """
-    run(session, options)
-
-
-def run(session: Session, options: dict[str, Any]) -> None:
-    """Run the command."""
     from dpem import DPStandardScaler
     from dpem import _validation as arguments
     from dpem.cli import inputs, outputs, spending
-    from dpem.privacy import largest_price
+    from dpem.privacy import Charge, largest_price
 
     with refusing(Exit.USAGE):
         epsilon, delta = arguments.privacy_parameters(options["epsilon"], options["delta"])
@@ -88,7 +71,8 @@ def run(session: Session, options: dict[str, Any]) -> None:
     price = largest_price(epsilon, delta, gaussian=True)
     quote = None
     if ledger is not None:
-        quote = spending.quoted(ledger, epsilon, delta, price, rows_per_person, record_refusal=not options["dry_run"])
+        charge = Charge(epsilon, delta, price, rows_per_person=rows_per_person)
+        quote = spending.quoted(ledger, charge, record_refusal=not options["dry_run"])
     with inputs.table(session, options) as source:
         bounds = _bounds(options["bounds"], inputs.feature_names(source))
         scaler = DPStandardScaler(

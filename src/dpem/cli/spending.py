@@ -17,7 +17,7 @@ from typing import Any
 import click
 
 from dpem.cli.common import ENDED, Exit, Refused, Session, refusing
-from dpem.privacy import BudgetExceeded, Charge, DatasetState, Ledger, LedgerError, Price, largest_price, together
+from dpem.privacy import BudgetExceeded, Charge, DatasetState, Ledger, LedgerError, largest_price, together
 from dpem.privacy.ledger_charge import LedgerCharge
 from dpem.tables import progress
 
@@ -74,44 +74,34 @@ def refuse_at_any_price(
     """Raise BudgetExceeded if neither a sparse nor a dense fit would be accepted, before anything takes time."""
     if ledger is None:
         return
+
+    def dearest(gaussian: bool) -> Charge:
+        return Charge(epsilon, delta, largest_price(epsilon, delta, gaussian=gaussian), rows_per_person=rows_per_person)
+
     try:
-        quoted(ledger, epsilon, delta, largest_price(epsilon, delta, gaussian=True), rows_per_person)
+        quoted(ledger, dearest(gaussian=True))
     except BudgetExceeded:
-        quoted(
-            ledger,
-            epsilon,
-            delta,
-            largest_price(epsilon, delta, gaussian=False),
-            rows_per_person,
-            record_refusal=record_refusal,
-        )
+        quoted(ledger, dearest(gaussian=False), record_refusal=record_refusal)
 
 
 def quoted(
-    ledger: WatchedLedger,
-    epsilon: float,
-    delta: float,
-    price: Price,
-    rows_per_person: int,
-    *,
-    fit: tuple[str, int] | None = None,
-    record_refusal: bool = False,
+    ledger: WatchedLedger, charge: Charge, *, fit: tuple[str, int] | None = None, record_refusal: bool = False
 ) -> Quote:
-    """What is left before the fit and after it; raises BudgetExceeded as the charge would, and with ``record_refusal``
-    the ledger records it. ``fit`` is the model's name and the number of rows, for the dataset's policy.
+    """What is left before the charge and after it; raises BudgetExceeded as the charge would, and with
+    ``record_refusal`` the ledger records it. ``fit`` is the model's name and the number of rows, for the dataset's
+    policy.
     """
     entries = ledger.entries()
     total, charges = entries.total, entries.charges
-    new = Charge(epsilon, delta, price, rows_per_person=rows_per_person)
     try:
         if fit is not None:
-            entries.policy.admit(entries.name, epsilon=epsilon, model=fit[0], n=fit[1], who=ledger.user())
-        total.admit(charges, new, f"dataset {entries.name!r}")
+            entries.policy.admit(entries.name, epsilon=charge.epsilon, model=fit[0], n=fit[1], who=ledger.user())
+        total.admit(charges, charge, f"dataset {entries.name!r}")
     except BudgetExceeded as refusal:
         if record_refusal:
-            ledger.note_refusal(new, refusal.reason, purpose=ledger.purpose)
+            ledger.note_refusal(charge, refusal.reason, purpose=ledger.purpose)
         raise
-    left_before, left_after = total.left(charges, total.delta), total.left([*charges, new], total.delta)
+    left_before, left_after = total.left(charges, total.delta), total.left([*charges, charge], total.delta)
     return Quote(ledger.where, entries.name, total.epsilon, total.delta, left_before, left_after)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from dpem.display.axes import BLUE, COLOURS, GREY, stacked, summary_of, wrapped
+from dpem.display.axes import COLOURS, GREY, stacked, summary_of, wrapped
 from dpem.fitting.sequence import PrivateFit
 from dpem.fitting.summary import Estimates
 from dpem.query import FloatArray
@@ -52,10 +52,6 @@ class CoefficientDisplay:
             Where to draw, on one scale; new axes, one for each scale, if not given.
         names : sequence of str, optional
             Draw these parameters only, as ``summary()`` names them.
-
-        Returns
-        -------
-        CoefficientDisplay
         """
         return cls.from_estimators({"": estimator}, ax=ax, names=names)
 
@@ -73,10 +69,6 @@ class CoefficientDisplay:
             Where to draw, on one scale; new axes, one for each scale, if not given.
         names : sequence of str, optional
             Draw these parameters only.
-
-        Returns
-        -------
-        CoefficientDisplay
         """
         by_label: dict[str, Estimates] = {}
         for label, estimator in estimators.items():
@@ -87,12 +79,7 @@ class CoefficientDisplay:
         return cls(estimates=by_label).plot(ax, names=names)
 
     def plot(self, ax: Axes | None = None, *, names: Sequence[str] | None = None) -> Self:
-        """Draw, on given axes or new ones; ``names`` picks parameters.
-
-        Returns
-        -------
-        self
-        """
+        """Draw, on given axes or new ones; ``names`` picks parameters."""
         all_names = list(dict.fromkeys(name for estimates in self.estimates.values() for name in estimates.names))
         unknown = [name for name in names or () if name not in all_names]
         if unknown:
@@ -115,9 +102,9 @@ class CoefficientDisplay:
         places = np.arange(len(names), dtype=float)[::-1]
         shifts = np.linspace(0.22, -0.22, len(ends)) if len(ends) > 1 else [0.0]
         ax.axvline(0.0, color=GREY, linewidth=1)
-        for (label, part), shift, colour in zip(ends.items(), shifts, _colours(len(ends)), strict=True):
+        for k, ((label, part), shift) in enumerate(zip(ends.items(), shifts, strict=True)):
             low, value, high = part.T
-            error = [value - low, high - value]
+            error, colour = [value - low, high - value], COLOURS[k % len(COLOURS)]
             ax.errorbar(value, places + shift, xerr=error, fmt="o", color=colour, capsize=3, markersize=4, label=label)
         for estimates in self.estimates.values():
             for side in () if estimates.limit is None else (-estimates.limit, estimates.limit):
@@ -150,7 +137,3 @@ def by_size(reach: FloatArray) -> list[list[int]]:
             groups.append([])
         groups[-1].append(j)
     return [sorted(group) for group in groups]
-
-
-def _colours(count: int) -> list[str]:
-    return [BLUE] if count == 1 else [COLOURS[k % len(COLOURS)] for k in range(count)]

@@ -44,10 +44,6 @@ class MixtureDisplay:
             A model with components or classes.
         axes : sequence of Axes, optional
             One for each component; new ones if not given.
-
-        Returns
-        -------
-        MixtureDisplay
         """
         profile = summary_of(estimator).profile
         if profile is None:
@@ -55,12 +51,7 @@ class MixtureDisplay:
         return cls(profile=profile).plot(axes)
 
     def plot(self, axes: Sequence[Axes] | None = None) -> Self:
-        """Draw, on given axes (one for each component) or new ones.
-
-        Returns
-        -------
-        self
-        """
+        """Draw, on given axes (one for each component) or new ones."""
         profile = self.profile
         K, d = len(profile.labels), len(profile.columns)
         if axes is not None and len(axes) != K:
@@ -140,10 +131,6 @@ class EllipseDisplay:
             Pairs of columns; if not given, those of the three columns in which the components differ most.
         axes : sequence of Axes, optional
             One for each pair; new ones if not given.
-
-        Returns
-        -------
-        EllipseDisplay
         """
         summary = summary_of(estimator)
         if summary.profile is None or not hasattr(estimator, "covariances_"):
@@ -161,12 +148,7 @@ class EllipseDisplay:
         return display.plot(pairs, axes)
 
     def plot(self, pairs: Sequence[tuple[str, str]] | None = None, axes: Sequence[Axes] | None = None) -> Self:
-        """Draw, on given axes (one for each pair) or new ones.
-
-        Returns
-        -------
-        self
-        """
+        """Draw, on given axes (one for each pair) or new ones."""
         for name in (name for pair in pairs or () for name in pair):
             if name not in self.columns:
                 raise ValueError(f"pairs must hold columns of the model; {name!r} is none.")

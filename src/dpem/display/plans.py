@@ -63,10 +63,6 @@ class PlanDisplay:
             Where ``n`` is one number: the ε to plan for.
         ax : Axes, optional
             Where to draw; new axes if not given.
-
-        Returns
-        -------
-        PlanDisplay
         """
         if not hasattr(estimator, "plan"):
             raise ValueError(f"estimator must have a plan method, got {type(estimator).__name__}.")
@@ -90,12 +86,7 @@ class PlanDisplay:
         ).plot(ax)
 
     def plot(self, ax: Axes | None = None) -> Self:
-        """Draw, on given axes or new ones.
-
-        Returns
-        -------
-        self
-        """
+        """Draw, on given axes or new ones."""
         ax = axes(ax, 5.2, 3.4)
         ax.fill_between(self.x, self.low, self.high, color=BLUE, alpha=0.2, linewidth=0)
         ax.plot(self.x, self.median, "o-", color=BLUE, markersize=4)

@@ -45,10 +45,6 @@ class PriceDisplay:
             Any estimator of this package; the non-private reference has no price.
         ax : Axes, optional
             Where to draw; new axes if not given.
-
-        Returns
-        -------
-        PriceDisplay
         """
         summary_of(estimator)
         total = estimator.guarantee_.price.rho
@@ -64,12 +60,7 @@ class PriceDisplay:
         ).plot(ax)
 
     def plot(self, ax: Axes | None = None) -> Self:
-        """Draw, on given axes or new ones.
-
-        Returns
-        -------
-        self
-        """
+        """Draw, on given axes or new ones."""
         labels = [wrapped(words, 44) for words in self.queries]
         ax = axes(ax, 7.0, 0.9 + sum(0.25 + 0.17 * label.count("\n") for label in labels))
         places = np.arange(len(self.shares))[::-1]

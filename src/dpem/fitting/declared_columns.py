@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 
 
 class DeclaredColumns(PrivateFit):
-    """The part of an estimator that reads ``bounds``, ``y_bounds``, ``levels``, ``formula`` and ``max_weight``, of
-    which a constructor may have any.
-    """
+    """What reads ``bounds``, ``y_bounds``, ``levels``, ``formula`` and ``max_weight``, where there are any."""
 
     _every_level: ClassVar[bool] = False  # whether a categorical column has a coordinate for its first level too
 
@@ -49,7 +47,6 @@ class DeclaredColumns(PrivateFit):
         return bounds, self._response_limits(y_name)
 
     def _response_limits(self, y_name: str | None) -> Pair:
-        """The public bounds of the response."""
         if (formula := self._compiled()) is not None:
             return formula.response_bounds()
         return response_bounds(self._given("y_bounds"), self._given("bounds"), y_name)
@@ -99,15 +96,12 @@ class DeclaredColumns(PrivateFit):
         return tuple(named[:d] if named else (f"x{j}" for j in range(arguments.count("d", d))))
 
     def _declared(self, weight: str | None = None) -> dict[str, Any]:
-        """The declarations that opening a table needs: levels, numeric columns (those with bounds by name, and the
-        weight) and the privacy unit.
-        """
+        """What opening a table needs: levels, columns that are numeric by name, and the privacy unit."""
         bounds = self._given("bounds")
         numeric = (*(bounds if isinstance(bounds, Mapping) else ()), *([] if weight is None else [weight]))
         return {"levels": self._given("levels"), "spelled": numeric, **self._who()}
 
     def _compiled(self) -> CompiledFormula | None:
-        """The formula over the declared columns, if there is one."""
         if self._given("formula") is None:
             return None
         return compiled(
@@ -129,10 +123,6 @@ class DeclaredColumns(PrivateFit):
         *others, **settings
             Arguments of the constructor. ``bounds`` and ``levels`` are those of the raw columns, which are clamped to
             them before terms are computed; the bounds of the terms follow.
-
-        Returns
-        -------
-        estimator
         """
         return cls(*others, formula=formula, **settings)
 

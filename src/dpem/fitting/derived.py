@@ -14,7 +14,7 @@ from dpem._validation import ArgumentError
 from dpem.fitting.formula import CompiledFormula, missing_columns
 from dpem.query import Bound, Chunk, FloatArray, Query
 from dpem.tables import Source
-from dpem.tables.blocks import namespace_of, numpy_api, rows_of
+from dpem.tables.blocks import columns, namespace_of, numpy_api
 from dpem.tables.inputs import Table, frame_of, open_table
 from dpem.tables.kinds import is_dask, is_frame
 from dpem.tables.new_rows import pieces
@@ -53,7 +53,7 @@ class DerivedQuery:
     def sum(self, chunk: Chunk) -> FloatArray:
         on_host = isinstance(chunk.X, np.ndarray) or sparse.issparse(chunk.X)
         xp = numpy_api if on_host else namespace_of(chunk.X)
-        raw = rows_of(chunk.X).columns(chunk.X, np.array(self.places, dtype=np.intp), slice(0, chunk.X.shape[0]))
+        raw = columns(chunk.X, np.array(self.places, dtype=np.intp), slice(0, chunk.X.shape[0]))
         with np.errstate(all="ignore"):
             X = self.formula.design(xp, raw[:, : len(self.formula.covariates)])
             y = chunk.y if self.formula.response is None else self.formula.responses(xp, raw)
@@ -153,7 +153,7 @@ def derived_pieces(estimator: Any, formula: CompiledFormula, X: Any) -> Iterator
     elif names is not None and list(names) != list(formula.covariates):
         places = np.array([list(names).index(name) for name in formula.covariates])
         for chunk in X.chunks():
-            raw = np.asarray(rows_of(chunk.X).columns(chunk.X, places, slice(0, chunk.X.shape[0])))
+            raw = np.asarray(columns(chunk.X, places, slice(0, chunk.X.shape[0])))
             yield formula.design(numpy_api, raw)
         return
     for raw in pieces(estimator, X, formula.covariate_levels):

@@ -11,9 +11,7 @@ Severity = Literal["warning", "note"]
 
 
 class FitWarning(UserWarning):
-    """A diagnostic of a fit: the fit check found no improvement over a simpler model, or another sign that an estimate
-    should not be taken at face value.
-    """
+    """A sign that an estimate of a fit should not be taken at face value, such as a failed fit check."""
 
 
 @dataclass(frozen=True)

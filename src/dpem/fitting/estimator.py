@@ -80,10 +80,6 @@ class PrivateEstimator(DeclaredColumns, UnitModel):
             The response's name, if ``bounds`` are by name and include the response.
         effect : float, optional
             The assumed strength of effects, in the measure that the plan names. It changes the prediction, not the fit.
-
-        Returns
-        -------
-        Plan
         """
         rows = arguments.count("n", n)
         if (formula := self._compiled()) is not None:
@@ -119,10 +115,6 @@ class PrivateEstimator(DeclaredColumns, UnitModel):
             The rows. Entries that are not finite are missing.
         y : array, optional
             The responses, for models that have them.
-
-        Returns
-        -------
-        self
         """
         return self._fit(X, y)
 

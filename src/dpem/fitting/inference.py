@@ -6,68 +6,24 @@ compared with normal and chi-square laws: errors hold sampling, privacy noise an
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import chdtrc, ndtr, ndtri
+from scipy.special import ndtri
 from sklearn.utils.validation import check_is_fitted
 
-from dpem._validation import ArgumentError, is_fraction
+from dpem._validation import is_fraction
 from dpem.fitting.check import NEEDED, FitCheck
+from dpem.fitting.contrasts import Contrasts, WaldTest, hypotheses_about, standard_errors
 from dpem.fitting.diagnostics import Diagnostic
 from dpem.fitting.uncertainty import Uncertainty, pandas_of
 from dpem.query import Array, FloatArray, Namespace
+from dpem.tables.schema import Schema
 
 #: Coefficients whose joint test has a smaller p-value differ clearly from 0.
 CLEAR = 0.001
-
-
-@dataclass(frozen=True)
-class Contrasts:
-    """Linear combinations of coefficients, each tested against a value."""
-
-    names: tuple[str, ...]
-    effect: FloatArray
-    sd: FloatArray
-    value: FloatArray
-
-    @property
-    def statistic(self) -> FloatArray:
-        return np.asarray((self.effect - self.value) / self.sd)
-
-    @property
-    def pvalue(self) -> FloatArray:
-        """Two-sided, from the normal law."""
-        return np.asarray(2 * ndtr(-np.abs(self.statistic)))
-
-    def conf_int(self, level: float = 0.95) -> FloatArray:
-        """Lower and upper end of each combination's interval."""
-        reach = float(ndtri(0.5 + is_fraction("level", level) / 2)) * self.sd
-        return np.column_stack([self.effect - reach, self.effect + reach])
-
-    def summary_frame(self, level: float = 0.95) -> Any:
-        """A DataFrame with a row for each combination."""
-        low, high = self.conf_int(level).T
-        columns = {"coef": self.effect, "std err": self.sd, "z": self.statistic, "P>|z|": self.pvalue}
-        return pandas_of({**columns, "lower": low, "upper": high}, self.names)
-
-    def __str__(self) -> str:
-        return str(self.summary_frame().round(4))
-
-
-@dataclass(frozen=True)
-class WaldTest:
-    """A joint test of linear hypotheses: a chi square with ``df`` degrees of freedom under all of them."""
-
-    statistic: float
-    df: int
-    pvalue: float
-
-    def __str__(self) -> str:
-        return f"chi² = {self.statistic:.4g} with {self.df} degrees of freedom, p = {self.pvalue:.3g}"
 
 
 @dataclass(frozen=True)
@@ -81,9 +37,7 @@ class Predictions:
     model: Any
 
     def summary_frame(self, alpha: float = 0.05) -> Any:
-        """A DataFrame with ``mean``, ``mean_se``, ``mean_ci_lower``, ``mean_ci_upper`` and, for responses that are
-        numbers, ``obs_ci_lower`` and ``obs_ci_upper``.
-        """
+        """A DataFrame of means, errors and intervals; ``obs_ci_*`` are those of responses that are numbers."""
         reach = float(ndtri(1 - is_fraction("alpha", alpha) / 2))
         low, high = (self.model._inverse_link(self.eta + sign * reach * self.se_eta)[0] for sign in (-1, 1))
         columns = {"mean": self.predicted_mean, "mean_se": self.se_mean, "mean_ci_lower": low, "mean_ci_upper": high}
@@ -126,13 +80,17 @@ class RegressionResults:
     def _design(self, X: Any) -> FloatArray:
         """(1, the coordinates that have a coefficient) of each row, in the table's units; NaN where one is missing."""
         own: Any = self
-        schema = own.schema_ if own.chosen_ is None else own.schema_.take(own.chosen_)
-        places = [schema.names.index(name) for name in self._coefficients()[0][1:]]
+        schema, places = own._parameter_schema, self._places()
 
         def each(xp: Namespace, theta: Any, x: Array, y: Array) -> Array:
             return np.column_stack([np.ones(len(x)), (schema.middle + schema.half * x)[:, places]])
 
         return np.asarray(own._each(each, X), dtype=float)
+
+    def _places(self) -> list[int]:
+        """The coordinates that have a coefficient, among those of the fitted schema."""
+        schema: Schema = self._parameter_schema  # type: ignore[attr-defined]
+        return [schema.names.index(name) for name in self._coefficients()[0][1:]]
 
     def _failed_check(self, check: FitCheck) -> Diagnostic:
         """A failed fit check is a note where the coefficients differ clearly from 0 and the check does not contradict
@@ -161,15 +119,10 @@ class RegressionResults:
         hypotheses : str or array of shape (hypotheses, coefficients)
             Such as ``"educ = 0.1"`` or ``"C(region)=south - C(region)=west = 0, married = 0"``; a coefficient alone is
             compared with 0. A name may stand between backquotes. Rows of an array are combinations compared with 0.
-
-        Returns
-        -------
-        Contrasts
         """
         names, values, covariance = self._coefficients()
-        R, q, labels = _hypotheses(hypotheses, names)
-        variance = np.einsum("ij,jk,ik->i", R, covariance, R)
-        return Contrasts(labels, R @ values, np.sqrt(np.maximum(variance, 0.0)), q)
+        R, q, labels = hypotheses_about(names, hypotheses)
+        return Contrasts(labels, R @ values, standard_errors(R, covariance), q)
 
     def wald_test(self, hypotheses: Any) -> WaldTest:
         """Test linear hypotheses jointly.
@@ -178,17 +131,10 @@ class RegressionResults:
         ----------
         hypotheses : str or array of shape (hypotheses, coefficients)
             As of :meth:`t_test`, or the name of a factor or a term, such as ``"C(region)"``: all of its coefficients.
-
-        Returns
-        -------
-        WaldTest
         """
         names, values, covariance = self._coefficients()
-        R, q, _ = _hypotheses(hypotheses, names)
-        off = R @ values - q
-        df = int(np.linalg.matrix_rank(R))
-        statistic = float(off @ np.linalg.pinv(R @ covariance @ R.T, rcond=1e-12, hermitian=True) @ off)
-        return WaldTest(statistic, df, float(chdtrc(df, statistic)))
+        R, q, _ = hypotheses_about(names, hypotheses)
+        return WaldTest.of(R @ values - q, R @ covariance @ R.T, int(np.linalg.matrix_rank(R)))
 
     def get_prediction(self, X: Any) -> Predictions:
         """Means of new rows with standard errors, intervals, and intervals of new responses.
@@ -204,8 +150,7 @@ class RegressionResults:
             ``summary_frame(alpha)`` is a DataFrame of them; NaN where a covariate is missing.
         """
         design, eta = self._design(X), self._predictors(X)
-        variance = np.einsum("ij,jk,ik->i", design, self._coefficients()[2], design)
-        error = np.sqrt(np.maximum(variance, 0.0))
+        error = standard_errors(design, self._coefficients()[2])
         mean, slope = self._inverse_link(eta)
         return Predictions(mean, slope * error, eta, error, self)
 
@@ -226,8 +171,7 @@ class RegressionResults:
         """
         own: Any = self
         names, values, covariance = self._coefficients()
-        schema = own.schema_ if own.chosen_ is None else own.schema_.take(own.chosen_)
-        places = [schema.names.index(name) for name in names[1:]]
+        schema, places = own._parameter_schema, self._places()
         if X is None:
             order = np.argsort(own.theta_.chosen) if hasattr(own.theta_, "chosen") else slice(None)
             middle = dict(zip(np.asarray(schema.names)[order], own.mean_, strict=True))
@@ -244,8 +188,7 @@ class RegressionResults:
                 effects[i], gradients[i] = self._level_effect(design, eta, values, factor, i + 1)
             else:
                 effects[i], gradients[i] = self._slope_effect(design, eta, values, i + 1)
-        variance = np.einsum("ij,jk,ik->i", gradients, covariance, gradients)
-        found = Contrasts(names[1:], effects, np.sqrt(np.maximum(variance, 0.0)), np.zeros(len(effects)))
+        found = Contrasts(names[1:], effects, standard_errors(gradients, covariance))
         return found.summary_frame().rename(columns={"coef": "dy/dx"})
 
     def _slope_effect(
@@ -274,7 +217,7 @@ class RegressionResults:
     def tidy(self, level: float = 0.95) -> Any:
         """The coefficients as R's ``broom::tidy`` has them: a DataFrame, for ``to_csv``."""
         names, values, covariance = self._coefficients()
-        found = Contrasts(names, values, np.sqrt(np.diag(covariance)), np.zeros(len(names)))
+        found = Contrasts(names, values, np.sqrt(np.diag(covariance)))
         low, high = found.conf_int(level).T
         columns = {"term": list(names), "estimate": values, "std.error": found.sd, "statistic": found.statistic}
         return pandas_of({**columns, "p.value": found.pvalue, "conf.low": low, "conf.high": high}, None)
@@ -295,7 +238,7 @@ class RegressionResults:
 
 
 def compare(first: Any, second: Any, *, same_rows: bool = False) -> tuple[Any, WaldTest]:
-    """The differences between the coefficients that two fits share, and a joint test that all are 0.
+    """A DataFrame of the differences between the coefficients that two fits share, and a joint test that all are 0.
 
     Parameters
     ----------
@@ -304,10 +247,6 @@ def compare(first: Any, second: Any, *, same_rows: bool = False) -> tuple[Any, W
     same_rows : bool, default False
         Whether both were fitted to the same rows: their sampling errors are then correlated, in a way that is not
         released, and standard errors are those of the worst case.
-
-    Returns
-    -------
-    (DataFrame, WaldTest)
     """
     parts = [fit._coefficients() for fit in (first, second)]
     shared = [name for name in parts[0][0] if name in parts[1][0]]
@@ -319,58 +258,9 @@ def compare(first: Any, second: Any, *, same_rows: bool = False) -> tuple[Any, W
     joint = covariances[0] + covariances[1]
     if same_rows:  # Var(a − b) ≤ 2·(Var a + Var b), whatever their correlation
         joint = 2 * joint
-    found = Contrasts(tuple(shared), effect, np.sqrt(np.diag(joint)), np.zeros(len(shared)))
-    statistic = float(effect @ np.linalg.pinv(joint, hermitian=True) @ effect)
-    test = WaldTest(statistic, len(shared), float(chdtrc(len(shared), statistic)))
-    return found.summary_frame().rename(columns={"coef": "difference"}), test
-
-
-def _hypotheses(hypotheses: Any, names: Sequence[str]) -> tuple[FloatArray, FloatArray, tuple[str, ...]]:
-    """The matrix and right side of linear hypotheses about named coefficients, and what each is called."""
-    if isinstance(hypotheses, str):
-        if hypotheses in names:
-            return np.eye(len(names))[[names.index(hypotheses)]], np.zeros(1), (hypotheses,)
-        levels = [j for j, name in enumerate(names) if _belongs(name, hypotheses)]
-        if levels:
-            return np.eye(len(names))[levels], np.zeros(len(levels)), tuple(names[j] for j in levels)
-        from formulaic.errors import FormulaicError  # which loads pandas: only texts need it
-        from formulaic.utils.constraints import LinearConstraints
-
-        try:
-            found = LinearConstraints.from_spec(_backquoted(hypotheses, names), variable_names=list(names))
-        except (FormulaicError, ValueError, SyntaxError, KeyError):
-            raise ArgumentError(
-                "hypotheses",
-                f"must be like 'x = 0' in the coefficients {', '.join(map(repr, names))}; got {hypotheses!r}.",
-            ) from None
-        matrix, values = np.atleast_2d(found.constraint_matrix), np.ravel(found.constraint_values)
-        labels = [part.strip() for part in hypotheses.split(",")]
-        return matrix, values, tuple(labels if len(labels) == len(matrix) else map(str, range(len(matrix))))
-    matrix = np.atleast_2d(np.asarray(hypotheses, dtype=float))
-    if matrix.ndim != 2 or matrix.shape[1] != len(names):
-        raise ArgumentError(
-            "hypotheses", f"must have {len(names)} columns, one for each coefficient, got {matrix.shape}."
-        )
-    return matrix, np.zeros(len(matrix)), tuple(f"c{i}" for i in range(len(matrix)))
-
-
-def _backquoted(hypotheses: str, names: Sequence[str]) -> str:
-    """The hypotheses with names that are no words between backquotes.
-
-    >>> _backquoted("g=a - g=ab = `x y`", ["g=a", "g=ab", "x y"])
-    '`g=a` - `g=ab` = `x y`'
-    """
-    odd = sorted((name for name in names if not name.isidentifier()), key=len, reverse=True)
-    pattern = "|".join(["`[^`]*`", *map(re.escape, odd)])
-    return re.sub(pattern, lambda found: found[0] if found[0][0] == "`" else f"`{found[0]}`", hypotheses)
-
-
-def _belongs(name: str, term: str) -> bool:
-    """Whether a coefficient is one of a factor's levels, of a term's columns or of an interaction's."""
-    parts, wanted = name.split(":"), term.split(":")
-    return len(parts) == len(wanted) and all(
-        part == own or part.startswith((f"{own}=", f"{own}[", f"C({own})="))
-        for part, own in zip(parts, wanted, strict=True)
+    found = Contrasts(tuple(shared), effect, np.sqrt(np.diag(joint)))
+    return found.summary_frame().rename(columns={"coef": "difference"}), WaldTest.of(
+        effect, joint, len(shared), rcond=1e-15
     )
 
 

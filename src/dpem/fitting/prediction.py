@@ -32,9 +32,7 @@ _cache: dict[Hashable, FloatArray] = {}
 
 
 class Corner(NamedTuple):
-    """A point of the lattice: n = 2^(i/power), ρ = 4^(j/power), its weight ``part`` in the interpolation, and its
-    seed.
-    """
+    """A point of the lattice, n = 2^(i/power) and ρ = 4^(j/power), its weight ``part``, and its seed."""
 
     i: int
     j: int

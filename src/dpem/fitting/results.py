@@ -18,6 +18,7 @@ from dpem.fitting import serialization, serialized_columns
 from dpem.fitting.check import FitCheck
 from dpem.fitting.derived import derived_pieces
 from dpem.fitting.diagnostics import Diagnostic
+from dpem.fitting.plan import Plan
 from dpem.fitting.step import Step
 from dpem.fitting.summary import GIVEN, Estimates, Extra, FitSummary, Profile, Setting, from_estimator
 from dpem.fitting.uncertainty import Uncertainty, frame
@@ -25,6 +26,7 @@ from dpem.privacy import Guarantee
 from dpem.query import FloatArray
 from dpem.tables.entries import Levels
 from dpem.tables.new_rows import beside, pieces
+from dpem.tables.schema import Schema
 
 
 class Fitted(BaseEstimator):
@@ -40,7 +42,8 @@ class Fitted(BaseEstimator):
 
     def _features_written(self) -> dict[str, Any]:
         """The columns, as a file stores them."""
-        return serialization.features_written(self)
+        names = getattr(self, "feature_names_in_", None)
+        return {"count": self.n_features_in_, "names": None if names is None else list(map(str, names))}
 
     @classmethod
     def _from_content(cls, content: Mapping[str, Any], guarantee: Guarantee) -> Self:
@@ -89,11 +92,17 @@ class FittedModel(Fitted):
         """The declared bounds and levels."""
         return []
 
+    def _table_levels(self) -> Mapping[str, Levels]:
+        """Levels of the table's columns: of the raw ones, where the model has a formula."""
+        return {}
+
+    def _charged_plan(self) -> Plan:
+        """The plan that was charged, whose digest a ledger has."""
+        return self.plan_
+
     @property
     def diagnostics_(self) -> tuple[Diagnostic, ...]:
-        """Diagnostics of the fit, a failed fit check first. They are computed from released numbers and cost
-        nothing.
-        """
+        """Diagnostics of the fit, a failed fit check first: computed from released numbers, at no price."""
         check_is_fitted(self)
         check = self.fit_check_
         failed = [] if check is None or check.better else [self._failed_check(check)]
@@ -147,20 +156,22 @@ class UnitModel(FittedModel):
         return serialized_columns.read_columns(cls, content, guarantee)
 
     def _each(self, function: Callable[..., Any], X: Any, y: Any = None) -> Any:
-        """Apply ``function(xp, theta, x, y)`` to new rows in unit coordinates, piece by piece, and stack the
-        results.
-        """
+        """Apply ``function(xp, theta, x, y)`` to new rows in unit coordinates, and stack the results."""
         check_is_fitted(self)
         return np.concatenate([np.asarray(function(numpy_api, self.theta_, *piece)) for piece in self._units(X, y)])
 
     def _table_levels(self) -> Mapping[str, Levels]:
-        """Levels of the table's columns: of the raw ones, where the model has a formula."""
         formula = getattr(self, "_formula_", None)
         return self.levels_ if formula is None else formula.covariate_levels
 
+    @property
+    def _parameter_schema(self) -> Schema:
+        """The schema of the coordinates that the parameters describe."""
+        return self.schema_ if self.chosen_ is None else self.schema_.take(self.chosen_)
+
     def _units(self, X: Any, y: Any) -> Iterator[tuple[FloatArray, FloatArray | None]]:
         """New rows, and their responses if given, in unit coordinates, piece by piece."""
-        schema = self.schema_ if self.chosen_ is None else self.schema_.take(self.chosen_)
+        schema = self._parameter_schema
         formula = getattr(self, "_formula_", None)
         rows = pieces(self, X, self.levels_) if formula is None else derived_pieces(self, formula, X)
         pairs = ((piece, None) for piece in rows) if y is None else beside(rows, y)

@@ -32,8 +32,8 @@ from dpem.privacy import (
     PrivateNoise,
     SeededNoise,
     digest,
-    neighbours_of,
 )
+from dpem.privacy.guarantee import REPLACE_PERSON, REPLACE_ROWS
 from dpem.tables import Source
 
 Result = TypeVar("Result")
@@ -51,15 +51,7 @@ class Spent(NamedTuple, Generic[Result]):
 
 #: Arguments that are no settings of a plan: it has fields for them, or does not depend on them.
 NOT_SETTINGS = (
-    "epsilon",
-    "delta",
-    "budget",
-    "random_state",
-    "bounds",
-    "y_bounds",
-    "levels",
-    "person",
-    "rows_per_person",
+    *("epsilon", "delta", "budget", "random_state", "bounds", "y_bounds", "levels", "person", "rows_per_person"),
 )
 #: The documentation of the arguments that all estimators have; it replaces ``{shared}`` in their docstrings.
 SHARED_PARAMETERS = """person : str, optional
@@ -105,9 +97,7 @@ def all_at_once(fit: Callable[Concatenate[Estimator, P], Estimator]) -> Callable
 
 
 class PrivateFit(BaseEstimator):
-    """The base class of every private estimator. It reads the constructor arguments ``epsilon, delta, person,
-    rows_per_person, budget, random_state``.
-    """
+    """The base class of every private estimator: its charge, its curator, its guarantee."""
 
     _needs_y: ClassVar[bool] = False
 
@@ -146,7 +136,7 @@ class PrivateFit(BaseEstimator):
             epsilon=plan.epsilon,
             delta=plan.delta,
             price=plan.price,
-            neighbours=neighbours_of(self._who()["person"]),
+            neighbours=REPLACE_ROWS if self._who()["person"] is None else REPLACE_PERSON,
             rows_per_person=plan.rows_per_person,
             mechanisms=tuple(account.releases),
             private=noise.private and math.isfinite(plan.epsilon),

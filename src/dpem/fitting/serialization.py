@@ -68,12 +68,6 @@ def name_model(charge: Charge | None, estimator: Fitted) -> None:
             charge.released(fingerprint(estimator))
 
 
-def features_written(estimator: Fitted) -> dict[str, Any]:
-    """The number of columns and their names, for an estimator of columns without declared bounds."""
-    names = getattr(estimator, "feature_names_in_", None)
-    return {"count": estimator.n_features_in_, "names": None if names is None else list(map(str, names))}
-
-
 def read(kind: type[E], content: Mapping[str, Any], guarantee: Guarantee) -> E:
     """The fitted estimator that the content describes, or a ValueError that names the field."""
     features = record(content["features"], "features", ("count", "names"))

@@ -129,9 +129,7 @@ def of_regressions(weights: FloatArray, slopes: FloatArray, schema: Schema) -> P
 
 @dataclass(frozen=True)
 class Calibration:
-    """Predicted and observed means, with the standard errors of the observed ones, for a picture; ``words`` are what
-    both are called.
-    """
+    """Predicted and observed means, named by ``words``, and the standard errors of the observed ones."""
 
     words: tuple[str, str]
     predicted: FloatArray
@@ -195,9 +193,6 @@ def _settings(model: FittedModel) -> tuple[Setting, ...]:
     ]
     for name, value in plan.settings.items():
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        settings.append(Setting(name, value if number else _word(value), origin(name, value)))
+        words = {"True": "yes", "False": "no", "None": "none"}.get(str(value), str(value))
+        settings.append(Setting(name, value if number else words, origin(name, value)))
     return (*settings, *model._declared_settings())
-
-
-def _word(value: object) -> str:
-    return {"True": "yes", "False": "no", "None": "none"}.get(str(value), str(value))

@@ -117,10 +117,6 @@ class WeightedFit:
         sample_weight : array, optional
             Weights of rows in memory, clipped to [0, ``max_weight``]; for a column of X, use ``weights`` instead. A
             missing or negative weight counts as 0.
-
-        Returns
-        -------
-        self
         """
         bound = None if self.max_weight is None else arguments.positive("max_weight", self.max_weight)
         if sample_weight is not None and self.weights is not None:
@@ -155,9 +151,7 @@ def _with_column(X: Any, values: Any, y: Any) -> tuple[Any, Any, str]:
 
 
 def without_weight(estimator: Any, names: tuple[str, ...], weight: str | None) -> tuple[str, ...]:
-    """The columns without the weights; ``n_features_in_`` and ``feature_names_in_`` of the estimator do not count
-    them.
-    """
+    """The columns without the weights, which the estimator's fitted facts about columns do not count."""
     if weight is None:
         return names
     if weight not in names:

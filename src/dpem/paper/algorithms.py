@@ -70,9 +70,7 @@ def regressions_gradient(beta: Array, X: Array, y: Array, T: float, sigma: float
 
 
 def missing_gradient(beta: Array, X: Array, y: Array, T: float, sigma: float, as_printed: bool = True) -> Array:
-    """f_T(∇Q) of the regression with missing covariates (NaN), Section 4.3: truncated y·m − K·β, m and K the
-    conditional moments of the row.
-    """
+    """f_T(∇Q) with missing covariates (NaN), Section 4.3: truncated y·m − K·β, m and K a row's conditional moments."""
     missing = np.isnan(X)
     observed, hidden = np.where(missing, 0.0, X), missing * beta  # z⊙x and (1 − z)⊙β
     v = sigma**2 + (hidden**2).sum(axis=1)

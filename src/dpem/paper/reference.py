@@ -5,22 +5,24 @@ infinite.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dpem.paper.improved.steps import ImprovedModel
+from dpem.fitting.plan import Plan
+from dpem.paper.improved.planning.candidates import Knobs, Pipeline
+from dpem.paper.improved.planning.simulate import Problem
+from dpem.paper.improved.steps import ImprovedModel, Screen, Start
+from dpem.paper.models import MODELS
 from dpem.paper.state import PaperState, PaperStep
-from dpem.privacy import Curator
+from dpem.privacy import Curator, Price
 from dpem.query import FloatArray
 
 
 def gradient_em(
     curator: Curator, model: ImprovedModel, start: FloatArray, *, s: int | None, n_iter: int, step: float
 ) -> FloatArray:
-    """β ← H_s(β + η·∇Q_n(β; β)) for n_iter full passes, without clipping or noise (Balakrishnan et al. 2017; Wang et
-    al. 2015).
-    """
+    """β ← H_s(β + η·∇Q_n(β; β)), n_iter full passes (Balakrishnan et al. 2017; Wang et al. 2015)."""
     beta = start
     everywhere = np.arange(curator.n_features)
     for _ in range(n_iter):
@@ -65,3 +67,28 @@ class ReferenceEM(PaperStep):
     def run(self, curator: Curator, model: ImprovedModel, state: PaperState) -> PaperState:
         beta = gradient_em(curator, model, state.beta, s=self.s, n_iter=self.n_iter, step=self.step)
         return PaperState(beta, np.flatnonzero(beta) if self.s else state.support)
+
+
+def reference_plan(
+    model: str,
+    *,
+    n: int,
+    d: int,
+    delta: float,
+    sparsity: int | None,
+    sigma: float,
+    signal: float,
+    has_start: bool,
+    rows_per_person: int = 1,
+    n_iter: int | None = None,
+    step: float | None = None,
+) -> Plan:
+    """Non-private EM, for comparison: the start of a private fit but without noise, then many exact steps."""
+    starting: tuple[Screen | Start, ...] = ()
+    if not has_start and model != "missing-regression":
+        problem = Problem(MODELS[model](sigma), n, d, sparsity or d, signal)
+        pipeline = Pipeline(problem, private_start=True, sparse=sparsity is not None and sparsity < d)
+        private = pipeline.steps(Knobs(start_radius=4.0), rho=1.0)
+        starting = tuple(replace(part, rho=math.inf) for part in private if isinstance(part, Screen | Start))
+    em = ReferenceEM(math.inf, sparsity, 50 if n_iter is None else n_iter, 1.0 if step is None else step)
+    return Plan(model, n, d, math.inf, delta, rows_per_person, (*starting, em), Price(math.inf))

@@ -6,12 +6,13 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import sparse
 from scipy.optimize import brentq
 from scipy.special import ndtr
 
 from dpem.privacy import Curator
-from dpem.query import Bound, Chunk, FloatArray
-from dpem.tables.blocks import rows_of
+from dpem.query import Array, Bound, Chunk, FloatArray
+from dpem.tables.blocks import device_slices, host, namespace_of, response
 
 #: Bins of a row's size: factors of √2 from 2^-40 to 2^40, the outer ones open.
 EDGES: FloatArray = np.power(2.0, np.arange(-80, 81) / 2)
@@ -19,10 +20,24 @@ EDGES: FloatArray = np.power(2.0, np.arange(-80, 81) / 2)
 
 def row_squares(chunk: Chunk, of_response: bool) -> FloatArray:
     """Mean square of each row's entries, or the square of its response; not-a-number counts as 0."""
-    engine = rows_of(chunk.X)
     with np.errstate(over="ignore", invalid="ignore"):
-        squares = np.square(engine.response(chunk)) if of_response else engine.mean_squares(chunk.X)
+        squares = np.square(response(chunk)) if of_response else _mean_squares(chunk.X)
     return np.asarray(np.nan_to_num(squares, nan=0.0, posinf=np.finfo(float).max))
+
+
+def _mean_squares(X: Array) -> FloatArray:
+    """The mean square of each row's entries, in float64; may be infinite or not a number."""
+    if isinstance(X, np.ndarray):
+        return np.asarray(np.einsum("ij,ij->i", X, X, dtype=np.float64) / X.shape[1])
+    if sparse.issparse(X):
+        squares = X.astype(np.float64)  # a copy of the entries, at most one chunk of them
+        np.square(squares.data, out=squares.data)
+        return np.asarray(squares.sum(axis=1)).ravel() / X.shape[1]
+    xp, sums = namespace_of(X), [np.empty(0)]
+    for rows in device_slices(X, X.shape[1]):
+        x = xp.astype(X[rows, :], xp.float64)
+        sums.append(host(xp.sum(x * x, axis=1)))
+    return np.concatenate(sums) / X.shape[1]
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from dpem.privacy.accounting import Price, largest_price
     from dpem.privacy.budget import Budget, digest
     from dpem.privacy.curator import Account, Curator, Release, total_price
-    from dpem.privacy.guarantee import Guarantee, neighbours_of, together
+    from dpem.privacy.guarantee import Guarantee, together
     from dpem.privacy.ledger import Ledger
     from dpem.privacy.ledger_entries import DatasetState, FitEntry
     from dpem.privacy.ledger_policy import Policy
@@ -40,7 +40,6 @@ __all__ = [
     "SeededNoise",
     "digest",
     "largest_price",
-    "neighbours_of",
     "together",
     "total_price",
 ]
@@ -49,7 +48,7 @@ _HOME = {
     "accounting": ("Price", "largest_price"),
     "budget": ("Budget", "digest"),
     "curator": ("Account", "Curator", "Release", "total_price"),
-    "guarantee": ("Guarantee", "neighbours_of", "together"),
+    "guarantee": ("Guarantee", "together"),
     "ledger": ("Ledger",),
     "ledger_entries": ("DatasetState", "FitEntry"),
     "ledger_policy": ("Policy",),

@@ -50,15 +50,11 @@ class Budget:
         delta: float,
         price: Price,
         *,
-        purpose: str = "",
-        digest: str = "",
         rows_per_person: int = 1,
-        model: str = "",
-        n: int | None = None,
-        columns: Mapping[str, str] | None = None,
+        **details: object,
     ) -> Charge:
         """Charge one fit that is (ε, δ)-private for up to ``rows_per_person`` rows and costs ``price``, or raise
-        :class:`BudgetExceeded` and charge nothing. A budget ignores the other arguments, which a ledger records.
+        :class:`BudgetExceeded` and charge nothing. A budget ignores the ``details``, which a ledger records.
         """
         if os.getpid() != self._process:
             raise RuntimeError(

@@ -133,9 +133,7 @@ class Curator:
         return self._account
 
     def split(self, parts: int) -> list[Curator]:
-        """Curators of disjoint batches, under the same account. Refused where replacing a row could move other rows to
-        other batches.
-        """
+        """Curators of disjoint batches, under one account; refused where replacing a row could move others."""
         if self._batch is not None:
             raise ValueError("a batch cannot be split again.")
         refuse_to_split(self._source)
@@ -207,9 +205,7 @@ class Curator:
     def peel(
         self, query: Query, s: int, scale: float, *, offset: FloatArray | float = 0.0, step: float = 1.0
     ) -> FloatArray:
-        """NoisyHT of offset + step·mean with Laplace noise of the given scale, at the price that scale has for this
-        query's bound.
-        """
+        """NoisyHT of offset + step·mean with Laplace noise of this scale, at the price that it has."""
         sensitivity = self.peeling_sensitivity(query, scale, offset=offset, step=step)
         price = mechanisms.peeling_price(s, sensitivity, scale)
         self._charge(query, f"Laplace peeling, {s} of {self.n_features}", price, sensitivity, scale)

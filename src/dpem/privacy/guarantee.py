@@ -16,11 +16,6 @@ from dpem.privacy.total import unit
 REPLACE_ROWS, REPLACE_PERSON = "replace-one", "replace-one-person"
 
 
-def neighbours_of(person: str | None) -> str:
-    """The neighbouring relation, with a column that identifies the person of each row or without one."""
-    return REPLACE_ROWS if person is None else REPLACE_PERSON
-
-
 @dataclass(frozen=True)
 class Guarantee:
     """The differential-privacy guarantee of a model, and the mechanisms that provide it.

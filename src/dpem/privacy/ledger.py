@@ -104,7 +104,7 @@ class Ledger:
         name, total = checked_text("dataset", dataset), Total.checked("dataset", epsilon, delta, rows_per_person)
         if math.isinf(total.epsilon):
             raise ArgumentError("epsilon", "of a dataset must be finite, got inf.")
-        with self._store.making() as connection:
+        with self._store.writing("", make=True) as connection:
             names = _names(connection)
             if name in names:
                 known = self._entries(connection, name).total
@@ -115,7 +115,8 @@ class Ledger:
             body = {**asdict(total), "version": __version__, "time": now()}
             chain = [ledger_chain.append(connection, [], name, "opened", body)]
             if policy is not None:
-                ledger_chain.append(connection, chain, name, "policy", _stated(policy, connection))
+                body = {"policy": policy.to_dict(), **signature(connection)}
+                ledger_chain.append(connection, chain, name, "policy", body)
         if close := [other for other in names if alike(name, other)]:
             message = f"dataset {name!r} is now open beside {close[0]!r}: two names for the same rows are two budgets."
             warnings.warn(message, LedgerWarning, stacklevel=2)
@@ -126,7 +127,8 @@ class Ledger:
         name = self._name(dataset)
         with self._store.writing(name) as connection:
             chain = self._entries(connection, name).chain
-            ledger_chain.append(connection, chain, name, "policy", _stated(policy, connection))
+            body = {"policy": policy.to_dict(), **signature(connection)}
+            ledger_chain.append(connection, chain, name, "policy", body)
 
     def charge(
         self,
@@ -159,7 +161,7 @@ class Ledger:
                 author = signature(connection)
                 entries.policy.admit(name, epsilon=charge.epsilon, n=n, model=model, who=author["who"])
                 entries.total.admit(entries.charges, charge, f"dataset {name!r}")
-                body |= {**author, "time": now()}
+                body |= author
                 entry = ledger_chain.append(connection, entries.chain, name, "fit", body)
         except BudgetExceeded as refusal:
             self.note_refusal(charge, refusal.reason, purpose=purpose)
@@ -182,7 +184,6 @@ class Ledger:
                     "reason": reason,
                     "purpose": checked_text("purpose", purpose, empty=True),
                     **signature(connection),
-                    "time": now(),
                 }
                 ledger_chain.append(connection, chain, name, "refusal", body)
 
@@ -295,7 +296,3 @@ def _names(connection: Connection, *tables: sa.Table) -> list[str]:
     """The datasets in these tables; without any, those that have been opened."""
     columns = [connection.execute(sa.select(table.c.dataset).distinct()).scalars() for table in tables or (datasets,)]
     return sorted({str(name) for names in columns for name in names})
-
-
-def _stated(policy: Policy, connection: Connection) -> dict[str, Any]:
-    return {"policy": policy.to_dict(), **signature(connection), "time": now()}

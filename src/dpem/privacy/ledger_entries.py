@@ -251,7 +251,7 @@ def alike(one: str, other: str) -> bool:
 
 
 def signature(connection: Connection) -> dict[str, str]:
-    """The user and the machine of an entry: the authenticated role of PostgreSQL, or else the system's user name."""
+    """The time, user and machine of an entry: PostgreSQL's authenticated role, or else the system's user name."""
     if connection.dialect.name == "postgresql":
         who = str(connection.execute(sa.text("SELECT session_user")).scalar_one())
     else:
@@ -260,7 +260,8 @@ def signature(connection: Connection) -> dict[str, str]:
         except (OSError, KeyError, ImportError):
             who = ""
     author = {"who": who, "host": platform.node()}
-    return {name: "".join(filter(str.isprintable, text)).strip()[:LONGEST] for name, text in author.items()}
+    printable = {name: "".join(filter(str.isprintable, text)).strip()[:LONGEST] for name, text in author.items()}
+    return {**printable, "time": now()}
 
 
 def now() -> str:

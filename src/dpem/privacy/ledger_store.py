@@ -21,7 +21,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from urllib.parse import quote
 
 import sqlalchemy as sa
@@ -77,7 +77,7 @@ class Store:
 
     @contextmanager
     def writing(self, dataset: str, make: bool = False) -> Iterator[Connection]:
-        """A transaction of the only writer of a dataset, committed at the end unless the block raises."""
+        """A transaction of a dataset's only writer, committed at the end; ``make``: of a new ledger."""
         with self._in_words("written", "nothing was recorded"):
             if make:
                 _make_file(self._url)
@@ -91,10 +91,6 @@ class Store:
                 yield connection
             with self._in_words("written to the end", "it may have been recorded, see its history"):
                 connection.commit()
-
-    def making(self) -> AbstractContextManager[Connection]:
-        """As :meth:`writing`, for a ledger that may not be there yet."""
-        return self.writing("", make=True)
 
     def _connected(self) -> Connection:
         """A connection; waits, as for a lock, while the server has none left."""
@@ -155,9 +151,7 @@ def _reason(error: SQLAlchemyError) -> tuple[str, bool]:
 
 
 def _parsed(url: object) -> URL:
-    """The complete URL of a ledger: an absolute path, a named driver. Errors never quote it, since it may have a
-    password.
-    """
+    """The complete URL of a ledger. Errors never quote it, since it may have a password."""
     if not isinstance(url, str):
         raise ArgumentError("url", f"must be a string, got {type(url).__name__}.")
     try:
@@ -208,7 +202,6 @@ def _make_file(url: URL) -> None:
 
 
 def _begin_reading(connection: Connection) -> None:
-    """A snapshot of the whole ledger."""
     if connection.dialect.name == "sqlite":
         connection.exec_driver_sql("BEGIN")
     else:

@@ -59,13 +59,7 @@ class PrivateNoise:
     private = True
 
     def top_k(self, scores: FloatArray, k: int, sensitivity: float, rho: float) -> NDArray[np.intp]:
-        mechanism = measurements.make_noisy_top_k(
-            _VECTOR,
-            _LINF,
-            zero_concentrated_divergence(),
-            k=k,
-            scale=1.0,
-        )
+        mechanism = measurements.make_noisy_top_k(_VECTOR, _LINF, zero_concentrated_divergence(), k=k, scale=1.0)
         _check(mechanism, sensitivity, rho)
         return gumbel.top_k(scores, k)
 

@@ -115,7 +115,9 @@ class Total:
 
     def fits(self, charges: Sequence[Charge]) -> bool:
         """Whether the total covers the charges: a single one by its (ε, δ), several by the sum of their zCDP prices."""
-        if math.isinf(self.epsilon) or (len(charges) == 1 and self._covers(charges[0])):
+        if math.isinf(self.epsilon):
+            return True
+        if len(charges) == 1 and charges[0].delta <= self.delta * SLACK and charges[0].epsilon <= self.epsilon * SLACK:
             return True
         return _zcdp(charges).delta(self.epsilon) <= self.delta
 
@@ -126,9 +128,6 @@ class Total:
         spent = _zcdp(charges).epsilon(self.delta)
         alone = len(charges) == 1 and charges[0].delta <= self.delta * SLACK
         return min(spent, charges[0].epsilon) if alone else spent
-
-    def _covers(self, charge: Charge) -> bool:
-        return charge.epsilon <= self.epsilon * SLACK and charge.delta <= self.delta * SLACK
 
     def left(self, charges: Sequence[Charge], delta: float) -> float:
         """The largest ε that one more fit at ``delta`` could use and be accepted, sparse or dense.
@@ -151,9 +150,7 @@ class Total:
         return 0.0
 
     def admit(self, charges: Sequence[Charge], new: Charge, owner: str) -> None:
-        """Raise :class:`BudgetExceeded` unless the total covers ``charges`` and ``new``, which must protect its
-        unit.
-        """
+        """Raise :class:`BudgetExceeded` unless the total covers all and ``new`` protects its unit."""
         this_total = f"the {owner} (epsilon={self.epsilon:.6g}, delta={self.delta:.3g})"
         if new.rows_per_person < self.rows_per_person:
             raise BudgetExceeded(
@@ -169,9 +166,10 @@ class Total:
             )
         if self.fits([*charges, new]):
             return
+        fits = {0: "no fit has", 1: "one fit has"}.get(len(charges), f"{len(charges)} fits have")
         raise BudgetExceeded(
             f"this fit needs epsilon={new.epsilon:.6g} at delta={new.delta:.3g}, and {this_total} allows one more fit "
-            f"up to epsilon={self.left(charges, self.delta):.6g}: {_fits(len(charges))} spent "
+            f"up to epsilon={self.left(charges, self.delta):.6g}: {fits} spent "
             f"epsilon={self.spent(charges):.6g}. Nothing was computed."
         )
 
@@ -215,10 +213,6 @@ class Total:
             f"one more fit may use up to ε = {left:.6g} at δ = {self.delta:g} ({noise} of ρ-zCDP price {left_rho:.6g})"
         )
         return lines
-
-
-def _fits(n: int) -> str:
-    return {0: "no fit has", 1: "one fit has"}.get(n, f"{n} fits have")
 
 
 def _zcdp(charges: Sequence[Charge]) -> Price:

@@ -15,8 +15,8 @@ from scipy import sparse
 
 from dpem._threads import at_most, side_by_side, single_blas
 from dpem.query import Array, Chunk, FloatArray, Namespace
-from dpem.tables.blocks import like, numpy_api, rows_of
-from dpem.tables.kept_rows import KeptChunk
+from dpem.tables.base import KeptChunk
+from dpem.tables.blocks import columns, host, like, numpy_api
 
 #: Numbers read at a time: in memory about what a core's cache holds (with fewer, threads wait for each other between
 #: operations), elsewhere enough to keep a device busy.
@@ -40,7 +40,6 @@ def narrow_sum(query: Narrow, chunk: Chunk) -> FloatArray:
     alone. *Proof.* Blocks are cut by position and added in their order, whichever thread was faster, and nothing here
     looks at an entry. ∎
     """
-    rows_kind = rows_of(chunk.X)
     on_host = isinstance(chunk.X, np.ndarray) or sparse.issparse(chunk.X)
     xp = numpy_api if on_host else array_api_compat.array_namespace(chunk.X)
     n = chunk.X.shape[0]
@@ -58,7 +57,7 @@ def narrow_sum(query: Narrow, chunk: Chunk) -> FloatArray:
             return
         rows = slice(task * length, min(n, (task + 1) * length))
         y = None if chunk.y is None else xp.astype(chunk.y[rows], xp.float64, copy=False)
-        x = rows_kind.columns(chunk.X, query.reads, rows)
+        x = columns(chunk.X, query.reads, rows)
         if kept is None:
             parts[task] = query.block(xp, x, y)
             return
@@ -71,7 +70,7 @@ def narrow_sum(query: Narrow, chunk: Chunk) -> FloatArray:
     else:
         with at_most(1):  # a device has threads of its own
             side_by_side(add, len(parts))
-    return np.asarray(rows_kind.host(sum(parts[1:], start=parts[0])), dtype=float)
+    return host(sum(parts[1:], start=parts[0]))
 
 
 def product(xp: Namespace, x: Array, matrix: FloatArray) -> Array:

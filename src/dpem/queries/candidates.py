@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from dpem.query import Bound, Chunk, FloatArray
-from dpem.tables.blocks import rows_of
+from dpem.tables.blocks import pieces, response
 
 #: Rows whose densities are held at once.
 _PIECE = 4096
@@ -46,9 +46,8 @@ class CandidateScores:
     @np.errstate(all="ignore")
     def sum(self, chunk: Chunk) -> FloatArray:
         total, first = np.zeros(len(self.densities)), 0
-        engine = rows_of(chunk.X)
-        y = None if chunk.y is None else engine.response(chunk)
-        for rows in engine.pieces(chunk.X, _PIECE):
+        y = None if chunk.y is None else response(chunk)
+        for rows in pieces(chunk.X, _PIECE):
             responses = None if y is None else y[first : first + len(rows)]
             total += self._contributions(rows, responses).sum(axis=0)
             first += len(rows)

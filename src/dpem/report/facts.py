@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dpem._html import number
 from dpem.fitting.scaler import DPStandardScaler
 from dpem.fitting.sequence import PrivateFit
+from dpem.fitting.summary import FitSummary
 from dpem.privacy import Guarantee, Release
 from dpem.privacy import together as joint
 
@@ -161,3 +162,72 @@ def guesses(epsilon: float, delta: float) -> str:
         missed = f"{float(f'{1 / miss:.2g}'):,.0f}" if miss > 1e-12 else "10¹²"
         return f"all but about 1 in {missed} cases, so the guarantee is nearly empty"
     return f"at most {100 - math.floor(1000 * miss) / 10:.1f} of 100 cases"
+
+
+def statement(model: PrivateFit, summary: FitSummary, scaler: DPStandardScaler | None) -> dict[str, Any]:
+    """The one statement for all that was released, in words and in symbols."""
+    plan, together = model.plan_, joint_guarantee(model, scaler)
+    epsilon, delta = number(rounded_up(together.epsilon), 5), number(together.delta, 4)
+    verdict = f"A {summary.name} was fitted to {plan.n:,} rows, and {summary.released} were released"
+    if together.private:
+        both = "model and scaling together" if scaler is not None else "the whole fit"
+        verdict += f"; any {together.unit} is protected within ε = {epsilon}, δ = {number(together.delta)} ({both})"
+    else:
+        verdict += ", without privacy"
+    banner = None
+    if math.isinf(model.guarantee_.epsilon):
+        banner = "No noise was added (ε = ∞): this is the non-private reference fit, and it protects nobody."
+    elif not model.guarantee_.private:
+        banner = (
+            "The noise came from a seed (random_state): whoever knows the seed can subtract it. This page shows a "
+            "simulation, and what it would guarantee with private noise."
+        )
+    symbols = None
+    if math.isfinite(together.epsilon):
+        factor = number(math.exp(min(together.epsilon, 700.0)), 4)
+        right = guesses(together.epsilon, together.delta)
+        symbols = {"epsilon": epsilon, "delta": delta, "factor": factor, "guesses": right}
+    parts = () if scaler is None else (scaler.guarantee_, model.guarantee_)
+    person = "one row" if together.unit == "one row" else "one person"
+    return {
+        "verdict": verdict,
+        "banner": banner,
+        "guarantee": together if scaler is not None else model.guarantee_,
+        "statement": str(together),
+        "symbols": symbols,
+        "unit": unit_in_words(together),
+        "rows_per_person": plan.rows_per_person,
+        "scaled": [f"ε = {number(g.epsilon, 4)}, δ = {number(g.delta, 4)}" for g in parts],
+        "unscaled": getattr(model, "scaler_", None) if scaler is None else None,
+        "figures": [
+            ("ε", epsilon),
+            ("δ", number(together.delta)),
+            ("protects", person),
+            ("rows", f"{plan.n:,}"),
+            ("columns", f"{plan.d:,}"),
+        ],
+    }
+
+
+def outcome(model: PrivateFit) -> dict[str, Any]:
+    """What the plan said beside what happened."""
+    plan, check = model.plan_, getattr(model, "fit_check_", None)
+    found = plan.prediction
+    price = model.guarantee_.price.rho
+    rows, note = [], ""
+    if found is None:
+        rows.append(("predicted accuracy", "none", ""))
+    else:
+        ends = f"{number(found.median)}, and between {number(found.low)} and {number(found.high)} in nine fits of ten"
+        rows.append((found.quantity, ends, "not measured: to measure it would cost budget"))
+        note = " ".join(filter(None, (found.meaning, found.assumed)))
+        note += " If what is assumed is wrong, so is the prediction, and the guarantee still holds."
+        if found.failure >= 0.005:
+            rows.append(("fits that find no structure", f"about {100 * found.failure:.0f} of 100", ""))
+    if check is not None:
+        rows.append(("fit check", "to be better than the simpler model", check.verdict))
+    if math.isfinite(price):
+        rows.append(("price ρ", number(plan.price.rho), number(price)))
+    steps = len(plan.steps)
+    rows.append(("queries", f"{steps} step{'' if steps == 1 else 's'}", f"{len(model.releases_)} noisy answers"))
+    return {"outcome": rows, "prediction": note}

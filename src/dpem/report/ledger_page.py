@@ -50,10 +50,6 @@ def ledger_page(where: str, datasets: Sequence[DatasetEntries], models: Mapping[
         The datasets.
     models : mapping of str to Published
         Models that are known, by their fingerprints.
-
-    Returns
-    -------
-    str
     """
     return _html.page(
         "ledger.html",

@@ -48,10 +48,6 @@ def render(model: PrivateFit, scaler: DPStandardScaler | None = None, about: Abo
     about : About, optional
         Dataset, date, purpose and ledger, for the first screen.
 
-    Returns
-    -------
-    str
-
     Examples
     --------
     >>> import numpy as np
@@ -95,9 +91,9 @@ def render(model: PrivateFit, scaler: DPStandardScaler | None = None, about: Abo
         diagnostics=_diagnostics(model),
         components=None if summary.profile is None else _components(summary.profile),
         estimates=None if summary.estimates is None else _estimates(summary.estimates, summary),
-        **_statement(model, summary, scaler),
+        **facts.statement(model, summary, scaler),
         **_prices(model),
-        **_outcome(model),
+        **facts.outcome(model),
     )
 
 
@@ -131,51 +127,6 @@ def _diagnostics(model: PrivateFit) -> list[Any] | None:
     if found is None:
         return None
     return sorted((one for one in found if one.code != "fit-check"), key=lambda one: one.severity != "warning")
-
-
-def _statement(model: PrivateFit, summary: FitSummary, scaler: DPStandardScaler | None) -> dict[str, Any]:
-    """The one statement for all that was released, in words and in symbols."""
-    plan, joint = model.plan_, facts.joint_guarantee(model, scaler)
-    epsilon, delta = number(facts.rounded_up(joint.epsilon), 5), number(joint.delta, 4)
-    verdict = f"A {summary.name} was fitted to {plan.n:,} rows, and {summary.released} were released"
-    if joint.private:
-        both = "model and scaling together" if scaler is not None else "the whole fit"
-        verdict += f"; any {joint.unit} is protected within ε = {epsilon}, δ = {number(joint.delta)} ({both})"
-    else:
-        verdict += ", without privacy"
-    banner = None
-    if math.isinf(model.guarantee_.epsilon):
-        banner = "No noise was added (ε = ∞): this is the non-private reference fit, and it protects nobody."
-    elif not model.guarantee_.private:
-        banner = (
-            "The noise came from a seed (random_state): whoever knows the seed can subtract it. This page shows a "
-            "simulation, and what it would guarantee with private noise."
-        )
-    symbols = None
-    if math.isfinite(joint.epsilon):
-        factor = number(math.exp(min(joint.epsilon, 700.0)), 4)
-        guesses = facts.guesses(joint.epsilon, joint.delta)
-        symbols = {"epsilon": epsilon, "delta": delta, "factor": factor, "guesses": guesses}
-    parts = () if scaler is None else (scaler.guarantee_, model.guarantee_)
-    person = "one row" if joint.unit == "one row" else "one person"
-    return {
-        "verdict": verdict,
-        "banner": banner,
-        "guarantee": joint if scaler is not None else model.guarantee_,
-        "statement": str(joint),
-        "symbols": symbols,
-        "unit": facts.unit_in_words(joint),
-        "rows_per_person": plan.rows_per_person,
-        "scaled": [f"ε = {number(g.epsilon, 4)}, δ = {number(g.delta, 4)}" for g in parts],
-        "unscaled": getattr(model, "scaler_", None) if scaler is None else None,
-        "figures": [
-            ("ε", epsilon),
-            ("δ", number(joint.delta)),
-            ("protects", person),
-            ("rows", f"{plan.n:,}"),
-            ("columns", f"{plan.d:,}"),
-        ],
-    }
 
 
 def _estimates(found: Estimates, summary: FitSummary) -> dict[str, Any]:
@@ -274,7 +225,6 @@ def _components(profile: Profile) -> dict[str, Any]:
 
 
 def _prices(model: PrivateFit) -> dict[str, Any]:
-    """The queries and their prices."""
     queries, rho = facts.queries(model), model.guarantee_.price.rho
     paid = math.isfinite(rho)
     bill = facts.bill(queries) if paid else []
@@ -325,30 +275,6 @@ def _span(places: list[int]) -> str:
     if len(places) > 2 and places == list(range(places[0], places[-1] + 1)):
         return f"{places[0]}–{places[-1]}"
     return ", ".join(map(str, places if len(places) < 6 else [*places[:4], "…"]))
-
-
-def _outcome(model: PrivateFit) -> dict[str, Any]:
-    """What the plan said beside what happened."""
-    plan, check = model.plan_, getattr(model, "fit_check_", None)
-    found = plan.prediction
-    price = model.guarantee_.price.rho
-    rows, note = [], ""
-    if found is None:
-        rows.append(("predicted accuracy", "none", ""))
-    else:
-        ends = f"{number(found.median)}, and between {number(found.low)} and {number(found.high)} in nine fits of ten"
-        rows.append((found.quantity, ends, "not measured: to measure it would cost budget"))
-        note = " ".join(filter(None, (found.meaning, found.assumed)))
-        note += " If what is assumed is wrong, so is the prediction, and the guarantee still holds."
-        if found.failure >= 0.005:
-            rows.append(("fits that find no structure", f"about {100 * found.failure:.0f} of 100", ""))
-    if check is not None:
-        rows.append(("fit check", "to be better than the simpler model", check.verdict))
-    if math.isfinite(price):
-        rows.append(("price ρ", number(plan.price.rho), number(price)))
-    steps = len(plan.steps)
-    rows.append(("queries", f"{steps} step{'' if steps == 1 else 's'}", f"{len(model.releases_)} noisy answers"))
-    return {"outcome": rows, "prediction": note}
 
 
 def _value(value: str | float | int, digits: int = 4) -> str:

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpem.query import Chunk
-from dpem.tables.base import CHUNK_ROWS, ChunkedSource
-from dpem.tables.kept_rows import KEPT, KeptChunk, KeptRows
+from dpem.tables.base import CHUNK_ROWS, KEPT, ChunkedSource, KeptChunk, KeptRows
 
 
 class ArraySource(ChunkedSource):

@@ -9,15 +9,18 @@ refused; totals over all rows are the same in any order but for rounding, for wh
 
 from __future__ import annotations
 
+import copy
 import math
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Protocol, Self
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
 from dpem.query import BLOCK, Chunk, FloatArray, Query
+from dpem.tables.entries import Levels
 from dpem.tables.progress import advance
 
 #: Rows per chunk. With BLOCK it fixes how a sum is rounded, hence the slack.
@@ -25,6 +28,11 @@ CHUNK_ROWS = 65_536
 
 #: Roundings by which a contribution may depend on the other rows of its chunk: see :func:`slack`.
 REGROUPED = 2**16
+
+#: Bytes of converted or prepared rows up to which they are kept in memory from the first pass on.
+KEPT = 384 << 20
+#: Numbers of a prepared row beside its coordinates: response, weight, length, constant.
+MORE = 4
 
 #: Unit roundoff and largest number of what rows may be held in.
 ROUNDOFF = {np.dtype(kind): float(np.finfo(kind).eps) / 2 for kind in (np.float32, np.float64)}
@@ -82,6 +90,62 @@ class Partial(NamedTuple):
         return np.asarray(self.total + self.lost)
 
 
+class Every(NamedTuple):
+    """Rows first, first + step, first + 2·step, … of a table.
+
+    >>> [list(range(10))[part.within(0)] for part in Every().split(3)]
+    [[0, 3, 6, 9], [1, 4, 7], [2, 5, 8]]
+    """
+
+    first: int = 0
+    step: int = 1
+
+    def split(self, parts: int) -> list[Every]:
+        return [Every(self.first + t * self.step, self.step * parts) for t in range(parts)]
+
+    def within(self, begin: int) -> slice:
+        """Which of the rows that begin with row ``begin`` of the table these are."""
+        ahead = self.first - begin
+        return slice(ahead if ahead >= 0 else ahead % self.step, None, self.step)
+
+    def count(self, n_rows: int) -> int:
+        return len(range(self.first, n_rows, self.step))
+
+
+class KeptRows:
+    """What queries that agree in ``prepared_by`` compute of one chunk before they use their own parameters, block by
+    block, kept from one pass to the next: a fit makes some twenty passes over the same rows in the same coordinates.
+
+    It belongs to the source of one fit and holds nothing that the rows do not.
+    """
+
+    def __init__(self, row_bytes: float) -> None:
+        self._row_bytes = row_bytes
+        self._prepared: tuple[Hashable, list[Any]] = (None, [])
+
+    def blocks(self, query: Any, count: int) -> list[Any] | None:
+        """The prepared blocks (None where not yet), or None if public sizes say that none is kept."""
+        key = getattr(query, "prepared_by", None)
+        if key is None or 8 * (query.schema.width + MORE) > self._row_bytes:
+            return None
+        prepared = self._prepared  # read and replaced at once: another thread may use the same source
+        if prepared[0] != key:
+            prepared = self._prepared = (key, [None] * count)
+        return prepared[1]
+
+
+class KeptChunk(Chunk):
+    """Rows that are the same on every pass."""
+
+    kept: KeptRows
+
+    @classmethod
+    def of(cls, chunk: Chunk, kept: KeptRows) -> KeptChunk:
+        whole = cls(*chunk)
+        whole.kept = kept
+        return whole
+
+
 class ChunkedSource(ABC):
     """Rows that come as chunks of at most ``CHUNK_ROWS`` rows, the same chunks on every pass."""
 
@@ -93,6 +157,11 @@ class ChunkedSource(ABC):
     #: float32 or float64: in what blocked queries may be added.
     dtype: np.dtype
     feature_names: list[str] | None = None
+    #: The names of the response and of the column that says whose row it is.
+    target_name: str | None = None
+    person_name: str | None = None
+    #: Columns whose entries are read as these levels.
+    text_levels: Mapping[str, Levels] = MappingProxyType({})
 
     @property
     @abstractmethod
@@ -104,10 +173,14 @@ class ChunkedSource(ABC):
     @abstractmethod
     def split(self, parts: int) -> Sequence[Self]: ...
 
+    def chunks_for(self, query: Query) -> Iterator[Chunk]:
+        """The chunks over which a query is summed; they may differ in their length and in columns that it reads."""
+        return self.chunks()
+
     def total(self, query: Query) -> FloatArray:
         """The query's sum over all rows, chunk sums added in order with compensation."""
         total: Partial | None = None
-        for chunk in self.chunks():
+        for chunk in self.chunks_for(query):
             part = Partial.of(query.sum(chunk))
             total = part if total is None else total + part
             advance(chunk.X.shape[0])
@@ -120,6 +193,19 @@ class ChunkedSource(ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.n_rows} rows, {self.n_features} columns, {self.dtype})"
+
+
+class StridedSource(ChunkedSource):
+    """A source whose batches read the whole table and keep every so many rows."""
+
+    _every: Every = Every()
+
+    def split(self, parts: int) -> list[Self]:
+        """Disjoint batches: rows t, t + parts, t + 2·parts, …"""
+        batches = [copy.copy(self) for _ in range(parts)]
+        for batch, every in zip(batches, self._every.split(parts), strict=True):
+            batch._every = every
+        return batches
 
 
 def refuse_to_split(source: Source) -> None:

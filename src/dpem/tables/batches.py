@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -10,15 +9,13 @@ import numpy as np
 
 from dpem._validation import ArgumentError
 from dpem.query import Chunk
-from dpem.tables.base import CHUNK_ROWS, ChunkedSource
+from dpem.tables.base import CHUNK_ROWS, StridedSource
 from dpem.tables.columns import Selection, rows_of, select
-from dpem.tables.entries import Levels
-from dpem.tables.every import Every
 from dpem.tables.frame import Frame
 from dpem.tables.kinds import is_frame
 
 
-class BatchSource(ChunkedSource):
+class BatchSource(StridedSource):
     """Batches of rows: arrays X, pairs (X, y), or DataFrames (pandas, polars, Arrow).
 
     ``batches`` must start anew each time it is iterated: a list, or an object whose ``__iter__`` opens the data again.
@@ -62,7 +59,7 @@ class BatchSource(ChunkedSource):
             raise ArgumentError("n_rows", f"must be a positive number of rows or None, got {n_rows!r}.")
         if fixed_order is not None and not isinstance(fixed_order, bool):
             raise ArgumentError("fixed_order", f"must be True, False or None, got {type(fixed_order).__name__}.")
-        self._batches, self._every = batches, Every()
+        self._batches = batches
         fixed = isinstance(batches, list | tuple) if fixed_order is None else fixed_order
         self.order_may_depend_on_values = not fixed
         self._form = _Form(_first(batches), columns, target, levels, person, single=fixed)
@@ -70,11 +67,9 @@ class BatchSource(ChunkedSource):
         self.feature_names = self._form.names if feature_names is None else list(feature_names)
         if self.feature_names is not None and len(self.feature_names) != self.n_features:
             raise ArgumentError("feature_names", f"has {len(self.feature_names)} names for {self.n_features} columns.")
-        chosen = self._form.selection
-        #: The names of the response and of the column that says whose row it is.
-        self.target_name, self.person_name = (None, None) if chosen is None else (chosen.target, chosen.person)
-        #: Columns whose entries are read as these levels.
-        self.text_levels: dict[str, Levels] = {} if chosen is None else dict(chosen.levels)
+        if (chosen := self._form.selection) is not None:
+            self.target_name, self.person_name = chosen.target, chosen.person
+            self.text_levels = dict(chosen.levels)
         self._rows = n_rows if n_rows is not None else sum(chunk.X.shape[0] for chunk in map(self._form, batches))
         if self._rows == 0:
             raise ArgumentError("batches", "hold no rows.")
@@ -105,18 +100,9 @@ class BatchSource(ChunkedSource):
                 "batches", f"must hold {self._rows} rows on every pass, but this pass held another number."
             )
 
-    def split(self, parts: int) -> list[BatchSource]:
-        """Disjoint batches: rows t, t + parts, t + 2·parts, … Each reads all batches and keeps its rows."""
-        sources = [copy.copy(self) for _ in range(parts)]
-        for source, every in zip(sources, self._every.split(parts), strict=True):
-            source._every = every
-        return sources
-
 
 class _Form:
-    """What the first batch looks like, and every other must: kind, columns, dtype. ``single`` lets float32 be read as
-    it is.
-    """
+    """The kind, columns and dtype of the first batch and of every other; ``single`` keeps float32."""
 
     def __init__(
         self,

@@ -1,10 +1,10 @@
-"""A block of rows, whatever array holds it: the few operations that queries and tables need of it."""
+"""A block of rows, whatever array holds it (numpy, SciPy's CSR, an array-API library): what queries need of it."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import array_api_compat
 import array_api_compat.numpy
@@ -13,47 +13,19 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dpem._validation import ArgumentError
-from dpem.query import Array, Chunk, FloatArray, Namespace
+from dpem.query import BLOCK, Array, Chunk, FloatArray, Namespace
+
+IntArray = NDArray[np.intp]
 
 #: numpy keeps columns together in what it computes from columns that are together; older ones lack some functions.
 numpy_api: Any = np if hasattr(np, "cumulative_sum") else array_api_compat.numpy
 
-
-class BlockRows(Protocol):
-    """What can be done with rows of one kind (dense, CSR, an array-API library); ``chunk.X`` is of that kind."""
-
-    def response(self, chunk: Chunk) -> FloatArray:
-        """The chunk's responses as a float64 numpy array."""
-
-    def host(self, values: Any) -> FloatArray:
-        """A small array as float64 numpy."""
-
-    def columns(self, X: Any, support: NDArray[np.intp], rows: slice = ...) -> Any:
-        """The named columns (of some rows) as a dense float64 array that stays where the rows are."""
-
-    def mean_squares(self, X: Any) -> FloatArray:
-        """The mean square of each row's entries, in float64; may be infinite or not a number."""
-
-    def pieces(self, X: Any, rows: int) -> Iterator[FloatArray]:
-        """The rows as dense float64 numpy arrays of at most ``rows`` rows, for sums that need no speed."""
+#: Numbers in a dense piece of sparse rows, and in a piece of rows on a device: what a few temporary arrays of that size
+#: take must fit beside the table.
+SPARSE_PIECE, DEVICE_PIECE = 2**22, 2**25
 
 
-def rows_of(X: Any) -> BlockRows:
-    """The operations for rows of X's kind."""
-    if isinstance(X, np.ndarray):
-        from dpem.tables.dense_rows import ROWS
-
-        return ROWS
-    if sparse.issparse(X):
-        from dpem.tables.csr_rows import ROWS as CSR
-
-        return CSR
-    from dpem.tables.array_rows import ArrayRows
-
-    return ArrayRows(namespace_of(X))
-
-
-def namespace_of(X: Any) -> Any:
+def namespace_of(X: Array) -> Namespace:
     """The array-API namespace of X, or a refusal."""
     try:
         return array_api_compat.array_namespace(X)
@@ -61,6 +33,70 @@ def namespace_of(X: Any) -> Any:
         raise ArgumentError(
             "X", f"must be a numpy array, a SciPy CSR matrix or an array with the array API, got {type(X).__name__}."
         ) from None
+
+
+def columns(X: Array, support: IntArray, rows: slice = slice(None)) -> Array:
+    """These columns (of some rows) as a dense float64 array that stays where the rows are. Of a CSR row that is not
+    sound, every entry is missing.
+    """
+    if isinstance(X, np.ndarray):
+        from dpem.tables.dense_rows import dense_columns
+
+        return dense_columns(X, support, rows)
+    if not sparse.issparse(X):
+        xp = namespace_of(X)
+        return xp.astype(xp.take(X[rows, :], indices(xp, support, X), axis=1), xp.float64)
+    from dpem.tables import compiled
+
+    first, last, _ = rows.indices(X.shape[0])
+    place = np.full(X.shape[1], -1, dtype=np.intp)
+    place[support] = np.arange(len(support))
+    stored, right = sound_rows(X, first, last)
+    out = np.empty((len(support), last - first))
+    compiled.gather_sparse(*stored, first, right, place, out)
+    return out.T
+
+
+def sound_rows(X: Any, first: int, last: int) -> tuple[tuple[Any, Any, Any], NDArray[np.bool_]]:
+    """The stored arrays of a CSR matrix, and which of the rows first … last − 1 are sound."""
+    from dpem.tables import compiled
+
+    right = np.empty(last - first, dtype=np.bool_)
+    compiled.sound(X.data, X.indices, X.indptr, first, X.shape[1], right)
+    return (X.data, X.indices, X.indptr), right
+
+
+def pieces(X: Array, rows: int) -> Iterator[FloatArray]:
+    """The rows as dense float64 numpy arrays of at most ``rows`` rows, for sums that need no speed."""
+    if sparse.issparse(X):
+        rows = max(1, min(rows, SPARSE_PIECE // X.shape[1]))
+    for first in range(0, X.shape[0], rows):
+        part = X[first : min(first + rows, X.shape[0]), :]
+        part = part.toarray() if sparse.issparse(part) else part
+        yield (part if isinstance(part, np.ndarray) else host(part)).astype(float)
+
+
+def device_slices(X: Array, width: int) -> Iterator[slice]:
+    """Slices of whole blocks of rows, with about :data:`DEVICE_PIECE` numbers in ``width`` columns."""
+    rows = max(1, DEVICE_PIECE // max(1, width) // BLOCK) * BLOCK
+    for first in range(0, X.shape[0], rows):
+        yield slice(first, min(first + rows, X.shape[0]))
+
+
+def response(chunk: Chunk) -> FloatArray:
+    """The chunk's responses as a float64 numpy array, which is empty where there are none."""
+    return np.empty(0) if chunk.y is None else host(chunk.y)
+
+
+def host(values: Array) -> FloatArray:
+    """An array of any library as float64 numpy."""
+    if array_api_compat.is_torch_array(values):
+        values = values.detach().cpu().numpy()
+    elif array_api_compat.is_cupy_array(values):
+        values = values.get()
+    elif not isinstance(values, np.ndarray) and not array_api_compat.is_jax_array(values):
+        values = np.from_dlpack(values)
+    return np.asarray(values, dtype=float)
 
 
 def float_below(value: float, dtype: np.dtype) -> np.floating:
@@ -76,3 +112,10 @@ def like(xp: Namespace, values: FloatArray, x: Array) -> Array:
     if isinstance(x, np.ndarray):
         return values
     return xp.asarray(np.ascontiguousarray(values), dtype=xp.float64, device=array_api_compat.device(x))
+
+
+def indices(xp: Namespace, places: IntArray, x: Array) -> Array:
+    """Places of columns as an array beside the rows."""
+    if isinstance(x, np.ndarray):
+        return places
+    return xp.asarray(np.asarray(places, dtype=np.int64), device=array_api_compat.device(x))

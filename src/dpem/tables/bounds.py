@@ -26,7 +26,7 @@ Pair = tuple[float, float]
 
 def column_bounds(bounds: Any, names: Sequence[str], levels: Mapping[str, Any]) -> dict[str, Pair]:
     """The bounds of every column without levels. ``bounds`` is a dict by name (or by pattern, such as ``"lab_*"``), a
-    pair (low, high) of numbers or vectors, or the path of a JSON, YAML or CSV file that holds such a dict.
+    pair (low, high) of numbers or vectors, or the path of a JSON or CSV file that holds such a dict.
     """
     needed = [name for name in names if name not in levels]
     if bounds is None:
@@ -35,34 +35,34 @@ def column_bounds(bounds: Any, names: Sequence[str], levels: Mapping[str, Any]) 
         raise ArgumentError(
             "bounds", f"must be given: public limits of {listed(needed)}, never computed from the rows."
         )
-    given = read_bounds(bounds) if isinstance(bounds, str | os.PathLike) else bounds
-    if not isinstance(given, Mapping):
-        return _from_pair(given, names, needed)
-    found = {name: match for name in needed if (match := matching(given, name)) is not None}
-    absent = [name for name in needed if name not in found]
-    if absent and not any(matching(given, name) is not None for name in names):
+    declared = read_bounds(bounds) if isinstance(bounds, str | os.PathLike) else bounds
+    if not isinstance(declared, Mapping):
+        return _from_pair(declared, names, needed)
+    pairs = {name: match for name in needed if (match := matching(declared, name)) is not None}
+    absent = [name for name in needed if name not in pairs]
+    if absent and not any(matching(declared, name) is not None for name in names):
         # What stands where names should may be a record, the first line of a file without a header: it is not quoted.
         raise ArgumentError(
             "bounds", f"must name every column of X ({len(names)} in all), but no name in them is one of these."
         )
     if absent:
-        others = [key for key in given if isinstance(key, str) and key not in names]
+        others = [key for key in declared if isinstance(key, str) and key not in names]
         close = difflib.get_close_matches(absent[0], others, n=1)
         hint = f" (is {close[0]!r} misspelt?)" if close else ""
         raise ArgumentError(
             "bounds",
             f"must name every numeric column, but lack {listed(absent)}{hint}; categorical columns have levels.",
         )
-    return {name: checked_pair("bounds", pair, f"of {name!r} ") for name, pair in found.items()}
+    return {name: checked_pair("bounds", pair, f"of {name!r} ") for name, pair in pairs.items()}
 
 
 def response_bounds(y_bounds: Any, bounds: Any, y_name: str | None) -> Pair:
     """The bounds of the response: ``y_bounds``, or those that ``bounds`` has under the response's name."""
     if y_bounds is not None:
         return checked_pair("y_bounds", y_bounds)
-    given = read_bounds(bounds) if isinstance(bounds, str | os.PathLike) else bounds
-    if isinstance(given, Mapping) and y_name is not None and y_name in given:
-        return checked_pair("bounds", given[y_name], f"of the response {y_name!r} ")
+    declared = read_bounds(bounds) if isinstance(bounds, str | os.PathLike) else bounds
+    if isinstance(declared, Mapping) and y_name is not None and y_name in declared:
+        return checked_pair("bounds", declared[y_name], f"of the response {y_name!r} ")
     why = ": public limits of the response, never computed from the rows."
     if y_name is None:
         raise ArgumentError("y_bounds", f"must be given{why}")
@@ -87,35 +87,22 @@ def checked_pair(argument: str, pair: Any, of: str = "") -> Pair:
 
 
 def read_bounds(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Bounds from a file: a JSON or YAML object ``{"age": [0, 110]}``, or a CSV with the columns name, low, high."""
+    """Bounds from a file: a JSON object ``{"age": [0, 110]}``, or a CSV with the columns name, low, high."""
     where = Path(path)
     kind = where.suffix.lower()
-    if kind not in (".json", ".yaml", ".yml", ".csv"):
-        raise ArgumentError("bounds", f"must be a file that ends in .json, .yaml, .yml or .csv, got {where.name!r}.")
+    if kind not in (".json", ".csv"):
+        raise ArgumentError("bounds", f"must be a file that ends in .json or .csv, got {where.name!r}.")
     try:
         text = where.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError):
         raise ArgumentError("bounds", f"cannot be read from {str(where)!r}: no such file, or not UTF-8 text.") from None
-    found = _from_csv(text, where) if kind == ".csv" else _parsed(text, kind, where)
+    try:
+        found = _from_csv(text, where) if kind == ".csv" else json.loads(text)
+    except json.JSONDecodeError:
+        raise ArgumentError("bounds", f"cannot be read from {str(where)!r}: it is not valid JSON.") from None
     if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
         raise ValueError(f"{str(where)!r} must hold an object with a pair of numbers for each column's name.")
     return found
-
-
-def _parsed(text: str, kind: str, where: Path) -> Any:
-    if kind == ".json":
-        try:
-            return json.loads(text)
-        except ValueError:
-            raise ArgumentError("bounds", f"cannot be read from {str(where)!r}: it is not valid JSON.") from None
-    try:
-        import yaml
-    except ImportError:
-        raise ArgumentError("bounds", "in YAML need the package PyYAML; JSON and CSV need nothing.") from None
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise ArgumentError("bounds", f"cannot be read from {str(where)!r}: it is not valid YAML.") from None
 
 
 def _from_csv(text: str, where: Path) -> dict[str, Any]:
@@ -129,9 +116,9 @@ def _from_csv(text: str, where: Path) -> dict[str, Any]:
         raise ValueError(f"{str(where)!r} must have a number under low and under high in every line.") from None
 
 
-def _from_pair(given: Any, names: Sequence[str], needed: Sequence[str]) -> dict[str, Pair]:
+def _from_pair(declared: Any, names: Sequence[str], needed: Sequence[str]) -> dict[str, Pair]:
     try:
-        low, high = (np.asarray(side, dtype=float) for side in given)
+        low, high = (np.asarray(side, dtype=float) for side in declared)
         ok = all(side.shape in ((), (len(names),)) for side in (low, high))
     except (TypeError, ValueError):
         ok = False
@@ -139,18 +126,18 @@ def _from_pair(given: Any, names: Sequence[str], needed: Sequence[str]) -> dict[
         raise ArgumentError(
             "bounds",
             f"must be a dict by column, a file, or (low, high) of two numbers or two vectors of {len(names)}; "
-            f"got {shown(given)}.",
+            f"got {shown(declared)}.",
         )
     lows, highs = (np.broadcast_to(side, (len(names),)) for side in (low, high))
     pairs = {name: (float(lows[j]), float(highs[j])) for j, name in enumerate(names)}
     return {name: checked_pair("bounds", pairs[name], f"of {name!r} ") for name in needed}
 
 
-def matching(given: Mapping[str, Any], name: str) -> Any:
+def matching(declared: Mapping[str, Any], name: str) -> Any:
     """The entry of the column, by its name or by the first pattern that matches it."""
-    if name in given:
-        return given[name]
-    return next((pair for key, pair in given.items() if is_pattern(key) and fnmatch.fnmatchcase(name, key)), None)
+    if name in declared:
+        return declared[name]
+    return next((pair for key, pair in declared.items() if is_pattern(key) and fnmatch.fnmatchcase(name, key)), None)
 
 
 def is_pattern(key: Any) -> bool:
@@ -174,5 +161,5 @@ def other_columns(found: Sequence[str], fitted: Sequence[str]) -> str:
     more = [name for name in found if name not in set(fitted)]
     if not lacking and not more:
         return f"X has its columns in another order than the fit; give them as {', '.join(map(repr, fitted))}."
-    said = [f"lacks {listed(lacking)} of the fit"] * bool(lacking) + [f"has {listed(more)} beside"] * bool(more)
-    return f"X {', and '.join(said)}."
+    differences = [f"lacks {listed(lacking)} of the fit"] * bool(lacking) + [f"has {listed(more)} beside"] * bool(more)
+    return f"X {', and '.join(differences)}."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -106,11 +107,23 @@ def select(
         )
     if not features:
         raise ValueError("the table has no column of features.")
-    declared = {name: own for name, own in checked_levels(levels).items() if name in (*features, target)}
+    declared = {name: each for name, each in checked_levels(levels).items() if name in (*features, target)}
     known = [*spelled, *declared]
     _all_numeric(schema, features if target is None else [*features, target], known, chosen=columns is not None)
     single = not set(declared) & set(features) and all(schema.field(name).type == pa.float32() for name in features)
     return Selection(tuple(features), target, np.dtype(np.float32 if single else np.float64), declared, person)
+
+
+def select_declared(
+    schema: pa.Schema, levels: Mapping[str, Any] | None, spelled: Collection[str] = (), person: str | None = None
+) -> Selection:
+    """Every column of a user's X, as numbers or declared levels."""
+    try:
+        return select(schema, None, None, levels=levels, spelled=spelled, person=person)
+    except ArgumentError:
+        raise
+    except ValueError as error:
+        raise ValueError(f"X must hold numbers or declared levels: {error}") from None
 
 
 def refuse_repeated(names: Sequence[str]) -> None:
@@ -135,9 +148,8 @@ def rows_of(batch: Any, selection: Selection, rows: slice = slice(None), reads: 
 
 
 def _known(name: str, names: Sequence[str]) -> None:
-    if name in names:
-        return
-    raise ValueError(f"there is no column {name!r}{_hint(name, names)}")
+    if name not in names:
+        raise ValueError(f"there is no column {name!r}{_hint(name, names)}")
 
 
 def _hint(name: str, names: Sequence[str]) -> str:
@@ -149,12 +161,14 @@ def _all_numeric(schema: pa.Schema, names: Sequence[str], known: Collection[str]
     """Refuse columns by their types: of texts without levels, and of what is neither a number nor a text."""
     text = [name for name in names if not holds(schema.field(name).type, name in known)]
     if text:
+        one = len(text) == 1
         shown = ", ".join(dict.fromkeys(_called(schema.field(name).type) for name in text[:_SHOWN]))
-        remedy = "name only numeric columns" if chosen else f"leave {_it(text)} out"
+        remedy = "name only numeric columns" if chosen else f"leave {'it' if one else 'them'} out"
         if any(holds(schema.field(name).type, True) for name in text):
-            remedy += ", or declare its levels" if len(text) == 1 else ", or declare levels for the texts"
-        verb = "is" if len(text) == 1 else "are"
-        raise ValueError(f"{_plural(text)} {_named(text)} {verb} not numeric ({shown}); {remedy}.")
+            remedy += ", or declare its levels" if one else ", or declare levels for the texts"
+        raise ValueError(
+            f"{'column' if one else 'columns'} {_named(text)} {'is' if one else 'are'} not numeric ({shown}); {remedy}."
+        )
 
 
 def holds(kind: pa.DataType, texts: bool) -> bool:
@@ -177,14 +191,5 @@ def _named(names: Sequence[str]) -> str:
     return ", ".join(repr(name if len(name) <= 40 else f"{name[:37]}...") for name in names[:_SHOWN]) + more
 
 
-def _plural(names: Sequence[Any]) -> str:
-    return "column" if len(names) == 1 else "columns"
-
-
-def _it(names: Sequence[Any]) -> str:
-    return "it" if len(names) == 1 else "them"
-
-
 def _repeated(names: Sequence[str]) -> list[str]:
-    seen: set[str] = set()
-    return list(dict.fromkeys(name for name in names if name in seen or seen.add(name)))  # type: ignore[func-returns-value]
+    return [name for name, count in Counter(names).items() if count > 1]

@@ -7,23 +7,18 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, Self
 
-from dpem.query import Chunk, FloatArray, Query
-from dpem.tables.base import ChunkedSource
+from dpem.query import Chunk, Query
+from dpem.tables.base import KEPT, KeptChunk, KeptRows, StridedSource
 from dpem.tables.columns import Selection
-from dpem.tables.entries import Levels
-from dpem.tables.every import Every
-from dpem.tables.kept_rows import KEPT, KeptChunk, KeptRows
 
 
-class ConvertingSource(ChunkedSource):
+class ConvertingSource(StridedSource):
     """Rows that are converted as they are read. What takes at most :data:`KEPT` bytes is converted once and kept;
     of a larger table each pass converts the columns that its query reads.
     """
 
-    #: What is read of each column; which rows are taken, which features are converted (None for all), and the chunks
-    #: that are kept.
+    #: What is read of each column; which features are converted (None for all), and the chunks that are kept.
     _selection: Selection
-    _every: Every = Every()
     _reads: frozenset[int] | None = None
     _kept: tuple[Chunk, ...] = ()
     #: Whether a chunk is overwritten when the next one is read.
@@ -33,10 +28,8 @@ class ConvertingSource(ChunkedSource):
         self._selection, self.dtype = selection, selection.dtype
         self.n_features, self.has_response = len(selection.features), selection.target is not None
         self.feature_names = list(selection.features)
-        #: The names of the response and of the column that says whose row it is.
         self.target_name, self.person_name = selection.target, selection.person
-        #: Columns whose entries are read as these levels.
-        self.text_levels: dict[str, Levels] = dict(selection.levels)
+        self.text_levels = dict(selection.levels)
 
     @abstractmethod
     def _converted(self) -> Iterator[Chunk]:
@@ -64,10 +57,10 @@ class ConvertingSource(ChunkedSource):
     def _row_bytes(self) -> int:
         return self.n_features * self.dtype.itemsize + 8
 
-    def total(self, query: Query) -> FloatArray:
-        """As for every source; a query may name the only columns that it ``reads``."""
+    def chunks_for(self, query: Query) -> Iterator[Chunk]:
+        """A query may name the only columns that it ``reads``."""
         reads = getattr(query, "reads", None)
-        return super(ConvertingSource, self if reads is None else self.reading(reads)).total(query)
+        return (self if reads is None else self.reading(reads)).chunks()
 
     def reading(self, reads: Sequence[int]) -> Self:
         """The same rows, of which only some columns, and the response, mean something."""
@@ -78,8 +71,7 @@ class ConvertingSource(ChunkedSource):
         return part
 
     def split(self, parts: int) -> list[Self]:
-        """Disjoint batches: rows t, t + parts, t + 2·parts, … Each reads the whole table and keeps its rows."""
-        batches = [copy.copy(self) for _ in range(parts)]
-        for batch, every in zip(batches, self._every.split(parts), strict=True):
-            batch._every, batch._kept = every, ()
+        batches = super().split(parts)
+        for batch in batches:
+            batch._kept = ()
         return batches

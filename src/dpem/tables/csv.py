@@ -26,10 +26,10 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from dpem._validation import Argument, ArgumentError
+from dpem.tables.base import KEPT
 from dpem.tables.columns import Selection, select
 from dpem.tables.entries import MISSING, Levels, number
 from dpem.tables.frame import Frame, FrameSource
-from dpem.tables.kept_rows import KEPT
 
 #: Files of text by how their names end, and what stands between entries.
 TEXTS = {".csv": ",", ".tsv": "\t", ".txt": "\t"}
@@ -67,9 +67,7 @@ def kind_of(path: Path) -> str:
 
 
 def read_csv(path: Path, layout: TextFormat, wanted: Mapping[str, Any], *, strict: bool = False) -> FrameSource:
-    """The wanted columns as float64 in memory, those with levels as what stands for them. ``strict`` looks, and refuses
-    cells that are not what their column holds.
-    """
+    """The wanted columns in memory; ``strict`` refuses cells that are not what their column holds."""
     _check(layout)
     names = header(path, layout)
     columns, target, person = (wanted.get(what) for what in ("columns", "target", "person"))
@@ -89,7 +87,7 @@ def read_csv(path: Path, layout: TextFormat, wanted: Mapping[str, Any], *, stric
     table = _cells(path, layout, chosen, names)
     if table.num_rows == 0:
         raise ValueError(f"{path} has a header but no rows.")
-    coded = {name for name, own in levels.items() if own.coded}
+    coded = {name for name, each in levels.items() if each.coded}
     found, odd = {}, []
     cells = {name: table.column(name) for name in chosen.read}
     several = table.num_rows * chosen.row_bytes > KEPT  # passes that convert: each would join a column's pieces again
@@ -123,7 +121,7 @@ def kept_columns(path: Path, layout: TextFormat, names: Sequence[str]) -> pa.Tab
 
 def _cells(path: Path, layout: TextFormat, chosen: Selection, names: Sequence[str]) -> pa.Table:
     """The cells of the columns that are read: as numbers where every one is a number, else as they are written."""
-    coded = {name for name, own in chosen.levels.items() if own.coded}
+    coded = {name for name, each in chosen.levels.items() if each.coded}
     texts = {name: pa.binary() for name in chosen.read if name in coded or name == chosen.person}
     if layout.thousands is None:
         numeric = {name: pa.float64() for name in chosen.read} | texts
@@ -151,10 +149,10 @@ def _table(path: Path, layout: TextFormat, kinds: Mapping[str, pa.DataType], nam
         with _opened(path, layout) as file:
             return pa.csv.read_csv(file, parse_options=parsing, convert_options=options)
     except (pa.ArrowException, *_UNREADABLE) as error:
-        said = str(error)
-    if re.search(r"[Ii]n CSV column #\d+", said):
+        message = str(error)
+    if re.search(r"[Ii]n CSV column #\d+", message):
         raise _NotNumbers
-    raise ValueError(_plainly(said, path, names))
+    raise ValueError(_plainly(message, path, names))
 
 
 def _opened(path: Path, layout: TextFormat) -> Any:
@@ -285,8 +283,8 @@ def _refuse_separator(path: Path, names: Sequence[str], layout: TextFormat) -> N
         raise ArgumentError("sep", f"must be {mark}, by which the entries of {path} seem to be separated.")
 
 
-def _plainly(said: str, path: Path, names: Sequence[str]) -> str:
-    if "Expected" in said and "columns, got" in said:
+def _plainly(message: str, path: Path, names: Sequence[str]) -> str:
+    if "Expected" in message and "columns, got" in message:
         return f"every row of {path} must have {len(names)} entries, as its first line has, but one has not."
     return f"{path} cannot be read as CSV: it is damaged or not text with one row on each line."
 

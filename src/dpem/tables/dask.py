@@ -13,32 +13,26 @@ from __future__ import annotations
 
 import math
 import sys
-import time
-import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import dask
 import dask.array as da
 import numpy as np
-from dask.base import get_scheduler, unpack_collections
 from dask.delayed import Delayed, delayed
-from dask.highlevelgraph import HighLevelGraph
 
 from dpem._validation import ArgumentError
 from dpem.query import FloatArray, Query
 from dpem.tables.base import slack
-from dpem.tables.columns import Selection, holds, select
+from dpem.tables.columns import Selection, holds, select_declared
 from dpem.tables.dask_tasks import (
-    BadBlock,
-    BlockFailed,
     BlockQuery,
     added,
     column,
+    computed,
     kept_rows,
     numbers,
-    partial_sum,
+    query_graph,
     responses,
     tallied,
 )
@@ -47,13 +41,6 @@ from dpem.tables.frame import Frame, column_of
 from dpem.tables.persons import Counts, new_secret
 from dpem.tables.progress import advance
 from dpem.tables.scaled import moved_and_scaled
-
-#: How many partial sums one task of the tree adds.
-FAN_IN = 8
-#: How many partial sums may be left for the calling process to add.
-FETCHED = 32
-#: Seconds that a cluster may be without a single worker before a query is given up.
-PATIENCE = 60.0
 
 
 class DaskSource:
@@ -106,7 +93,8 @@ class DaskSource:
             response = _as_array(given[1], lengths[1], np.dtype(np.float64), y_levels).rechunk((table.chunks[0],))
             if not dask.is_dask_collection(y):  # it travels once, not with every query
                 (response,) = computed(response, how=dask.persist)
-        names = None if selection is None or _column_names(X) is None else list(selection.features)
+        named = selection is not None and all(isinstance(name, str) for name in X.columns)
+        names = list(selection.features) if selection is not None and named else None
         self._keep(table, response, dtype, names, moved)
         if selection is not None and names is not None:
             self._frame = X, selection, lengths[0]
@@ -126,11 +114,9 @@ class DaskSource:
         return f"{type(self).__name__}({rows}, {self.n_features} columns, {self.dtype})"
 
     def total(self, query: Query) -> FloatArray:
-        """The query's sum over all rows: block sums added with compensation, by a tree in the blocks' order whose last
-        level is here.
-        """
+        """The query's sum over all rows: block sums added with compensation, by a tree in the blocks' order."""
         X = self._reading(getattr(query, "reads", None))
-        partial = added(computed(*_graph(BlockQuery(query, self.n_features, self.dtype), X, self._y)))
+        partial = added(computed(*query_graph(BlockQuery(query, self.n_features, self.dtype), X, self._y)))
         if partial is None:
             raise ValueError("a source without rows has no total.")
         advance(self.n_rows)
@@ -197,88 +183,6 @@ def _scaled(block: Any, dtype: np.dtype, mean: FloatArray, scale: FloatArray) ->
     return moved_and_scaled(block.astype(dtype), mean, scale)
 
 
-def _graph(query: BlockQuery, X: Any, y: Any) -> list[Delayed]:
-    """One query as one graph, and the few sums that the calling process adds. A plain dictionary: as Delayed objects, a
-    thousand blocks take half a second.
-    """
-    token = uuid.uuid4().hex
-    node = f"dpem-query-{token}"
-    tasks: dict[Any, Any] = {node: query}
-    level: list[Any] = [(f"dpem-sum-{token}", i) for i in range(len(X.chunks[0]))]
-    for key, rows in zip(level, X.chunks[0], strict=True):
-        response = () if y is None else ((y.name, key[1]),)
-        tasks[key] = (partial_sum, node, rows, (X.name, key[1], 0), *response)
-    depth = 0
-    while len(level) > FETCHED:  # each level of the tree is a round by the scheduler
-        depth, below = depth + 1, level
-        level = [(f"dpem-add-{token}", depth, first) for first in range(0, len(below), FAN_IN)]
-        tasks |= {key: (added, below[key[2] : key[2] + FAN_IN]) for key in level}
-    layer = f"dpem-{token}"
-    graph = HighLevelGraph.from_collections(layer, tasks, dependencies=[X] if y is None else [X, y])
-    return [Delayed(key, graph, layer=layer) for key in level]
-
-
-# --- What is said when a cluster fails --------------------------------------------------------------------------------
-
-_CHARGED = "what this fit was charged stays charged, and nothing was released."
-LOST = f"the Dask scheduler was lost while the table was summed; {_CHARGED}"
-DIED = (
-    "the Dask workers that summed a block died one after the other, most often for want of memory: make the blocks "
-    f"smaller; {_CHARGED}"
-)
-
-
-ALONE = f"the Dask scheduler has had no worker for {PATIENCE:.0f} seconds; {_CHARGED}"
-
-
-class NoWorkers(Exception):
-    """A cluster has nobody left to compute, and would wait for ever."""
-
-
-def _compute(*collections: Any) -> Sequence[Any]:
-    """``dask.compute``, but a cluster that stays without workers is given up."""
-    parts, repack = unpack_collections(*collections)
-    client = getattr(get_scheduler(collections=parts), "__self__", None) if parts else None
-    if client is None or not hasattr(client, "nthreads"):
-        return tuple(dask.compute(*collections))
-    from distributed import wait
-
-    futures = client.compute(parts)
-    seen = time.monotonic()
-    while True:
-        with suppress(TimeoutError):
-            wait(futures, timeout=1.0)
-            return tuple(repack(client.gather(futures)))
-        if client.nthreads():
-            seen = time.monotonic()
-        elif time.monotonic() - seen > PATIENCE:
-            client.cancel(futures)
-            raise NoWorkers
-
-
-def computed(*collections: Any, how: Callable[..., Any] = _compute) -> Sequence[Any]:
-    """The collections' values, or one sentence. Messages of others may quote a row: only their type is named."""
-    try:
-        return tuple(how(*collections))
-    except BadBlock as error:
-        failure: Exception = ValueError(str(error))
-    except Exception as error:
-        failure = RuntimeError(_said(error))
-    raise failure  # here, where no other exception is being handled and would come along
-
-
-def _said(error: Exception) -> str:
-    kinds = {kind.__name__ for kind in type(error).__mro__}
-    if kinds & {"CancelledError", "CommClosedError", "ClosedClientError"}:
-        return LOST
-    if "KilledWorker" in kinds:
-        return DIED
-    if isinstance(error, NoWorkers):
-        return ALONE
-    kind = str(error) if isinstance(error, BlockFailed) else type(error).__name__
-    return f"a block of X or y could not be computed ({kind}); {_CHARGED}"
-
-
 # --- What a table must be: refused before anything is read ------------------------------------------------------------
 
 
@@ -305,28 +209,19 @@ def _selection(X: Any, levels: Mapping[str, Levels] | None, spelled: Collection[
     frame = Frame(X._meta)
     if not frame.names:
         raise ArgumentError("X", "must have a known number of columns, at least one.")
-    try:
-        chosen = select(frame.schema, None, None, levels=levels, spelled=spelled, person=person)
-    except ArgumentError:
-        raise
-    except ValueError as error:
-        raise ValueError(f"X must hold numbers or declared levels: {error}") from None
-    _refuse_inferred(X, frame.names)
-    return chosen
-
-
-def _refuse_inferred(X: Any, names: Sequence[str]) -> None:
-    """Refuse what ``dd.read_csv`` found the types of: it fails at the first entry of a block that they do not fit, so
-    one entry would decide whether there is an answer.
-    """
+    chosen = select_declared(frame.schema, levels, spelled, person)
     for part in X.expr.walk() if hasattr(X, "expr") else ():
+        # dd.read_csv fails at the first entry of a block that does not fit the types that it inferred.
         kinds = (getattr(getattr(part, "func", None), "keywords", None) or {}).get("dtypes")
-        if isinstance(kinds, Mapping) and any(str(kinds.get(n)) not in ("object", "str", "string") for n in names):
+        if isinstance(kinds, Mapping) and any(
+            str(kinds.get(n)) not in ("object", "str", "string") for n in frame.names
+        ):
             raise ArgumentError(
                 "X",
                 "must not be read from text with inferred types, since one entry that does not fit them would stop "
                 "the fit: use dd.read_csv(..., dtype=str) and name each column in bounds, or convert it to Parquet.",
             )
+    return chosen
 
 
 def _checked_response(y: Any, levels: Levels | None) -> Any:
@@ -370,12 +265,6 @@ def _check_numbers(name: str, array: Any) -> None:
         raise ArgumentError(name, f"must have blocks that are numpy arrays, got {type(array._meta).__name__}.")
 
 
-def _column_names(X: Any) -> list[str] | None:
-    if not _is_frame(X, "DataFrame") or not all(isinstance(name, str) for name in X.columns):
-        return None
-    return list(X.columns)
-
-
 def _lengths(collection: Any) -> list[Any]:
     """Rows of each block, or what will count them."""
     if isinstance(collection, da.Array) and not math.isnan(collection.shape[0]):
@@ -393,9 +282,7 @@ def _as_array(collection: Any, lengths: Sequence[int], dtype: np.dtype, rule: An
 
 
 def _partitions(collection: Any) -> list[Delayed]:
-    """The partitions of a collection. Those of a DataFrame do not depend on which of its columns are read: Dask would
-    join some where columns are few.
-    """
+    """The partitions of a collection, the same whichever columns are read: Dask would join some."""
     if _is_frame(collection, "DataFrame"):
         return list(collection.simplify().to_delayed(optimize_graph=False))
     return list(np.ravel(collection.to_delayed()))

@@ -7,12 +7,19 @@ the client). A block is summed by the one thread that Dask gave it; a worker's t
 from __future__ import annotations
 
 import functools
+import time
+import uuid
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from operator import add
 from typing import Any
 
+import dask
 import numpy as np
+from dask.base import get_scheduler, unpack_collections
+from dask.delayed import Delayed
+from dask.highlevelgraph import HighLevelGraph
 
 from dpem._threads import at_most
 from dpem.query import Query
@@ -22,6 +29,13 @@ from dpem.tables.columns import Selection, rows_of
 from dpem.tables.entries import Levels, converted
 from dpem.tables.frame import Frame, column_of
 from dpem.tables.persons import first_rows, tally
+
+#: How many partial sums one task of the tree adds.
+FAN_IN = 8
+#: How many partial sums may be left for the calling process to add.
+FETCHED = 32
+#: Seconds that a cluster may be without a single worker before a query is given up.
+PATIENCE = 60.0
 
 
 class BadBlock(ValueError):
@@ -59,15 +73,15 @@ class BlockQuery:
 
 @naming_only_the_type
 @np.errstate(all="ignore")
-def partial_sum(asked: BlockQuery, rows: int, X: Any, y: Any = None) -> Partial | None:
+def partial_sum(block_query: BlockQuery, rows: int, X: Any, y: Any = None) -> Partial | None:
     """The query's sum over one block, in the chunks that an array in memory is read in; None if it has no rows."""
-    X = _as_floats(X, asked.dtype)
-    if X.shape != (rows, asked.n_features) or (y is not None and np.shape(y) != (rows,)):
+    X = _as_floats(X, block_query.dtype)
+    if X.shape != (rows, block_query.n_features) or (y is not None and np.shape(y) != (rows,)):
         raise BadBlock("a block of X or y has another shape than its Dask collection says.")
     source = ArraySource(X, None if y is None else _as_floats(y, np.dtype(np.float64)))
     with at_most(1):  # Dask has threads of its own, one block on each
         # What a chunk's sum has lost is a single zero: of a block of one chunk d numbers travel, not 2d.
-        parts = [Partial(asked.query.sum(chunk), np.zeros(())) for chunk in source.chunks()]
+        parts = [Partial(block_query.query.sum(chunk), np.zeros(())) for chunk in source.chunks()]
     return added(parts)
 
 
@@ -116,3 +130,76 @@ def _as_floats(values: Any, dtype: np.dtype) -> Any:
     except (TypeError, ValueError):
         pass
     raise BadBlock("a block of X or y holds what is not a number.")
+
+
+def query_graph(query: BlockQuery, X: Any, y: Any) -> list[Delayed]:
+    """One query as one graph, a plain dictionary: as Delayed objects, a thousand blocks take half a second."""
+    token = uuid.uuid4().hex
+    node = f"dpem-query-{token}"
+    tasks: dict[Any, Any] = {node: query}
+    level: list[Any] = [(f"dpem-sum-{token}", i) for i in range(len(X.chunks[0]))]
+    for key, rows in zip(level, X.chunks[0], strict=True):
+        response = () if y is None else ((y.name, key[1]),)
+        tasks[key] = (partial_sum, node, rows, (X.name, key[1], 0), *response)
+    depth = 0
+    while len(level) > FETCHED:  # each level of the tree is a round by the scheduler
+        depth, below = depth + 1, level
+        level = [(f"dpem-add-{token}", depth, first) for first in range(0, len(below), FAN_IN)]
+        tasks |= {key: (added, below[key[2] : key[2] + FAN_IN]) for key in level}
+    layer = f"dpem-{token}"
+    graph = HighLevelGraph.from_collections(layer, tasks, dependencies=[X] if y is None else [X, y])
+    return [Delayed(key, graph, layer=layer) for key in level]
+
+
+# --- What is said when a cluster fails --------------------------------------------------------------------------------
+
+_CHARGED = "what this fit was charged stays charged, and nothing was released."
+LOST = f"the Dask scheduler was lost while the table was summed; {_CHARGED}"
+DIED = (
+    "the Dask workers that summed a block died one after the other, most often for want of memory: make the blocks "
+    f"smaller; {_CHARGED}"
+)
+ALONE = f"the Dask scheduler has had no worker for {PATIENCE:.0f} seconds; {_CHARGED}"
+
+
+class NoWorkers(Exception):
+    """A cluster has nobody left to compute, and would wait for ever."""
+
+
+def _compute(*collections: Any) -> Sequence[Any]:
+    """``dask.compute``, but a cluster that stays without workers is given up."""
+    parts, repack = unpack_collections(*collections)
+    client = getattr(get_scheduler(collections=parts), "__self__", None) if parts else None
+    if client is None or not hasattr(client, "nthreads"):
+        return tuple(dask.compute(*collections))
+    from distributed import wait
+
+    futures = client.compute(parts)
+    seen = time.monotonic()
+    while True:
+        with suppress(TimeoutError):
+            wait(futures, timeout=1.0)
+            return tuple(repack(client.gather(futures)))
+        if client.nthreads():
+            seen = time.monotonic()
+        elif time.monotonic() - seen > PATIENCE:
+            client.cancel(futures)
+            raise NoWorkers
+
+
+def computed(*collections: Any, how: Callable[..., Any] = _compute) -> Sequence[Any]:
+    """The collections' values, or one sentence. Messages of others may quote a row: only their type is named."""
+    try:
+        return tuple(how(*collections))
+    except BadBlock as error:
+        failure: Exception = ValueError(str(error))
+    except Exception as error:
+        kinds = {kind.__name__ for kind in type(error).__mro__}
+        if kinds & {"CancelledError", "CommClosedError", "ClosedClientError"}:
+            failure = RuntimeError(LOST)
+        elif "KilledWorker" in kinds or isinstance(error, NoWorkers):
+            failure = RuntimeError(ALONE if isinstance(error, NoWorkers) else DIED)
+        else:
+            kind = str(error) if isinstance(error, BlockFailed) else type(error).__name__
+            failure = RuntimeError(f"a block of X or y could not be computed ({kind}); {_CHARGED}")
+    raise failure  # here, where no other exception is being handled and would come along

@@ -17,11 +17,10 @@ import pyarrow.parquet as pq
 from pyarrow.fs import LocalFileSystem
 
 from dpem.query import Chunk
-from dpem.tables.base import CHUNK_ROWS
+from dpem.tables.base import CHUNK_ROWS, Every
 from dpem.tables.columns import Selection, refuse_repeated, rows_of, select
 from dpem.tables.converting import ConvertingSource
-from dpem.tables.entries import Levels, number
-from dpem.tables.every import Every
+from dpem.tables.entries import number
 from dpem.tables.parquet import Stretch, cut_rows, read_stretches
 
 #: Formats by how a file's name ends.
@@ -114,9 +113,10 @@ class _File:
         self.name = without_values(str(getattr(fragment, "path", "the dataset")))
         self.is_parquet = isinstance(fragment, ds.ParquetFileFragment)
         keys = ds.get_partition_keys(fragment.partition_expression)
-        self._constant = {
-            name: _value(keys[name], selection.levels.get(name)) for name in selection.names if name in keys
-        }
+        self._constant = {}
+        for name in keys.keys() & set(selection.names):
+            levels = selection.levels.get(name)
+            self._constant[name] = number(keys[name]) if levels is None else levels.value(keys[name])
         with one_sentence(self.name):
             stored = fragment.physical_schema
             self.row_groups = [(group.id, group.num_rows) for group in fragment.row_groups] if self.is_parquet else []
@@ -237,7 +237,9 @@ def without_values(path: str) -> str:
 def _dataset(path: Path) -> ds.Dataset:
     """Arrow's view of a file, or of all files of one format in a folder."""
     if path.is_dir():
-        found = sorted(file for file in path.rglob("*") if _is_table(file, path))
+        # Files that begin with a dot or an underscore are a writer's notes.
+        files = (file for file in path.rglob("*") if file.suffix.lower() in FORMATS and file.is_file())
+        found = sorted(f for f in files if not any(part[0] in "._" for part in f.relative_to(path).parts))
         formats = {FORMATS[file.suffix.lower()] for file in found}
         if not found:
             raise ValueError(f"{path} holds no Parquet or Arrow file; their names end in {', '.join(FORMATS)}.")
@@ -252,17 +254,13 @@ def _dataset(path: Path) -> ds.Dataset:
     with one_sentence(without_values(str(found[0]))):
         names = layout.inspect(str(found[0]), filesystem=LocalFileSystem()).names
     refuse_repeated(names)  # Arrow would refuse them as damage
-    folders = ds.partitioning(pa.schema([(name, pa.string()) for name in _folders(found, Path(base))]), flavor="hive")
+    # Columns that folders stand for, ``year`` of ``year=2024``, are read as texts: Arrow would choose a type by looking
+    # at all of their values.
+    parts = [part for file in found for part in file.relative_to(base).parts[:-1] if "=" in part]
+    keys = dict.fromkeys(part.partition("=")[0] for part in parts)
+    folders = ds.partitioning(pa.schema([(name, pa.string()) for name in keys]), flavor="hive")
     with one_sentence(str(path)):
         return ds.dataset(list(map(str, found)), format=layout, partitioning=folders, partition_base_dir=base)
-
-
-def _folders(files: Sequence[Path], base: Path) -> list[str]:
-    """Columns that folders stand for, ``year`` of ``year=2024``. Their values are read as texts: Arrow would choose a
-    type by looking at all of them.
-    """
-    parts = [part for file in files for part in file.relative_to(base).parts[:-1] if "=" in part]
-    return list(dict.fromkeys(part.partition("=")[0] for part in parts))
 
 
 def schema_of(path: Path) -> pa.Schema:
@@ -274,12 +272,6 @@ def stored_columns(path: Path, names: Sequence[str]) -> pa.Table:
     """Columns as they are stored, file by file in the order in which a source reads them."""
     with one_sentence(str(path)):
         return pa.concat_tables([part.to_table(columns=list(names)) for part in _fragments(_dataset(path))])
-
-
-def _is_table(file: Path, folder: Path) -> bool:
-    """Files that begin with a dot or an underscore are a writer's notes."""
-    hidden = any(part.startswith((".", "_")) for part in file.relative_to(folder).parts)
-    return file.suffix.lower() in FORMATS and not hidden and file.is_file()
 
 
 def _fragments(dataset: ds.Dataset) -> list[ds.Fragment]:
@@ -299,7 +291,3 @@ def _moves_rows(fragment: ds.Fragment) -> bool:
     with one_sentence(without_values(str(fragment.path))):
         footer = fragment.metadata
         return footer.num_row_groups > 0 and bool(footer.row_group(0).sorting_columns)
-
-
-def _value(entry: Any, own: Levels | None) -> float:
-    return number(entry) if own is None else own.value(entry)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -25,44 +25,25 @@ CACHE = 2**20
 COMPILED = 2**19
 
 
-class DenseRows:
-    """See :class:`~dpem.tables.blocks.BlockRows`."""
-
-    def response(self, chunk: Chunk) -> FloatArray:
-        return np.empty(0) if chunk.y is None else np.asarray(chunk.y, dtype=float)
-
-    def host(self, values: FloatArray) -> FloatArray:
-        return values
-
-    def columns(self, X: Rows, support: IntArray, rows: slice = slice(None)) -> FloatArray:
-        """Column by column in memory: sums over the few numbers of a row are then sums of a few long columns."""
-        x = contiguous(X[rows])
-        if x is None:
-            if X.dtype == float and X.strides[0] == X.itemsize and np.array_equal(support, np.arange(X.shape[1])):
-                return np.asarray(X[rows], dtype=float)  # as it is: no query writes into rows
-            return np.asarray(X.T[support, rows], dtype=float, order="C").T
-        where, loops = _inside(support, X.shape[1]), compiled_loops(X.shape[0] * len(support))
-        if loops is None:
-            return np.asarray(x.T[where], dtype=float, order="C").T
-        out = np.empty((len(support), len(x)))
-        loops.gather(x, where, out)
-        return out.T
-
-    def mean_squares(self, X: Rows) -> FloatArray:
-        return np.asarray(np.einsum("ij,ij->i", X, X, dtype=np.float64) / X.shape[1])
-
-    def pieces(self, X: Rows, rows: int) -> Iterator[FloatArray]:
-        for first in range(0, X.shape[0], rows):
-            yield X[first : first + rows].astype(float)
-
-
-ROWS = DenseRows()
+def dense_columns(X: Rows, support: IntArray, rows: slice = slice(None)) -> FloatArray:
+    """Column by column in memory: sums over the few numbers of a row are then sums of a few long columns."""
+    x = contiguous(X[rows])
+    if x is None:
+        if X.dtype == float and X.strides[0] == X.itemsize and np.array_equal(support, np.arange(X.shape[1])):
+            return np.asarray(X[rows], dtype=float)  # as it is: no query writes into rows
+        return np.asarray(X.T[support, rows], dtype=float, order="C").T
+    where, loops = np.asarray(support, dtype=np.intp), compiled_loops(X.shape[0] * len(support))
+    if where.size and not (where.min() >= 0 and where.max() < X.shape[1]):  # compiled code does not look
+        raise IndexError(f"a query reads columns from {where.min()} to {where.max()} of a table of {X.shape[1]}.")
+    if loops is None:
+        return np.asarray(x.T[where], dtype=float, order="C").T
+    out = np.empty((len(support), len(x)))
+    loops.gather(x, where, out)
+    return out.T
 
 
 def compiled_loops(entries: int) -> Any:
-    """The module of compiled loops if there are many entries, or if it is loaded already; None where loading it would
-    take longer than it saves. The numbers are the same with and without.
-    """
+    """The module of compiled loops, or None where loading it would take longer than it saves."""
     if entries < COMPILED and "dpem.tables.compiled" not in sys.modules:
         return None
     from dpem.tables import compiled
@@ -71,9 +52,7 @@ def compiled_loops(entries: int) -> Any:
 
 
 def unit_coordinates(x: FloatArray, middle: FloatArray, half: FloatArray) -> FloatArray | None:
-    """clip((x − middle)/half, ±1), NaN where an entry is not finite, by a compiled loop; None where there is none, or
-    the columns of x are not together.
-    """
+    """clip((x − middle)/half, ±1), NaN where not finite, by a compiled loop; None where there is none."""
     XT, d, loops = contiguous(x.T), x.shape[1], compiled_loops(x.size)
     if loops is None or XT is None or middle.shape != (d,) or half.shape != (d,):  # compiled code does not look
         return None
@@ -125,11 +104,3 @@ def contiguous(X: Rows) -> Rows | None:
     if X.strides[1] != size or stride % size or stride < X.shape[1] * size:
         return None
     return np.lib.stride_tricks.as_strided(X, (X.shape[0], stride // size), (stride, size), writeable=False)
-
-
-def _inside(support: IntArray, d: int) -> IntArray:
-    """The places of columns, none of them outside the table: compiled code does not look."""
-    where = np.asarray(support, dtype=np.intp)
-    if where.size and not (where.min() >= 0 and where.max() < d):
-        raise IndexError(f"a query reads columns from {where.min()} to {where.max()} of a table of {d}.")
-    return where

@@ -46,15 +46,20 @@ class DeviceSource(ChunkedSource):
         self._X, self._y = X, None if y is None else _beside(y, xp, device)
         self.n_features, self.has_response = int(X.shape[1]), y is not None
         self.dtype = np.dtype(np.float32 if X.dtype == xp.float32 else np.float64)
-        self._chunk_rows = CHUNK_ROWS
 
     @property
     def n_rows(self) -> int:
         return int(self._X.shape[0])
 
     def chunks(self) -> Iterator[Chunk]:
-        for first in range(0, self.n_rows, self._chunk_rows):
-            rows = slice(first, min(first + self._chunk_rows, self.n_rows))
+        return self._cut(CHUNK_ROWS)
+
+    def chunks_for(self, query: Query) -> Iterator[Chunk]:
+        return self._cut(_chunk_rows(query))
+
+    def _cut(self, chunk_rows: int) -> Iterator[Chunk]:
+        for first in range(0, self.n_rows, chunk_rows):
+            rows = slice(first, min(first + chunk_rows, self.n_rows))
             yield Chunk(self._X[rows, :], None if self._y is None else self._y[rows])
 
     def split(self, parts: int) -> list[DeviceSource]:
@@ -68,12 +73,10 @@ class DeviceSource(ChunkedSource):
         """The query's sum over all rows; chunk sums come one by one, or at once from a query that can (``sums``)."""
         at_once = getattr(query, "sums", None)
         sums = None if at_once is None else at_once(Chunk(self._X, self._y), _chunk_rows(query))
-        if sums is not None:
-            advance(self.n_rows)
-            return _added(sums)
-        cut = copy.copy(self)
-        cut._chunk_rows = _chunk_rows(query)
-        return super(DeviceSource, cut).total(query)
+        if sums is None:
+            return super().total(query)
+        advance(self.n_rows)
+        return _added(sums)
 
     def slack(self, query: Query) -> float:
         return slack(query, self.n_rows, self.dtype, _chunk_rows(query))

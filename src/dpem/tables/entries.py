@@ -113,8 +113,8 @@ class Levels(NamedTuple):
     def value(self, entry: Any) -> float:
         """The number that stands for an entry's level.
 
-        >>> own = checked_levels({"region": ["north", "2", OTHER]})["region"]
-        >>> [own.value(entry) for entry in ("north", 2, "2.0", "south", None, "")]
+        >>> levels = checked_levels({"region": ["north", "2", OTHER]})["region"]
+        >>> [levels.value(entry) for entry in ("north", 2, "2.0", "south", None, "")]
         [0.0, 1.0, 1.0, inf, nan, nan]
         """
         if isinstance(entry, str) and entry in self.by_text:
@@ -132,11 +132,11 @@ def checked_levels(levels: Any) -> dict[str, Levels]:
     if not isinstance(levels, Mapping) or not all(isinstance(name, str) for name in levels):
         kind = type(levels).__name__
         raise ArgumentError("levels", f"must be a dict with a list of levels for each column's name, got a {kind}.")
-    return {name: own if isinstance(own, Levels) else _levels(name, own) for name, own in levels.items()}
+    return {name: each if isinstance(each, Levels) else _levels(name, each) for name, each in levels.items()}
 
 
-def _levels(name: str, own: Any) -> Levels:
-    given = [] if isinstance(own, str) or not isinstance(own, Sequence | np.ndarray) else list(own)
+def _levels(name: str, values: Any) -> Levels:
+    given = [] if isinstance(values, str) or not isinstance(values, Sequence | np.ndarray) else list(values)
     other = (math.inf,) if OTHER in [one for one in given if isinstance(one, str)] else ()
     declared = [one for one in given if not (isinstance(one, str) and one == OTHER)]
     few = len(given) < 2 or not declared
@@ -147,19 +147,19 @@ def _levels(name: str, own: Any) -> Levels:
     spelled = tuple(map(number, declared))
     numeric = all(map(math.isfinite, spelled)) and len(set(spelled)) == len(spelled)
     if all(texts):
-        values = spelled if numeric else tuple(map(float, range(len(declared))))
-        return Levels((*values, *other), (*declared, *last), not numeric)
+        numbers = spelled if numeric else tuple(map(float, range(len(declared))))
+        return Levels((*numbers, *other), (*declared, *last), not numeric)
     if any(texts) or not numeric:
         raise ArgumentError("levels", f"of {name!r} must be texts only or different finite numbers only.")
     return Levels((*spelled, *other), (*map(_plainly, spelled), *last), False)
 
 
-def converted(column: Any, own: Levels | None, dtype: np.dtype) -> NDArray[np.floating]:
+def converted(column: Any, levels: Levels | None, dtype: np.dtype) -> NDArray[np.floating]:
     """A column of Arrow's, or an array of Python objects, as numbers."""
     if isinstance(column, np.ndarray):
-        rule = number if own is None else own.value
+        rule = number if levels is None else levels.value
         return np.array([rule(entry) for entry in column], dtype=dtype)
-    return numbers(column, dtype) if own is None or not own.coded else codes(column, own, dtype)
+    return numbers(column, dtype) if levels is None or not levels.coded else codes(column, levels, dtype)
 
 
 def numbers(column: pa.Array | pa.ChunkedArray, dtype: np.dtype) -> NDArray[np.floating]:
@@ -171,7 +171,7 @@ def numbers(column: pa.Array | pa.ChunkedArray, dtype: np.dtype) -> NDArray[np.f
     """
     import pyarrow as pa
 
-    column = _decoded(column)
+    column = decoded(column)
     wanted = pa.float32() if dtype == np.float32 else pa.float64()
     if is_text(column.type):
         column = _spelled(column)
@@ -184,21 +184,21 @@ def numbers(column: pa.Array | pa.ChunkedArray, dtype: np.dtype) -> NDArray[np.f
     return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
-def codes(column: pa.Array | pa.ChunkedArray, own: Levels, dtype: np.dtype) -> NDArray[np.floating]:
+def codes(column: pa.Array | pa.ChunkedArray, levels: Levels, dtype: np.dtype) -> NDArray[np.floating]:
     """What stands for the level of each entry of an Arrow column.
 
     >>> import pyarrow as pa
-    >>> own = checked_levels({"region": ["north", "south"]})["region"]
-    >>> codes(pa.array(["south", "north", "east", None]), own, np.dtype(np.float64))
+    >>> levels = checked_levels({"region": ["north", "south"]})["region"]
+    >>> codes(pa.array(["south", "north", "east", None]), levels, np.dtype(np.float64))
     array([ 1.,  0., nan, nan])
     """
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    column = _decoded(column)
-    value = _by_number(column, own)
+    column = decoded(column)
+    value = _by_number(column, levels)
     if is_text(column.type):
-        known = own.by_text
+        known = levels.by_text
         place = pc.index_in(column, value_set=pa.array(list(known), column.type))
         exact = np.append(list(known.values()), np.nan)[_filled(place, len(known))]
         value = np.where(np.isnan(exact), value, exact)
@@ -207,7 +207,7 @@ def codes(column: pa.Array | pa.ChunkedArray, own: Levels, dtype: np.dtype) -> N
         )
     else:
         missing = np.isnan(numbers(column, np.dtype(np.float64)))
-    if own.other:
+    if levels.other:
         value[np.isnan(value) & ~missing] = math.inf
     return value.astype(dtype, copy=False)
 
@@ -227,9 +227,9 @@ def is_text(kind: pa.DataType) -> bool:
     return bool(t.is_string(kind) or t.is_large_string(kind) or t.is_string_view(kind))
 
 
-def _by_number(column: Any, own: Levels) -> NDArray[np.float64]:
+def _by_number(column: Any, levels: Levels) -> NDArray[np.float64]:
     """The levels of entries that are numbers, or spell them; NaN elsewhere."""
-    known = own.by_number
+    known = levels.by_number
     value = np.full(len(column), math.nan)
     if not known:
         return value
@@ -239,7 +239,7 @@ def _by_number(column: Any, own: Levels) -> NDArray[np.float64]:
     return value
 
 
-def _decoded(column: Any) -> Any:
+def decoded(column: Any) -> Any:
     """A dictionary-encoded column as its entries; a column of several pieces as one."""
     import pyarrow as pa
 

@@ -134,18 +134,17 @@ def column_of(series: Any) -> Any:
         return pa.array([], _CATEGORIES) if len(series) == 0 else np.asarray(series, dtype=object)
     if hasattr(series, "sparse"):
         series = series.sparse.to_dense()
-    own = series if isinstance(series, nw.Series) else nw.from_native(series, series_only=True)
+    column = series if isinstance(series, nw.Series) else nw.from_native(series, series_only=True)
     try:
-        return own.to_arrow()
+        return column.to_arrow()
     except (pa.ArrowException, TypeError, NotImplementedError):
         pass
-    if own.dtype == nw.Object:
-        return np.array(own.to_list(), dtype=object)
-    return pa.array([None] * len(own), pa.binary())  # of a type that holds no numbers: refused by it
+    if column.dtype == nw.Object:
+        return np.array(column.to_list(), dtype=object)
+    return pa.array([None] * len(column), pa.binary())  # of a type that holds no numbers: refused by it
 
 
 def _eager(X: Any) -> Any:
-    """A narwhals DataFrame."""
     if isinstance(X, pa.RecordBatch):
         X = pa.Table.from_batches([X])
     found = nw.from_native(X, pass_through=True)

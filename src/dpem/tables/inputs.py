@@ -71,7 +71,7 @@ def open_table(
         )
     read_as = checked_levels(getattr(X, "text_levels", None) or None)
     if not is_frame(X) and not is_dask(X):
-        texts = [name for name, own in declared.items() if own.texts and own != read_as.get(name)]
+        texts = [name for name, each in declared.items() if each.texts and each != read_as.get(name)]
         if texts:
             raise ArgumentError(
                 "levels",
@@ -149,23 +149,16 @@ def frame_source(
     frame: Any, y: Any, levels: Mapping[str, Levels] | None, spelled: Collection[str] = (), person: str | None = None
 ) -> Any:
     """The rows of a DataFrame under what was declared of its columns, or a refusal by their types."""
-    from dpem.tables.columns import select
+    from dpem.tables.columns import select_declared
     from dpem.tables.frame import FrameSource
 
-    schema = frame.schema
-    try:
-        selection = select(schema, None, None, levels=levels, spelled=spelled, person=person)
-    except ArgumentError:
-        raise
-    except ValueError as error:
-        raise ValueError(f"X must hold numbers or declared levels: {error}") from None
-    n = frame.n_rows
+    selection, n = select_declared(frame.schema, levels, spelled, person), frame.n_rows
     if y is not None and (y.ndim != 1 or len(y) != n):
         raise ArgumentError("y", f"must be a vector with one response for each of the {n} rows, got shape {y.shape}.")
     return FrameSource(frame, selection, None if y is None else np.asarray(y, dtype=float))
 
 
-def response_of(y: Any, own: Levels | None = None) -> Any:
+def response_of(y: Any, levels: Levels | None = None) -> Any:
     """Responses as float64, entry by entry; of an array on a device or a Dask collection, that."""
     if is_on_device(y) or is_dask(y) or sparse.issparse(y):
         return y
@@ -175,18 +168,18 @@ def response_of(y: Any, own: Levels | None = None) -> Any:
             raise ArgumentError("y", f"must be one column of responses, got {len(frame.names)} columns.")
         y = frame.block(0, frame.n_rows).column(frame.names[0])
     elif not isinstance(y, np.ndarray) and is_series(y):
-        if own is None and str(getattr(y, "dtype", "")).lower().startswith(("categor", "enum")):
+        if levels is None and str(getattr(y, "dtype", "")).lower().startswith(("categor", "enum")):
             raise ArgumentError("y", "must hold numbers, got categories.")
         with needed_by("a Series"):
             from dpem.tables.frame import column_of
         y = column_of(y)
     if not hasattr(y, "type"):
-        return numeric_array(y, "y", own)
+        return numeric_array(y, "y", levels)
     from dpem.tables.columns import holds
 
-    if not holds(y.type, own is not None):
+    if not holds(y.type, levels is not None):
         raise ArgumentError("y", "must hold numbers.")
-    return converted(y, own, np.dtype(np.float64))
+    return converted(y, levels, np.dtype(np.float64))
 
 
 def response_name(X: Any, y: Any) -> str | None:

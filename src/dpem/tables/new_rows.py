@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_array, validate_data
 from dpem._validation import ArgumentError
 from dpem.query import FloatArray
 from dpem.tables import ChunkedSource
-from dpem.tables.blocks import rows_of
+from dpem.tables.blocks import pieces as dense_pieces
 from dpem.tables.bounds import listed, other_columns
 from dpem.tables.device import DeviceSource
 from dpem.tables.entries import Levels, checked_levels
@@ -33,7 +33,7 @@ def pieces(estimator: BaseEstimator, X: Any, levels: Mapping[str, Levels]) -> It
     """Dense pieces of the rows that a fitted model is applied to, in the numbers that the fit saw."""
     if not is_frame(X):
         read_as = checked_levels(getattr(X, "text_levels", None) or None)
-        texts = [name for name, own in levels.items() if own.texts and is_source(X) and own != read_as.get(name)]
+        texts = [name for name, each in levels.items() if each.texts and is_source(X) and each != read_as.get(name)]
         if texts:
             raise ArgumentError("levels", f"of {listed(texts)} must be those of the fit: read_table(path, levels=).")
         yield from pieces_of(estimator, X, missing=True)
@@ -69,7 +69,7 @@ def _dense_pieces(estimator: BaseEstimator, X: Any) -> Iterator[NDArray[np.float
     if is_on_device(X):
         X, _ = device_arrays(X, None)
         validate_data(estimator, X, skip_check_array=True, reset=False)
-        yield from rows_of(X).pieces(X, PIECE)
+        yield from dense_pieces(X, PIECE)
     elif is_source(X):
         if X.n_features != estimator.n_features_in_:
             raise ArgumentError("X", f"has {X.n_features} columns, but {estimator.n_features_in_} were fitted.")
@@ -77,13 +77,13 @@ def _dense_pieces(estimator: BaseEstimator, X: Any) -> Iterator[NDArray[np.float
         if names is not None and fitted is not None and list(names) != list(fitted):
             raise ValueError(other_columns(list(names), list(fitted)))
         for chunk in X.chunks():
-            yield from rows_of(chunk.X).pieces(chunk.X, PIECE)
+            yield from dense_pieces(chunk.X, PIECE)
     elif is_frame(X):
         yield from _of_frame(estimator, X)
     else:
         X, _ = table_and_response(estimator, X, needs_y=False, reset=False)
         if sparse.issparse(X):
-            yield from rows_of(X).pieces(X, PIECE)
+            yield from dense_pieces(X, PIECE)
         else:
             yield X
 

@@ -18,9 +18,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpem.query import Chunk
-from dpem.tables.base import CHUNK_ROWS
+from dpem.tables.base import CHUNK_ROWS, Every
 from dpem.tables.columns import Selection
-from dpem.tables.every import Every
 
 #: Bytes of rows up to which neighbouring row groups of a file are read together.
 SMALL = 64 << 20

@@ -32,16 +32,15 @@ from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from typing import Any
 
-import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
 from dpem._validation import ArgumentError
-from dpem.query import Chunk, FloatArray, Query
-from dpem.tables.base import ChunkedSource
-from dpem.tables.entries import is_missing, is_text
-from dpem.tables.every import Every
+from dpem.query import Chunk, Query
+from dpem.tables.base import ChunkedSource, StridedSource
+from dpem.tables.blocks import host, indices, namespace_of
+from dpem.tables.entries import decoded, is_missing, is_text
 
 Hashes = NDArray[np.uint64]
 
@@ -70,10 +69,7 @@ def hashed(column: Any, secret: bytes) -> Hashes:
 
     if isinstance(column, np.ndarray):
         column = pa.array([_text(entry) for entry in column], pa.string())
-    if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
+    column = decoded(column)
     if pa.types.is_floating(column.type):
         return _of_floats(column.to_numpy(zero_copy_only=False).astype(float), secret)
     if pa.types.is_integer(column.type) and column.null_count == 0 and not pa.types.is_uint64(column.type):
@@ -186,7 +182,7 @@ def _whole(people: Hashes) -> NDArray[Any]:
     return np.ascontiguousarray(people).view("V16")[:, 0]
 
 
-class PersonSource(ChunkedSource):
+class PersonSource(StridedSource):
     """The first ``most`` rows of each person of another source; see the module for the lemma.
 
     ``people`` is the column that says whose row it is, in pieces and in the order of the rows. Where it is one of the
@@ -202,7 +198,7 @@ class PersonSource(ChunkedSource):
     def __init__(
         self, source: ChunkedSource, *, most: int, people: Iterable[Any] | None = None, column: int | None = None
     ) -> None:
-        self._source, self._column, self._every = source, column, Every()
+        self._source, self._column = source, column
         if people is None:
             if column is None:
                 raise ValueError("people or column must be given.")
@@ -232,55 +228,38 @@ class PersonSource(ChunkedSource):
         begin = place = 0
         for chunk in self._source.chunks():
             length = chunk.X.shape[0]
-            kept = np.flatnonzero(_bits(self._kept, begin, length))
+            packed = self._kept[begin // 8 : (begin + length + 7) // 8]
+            kept = np.flatnonzero(np.unpackbits(packed)[begin % 8 :][:length])
             rows = kept[self._every.within(place)]
             begin, place = begin + length, place + len(kept)
             if len(rows):
-                X = chunk.X if self._column is None else _without(chunk.X, self._column)
-                y = chunk.y
-                yield (
-                    Chunk(X, y) if len(rows) == length else Chunk(_rows(X, rows), None if y is None else _rows(y, rows))
-                )
+                X, y = chunk
+                if self._column is not None:
+                    X = _taken(X, np.delete(np.arange(X.shape[1]), self._column), 1)
+                if len(rows) < length:
+                    X, y = _taken(X, rows, 0), None if y is None else _taken(y, rows, 0)
+                yield Chunk(X, y)
 
-    def total(self, query: Query) -> FloatArray:
-        """As for every source; columns that a query does not read are not read here either."""
+    def chunks_for(self, query: Query) -> Iterator[Chunk]:
+        """Columns that a query does not read are not read here either."""
         reads = getattr(query, "reads", None)
         if reads is None or self._column is not None or not hasattr(self._source, "reading"):
-            return super().total(query)
+            return self.chunks()
         part = copy.copy(self)
         part._source = self._source.reading(reads)
-        return super(PersonSource, part).total(query)
+        return part.chunks()
 
     def slack(self, query: Query) -> float:
         """That of the source: there are no more rows here, and no longer chunks."""
         return self._source.slack(query)
 
-    def split(self, parts: int) -> list[PersonSource]:
-        """Disjoint batches of the kept rows: t, t + parts, t + 2·parts, …"""
-        batches = [copy.copy(self) for _ in range(parts)]
-        for batch, every in zip(batches, self._every.split(parts), strict=True):
-            batch._every = every
-        return batches
 
-
-def _bits(packed: NDArray[np.uint8], begin: int, length: int) -> NDArray[np.uint8]:
-    first = begin // 8
-    return np.unpackbits(packed[first : (begin + length + 7) // 8])[begin - 8 * first :][:length]
-
-
-def _rows(values: Any, rows: NDArray[np.intp]) -> Any:
+def _taken(values: Any, places: NDArray[np.intp], axis: int) -> Any:
+    """Some rows (axis 0) or columns (axis 1) of an array of any kind."""
     if isinstance(values, np.ndarray) or sparse.issparse(values):
-        return values[rows]
-    xp = array_api_compat.array_namespace(values)
-    return xp.take(values, xp.asarray(rows, device=array_api_compat.device(values)), axis=0)
-
-
-def _without(X: Any, column: int) -> Any:
-    others = np.delete(np.arange(X.shape[1]), column)
-    if isinstance(X, np.ndarray) or sparse.issparse(X):
-        return X[:, others]
-    xp = array_api_compat.array_namespace(X)
-    return xp.take(X, xp.asarray(others, device=array_api_compat.device(X)), axis=1)
+        return values[places] if axis == 0 else values[:, places]
+    xp = namespace_of(values)
+    return xp.take(values, indices(xp, places, values), axis=axis)
 
 
 def _entries(X: Any, column: int) -> NDArray[Any]:
@@ -288,6 +267,4 @@ def _entries(X: Any, column: int) -> NDArray[Any]:
         return X[:, [column]].toarray()[:, 0]
     if isinstance(X, np.ndarray):
         return X[:, column]
-    from dpem.tables.array_rows import ArrayRows
-
-    return ArrayRows(array_api_compat.array_namespace(X)).host(X[:, column])
+    return host(X[:, column])

@@ -30,7 +30,7 @@ class ScaledSource(ChunkedSource):
         self._source, self._mean, self._scale = source, mean, scale
         self.order_may_depend_on_values = source.order_may_depend_on_values
         self.n_features, self.has_response, self.dtype = source.n_features, source.has_response, source.dtype
-        self.feature_names, self.person_name = source.feature_names, getattr(source, "person_name", None)
+        self.feature_names, self.person_name = source.feature_names, source.person_name
 
     def __repr__(self) -> str:
         return f"ScaledSource({self._source!r})"

@@ -18,12 +18,9 @@ from functools import cached_property, reduce
 from operator import or_
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpem.query import Array, FloatArray, Namespace
-from dpem.tables.blocks import like
-
-IntArray = NDArray[np.intp]
+from dpem.tables.blocks import IntArray, indices, like
 
 
 @dataclass(frozen=True)
@@ -68,9 +65,7 @@ class Schema:
         weight: str | None = None,
         max_weight: float = 1.0,
     ) -> Schema:
-        """The schema of a table with these columns, each of which has bounds or levels, or is the ``weight``.
-        ``labels`` names levels.
-        """
+        """The schema of columns with bounds or levels, or the ``weight``; ``labels`` names levels."""
         names: list[str] = []
         parts: list[tuple[int, float, float, int]] = []
         known: dict[int, tuple[float, ...]] = {}
@@ -135,7 +130,7 @@ class Schema:
 
     def coordinates(self, xp: Namespace, x: Array) -> Array:
         """Unit coordinates of rows that hold the columns of :attr:`reads`, in that order."""
-        raw = x if self._place is None else xp.take(x, _indices(xp, self._place, x), axis=1)
+        raw = x if self._place is None else xp.take(x, indices(xp, self._place, x), axis=1)
         u = _unit(xp, raw, like(xp, self.middle, x), like(xp, self.half, x))
         if not self.levels or not (self.level >= 0).any():
             return u
@@ -169,9 +164,7 @@ class Schema:
 
 
 def _unit(xp: Namespace, raw: Array, middle: Array, half: Array) -> Array:
-    """(raw − middle)/half in [−1, 1], NaN where an entry is not finite; in memory without copies between, and by a
-    compiled loop where columns are together.
-    """
+    """(raw − middle)/half in [−1, 1], NaN where not finite; by a compiled loop where columns are together."""
     if isinstance(raw, np.ndarray) and raw.ndim == 2 and raw.dtype == np.float64:
         from dpem.tables.dense_rows import unit_coordinates
 
@@ -187,11 +180,3 @@ def _unit(xp: Namespace, raw: Array, middle: Array, half: Array) -> Array:
     if not finite.all():
         u[~finite] = np.nan
     return u
-
-
-def _indices(xp: Namespace, places: IntArray, x: Array) -> Array:
-    if isinstance(x, np.ndarray):
-        return places
-    from array_api_compat import device
-
-    return xp.asarray(places.astype(np.int64), device=device(x))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -12,14 +11,14 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dpem._validation import ArgumentError
-from dpem.query import BLOCK, Chunk, FloatArray, Query
-from dpem.tables.base import CHUNK_ROWS, REGROUPED, ChunkedSource, slack
+from dpem.query import BLOCK, Chunk, Query
+from dpem.tables.base import CHUNK_ROWS, REGROUPED, StridedSource, slack
 
 #: Rows per chunk of a query about all columns: longer, since each chunk costs a few vectors of length d.
 LONG_CHUNK_ROWS = 4 * CHUNK_ROWS
 
 
-class SparseSource(ChunkedSource):
+class SparseSource(StridedSource):
     """A CSR matrix of float32 or float64, and a response. An entry that is not stored is 0.
 
     The matrix is never densified, and copied only where a row stores its columns out of order or twice: such entries
@@ -36,30 +35,24 @@ class SparseSource(ChunkedSource):
     def __init__(self, X: Any, y: NDArray[np.floating] | None = None) -> None:
         self._X, self._y = _canonical(X), y
         self.n_features, self.has_response, self.dtype = int(X.shape[1]), y is not None, np.dtype(X.dtype)
-        self._start, self._step, self._chunk_rows = 0, 1, CHUNK_ROWS
 
     @property
     def n_rows(self) -> int:
-        return len(range(self._start, self._X.shape[0], self._step))
+        return self._every.count(self._X.shape[0])
 
     def chunks(self) -> Iterator[Chunk]:
-        step, span = self._step, self._step * self._chunk_rows
-        for first in range(self._start, self._X.shape[0], span):
+        return self._cut(CHUNK_ROWS)
+
+    def chunks_for(self, query: Query) -> Iterator[Chunk]:
+        return self._cut(_chunk_rows(query))
+
+    def _cut(self, chunk_rows: int) -> Iterator[Chunk]:
+        start, step = self._every
+        span = step * chunk_rows
+        for first in range(start, self._X.shape[0], span):
             last = min(first + span, self._X.shape[0])
             rows = _consecutive(self._X, first, last) if step == 1 else self._X[first:last:step]
             yield Chunk(rows, None if self._y is None else self._y[first:last:step])
-
-    def split(self, parts: int) -> list[SparseSource]:
-        """Disjoint batches: rows t, t + parts, t + 2·parts, … They share the entries; a chunk is copied when read."""
-        batches = [copy.copy(self) for _ in range(parts)]
-        for t, batch in enumerate(batches):
-            batch._start, batch._step = self._start + t * self._step, parts * self._step
-        return batches
-
-    def total(self, query: Query) -> FloatArray:
-        cut = copy.copy(self)
-        cut._chunk_rows = _chunk_rows(query)
-        return super(SparseSource, cut).total(query)
 
     def slack(self, query: Query) -> float:
         """As :func:`~dpem.tables.base.slack`, for sums that are in float64 whatever the rows are.

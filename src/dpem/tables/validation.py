@@ -26,9 +26,7 @@ def table_and_response(
     reset: bool = True,
     accept_sparse: str | bool = "csr",
 ) -> tuple[NDArray[np.floating], FloatArray | None]:
-    """X (float32 or float64, dense or CSR, not copied if it already is) and y, through scikit-learn's public
-    validation, but for its look at what is finite.
-    """
+    """X and y through scikit-learn's public validation, but for its look at what is finite."""
     options: dict[str, Any] = {
         "accept_sparse": accept_sparse,
         "dtype": [np.float64, np.float32],
@@ -48,7 +46,7 @@ def table_and_response(
     return X, y
 
 
-def numeric_array(values: Any, name: str, own: Levels | None = None) -> Any:
+def numeric_array(values: Any, name: str, levels: Levels | None = None) -> Any:
     """An array of Python objects or texts as numbers, entry by entry; anything else as it is."""
     if sparse.issparse(values) or (hasattr(values, "__array__") and not isinstance(values, np.ndarray)):
         return values
@@ -56,8 +54,8 @@ def numeric_array(values: Any, name: str, own: Levels | None = None) -> Any:
         array = np.asarray(values)
     except ValueError:  # numpy speaks of sequences and inhomogeneous parts
         raise ArgumentError(name, "must be an array of numbers whose rows have equally many entries.") from None
-    if array.dtype.kind in "OU" or (own is not None and own.texts and array.dtype.kind in "biuf"):
-        found = converted(array.ravel().astype(object), own, np.dtype(np.float64))
+    if array.dtype.kind in "OU" or (levels is not None and levels.texts and array.dtype.kind in "biuf"):
+        found = converted(array.ravel().astype(object), levels, np.dtype(np.float64))
         return found.reshape(array.shape)
     if array.dtype.kind in "SmMV":
         raise ArgumentError(name, f"must hold numbers, got {array.dtype}.")

@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from dpem.paper.engine import engine_of
 from dpem.paper.models.missing_regression import MissingRegression
 from dpem.paper.models.symmetric_mixture import SymmetricMixture
 from dpem.paper.models.symmetric_regression import SymmetricRegression
 from dpem.query import Bound, Chunk, FloatArray
+from dpem.tables.blocks import pieces, response
 
 RobustModel = SymmetricMixture | SymmetricRegression | MissingRegression
 
@@ -96,9 +96,8 @@ class RobustGradient:
     @np.errstate(over="ignore")
     def sum(self, chunk: Chunk) -> FloatArray:
         total = np.zeros(self.beta.shape[0])
-        engine, first = engine_of(chunk.X), 0
-        y = engine.response(chunk)
-        for rows in engine.pieces(chunk.X, _PIECE):
+        y, first = response(chunk), 0
+        for rows in pieces(chunk.X, _PIECE):
             gradients = record_gradients(self.model, self.beta, rows, y[first : first + len(rows)])
             first += len(rows)
             a = np.clip(np.nan_to_num(gradients, nan=0.0) / self.scale, -_FAR, _FAR)

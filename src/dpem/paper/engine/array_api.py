@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 import array_api_compat
 import numpy as np
+from numpy.typing import NDArray
 
 from dpem.paper.engine.base import Engine, checked_beta
-from dpem.query import BLOCK, Chunk, FloatArray
-from dpem.tables.array_rows import ArrayRows
-from dpem.tables.blocks import float_below, namespace_of
+from dpem.query import BLOCK, Array, Chunk, FloatArray, Namespace
+from dpem.tables.blocks import device_slices, float_below, host, indices, namespace_of
 
 if TYPE_CHECKING:
     from dpem.paper.gradient import CoordinateQuery
     from dpem.paper.screening import ExceedanceQuery
 
 
-def engine_for(X: Any) -> Engine:
+def engine_for(X: Array) -> Engine:
     """The engine for X: fused kernels if it is a PyTorch tensor on a GPU and Triton is there, plain operations if not.
 
     Both give the same sums; see :func:`~dpem.paper.engine.triton_columns.usable` for when the first is used.
@@ -37,7 +37,7 @@ def engine_for(X: Any) -> Engine:
     return ArrayEngine(xp)
 
 
-class ArrayEngine(ArrayRows):
+class ArrayEngine:
     """See :class:`~dpem.paper.engine.base.Engine`. Holds the namespace of the rows' library.
 
     *Lemma.* A contribution is within its bound whatever the row contains, and depends on that row alone. *Proof.* A
@@ -46,14 +46,22 @@ class ArrayEngine(ArrayRows):
     not numbers stay so and show in the sum, which is then computed again by comparisons that move them to T. ∎
     """
 
+    def __init__(self, xp: Namespace) -> None:
+        self.xp = xp
+
+    def dtype(self, X: Array) -> np.dtype:
+        return np.dtype(np.float32 if X.dtype == self.xp.float32 else np.float64)
+
     @np.errstate(all="ignore")
     def coordinate(self, query: CoordinateQuery, chunk: Chunk) -> FloatArray:
         X, T = chunk.X, self._scalar(float_below(query.entry, self.dtype(chunk.X)), chunk.X)
         beta = self._like(query.beta, X)
 
-        a, c = self._clamped_weights(query, X, chunk.y)
+        a, c = self._weights(query, X, chunk.y, *self._support(query, X))
+        a = self._clamped(a, -query.residual, query.residual, X)
+        c = None if query.bracket is None else self._clamped(c, -1.0, query.bracket, X)
 
-        def products(rows: slice, careful: bool) -> Any:
+        def products(rows: slice, careful: bool) -> Array:
             x = X[rows, :]
             terms = a[rows][:, None] * self._clipped(x, -T, T, careful)
             return terms if c is None else self.xp.where(self.xp.isnan(x), c[rows][:, None] * beta[None, :], terms)
@@ -65,32 +73,31 @@ class ArrayEngine(ArrayRows):
         X = chunk.X
         floor, start, slope = (self._scalar(value, X) for value in query.line)
         top = self._scalar(1.0, X)
-        g = None if query.response is None else self._screen(query, chunk)
+        g = None
+        if query.response is not None:
+            large = query.response(self.xp.astype(chunk.y, self.xp.float64, copy=False))
+            g = self._clamped(large, -1.0, 1.0, X)
 
-        def ramps(rows: slice, careful: bool) -> Any:
+        def ramps(rows: slice, careful: bool) -> Array:
             x = X[rows, :]
             h = self._clipped(floor + slope * (x * x - start), floor, top, careful)
             return h if g is None else g[rows][:, None] * h
 
         return self._blocked_sum(X, ramps)
 
-    def _clamped_weights(self, query: CoordinateQuery, X: Any, y: Any) -> tuple[Any, Any]:
-        """(a, c) in the rows' dtype, within their clip levels; c is None where nothing can be missing."""
-        a, c = self._weights(query, X, y, *self._support(query, X))
-        a = self._clamped(a, -query.residual, query.residual, X)
-        return a, None if query.bracket is None else self._clamped(c, -1.0, query.bracket, X)
-
-    def _support(self, query: CoordinateQuery, X: Any) -> tuple[Any, Any]:
+    def _support(self, query: CoordinateQuery, X: Array) -> tuple[Array, Array]:
         """The columns where β is not zero, and β there, beside the rows."""
         support = np.flatnonzero(checked_beta(query, X.shape[1]))
-        return self._places(support, X), self._like(query.beta[support], X, self.xp.float64)
+        return indices(self.xp, support, X), self._like(query.beta[support], X, self.xp.float64)
 
-    def _weights(self, query: CoordinateQuery, X: Any, y: Any, where: Any, beta: Any) -> tuple[Any, Any]:
+    def _weights(self, query: CoordinateQuery, X: Array, y: Array, where: Array, beta: Array) -> tuple[Array, Array]:
         """(a, c) in float64, as the model says and not clamped yet."""
         fitted, hidden = self._projections(X, where, beta, has_missing=query.bracket is not None)
         return self._of_projections(query, fitted, hidden, y, X)
 
-    def _of_projections(self, query: CoordinateQuery, fitted: Any, hidden: Any, y: Any, X: Any) -> tuple[Any, Any]:
+    def _of_projections(
+        self, query: CoordinateQuery, fitted: Array, hidden: Array, y: Array, X: Array
+    ) -> tuple[Array, Array]:
         a, c = query.weight(
             self.xp, fitted, hidden, None if y is None else self.xp.astype(y, self.xp.float64, copy=False)
         )
@@ -99,10 +106,10 @@ class ArrayEngine(ArrayRows):
                 raise ValueError("a model's weight must return one float64 number for each row.")
         return a, c
 
-    def _projections(self, X: Any, where: Any, beta: Any, *, has_missing: bool) -> tuple[Any, Any]:
+    def _projections(self, X: Array, where: Array, beta: Array, *, has_missing: bool) -> tuple[Array, Array]:
         """⟨β, z⊙x⟩ and ‖(1−z)⊙β‖² (None where nothing can be missing) of each row, from the columns ``where``."""
         xp, fitted, hidden = self.xp, [], []
-        for rows in list(self._pieces(X, where.shape[0])) or [slice(0, 0)]:
+        for rows in list(device_slices(X, where.shape[0])) or [slice(0, 0)]:
             x = xp.astype(xp.take(X[rows, :], where, axis=1), xp.float64)
             if has_missing:
                 absent, zero = xp.isnan(x), xp.zeros_like(x)
@@ -111,40 +118,32 @@ class ArrayEngine(ArrayRows):
             fitted.append(xp.sum(x * beta[None, :], axis=1))
         return xp.concat(fitted), xp.concat(hidden) if has_missing else None
 
-    def _screen(self, query: ExceedanceQuery, chunk: Chunk) -> Any:
-        """g(y) of each row, in the rows' dtype and in [−1, 1]."""
-        assert query.response is not None
-        g = query.response(self.xp.astype(chunk.y, self.xp.float64, copy=False))
-        return self._clamped(g, -1.0, 1.0, chunk.X)
-
-    def _clamped(self, values: Any, low: float, high: float, X: Any) -> Any:
+    def _clamped(self, values: Array, low: float, high: float, X: Array) -> Array:
         """``values`` in X's dtype, in [low, high] (a low end of small whole numbers, or minus the high one)."""
         xp, values = self.xp, self.xp.astype(values, X.dtype)
         top = float(float_below(high, self.dtype(X)))
         values = xp.where(xp.isnan(values), xp.zeros_like(values), values)
         return xp.clip(values, -top if low == -high else low, top)
 
-    def _clipped(self, x: Any, low: Any, high: Any, careful: bool) -> Any:
+    def _clipped(self, x: Array, low: Array, high: Array, careful: bool) -> Array:
         """x moved into [low, high]; if ``careful``, not-a-number too, by comparisons that move it to ``high``."""
         if not careful:
             return self.xp.clip(x, low, high)
         x = self.xp.where(x < high, x, high)
         return self.xp.where(x > low, x, low)
 
-    def _blocked_sum(self, X: Any, terms: Callable[[slice, bool], Any]) -> FloatArray:
-        """The sum of ``terms`` over all rows. Clipped numbers add up to a number; if the sum is not one, some entry is
-        not, and all is computed again, carefully.
-        """
+    def _blocked_sum(self, X: Array, terms: Callable[[slice, bool], Array]) -> FloatArray:
+        """The sum of ``terms`` over all rows; if it is not a number, some entry is none: then again, carefully."""
         total = self._sum_of_pieces(X, terms, careful=False)
         return self._sum_of_pieces(X, terms, careful=True) if np.isnan(total).any() else total
 
-    def _sum_of_pieces(self, X: Any, terms: Callable[[slice, bool], Any], *, careful: bool) -> FloatArray:
+    def _sum_of_pieces(self, X: Array, terms: Callable[[slice, bool], Array], *, careful: bool) -> FloatArray:
         total = self.xp.zeros((X.shape[1],), dtype=self.xp.float64, device=array_api_compat.device(X))
-        for rows in self._pieces(X, X.shape[1]):
+        for rows in device_slices(X, X.shape[1]):
             total = total + self._by_blocks(terms(rows, careful))
-        return self.host(total)
+        return host(total)
 
-    def _by_blocks(self, terms: Any) -> Any:
+    def _by_blocks(self, terms: Array) -> Array:
         """Column sums: BLOCK rows in their dtype, blocks in float64."""
         xp, (n, d) = self.xp, terms.shape
         even = n // BLOCK * BLOCK
@@ -154,5 +153,8 @@ class ArrayEngine(ArrayRows):
             total = total + xp.sum(xp.astype(blocks, xp.float64), axis=0)
         return total
 
-    def _scalar(self, value: float | np.floating, X: Any) -> Any:
+    def _like(self, values: NDArray[np.floating], X: Array, dtype: Any = None) -> Array:
+        return self.xp.asarray(values, dtype=X.dtype if dtype is None else dtype, device=array_api_compat.device(X))
+
+    def _scalar(self, value: float | np.floating, X: Array) -> Array:
         return self.xp.asarray(float(value), dtype=X.dtype, device=array_api_compat.device(X))

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import array_api_compat.numpy as numpy_api
 import numpy as np
 from scipy import sparse
 
 from dpem._validation import ArgumentError
-from dpem.query import Chunk, FloatArray
-from dpem.tables.blocks import BlockRows
+from dpem.query import Array, Chunk, FloatArray
 
 if TYPE_CHECKING:
     from dpem.paper.gradient import CoordinateQuery
     from dpem.paper.screening import ExceedanceQuery
 
 
-class Engine(BlockRows, Protocol):
+class Engine(Protocol):
     """Sums over all columns for rows of one kind; ``chunk.X`` and ``chunk.y`` are of that kind.
 
     Project on the columns where β is not zero, compute each row's weight by the query's formula, clamp it, clip the
@@ -34,7 +33,7 @@ class Engine(BlockRows, Protocol):
         """Σ clamp(g_i, ±1)·ramp(x_i²)."""
 
 
-def engine_of(X: Any) -> Engine:
+def engine_of(X: Array) -> Engine:
     """The engine for rows of X's kind."""
     if isinstance(X, np.ndarray):
         from dpem.paper.engine.dense import ENGINE
@@ -67,7 +66,7 @@ def weights_of(
     return one_each(a, fitted), one_each(c, fitted) if query.bracket is not None else np.empty(0)
 
 
-def one_each(values: Any, fitted: FloatArray) -> FloatArray:
+def one_each(values: Array, fitted: FloatArray) -> FloatArray:
     """A model's weights as one float64 number for each row."""
     weights = np.ascontiguousarray(values, dtype=np.float64)
     if weights.shape != fitted.shape:

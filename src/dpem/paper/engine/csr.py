@@ -6,15 +6,15 @@ An entry that is not stored is 0. A stored not-a-number is a missing entry, wher
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dpem._threads import side_by_side
 from dpem.paper.engine import clipped_sums, projections
 from dpem.paper.engine.base import checked_beta, weights_of
-from dpem.query import Chunk, FloatArray
-from dpem.tables.csr_rows import CsrRows, block
+from dpem.query import Array, Chunk, FloatArray
+from dpem.tables.blocks import response, sound_rows
 from dpem.tables.dense_rows import TASK
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dpem.paper.screening import ExceedanceQuery
 
 
-class CsrEngine(CsrRows):
+class CsrEngine:
     """See :class:`~dpem.paper.engine.base.Engine`.
 
     *Lemma.* A contribution is within its bound for any stored arrays. *Proof.* A loop skips a row that is not sound;
@@ -31,12 +31,12 @@ class CsrEngine(CsrRows):
     """
 
     def coordinate(self, query: CoordinateQuery, chunk: Chunk) -> FloatArray:
-        q, X, y = query, chunk.X, None if chunk.y is None else self.response(chunk)
+        q, X, y = query, chunk.X, None if chunk.y is None else response(chunk)
         has_missing, d = q.bracket is not None, X.shape[1]
         high, beta = 0.0 if q.bracket is None else q.bracket, checked_beta(q, d)
 
         def add(first: int, last: int, out: FloatArray) -> None:
-            stored, right = block(X, first, last)
+            stored, right = sound_rows(X, first, last)
             fitted, hidden = np.empty(last - first), np.empty(last - first)
             projections.project_sparse(*stored, first, right, beta, has_missing, fitted, hidden)
             a, c = weights_of(q, fitted, hidden if has_missing else None, None if y is None else y[first:last])
@@ -49,10 +49,10 @@ class CsrEngine(CsrRows):
 
     def exceedance(self, query: ExceedanceQuery, chunk: Chunk) -> FloatArray:
         X, (floor, start, slope) = chunk.X, query.line
-        y = None if query.response is None else self.response(chunk)
+        y = None if query.response is None else response(chunk)
 
         def add(first: int, last: int, out: FloatArray) -> None:
-            stored, right = block(X, first, last)
+            stored, right = sound_rows(X, first, last)
             g = np.empty(0) if query.response is None or y is None else query.response(y[first:last])
             clipped_sums.accumulate_ramp_sparse(*stored, first, right, g, floor, slope, start, out)
 
@@ -63,12 +63,12 @@ class CsrEngine(CsrRows):
 ENGINE = CsrEngine()
 
 
-def _tasks(X: Any) -> int:
+def _tasks(X: Array) -> int:
     """Tasks of a sum over all columns: their sums take no more room than a quarter of the entries, or one of them."""
     return max(1, min(max(1, -(-X.shape[0] // TASK)), X.nnz // (4 * X.shape[1])))
 
 
-def _by_tasks(X: Any, tasks: int, width: int, add: Callable[[int, int, FloatArray], None]) -> FloatArray:
+def _by_tasks(X: Array, tasks: int, width: int, add: Callable[[int, int, FloatArray], None]) -> FloatArray:
     """The sum that ``add`` makes of each task's rows, TASK at a time; tasks' sums are added in order."""
     n, out = X.shape[0], np.zeros((tasks, width))
     rows = -(-n // tasks)

@@ -14,7 +14,7 @@ from dpem.paper.engine import clipped_sums, projections
 from dpem.paper.engine.base import checked_beta, one_each, weights_of
 from dpem.query import Chunk, FloatArray
 from dpem.tables.blocks import float_below
-from dpem.tables.dense_rows import TASK, DenseRows, Rows, by_tasks, summed
+from dpem.tables.dense_rows import TASK, Rows, by_tasks, summed
 
 if TYPE_CHECKING:
     from dpem.paper.gradient import CoordinateQuery, SupportQuery
@@ -26,7 +26,7 @@ APART = 384
 COLUMNS = 16
 
 
-class DenseEngine(DenseRows):
+class DenseEngine:
     """See :class:`~dpem.paper.engine.base.Engine`. Arrays with rows together and arrays with columns together have
     loops of their own; anything else is packed piece by piece, which costs a copy.
 

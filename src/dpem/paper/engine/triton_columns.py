@@ -20,7 +20,7 @@ from dpem.paper.engine.array_api import ArrayEngine
 from dpem.paper.engine.base import checked_beta
 from dpem.queries.gpu import triton_sums
 from dpem.query import BLOCK, Array, Chunk, FloatArray, Namespace
-from dpem.tables.blocks import float_below
+from dpem.tables.blocks import float_below, host
 
 if TYPE_CHECKING:
     from dpem.paper.gradient import CoordinateQuery, Weight
@@ -63,15 +63,13 @@ class Tile(NamedTuple):
 TILE = Tile()
 
 
-def usable(X: Any) -> bool:
+def usable(X: Array) -> bool:
     """Whether the kernels can take the tensor: on a GPU that Triton compiles for, each row contiguous."""
     return X.is_cuda and X.stride(1) == 1 and 0 not in X.shape and triton_sums.has_triton(X)
 
 
 class OfProjections(NamedTuple):
-    """A model's weights as a query about a table whose columns are ⟨β, z⊙x⟩ and, where entries may be missing,
-    ‖(1−z)⊙β‖².
-    """
+    """A model's weights as a query about the columns ⟨β, z⊙x⟩ and, with missing entries, ‖(1−z)⊙β‖²."""
 
     weight: Weight
     reads: tuple[int, ...]
@@ -90,7 +88,7 @@ class FusedEngine(ArrayEngine):
         self.tile = TILE if tile is None else tile
 
     def coordinate(self, query: CoordinateQuery, chunk: Chunk) -> FloatArray:
-        X: Any = chunk.X
+        X: Array = chunk.X
         has_missing, dtype = query.bracket is not None, self.dtype(X)
         tops = (query.entry, query.residual, 0.0 if query.bracket is None else query.bracket)
         support = np.flatnonzero(checked_beta(query, X.shape[1]))
@@ -103,14 +101,16 @@ class FusedEngine(ArrayEngine):
         where, on_support, levels, beta = _sent(X, *parts)
         a, c = self._weights(query, X, chunk.y, where, on_support)
         mode, c = (MISSING, c) if has_missing else (GRADIENT, None)
-        return self.host(_accumulate(mode, X, a, c, beta, levels, self.tile))
+        return host(_accumulate(mode, X, a, c, beta, levels, self.tile))
 
     def exceedance(self, query: ExceedanceQuery, chunk: Chunk) -> FloatArray:
         (levels,) = _sent(chunk.X, query.line)
         g = None if query.response is None else query.response(self.xp.astype(chunk.y, self.xp.float64, copy=False))
-        return self.host(_accumulate(EXCEEDANCE, chunk.X, g, None, None, levels, self.tile))
+        return host(_accumulate(EXCEEDANCE, chunk.X, g, None, None, levels, self.tile))
 
-    def _of_projections(self, query: CoordinateQuery, fitted: Any, hidden: Any, y: Any, X: Any) -> tuple[Any, Any]:
+    def _of_projections(
+        self, query: CoordinateQuery, fitted: Array, hidden: Array, y: Array, X: Array
+    ) -> tuple[Array, Array]:
         """(a, c) by one kernel, in the rows' dtype, to which they are cast before they are clamped anyway."""
         if X.shape[0] >= LEAST_ROWS:
             columns = [fitted] if hidden is None else [fitted, hidden]
@@ -120,7 +120,7 @@ class FusedEngine(ArrayEngine):
                 return made[0], made[-1]
         return super()._of_projections(query, fitted, hidden, y, X)
 
-    def _projections(self, X: Any, where: Any, beta: Any, *, has_missing: bool) -> tuple[Any, Any]:
+    def _projections(self, X: Array, where: Array, beta: Array, *, has_missing: bool) -> tuple[Array, Array]:
         n, s = X.shape[0], where.shape[0]
         fitted = torch.empty(n, dtype=torch.float64, device=X.device)
         hidden = torch.empty_like(fitted) if has_missing else None
@@ -129,30 +129,19 @@ class FusedEngine(ArrayEngine):
         rows = 256 // span
         with torch.cuda.device_of(X):
             project_kernel[(triton.cdiv(n, rows),)](
-                X,
-                X.stride(0),
-                n,
-                where,
-                beta,
-                s,
-                fitted,
-                hidden,
-                HAS_MISSING=has_missing,
-                ROWS=rows,
-                SPAN=span,
-                LENGTH=padded,
-                num_warps=8,
-            )
+                X, X.stride(0), n, where, beta, s, fitted, hidden,
+                HAS_MISSING=has_missing, ROWS=rows, SPAN=span, LENGTH=padded, num_warps=8,
+            )  # fmt: skip
         return fitted, hidden
 
 
-def _sent(X: Any, *parts: Any) -> Any:
+def _sent(X: Array, *parts: Any) -> Any:
     """Numbers in float64 beside the rows, by one copy: each copy keeps the host busy while the device waits."""
     flat = torch.from_numpy(np.concatenate([np.asarray(part, dtype=np.float64) for part in parts]))
     return torch.split(flat.to(X.device), [len(part) for part in parts])
 
 
-def _accumulate(mode: int, X: Any, a: Any, c: Any, beta: Any, level: Any, tile: Tile) -> Any:
+def _accumulate(mode: int, X: Array, a: Array, c: Array, beta: Array, level: Array, tile: Tile) -> Array:
     """The sum over rows as a float64 tensor; ``a`` = None means a weight of 1."""
     n, d = X.shape
     tile = tile.fit(d)
@@ -160,41 +149,17 @@ def _accumulate(mode: int, X: Any, a: Any, c: Any, beta: Any, level: Any, tile: 
     sums = torch.empty((groups, d), dtype=torch.float64, device=X.device)
     with torch.cuda.device_of(X):
         accumulate_kernel[(triton.cdiv(d, tile.columns), groups)](
-            X,
-            X.stride(0),
-            n,
-            d,
-            a,
-            c,
-            beta,
-            level,
-            sums,
-            MODE=mode,
-            BLOCK=BLOCK,
-            BLOCKS=tile.blocks,
-            ROWS=tile.rows,
-            COLUMNS=tile.columns,
-            STAGES=tile.stages,
-            num_warps=tile.warps,
-        )
+            X, X.stride(0), n, d, a, c, beta, level, sums, MODE=mode, BLOCK=BLOCK, BLOCKS=tile.blocks,
+            ROWS=tile.rows, COLUMNS=tile.columns, STAGES=tile.stages, num_warps=tile.warps,
+        )  # fmt: skip
     return sums.sum(dim=0)
 
 
 @jit
 def project_kernel(  # type: ignore[no-untyped-def]
-    X,
-    stride,
-    n,
-    where,
-    beta,
-    s,
-    fitted,
-    hidden,
-    HAS_MISSING: tl.constexpr,
-    ROWS: tl.constexpr,
-    SPAN: tl.constexpr,
-    LENGTH: tl.constexpr,
-):
+    X, stride, n, where, beta, s, fitted, hidden,
+    HAS_MISSING: tl.constexpr, ROWS: tl.constexpr, SPAN: tl.constexpr, LENGTH: tl.constexpr,
+):  # fmt: skip
     """⟨β, z⊙x⟩ and, where entries may be missing, ‖(1−z)⊙β‖², in float64, from the columns ``where``."""
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     inside = rows < n
@@ -227,22 +192,9 @@ def clamped(value, low, high):  # type: ignore[no-untyped-def]
 
 @jit
 def accumulate_kernel(  # type: ignore[no-untyped-def]
-    X,
-    stride,
-    n,
-    d,
-    a,
-    c,
-    beta,
-    level,
-    out,
-    MODE: tl.constexpr,
-    BLOCK: tl.constexpr,
-    BLOCKS: tl.constexpr,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    STAGES: tl.constexpr,
-):
+    X, stride, n, d, a, c, beta, level, out, MODE: tl.constexpr, BLOCK: tl.constexpr, BLOCKS: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
     """Σ a_i·Π_T(x_ij) (``MODE`` 0), the same with c_i·β_j where x_ij is missing (1), Σ a_i·ramp(x_ij²) (2).
 
     ``level`` holds T and the largest a and c, numbers of the rows' dtype, to which a and c are cast before they are

@@ -1,4 +1,4 @@
-"""The arguments of the paper's three estimators: their documentation, their command-line options, the start vector."""
+"""The arguments of the paper's three estimators: their documentation, and the start vector."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ epsilon, delta : float
     The privacy guarantee for replacing one row, or all rows of one person (``rows_per_person``). Both must be
     given. ``epsilon=float("inf")`` is the non-private reference.
 sparsity : int, "auto" or None
-    The largest number of non-zero coefficients. None is the low-dimensional algorithm, which releases all of
-    them; "auto" fits ``max_sparsity`` of them and drops those that the known noise level explains.
+    The largest number of non-zero coefficients, or auto. None is the low-dimensional algorithm, which releases all
+    of them; "auto" fits ``max_sparsity`` of them and drops those that the known noise level explains.
 max_sparsity : int or None
     With ``sparsity="auto"``: the largest number of non-zero coefficients.
 sigma : float or None
@@ -30,13 +30,18 @@ signal : float
     Assumed norm of the coefficient vector, for which settings are chosen. A wrong value costs accuracy, never
     privacy.
 method : {"improved", "published"}
-    "published" is the paper's algorithm with its own settings and noise; errata E1, E2 and E4 (docs/errata.md) are
-    corrected, E5 and E6 refused. "improved", the default, is not in the paper: all rows at every step, one selection,
-    refinement on the selected columns, every setting chosen by :func:`dpem.paper.plan`.
+    The paper's algorithm (published), or one that is not in the paper (improved). With "published" the settings and
+    the noise are the paper's; errata E1, E2 and E4 (docs/errata.md) are corrected, E5 and E6 refused. With "improved",
+    the default, every step uses all rows, there is one selection, refinement is on the selected columns, and every
+    setting is chosen by :func:`dpem.paper.plan`.
 start : array of shape (n_features,), "equal" or None
     The starting value of EM, which must not be computed from these data. "equal" is signal/√d everywhere.
-n_iter, step_size, clip : int, float, float, or None
-    Refining steps (for "published" the batches N₀), the step η and the clip T of an entry; None: the plan chooses.
+n_iter : int or None
+    Refining steps, or batches N₀ of the published algorithm; the plan's if not given.
+step_size : float or None
+    The step η of EM; the plan's if not given.
+clip : float or None
+    The clip T of an entry; the plan's if not given.
 {shared}
 
 Attributes
@@ -52,21 +57,6 @@ scaler_ : str or None
 n_iter_, n_features_in_, feature_names_in_
     EM steps taken, and scikit-learn's usual two.
 """
-
-#: How these arguments appear as options of a command.
-OPTIONS: dict[str, dict[str, Any]] = {
-    "sparsity": {"metavar": "N|auto", "help": "Coefficients that may be non-zero; all if not given."},
-    "max_sparsity": {"help": "With --sparsity auto: the most there may be."},
-    "sigma": {"help": "Noise level, if publicly known; estimated and paid for if not."},
-    "signal": {"help": "Assumed length of the coefficients."},
-    "method": {
-        "choices": ("improved", "published"),
-        "help": "published: the paper's algorithm, errata E1, E2, E4 corrected; improved: not in the paper.",
-    },
-    "n_iter": {"help": "Refining steps, or batches of the published algorithm; the plan's if not given."},
-    "step_size": {"help": "The step η of an EM step; the plan's if not given."},
-    "clip": {"help": "The clip T of an entry; the plan's if not given."},
-}
 
 
 def filled(text: str | None) -> str:

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from dpem.fitting.serialization import name_model
 from dpem.fitting.step import State, run_steps
 from dpem.fitting.summary import Estimates, Extra, FitSummary
 from dpem.paper.estimators import summary
-from dpem.paper.estimators.arguments import OPTIONS, filled
+from dpem.paper.estimators.arguments import filled
 from dpem.paper.estimators.planning import PlannedEM
 from dpem.paper.improved.planning import needs_start
 from dpem.paper.improved.planning.simulate import Model
@@ -59,7 +59,6 @@ class PrivateEM(PlannedEM, FittedModel):
         super().__init_subclass__(**options)
 
     _step_kinds = (Screen, Start, Select, Refine, Trim, PublishedEM, ReferenceEM)
-    _options = OPTIONS
     _takes_scaler: ClassVar[bool] = True  # whether it may be fitted to the output of a scaler
 
     @keeps_arguments
@@ -72,7 +71,7 @@ class PrivateEM(PlannedEM, FittedModel):
         max_sparsity: int | None = None,
         sigma: float | None = None,
         signal: float = 1.0,
-        method: str = "improved",
+        method: Literal["improved", "published"] = "improved",
         start: Any = None,
         n_iter: int | None = None,
         step_size: float | None = None,
@@ -82,6 +81,10 @@ class PrivateEM(PlannedEM, FittedModel):
         budget: Budget | Ledger | None = None,
         random_state: int | None = None,
     ) -> None: ...
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Fit β to the rows of X, and their responses where the model has them; a source brings its own."""
+        return self._fit(X, y if self._needs_y else None)
 
     @all_at_once
     def _fit(self, X: Any, y: Any) -> Self:
@@ -143,6 +146,10 @@ class PrivateEM(PlannedEM, FittedModel):
             warnings.simplefilter("ignore")  # the plan has the same remarks
             self._accept(fit_plan)
         return fit_plan
+
+    def _charged_plan(self) -> Plan:
+        """The plan before σ was estimated, which the same arguments give again."""
+        return self.plan_ if self.sigma is not None else self.plan(self.plan_.n, self.plan_.d)
 
     def _accept(self, fit_plan: Plan) -> None:
         """Refuse a plan that is predicted to fail, and issue the remarks on any other, before the charge."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from sklearn.base import RegressorMixin
@@ -38,21 +38,13 @@ class DPMissingRegression(RegressorMixin, PrivateEM):
     _needs_y = True
     _missing = True
 
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Fit β to the rows of X, with NaN for missing entries, and their responses; a source brings its own, and no y
-        is given.
-        """
-        return self._fit(X, y)
-
     def predict(self, X: Any) -> FloatArray:
         """E[y | observed entries]: missing entries count as their mean, 0."""
         model = MissingRegression(self.sigma_)
         return self._each(lambda rows: model.predictive(self.coef_, rows)[0], X)
 
     def impute(self, X: Any, y: Any) -> FloatArray:
-        """The rows with missing entries replaced by their conditional means, given the observed entries and the
-        response: the E-step.
-        """
+        """The E-step: missing entries replaced by their means given the observed ones and the response."""
         model = MissingRegression(self.sigma_)
 
         def completed(rows: FloatArray, y: FloatArray) -> FloatArray:

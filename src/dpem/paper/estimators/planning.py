@@ -13,8 +13,9 @@ from dpem._validation import Argument, ArgumentError
 from dpem.fitting.plan import Plan
 from dpem.fitting.sequence import PrivateFit, remarks_on
 from dpem.paper.estimators.arguments import start_vector
-from dpem.paper.fixed_plans import published_plan, reference_plan
 from dpem.paper.improved.planning import plan
+from dpem.paper.published import published_plan
+from dpem.paper.reference import reference_plan
 from dpem.paper.sigma import estimate_sigma, rows_for_sigma
 from dpem.privacy import Curator, largest_price
 from dpem.query import FloatArray

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -37,10 +37,6 @@ class DPSymmetricMixture(PrivateEM):
 
     _model_name = "symmetric-mixture"
     _needs_y = False
-
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Fit β to the rows of X. ``y`` is ignored."""
-        return self._fit(X, None)
 
     @property
     def means_(self) -> FloatArray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -38,10 +38,6 @@ class DPSymmetricRegression(PrivateEM):
 
     _model_name = "symmetric-regression"
     _needs_y = True
-
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Fit β to the rows of X and their responses; a source brings its own, and no y is given."""
-        return self._fit(X, y)
 
     def predict(self, X: Any) -> FloatArray:
         """⟨x, β⟩: the mean response of each row if it belongs to component 1 (the opposite if to component 0)."""

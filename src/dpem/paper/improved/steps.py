@@ -58,9 +58,7 @@ class Screen(PaperStep):
 
 @dataclass(frozen=True)
 class Start(PaperStep):
-    """Point β along the top eigenvector of the noisy second moments on the screened coordinates, with the assumed
-    length.
-    """
+    """Point β along the top eigenvector of the noisy second moments, with the assumed length."""
 
     radius: float
     signal: float

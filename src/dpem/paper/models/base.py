@@ -9,9 +9,7 @@ from dpem.query import FloatArray, Query
 
 
 class Clip(NamedTuple):
-    """Clipping levels of a coordinatewise gradient: of an entry (the paper's T), of a residual, and of the
-    missing-entry factor.
-    """
+    """Clipping levels of an entry (the paper's T), of a residual, and of the missing-entry factor."""
 
     entry: float
     residual: float = math.inf

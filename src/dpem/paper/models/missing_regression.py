@@ -11,10 +11,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpem.paper.engine import engine_of
 from dpem.paper.gradient import CoordinateQuery, IntArray, SupportQuery
 from dpem.paper.models.base import Clip
 from dpem.query import Array, Bound, Chunk, FloatArray, Namespace
+from dpem.tables.blocks import pieces, response
 
 #: Rows whose truncated scores are computed at once.
 _PIECE = 4096
@@ -137,8 +137,8 @@ class TruncatedScore:
         total = np.zeros(self.beta.shape[0])
         assert chunk.y is not None
         first = 0
-        y = engine_of(chunk.X).response(chunk)
-        for X in engine_of(chunk.X).pieces(chunk.X, _PIECE):
+        y = response(chunk)
+        for X in pieces(chunk.X, _PIECE):
             total += self._contributions(X, y[first : first + len(X)]).sum(axis=0)
             first += len(X)
         return total

@@ -112,9 +112,7 @@ class Formula:
         return last if a == neutral and name in ("add", "mul") else None
 
     def total(self, items: list[int], chains: int = 1) -> int:
-        """The sum of some steps, each product multiplied and added at once; with several ``chains`` of additions, which
-        need not wait for each other.
-        """
+        """The sum of some steps, by fused multiplications and additions in several independent ``chains``."""
         if chains > 1 and len(items) > 2 * chains:
             return self.total([self.total(items[chain::chains]) for chain in range(chains)])
         at = items[0]
@@ -228,14 +226,11 @@ def _matmul(a: Any, b: Any) -> Traced:
     rows = (left if left.ndim == 2 else left[None, :]).tolist()
     columns = (right.T if right.ndim == 2 else right[None, :]).tolist()
     chains = 3 if len(rows) * len(columns) == 1 else 1
-    out = [[_product(formula, row, column, chains) for column in columns] for row in rows]
+    pairs = [[list(zip(row, column, strict=True)) for column in columns] for row in rows]
+    out = [[formula.total([formula.apply("mul", i, j) for i, j in each], chains) for each in line] for line in pairs]
     whole = np.array(out, dtype=np.intp)
     whole = whole if left.ndim == 2 else whole[0]
     return Traced(formula, whole if right.ndim == 2 else whole[..., 0])
-
-
-def _product(formula: Formula, row: list[int], column: list[int], chains: int) -> int:
-    return formula.total([formula.apply("mul", i, j) for i, j in zip(row, column, strict=True)], chains)
 
 
 class Writing:

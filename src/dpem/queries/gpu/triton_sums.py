@@ -174,22 +174,10 @@ def _launch(kernel: Kernel, formula: Formula, query: Any, X: Any, y: Any, good: 
     columns = [int(query.reads[j]) * X.stride(1) for j in kernel.columns]
     with torch.cuda.device_of(X):
         compiled(kernel.text)[(-(-X.shape[0] // rows),)](
-            X,
-            X.stride(0),
-            X if y is None else y,
-            0 if y is None else y.stride(0),
-            X.shape[0],
-            good,
-            out,
-            1.0,
-            *columns,
-            *(formula.parameters[k] for k in kernel.parameters),
-            ROWS=THREADS,
-            STEPS=rows // THREADS,
-            STAGES=STAGES if rows > THREADS else 1,
-            num_warps=THREADS // 32,
-            enable_fp_fusion=False,
-        )
+            X, X.stride(0), X if y is None else y, 0 if y is None else y.stride(0), X.shape[0], good, out, 1.0,
+            *columns, *(formula.parameters[k] for k in kernel.parameters), ROWS=THREADS, STEPS=rows // THREADS,
+            STAGES=STAGES if rows > THREADS else 1, num_warps=THREADS // 32, enable_fp_fusion=False,
+        )  # fmt: skip
 
 
 def _rest(query: Any, X: Any, y: Any, good: Any, chunk: slice) -> FloatArray:

@@ -63,9 +63,7 @@ class Judge:
         self.best = math.fsum(weights)
 
     def improves(self, knobs: Knobs) -> bool:
-        """Whether these knobs are better than the best so far by more than :data:`TIE`; if so, they become the best.
-        Stops early when they cannot be.
-        """
+        """Whether these knobs beat the best so far by more than :data:`TIE`; if so, they become the best."""
         steps = self._pipeline.steps(knobs, self._rho)
         total, enough = 0.0, self.best * (1 - TIE)
         for rehearsal, weight in self._tables:

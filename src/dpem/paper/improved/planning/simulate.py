@@ -100,9 +100,7 @@ class Rehearsal:
         return distance
 
     def _after(self, steps: tuple[Step, ...]) -> PaperState:
-        """The state after these steps, cached. The noise of a step depends on its position alone, so plans with the
-        same first steps share their states.
-        """
+        """The state after these steps, cached; a step's noise depends on its position alone."""
         if not steps:
             beta = np.zeros_like(self.beta) if self.start is None else self.start
             return PaperState(beta, np.arange(len(beta)))
@@ -121,9 +119,7 @@ _cache: dict[tuple[Problem, int, Twist], Simulation] = {}
 
 
 def _simulated(problem: Problem, seed: int, twist: Twist) -> Simulation:
-    """The cached simulation. It depends on no price, so plans at several ε share the rows, which cache their
-    answers.
-    """
+    """The cached simulation, which depends on no price: plans at several ε share the rows."""
     key = (problem, seed, twist)
     if (simulation := _cache.get(key)) is None:
         simulation = _simulate(problem, seed, twist)
@@ -159,9 +155,7 @@ def _simulate(problem: Problem, seed: int, twist: Twist) -> Simulation:
 
 
 class RehearsalCurator(SimulatedCurator):
-    """A curator of simulated rows that stands for a table of n rows and d columns: the noise has the real scale, and is
-    the same at every query.
-    """
+    """A curator of simulated rows, with the noise of n rows and d columns, the same at every query."""
 
     def __init__(self, source: SimulatedRows, problem: Problem, seed: int) -> None:
         super().__init__(source, problem.n, seed, problem.rows_per_person)

@@ -130,9 +130,7 @@ class _Part:
 
 
 class SameNoise(SeededNoise):
-    """The first draw of :class:`~dpem.privacy.SeededNoise` of each length, used again for every query: candidate plans
-    are compared under the same noise.
-    """
+    """The first draw of each length, used again for every query: plans are compared under the same noise."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
