@@ -10,6 +10,7 @@ import json
 
 import numpy as np
 import pytest
+from cheaper import small_designs, small_surrogate
 from click.testing import CliRunner
 from scipy.stats import norm
 
@@ -74,10 +75,9 @@ class TestLikelihood:
 
 
 class TestMechanisms:
-    @pytest.mark.parametrize(("kind", "part", "runs"), [(Values, 0.35, 20_000), (Selection, 0.3, 10_000)])
-    def test_the_bound_is_a_third_of_the_claim(self, kind, part, runs):
-        [found] = audit(kind(EPSILON, DELTA, SeededNoise(0)), runs)
-        assert part * EPSILON < found.lower < EPSILON
+    def test_the_bound_of_a_selection_is_a_third_of_the_claim(self):
+        [found] = audit(Selection(EPSILON, DELTA, SeededNoise(0)), 10_000)
+        assert 0.3 * EPSILON < found.lower < EPSILON
 
     @pytest.mark.parametrize("kind", [Values, Selection])
     def test_half_the_noise_is_caught(self, kind):
@@ -94,9 +94,10 @@ class TestMechanisms:
         assert found.consistent
         assert found.runs == runs
 
-    def test_the_samplers_alone_show_what_the_curator_shows(self):
+    def test_the_bound_of_values_is_a_third_of_the_claim_with_and_without_the_curator(self):
         [alone] = audit(GaussianSampler(EPSILON, DELTA, SeededNoise(0)), 20_000)
         [whole] = audit(Values(EPSILON, DELTA, SeededNoise(1)), 20_000)
+        assert 0.35 * EPSILON < whole.lower < EPSILON
         assert alone.lower == pytest.approx(whole.lower, abs=0.15 * EPSILON)
 
     def test_peeling_is_priced_above_what_it_loses(self):
@@ -154,7 +155,7 @@ class TestFits:
 
         fit = case("symmetric-regression", epsilon=1.0, delta=0.1)
         estimator = Regression(**{**fit.estimator.get_params(), "budget": None})
-        found, _ = audit(CanaryFit("planted", estimator, fit.tables, fit.direction), 1000 if planted else 400)
+        found, _ = audit(CanaryFit("planted", estimator, fit.tables, fit.direction), 600)
         assert found.consistent is not planted
 
     def test_tables_differ_in_one_row(self):
@@ -222,12 +223,21 @@ class TestRunning:
         assert page.decode().count("\n| ") == 1 + len(findings)
 
 
+@pytest.fixture(scope="module")
+def linear_fit():
+    return subject("linear-regression", epsilon=0.3, delta=0.05, rows=30, columns=2)
+
+
 class TestGeneral:
     """Every registered model and the search: found by the registry, with tables from the estimator's signature."""
 
-    @pytest.mark.parametrize("model", SUBJECTS)
-    def test_a_replay_finds_nothing(self, model):
-        verdict = replay_model(model, epsilon=4.0, delta=DELTA, rows=100, columns=3)
+    @pytest.mark.parametrize("model", [name for name in SUBJECTS if name != "gaussian-mixture"])
+    def test_a_replay_finds_nothing(self, model, monkeypatch):
+        """The candidates of the search are Gaussian mixtures, with and without a fit check."""
+        small_designs(monkeypatch)
+        small_surrogate(monkeypatch)
+        columns = 2 if model == "search" else 3
+        verdict = replay_model(model, epsilon=4.0, delta=DELTA, rows=100, columns=columns)
         assert verdict.faults == []
         assert verdict.neighbours == 23
         assert max(verdict.used.values()) > 0.8
@@ -240,25 +250,23 @@ class TestGeneral:
         assert max(compare(tape, other).used.values()) > 0.7
 
     @pytest.mark.parametrize("noise", [1.0, 0.0])
-    def test_a_claim_is_kept_with_noise_and_violated_without(self, noise, monkeypatch):
+    def test_a_claim_is_kept_with_noise_and_violated_without(self, noise, linear_fit, monkeypatch):
         right = PrivateNoise.gaussian
 
         def part(self, values, *rest):
             return values + noise * (right(self, values, *rest) - values)
 
         monkeypatch.setattr(PrivateNoise, "gaussian", part)
-        fit = subject("linear-regression", epsilon=0.3, delta=0.05, rows=30, columns=2)
-        [found] = audit(fit, 60)
+        [found] = audit(linear_fit, 60)
         assert found.adversary == "every release"
         assert found.consistent == (noise == 1.0)
 
-    def test_the_totals_of_both_tables_score_a_fit_as_a_replay_does(self):
-        fit = subject("linear-regression", epsilon=EPSILON, delta=DELTA, rows=30, columns=2)
-        assert fit.sources is not None
+    def test_the_totals_of_both_tables_score_a_fit_as_a_replay_does(self, linear_fit):
+        assert linear_fit.sources is not None
         for neighbour in (False, True):
-            tape = fit.run(neighbour)
-            replayed = dataclasses.replace(fit, sources=None).ratio(tape, neighbour)
-            assert fit.ratio(tape, neighbour) == pytest.approx(replayed, rel=1e-9)
+            tape = linear_fit.run(neighbour)
+            replayed = dataclasses.replace(linear_fit, sources=None).ratio(tape, neighbour)
+            assert linear_fit.ratio(tape, neighbour) == pytest.approx(replayed, rel=1e-9)
 
     def test_a_search_is_recorded_with_its_candidates(self):
         table = invented("search", 100, 3)

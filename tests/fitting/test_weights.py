@@ -196,9 +196,3 @@ def test_weights_of_another_length_or_beside_rows_that_are_not_in_memory_are_ref
     pd.DataFrame(X, columns=list("abc")).assign(y=y).to_csv(tmp_path / "rows.csv", index=False)
     with pytest.raises(ValueError, match="weights= names a column"):
         fitted("linear", dpem.read_table(tmp_path / "rows.csv", target="y"), None, weights)
-
-
-def test_a_text_among_the_weights_is_not_quoted():
-    model = dpem.DPLinearRegression(epsilon=1.0, delta=1e-6, bounds=(-1, 1), y_bounds=(-1, 1), max_weight=2.0)
-    with pytest.raises(ValueError, match=r"^sample_weight must be an array of numbers\.$"):
-        model.fit(np.zeros((3, 1)), np.zeros(3), sample_weight=["secret", 1.0, 1.0])

@@ -1,7 +1,8 @@
-"""Python runs this at its start in the processes that tests start: their noise is the injected one too.
+"""Python runs this at its start in the processes that tests start: their noise is the injected one too, and linear
+regressions are predicted from few rehearsals there as well.
 
-The folder is on PYTHONPATH, and ``DPEM_TEST_NOISE`` holds the id of the test, while a test runs. The samplers are
-exchanged when ``dpem`` loads them, not before, so that a process loads what it would load otherwise.
+The folder is on PYTHONPATH, and ``DPEM_TEST_NOISE`` holds the id of the test, while a test runs. Modules are changed
+when ``dpem`` loads them, not before, so that a process loads what it would load otherwise.
 """
 
 import importlib.abc
@@ -10,21 +11,32 @@ import os
 import sys
 
 
+def _inject_noise(module):
+    import injected_noise
+
+    injected_noise.reseed(os.environ["DPEM_TEST_NOISE"])
+    injected_noise.install(module)
+
+
+def _rehearse_little(module):
+    module.MOST = module.FEWEST
+
+
+_CHANGES = {"dpem.privacy.noise": _inject_noise, "dpem.models.linear_regression.prediction": _rehearse_little}
+
+
 class _AfterLoading(importlib.abc.MetaPathFinder):
-    """Exchanges the samplers right after their module has run."""
+    """Changes a module right after it has run."""
 
     def find_spec(self, name, path=None, target=None):
-        if name != "dpem.privacy.noise":
+        if name not in _CHANGES:
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path)
         run = spec.loader.exec_module
 
         def exec_module(module):
             run(module)
-            import injected_noise
-
-            injected_noise.reseed(os.environ["DPEM_TEST_NOISE"])
-            injected_noise.install(module)
+            _CHANGES[name](module)
 
         spec.loader.exec_module = exec_module
         return spec

@@ -290,7 +290,7 @@ def test_other_kinds_of_rows_are_refused(rows):
 
 FUSED = """
 import numpy as np, torch, sys
-sys.path.insert(0, {folder!r})
+sys.path[:0] = {folders!r}
 import test_engines as t
 from array_api_compat import array_namespace
 from dpem.paper.engine import triton_columns as fused
@@ -318,7 +318,7 @@ for dtype in (np.float32, np.float64):
 if find_spec("torch") is not None and find_spec("triton") is not None:  # make test-torch
 
     def test_fused_kernels_give_the_same_sums():
-        code = FUSED.format(folder=os.path.dirname(__file__))
+        code = FUSED.format(folders=[os.path.dirname(__file__), os.path.dirname(os.path.dirname(__file__))])
         environment = {**os.environ, "TRITON_INTERPRET": "1"}
         run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
         assert run.returncode == 0, run.stderr

@@ -495,14 +495,6 @@ def interrupted(tmp_path):
     assert len(questions) > 2
 
 
-def test_a_killed_worker_leaves_the_answer_right_and_the_account_charged_once(client, interrupted):
-    X, _ = table()
-    beta, releases = improved(interrupted(da.from_array(X, chunks=(250, 3)).persist()))
-    expected, theirs = improved(ArraySource(X))
-    agree(beta, expected)
-    assert releases == theirs
-
-
 def test_a_killed_worker_leaves_a_fit_right_and_its_budget_charged_once(client, interrupted, monkeypatch):
     X, _ = table()
     monkeypatch.setattr("dpem.tables.dask.DaskSource", interrupted)

@@ -21,8 +21,9 @@ from dpem.fitting.step import State, Step
 from dpem.privacy import Curator
 from dpem.queries.narrow import NarrowQuery, rounded
 from dpem.query import Array, Bound, FloatArray, Namespace, Query
-from dpem.tables.inputs import frame_of
+from dpem.tables.inputs import frame_of, response_of
 from dpem.tables.kinds import is_dask, is_frame, is_on_device, is_source
+from dpem.tables.validation import numeric_array
 
 #: The share of ρ for the moments of the weights.
 WEIGHTS_SHARE = 0.03
@@ -137,9 +138,11 @@ def _with_column(X: Any, values: Any, y: Any) -> tuple[Any, Any, str]:
     """The rows with the weights as their last column, the responses, and that column's name."""
     if is_dask(X) or is_source(X) or is_on_device(X):
         raise ArgumentError("sample_weight", "must be None for rows that are not in memory: weights= names a column.")
-    weights = np.asarray(values)
-    if weights.dtype.kind not in "biuf":  # converting texts would raise an error that quotes one
+    weights = np.asarray(response_of(values, name="sample_weight"))
+    if weights.dtype.kind not in "biuf":
         raise ArgumentError("sample_weight", "must be an array of numbers.")
+    if not is_frame(X):
+        X = numeric_array(X, "X")
     n = frame_of(X).n_rows if is_frame(X) else np.shape(X)[0]
     if weights.shape != (n,):
         raise ArgumentError("sample_weight", f"must be a vector with one weight for each of the {n} rows.")

@@ -3,7 +3,7 @@
 One rule, which depends on the entry and on what was declared of its column, and on nothing else: not on the type that
 a library inferred for the column, not on other rows, not on where the rows came from.
 
-    a number, a Boolean   that number (0 or 1); beyond the largest float it is infinite
+    a number, a Boolean   that number (0 or 1); beyond the largest float it is infinite; a complex one must be real
     a text                the number that it spells ("3", " 3.0 ", "3e0"; "true" is 1), else missing
     anything else         missing
 
@@ -55,6 +55,8 @@ def number(entry: Any) -> float:
         if _SPELLED.fullmatch(text):
             return float(text)
         return {"true": 1.0, "false": 0.0}.get(text.lower(), math.nan)
+    if isinstance(entry, complex) and entry.imag == 0:  # pandas makes a column complex for one such entry
+        return entry.real
     if not isinstance(entry, kinds.Real | Decimal | np.bool_):
         return math.nan
     try:

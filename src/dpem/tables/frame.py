@@ -128,7 +128,7 @@ def column_of(series: Any) -> Any:
     """A column as Arrow data, or as an array of Python objects where it is no column of one type."""
     if isinstance(series, pa.Array | pa.ChunkedArray):
         return series
-    if str(getattr(series, "dtype", None)) == "object":
+    if str(getattr(series, "dtype", None)).startswith(("object", "complex")):
         return np.asarray(series, dtype=object)
     if hasattr(series, "cat") and hasattr(series, "iloc"):  # its categories may be of any kind
         return pa.array([], _CATEGORIES) if len(series) == 0 else np.asarray(series, dtype=object)

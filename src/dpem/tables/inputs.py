@@ -158,27 +158,27 @@ def frame_source(
     return FrameSource(frame, selection, None if y is None else np.asarray(y, dtype=float))
 
 
-def response_of(y: Any, levels: Levels | None = None) -> Any:
-    """Responses as float64, entry by entry; of an array on a device or a Dask collection, that."""
+def response_of(y: Any, levels: Levels | None = None, name: str = "y") -> Any:
+    """Responses, or the vector of that name, as float64, entry by entry; an array on a device or in Dask as it is."""
     if is_on_device(y) or is_dask(y) or sparse.issparse(y):
         return y
     if is_frame(y):
         frame = frame_of(y)
         if len(frame.names) != 1:
-            raise ArgumentError("y", f"must be one column of responses, got {len(frame.names)} columns.")
+            raise ArgumentError(name, f"must be one column, got {len(frame.names)} columns.")
         y = frame.block(0, frame.n_rows).column(frame.names[0])
     elif not isinstance(y, np.ndarray) and is_series(y):
         if levels is None and str(getattr(y, "dtype", "")).lower().startswith(("categor", "enum")):
-            raise ArgumentError("y", "must hold numbers, got categories.")
+            raise ArgumentError(name, "must hold numbers, got categories.")
         with needed_by("a Series"):
             from dpem.tables.frame import column_of
         y = column_of(y)
     if not hasattr(y, "type"):
-        return numeric_array(y, "y", levels)
+        return numeric_array(y, name, levels)
     from dpem.tables.columns import holds
 
     if not holds(y.type, levels is not None):
-        raise ArgumentError("y", "must hold numbers.")
+        raise ArgumentError(name, "must hold numbers.")
     return converted(y, levels, np.dtype(np.float64))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -47,19 +47,38 @@ def table_and_response(
 
 
 def numeric_array(values: Any, name: str, levels: Levels | None = None) -> Any:
-    """An array of Python objects or texts as numbers, entry by entry; anything else as it is."""
+    """A list, or an array of Python objects or texts, as numbers, entry by entry; anything else as it is.
+
+    >>> numeric_array([[1, "2"], [3.5, [4.0]]], "X").tolist()
+    [[1.0, 2.0], [3.5, nan]]
+    """
     if sparse.issparse(values) or (hasattr(values, "__array__") and not isinstance(values, np.ndarray)):
         return values
-    try:
-        array = np.asarray(values)
-    except ValueError:  # numpy speaks of sequences and inhomogeneous parts
-        raise ArgumentError(name, "must be an array of numbers whose rows have equally many entries.") from None
-    if array.dtype.kind in "OU" or (levels is not None and levels.texts and array.dtype.kind in "biuf"):
-        found = converted(array.ravel().astype(object), levels, np.dtype(np.float64))
-        return found.reshape(array.shape)
+    array = values if isinstance(values, np.ndarray) else _listed(values, name)
+    texts = levels is not None and levels.texts
+    if array.dtype.kind in "OU" or (texts and array.dtype.kind in "biuf"):
+        entries = array.ravel().astype(object)
+        if not texts and set(map(type, entries)) <= {int, float, bool}:
+            with suppress(OverflowError):
+                return array.astype(np.float64)
+        return converted(entries, levels, np.dtype(np.float64)).reshape(array.shape)
     if array.dtype.kind in "SmMV":
-        raise ArgumentError(name, f"must hold numbers, got {array.dtype}.")
+        raise ArgumentError(name, f"must hold numbers, got {_KINDS[array.dtype.kind]}.")
     return array
+
+
+_KINDS = {"S": "bytes", "m": "durations", "M": "dates", "V": "records"}
+
+
+def _listed(values: Any, name: str) -> NDArray[Any]:
+    """A list, or a list of rows, as an array of Python objects: no entry decides the type, and thereby the fate, of
+    others.
+    """
+    with suppress(ValueError):
+        array = np.asarray(values, dtype=object)
+        if array.ndim != 1 or not len(array) or not all(isinstance(row, list | tuple | np.ndarray) for row in array):
+            return array
+    raise ArgumentError(name, "must be an array of numbers whose rows have equally many entries.")
 
 
 #: Messages of numpy and scikit-learn that quote entries, by a part of them, and what is said in their place.

@@ -1,0 +1,25 @@
+"""Less arithmetic for tests that do not depend on its result."""
+
+from dataclasses import replace
+from typing import Any
+
+from dpem.models._glm import surrogate
+from dpem.models.gaussian_mixture import sketch_fit, state
+from dpem.models.poisson_regression import counts
+
+
+def small_designs(patch: Any) -> None:
+    """Scores of logistic and Poisson regressions are expected over few rows; counts have a Poisson law whatever their
+    dispersion.
+    """
+    patch.setattr(surrogate, "LEAST_ROWS", 256)
+    law = counts.distribution
+    patch.setattr(counts, "distribution", lambda k, mu, dispersion, more=0.0: law(k, mu, 1.0))
+
+
+def small_surrogate(patch: Any) -> None:
+    """Gaussian mixtures are fitted to few surrogate rows, from few starts."""
+    for name, value in vars(replace(state.TUNING, rows=600, restarts=1, last_restarts=1)).items():
+        patch.setitem(vars(state.TUNING), name, value)
+    for name, value in {"restarts": 2, "exchanges": 1}.items():
+        patch.setitem(sketch_fit.fitted.__kwdefaults__, name, value)
