@@ -276,10 +276,10 @@ def public_tables(half: int) -> Any:
             yield name, codes, [int(np.nanmax(codes[:, j])) + 1 for j in range(codes.shape[1])]
 
 
-def public(half: int, seeds: int, out: Path | None, every: int) -> None:
+def public(half: int, seeds: int, out: Path | None, every: int, first: int) -> None:
     fits: list[PublicFit] = []
     for number, (name, codes, levels) in enumerate(public_tables(half)):
-        if number % every:
+        if number % every != first:
             continue
         own = public_fits(name, codes, levels, seeds)
         fits += own
@@ -300,6 +300,10 @@ def public(half: int, seeds: int, out: Path | None, every: int) -> None:
     if silent:
         covered = np.mean([fit.covered for fit in silent]), np.mean([fit.covered_own for fit in silent])
         print(f"silent: {len(silent)}; intervals hold {covered[0]:.3f} of the reference, {covered[1]:.3f} of its own")
+    within = np.array([0.5 < fit.planned / fit.off < 2 for fit in fits])
+    print(
+        f"planned within a factor of 2 of realised: {within.mean():.2f}; or the fit warns: {(within | warns).mean():.2f}"
+    )
     passed = sum(fit.better for fit in worse), sum(not fit.warns for fit in worse)
     print(f"worse than independent answers: {len(worse)}; the check passes {passed[0]}, silent {passed[1]}")
     if out is not None:
@@ -318,10 +322,11 @@ def main() -> None:
     parser.add_argument("--tables", choices=["tuning", "report"], help="only public tables")
     parser.add_argument("--seeds", type=int, default=2, help="private fits of each public table")
     parser.add_argument("--every", type=int, default=1, help="every so many public tables")
+    parser.add_argument("--first", type=int, default=0, help="the number of the first of these")
     chosen = parser.parse_args()
     warnings.simplefilter("ignore")
     if chosen.tables:
-        public(("tuning", "report").index(chosen.tables), chosen.seeds, chosen.out, chosen.every)
+        public(("tuning", "report").index(chosen.tables), chosen.seeds, chosen.out, chosen.every, chosen.first)
     elif chosen.number:
         numbers(chosen.number)
     else:
