@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from dpem._validation import ArgumentError
 from dpem.fitting.check import CHECK_SHARE, Check
+from dpem.fitting.implied_terms import ImpliedTerms
 from dpem.fitting.model import Effect, Model, PredictedFit, Sizes
 from dpem.fitting.step import Step, prices
 from dpem.models._glm.calibration import FIELDS, Calibrate, intervals
@@ -82,6 +83,7 @@ class GeneralisedLinearModel(Model):
     labels: tuple[str, ...] = field(default=(), kw_only=True)
     baseline: str = field(default="the intercept alone", kw_only=True)
     sparsity: int | None = field(default=None, kw_only=True)
+    terms: ImpliedTerms | None = field(default=None, kw_only=True)
 
     @property
     def gaussian(self) -> bool:  # type: ignore[override]
@@ -103,6 +105,24 @@ class GeneralisedLinearModel(Model):
         places = {int(j): i for i, j in enumerate(chosen)}
         offset, exposure = (places.get(j, -1) for j in (self.offset_coordinate, self.exposure))
         return replace(self, schema=self.schema.take(chosen), offset_coordinate=offset, exposure=exposure)
+
+    @cached_property
+    def drawn(self) -> NDArray[np.intp]:
+        """The coordinates of which marginals and moments are released: all but those that a formula computes from
+        others. Where columns are chosen, the chosen ones may lack those.
+        """
+        if self.terms is None or self.sparsity is not None:
+            return np.arange(self.schema.width)
+        return np.flatnonzero(~self.terms.mask(self.schema))
+
+    def completed(self, u: FloatArray) -> FloatArray:
+        """Rows of all coordinates from rows of those that are drawn."""
+        if len(self.drawn) == self.schema.width:
+            return u
+        assert self.terms is not None
+        whole = np.zeros((len(u), self.schema.width))
+        whole[:, self.drawn] = u
+        return self.terms.completed(self.schema, whole)
 
     @cached_property
     def free(self) -> NDArray[np.intp]:
@@ -143,7 +163,7 @@ class GeneralisedLinearModel(Model):
         if self.sparsity is None:
             first, second, whole, *last = prices(sizes.rho, (MARGINALS, MOMENTS, SCORES, *check))
             early, late = self.score_steps(whole)
-            steps: tuple[Step, ...] = (FindMarginals(first), moments_of(self.schema.width, second), *early, *late)
+            steps: tuple[Step, ...] = (FindMarginals(first), moments_of(len(self.drawn), second), *early, *late)
         else:
             response, choice, first, second, whole, *last = prices(sizes.rho, (*WIDE, *check))
             steps = (FindMarginals(response, columns=False), *self.sparse_steps(choice, first, second, whole))
