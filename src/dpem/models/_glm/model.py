@@ -21,6 +21,7 @@ from dpem.fitting.step import Step, prices
 from dpem.models._glm.calibration import FIELDS, Calibrate, intervals
 from dpem.models._glm.combine import Posterior, placed
 from dpem.models._glm.families import Family
+from dpem.models._glm.information import FindInformation
 from dpem.models._glm.prediction import predicted_loss
 from dpem.models._glm.queries import Predictor, complete
 from dpem.models._glm.selection import ChooseColumns, KeepBest, counts, missed
@@ -28,7 +29,9 @@ from dpem.models._glm.steps import FindMarginals, FindMoments, GlmState, Progres
 from dpem.query import Array, FloatArray, Namespace
 
 #: Parts of ρ: marginals, moments, and the scores together; and how the scores' prices grow.
-MARGINALS, MOMENTS, SCORES, GROWTH = 0.10, 0.17, 0.68, (1.0, 1.6, 2.5, 4.0)
+MARGINALS, MOMENTS, SCORES, GROWTH = 0.10, 0.12, 0.73, (1.0, 1.6, 2.5, 4.0)
+#: The information's price as a part of that of the scores.
+INFORMATION = 0.07
 #: Where columns are chosen: the response, the choice, marginals, moments, and the scores together.
 WIDE = (0.02, 0.18, 0.10, 0.17, 0.48)
 #: The part of ρ that calibration gets of the fit check's.
@@ -192,8 +195,9 @@ class GeneralisedLinearModel(Model):
         """The first step along a score and the others, at prices that grow; what a family needs to measure besides is
         among them.
         """
-        first, *others = prices(rho, GROWTH)
-        return (TakeStep(first),), tuple(TakeStep(own, last=i == len(others) - 1) for i, own in enumerate(others))
+        first, second, third, last, own = prices(rho, (*GROWTH, INFORMATION * sum(GROWTH)))
+        later = (TakeStep(second), FindInformation(own), TakeStep(third), TakeStep(last, last=True))
+        return (TakeStep(first),), later
 
     def predict_fit(self, sizes: Sizes, steps: tuple[Step, ...]) -> PredictedFit:
         used, others = self, np.delete(np.arange(self.schema.width), self.fixed)
