@@ -12,6 +12,7 @@ from dpem.audit.neighbours import Table, neighbours
 from dpem.audit.replay import compare, in_memory, overspent
 from dpem.audit.tape import record
 from dpem.models._glm.families import Bernoulli
+from dpem.models._glm.information import Information
 from dpem.models._glm.marginals import denoised
 from dpem.models._glm.queries import Moments, Predictor, Score
 from dpem.tables.blocks import numpy_api
@@ -145,6 +146,10 @@ def test_the_sensitivity_of_scores_is_reached_and_never_exceeded():
     moments = Moments(schema, Bernoulli(), np.zeros(2), np.full(2, 0.2), 1.5)
     worst = _worst(moments, rows, (1 / 3, np.nan))
     assert 0.9 * math.sqrt(2) * 1.5**2 < worst <= moments.bound.l2
+    turn = np.array([[1.0, 0, 0], [0, 6, 1], [0, 0, 8]])
+    information = Information(schema, Bernoulli(), Predictor(np.array([0.2, 1.0, -2.0])), turn, 1.2)
+    worst = _worst(information, rows, (1 / 3, np.nan))
+    assert 0.9 * math.sqrt(2) * 1.2**2 < worst <= information.bound.l2
 
 
 PRICE = {"epsilon": 4.0, "delta": 1e-4}

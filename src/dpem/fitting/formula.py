@@ -86,15 +86,15 @@ class CompiledFormula:
 
     def design(self, xp: Namespace, raw: Array) -> Array:
         """The derived columns of raw ones, which are in the order of :attr:`covariates`."""
-        known = self._clamped(xp, raw, self.covariates)
-        return xp.stack([self._column(xp, column, known) for column in self.columns], axis=1)
+        known = self.clamped(xp, raw, self.covariates)
+        return xp.stack([self.column(xp, column, known) for column in self.columns], axis=1)
 
     def responses(self, xp: Namespace, raw: Array) -> Array:
         """The response of raw columns in the order of :attr:`raw`; a column without bounds is taken as it is."""
         assert self.response is not None
-        return values(xp, self.response, self._clamped(xp, raw, self.raw), self.bounds)
+        return values(xp, self.response, self.clamped(xp, raw, self.raw), self.bounds)
 
-    def _clamped(self, xp: Namespace, raw: Array, names: Sequence[str]) -> dict[str, Any]:
+    def clamped(self, xp: Namespace, raw: Array, names: Sequence[str]) -> dict[str, Any]:
         """Columns by name within their bounds; an entry that is not finite is missing."""
         found = {}
         for j, name in enumerate(names):
@@ -104,7 +104,8 @@ class CompiledFormula:
             found[name] = xp.clip(own, *self.bounds[name]) if name in self.bounds else own
         return found
 
-    def _column(self, xp: Namespace, column: Derived, known: Mapping[str, Any]) -> Array:
+    def column(self, xp: Namespace, column: Derived, known: Mapping[str, Any]) -> Array:
+        """A derived column of raw ones by name."""
         if column.levels is not None:
             numbers = dict(zip(column.levels.labels, column.levels.values, strict=True))
             return self._numbers(xp, column.pieces[0], known, numbers)

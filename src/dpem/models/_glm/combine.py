@@ -108,6 +108,8 @@ def combined(
     # where nothing was measured, what the prior leaves open, and what one that is too narrow takes away
     privacy = V + np.outer(drawn, drawn) + prior.wider * V @ prior.precision @ V
     privacy += np.outer(correction, correction)  # for clipped residuals, under a law that may be another
+    if rows.stretch is not None:
+        sampling, privacy = (rows.stretch @ part @ rows.stretch.T for part in (sampling, privacy))
     return Posterior(coef, sampling, privacy, np.clip(np.diag(V @ prior.precision), 0.0, 1.0))
 
 

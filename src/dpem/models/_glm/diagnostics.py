@@ -38,9 +38,9 @@ def diagnostics(theta: Any, model: Any, plan: Any) -> list[Diagnostic]:
             Diagnostic(
                 "collinear",
                 "warning",
-                f"The {listed(collinear)} are nearly collinear: their own coefficients are biased and their "
-                "intervals too short.",
-                "Leave one of them out, or take poly(x, 2) instead of x and its square.",
+                f"The {listed(collinear)} are nearly collinear: noise hides how much the rows tell of their own "
+                "coefficients, whose intervals may be too short.",
+                "Leave one of them out, or write a formula if one is computed from another, as in x + I(x**2).",
                 tuple(collinear),
             )
         )

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from dpem._validation import ArgumentError, count
 from dpem.fitting.diagnostics import Diagnostic
 from dpem.fitting.estimator import PrivateEstimator
+from dpem.fitting.implied_terms import ImpliedTerms
 from dpem.fitting.inference import RegressionResults
 from dpem.fitting.summary import Extra
 from dpem.fitting.uncertainty import Uncertainty, frame, pandas_of
@@ -61,6 +62,10 @@ class GeneralisedLinearEstimator(WeightedFit, RegressionResults, PrivateEstimato
         if self.sparsity is not None and self.max_weight is not None:
             raise ArgumentError("sparsity", "must be None where rows have weights: they have no part in the choice.")
         return None if self.sparsity is None else count("sparsity", self.sparsity)
+
+    def _implied_terms(self) -> ImpliedTerms | None:
+        formula = self._compiled()
+        return None if formula is None else ImpliedTerms(formula)
 
     def _fitted_model(self) -> GeneralisedLinearModel:
         """The model on the columns that were chosen."""

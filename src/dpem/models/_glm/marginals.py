@@ -44,6 +44,14 @@ class Marginals(NamedTuple):
         shares, centre, spread, level = (np.concatenate(pair) for pair in zip(self[:4], other[:4], strict=True))
         return Marginals(shares, centre, spread, level, max(self.noise, other.noise))
 
+    def completed(self, drawn: NDArray[np.intp], u: FloatArray) -> Marginals:
+        """Those of all coordinates of surrogate rows, of which these are the ``drawn`` ones."""
+        place = np.clip(np.floor((u + 1) * (BINS / 2)), 0, BINS - 1)
+        shares = (place[:, :, None] == np.arange(BINS)).mean(axis=0)
+        centre, spread, level = u.mean(axis=0), np.maximum(u.std(axis=0), 0.5 / BINS), np.zeros(u.shape[1])
+        shares[drawn], centre[drawn], spread[drawn], level[drawn] = self[:4]
+        return Marginals(shares, centre, spread, level, self.noise)
+
     @property
     def crowded(self) -> NDArray[np.bool_]:
         """Which numeric coordinates have nearly all values in one bin."""

@@ -15,11 +15,13 @@ from numpy.typing import NDArray
 
 from dpem._validation import ArgumentError
 from dpem.fitting.check import CHECK_SHARE, Check
+from dpem.fitting.implied_terms import ImpliedTerms
 from dpem.fitting.model import Effect, Model, PredictedFit, Sizes
 from dpem.fitting.step import Step, prices
 from dpem.models._glm.calibration import FIELDS, Calibrate, intervals
 from dpem.models._glm.combine import Posterior, placed
 from dpem.models._glm.families import Family
+from dpem.models._glm.information import FindInformation
 from dpem.models._glm.prediction import predicted_loss
 from dpem.models._glm.queries import Predictor, complete
 from dpem.models._glm.selection import ChooseColumns, KeepBest, counts, missed
@@ -27,7 +29,9 @@ from dpem.models._glm.steps import FindMarginals, FindMoments, GlmState, Progres
 from dpem.query import Array, FloatArray, Namespace
 
 #: Parts of ρ: marginals, moments, and the scores together; and how the scores' prices grow.
-MARGINALS, MOMENTS, SCORES, GROWTH = 0.10, 0.17, 0.68, (1.0, 1.6, 2.5, 4.0)
+MARGINALS, MOMENTS, SCORES, GROWTH = 0.10, 0.12, 0.73, (1.0, 1.6, 2.5, 4.0)
+#: The information's price as a part of that of the scores.
+INFORMATION = 0.07
 #: Where columns are chosen: the response, the choice, marginals, moments, and the scores together.
 WIDE = (0.02, 0.18, 0.10, 0.17, 0.48)
 #: The part of ρ that calibration gets of the fit check's.
@@ -82,6 +86,7 @@ class GeneralisedLinearModel(Model):
     labels: tuple[str, ...] = field(default=(), kw_only=True)
     baseline: str = field(default="the intercept alone", kw_only=True)
     sparsity: int | None = field(default=None, kw_only=True)
+    terms: ImpliedTerms | None = field(default=None, kw_only=True)
 
     @property
     def gaussian(self) -> bool:  # type: ignore[override]
@@ -103,6 +108,24 @@ class GeneralisedLinearModel(Model):
         places = {int(j): i for i, j in enumerate(chosen)}
         offset, exposure = (places.get(j, -1) for j in (self.offset_coordinate, self.exposure))
         return replace(self, schema=self.schema.take(chosen), offset_coordinate=offset, exposure=exposure)
+
+    @cached_property
+    def drawn(self) -> NDArray[np.intp]:
+        """The coordinates of which marginals and moments are released: all but those that a formula computes from
+        others. Where columns are chosen, the chosen ones may lack those.
+        """
+        if self.terms is None or self.sparsity is not None:
+            return np.arange(self.schema.width)
+        return np.flatnonzero(~self.terms.mask(self.schema))
+
+    def completed(self, u: FloatArray) -> FloatArray:
+        """Rows of all coordinates from rows of those that are drawn."""
+        if len(self.drawn) == self.schema.width:
+            return u
+        assert self.terms is not None
+        whole = np.zeros((len(u), self.schema.width))
+        whole[:, self.drawn] = u
+        return self.terms.completed(self.schema, whole)
 
     @cached_property
     def free(self) -> NDArray[np.intp]:
@@ -143,7 +166,7 @@ class GeneralisedLinearModel(Model):
         if self.sparsity is None:
             first, second, whole, *last = prices(sizes.rho, (MARGINALS, MOMENTS, SCORES, *check))
             early, late = self.score_steps(whole)
-            steps: tuple[Step, ...] = (FindMarginals(first), moments_of(self.schema.width, second), *early, *late)
+            steps: tuple[Step, ...] = (FindMarginals(first), moments_of(len(self.drawn), second), *early, *late)
         else:
             response, choice, first, second, whole, *last = prices(sizes.rho, (*WIDE, *check))
             steps = (FindMarginals(response, columns=False), *self.sparse_steps(choice, first, second, whole))
@@ -172,8 +195,9 @@ class GeneralisedLinearModel(Model):
         """The first step along a score and the others, at prices that grow; what a family needs to measure besides is
         among them.
         """
-        first, *others = prices(rho, GROWTH)
-        return (TakeStep(first),), tuple(TakeStep(own, last=i == len(others) - 1) for i, own in enumerate(others))
+        first, second, third, last, own = prices(rho, (*GROWTH, INFORMATION * sum(GROWTH)))
+        later = (TakeStep(second), FindInformation(own), TakeStep(third), TakeStep(last, last=True))
+        return (TakeStep(first),), later
 
     def predict_fit(self, sizes: Sizes, steps: tuple[Step, ...]) -> PredictedFit:
         used, others = self, np.delete(np.arange(self.schema.width), self.fixed)

@@ -95,7 +95,7 @@ class FindMarginals(Step):
 
     def run(self, curator: Curator, model: Any, state: GlmState) -> GlmState:
         before = NONE if self.response else state.current().marginals
-        new = np.arange(model.schema.width) if state.chosen is None else state.chosen[len(before.centre) :]
+        new = model.drawn if state.chosen is None else state.chosen[len(before.centre) :]
         schema = model.schema.take(new if self.columns else np.array([0]))
         query = Places(schema, with_response=self.response, with_columns=self.columns)
         noise = curator.noise_scale(query, self.rho)
@@ -121,10 +121,17 @@ class FindMoments(Step):
 
     def run(self, curator: Curator, model: Any, state: GlmState) -> GlmState:
         now, own = state.current(), model.on(state.chosen)
-        query = Moments(own.schema, own.family, now.marginals.centre, now.marginals.spread, self.radius)
+        schema = own.schema.take(own.drawn)
+        query = Moments(schema, own.family, now.marginals.centre, now.marginals.spread, self.radius)
         noise = curator.noise_scale(query, self.rho)
-        released = unpacked(curator.measure(query, self.rho), own.schema.width + 1)
-        rows = fitted(now.marginals, own.schema, released, noise, self.radius)
+        released = unpacked(curator.measure(query, self.rho), schema.width + 1)
+        rows = fitted(now.marginals, schema, released, noise, self.radius)
+        if len(own.drawn) < own.schema.width:
+            u = own.completed(rows.rows[:, 1:])
+            collinear = np.zeros(own.schema.width, dtype=bool)
+            collinear[own.drawn] = rows.collinear
+            rows = replace(rows, rows=np.column_stack([np.ones(len(u)), u]), collinear=tuple(map(bool, collinear)))
+            now = replace(now, marginals=now.marginals.completed(own.drawn, u))
         now = replace(now.widened(own.schema.width, len(own.free)), surrogate=rows)
         return replace(state, progress=replace(now, prior=prior_of(own, now)))
 

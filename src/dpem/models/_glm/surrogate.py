@@ -41,13 +41,15 @@ OFF, OFF_BIN = 0.1, 0.3
 
 @dataclass(frozen=True)
 class Surrogate:
-    """Rows (1, u) in unit coordinates, the share of the table's rows that are complete, and which columns are nearly
-    collinear with another one.
+    """Rows (1, u) in unit coordinates, the share of the table's rows that are complete, which columns are so nearly
+    collinear with another one that noise hides their difference, and the linear map that widens errors of coefficients
+    there.
     """
 
     rows: FloatArray
     complete: float
     collinear: tuple[bool, ...] = ()
+    stretch: FloatArray | None = None
 
     @property
     def mean(self) -> FloatArray:

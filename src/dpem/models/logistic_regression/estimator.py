@@ -129,7 +129,9 @@ class DPLogisticRegression(ClassifierMixin, GeneralisedLinearEstimator):
     ) -> None: ...
 
     def _model(self, schema: Schema) -> LogisticRegression:
-        return LogisticRegression(schema, family=Bernoulli(), sparsity=self._checked_sparsity())
+        return LogisticRegression(
+            schema, family=Bernoulli(), sparsity=self._checked_sparsity(), terms=self._implied_terms()
+        )
 
     def _classes_of(self, y_name: str | None) -> Levels:
         """The response's two levels: ``classes``, or what ``levels`` has under its name, or 0 and 1."""

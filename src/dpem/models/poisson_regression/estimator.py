@@ -156,7 +156,14 @@ class DPPoissonRegression(RegressorMixin, GeneralisedLinearEstimator):
             )
         family = Poisson(schema.y_middle, schema.y_half)
         sparsity = self._checked_sparsity()
-        return PoissonRegression(schema, family=family, offset_coordinate=offset, exposure=exposure, sparsity=sparsity)
+        return PoissonRegression(
+            schema,
+            family=family,
+            offset_coordinate=offset,
+            exposure=exposure,
+            sparsity=sparsity,
+            terms=self._implied_terms(),
+        )
 
     def _coordinate(self, schema: Schema, argument: str) -> int:
         """The coordinate of the column that the argument names, −1 if it names none."""

@@ -1,0 +1,116 @@
+"""Terms of a formula that follow from others: the square of x from x, an interaction from its parts.
+
+A raw column is *carried* by a term that is a factor of it, or a strictly monotone function of it alone (x, log(x),
+poly(x, 2)[1]). A term whose raw columns are all carried by other terms is implied by them: its values are a public
+function of theirs. Rows that are drawn for the carrying terms then have exact implied ones, however collinear.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpem.fitting.formula import CompiledFormula, Derived
+from dpem.fitting.formula_terms import columns_of, parsed
+from dpem.query import FloatArray
+from dpem.tables.blocks import numpy_api
+from dpem.tables.schema import Schema
+
+#: Points between the bounds of a raw column at which a term is inverted.
+GRID = 4097
+
+
+@dataclass(frozen=True, eq=False)
+class ImpliedTerms:
+    """The terms of a formula that its other terms determine."""
+
+    formula: CompiledFormula
+
+    @cached_property
+    def carriers(self) -> Mapping[str, int]:
+        """The place of the term that carries each raw column; raw columns that no term carries are left out."""
+        found: dict[str, int] = {}
+        plain_first = sorted(range(len(self.formula.columns)), key=lambda j: not _is_plain(self.formula.columns[j]))
+        for j in plain_first:
+            names = self._reads(j)
+            if len(names) == 1 and names[0] not in found and self._carries(j):
+                found[names[0]] = j
+        return found
+
+    def mask(self, schema: Schema) -> NDArray[np.bool_]:
+        """Which coordinates are implied by the other coordinates of this schema, whose columns are the terms."""
+        width = np.bincount(schema.column, minlength=len(self.formula.columns))
+        whole = {j for j in self.carriers.values() if width[j] == self._width(j)}
+        carried = {name for name, j in self.carriers.items() if j in whole}
+        implied = [j not in whole and set(self._reads(j)) <= carried for j in range(len(self.formula.columns))]
+        return np.array(implied)[schema.column]
+
+    def completed(self, schema: Schema, u: FloatArray) -> FloatArray:
+        """Rows in unit coordinates with the implied ones computed from the others."""
+        implied = self.mask(schema)
+        raw = np.zeros((len(u), len(self.formula.covariates)))
+        for place, name in enumerate(self.formula.covariates):
+            j = self.carriers.get(name, -1)
+            own = np.flatnonzero(schema.column == j)
+            if j < 0 or not len(own):
+                raw[:, place] = np.mean(self.formula.bounds.get(name, (0.0, 0.0)))
+            elif name in self.formula.levels:
+                values = self._level_values(j, name)
+                on = u[:, own] > 0
+                raw[:, place] = np.where(on.any(axis=1), values[schema.level[own[on.argmax(axis=1)]]], values[0])
+            else:
+                at, value = self._inverse[j]
+                raw[:, place] = np.interp(schema.middle[own[0]] + schema.half[own[0]] * u[:, own[0]], at, value)
+        with np.errstate(all="ignore"):
+            terms = self.formula.design(numpy_api, raw)[:, schema.column]
+        there = np.clip((terms - schema.middle) / schema.half, -1.0, 1.0)
+        return np.where(implied, there, u)
+
+    def _reads(self, j: int) -> list[str]:
+        """The raw columns of a term."""
+        pieces = self.formula.columns[j].pieces
+        return list(dict.fromkeys(name for piece in pieces for name in columns_of(piece.expression)))
+
+    def _width(self, j: int) -> int:
+        """How many coordinates a term has."""
+        levels = self.formula.columns[j].levels
+        return 1 if levels is None else len(levels.values) - 1
+
+    def _carries(self, j: int) -> bool:
+        if self.formula.columns[j].levels is not None:
+            return True
+        return j in self._inverse
+
+    @cached_property
+    def _inverse(self) -> dict[int, tuple[FloatArray, FloatArray]]:
+        """Of terms that are strictly monotone in one raw column: their values, increasing, and those of the column."""
+        found = {}
+        for j, column in enumerate(self.formula.columns):
+            names = self._reads(j)
+            if column.levels is not None or len(names) != 1 or names[0] in self.formula.levels:
+                continue
+            grid = np.linspace(*self.formula.bounds[names[0]], GRID)
+            term = np.asarray(self.formula.column(numpy_api, column, {names[0]: grid}))
+            steps = np.diff(term)
+            if (steps > 0).all():
+                found[j] = term, grid
+            elif (steps < 0).all():
+                found[j] = term[::-1], grid[::-1]
+        return found
+
+    def _level_values(self, j: int, name: str) -> FloatArray:
+        """The raw numbers of a factor's levels in the order of the term, whose baseline comes first."""
+        levels, own = self.formula.levels[name], self.formula.columns[j].levels
+        assert own is not None
+        numbers = dict(zip(levels.labels, levels.values, strict=True))
+        return np.array([numbers[label] for label in own.labels])
+
+
+def _is_plain(column: Derived) -> bool:
+    """Whether a term is a column as it is."""
+    return len(column.pieces) == 1 and isinstance(parsed(column.pieces[0].expression), ast.Name)
