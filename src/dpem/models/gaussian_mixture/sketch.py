@@ -84,8 +84,9 @@ class Sketch(NarrowQuery):
 
     def each(self, xp: Namespace, x: Array, y: Array) -> Array:
         """What each row contributes (m × 2LM)."""
-        present = _not_empty(xp, x)[:, None]
-        return xp.concat([present * wave for wave in self._waves(xp, self._phases(xp, x))], axis=1)
+        phases = self._phases(xp, x)
+        whole = xp.concat(list(self._waves(xp, phases)), axis=1)
+        return whole * xp.astype(_not_empty(xp, x), phases.dtype)[:, None]
 
     def _phases(self, xp: Namespace, x: Array) -> Array:
         """θ of each row and line (m × M)."""
