@@ -115,3 +115,12 @@ def test_existing_predictions_are_kept_unless_forced(mixture):
     assert dpem("predict", "model.json", "patients.csv", "--out", "p.csv").code == 6
     assert dpem("predict", "model.json", "patients.csv", "--out", "p.csv", "--force").code == 0
     assert dpem("predict", "model.json", "patients.csv", "--out", "model.json", "--force").code == 2
+
+
+def test_a_table_that_cannot_be_read_to_its_end_is_not_called_an_output(mixture, monkeypatch):
+    def changed(self):
+        raise OSError("patients.parquet has changed or vanished since it was opened.")
+
+    monkeypatch.setattr("dpem.tables.dataset._File.check_unchanged", changed)
+    done = dpem("predict", "model.json", "patients.parquet", "--out", "p.csv")
+    assert (done.code, "has changed" in done.err, os.path.exists("p.csv")) == (3, True, False)

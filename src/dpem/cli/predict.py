@@ -188,7 +188,7 @@ def _place(out: str | None) -> Iterator[Any]:
             os.fsync(file.fileno())
         os.replace(draft, target)
     except OSError as error:
-        if error.filename not in (None, draft, target):
+        if error.errno is None or error.filename not in (None, draft, target):  # then DATA cannot be read
             raise
         raise Refused(Exit.OUTPUT, f"{out!r} cannot be written: {(error.strerror or 'it failed').lower()}.") from None
     finally:
