@@ -5,7 +5,8 @@ the test (or of the fixture, for one that several tests share), so that an outco
 A test of the real samplers is marked ``real_noise`` and states the probability that it fails although nothing is wrong.
 
 Predictions of linear regressions come from 4 rehearsals of each corner, not 40: nine tenths of a small fit's time went
-there. Tests of the predictions themselves are marked ``all_rehearsals``.
+there. Tests of the predictions themselves are marked ``all_rehearsals``. The same holds in processes that tests start
+(:mod:`sitecustomize`).
 """
 
 import os
@@ -19,6 +20,7 @@ import pytest
 from hypothesis import settings
 
 import dpem.privacy.noise as private_noise
+from dpem.cli import common
 from dpem.fitting import prediction
 from dpem.models.linear_regression import prediction as rehearsals
 
@@ -30,6 +32,7 @@ settings.register_profile("repeatable", derandomize=True, deadline=None, databas
 settings.load_profile("repeatable")
 _restore = injected_noise.install(private_noise)
 _ALL_REHEARSALS, rehearsals.MOST = rehearsals.MOST, rehearsals.FEWEST
+common.PATIENCE = common.LINE_EVERY = 3600.0  # what the command prints does not depend on how busy the machine is
 
 
 def pytest_configure(config):

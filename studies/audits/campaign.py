@@ -1,6 +1,6 @@
 """The long audit: every mechanism and every kind of fit, at several claims, to a table, a picture and a page.
 
-    python -m studies.audits.campaign [--part all] [--out results] [--quick] [--seed 0] [--workers N]
+    python -m studies.audits.campaign [--part all] [--out results] [--share 1] [--quick] [--seed 0] [--workers N]
 
 The noise is private and never seeded, so another run gives slightly other bounds. The seed makes the invented rows of
 the audit of one run; all other tables are fixed.
@@ -212,6 +212,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--part", choices=("all", *PARTS), default="all", help="what is audited")
     parser.add_argument("--models", nargs="+", default=(), help="of the part models, these only")
     parser.add_argument("--out", type=Path, default=Path("results"), help="folder to write to")
+    parser.add_argument("--share", type=float, default=1.0, help="the part of the runs that is made")
     parser.add_argument("--quick", action="store_true", help="a fiftieth of the runs: a minute or two")
     parser.add_argument("--seed", type=int, default=0, help="of the invented rows of the audit of one run")
     parser.add_argument("--workers", type=int, help="processes (one per core if not given)")
@@ -219,7 +220,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     workers = options.workers or len(os.sched_getaffinity(0))
     begun = time.monotonic()
     command = " ".join(["python -m studies.audits.campaign", *(sys.argv[1:] if arguments is None else arguments)])
-    share, smaller = (QUICK, 5) if options.quick else (1.0, 1)
+    share, smaller = (QUICK, 5) if options.quick else (options.share, 1)
     parts = list(PARTS.values()) if options.part == "all" else [PARTS[options.part]]
     planned = models(options.models) if options.models else [one for part in parts for one in part()]
     chosen = [(subject, max(400, round(runs * share))) for subject, runs in planned]

@@ -7,12 +7,16 @@ import csv
 import itertools
 import os
 import re
+import shlex
 import subprocess
 import sys
 import sysconfig
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
+
+from dpem.cli import cli
 
 ROOT = Path(__file__).parents[2]
 NUMBER = re.compile(r"[+-]?\d[\d.,e+-]*")
@@ -76,22 +80,46 @@ def test_an_example_is_short_and_commented(path):
     assert sum(line.startswith("# %%") for line in lines) >= 4
 
 
-@pytest.mark.parametrize("name", ["docs/start.md", "README.md"])
-def test_shell_blocks_run(name, tmp_path):
-    """The blocks that call dpem, after the page's Python block that makes their data, if they need any."""
+def shell_blocks(name: str, folder: Path) -> list[str]:
+    """The blocks of a page that call dpem; the page's Python block that makes their data has run."""
     text = (ROOT / name).read_text(encoding="utf-8")
     blocks = [block for block in SHELL.findall(text) if re.search(r"^dpem ", block, re.MULTILINE)]
     assert blocks
     if maker := next((block for block in PYTHON.findall(text) if re.search("savetxt|to_csv", block)), None):
-        subprocess.run([sys.executable, "-c", maker], cwd=tmp_path, check=True, timeout=300)
+        subprocess.run([sys.executable, "-c", maker], cwd=folder, check=True, timeout=300)
+    return blocks
+
+
+def run_in_a_shell(block: str, folder: Path) -> None:
     path = os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]])
-    for block in blocks:
-        command = ["bash", "-euo", "pipefail", "-c", block]
-        done = subprocess.run(
-            command, cwd=tmp_path, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=300
-        )
-        assert done.returncode == 0, done.stderr
-        assert "error" not in done.stderr
+    command = ["bash", "-euo", "pipefail", "-c", block]
+    done = subprocess.run(
+        command, cwd=folder, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert "error" not in done.stderr
+
+
+def test_shell_blocks_run(tmp_path):
+    for block in shell_blocks("README.md", tmp_path):
+        run_in_a_shell(block, tmp_path)
+
+
+def test_the_commands_of_the_first_steps_run(tmp_path, monkeypatch):
+    """Each in this process, what stands between them in a shell."""
+    monkeypatch.chdir(tmp_path)
+    for block in shell_blocks("docs/start.md", tmp_path):
+        between = ""
+        for line in block.replace("\\\n", " ").splitlines(keepends=True):
+            if not line.startswith("dpem "):
+                between += line
+                continue
+            run_in_a_shell(between, tmp_path)
+            between = ""
+            done = CliRunner().invoke(cli, shlex.split(line, comments=True)[1:])
+            assert done.exit_code == 0, done.output
+            assert "error" not in done.stderr
+        assert not between
 
 
 def numbers_of(page: str, after: str) -> list[list[str]]:

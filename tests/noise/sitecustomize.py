@@ -1,5 +1,5 @@
-"""Python runs this at its start in the processes that tests start: their noise is the injected one too, and linear
-regressions are predicted from few rehearsals there as well.
+"""Python runs this at its start in the processes that tests start: their noise is the injected one too, linear
+regressions are predicted from few rehearsals there as well, and the command does not say that it is slow.
 
 The folder is on PYTHONPATH, and ``DPEM_TEST_NOISE`` holds the id of the test, while a test runs. Modules are changed
 when ``dpem`` loads them, not before, so that a process loads what it would load otherwise.
@@ -22,7 +22,15 @@ def _rehearse_little(module):
     module.MOST = module.FEWEST
 
 
-_CHANGES = {"dpem.privacy.noise": _inject_noise, "dpem.models.linear_regression.prediction": _rehearse_little}
+def _wait_in_silence(module):
+    module.PATIENCE = module.LINE_EVERY = 3600.0
+
+
+_CHANGES = {
+    "dpem.privacy.noise": _inject_noise,
+    "dpem.models.linear_regression.prediction": _rehearse_little,
+    "dpem.cli.common": _wait_in_silence,
+}
 
 
 class _AfterLoading(importlib.abc.MetaPathFinder):
