@@ -24,7 +24,6 @@ SIMULATION = (
     "paper/improved/planning/",
     "paper/algorithms.py",
     "fitting/rehearsal.py",
-    "fitting/simulate.py",
     "fitting/surrogate/",
     "audit/",
 )
@@ -120,7 +119,7 @@ def test_the_files_are_found():
 
 
 def test_only_the_noise_module_draws_noise():
-    assert [said for path, tree in TREES.items() for said in offences(path, tree)] == []
+    assert [offence for path, tree in TREES.items() for offence in offences(path, tree)] == []
 
 
 def test_the_noise_module_is_seen_to_draw():
@@ -161,7 +160,7 @@ def test_planted_draws_are_found(path, text):
             "import numpy as np\ndef sample(n, rng: np.random.Generator):\n    return rng.integers(0, 2)",
         ),
         ("fitting/estimator.py", "import numpy as np\ndef sample(self, seed):\n    r = np.random.default_rng(seed)"),
-        ("fitting/simulate.py", "import numpy as np\nrng = np.random.default_rng(0)\nrng.standard_normal(4)"),
+        ("fitting/rehearsal.py", "import numpy as np\nrng = np.random.default_rng(0)\nrng.standard_normal(4)"),
         ("privacy/mechanisms.py", "def f(noise, v):\n    return noise.laplace(v, 1.0)"),
         ("privacy/curator.py", "def f(self, v):\n    return isinstance(v, np.random.Generator)"),
     ],
@@ -204,7 +203,7 @@ def asking(text: str) -> list[str]:
     return [line.strip() for line in text.splitlines() if ASKS.search(line)]
 
 
-def test_no_other_room_asks_which_model_or_step_this_is():
+def test_no_other_package_asks_which_model_or_step_this_is():
     others = {path for path in TREES if not path.startswith(("models/", "paper/"))}
     assert {path: found for path in sorted(others) if (found := asking((PACKAGE / path).read_text("utf-8")))} == {}
 

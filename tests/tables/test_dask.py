@@ -286,7 +286,7 @@ def test_only_the_columns_that_a_query_reads_are_read(kind, tmp_path, monkeypatc
         seen.append(list(part.columns))
         return read(part, *given)
 
-    monkeypatch.setattr("dpem.tables.dask.numbers", noted)
+    monkeypatch.setattr("dpem.tables.dask_tasks.numbers", noted)
     with dask.config.set(scheduler="sync"):
         found, again = source.total(query), source.total(query)
     assert seen == 6 * [["x4", "x21"]]

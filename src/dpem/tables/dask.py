@@ -23,19 +23,9 @@ from dask.delayed import Delayed, delayed
 
 from dpem._validation import ArgumentError
 from dpem.query import FloatArray, Query
+from dpem.tables import dask_tasks as tasks
 from dpem.tables.base import slack
 from dpem.tables.columns import Selection, holds, select_declared
-from dpem.tables.dask_tasks import (
-    BlockQuery,
-    added,
-    column,
-    computed,
-    kept_rows,
-    numbers,
-    query_graph,
-    responses,
-    tallied,
-)
 from dpem.tables.entries import Levels
 from dpem.tables.frame import Frame, column_of
 from dpem.tables.persons import Counts, new_secret
@@ -83,7 +73,7 @@ class DaskSource:
         if moved:  # see slack
             dtype, selection = np.dtype(np.float64), None if selection is None else selection.double()
         given = [X] if y is None else [X, _checked_response(y, y_levels)]
-        lengths = computed(*map(_lengths, given))
+        lengths = tasks.computed(*map(_lengths, given))
         if y is not None and sum(lengths[0]) != sum(lengths[1]):
             raise ArgumentError(
                 "y", f"must hold one response for each of the {sum(lengths[0])} rows, got {sum(lengths[1])}."
@@ -92,7 +82,7 @@ class DaskSource:
         if y is not None:
             response = _as_array(given[1], lengths[1], np.dtype(np.float64), y_levels).rechunk((table.chunks[0],))
             if not dask.is_dask_collection(y):  # it travels once, not with every query
-                (response,) = computed(response, how=dask.persist)
+                (response,) = tasks.computed(response, how=dask.persist)
         named = selection is not None and all(isinstance(name, str) for name in X.columns)
         names = list(selection.features) if selection is not None and named else None
         self._keep(table, response, dtype, names, moved)
@@ -101,7 +91,7 @@ class DaskSource:
         self.text_levels: dict[str, Levels] = {} if selection is None else dict(selection.levels)
         self.person_name = None if selection is None else person
         if self.person_name is not None:
-            self._people = [delayed(column)(part, person) for part in _partitions(X)]
+            self._people = [delayed(tasks.column)(part, person) for part in _partitions(X)]
 
     def _keep(self, X: Any, y: Any, dtype: np.dtype, names: list[str] | None, moved: bool) -> None:
         """Graphs are kept as they are: Dask's simplified ones let go of persisted blocks."""
@@ -116,7 +106,9 @@ class DaskSource:
     def total(self, query: Query) -> FloatArray:
         """The query's sum over all rows: block sums added with compensation, by a tree in the blocks' order."""
         X = self._reading(getattr(query, "reads", None))
-        partial = added(computed(*query_graph(BlockQuery(query, self.n_features, self.dtype), X, self._y)))
+        partial = tasks.added(
+            tasks.computed(*tasks.query_graph(tasks.BlockQuery(query, self.n_features, self.dtype), X, self._y))
+        )
         if partial is None:
             raise ValueError("a source without rows has no total.")
         advance(self.n_rows)
@@ -128,7 +120,7 @@ class DaskSource:
             return self._X
         frame, selection, lengths = self._frame
         parts = _partitions(frame[[selection.features[int(j)] for j in reads]])
-        return _joined(parts, lengths, selection.dtype, numbers, selection, frozenset(map(int, reads)))
+        return _joined(parts, lengths, selection.dtype, tasks.numbers, selection, frozenset(map(int, reads)))
 
     def slack(self, query: Query) -> float:
         """As for an array in memory: blocks are read in the same chunks, and the lemma allows for any tree."""
@@ -157,11 +149,11 @@ class DaskSource:
             people = [block[:, place] for block in X.to_delayed()[:, 0]]
             X, names = X[:, [j for j in range(len(known)) if j != place]], names and [n for n in names if n != person]
         secret, counts, blocks = new_secret(), Counts(), []
-        for who, rows in computed(*(delayed(tallied)(part, secret) for part in people)):
+        for who, rows in tasks.computed(*(delayed(tasks.tallied)(part, secret) for part in people)):
             allowed = np.maximum(most - counts.add(who, rows), 0)
             over = rows > allowed
             blocks.append((who[over], allowed[over], int(np.minimum(rows, allowed).sum())))
-        kept = [delayed(kept_rows)(part, secret, *own[:2]) for part, own in zip(people, blocks, strict=True)]
+        kept = [delayed(tasks.kept_rows)(part, secret, *own[:2]) for part, own in zip(people, blocks, strict=True)]
 
         def taken(collection: Any, width: tuple[int, ...], dtype: Any) -> Any:
             parts = zip(np.ravel(collection.to_delayed()), kept, blocks, strict=True)
@@ -277,7 +269,7 @@ def _as_array(collection: Any, lengths: Sequence[int], dtype: np.dtype, rule: An
     if isinstance(collection, da.Array):
         chunks = (tuple(lengths), *collection.chunks[1:])
         return da.Array(collection.dask, collection.name, chunks, dtype=collection.dtype)
-    read = numbers if _is_frame(collection, "DataFrame") else responses
+    read = tasks.numbers if _is_frame(collection, "DataFrame") else tasks.responses
     return _joined(_partitions(collection), lengths, dtype, read, rule)
 
 
