@@ -302,7 +302,7 @@ def public(half: int, seeds: int, out: Path | None, every: int, first: int) -> N
         print(f"silent: {len(silent)}; intervals hold {covered[0]:.3f} of the reference, {covered[1]:.3f} of its own")
     within = np.array([0.5 < fit.planned / fit.off < 2 for fit in fits])
     print(
-        f"planned within a factor of 2 of realised: {within.mean():.2f}; or the fit warns: {(within | warns).mean():.2f}"
+        f"plans within a factor of 2 of the error: {within.mean():.2f}; or the fit warns: {(within | warns).mean():.2f}"
     )
     passed = sum(fit.better for fit in worse), sum(not fit.warns for fit in worse)
     print(f"worse than independent answers: {len(worse)}; the check passes {passed[0]}, silent {passed[1]}")

@@ -27,8 +27,7 @@ class Parameters:
 
     ``observed`` is the share of rows that answer each item; the errors are standard errors of weights and
     probabilities, by sampling (first) and by privacy; ``path`` has the scores of 1, 2, … classes where their number was
-    found. ``moved`` is the share of rows that errors of the size that is to be expected put into another class,
-    ``rival`` the share that another solution, almost as likely, puts into other classes.
+    found. ``moved`` is the share of rows that errors of the size that is to be expected put into another class.
     """
 
     weights: FloatArray
@@ -38,7 +37,6 @@ class Parameters:
     probabilities_errors: FloatArray
     path: FloatArray = field(default_factory=lambda: np.zeros(0))
     moved: float = 0.0
-    rival: float = 0.0
 
     @property
     def classes(self) -> Classes:

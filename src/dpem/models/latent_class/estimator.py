@@ -116,15 +116,12 @@ class DPLatentClass(PrivateEstimator):
     def _diagnostics(self) -> list[Diagnostic]:
         theta = self.theta_
         failed = self.fit_check_ is not None and not self.fit_check_.better  # said by the fit check
-        if failed or (theta.moved <= TUNING.unstable and theta.rival <= TUNING.apart):
+        if failed or theta.moved <= TUNING.unstable:
             return []
-        if theta.moved > TUNING.unstable:
-            reason = (
-                f"noise of the size that was added puts about {100 * theta.moved:.0f} % of the rows into another one."
-            )
-        else:
-            reason = f"others that are almost as likely differ in about {100 * theta.rival:.0f} % of the rows."
-        words = f"The classes are not stable: {reason}"
+        words = (
+            f"The classes are not stable: noise of the size that was added puts about {100 * theta.moved:.0f} % of the "
+            "rows into another class."
+        )
         return [Diagnostic("unstable-classes", "warning", words, "Use fewer classes, more rows or a larger epsilon.")]
 
     def _uncertainty(self) -> Uncertainty:

@@ -27,12 +27,11 @@ STEPS, PULL = 12, 0.1
 
 @dataclass(frozen=True)
 class Released:
-    """The released means of pairs and of answers, the noise of each, and the number of rows."""
+    """The released means of pairs, of answers, the noise of both, and the number of rows."""
 
     pairs: FloatArray
     levels: FloatArray
-    pairs_noise: float
-    levels_noise: float
+    noise: float
     n: int
 
     def misfit(self, family: ClassFamily, theta: Classes) -> FloatArray:
@@ -43,8 +42,8 @@ class Released:
         o, mu = items.of_effect @ family.observed, theta.probabilities @ items.effects
         pairs = o[i] * o[j] * (theta.weights @ (mu[:, i] * mu[:, j]))
         levels = (items.of_level @ family.observed) * (theta.weights @ theta.probabilities)
-        errors = [math.sqrt(noise**2 + 0.5 / self.n) for noise in (self.pairs_noise, self.levels_noise)]
-        return np.concatenate([(pairs - self.pairs) / errors[0], (levels - self.levels) / errors[1]])
+        gaps = np.concatenate([pairs - self.pairs, levels - self.levels])
+        return np.asarray(gaps / math.sqrt(self.noise**2 + 0.5 / self.n))
 
     def distance(self, family: ClassFamily, theta: Classes) -> float:
         """The squared misfit of the closest classes near θ."""

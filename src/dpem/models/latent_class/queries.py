@@ -9,22 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpem.models.latent_class.items import Items, answers
-from dpem.models.latent_class.tuning import TUNING
 from dpem.queries.narrow import NarrowQuery, like, over_rows, rounded
 from dpem.query import Array, Bound, Namespace
 
 
 @dataclass(frozen=True)
 class PairMoments(NarrowQuery):
-    """Σ (a·h, the products c_i·c_j of effects of different items, each once, the number of answered items as one-hot).
+    """Σ (h, the products c_i·c_j of effects of different items, each once, the number of answered items as one-hot).
 
-    The height a gives the levels' shares less noise than the products: an error in the share of a rare level costs more
-    log-likelihood than one in a product.
-
-    *Lemma.* ℓ2 sensitivity √(J² + 2Ja² + 2) for J items. *Proof.* An item's effects c_j are within the unit ball, being
+    *Lemma.* ℓ2 sensitivity √(J(J + 2) + 2) for J items. *Proof.* An item's effects c_j are within the unit ball, being
     a mean of unit vectors and 0. So with t_j = ⟨c_j, c′_j⟩ ∈ [−1, 1], the products of two rows have the inner product
     Σ_{i<j} t_i t_j = ((Σt)² − Σt²)/2 ≥ −J/2, their one-hot answers and numbers of answers one ≥ 0; and a
-    contribution's square is at most J(J − 1)/2 + Ja² + 1. Hence |v − v′|² ≤ J(J − 1) + 2Ja² + 2 + J. ∎
+    contribution's square is at most J(J − 1)/2 + J + 1. Hence |v − v′|² ≤ J(J − 1) + 2J + 2 + J. ∎
     """
 
     items: Items
@@ -33,14 +29,8 @@ class PairMoments(NarrowQuery):
     @property
     def bound(self) -> Bound:
         J = len(self.items.levels)
-        a = self.height
-        size, l2 = math.sqrt(J * (J - 1) / 2 + J * a**2 + 1), math.sqrt(J**2 + 2 * J * a**2 + 2)
-        return rounded(Bound(max(2.0, a), l2, a, size), 4 * self.schema.width**2)
-
-    @property
-    def height(self) -> float:
-        """a, at least 1."""
-        return math.sqrt(max(1.0, TUNING.height * len(self.items.levels)))
+        size = math.sqrt(J * (J + 1) / 2 + 1)
+        return rounded(Bound(2.0, math.sqrt(J * (J + 2) + 2), 1.0, size), 4 * self.schema.width**2)
 
     def contributions(self, xp: Namespace, x: Array, y: Array) -> Array:
         h = answers(xp, x, self.items)
@@ -48,14 +38,14 @@ class PairMoments(NarrowQuery):
         products = over_rows(xp, c, c)
         later = np.cumsum(np.array(self.items.levels) - 1).repeat(np.array(self.items.levels) - 1)
         pairs = [products[i, int(first) :] for i, first in enumerate(later)]
-        return xp.concat([self.height * xp.sum(h, axis=0), *pairs, xp.sum(self._answered(xp, h), axis=0)])
+        return xp.concat([xp.sum(h, axis=0), *pairs, xp.sum(self._answered(xp, h), axis=0)])
 
     def each(self, xp: Namespace, x: Array, y: Array) -> Array:
         """What each row contributes."""
         h = answers(xp, x, self.items)
         c = xp.matmul(h, like(xp, self.items.effects, x))
         i, j = self.items.pairs
-        return xp.concat([self.height * h, c[:, i] * c[:, j], self._answered(xp, h)], axis=1)
+        return xp.concat([h, c[:, i] * c[:, j], self._answered(xp, h)], axis=1)
 
     def _answered(self, xp: Namespace, h: Array) -> Array:
         """One-hot numbers of answered items, 0 to J."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from dpem.fitting.rehearsal import generator
 from dpem.fitting.step import State, Step
-from dpem.fitting.surrogate import Block, Converged, ExpectedStatistics, Surrogate, best_of, regrouped, score_query
+from dpem.fitting.surrogate import Block, Converged, ExpectedStatistics, Surrogate, best_of, score_query
 from dpem.models.latent_class.errors import Parameters, heaviest, replayed, standard_errors
 from dpem.models.latent_class.family import Classes, ClassFamily
 from dpem.models.latent_class.items import Items, answers
@@ -64,37 +64,19 @@ class AskPairs(Step):
         noise = curator.noise_scale(query, self.rho)
         mean = curator.measure(query, self.rho)
         J, m = len(items.levels), items.first[-1]
-        levels, error = mean[:m] / query.height, noise / query.height
-        observed = np.clip(levels @ items.of_level, 0.02, 1.0)
-        observed[observed > 1 - 2 * error * np.sqrt(items.levels) - 1e-9] = 1.0
-        overall = items.floored(items.proportions(posterior_mean(levels, error, TUNING.rare)), 1e-6)
+        observed = np.clip(mean[:m] @ items.of_level, 0.02, 1.0)
+        observed[observed > 1 - 2 * noise * np.sqrt(items.levels) - 1e-9] = 1.0
+        overall = items.floored(items.proportions(np.maximum(mean[:m], 0.0)), TUNING.floor)
         pseudo = TUNING.pseudo * noise * math.sqrt(TUNING.pairs * 2 * (J + 1)) / query.bound.l2
         family = ClassFamily(max(model.n_classes, 1), items, observed, overall, TUNING.floor, pseudo)
         if math.isinf(self.rho):
             return replace(state, family=family)
         surrogate, path = surrogate_rows(family, query, mean, noise), np.zeros(0)
         if not model.n_classes:
-            released = Released(mean[m : -J - 1], levels, noise, error, curator.n_rows)
+            released = Released(mean[m : -J - 1], mean[:m], noise, curator.n_rows)
             family, path = choose(family, surrogate, released, model.most)
         state = replace(state, family=family, independent=surrogate, surrogate=surrogate, path=path)
         return state.improved(0, [])[0]
-
-
-def posterior_mean(values: FloatArray, noise: float, rare: float) -> FloatArray:
-    """Expected shares given values with Gaussian noise, under the prior density ∝ share^(−rare) on [0, 1].
-
-    A value below 0 is no sign that a level never occurs, and a share of 0 would cost without end where it does.
-
-    >>> posterior_mean(np.array([-0.02, 0.0, 0.2]), 0.03, 0.5).round(3).tolist()
-    [0.01, 0.014, 0.198]
-    """
-    if noise == 0:
-        return np.maximum(values, 0.0)
-    edges = np.linspace(0.0, 1.0, 2001) ** 3  # finer near 0
-    shares, prior = (edges[1:] + edges[:-1]) / 2, np.diff(edges ** (1 - rare))
-    distance = -0.5 * ((values[:, None] - shares) / noise) ** 2
-    density = prior * np.exp(distance - distance.max(axis=1, keepdims=True))
-    return np.asarray(density @ shares / density.sum(axis=1))
 
 
 def surrogate_rows(family: ClassFamily, query: PairMoments, mean: FloatArray, noise: float) -> Surrogate:
@@ -164,10 +146,8 @@ class AskScores(Step):
         x, weights, rng = surrogate.x, surrogate.weights, generator(number)
         query = score_query(model.schema, family, theta, x, None, weights, rng, ridge=TUNING.ridge, level=TUNING.level)
         noise, mean = curator.noise_scale(query, self.rho), curator.measure(query, self.rho)
-        independent = state.independent.add(0, query, mean, noise)
-        same = surrogate is state.independent
-        surrogate = independent if same else surrogate.add(0, query, mean, noise)
-        state = replace(state, independent=independent, surrogate=surrogate, noises=(*state.noises, noise))
+        added = [own.add(0, query, mean, noise) for own in (state.independent, surrogate)]
+        state = replace(state, independent=added[0], surrogate=added[1], noises=(*state.noises, noise))
         state, found = state.improved(number, [theta])
         return replace(state, theta=parameters(state, found, curator.n_rows)) if self.last else state
 
@@ -179,10 +159,8 @@ def parameters(state: ClassState, found: list[Converged[Classes]], n: int) -> Pa
     assert surrogate is not None
     again, moved = replayed(family, surrogate, found) if state.noises else ([], 0.0)
     shares, levels, near = standard_errors(family, theta, surrogate, state.noises, n, again)
-    runs = [(own.log_likelihood, own.theta) for own in found]
-    rival = regrouped(family, surrogate, runs, TUNING.rival) if state.noises else 0.0
-    known = (theta.weights, theta.probabilities, family.observed, shares, levels, state.path)
-    return Parameters(*known, max(moved, near), rival)
+    moved = max(moved, near)
+    return Parameters(theta.weights, theta.probabilities, family.observed, shares, levels, state.path, moved)
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,6 @@ class Tuning:
     pairs : float
         The part of ρ (less the fit check's) that the pairs of answers get; .30 to .60 differ by less than .01 of the
         lead kept.
-    height : float
-        In the query of pairs the levels' shares count √(height × items) times as much as a product of two, at least
-        once: 0 leaves a quarter of small tables (n < 3,500) below .50 of the lead, 0.2 below .59, 0.5 below .54.
-    rare : float
-        The prior density of a level's share is share^(−rare).
     scores : int
         Score queries; 2 to 6 differ by less than .01.
     growth : float
@@ -56,14 +51,9 @@ class Tuning:
         independent answers could pass.
     unstable : float
         Classes are called unstable if the noise puts more than this share of rows into another class.
-    rival, apart : float
-        They are also called unstable if others, less likely by at most ``rival`` in mean log-likelihood on the
-        surrogate, put more than a share ``apart`` of the rows elsewhere.
     """
 
     pairs: float = 0.35
-    height: float = 0.2
-    rare: float = 0.6
     scores: int = 3
     growth: float = 1.3
     level: float = 0.85
@@ -83,8 +73,6 @@ class Tuning:
     moving: float = 1.3
     clamp: float = 3.0
     unstable: float = 0.03
-    rival: float = 0.02
-    apart: float = 0.1
 
 
 TUNING = Tuning()
