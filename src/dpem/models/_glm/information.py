@@ -79,7 +79,8 @@ class FindInformation(Step):
             return state
         assert now.surrogate is not None
         assert now.posterior is not None
-        predictor = model.predictor(placed(now.posterior.coef, model.free, model.offset))
+        coef = now.posterior.coef
+        predictor = model.predictor(placed(coef, model.free, model.offset))
         V = now.family.variance(np, predictor(np, now.surrogate.rows[:, 1:]))
         turn, radius = whitening(now.surrogate, model.free, V)
         query = Information(model.schema, now.family, predictor, turn, radius)
@@ -87,9 +88,9 @@ class FindInformation(Step):
         released = unpacked(curator.measure(query, self.rho), len(turn)) / now.surrogate.complete
         rows = corrected(now.surrogate, model.free, V, turn, radius, released, noise)
         now = replace(now, surrogate=rows)
-        now = replace(now, prior=prior_of(model, now))
-        posterior = combined(now.scores, rows, model.free, now.prior, now.posterior.coef, curator.n_rows)
-        return replace(state, progress=replace(now, posterior=posterior))
+        prior = prior_of(model, now)
+        posterior = combined(now.scores, rows, model.free, prior, coef, curator.n_rows)
+        return replace(state, progress=replace(now, prior=prior, posterior=posterior))
 
 
 def whitening(surrogate: Surrogate, free: NDArray[np.intp], V: FloatArray) -> tuple[FloatArray, float]:

@@ -32,8 +32,8 @@ HIDDEN = 8.0
 #: By how much the prior may be too narrow, as a part of its variances, where nothing is known of the columns' spreads.
 WIDER = 10.0
 #: Clips that are tried: leverages in units of √k, and clips from the size of a typical score.
-LEVERAGES = (1.2, 1.6, 2.2, 3.2, 4.5)
-CLIPS = np.geomspace(0.25, 12.0, 24)
+LEVERAGES = (1.2, 1.6, 2.2, 3.2, 4.5, 6.5)
+CLIPS = np.geomspace(0.25, 36.0, 30)
 #: What full clipping may do to a coefficient besides noise: a squared bias, in the units of its whitened covariate.
 CLIPPED = 5e-4
 
@@ -220,7 +220,8 @@ def clips(
             slope = float(np.mean(w * V * size**2)) / k
             noise = (2 * clip * rows_per_person / n) ** 2 / (2 * rho) / surrogate.complete
             sampling = float(np.mean(w**2 * V * size**2)) / k / n
-            loss = (sampling + noise) / slope**2 + CLIPPED / float(V.mean()) * (1 - slope / whole)
+            lost = 1 - slope / whole
+            loss = (sampling + noise) / slope**2 + CLIPPED / float(V.mean()) * lost + (family.misfit * lost) ** 2
             if loss < least:
                 best, least = (turn, leverage, float(clip)), loss
     return best

@@ -18,7 +18,7 @@ from dpem.models._glm.families import Expected, Family
 from dpem.query import Array, FloatArray, Namespace
 
 #: Where residuals are clipped, in standard deviations: at least, at most, and by how much more for each tenth of noise.
-CLIP, WIDEST_CLIP, WIDER = 2.5, 5.0, 0.75
+CLIP, WIDEST_CLIP, WIDER = 2.5, 10.0, 2.0
 #: The noise of a share of rows from which on the clip is the least.
 NOISY = 0.01
 #: The step of the numeric derivative of a clipped residual's mean by the predictor.
@@ -31,6 +31,7 @@ class Poisson(Family):
     ``clip`` is in standard deviations.
     """
 
+    misfit = 0.2
     middle: float = 0.0
     half: float = 1.0
     dispersion: float = 1.0
@@ -80,7 +81,7 @@ def clip_of(noise: float) -> float:
     """Where to clip if a share of rows has noise of that standard deviation.
 
     >>> clip_of(0.02), round(clip_of(0.001), 2), clip_of(0.0)
-    (2.5, 3.25, 5.0)
+    (2.5, 4.5, 10.0)
     """
     wider = WIDER * math.log10(NOISY / noise) if noise > 0 else math.inf
     return min(max(CLIP + wider, CLIP), WIDEST_CLIP)
