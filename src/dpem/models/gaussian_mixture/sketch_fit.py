@@ -4,8 +4,8 @@ The mixture Σ_k α_k N(μ_k, Σ_k) has the characteristic function Σ_k α_k ex
 from the released values, in units of their errors, is minimised over all parameters: components are placed one by one
 where the residual is largest, moved by L-BFGS, and exchanged for better ones while that helps.
 
-Frequencies are the multiples 1 … L of a base frequency w on each of M lines. At the multiple f a component has the phase
-f·w·μ and the damping f²·½wᵀΣw, so powers of two numbers for each line and component give all values.
+Frequencies are the multiples 1 … L of a base frequency w on each of M lines. At the multiple f a component has the
+phase f·w·μ and the damping f²·½wᵀΣw, so powers of two numbers for each line and component give all values.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ ROUGH, FINE = 0.3, 0.001
 
 @dataclass(frozen=True)
 class Target:
-    """Released values of the characteristic function (L × M) at multiples 1 … L of the base frequencies (M × d), and the
-    error at each multiple (L).
+    """Released values of the characteristic function (L × M) at multiples 1 … L of the base frequencies (M × d), and
+    the error at each multiple (L).
 
     ``precision`` is of the centres, whose prior mean is 0; ``places`` (m × d) are where a component may be tried first,
     ``spread2`` the variance that a component is expected to have.
