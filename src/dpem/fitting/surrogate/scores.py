@@ -91,8 +91,8 @@ def score_query(
     """The score query at θ: whitened by the mean of the information of the surrogate rows and that of rows drawn from
     θ. Public: nothing but released numbers goes in.
 
-    The radius is the larger ``level`` quantile of the two sets' norms or, with ``levels`` and the ``noise`` of an answer
-    of radius 1, the one of the quantiles at these levels that costs least (:func:`efficient`).
+    The radius is the larger ``level`` quantile of the two sets' norms or, with ``levels`` and the ``noise`` of an
+    answer of radius 1, the one of the quantiles at these levels that costs least (:func:`efficient`).
     """
     own = np.asarray(family.scores(numpy_api, theta, x, y))
     drawn, responses = family.draw(theta, max(LEAST_DRAWN, DRAWN_PER_PARAMETER * own.shape[1]), rng)

@@ -1,8 +1,8 @@
 """Standard errors of a fitted Gaussian mixture, from the information of its rows and the noise of the answers.
 
 Noise in an answer of the clipped whitened score, and the rows' own sampling, move the solution by
-:func:`~dpem.fitting.surrogate.error_roots`, taken over the surrogate rows. Derivatives of the reported numbers by the mixture's
-coordinates carry this to them.
+:func:`~dpem.fitting.surrogate.error_roots`, taken over the surrogate rows. Derivatives by the
+mixture's coordinates carry this to the reported numbers.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from dpem.models.gaussian_mixture.gaussians import Gaussians
 from dpem.models.gaussian_mixture.location import Centres, Margins, SecondMoments, Spreads
 from dpem.models.gaussian_mixture.sketch import Sketch
 from dpem.models.gaussian_mixture.sketch_alternatives import score_of_independent, score_of_one, weight
-from dpem.models.gaussian_mixture.sketch_fit import Target, fitted, with_one_more
+from dpem.models.gaussian_mixture.sketch_fit import Target, fitted
 from dpem.models.gaussian_mixture.state import TUNING, MixtureState, Moments, SurrogateFit, noise_gain, restarts_for
 from dpem.models.gaussian_mixture.surrogate_rows import base_rows, runs_of
 from dpem.privacy import Curator
@@ -212,8 +212,7 @@ def _richer(target: Target, point: FloatArray, K: int, centre: FloatArray, sprea
 
     best, found = score(point, K), (K, point)
     for more in range(K + 1, TUNING.richest + 1):
-        begun = [with_one_more(target, found[1], found[0])]
-        other = fitted(target, more, restarts=2, exchanges=1, begun=begun)[1]
+        other = fitted(target, more, restarts=2, exchanges=1)[1]
         if score(other, more) >= best:
             break
         best, found = score(other, more), (more, other)
