@@ -18,6 +18,7 @@ from dpem import Budget, read_table
 from dpem.audit.neighbours import Table
 from dpem.audit.replay import replay
 from dpem.fitting.diagnostics import FitWarning
+from dpem.models.linear_regression.clip_bias import TailScore
 from dpem.models.linear_regression.clipping import LENGTHS, SIZES, choose_clips, normal_lengths
 from dpem.models.linear_regression.coding import coded
 from dpem.models.linear_regression.columns import ColumnHistograms, numeric_columns
@@ -121,6 +122,13 @@ def test_the_information_is_minus_the_mean_derivative_of_the_score():
     assert packed[:4].mean() == pytest.approx(1.0, rel=0.01)
 
 
+def test_tail_scores_are_the_difference_of_scores_with_two_clips():
+    rng = np.random.default_rng(5)
+    x, y = 0.3 * rng.standard_normal((500, 3)), 0.3 * rng.standard_normal(500)
+    near, far = (at(Score, radius).contributions(xp, x, y) for radius in (1.2, 2.4))
+    np.testing.assert_allclose(at(TailScore, 1.2, 2.4).contributions(xp, x, y), (far - near) / 1.2, atol=1e-9)
+
+
 # --- how far a row can move an answer -------------------------------------------------------------------------------
 
 
@@ -139,6 +147,7 @@ QUESTIONS = {
     "variance of the scores, wide": at(ScoreVariance, np.eye(4)[1:], 3.0, 0.8),
     "information": at(Information, 2.3),
     "score": at(Score, 2.6),
+    "tail scores": at(TailScore, 1.2, 2.4),
     "residuals": at(Residuals, 3.0),
     "explained": at(Explained, 0.1, 0.8, 0.4),
 }

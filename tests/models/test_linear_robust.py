@@ -131,6 +131,35 @@ def test_few_rows_with_most_of_the_leverage_do_not_make_the_steps_diverge():
     assert np.sqrt(np.mean(np.square(off))) < 1.5  # it was 2.0
 
 
+def test_symmetric_tails_hardly_widen_an_interval():
+    """Errors with 3 degrees of freedom: the direction of what clips cut off is measured, and is none. Standard errors
+    were twice those of least squares when it was only bounded.
+    """
+    ratios = []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        X = rng.standard_normal((20_000, 4))
+        y = X @ [0.6, -0.4, 0.2, 0.0] + rng.standard_t(3, 20_000) / math.sqrt(3)
+        exact = statsmodels.OLS(y, statsmodels.add_constant(X)).fit(cov_type="HC1")
+        ratios.append(fitted(X, y, random_state=seed).standard_errors_[:5] / exact.bse)
+    assert np.median(ratios) < 1.6
+
+
+def test_skewed_errors_that_grow_with_the_fit_are_corrected_for():
+    """The tail lies along the fitted values, so clipping flattens the slope: its mean error over eight seeded fits is
+    below one standard error of least squares (it is 1.6 where the score is not corrected).
+    """
+    off = []
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        X = rng.standard_normal((20_000, 2))
+        scale = np.exp(0.5 * X[:, 0])
+        y = X[:, 0] + scale * (rng.exponential(size=20_000) - 1)
+        exact = statsmodels.OLS(y, statsmodels.add_constant(X)).fit(cov_type="HC1")
+        off.append((fitted(X, y, y_bounds=(-15, 40), random_state=seed).coef_[0] - exact.params[1]) / exact.bse[1])
+    assert abs(np.mean(off)) < 1
+
+
 def test_clips_widen_with_the_tails_that_a_histogram_shows():
     rows = normal_lengths(5)
     normal = -np.diff(np.concatenate([[1.0], rows.beyond(np.array(SIZES) * math.sqrt(6)), [0.0]]))

@@ -147,12 +147,22 @@ class Tails(NamedTuple):
         """How much of what is cut off, E(|e|·‖a‖ − norm)₊, may not cancel: the root of the mean square of all that
         exceeds normal errors, and a part of the rest, as errors may be skewed.
         """
-        root = math.sqrt(lengths.k)
-        b = np.atleast_1d(np.asarray(norm, dtype=float)) / root
-        cut = np.mean(np.maximum(_INSIDE - b[:, None, None], 0.0), axis=2)
-        square = ((self.mean @ cut.T) ** 2 + self.variance @ cut.T**2).T @ self.weight
-        found = np.hypot(root * np.sqrt(square), TUNING.uneven * lengths.lost(b * root))
-        return np.asarray(found.reshape(np.shape(norm)))
+        cut = self._beyond(norm, lengths)
+        square = ((self.mean @ cut) ** 2 + self.variance @ cut**2).T @ self.weight
+        return self._with_normal(np.sqrt(square), norm, lengths)
+
+    def cut(self, norm: FloatArray | float, lengths: Lengths) -> FloatArray:
+        """The same with the mean in the place of the root of the mean square."""
+        return self._with_normal(self.weight @ self.mean @ self._beyond(norm, lengths), norm, lengths)
+
+    def _beyond(self, norm: FloatArray | float, lengths: Lengths) -> FloatArray:
+        """How far scores of each bin reach beyond these lengths, over √k: a row for each bin."""
+        b = np.atleast_1d(np.asarray(norm, dtype=float)) / math.sqrt(lengths.k)
+        return np.asarray(np.mean(np.maximum(_INSIDE - b[:, None, None], 0.0), axis=2).T)
+
+    def _with_normal(self, amount: FloatArray, norm: FloatArray | float, lengths: Lengths) -> FloatArray:
+        whole = np.hypot(math.sqrt(lengths.k) * amount, TUNING.uneven * lengths.lost(np.atleast_1d(norm)))
+        return np.asarray(whole.reshape(np.shape(norm)))
 
     def square(self, low: float, high: float) -> float:
         """What these scores add to E min(|e|·‖a‖, b√k)²/k as b grows from ``low`` to ``high``."""
@@ -223,8 +233,18 @@ def _tails(found: FloatArray, normal: FloatArray, noise: float, n: int, farthest
     return Tails(weight / weight.sum(), mean, variance)
 
 
-def choose_clips(n: int, rho: float, lengths: Lengths, rows_per_person: int = 1, tails: Tails = USUAL_TAILS) -> Clips:
-    """The best clip for steps of price ρ in all on n rows with these lengths.
+def choose_clips(
+    n: int,
+    rho: float,
+    lengths: Lengths,
+    rows_per_person: int = 1,
+    tails: Tails = USUAL_TAILS,
+    unknown: float = TUNING.tails_along**2 + TUNING.tails_beside**2,
+    corrected: float = 0.0,
+) -> Clips:
+    """The best clip for steps of price ρ in all on n rows with these lengths. ``unknown`` is the variance of the
+    direction of what is cut off, and ``corrected`` its squared mean: scores are corrected by that, as far as it is
+    known how much is cut off.
 
     >>> rows = normal_lengths(5)
     >>> choose_clips(2000, 0.004, rows).norm < choose_clips(10**6, 0.004, rows).norm
@@ -238,8 +258,8 @@ def choose_clips(n: int, rho: float, lengths: Lengths, rows_per_person: int = 1,
     kappa, square = lengths.kappa(norms), lengths.square(norms)
     noise = (2 * norms * rows_per_person) ** 2 / (2 * rho * n)
     bias = tails.lost(norms, lengths)
-    part = (TUNING.tails_along**2 + TUNING.tails_beside**2) / lengths.k
-    i = int(np.argmin((square + noise) / kappa**2 + n * part * bias**2))
+    misfit = (unknown * bias**2 + corrected * (bias**2 - tails.cut(norms, lengths) ** 2)) / lengths.k
+    i = int(np.argmin((square + noise) / kappa**2 + n * misfit))
     return Clips(float(norms[i]), float(kappa[i]), float(square[i]))
 
 

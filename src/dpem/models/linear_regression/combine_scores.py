@@ -7,8 +7,8 @@ steps t and s have the covariance
 
     noise_t²·[t = s] + bias_t·bias_s·D_ii + Σ_l U_il·d_tl·d_sl.
 
-bias_t is how much of all scores was cut off, and D how that may be directed: on most tables along the fitted values,
-as a relation is curved or errors are skewed and grow with it. Averaging with the best weights prefers steps near θ, and
+bias_t is how much of all scores was cut off, and D the covariance of its direction (:mod:`.clip_bias`), whose mean the
+scores have been corrected for. Averaging with the best weights prefers steps near θ, and
 steps with wide clips where clipping may bias them. What is left of the bias is the misfit, a part of the posterior's
 variance.
 The moments that a fit begins with are one more measurement, at 0, with a matrix of their own. All of it is
@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dpem.models.linear_regression.clip_bias import Direction, usual_direction
 from dpem.models.linear_regression.clipping import Lengths
 from dpem.models.linear_regression.gaussian_posterior import Posterior, positive, product_covariance
 from dpem.models.linear_regression.tuning import TUNING
@@ -63,6 +64,7 @@ def combined(
     variances: FloatArray,
     variance: float,
     lengths: Lengths,
+    direction: Direction | None = None,
 ) -> tuple[Posterior, FloatArray]:
     """The posterior after the first measurement and all scores, beginning with the last one, as far as noise makes it
     unsure, and the covariance that clipping adds; ``variance`` is that of the errors.
@@ -71,10 +73,11 @@ def combined(
     for _ in range(ROUNDS):
         around = np.outer(posterior.mean, posterior.mean) + posterior.covariance
         shared = (TUNING.shared_error if scores else 1.0) * product_covariance(first.variances, around)
-        cut = first.bias**2 * _directed(posterior)
+        directed = (direction or usual_direction(posterior)).covariance
+        cut = first.bias**2 * directed
         measured, bias = [(first.slope, first.answer, noise + shared + cut)], np.zeros_like(noise)
         if scores:
-            answer, unsure, bias = _average(posterior, scores, information, variances, variance, lengths)
+            answer, unsure, bias = _average(posterior, scores, information, variances, variance, lengths, directed)
             measured.append((information, answer, unsure + bias))
         precision, total = np.diag(1 / prior), np.zeros(len(prior))
         for matrix, answer, unsure in measured:
@@ -86,16 +89,6 @@ def combined(
     return Posterior(posterior.mean, positive(posterior.covariance - misfit, 0.0)), misfit
 
 
-def _directed(posterior: Posterior) -> FloatArray:
-    """D: how what is cut off scores may be directed, as a part of its whole length."""
-    theta, V = posterior
-    k = len(theta)
-    fitted = np.outer(theta[1:], theta[1:]) + V[1:, 1:]
-    out = np.diag(np.append(TUNING.tails_level**2, np.full(k - 1, TUNING.tails_beside**2)) / k)
-    out[1:, 1:] += TUNING.tails_along**2 * fitted / max(float(np.trace(fitted)), 1e-300)
-    return out
-
-
 def _average(
     posterior: Posterior,
     scores: tuple[ScoreAnswer, ...],
@@ -103,6 +96,7 @@ def _average(
     variances: FloatArray,
     variance: float,
     lengths: Lengths,
+    directed: FloatArray,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """The scores averaged into one measurement of S·θ, row by row, the covariance of its errors but for clipping, and
     that of what clipping does.
@@ -117,7 +111,7 @@ def _average(
     kappa = lengths.kappa(clips / np.sqrt(variance + np.minimum(beyond, variance)))
     rows = found / kappa[:, None] + at @ information
     products = (d[:, None] * d).reshape(-1, k)
-    noise, bias, directed = noise / kappa, bias / kappa, _directed(posterior)
+    noise, bias = noise / kappa, bias / kappa
     errors = (variances @ products.T).reshape(k, len(d), len(d)) + np.diag(noise**2)
     clipped = np.diag(directed)[:, None, None] * np.outer(bias, bias)
     weights = np.linalg.solve(errors + clipped, np.ones((k, len(d), 1)))[:, :, 0]

@@ -50,9 +50,12 @@ class FindLevel(Step):
         row = fit.information[0] / max(float(fit.information[0, 0]), 0.01)
         shape = _shape(fit, before, row)
         far = TUNING.beyond * min(3.5 / self.clip, 1.5) ** 2 * max(shape.tails.value, 0.0)
-        off = far / (2 * self.clip) * fit.sigma  # E(e − c)₊ ≤ E(e² − c²)₊/2c
+        norm = self.clip * fit.sigma / (fit.clip_unit or fit.sigma) * math.sqrt(fit.lengths.k)
+        mean += float(fit.cut_off(norm)[0])
+        unknown = 0.0 if fit.direction is None else math.sqrt(fit.direction.covariance[0, 0])
+        off = fit.clip_unit * float(fit.tails.lost(norm, fit.lengths)) * unknown
         alone = fit.posterior.given_number(mean, row, error**2)
-        wide = fit.posterior.wider(fit.misfit + _hidden(fit, far)).given_number(mean, row, error**2 + off**2)
+        wide = fit.posterior.wider(fit.misfit + _hidden(fit)).given_number(mean, row, error**2 + off**2)
         rest = positive(wide.covariance - alone.covariance, 0.0)
         fit = replace(
             fit,
@@ -74,7 +77,7 @@ def _shape(fit: CurrentFit, before: Estimate, row: FloatArray) -> Shape:
     return Shape(skew, Estimate(more / fit.variance, of_more / fit.variance))
 
 
-def _hidden(fit: CurrentFit, far: float) -> FloatArray:
+def _hidden(fit: CurrentFit) -> FloatArray:
     """A covariance for what the releases do not show: what errors in filling missing values do, how far the prior
     draws coefficients towards 0, and how far skewed errors move the intercept where residuals are clipped.
     """
@@ -83,8 +86,8 @@ def _hidden(fit: CurrentFit, far: float) -> FloatArray:
     drawn = fit.posterior.covariance @ (theta / fit.prior)
     hidden = missing**2 * product_covariance(fit.first.variances, np.outer(theta, theta)) + np.outer(drawn, drawn)
     hidden[1:, 1:] += (TUNING.filling * missing) ** 2 * float(theta[1:] @ theta[1:]) * np.eye(len(theta) - 1)
-    off = far / (2 * max(fit.clips.norm / math.sqrt(fit.lengths.k), TUNING.size_clip))
-    hidden[0, 0] += off**2 * fit.variance
+    skew = TUNING.tails_level * fit.clip_unit * float(fit.lengths.lost(fit.clips.norm)) / math.sqrt(fit.lengths.k)
+    hidden[0, 0] += skew**2
     return np.asarray(hidden)
 
 

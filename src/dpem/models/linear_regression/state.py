@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpem.fitting.step import State
+from dpem.models.linear_regression.clip_bias import Direction
 from dpem.models.linear_regression.clipping import NO_CLIPS, NO_TAILS, Clips, Lengths, Tails, normal_lengths
 from dpem.models.linear_regression.columns import Columns
 from dpem.models.linear_regression.combine_scores import FirstAnswer, ScoreAnswer
@@ -73,6 +74,8 @@ class CurrentFit:
         The last release about the variance of the errors.
     clip_bias : float
         How long what clipping cuts off scores is in the mean, in the clips' unit.
+    direction : Direction
+        Which way clipping moves the score, once that is measured.
     clip_unit : float
         What clips are multiples of, once tails are known; before, it is the present standard deviation of residuals.
     misfit : array
@@ -110,6 +113,7 @@ class CurrentFit:
     clips: Clips = NO_CLIPS
     tails: Tails = NO_TAILS
     clip_bias: float = 0.0
+    direction: Direction | None = None
     clip_unit: float = 0.0
     misfit: FloatArray = field(default_factory=lambda: np.zeros(()))
     variance_misfit: float = 0.0
@@ -120,6 +124,12 @@ class CurrentFit:
 
     def with_posterior(self, posterior: Posterior) -> CurrentFit:
         return replace(self, posterior=posterior)
+
+    def cut_off(self, norm: float) -> FloatArray:
+        """What clipping at this length, in the clips' unit, is expected to take off the score."""
+        if self.direction is None:
+            return np.zeros(len(self.prior))
+        return self.clip_unit * float(self.tails.cut(norm, self.lengths)) * self.direction.mean
 
     @property
     def error(self) -> float:

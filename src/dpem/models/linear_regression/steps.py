@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 
 from dpem.fitting.step import Step
+from dpem.models.linear_regression.clip_bias import Direction, TailScore, usual_direction
 from dpem.models.linear_regression.clipping import (
     LENGTHS,
     SIZES,
     USUAL_TAILS,
+    Tails,
     choose_clips,
     choose_length,
     clipped_square,
@@ -32,6 +34,8 @@ from dpem.models.linear_regression.tuning import TUNING
 from dpem.privacy import Curator
 from dpem.queries.narrow import unpacked
 
+#: Lengths over √k from which the direction of scores is measured, the greatest first.
+DIRECTION_LENGTHS = (16.0, 11.0, 8.0, 6.0, 5.0, 4.0, 3.0, 2.5, 2.0)
 #: Where nothing is clipped, residuals are scaled by so many standard deviations.
 NO_CLIP = 1e4
 
@@ -136,31 +140,57 @@ class FindInformation(Step):
 
 @dataclass(frozen=True)
 class FindTails(Step):
-    """How long scores are: where to clip them in the steps that follow, whose price is ``along``."""
+    """How long scores are, and which way the long ones point: where to clip them in the steps that follow, whose price
+    is ``along``, and what to add for what clips cut off.
+    """
 
     along: float = math.inf
+    passes = 2
 
     def describe(self) -> str:
-        return "histogram of the scores' lengths: where to clip them"
+        return "histogram of the scores' lengths, and the direction of long ones: where to clip, and what clips cut off"
 
     def run(self, curator: Curator, model: Any, state: LinearState) -> LinearState:
         fit = state.current()
         if math.isinf(self.rho):
             return state
+        share, n = TUNING.direction_share, curator.n_rows
         query = ScoreHistogram(**at_present(model, state, fit), edges=SIZES)
-        noise, lengths = curator.noise_scale(query, self.rho) / fit.present, fit.lengths
+        rho, lengths = (1 - share) * self.rho, fit.lengths
+        noise = curator.noise_scale(query, rho) / fit.present
         farthest = 8 / (fit.frame.y_spread * fit.sigma)  # of long rows; residuals are at most 2 in unit coordinates
-        shares = curator.measure(query, self.rho) / fit.present
-        tails = released_tails(shares, noise, lengths, curator.n_rows, farthest)
-        clips = choose_clips(curator.n_rows, self.along, lengths, curator.rows_per_person, tails)
-        scores = tuple(
-            each._replace(bias=fit.sigma * float(tails.lost(each.clip / fit.sigma, lengths))) for each in fit.scores
-        )
+        shares = curator.measure(query, rho) / fit.present
+        tails = released_tails(shares, noise, lengths, n, farthest)
+        direction = _measured_direction(curator, model, state, tails, share * self.rho)
+        length = float(np.sum(direction.mean[1:] ** 2))
+        clips = choose_clips(n, self.along, lengths, curator.rows_per_person, tails, direction.square, length)
         bias = float(tails.lost(clips.norm, lengths))
+        unknown = 1 - (float(tails.cut(clips.norm, lengths)) / max(bias, 1e-300)) ** 2  # of how much is cut off
+        spread = direction.covariance + unknown * np.outer(direction.mean, direction.mean)
+        fit = replace(fit, direction=Direction(direction.mean, spread), clips=clips, tails=tails, clip_bias=bias)
+        fit = replace(fit, clip_unit=fit.sigma)
+
+        def corrected(answer: ScoreAnswer) -> ScoreAnswer:
+            norm = answer.clip / fit.sigma
+            missing = fit.sigma * float(tails.lost(norm, lengths))
+            return answer._replace(score=answer.score + fit.cut_off(norm), bias=missing)
+
         cut = float(tails.lost(TUNING.first_clip * math.sqrt(lengths.k), lengths))
         first = fit.first._replace(bias=fit.sigma * cut)
-        fit = replace(fit, first=first, clips=clips, tails=tails, scores=scores, clip_bias=bias, clip_unit=fit.sigma)
-        return replace(state, current_fit=fit)
+        return replace(state, current_fit=replace(fit, first=first, scores=tuple(map(corrected, fit.scores))))
+
+
+def _measured_direction(curator: Curator, model: Any, state: LinearState, tails: Tails, rho: float) -> Direction:
+    """The direction of what clipping cuts off, from scores as long as the noise allows."""
+    fit, before = state.current(), usual_direction(state.current().posterior)
+    for low in DIRECTION_LENGTHS:
+        low *= math.sqrt(fit.lengths.k)
+        query = TailScore(**at_present(model, state, fit), low=low, high=2 * low)
+        amount = float(tails.cut(low, fit.lengths) - tails.cut(2 * low, fit.lengths)) / low
+        noise = curator.noise_scale(query, rho) / fit.present / max(amount, 1e-12)
+        if noise < TUNING.direction_noise:
+            break
+    return before.measured(curator.measure(query, rho) / fit.present / max(amount, 1e-12), noise)
 
 
 @dataclass(frozen=True)
@@ -182,9 +212,11 @@ class TakeStep(Step):
         score = fit.sigma * curator.measure(query, step)
         if not noise:  # the moments have led to least squares, or to maximum likelihood, already
             return replace(state, current_fit=fit)
+        score = score + fit.cut_off(fit.clips.norm)
         own = ScoreAnswer(fit.posterior.mean, score, noise, fit.clips.norm * unit, fit.clip_bias * unit)
         scores, given = (*fit.scores, own), (fit.information, fit.information_variance, fit.variance, fit.lengths)
-        posterior, misfit = combined(fit.posterior.wider(fit.misfit), fit.prior, fit.first, scores, *given)
+        before = fit.posterior.wider(fit.misfit)
+        posterior, misfit = combined(before, fit.prior, fit.first, scores, *given, fit.direction)
         unsure = math.hypot(fit.variance_error, 0.1 * fit.variance)
         fit = replace(fit, posterior=posterior, misfit=misfit, scores=scores, variance_error=unsure)
         return replace(state, current_fit=fit)

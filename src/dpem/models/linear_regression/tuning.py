@@ -52,12 +52,17 @@ class Tuning:
     tail_slope: float = 12.0
     tail_spread: float = 0.4
     #: What is cut off normal scores on one side exceeds the other by up to this part.
-    uneven: float = 0.3
+    uneven: float = 0.2
     #: The mean of what is cut off, over its mean length: standard deviation along the fitted values, and √k times that
     #: of each other slope and of the intercept.
-    tails_along: float = 0.5
-    tails_beside: float = 0.45
+    tails_along: float = 0.4
+    tails_beside: float = 0.35
     tails_level: float = 0.65
+    #: How much that direction varies between scores of moderate and of great length, as a part of it; the part of the
+    #: price of the tails for it; and the noise it is to have.
+    tails_vary: float = 0.5
+    direction_share: float = 0.3
+    direction_noise: float = 0.1
     #: Where the mean and size of residuals are released last: the nearest and farthest clip, and the noise to aim at.
     level_clips: tuple[float, float] = (3.5, 40.0)
     level_noise: float = 0.03
@@ -111,7 +116,7 @@ class Tuning:
     less: tuple[float, ...] = (1.0, 0.6, 0.4)
     #: Shares of the histograms of leverage and residuals, of the mean of the residuals, and of the sandwich.
     lengths: float = 0.02
-    residuals: float = 0.06
+    residuals: float = 0.10
     level: float = 0.08
     variance: float = 0.025
     #: How the prices of the steps along the score grow; residuals are looked at after so many of them.
