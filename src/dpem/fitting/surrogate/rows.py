@@ -49,14 +49,16 @@ class Answer:
         self, x: FloatArray, y: FloatArray | None, weights: FloatArray, count: int
     ) -> tuple[FloatArray, FloatArray]:
         """Features and values along about so many leading principal axes under the weights, centred: what many features
-        come to, without holding all of them, in single precision. Every sixth row gives the axes.
+        come to, without holding all of them, in single precision. Every sixth row gives the axes, or more where rows
+        are few.
         """
 
-        def rows(some: slice) -> FloatArray:
-            part = x[some].astype(np.float32)
+        def rows(some: slice) -> Any:
+            part: Any = x[some].astype(np.float32)
             return self.features(part, None if y is None else y[some]).astype(np.float32, copy=False)
 
-        axes = leading_axes(rows(slice(None, None, 6)), weights[::6], count)
+        some = slice(None, None, max(min(6, len(x) // (4 * count)), 1))
+        axes = leading_axes(rows(some), weights[some], count)
         parts, middle = [], np.zeros(len(axes))
         for first in range(0, len(x), BLOCK):
             some = slice(first, first + BLOCK)

@@ -15,6 +15,8 @@ and the answer is N(E_0 f, I + Cov₀ f/κ): κ is the one under which the answe
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from dpem.query import FloatArray
@@ -32,16 +34,16 @@ def principal(
     return features @ axes - middle @ axes, (answer - middle) @ axes, np.maximum(variances[-most:], 0.0)
 
 
-def covariance(features: FloatArray, weights: FloatArray) -> FloatArray:
+def covariance(features: Any, weights: Any) -> FloatArray:
     """The covariance of features that are nearly centred. The products are in single precision where the features are:
     that is enough for a scale, or for the direction of a step.
     """
     middle = (weights @ features).astype(float)
     weighed = np.sqrt(weights).astype(features.dtype)[:, None] * features
-    return (weighed.T @ weighed).astype(float) - np.outer(middle, middle)
+    return np.asarray((weighed.T @ weighed).astype(float) - np.outer(middle, middle))
 
 
-def leading_axes(features: FloatArray, weights: FloatArray, count: int, turns: int = 2) -> FloatArray:
+def leading_axes(features: Any, weights: FloatArray, count: int, turns: int = 2) -> FloatArray:
     """An orthonormal basis that nearly holds the leading principal axes of weighted rows: subspace iteration from fixed
     directions.
     """
