@@ -208,7 +208,7 @@ def _quantiles(shares: FloatArray, noise: float) -> tuple[float, float]:
     centre, spread = (low + high) / 2, (high - low) / (2 * float(ndtri(1 - part)))
     far = ((low - 2 / BINS > _MIDDLES) | (high + 2 / BINS < _MIDDLES)) & (shares > TUNING.occupied * noise)
     square = spread**2 + float(np.sum(shares[far] * (_MIDDLES[far] - centre) ** 2))
-    if spread <= 1 / BINS:  # one bin holds nearly all rows: as many as the noise hides may lie at the far end
+    if max(shares) > 0.5 or spread <= 1 / BINS:  # as many rows as the noise hides may lie at the far end
         square = max(square, noise * (1 + abs(centre)) ** 2)
     return centre, max(math.sqrt(square), LEAST)
 
