@@ -8,7 +8,7 @@ the real rows for the score there (:class:`ScoreQuery`). All of it but the queri
 from dpem.fitting.surrogate.em import Converged, ExpectedStatistics, best_of, em
 from dpem.fitting.surrogate.family import Family
 from dpem.fitting.surrogate.rows import Answer, Block, Surrogate, combined_noise
-from dpem.fitting.surrogate.scores import ScoreQuery, information, score_query, whitener
+from dpem.fitting.surrogate.scores import ScoreQuery, efficient, information, score_query, whitener
 from dpem.fitting.surrogate.stability import error_roots, regrouped, share_apart, share_moved
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "Surrogate",
     "best_of",
     "combined_noise",
+    "efficient",
     "em",
     "error_roots",
     "information",

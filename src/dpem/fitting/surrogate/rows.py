@@ -13,13 +13,10 @@ import numpy as np
 
 from dpem.fitting.surrogate.em import Converged, best_of
 from dpem.fitting.surrogate.family import Family
-from dpem.fitting.surrogate.tilt import covariance, evidence_kappa, leading_axes, log_evidence, principal, tilt
+from dpem.fitting.surrogate.tilt import evidence_kappa, log_evidence, principal, tilt
 from dpem.query import Array, FloatArray, Namespace
 
 Theta = TypeVar("Theta")
-
-#: Rows whose features are held at a time where there are many.
-BLOCK = 512
 
 
 class RowQuery(Protocol):
@@ -45,34 +42,11 @@ class Answer:
     def value(self) -> FloatArray:
         return np.asarray(self.mean / self.noise)
 
-    def leading(
-        self, x: FloatArray, y: FloatArray | None, weights: FloatArray, count: int
-    ) -> tuple[FloatArray, FloatArray]:
-        """Features and values along about so many leading principal axes under the weights, centred: what many features
-        come to, without holding all of them, in single precision. Every sixth row gives the axes, or more where rows
-        are few.
-        """
-
-        def rows(some: slice) -> Any:
-            part: Any = x[some].astype(np.float32)
-            return self.features(part, None if y is None else y[some]).astype(np.float32, copy=False)
-
-        some = slice(None, None, max(min(6, len(x) // (4 * count)), 1))
-        axes = leading_axes(rows(some), weights[some], count)
-        parts, middle = [], np.zeros(len(axes))
-        for first in range(0, len(x), BLOCK):
-            some = slice(first, first + BLOCK)
-            whole = rows(some)
-            parts.append(whole @ axes)
-            middle += weights[some].astype(np.float32) @ whole
-        middle /= weights.sum()
-        return np.vstack(parts).astype(float) - middle @ axes, (self.value - middle) @ axes
-
 
 @dataclass(frozen=True)
 class Block:
-    """Answers that share one κ, between ``low`` and ``high``; where there are half as many features again as
-    ``components`` they are reduced to so many principal ones.
+    """Answers that share one κ, between ``low`` and ``high``; more than ``components`` features are reduced to so many
+    principal ones.
     """
 
     low: float
@@ -119,11 +93,8 @@ class Surrogate:
             so_far = tuple(len(own.answers) for own in self.blocks[: number + 1])
             if so_far not in self._known:
                 features, answer = self._features(number, block)
-                middle = weights @ features
-                single = (features - middle).astype(np.float32)
-                variances, axes = np.linalg.eigh(covariance(single, weights.astype(np.float32)))
-                turned = (answer - middle) @ axes
-                kappa = evidence_kappa(turned, np.maximum(variances, 0.0), block.low, block.high)
+                features, answer, variances = principal(features, answer, weights, block.components)
+                kappa = evidence_kappa(answer, variances, block.low, block.high)
                 self._known[so_far], _ = tilt(weights, features, answer, kappa)
             weights = self._known[so_far]
         return weights
@@ -132,7 +103,8 @@ class Surrogate:
     def log_evidence(self) -> float:
         """The log-density of the first block's answers under the base weights, up to a constant."""
         block = self.blocks[0]
-        _, answer, variances = principal(*self._features(0, block), self.base, block.components)
+        features, answer = self._features(0, block)
+        _, answer, variances = principal(features, answer, self.base, block.components)
         return log_evidence(answer, variances, evidence_kappa(answer, variances, block.low, block.high))
 
     def _features(self, number: int, block: Block) -> tuple[FloatArray, FloatArray]:
@@ -145,12 +117,9 @@ class Surrogate:
                 first = count
                 break
         for count, own in enumerate(block.answers[first:], first + 1):
-            if np.size(own.mean) > 4 * block.components:
-                new, value = own.leading(self.x, self.y, self.base, block.components)
-            else:
-                new, value = own.features(self.x, self.y), own.value
-            features, answer = np.hstack([features, new]), np.concatenate([answer, value])
-            if features.shape[1] > 1.5 * block.components:
+            features = np.hstack([features, own.features(self.x, self.y)])
+            answer = np.concatenate([answer, own.value])
+            if features.shape[1] > 2 * block.components:
                 features, answer, _ = principal(features, answer, self.base, block.components)
             self._known["features", number, count] = features, answer
         return features, answer

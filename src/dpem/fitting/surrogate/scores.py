@@ -9,7 +9,7 @@ tr(W²J)·tr(W⁻²J⁻¹) is at least p², which W² = J⁻¹ reaches.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import array_api_compat.numpy as numpy_api
@@ -22,8 +22,8 @@ from dpem.tables.schema import Schema
 
 Theta = TypeVar("Theta")
 
-#: Rows that are drawn from θ to see the information of the model's own rows: at least, and for each parameter.
-LEAST_DRAWN, DRAWN_PER_PARAMETER = 2000, 25
+#: Rows that are drawn from θ at least, to see the information of the model's own rows.
+LEAST_DRAWN = 4000
 
 
 @dataclass(frozen=True)
@@ -33,16 +33,12 @@ class ScoreQuery(NarrowQuery):
     *Lemma.* Replacing a row moves the sum by at most 2R, whatever the scores, the whitener and the row are. *Proof.*
     Every contribution is in the ball of radius R: it is scaled by a factor computed from itself, and one that is not
     finite is 0 (:func:`~dpem.queries.narrow.into_ball`). Two points of the ball are at most 2R apart. ∎
-
-    ``kept`` is the part of a small move of θ that the clipped scores show, E[ψ·WS]/E‖WS‖² with ψ the clipped WS, over
-    surrogate rows: noise s in the answer is worth noise s/kept in scores that are not clipped.
     """
 
     family: Family[Any] = field(repr=False)
     theta: Any = field(repr=False)
     whitener: FloatArray = field(repr=False)
     radius: float
-    kept: float = 1.0
 
     @property
     def label(self) -> str:
@@ -61,6 +57,38 @@ class ScoreQuery(NarrowQuery):
     def each(self, xp: Namespace, x: Array, y: Array) -> Array:
         """What each row contributes (m × p)."""
         return into_ball(xp, self._whitened(xp, x, y), self.radius)
+
+    def kept(self, x: FloatArray, y: FloatArray | None, weights: FloatArray) -> float:
+        """E[ψ·WS]/E‖WS‖², ψ the clipped WS: the part of a small move of θ that the mean of ψ shows, over all
+        directions. Noise s in the answer is worth noise s/kept in scores that are not clipped.
+        """
+        norms = np.linalg.norm(self._whitened(numpy_api, x, y), axis=1)
+        clipped = np.minimum(norms, self.radius)
+        return float(weights @ (clipped * norms)) / max(float(weights @ norms**2), 1e-300)
+
+
+def efficient(
+    query: ScoreQuery, x: FloatArray, y: FloatArray | None, weights: FloatArray, noise: float, levels: Sequence[float]
+) -> ScoreQuery:
+    """The query with the radius, of quantiles of the rows' norms at the ``levels``, that costs least.
+
+    ``noise`` is the standard deviation of the answer per unit of radius. A smaller radius R has less noise, τ = noise·R
+    over the part of a move of θ that the clipped score shows; but the less of the score it explains, 1 − r² for the
+    correlation r of clipped and whole scores, the more of the solution is left to the scatter of the weighted rows.
+    Their effective number is 1/Σw². The cost is τ² + (1 − r²)·Σw².
+    """
+    norms = np.linalg.norm(query._whitened(numpy_api, x, y), axis=1)
+    order = np.argsort(norms)
+    ends = np.cumsum(weights[order])
+    size, scatter = float(weights @ norms**2), float(weights @ weights)
+    found = []
+    for level in levels:
+        radius = max(float(norms[order[min(int(np.searchsorted(ends, level * ends[-1])), len(order) - 1)]]), 1e-6)
+        clipped = np.minimum(norms, radius)
+        both, own = float(weights @ (clipped * norms)), float(weights @ clipped**2)
+        cost = (noise * radius * size / both) ** 2 + (1 - both**2 / (own * size)) * scatter
+        found.append((cost, radius))
+    return replace(query, radius=min(found)[1])
 
 
 def information(scores: FloatArray, weights: FloatArray) -> FloatArray:
@@ -85,54 +113,22 @@ def score_query(
     *,
     ridge: float = 0.002,
     level: float = 0.9,
-    noise: float = 0.0,
-    levels: Sequence[float] = (),
 ) -> ScoreQuery:
     """The score query at θ: whitened by the mean of the information of the surrogate rows and that of rows drawn from
-    θ. Public: nothing but released numbers goes in.
-
-    The radius is the larger ``level`` quantile of the two sets' norms or, with ``levels`` and the ``noise`` of an
-    answer of radius 1, the one of the quantiles at these levels that costs least (:func:`efficient`).
+    θ, clipped at the larger ``level`` quantile of the two sets' norms. Public: nothing but released numbers goes in.
     """
+    drawn, responses = family.draw(theta, max(len(x), LEAST_DRAWN), rng)
     own = np.asarray(family.scores(numpy_api, theta, x, y))
-    drawn, responses = family.draw(theta, max(LEAST_DRAWN, DRAWN_PER_PARAMETER * own.shape[1]), rng)
     model = np.asarray(family.scores(numpy_api, theta, drawn, responses))
     even = np.full(len(model), 1 / len(model))
     W = whitener(0.5 * information(own, weights) + 0.5 * information(model, even), ridge)
-    norms = _norms(own @ W)
-    if levels:
-        radius = efficient(norms, weights, noise, levels)
-    else:
-        radius = max(quantile(norms, weights, level), quantile(_norms(model @ W), even, level))
-    radius = max(radius, 1e-6)
-    kept = float(weights @ (np.minimum(norms, radius) * norms)) / max(float(weights @ norms**2), 1e-300)
-    return ScoreQuery(schema, family, theta, W, radius, kept)
+    radius = max(_quantile(own @ W, weights, level), _quantile(model @ W, even, level))
+    return ScoreQuery(schema, family, theta, W, max(radius, 1e-6))
 
 
-def efficient(norms: FloatArray, weights: FloatArray, noise: float, levels: Sequence[float]) -> float:
-    """The radius, of quantiles at the ``levels`` of the norms of weighted rows' whitened scores, that costs least.
-
-    ``noise`` is the standard deviation of the answer per unit of radius. A smaller radius R has less noise, τ = noise·R
-    over the part of a move of θ that the clipped score shows; but the less of the score it explains, 1 − r² for the
-    correlation r of clipped and whole scores, the more of the solution is left to the scatter of the weighted rows.
-    Their effective number is 1/Σw². The cost is τ² + (1 − r²)·Σw².
-    """
-    size, scatter = float(weights @ norms**2), float(weights @ weights)
-
-    def cost(radius: float) -> float:
-        clipped = np.minimum(norms, radius)
-        both, own = float(weights @ (clipped * norms)), float(weights @ clipped**2)
-        return (noise * radius * size / both) ** 2 + (1 - both**2 / (own * size)) * scatter
-
-    return min((max(quantile(norms, weights, level), 1e-6) for level in levels), key=cost)
-
-
-def quantile(norms: FloatArray, weights: FloatArray, level: float) -> float:
-    """A weighted quantile."""
+def _quantile(whitened: FloatArray, weights: FloatArray, level: float) -> float:
+    """A weighted quantile of the rows' norms."""
+    norms = np.sqrt(np.einsum("ij,ij->i", whitened, whitened))
     order = np.argsort(norms)
     place = int(np.searchsorted(np.cumsum(weights[order]), level * float(weights.sum())))
     return float(norms[order[min(place, len(order) - 1)]])
-
-
-def _norms(rows: FloatArray) -> FloatArray:
-    return np.sqrt(np.einsum("ij,ij->i", rows, rows))

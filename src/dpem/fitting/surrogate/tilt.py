@@ -15,8 +15,6 @@ and the answer is N(E_0 f, I + Cov₀ f/κ): κ is the one under which the answe
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from dpem.query import FloatArray
@@ -29,30 +27,30 @@ def principal(
     components' variances. A rotation leaves independent unit noise what it is.
     """
     middle = weights @ features
-    variances, axes = np.linalg.eigh(covariance(features - middle, weights))
-    axes = axes[:, max(len(variances) - most, 0) :]
+    weighed = np.sqrt(weights)[:, None] * features
+    if features.shape[1] > 4 * most:
+        weighed -= np.outer(np.sqrt(weights), middle)
+        axes = _leading(weighed, most + 20)
+        variances, turn = np.linalg.eigh(_gram(weighed @ axes))
+        axes = axes @ turn[:, max(len(variances) - most, 0) :]
+    else:
+        variances, turn = np.linalg.eigh(_gram(weighed) - np.outer(middle, middle))
+        axes = turn[:, max(len(variances) - most, 0) :]
     return features @ axes - middle @ axes, (answer - middle) @ axes, np.maximum(variances[-most:], 0.0)
 
 
-def covariance(features: Any, weights: Any) -> FloatArray:
-    """The covariance of features that are nearly centred. The products are in single precision where the features are:
-    that is enough for a scale, or for the direction of a step.
-    """
-    middle = (weights @ features).astype(float)
-    weighed = np.sqrt(weights).astype(features.dtype)[:, None] * features
-    return np.asarray((weighed.T @ weighed).astype(float) - np.outer(middle, middle))
+def _gram(matrix: FloatArray) -> FloatArray:
+    return np.asarray(matrix.T @ matrix)
 
 
-def leading_axes(features: Any, weights: FloatArray, count: int, turns: int = 2) -> FloatArray:
-    """An orthonormal basis that nearly holds the leading principal axes of weighted rows: subspace iteration from fixed
-    directions.
+def _leading(matrix: FloatArray, count: int, turns: int = 3) -> FloatArray:
+    """An orthonormal basis that nearly holds the leading right singular vectors: subspace iteration on every third row,
+    from fixed directions.
     """
-    share = (weights / weights.sum()).astype(features.dtype)
-    centred = np.sqrt(share)[:, None] * (features - share @ features)
-    basis = np.cos(np.outer(np.arange(1, features.shape[1] + 1), np.arange(1, count + 1)) * 0.7548776662466927)
-    basis = basis.astype(features.dtype)
+    part = matrix[::3]
+    basis = np.cos(np.outer(np.arange(1, matrix.shape[1] + 1), np.arange(1, count + 1)) * 0.7548776662466927)
     for _ in range(turns):
-        basis, _ = np.linalg.qr(centred.T @ (centred @ basis))
+        basis, _ = np.linalg.qr(part.T @ (part @ basis))
     return np.asarray(basis)
 
 
@@ -76,12 +74,8 @@ def tilt(
     *,
     most: int = 40,
 ) -> tuple[FloatArray, FloatArray]:
-    """The tilted weights and λ, by Newton steps that are halved until the objective falls. Second derivatives are
-    computed in single precision: they change the path, not the end.
-    """
-    log_base, middle = np.log(np.maximum(base, 1e-300)), base @ features / base.sum()
-    features, answer = features - middle, answer - middle
-    single = features.astype(np.float32)
+    """The tilted weights and λ, by Newton steps that are halved until the objective falls."""
+    log_base = np.log(np.maximum(base, 1e-300))
 
     def at(point: FloatArray) -> tuple[float, FloatArray]:
         logs = log_base + features @ point
@@ -94,10 +88,12 @@ def tilt(
     point = np.zeros(len(answer)) if start is None else start
     value, weights = at(point)
     for _ in range(most):
-        gradient = weights @ features - answer + kappa * point
+        middle = weights @ features
+        gradient = middle - answer + kappa * point
         if float(np.max(np.abs(gradient))) < 1e-3:  # a thousandth of the noise
             break
-        step = np.linalg.solve(covariance(single, weights.astype(np.float32)) + kappa * np.eye(len(point)), gradient)
+        weighed = np.sqrt(weights)[:, None] * features
+        step = np.linalg.solve(_gram(weighed) - np.outer(middle, middle) + kappa * np.eye(len(point)), gradient)
         size, slope = 1.0, float(gradient @ step)
         while True:
             new, tilted = at(point - size * step)

@@ -1,19 +1,19 @@
 """Standard errors of a fitted Gaussian mixture, from the information of its rows and the noise of the answers.
 
 Noise in an answer of the clipped whitened score, and the rows' own sampling, move the solution by
-:func:`~dpem.fitting.surrogate.error_roots`, taken over the surrogate rows. Derivatives by the
-mixture's coordinates carry this to the reported numbers.
+:func:`~dpem.fitting.surrogate.error_roots`, taken over the surrogate rows. Small moves of the mixture carry this to the
+reported numbers.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpem.fitting.rehearsal import generator
 from dpem.fitting.uncertainty import Uncertainty
 from dpem.models.gaussian_mixture.covariance_types import TYPES
 from dpem.models.gaussian_mixture.family import GaussianFamily
@@ -22,23 +22,20 @@ from dpem.models.gaussian_mixture.state import TUNING
 from dpem.query import FloatArray
 from dpem.tables.schema import Schema
 
-#: The size of a move along one coordinate, for derivatives.
-SIZE = 1e-4
+#: How many moves of the mixture, of what size.
+MOVES, SIZE = 400, 1e-3
 
 
-def error_units(
-    family: GaussianFamily, own: Gaussians, order: NDArray[np.intp], roots: Sequence[FloatArray]
-) -> FloatArray:
-    """The standard deviations of :func:`values` under moves of root·N(0, I) for each of the roots, to first order,
-    components in the given order.
+def error_units(family: GaussianFamily, own: Gaussians, order: NDArray[np.intp], root: FloatArray) -> FloatArray:
+    """The standard deviation of each of :func:`values` under moves of root·N(0, I), to first order, components in the
+    given order.
     """
-
-    def at(step: FloatArray) -> FloatArray:
-        return values(family.kind.name, family.moved(own, step, floored=False).reordered(order))
-
-    sides = SIZE * np.eye(family.count)
-    slopes = np.array([at(side) - at(-side) for side in sides]) / (2 * SIZE)
-    return np.array([np.linalg.norm(root.T @ slopes, axis=0) for root in roots])
+    rng = generator(11)
+    found = []
+    for _ in range(MOVES):
+        step = SIZE * (root @ rng.standard_normal(len(root)))
+        found.append(values(family.kind.name, family.moved(own, step, floored=False).reordered(order)))
+    return np.std(np.array(found), axis=0) / SIZE * bool(np.any(root))  # rounding alone is no error
 
 
 def values(kind: str, own: Gaussians) -> FloatArray:

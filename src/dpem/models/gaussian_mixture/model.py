@@ -36,7 +36,7 @@ from dpem.query import Array, FloatArray, Namespace
 #: How many components are assumed, for prices and steps, where their number is to be found.
 ASSUMED = 4
 #: Up to so many parameters standard errors take the sandwich form, from so many rows.
-MOST_PARAMETERS, SANDWICH_ROWS = 150, 1200
+MOST_PARAMETERS, SANDWICH_ROWS = 150, 2000
 ADVICE = (
     "Try fewer components, more rows, a larger epsilon or, where columns are correlated, covariance_type='full'; or "
     "publish one component."
@@ -132,7 +132,7 @@ class GaussianMixture(Model):
             scatter = float(surrogate.weights @ surrogate.weights) if noise > 0 else 0.0
             base = 1 / TUNING.score_kappa[1] if noise > 0 else 0.0
             by_noise, by_rows, by_surrogate = error_roots(query, x, None, scatter, base)
-            roots = [query.kept * by_noise, by_rows, by_surrogate]
+            roots = [query.kept(x, None, np.full(len(x), 1 / len(x))) * by_noise, by_rows, by_surrogate]
         others = ((fit.runs[0][0], other) for other in fit.before)
         moved = regrouped(family, surrogate, [*fit.runs, *others], TUNING.near)
         if noise > 0:
@@ -149,7 +149,7 @@ class GaussianMixture(Model):
             path=fit.path,
             seen=presence.seen,
             empty=presence.empty,
-            errors=error_units(family, own, order, roots),
+            errors=np.array([error_units(family, own, order, root) for root in roots]),
             noise=noise,
             moved=moved,
             floored=floored.astype(float),

@@ -106,7 +106,7 @@ def case(name: str, kind: str, K: int, d: int, apart: float) -> Case:
     names = [f"x{j}" for j in range(d)]
     schema = Schema.of(names, dict.fromkeys(names, (-1.0, 1.0)), {})
     query = score_query(schema, family, mixture, rows, None, even, rng, ridge=TUNING.ridge)
-    return Case(family, rows, mixture, query.whitener, query.radius / query.kept)
+    return Case(family, rows, mixture, query.whitener, query.radius / query.kept(rows, None, even))
 
 
 @lru_cache(maxsize=4096)

@@ -6,11 +6,9 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from dpem.fitting.rehearsal import generator
 from dpem.fitting.step import Step
-from dpem.fitting.surrogate import ExpectedStatistics, ScoreQuery, best_of, combined_noise, score_query
+from dpem.fitting.surrogate import ExpectedStatistics, best_of, combined_noise, efficient, score_query
 from dpem.models.gaussian_mixture.gaussians import Gaussians
 from dpem.models.gaussian_mixture.start_steps import SCORES
 from dpem.models.gaussian_mixture.state import TUNING, MixtureState, SurrogateFit, noise_gain, restarts_for
@@ -37,20 +35,28 @@ class ScoreStep(Step):
     def run(self, curator: Curator, model: Any, state: MixtureState) -> MixtureState:
         fit, present = state.fit, 1 - state.presence.empty
         surrogate, rng = fit.surrogate, generator(100 + self.number)
-        family, mixture, schema = fit.family, fit.mixture, model.schema_of(state)
-        round_query = ScoreQuery(schema, family, mixture, np.eye(family.count), 1.0)
-        unit = curator.noise_scale(round_query, self.rho) / present / math.sqrt(TUNING.queries)
-        rows = (surrogate.x, None, surrogate.weights)
-        query = score_query(schema, family, mixture, *rows, rng, ridge=TUNING.ridge, noise=unit, levels=TUNING.levels)
+        query = score_query(
+            model.schema_of(state),
+            fit.family,
+            fit.mixture,
+            surrogate.x,
+            None,
+            surrogate.weights,
+            rng,
+            ridge=TUNING.ridge,
+        )
+        unit = curator.noise_scale(query, self.rho) / present / query.radius / math.sqrt(TUNING.queries)
+        query = efficient(query, surrogate.x, None, surrogate.weights, unit, TUNING.levels)
         answer = curator.measure(query, self.rho) / present
         noise = curator.noise_scale(query, self.rho) / present
         surrogate = surrogate.add(SCORES, query, answer, noise)
         if surrogate.effective_share < TUNING.effective:
-            surrogate = redrawn(surrogate, family, state, rng)
-        count, noises = family.count, (*fit.noises, noise / query.kept)
+            surrogate = redrawn(surrogate, fit.family, state, rng)
+        count = fit.family.count
+        noises = (*fit.noises, noise / query.kept(surrogate.x, None, surrogate.weights))
         fits = surrogate.fit(
-            family,
-            [mixture],
+            fit.family,
+            [fit.mixture],
             restarts=restarts_for(count, TUNING.last_restarts if self.last else TUNING.restarts),
             rng=rng,
             margin=noise_gain(count, combined_noise(noises)),
@@ -60,7 +66,7 @@ class ScoreStep(Step):
             fit,
             surrogate=surrogate,
             runs=runs_of(fits),
-            before=(*fit.before, mixture)[-2:],
+            before=(*fit.before, fit.mixture)[-2:],
             noises=noises,
             query=replace(query, theta=fits[0].theta),
         )

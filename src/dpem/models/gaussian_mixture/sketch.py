@@ -84,9 +84,8 @@ class Sketch(NarrowQuery):
 
     def each(self, xp: Namespace, x: Array, y: Array) -> Array:
         """What each row contributes (m × 2LM)."""
-        phases = self._phases(xp, x)
-        whole = xp.concat(list(self._waves(xp, phases)), axis=1)
-        return whole * xp.astype(_not_empty(xp, x), phases.dtype)[:, None]
+        present = _not_empty(xp, x)[:, None]
+        return xp.concat([present * wave for wave in self._waves(xp, self._phases(xp, x))], axis=1)
 
     def _phases(self, xp: Namespace, x: Array) -> Array:
         """θ of each row and line (m × M)."""

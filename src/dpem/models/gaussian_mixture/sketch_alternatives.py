@@ -19,7 +19,7 @@ from dpem.query import FloatArray
 
 def score_of_one(target: Target, q: int) -> float:
     """The score of one Gaussian with any correlation, of q coordinates that matter."""
-    family = Shared(target.base, math.log(target.spread2), True)
+    family = Shared(target.frequencies, math.log(target.spread2), True)
     one = replace(target, family=family)
     _, point = fitted(one, 1)
     return one.misfit(point, 1) + weight(target) * (q + q * (q + 1) / 2)
@@ -29,7 +29,7 @@ def score_of_independent(target: Target, q: int) -> float:
     """The score of independent columns, each a mixture of two, priced as one component is: shapes of columns are free,
     as only what columns say together is a sign of components.
     """
-    d = target.base.shape[1]
+    d = target.frequencies.shape[1]
     start = np.tile([0.0, -0.5, 0.5, math.log(0.75), math.log(0.75)], (d, 1))
     best = math.inf
     for tilt in (0.0, -1.5, 1.5):
@@ -43,7 +43,7 @@ def score_of_independent(target: Target, q: int) -> float:
 
 def weight(target: Target) -> float:
     """What a parameter must bring, in units of misfit, to be believed."""
-    return math.log(2 * target.values.size)
+    return math.log(2 * len(target.values))
 
 
 def _loss(point: FloatArray, target: Target) -> tuple[float, FloatArray]:
@@ -58,9 +58,8 @@ def _loss(point: FloatArray, target: Target) -> tuple[float, FloatArray]:
     each = share * one + (1 - share) * two
     each = np.where(np.abs(each) < 1e-12, 1e-12, each)
     whole = np.prod(each, axis=1)
-    errors = np.repeat(target.errors, len(target.base))
-    residual = (whole - target.values.ravel()) / errors
-    back = (np.conj(residual) / errors * whole)[:, None] / each
+    residual = (whole - target.values) / target.errors
+    back = (np.conj(residual) / target.errors * whole)[:, None] / each
     by = np.stack(
         [
             back * share * (1 - share) * (one - two),

@@ -20,7 +20,7 @@ LEVEL, SIZE, COLUMN = 1.5, 0.5, 0.35
 
 @dataclass(frozen=True)
 class SketchShape(ABC):
-    """``frequencies`` (M × d), and the log variance ``level`` that a component is expected to have."""
+    """``frequencies`` (F × d), and the log variance ``level`` that a component is expected to have."""
 
     frequencies: FloatArray
     level: float
@@ -31,7 +31,7 @@ class SketchShape(ABC):
 
     @abstractmethod
     def damping(self, t: FloatArray, K: int) -> FloatArray:
-        """½ wᵀΣ_k w (M × K)."""
+        """½ wᵀΣ_k w (F × K)."""
 
     @abstractmethod
     def pulled(self, by: FloatArray, damping: FloatArray, t: FloatArray, K: int) -> FloatArray:

@@ -181,7 +181,7 @@ class StartFromSketch(Step):
         blocks = (
             Block(*TUNING.sketch_kappa, TUNING.sketch_components),
             Block(*TUNING.margin_kappa, TUNING.margin_components, () if state.margins is None else (state.margins,)),
-            Block(*TUNING.score_kappa, max(min(TUNING.score_components, 2 * family.count), family.count)),
+            Block(*TUNING.score_kappa, max(TUNING.score_components, family.count)),
         )
         least = 0.3 / math.sqrt(curator.n_rows)  # an exact answer need not be met more closely than rows scatter
         surrogate = Surrogate.of(
@@ -255,14 +255,16 @@ def _target(
     query: Sketch, answer: FloatArray, noise: float, n: int, moments: Moments, model: Any, proportions: FloatArray
 ) -> Target:
     """What the released values are to be compared with, and in which units."""
-    frequencies = query.base * query.lines
+    f = np.arange(1, len(query.amplitudes) + 1)
+    frequencies = (f[:, None, None] * query.base * query.lines[None]).reshape(-1, len(query.centre))
     errors = np.sqrt(noise**2 / query.amplitudes + 0.5 / n)
+    errors = np.repeat(errors, len(query.lines))
     within = moments.within
     family = model.kind.sketch_shape(frequencies, math.log(within), proportions / query.spread**2)
     precision = (moments.directions / (moments.between + 0.25 * moments.edge + 0.05)) @ moments.directions.T
     reach = 1.2 * np.sqrt(moments.between + within) * (moments.between > 0)
     places = normal_points(600, len(reach), 1000) * reach @ moments.directions.T
-    return Target(query.read(answer), frequencies, errors, family, precision, places, within)
+    return Target(query.read(answer).ravel(), frequencies, errors, family, precision, places, within)
 
 
 def chosen(target: Target, q: int) -> tuple[int, FloatArray, FloatArray]:
