@@ -83,6 +83,17 @@ def test_a_settings_file_makes_a_fit_one_short_line():
     assert "people" in dpem("ledger", "show").out
 
 
+def test_a_formula_takes_precedence_over_the_columns_of_a_settings_file():
+    Path("rows.csv").write_text("a,b,y\n" + "0.5,0.25,0.75\n" * 50, encoding="utf-8")
+    settings = 'data = "rows.csv"\ntarget = "b"\nexclude = ["a"]\ny_bounds = [0, 1]\n[bounds]\na = [0, 1]\n'
+    Path("dpem.toml").write_text(settings, encoding="utf-8")
+    fit = ("fit", "linear-regression", *PRICE, "--formula", "y ~ a", "--dry-run")
+    assert dpem(*fit).code == 0
+    refused = dpem(*fit, "--target", "b")
+    assert refused.code == 2
+    assert "--target does not go with --formula" in refused.err
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

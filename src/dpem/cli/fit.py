@@ -133,7 +133,8 @@ def run(session: Session, name: str, kind: type[Any], options: dict[str, Any]) -
         if not plan.feasible and not options["anyway"]:
             expected = f"little more than noise is expected of this fit; {plan.advice}"
             raise Refused(Exit.PLAN, f"{expected}; --anyway fits all the same.")
-        session.say(f"{options['data']} has {source.n_rows:,} rows; {source.n_features:,} columns are used")
+        used = "1 column is" if source.n_features == 1 else f"{source.n_features:,} columns are"
+        session.say(f"{options['data']} has {source.n_rows:,} rows; {used} used")
         spending.announce(session, epsilon, delta, quote)
         with spending.paying(session):
             estimator.fit(source)
@@ -169,9 +170,12 @@ def _estimator(name: str, kind: type[Any], options: dict[str, Any]) -> Any:
 
 def _use_formula(kind: type[Any], options: dict[str, Any]) -> None:
     """Read the columns that the formula names, and no others."""
+    from dpem.cli.settings import is_a_setting
     from dpem.fitting.formula import raw_columns
 
-    extra = [key for key in ("target", "columns", "exclude") if options.get(key) is not None]
+    names = ("target", "columns", "exclude")
+    options.update({name: None for name in names if is_a_setting(name)})  # the formula takes precedence over dpem.toml
+    extra = [name for name in names if options.get(name) is not None]
     if extra:
         raise click.UsageError(f"--{extra[0]} does not go with --formula, which names the columns: leave it out.")
     with refusing(Exit.USAGE):

@@ -35,7 +35,7 @@ class FitCheck:
     advice: str
 
     def __str__(self) -> str:
-        return f"{self.verdict} (lead {self.lead:.3g} per row, standard error {self.standard_error:.2g}). {self.advice}"
+        return f"{self.verdict}; lead {self.lead:.3g} per row (standard error {self.standard_error:.2g}). {self.advice}"
 
 
 def judged(lead: float, standard_error: float, simpler: str, advice: str) -> FitCheck:

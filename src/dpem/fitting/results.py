@@ -9,8 +9,9 @@ from typing import Any, ClassVar, Self
 
 import array_api_compat.numpy as numpy_api
 import numpy as np
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import NotFittedError
+from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
 from dpem._repr_html import model_html
@@ -25,6 +26,7 @@ from dpem.fitting.uncertainty import Uncertainty, frame
 from dpem.privacy import Guarantee
 from dpem.query import FloatArray
 from dpem.tables.entries import Levels
+from dpem.tables.inputs import response_of
 from dpem.tables.new_rows import beside, pieces
 from dpem.tables.schema import Schema
 
@@ -60,6 +62,15 @@ class Fitted(BaseEstimator):
         if is_fitted_attribute and not self.__sklearn_is_fitted__():
             raise NotFittedError(f"This {type(self).__name__} is not fitted yet: call fit first.")
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
+#: Several rows of a person may count, and nothing is known of how alike they are.
+REPEATED_ROWS = Diagnostic(
+    "repeated-rows",
+    "note",
+    "Standard errors treat the rows of one person as independent: if they are alike, intervals are too short.",
+    "Compare with a fit of one row per person.",
+)
 
 
 class FittedModel(Fitted):
@@ -106,7 +117,8 @@ class FittedModel(Fitted):
         check_is_fitted(self)
         check = self.fit_check_
         failed = [] if check is None or check.better else [self._failed_check(check)]
-        return (*failed, *self._diagnostics())
+        repeated = [REPEATED_ROWS] if self.guarantee_.rows_per_person > 1 and hasattr(self, "conf_int") else []
+        return (*failed, *self._diagnostics(), *repeated)
 
     def _fit_summary(self) -> FitSummary:
         """The facts that reports, figures and notebooks show."""
@@ -223,3 +235,28 @@ class UnitModel(FittedModel):
             return None
         picture = self._picture_scale()
         return Estimates.of(errors) if picture is None else Estimates.of(errors, scale=picture[0], scaled=picture[1])
+
+
+class Regressor(RegressorMixin):
+    """A scikit-learn regressor whose score reads responses as a fit does, entry by entry."""
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """R² of the predictions, over the rows that have a response.
+
+        Parameters
+        ----------
+        X : array, DataFrame or CSR matrix
+            Rows that were not used for the fit: their score is not private.
+        y : array
+            Their responses. An entry that is no number is missing.
+        sample_weight : array, optional
+            Weights of the rows.
+
+        Returns
+        -------
+        float
+        """
+        response, predicted = np.asarray(response_of(y), dtype=float), self.predict(X)
+        present = np.isfinite(response)
+        weights = None if sample_weight is None else np.asarray(sample_weight)[present]
+        return float(r2_score(response[present], predicted[present], sample_weight=weights))

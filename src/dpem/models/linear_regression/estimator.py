@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dpem import _validation as arguments
 from dpem.fitting.diagnostics import Diagnostic
 from dpem.fitting.estimator import PrivateEstimator
 from dpem.fitting.inference import RegressionResults, normal_responses
+from dpem.fitting.results import Regressor
 from dpem.fitting.sequence import keeps_arguments
 from dpem.fitting.uncertainty import Uncertainty
 from dpem.fitting.weights import WeightedFit
@@ -23,7 +23,7 @@ from dpem.query import Array, FloatArray, Namespace
 from dpem.tables.schema import Schema
 
 
-class DPLinearRegression(WeightedFit, RegressionResults, RegressorMixin, PrivateEstimator):
+class DPLinearRegression(WeightedFit, RegressionResults, Regressor, PrivateEstimator):
     """Linear regression with an intercept, correlated columns and missing values, under differential privacy.
 
     Besides ε and δ it needs public bounds of every column and of the response, and nothing else. Values may be

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 from scipy.stats import nbinom
-from sklearn.base import RegressorMixin
 
 from dpem._validation import Argument, ArgumentError
 from dpem.fitting.diagnostics import Diagnostic
+from dpem.fitting.results import Regressor
 from dpem.fitting.sequence import keeps_arguments
 from dpem.fitting.step import Step, prices
 from dpem.models._glm.estimator import GeneralisedLinearEstimator
@@ -58,7 +58,7 @@ class PoissonRegression(GeneralisedLinearModel):
         return (*first, FindDispersion(early)), (*others, FindDispersion(late, final=True))
 
 
-class DPPoissonRegression(RegressorMixin, GeneralisedLinearEstimator):
+class DPPoissonRegression(Regressor, GeneralisedLinearEstimator):
     """Poisson regression of counts under differential privacy: rate ratios with intervals, offsets, overdispersion.
 
     Besides ε and δ it needs public bounds of every column, or levels, and of the response. Rows with a missing value

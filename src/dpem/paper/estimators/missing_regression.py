@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from sklearn.base import RegressorMixin
 from sklearn.utils import Tags
 
+from dpem.fitting.results import Regressor
 from dpem.paper.estimators.base import PrivateEM
 from dpem.paper.models import MissingRegression
 from dpem.query import FloatArray
 
 
-class DPMissingRegression(RegressorMixin, PrivateEM):
+class DPMissingRegression(Regressor, PrivateEM):
     """Linear regression, y = ⟨x, β⟩ + e, with NaN where a covariate is missing at random; β fitted under differential
     privacy.
 
