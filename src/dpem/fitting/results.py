@@ -11,7 +11,6 @@ import array_api_compat.numpy as numpy_api
 import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import NotFittedError
-from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
 from dpem._repr_html import model_html
@@ -256,6 +255,8 @@ class Regressor(RegressorMixin):
         -------
         float
         """
+        from sklearn.metrics import r2_score  # here, since it imports SciPy's statistics
+
         response, predicted = np.asarray(response_of(y), dtype=float), self.predict(X)
         present = np.isfinite(response)
         weights = None if sample_weight is None else np.asarray(sample_weight)[present]

@@ -31,8 +31,10 @@ from dpem.tables.blocks import like
 RADIUS = 1.2
 #: Directions are changed if they differ by more than the largest eigenvalue of noise, and so many standard deviations.
 BEYOND = 2.0
-#: The relative noise above which the release tells nothing, and the surrogate stays as it is.
+#: The relative noise above which the release is not used, and the surrogate stays as it is.
 RESOLVED = 0.8
+#: Surrogate rows with a smaller total variance, in whitened coordinates, are all alike: nothing can be corrected.
+TINY = 1e-9
 #: By how much errors are widened, at most, in directions whose information is hidden by noise.
 WIDEST = 5.0
 
@@ -117,6 +119,8 @@ def corrected(
     v = a * np.sqrt(V)[:, None]
     v *= np.minimum(1.0, radius / np.linalg.norm(v, axis=1))[:, None]
     (here, mean, spread), (there, new_mean, new_spread) = (_parts(each) for each in (v.T @ v / len(v), released))
+    if there < here / 4 or not np.all(np.isfinite(spread)) or not np.trace(spread) > TINY:
+        return surrogate
     p = len(mean)
     values, vectors = np.linalg.eigh(spread)
     root = vectors / np.sqrt(np.maximum(values, 1e-3 * values[-1])) @ vectors.T
