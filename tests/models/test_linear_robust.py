@@ -209,9 +209,16 @@ def test_a_logarithm_is_proposed_only_where_it_can_be_taken():
     advice = codes(fitted(X, pd.Series(cost, name="cost"), y_bounds=(0, 500)))["non-normal-errors"].advice
     assert "logarithm" in advice
     logged = codes(fitted(X, pd.Series(cost, name="log_pay"), y_bounds=(0, 500)))["non-normal-errors"].advice
-    assert logged == ""
     below = codes(fitted(X, pd.Series(cost - 50, name="gain"), y_bounds=(-50, 450)))["non-normal-errors"].advice
-    assert below == ""
+    assert logged == below == "Standard errors allow for it, prediction intervals do not."
+
+
+def test_a_logistic_regression_is_proposed_for_a_response_of_0_and_1():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((20_000, 1))
+    rare = (rng.random(20_000) < 0.04 * np.exp(0.3 * X[:, 0])).astype(float)
+    advice = codes(fitted(X, rare, y_bounds=(0, 1)))["non-normal-errors"].advice
+    assert advice.endswith("Logistic regression suits a response of 0 and 1.")
 
 
 def test_collinear_columns_are_named_and_not_the_others():

@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from dpem.fitting.step import Step
 from dpem.models._glm.combine import combined, placed
 from dpem.models._glm.families import Family
-from dpem.models._glm.queries import Predictor, complete
+from dpem.models._glm.queries import Predictor, complete, second_moments_bound
 from dpem.models._glm.steps import GlmState, prior_of
 from dpem.models._glm.surrogate import Surrogate
 from dpem.privacy import Curator
 from dpem.queries.block_loop import over_rows, product
-from dpem.queries.narrow import NarrowQuery, into_ball, packed, rounded, unpacked
+from dpem.queries.narrow import NarrowQuery, into_ball, packed, unpacked
 from dpem.query import Array, Bound, FloatArray, Namespace
 from dpem.tables.blocks import like
 
@@ -57,9 +57,7 @@ class Information(NarrowQuery):
 
     @property
     def bound(self) -> Bound:
-        square = self.radius**2
-        whole = math.sqrt(2.0) * square
-        return rounded(Bound(linf=whole, l2=whole, size_linf=square, size_l2=square), 4 * len(self.turn) + 20)
+        return second_moments_bound(self.radius, len(self.turn))
 
     def contributions(self, xp: Namespace, x: Array, y: Array, shares: Array = None) -> Array:
         rows, _, seen = complete(xp, self.family, x, y, shares)
@@ -125,15 +123,16 @@ def corrected(
     values, vectors = np.linalg.eigh(spread)
     root = vectors / np.sqrt(np.maximum(values, 1e-3 * values[-1])) @ vectors.T
     ratios, turned = np.linalg.eigh(root @ new_spread @ root)
-    blur = noise / math.sqrt(2) / max(there, here / 2) / float(np.mean(values))
+    mean_error = noise / math.sqrt(2) / max(there, here / 2)
+    blur = mean_error / float(np.mean(values))
     # the spectrum of noise reaches 2√p; where columns seemed collinear, a small ratio is expected and needs less proof
     edge = blur * ((1 if any(surrogate.collinear) else 2) * math.sqrt(p) + BEYOND)
     if edge > RESOLVED:
         return surrogate
     kept = np.where(np.abs(ratios - 1) > edge, np.maximum(ratios, edge / 2), 1.0)
-    shift, doubt = new_mean - mean, noise / math.sqrt(2) / max(there, here / 2)
+    shift = new_mean - mean
     size = float(np.linalg.norm(shift))
-    shift = shift * (1 - p * (doubt / size) ** 2) if size > doubt * (math.sqrt(p) + BEYOND) else 0 * shift
+    shift = shift * (1 - p * (mean_error / size) ** 2) if size > mean_error * (math.sqrt(p) + BEYOND) else 0 * shift
     hidden = (ratios < edge) & (kept != 1)  # information that is no larger than its noise
     wider = np.where(hidden, kept / np.maximum(ratios - blur, kept / WIDEST), 1.0)
     stretch = np.eye(p + 1)

@@ -47,6 +47,13 @@ def complete(xp: Namespace, family: Family, x: Array, y: Array, shares: Array = 
     return zero_nonfinite(xp, x), zero_nonfinite(xp, response), weighted(xp.astype(seen, xp.float64), shares)
 
 
+def second_moments_bound(radius: float, width: int) -> Bound:
+    """The bound of Σ vvᵀ, packed, over vectors in a ball: see the lemma of :class:`Moments`."""
+    square = radius**2
+    whole = math.sqrt(2.0) * square
+    return rounded(Bound(linf=whole, l2=whole, size_linf=square, size_l2=square), 4 * width + 20)
+
+
 @dataclass(frozen=True)
 class Moments(NarrowQuery):
     """Σ vvᵀ, packed, over complete rows, with v = (1, (u − centre)/spread) scaled into a ball.
@@ -67,9 +74,7 @@ class Moments(NarrowQuery):
 
     @property
     def bound(self) -> Bound:
-        square = self.radius**2
-        whole = math.sqrt(2.0) * square
-        return rounded(Bound(linf=whole, l2=whole, size_linf=square, size_l2=square), 4 * self.schema.width + 20)
+        return second_moments_bound(self.radius, self.schema.width)
 
     def contributions(self, xp: Namespace, x: Array, y: Array, shares: Array = None) -> Array:
         rows, _, seen = complete(xp, self.family, x, y, shares)

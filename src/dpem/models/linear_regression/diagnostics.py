@@ -138,12 +138,16 @@ def _errors(theta: Parameters, schema: Schema, name: str) -> Diagnostic | None:
     skew, of_skew, tails, of_tails = theta.shape
     if abs(skew) <= max(SKEW[0] * of_skew, SKEW[1]) and tails <= max(TAILS[0] * of_tails, TAILS[1]):
         return None
-    more = f"changes their variance by {100 * tails:+.0f} % (standard error {100 * of_tails:.0f})"
+    more = f"by {100 * tails:+.0f} % (standard error {100 * of_tails:.0f})"
     message = (
-        f"Errors are far from normal: their mean differs by {skew:+.2f} σ (standard error {of_skew:.2f}) from that of "
-        f"clipped ones, a wider clip {'makes their variance more than ten times as large' if tails > 9 else more}."
+        f"Errors are far from normal: large ones change their mean by {skew:+.2f} σ (standard error {of_skew:.2f}) and "
+        f"their variance {'more than tenfold' if tails > 9 else more}."
     )
-    advice = "The logarithm of the response may fit better." if may_be_logged(schema, name) else ""
+    advice = "Standard errors allow for it, prediction intervals do not."
+    if may_be_logged(schema, name):
+        advice = "The logarithm of the response may fit better."
+    elif schema.y_middle == schema.y_half == 0.5:
+        advice += " Logistic regression suits a response of 0 and 1."
     return Diagnostic("non-normal-errors", "warning", message, advice)
 
 
