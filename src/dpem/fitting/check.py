@@ -69,5 +69,5 @@ class Check(Step):
         query = LogRatio(model.schema_of(state), model, state.theta, model.simpler(state.theta), self.most)
         lead, square = (float(part) for part in curator.measure(query, self.rho))
         spread = math.sqrt(min(max(square * self.most - lead**2, 0.0), self.most**2))
-        error = math.hypot(curator.noise_scale(query, self.rho), spread / math.sqrt(curator.n_rows))
+        error = math.hypot(curator.noise_scale(query, self.rho), spread / math.sqrt(curator.effective_rows))
         return replace(state, check=judged(lead, error, self.against, self.advice))

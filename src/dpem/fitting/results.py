@@ -63,12 +63,13 @@ class Fitted(BaseEstimator):
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 
-#: Several rows of a person may count, and nothing is known of how alike they are.
+#: Several rows of a person may count; see ``Curator.effective_rows``.
 REPEATED_ROWS = Diagnostic(
     "repeated-rows",
     "note",
-    "Standard errors treat the rows of one person as independent: if they are alike, intervals are too short.",
-    "Compare with a fit of one row per person.",
+    "Intervals hold even if all rows of a person are alike: the sampling variance is multiplied by rows_per_person. "
+    "If the rows of a person differ, intervals are wider than they need be.",
+    "Allow no more rows of a person than the analysis needs.",
 )
 
 

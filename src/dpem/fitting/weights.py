@@ -59,6 +59,10 @@ class WeightedCurator:
     def rows_per_person(self) -> int:
         return self.curator.rows_per_person
 
+    @property
+    def effective_rows(self) -> int:
+        return max(self.n_rows // self.rows_per_person, 2)
+
     def noise_scale(self, query: Query, rho: float) -> float:
         return self.curator.noise_scale(query, rho) / self.weights.mean
 

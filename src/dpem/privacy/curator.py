@@ -129,6 +129,16 @@ class Curator:
         return self._rows_per_person
 
     @property
+    def effective_rows(self) -> int:
+        """A number of independent rows that tells no more than these do: n/m, where a person has up to m rows.
+
+        *Lemma.* Let s_i be scores with mean 0, independent between persons. Then Cov(Σ s_i) ≼ m·Σ E s_i s_iᵀ: the
+        sampling covariance is at most m times that of independent rows, however alike the rows of a person are.
+        *Proof.* For one person and any vector c, (Σ c·s_i)² ≤ m·Σ (c·s_i)² (Cauchy and Schwarz); add the persons. ∎
+        """
+        return max(self.n_rows // self.rows_per_person, 2)
+
+    @property
     def account(self) -> Account:
         return self._account
 

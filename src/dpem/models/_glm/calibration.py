@@ -106,7 +106,9 @@ class Calibrate(Step):
             expected = family.expected(each, each)
             gap = scales[i] * float(sums[i]) / share - float(np.mean(expected.mean))
             gap *= 1 / max(float(np.mean(expected.slope) / np.mean(family.variance(np, each))), 0.5)
-            variance = float(np.mean(expected.square)) / (share * curator.n_rows) + (scales[i] * noise / share) ** 2
+            variance = (
+                float(np.mean(expected.square)) / (share * curator.effective_rows) + (scales[i] * noise / share) ** 2
+            )
             slope = (family.variance(np, each)[:, None] * group[:, own.free]).mean(axis=0)
             predicted = float(np.mean(family.mean(np, each)))
             of_fit = float(slope @ state.theta.privacy @ slope)

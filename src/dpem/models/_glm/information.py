@@ -89,7 +89,7 @@ class FindInformation(Step):
         rows = corrected(now.surrogate, model.free, V, turn, radius, released, noise)
         now = replace(now, surrogate=rows)
         prior = prior_of(model, now)
-        posterior = combined(now.scores, rows, model.free, prior, coef, curator.n_rows)
+        posterior = combined(now.scores, rows, model.free, prior, coef, curator.effective_rows)
         return replace(state, progress=replace(now, prior=prior, posterior=posterior))
 
 

@@ -23,7 +23,7 @@ MOST_STEPS, CONVERGED = 60, 1e-14
 
 def maximum_likelihood(curator: Curator, model: Any, state: GlmState) -> GlmState:
     """The state with the maximum of the likelihood over the complete rows."""
-    k, n = len(model.free), curator.n_rows
+    k, n = len(model.free), curator.effective_rows
     now = state.current()
     assert now.prior is not None
     assert now.surrogate is not None

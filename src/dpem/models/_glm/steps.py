@@ -183,7 +183,7 @@ class TakeStep(Step):
         noise = curator.noise_scale(query, self.rho)
         score = ReleasedScore(now.family, predictor, turn, leverage, clip, curator.measure(query, self.rho), noise)
         scores = (*now.scores, score)
-        posterior = combined(scores, now.surrogate, model.free, now.prior, coef, n)
+        posterior = combined(scores, now.surrogate, model.free, now.prior, coef, curator.effective_rows)
         now = replace(now, scores=scores, posterior=posterior)
         theta = model.finished(now, posterior, n) if self.last else state.theta
         return replace(state, theta=theta, progress=now)

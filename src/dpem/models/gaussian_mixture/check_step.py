@@ -86,7 +86,7 @@ class MixtureCheck(Step):
         checks = []
         for name, mean, square in zip(query.simpler, answer[:-1:2], answer[1:-1:2], strict=True):
             spread = math.sqrt(min(max(float(square - mean**2), 0.0), 1.0))
-            error = math.hypot(noise, spread / math.sqrt(curator.n_rows))
+            error = math.hypot(noise, spread / math.sqrt(curator.effective_rows))
             checks.append(judged(float(mean), max(error, 1e-12), name, self.advice))
         missed = float(answer[-1]) / WEIGHT
         missed = min(missed, 1.0) if missed > max(NEEDED * noise / WEIGHT, LEAST) else 0.0

@@ -231,7 +231,7 @@ class DPGaussianMixture(PrivateEstimator):
         return found
 
     def _uncertainty(self) -> Uncertainty:
-        return uncertainty(self.theta_, self._own_schema, self.plan_.n)
+        return uncertainty(self.theta_, self._own_schema, self.plan_.n // self.guarantee_.rows_per_person)
 
 
 def in_units(theta: Parameters, schema: Schema) -> tuple[FloatArray, FloatArray]:

@@ -149,7 +149,7 @@ class AskScores(Step):
         added = [own.add(0, query, mean, noise) for own in (state.independent, surrogate)]
         state = replace(state, independent=added[0], surrogate=added[1], noises=(*state.noises, noise))
         state, found = state.improved(number, [theta])
-        return replace(state, theta=parameters(state, found, curator.n_rows)) if self.last else state
+        return replace(state, theta=parameters(state, found, curator.effective_rows)) if self.last else state
 
 
 def parameters(state: ClassState, found: list[Converged[Classes]], n: int) -> Parameters:
@@ -196,7 +196,7 @@ class Converge(Step):
         if rows is None:
             rows = Surrogate.of(family.draw(best.theta, TUNING.drawn, generator(0))[0], None, np.ones(TUNING.drawn), ())
         state = replace(state, family=family, surrogate=rows, classes=best.theta, path=path)
-        return replace(state, theta=parameters(state, [best], curator.n_rows))
+        return replace(state, theta=parameters(state, [best], curator.effective_rows))
 
     def _best(self, family: ClassFamily, curator: Curator, model: Any, rows: Surrogate | None) -> Converged[Classes]:
         rng, nothing = generator(0), np.zeros(0)

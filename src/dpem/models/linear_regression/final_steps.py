@@ -118,7 +118,7 @@ class FindVariance(Step):
             inflation = inflation * (1 + _beyond(fit, clip) / float(np.mean(inflation)))
         else:
             inflation = _whole(released / ratio, q, fit)
-        theta, fit = model.finished(replace(fit, inflation=inflation), state, curator.n_rows)
+        theta, fit = model.finished(replace(fit, inflation=inflation), state, curator.effective_rows)
         return replace(state, theta=theta, current_fit=fit)
 
 
@@ -172,7 +172,7 @@ class CheckExplained(Step):
 
     def run(self, curator: Curator, model: Any, state: LinearState) -> LinearState:
         fit = state.current()
-        theta, n = fit.posterior.mean, curator.n_rows
+        theta, n = fit.posterior.mean, curator.effective_rows
         fitted = float(theta[1:] @ fit.information[1:, 1:] @ theta[1:]) / max(float(fit.information[0, 0]), 0.1)
         most = self.widths * math.sqrt(4 * fit.variance * fitted + 2 * fitted**2 + 0.02**2)
         along = math.sqrt(max(fitted, 1e-12))

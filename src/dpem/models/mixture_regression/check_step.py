@@ -60,7 +60,7 @@ class RegressionCheck(Check):
         noise = curator.noise_scale(query, self.rho)
         lead, square, counted = (float(part) for part in curator.measure(query, self.rho))
         spread = math.sqrt(min(max(square * self.most - lead**2, 0.0), self.most**2))
-        error = math.hypot(noise, spread / math.sqrt(curator.n_rows))
+        error = math.hypot(noise, spread / math.sqrt(curator.effective_rows))
         share = min(counted / WEIGHT, 1.0)
         missed = share if share > max(USUAL + NEEDED * noise / WEIGHT, 2 * USUAL) else 0.0
         check = judged(lead, error, self.against, self.advice)

@@ -254,7 +254,7 @@ class ImproveComponents(Step):
             clip, cut = WIDE, 1e3
             now = self._best(curator, model, state, free)
         last = ComponentScores(model.schema, frame, now.theta, clip, cut)
-        theta = model.parameters(state, now, newton.sampling_error(last, free, curator.n_rows))
+        theta = model.parameters(state, now, newton.sampling_error(last, free, curator.effective_rows))
         return replace(state, theta=theta, estimate=now)
 
     def _best(self, curator: Curator, model: Any, state: RegressionState, free: FloatArray) -> newton.Estimate:
