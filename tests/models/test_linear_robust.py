@@ -213,12 +213,17 @@ def test_a_logarithm_is_proposed_only_where_it_can_be_taken():
     assert logged == below == "Standard errors allow for it, prediction intervals do not."
 
 
-def test_a_logistic_regression_is_proposed_for_a_response_of_0_and_1():
+def test_a_response_of_0_and_1_has_a_note_that_proposes_logistic_regression_and_a_part_has_a_warning():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((20_000, 1))
     rare = (rng.random(20_000) < 0.04 * np.exp(0.3 * X[:, 0])).astype(float)
-    advice = codes(fitted(X, rare, y_bounds=(0, 1)))["non-normal-errors"].advice
-    assert advice.endswith("Logistic regression suits a response of 0 and 1.")
+    note = codes(fitted(X, rare, y_bounds=(0, 1)))["non-normal-errors"]
+    assert note.severity == "note"
+    assert note.advice.endswith("Logistic regression suits a response of 0 and 1.")
+    part = np.clip(0.02 * np.exp(0.3 * X[:, 0] + rng.standard_normal(20_000)), 0, 1)
+    warning = codes(fitted(X, part, y_bounds=(0, 1)))["non-normal-errors"]
+    assert warning.severity == "warning"
+    assert "Logistic" not in warning.advice
 
 
 def test_collinear_columns_are_named_and_not_the_others():

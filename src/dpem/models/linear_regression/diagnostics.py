@@ -132,7 +132,7 @@ def logarithm_may_help(schema: Schema, name: str) -> bool:
 
 
 def _errors(theta: Parameters, schema: Schema, name: str) -> Diagnostic | None:
-    """Errors that are far from normal."""
+    """Errors that are far from normal. Those of a 0/1 response always are: then it is no warning."""
     if not theta.shape:
         return None
     skew, of_skew, tails, of_tails = theta.shape
@@ -144,10 +144,11 @@ def _errors(theta: Parameters, schema: Schema, name: str) -> Diagnostic | None:
         f"their variance {'more than tenfold' if tails > 9 else more}."
     )
     advice = "Standard errors allow for it, prediction intervals do not."
+    if schema.y_middle == schema.y_half == 0.5 and sum(theta.y_ends) > TUNING.binary_response:
+        advice += " Logistic regression suits a response of 0 and 1."
+        return Diagnostic("non-normal-errors", "note", message, advice)
     if logarithm_may_help(schema, name):
         advice = "The logarithm of the response may fit better."
-    elif schema.y_middle == schema.y_half == 0.5:
-        advice += " Logistic regression suits a response of 0 and 1."
     return Diagnostic("non-normal-errors", "warning", message, advice)
 
 

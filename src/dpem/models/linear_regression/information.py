@@ -161,7 +161,6 @@ def _rotated(fit: CurrentFit, turn: FloatArray, sizes: FloatArray) -> CurrentFit
         ),
         posterior=Posterior(back @ fit.posterior.mean, back @ fit.posterior.covariance @ back.T),
         prior=fit.prior * sizes,
-        stretch=fit.stretch * sizes[1:],
         information=turn @ fit.information @ turn.T,
         information_variance=squares @ fit.information_variance @ squares.T,
         expected_information=expected,

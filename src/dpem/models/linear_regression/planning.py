@@ -100,7 +100,7 @@ def variance(sizes: Sizes, p: int, way: Division, correlated: float = 1.0, expla
 
     clips, square = way.clips, 1 - (TUNING.explained if explained is None else explained)
     unit = correlated * noise(math.sqrt(2) * way.radius**2, way.moments) ** 2 / 2
-    found = _updated_variance(TUNING.explained / p, 1.0, unit, p * unit) + TUNING.first_error**2
+    found = _updated_variance(TUNING.explained / p, 1.0, unit, p * unit)
     length = optimal_radius(sizes.n, way.information, normal_lengths(p), sizes.rows_per_person)
     measured = noise(math.sqrt(2) * length**2, way.information) ** 2 / 2
     unsure = 1 / (1 / measured + 1 / (unit + TUNING.not_normal**2 / (p + 1)))

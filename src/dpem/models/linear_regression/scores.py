@@ -236,7 +236,7 @@ def with_residual_scale(curator: Curator, query: Residuals, rho: float, fit: Cur
         fit,
         variance=variance,
         variance_error=unsure,
-        prior=np.append(fit.prior[:1], np.full(p, TUNING.prior * explained / p) * fit.stretch),
+        prior=np.append(fit.prior[:1], np.full(p, TUNING.prior * explained / p)),
         present=present,
         present_error=math.sqrt(1 - weight) * fit.present_error,
         level=Estimate(unit * first, unit * noise),

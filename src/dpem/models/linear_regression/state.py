@@ -81,15 +81,10 @@ class CurrentFit:
         What clips are multiples of, once tails are known; before, it is the present standard deviation of residuals.
     misfit : array
         Covariance of the coefficients' errors that do not come from noise: what clipping and the prior may hide.
-    variance_misfit : float
-        How far the variance may be off because of tails beyond the clip.
     inflation : array
         Variance of each coefficient's score over what it is with normal errors of one variance, from the sandwich.
     unused : array of bool
         Coordinates that are left out: levels that are too rare, columns that are nearly always missing.
-    stretch : array
-        By which factors the information of the directions exceeded what the frame led to expect, before they were
-        scaled: so much larger are the prior variances of their slopes.
     """
 
     columns: Columns
@@ -117,10 +112,8 @@ class CurrentFit:
     direction: Direction | None = None
     clip_unit: float = 0.0
     misfit: FloatArray = field(default_factory=lambda: np.zeros(()))
-    variance_misfit: float = 0.0
     inflation: FloatArray | None = None
     converged: bool = True
-    stretch: FloatArray = field(default_factory=lambda: np.ones(()))
     information_released: bool = False
 
     def query(self, kind: type[Q], schema: Schema, **settings: Any) -> Q:
