@@ -172,12 +172,13 @@ def combined_posterior(
     """The posterior after the first measurement and all scores, beginning with the last one, as far as noise makes it
     unsure, and the covariance that clipping adds; ``variance`` is that of the errors.
     """
+    noise = first.noise + TUNING.first_error**2 * first.slope @ first.slope.T
     for _ in range(ROUNDS):
         around = np.outer(posterior.mean, posterior.mean) + posterior.covariance
         shared = (TUNING.shared_error if scores else 1.0) * product_covariance(first.variances, around)
         directed = (direction or prior_direction(posterior)).covariance
         cut = first.bias**2 * directed
-        measured, bias = [(first.slope, first.answer, first.noise + shared + cut)], np.zeros_like(first.noise)
+        measured, bias = [(first.slope, first.answer, noise + shared + cut)], np.zeros_like(noise)
         if scores:
             answer, unsure, bias = _average_score(
                 posterior, scores, information, variances, variance, lengths, directed

@@ -31,6 +31,8 @@ class Tuning:
     least_correlation: float = 0.01
     #: Rows are clipped at so many times their expected length in the moments.
     moment_radius: float = 0.9
+    #: Error of first coefficients because moments are clipped, whatever the noise: what counts where rows are many.
+    first_error: float = 0.05
     #: Moments lose as much of their tails as scores that are clipped there, over √k.
     first_clip: float = 1.5
     #: How much more the error of the moments' own matrix counts, because the information shares it.
