@@ -115,7 +115,7 @@ class Tuning:
     # --- prices -----------------------------------------------------------------------------------------------------
     #: Shares of columns and of moments, least and most, and of information as a part of that of moments.
     columns: tuple[float, float] = (0.05, 0.12)
-    moments: tuple[float, float] = (0.07, 0.12)
+    moments: tuple[float, float] = (0.08, 0.20)
     information: float = 0.25
     #: Shares of the histograms of leverage and residuals, of the mean of the residuals, and of the sandwich.
     lengths: float = 0.02
@@ -127,7 +127,7 @@ class Tuning:
     early: int = 2
     #: The noise that shares in histograms of columns, and second moments, are to have.
     share_noise: float = 0.02
-    moment_noise: float = 0.02
+    moment_noise: float = 0.05
 
     # --- choice of columns (studies.linear_regression wide) ---------------------------------------------------------
     #: Shares of: middle of the response, choice, columns, moments, information, steps, level, variance.
