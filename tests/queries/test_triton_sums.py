@@ -11,11 +11,11 @@ import pytest
 
 from dpem.audit.neighbours import Table
 from dpem.fitting.surrogate import ScoreQuery
-from dpem.models.gaussian_mixture.columns import PairedSides
 from dpem.models.gaussian_mixture.covariance_types import TYPES
 from dpem.models.gaussian_mixture.family import GaussianFamily
 from dpem.models.gaussian_mixture.gaussians import Gaussians
 from dpem.models.gaussian_mixture.location import Centres, SecondMoments, Spreads
+from dpem.models.gaussian_mixture.sparsity import PairedSides
 from dpem.models.latent_class.items import Items
 from dpem.models.latent_class.queries import PairMoments
 from dpem.models.linear_regression.coding import Coding
