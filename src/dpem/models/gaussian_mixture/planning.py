@@ -10,7 +10,7 @@ from scipy.special import gammaincinv
 
 from dpem.fitting.model import Effect, PredictedFit, Sizes
 from dpem.fitting.plan import Prediction
-from dpem.fitting.shares import with_failures
+from dpem.fitting.rehearsal import with_failures
 from dpem.models.gaussian_mixture.prediction import OTHERS, SEPARATION, expected_share, width
 from dpem.models.gaussian_mixture.sketch import largest_slice
 from dpem.models.gaussian_mixture.state import TUNING

@@ -21,8 +21,7 @@ from scipy.special import digamma, gammaincinv, polygamma
 
 from dpem.fitting.model import PredictedFit, Sizes
 from dpem.fitting.plan import Prediction
-from dpem.fitting.prediction import interpolated_prediction
-from dpem.fitting.rehearsal import SimulatedCurator, normal
+from dpem.fitting.rehearsal import SimulatedCurator, interpolated_prediction, normal
 from dpem.fitting.step import run_steps
 from dpem.models.linear_regression.clipping import Clips
 from dpem.models.linear_regression.final_steps import CheckExplained

@@ -6,9 +6,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dpem.fitting.check import Check, judged
+from dpem.fitting.check import Check, LogRatio, judged
 from dpem.privacy import Curator
-from dpem.queries.log_ratio import LogRatio
 from dpem.queries.narrow import rounded, weighted
 from dpem.query import Array, Bound, Namespace
 
