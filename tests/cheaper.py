@@ -3,9 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-from dpem.models._glm import surrogate
+from dpem.models._glm import families, surrogate
 from dpem.models.gaussian_mixture import sketch_fit, state
-from dpem.models.poisson_regression import counts
 
 
 def small_designs(patch: Any) -> None:
@@ -13,8 +12,8 @@ def small_designs(patch: Any) -> None:
     dispersion.
     """
     patch.setattr(surrogate, "LEAST_ROWS", 256)
-    law = counts.distribution
-    patch.setattr(counts, "distribution", lambda k, mu, dispersion, more=0.0: law(k, mu, 1.0))
+    law = families.distribution
+    patch.setattr(families, "distribution", lambda k, mu, dispersion, more=0.0: law(k, mu, 1.0))
 
 
 def small_surrogate(patch: Any) -> None:

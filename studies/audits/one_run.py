@@ -31,7 +31,7 @@ from dpem.audit.tape import Tape, record
 from dpem.fitting.step import run_steps
 from dpem.paper import DPSymmetricMixture
 from dpem.paper.models import SymmetricMixture
-from dpem.paper.state import PaperState
+from dpem.paper.steps import PaperState
 from dpem.privacy import Account, Curator, largest_price
 from dpem.query import FloatArray
 from dpem.tables import ArraySource

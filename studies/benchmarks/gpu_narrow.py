@@ -24,8 +24,9 @@ from dpem.models.latent_class.queries import PairMoments
 from dpem.models.linear_regression.coding import Coding
 from dpem.models.linear_regression.frame import Frame
 from dpem.models.linear_regression.queries import Information, JointMoments, Score
-from dpem.models.mixture_regression.coordinates import Frame as ComponentFrame
-from dpem.models.mixture_regression.scores import Components, ComponentScores
+from dpem.models.mixture_regression.components import Components
+from dpem.models.mixture_regression.components import Frame as ComponentFrame
+from dpem.models.mixture_regression.queries import ComponentScores
 from dpem.paper.models import SymmetricMixture
 from dpem.queries.gpu import triton_sums as rowwise
 from dpem.queries.gpu.trace import formula_of

@@ -24,7 +24,7 @@ from together import together
 from dpem._threads import at_most
 from dpem.fitting.scaler import ColumnMoments
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
-from dpem.paper.models.base import Clip
+from dpem.paper.queries import Clip
 from dpem.paper.sigma import CappedSquares, SizeHistogram
 from dpem.privacy import Account, Curator, PrivateNoise, SeededNoise, gumbel
 from dpem.query import BLOCK, Query

@@ -22,9 +22,8 @@ from dpem.fitting.diagnostics import FitWarning
 from dpem.models.gaussian_mixture import start_steps as mixture_start
 from dpem.models.gaussian_mixture.covariance_types import TYPES
 from dpem.models.gaussian_mixture.gaussians import Gaussians
-from dpem.models.gaussian_mixture.intervals import names
-from dpem.models.gaussian_mixture.sketch_fit import Target, fitted
-from dpem.models.gaussian_mixture.sketch_shapes import Diagonal, Shared, Spherical
+from dpem.models.gaussian_mixture.model import names
+from dpem.models.gaussian_mixture.sketch_fit import Diagonal, Shared, Spherical, Target, fitted
 from dpem.models.gaussian_mixture.state import TUNING
 
 GIVEN = {"epsilon": 1.0, "delta": 1e-6}

@@ -21,7 +21,7 @@ from together import together
 from dpem.fitting.scaler import ColumnMoments
 from dpem.paper.engine import csr, engine_of
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
-from dpem.paper.models.base import Clip
+from dpem.paper.queries import Clip
 from dpem.paper.sigma import CappedSquares, SizeHistogram
 from dpem.query import BLOCK, Chunk
 from dpem.tables import blocks

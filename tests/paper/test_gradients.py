@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
-from dpem.paper.models.base import Clip
+from dpem.paper.queries import Clip
 from dpem.query import Chunk
 
 D = 5

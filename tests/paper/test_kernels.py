@@ -16,7 +16,7 @@ from dpem._threads import at_most, side_by_side
 from dpem.paper.engine import clipped_sums as kernels
 from dpem.paper.engine import dense
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
-from dpem.paper.models.base import Clip
+from dpem.paper.queries import Clip
 from dpem.query import BLOCK, Chunk
 from dpem.tables.blocks import float_below
 from dpem.tables.dense_rows import TASK

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from together import together
 
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
-from dpem.paper.models.base import Clip
+from dpem.paper.queries import Clip
 from dpem.query import Chunk, Query
 from studies.audits.hostile_rows import cancelling
 

@@ -10,7 +10,7 @@ import pytest
 
 from dpem.fitting.scaler import ColumnMoments
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
-from dpem.paper.models.base import Clip
+from dpem.paper.queries import Clip
 from dpem.privacy import (
     Account,
     Budget,

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from dpem.fitting.surrogate import ScoreQuery
-from dpem.models.gaussian_mixture.check_step import Leads
 from dpem.models.gaussian_mixture.covariance_types import TYPES
 from dpem.models.gaussian_mixture.family import GaussianFamily
 from dpem.models.gaussian_mixture.gaussians import Gaussians, _patterns
 from dpem.models.gaussian_mixture.location import Centres, Margins, SecondMoments, Spreads
+from dpem.models.gaussian_mixture.score_steps import Leads
 from dpem.models.gaussian_mixture.sketch import Sketch, largest_slice
 from dpem.queries.narrow import zero_nonfinite
 from dpem.query import Bound, Chunk

@@ -11,11 +11,11 @@ import pytest
 
 from dpem.audit.neighbours import Table
 from dpem.fitting.surrogate import ScoreQuery
-from dpem.models.gaussian_mixture.columns import PairedSides
 from dpem.models.gaussian_mixture.covariance_types import TYPES
 from dpem.models.gaussian_mixture.family import GaussianFamily
 from dpem.models.gaussian_mixture.gaussians import Gaussians
 from dpem.models.gaussian_mixture.location import Centres, SecondMoments, Spreads
+from dpem.models.gaussian_mixture.sparsity import PairedSides
 from dpem.models.latent_class.items import Items
 from dpem.models.latent_class.queries import PairMoments
 from dpem.models.linear_regression.coding import Coding
@@ -23,8 +23,9 @@ from dpem.models.linear_regression.diagnostic_queries import Explained, ScoreVar
 from dpem.models.linear_regression.frame import Frame
 from dpem.models.linear_regression.queries import FilledMoments, Information, JointMoments, Residuals, Score
 from dpem.models.linear_regression.threshold_scores import Thresholds
-from dpem.models.mixture_regression.coordinates import Frame as LineFrame
-from dpem.models.mixture_regression.scores import Components, ComponentScores
+from dpem.models.mixture_regression.components import Components
+from dpem.models.mixture_regression.components import Frame as LineFrame
+from dpem.models.mixture_regression.queries import ComponentScores
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
 from dpem.queries.gpu import triton_sums as rowwise
 from dpem.queries.gpu.trace import formula_of

@@ -12,7 +12,7 @@ import pytest
 
 from dpem.paper.models import MODELS
 from dpem.paper.published import PublishedEM
-from dpem.paper.state import PaperState
+from dpem.paper.steps import PaperState
 from dpem.privacy import Account, Curator
 from dpem.privacy.noise import SeededNoise
 from dpem.tables import ArraySource

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
-from dpem.paper.models.base import Clip
+from dpem.paper.queries import Clip
 from dpem.query import BLOCK, Bound, Chunk
 from dpem.tables import ArraySource
 from dpem.tables import array as array_module

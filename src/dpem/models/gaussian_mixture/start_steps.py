@@ -13,20 +13,24 @@ from dpem.fitting.step import Step
 from dpem.fitting.surrogate import Answer, Block, Surrogate
 from dpem.models.gaussian_mixture.family import GaussianFamily, normal_points
 from dpem.models.gaussian_mixture.gaussians import Gaussians
-from dpem.models.gaussian_mixture.location import Centres, Margins, SecondMoments, Spreads
+from dpem.models.gaussian_mixture.location import Centres, Margins, Moments, SecondMoments, Spreads
 from dpem.models.gaussian_mixture.sketch import Sketch
-from dpem.models.gaussian_mixture.sketch_alternatives import score_of_independent, score_of_one, weight
-from dpem.models.gaussian_mixture.sketch_fit import Target, fitted
-from dpem.models.gaussian_mixture.state import TUNING, MixtureState, Moments, SurrogateFit, noise_gain, restarts_for
-from dpem.models.gaussian_mixture.surrogate_rows import base_rows, runs_of
+from dpem.models.gaussian_mixture.sketch_fit import MOST, Target, chosen, fitted, weight
+from dpem.models.gaussian_mixture.state import (
+    TUNING,
+    MixtureState,
+    SurrogateFit,
+    base_rows,
+    noise_gain,
+    restarts_for,
+    runs_of,
+)
 from dpem.privacy import Curator
 from dpem.queries.narrow import unpacked
 from dpem.query import FloatArray
 
 #: Blocks of answers that the surrogate agrees with; histograms are between them.
 SKETCH, SCORES = 0, 2
-#: The most components that are tried where their number is to be found.
-MOST = 8
 #: Directions beyond the K − 1 between K centres: a weak one may hide behind the noise.
 _EXTRA = 2
 #: The largest variance of a component, in columns of unit variance, that few columns are searched with.
@@ -265,20 +269,3 @@ def _target(
     reach = 1.2 * np.sqrt(moments.between + within) * (moments.between > 0)
     places = normal_points(600, len(reach), 1000) * reach @ moments.directions.T
     return Target(query.read(answer).ravel(), frequencies, errors, family, precision, places, within)
-
-
-def chosen(target: Target, q: int) -> tuple[int, FloatArray, FloatArray]:
-    """The number of components with the least score, its point and the path of scores; ``q`` directions count.
-
-    Two scores stand before those of 1, 2, …: one correlated Gaussian, and independent columns. If either is the
-    least there is no sign of components, and the number is 1.
-    """
-    points: list[FloatArray] = []
-    path = [score_of_one(target, q), score_of_independent(target, q)]
-    for K in range(1, MOST + 1):
-        points.append(fitted(target, K, restarts=3, exchanges=3)[1])
-        path.append(target.misfit(points[-1], K) + weight(target) * K * (q + 1.5))
-        if int(np.argmin(path[2:])) + 2 < K:
-            break
-    best = max(int(np.argmin(path)) - 2, 0)
-    return best + 1, points[best], np.array(path)

@@ -17,9 +17,8 @@ from dpem.fitting.shares import moved, watched, with_failures
 from dpem.fitting.step import Step
 from dpem.models.mixture_regression import newton
 from dpem.models.mixture_regression.cells import edges
-from dpem.models.mixture_regression.coordinates import Frame
-from dpem.models.mixture_regression.scores import Components, ComponentScores
-from dpem.models.mixture_regression.start_queries import MOST_SQUARE, USUAL_SQUARE
+from dpem.models.mixture_regression.components import Components, Frame
+from dpem.models.mixture_regression.queries import MOST_SQUARE, USUAL_SQUARE, ComponentScores
 from dpem.models.mixture_regression.steps import (
     CELLS,
     WIDE,

@@ -19,8 +19,7 @@ from dpem.query import BLOCK, Array, Chunk, FloatArray, Namespace
 from dpem.tables.blocks import device_slices, float_below, host, indices, namespace_of
 
 if TYPE_CHECKING:
-    from dpem.paper.gradient import CoordinateQuery
-    from dpem.paper.screening import ExceedanceQuery
+    from dpem.paper.queries import CoordinateQuery, ExceedanceQuery
 
 
 def engine_for(X: Array) -> Engine:

@@ -12,8 +12,7 @@ from dpem._validation import ArgumentError
 from dpem.query import Array, Chunk, FloatArray
 
 if TYPE_CHECKING:
-    from dpem.paper.gradient import CoordinateQuery
-    from dpem.paper.screening import ExceedanceQuery
+    from dpem.paper.queries import CoordinateQuery, ExceedanceQuery
 
 
 class Engine(Protocol):

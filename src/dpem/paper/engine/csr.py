@@ -18,8 +18,7 @@ from dpem.tables.blocks import response, sound_rows
 from dpem.tables.dense_rows import TASK
 
 if TYPE_CHECKING:
-    from dpem.paper.gradient import CoordinateQuery
-    from dpem.paper.screening import ExceedanceQuery
+    from dpem.paper.queries import CoordinateQuery, ExceedanceQuery
 
 
 class CsrEngine:

@@ -17,8 +17,7 @@ from dpem.tables.blocks import float_below
 from dpem.tables.dense_rows import TASK, Rows, by_tasks, summed
 
 if TYPE_CHECKING:
-    from dpem.paper.gradient import CoordinateQuery, SupportQuery
-    from dpem.paper.screening import ExceedanceQuery
+    from dpem.paper.queries import CoordinateQuery, ExceedanceQuery, SupportQuery
 
 #: Bytes of a row for each column of β beyond which the other columns are not read for the projection.
 APART = 384

@@ -23,8 +23,7 @@ from dpem.query import BLOCK, Array, Chunk, FloatArray, Namespace
 from dpem.tables.blocks import float_below, host
 
 if TYPE_CHECKING:
-    from dpem.paper.gradient import CoordinateQuery, Weight
-    from dpem.paper.screening import ExceedanceQuery
+    from dpem.paper.queries import CoordinateQuery, ExceedanceQuery, Weight
 
 try:
     import torch

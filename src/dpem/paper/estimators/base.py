@@ -21,15 +21,12 @@ from dpem.fitting.serialization import name_model
 from dpem.fitting.step import State, run_steps
 from dpem.fitting.summary import Estimates, Extra, FitSummary
 from dpem.paper.estimators import summary
-from dpem.paper.estimators.arguments import filled
 from dpem.paper.estimators.planning import PlannedEM
-from dpem.paper.improved.planning import needs_start
-from dpem.paper.improved.planning.simulate import Model
-from dpem.paper.improved.steps import Refine, Screen, Select, Start, Trim
 from dpem.paper.models import MODELS
+from dpem.paper.planning.plans import needs_start
 from dpem.paper.published import PublishedEM
 from dpem.paper.reference import ReferenceEM
-from dpem.paper.state import PaperState
+from dpem.paper.steps import PaperState, Refine, Screen, Select, Start, Trim
 from dpem.privacy import Budget, Curator, Guarantee
 from dpem.query import FloatArray
 from dpem.tables import Source
@@ -53,10 +50,6 @@ class Parameters:
 
 class PrivateEM(PlannedEM, FittedModel):
     """The base class of the three estimators, whose docstrings list the parameters."""
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        cls.__doc__ = filled(cls.__doc__)
-        super().__init_subclass__(**options)
 
     _step_kinds = (Screen, Start, Select, Refine, Trim, PublishedEM, ReferenceEM)
     _takes_scaler: ClassVar[bool] = True  # whether it may be fitted to the output of a scaler
@@ -161,7 +154,7 @@ class PrivateEM(PlannedEM, FittedModel):
             )
         self._warn_of_noise(fit_plan)
 
-    def _model(self, sigma: float | None = None) -> Model:
+    def _model(self, sigma: float | None = None) -> Any:
         return MODELS[self._name()](self.sigma_ if sigma is None else sigma)
 
     def _rows(self, X: Any) -> NDArray[np.floating]:

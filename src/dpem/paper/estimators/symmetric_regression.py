@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from dpem.paper.estimators.base import PrivateEM
-from dpem.paper.gradient import IntArray
 from dpem.paper.models import SymmetricRegression
+from dpem.paper.queries import IntArray
 from dpem.query import FloatArray
 
 

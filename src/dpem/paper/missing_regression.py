@@ -11,8 +11,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpem.paper.gradient import CoordinateQuery, IntArray, SupportQuery
-from dpem.paper.models.base import Clip
+from dpem.paper.queries import Clip, CoordinateQuery, IntArray, SupportQuery
 from dpem.query import Array, Bound, Chunk, FloatArray, Namespace
 from dpem.tables.blocks import pieces, response
 

@@ -1,7 +1,8 @@
-"""Regressions in coordinates made from what was released: x white, missing values filled, y of unit spread."""
+"""K regressions with weights and spreads, in coordinates made from what was released."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,3 +64,55 @@ class Frame:
             zero_nonfinite(xp, t),
             xp.where(seen, xp.ones_like(t), xp.zeros_like(t)),
         )
+
+
+@dataclass(frozen=True)
+class Components:
+    """K components t = regression·(1, x̃) + spread·e with masses: how many rows each class has, as a part of all rows.
+
+    The masses add up to the part of the rows that have a response.
+    """
+
+    masses: FloatArray
+    coefficients: FloatArray
+    spreads: FloatArray
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Classes, and coefficients of a regression."""
+        return self.coefficients.shape[0], self.coefficients.shape[1]
+
+    def residuals(self, xp: Namespace, v: Array, t: Array) -> Array:
+        """Each row's residual of each regression, in the regression's spreads."""
+        return (t[:, None] - xp.matmul(v, like(xp, self.coefficients.T, v))) / like(xp, self.spreads, v)
+
+    def log_joint(self, xp: Namespace, e: Array) -> Array:
+        """Log-density of class and response of every row, up to ½·log 2π."""
+        return like(xp, np.log(self.masses / np.sum(self.masses)) - np.log(self.spreads), e) - 0.5 * e * e
+
+    def log_density(self, xp: Namespace, v: Array, t: Array) -> Array:
+        """Log-density of the response of every row, given its columns."""
+        joint = self.log_joint(xp, self.residuals(xp, v, t))
+        top = _row_top(xp, joint)
+        return top + xp.log(row_sum(xp, xp.exp(joint - top[:, None]))) - 0.5 * math.log(2 * math.pi)
+
+    def shares(self, xp: Namespace, e: Array) -> Array:
+        """How far each row belongs to each class: in [0, 1], with a sum of at most 1 but for rounding."""
+        joint = self.log_joint(xp, e)
+        raw = xp.exp(joint - _row_top(xp, joint)[:, None])
+        share = xp.clip(zero_nonfinite(xp, raw / row_sum(xp, raw)[:, None]), 0.0, 1.0)
+        total = row_sum(xp, share)
+        return share / xp.where(total > 1.0, total, xp.ones_like(total))[:, None]
+
+
+def row_sum(xp: Namespace, values: Array) -> Array:
+    """Sums over few columns, as a product: many times faster than a reduction of short rows."""
+    return xp.matmul(values, like(xp, np.ones(values.shape[1]), values))
+
+
+def _row_top(xp: Namespace, values: Array) -> Array:
+    """The largest of few columns; not a number where one is not."""
+    top = values[:, 0]
+    for k in range(1, values.shape[1]):
+        top = xp.maximum(top, values[:, k])
+    return top

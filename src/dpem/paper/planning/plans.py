@@ -1,4 +1,4 @@
-"""Choose every setting of the improved method before the data are read, and predict the error."""
+"""Plans of the improved method: every setting is chosen before the data are read, and the error predicted."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
+from scipy.special import ndtr
 
 from dpem import _validation as arguments
 from dpem._threads import single_blas
 from dpem._validation import ArgumentError
 from dpem.fitting.plan import Plan, Prediction
-from dpem.paper.improved.planning.candidates import Pipeline
-from dpem.paper.improved.planning.detection import detectable, trim_threshold
-from dpem.paper.improved.planning.search import choose, estimate, rough_error
-from dpem.paper.improved.planning.simulate import Problem
-from dpem.paper.improved.steps import Start, Trim
-from dpem.paper.models import MODELS
+from dpem.paper.models import MODELS, MissingRegression, SymmetricMixture
+from dpem.paper.planning.knobs import Pipeline, choose, estimate, rough_error
+from dpem.paper.planning.rehearsal import Problem
+from dpem.paper.steps import Refine, Select, Start, Step, Trim
 from dpem.privacy import largest_price
+from dpem.privacy.mechanisms import gaussian_scale, top_k_scale
 from dpem.query import FloatArray
 
 #: A fit is feasible if its mean error over rehearsals is below this fraction of the signal.
@@ -48,7 +48,7 @@ def plan(
     """Choose every setting of the improved method from public numbers, and predict the error. No data are read.
 
     ``start_distance`` is the largest distance of a given start from the truth; None means that no start is given.
-    ``fixed`` sets some of :class:`~dpem.paper.improved.planning.candidates.Knobs` by name; the search chooses the
+    ``fixed`` sets some of :class:`~dpem.paper.planning.knobs.Knobs` by name; the search chooses the
     others. ``trim`` drops small coefficients at the end (``sparsity`` is then an upper bound of their number);
     ``spent`` is the part of ρ already paid for σ. ``rows_per_person`` is the largest number of rows of one person:
     noise grows in proportion. The same arguments give the same plan.
@@ -73,11 +73,11 @@ def plan(
         rows_per_person=arguments.rows_per_person(rows_per_person, n),
     )
     spent = arguments.optional_distance("spent", spent) or 0.0
-    return _chosen(problem, epsilon, delta, sparsity, fixed, trim, spent)
+    return chosen_plan(problem, epsilon, delta, sparsity, fixed, trim, spent)
 
 
 @lru_cache(maxsize=64)
-def _chosen(
+def chosen_plan(
     problem: Problem,
     epsilon: float,
     delta: float,
@@ -86,6 +86,7 @@ def _chosen(
     trim: bool,
     spent: float,
 ) -> Plan:
+    """The plan of the improved method, cached."""
     p, model = problem, problem.model.name
     private_start = model != "missing-regression" and p.start_distance is None
     sparse = sparsity is not None and sparsity < p.d
@@ -176,3 +177,65 @@ def _advice(pipeline: Pipeline, epsilon: float, delta: float, gaussian: bool) ->
     if not parts:
         return "more rows or a larger epsilon alone would not help"
     return f"a useful fit would take {' or '.join(parts)}"
+
+
+def detectable(problem: Problem, steps: tuple[Step, ...]) -> float:
+    """The coefficient whose mean score equals the level of the best null columns.
+
+    Among d − s null columns about s exceed b·log(d/s) through their Gumbel noise; a coefficient c has the mean score
+    E Π_T(c + noise), times the residual's clipping loss. Without a selection it is twice the standard deviation of a
+    released coefficient.
+    """
+    select = next((step for step in steps if isinstance(step, Select)), None)
+    last = steps[-1]
+    if select is None:
+        assert isinstance(last, Refine)
+        return 2 * _coefficient_noise(problem, last)
+    T, residual = select.clip.entry, select.clip.residual
+    size = T * (residual if math.isfinite(residual) else 1.0)
+    sensitivity = problem.rows_per_person * 2 * size / problem.n
+    level = top_k_scale(select.s, sensitivity, select.rho) * math.log(problem.d / problem.s)
+    grid = np.geomspace(1e-6, 10.0, 300) * problem.signal
+    reached = np.flatnonzero(_scores(problem, grid, T, residual) >= level)
+    return float(grid[reached[0]]) if reached.size else math.inf
+
+
+def trim_threshold(problem: Problem, steps: tuple[Step, ...]) -> float:
+    """A level below which the largest of s null coefficients stays in more than half of all fits.
+
+    The last step's noise is known, and a coefficient's sampling error is about σ/√n; the largest of s such numbers is
+    about √(2·log 2s) standard deviations.
+    """
+    last = steps[-1]
+    assert isinstance(last, Refine)
+    noise = _coefficient_noise(problem, last)
+    return math.sqrt(2 * math.log(2 * problem.s)) * math.hypot(noise, problem.model.sigma / math.sqrt(problem.n))
+
+
+def _coefficient_noise(problem: Problem, last: Refine) -> float:
+    """Standard deviation of the noise that the last step puts on a coefficient."""
+    return last.step * gaussian_scale(problem.rows_per_person * 2 * last.radius / problem.n, last.rho)
+
+
+def _scores(problem: Problem, coefficients: FloatArray, T: float, residual: float) -> FloatArray:
+    """Mean selection score of a coordinate with each coefficient, the other coefficients as assumed."""
+    model = problem.model
+    if isinstance(model, SymmetricMixture):
+        return _clipped_mean(coefficients, model.sigma, T)
+    # The response is c·x_j plus the rest: E clip(residual)·clip(x_j), by quadrature over x_j.
+    rest = math.hypot(model.sigma, problem.signal if isinstance(model, MissingRegression) else model.sigma)
+    x = np.linspace(-4.0, 4.0, 161)
+    weight = _density(x) / _density(x).sum()
+    scores = _clipped_mean(np.multiply.outer(coefficients, x), rest, residual) @ (weight * np.clip(x, -T, T))
+    return np.asarray(scores * (1 - problem.missing if isinstance(model, MissingRegression) else 1.0))
+
+
+def _clipped_mean(mean: FloatArray, sd: float, T: float) -> FloatArray:
+    """E Π_T(N(mean, sd²))."""
+    a, b = (-T - mean) / sd, (T - mean) / sd
+    inside = ndtr(b) - ndtr(a)
+    return np.asarray(mean * inside - sd * (_density(b) - _density(a)) + T * ndtr(-b) - T * ndtr(a))
+
+
+def _density(x: FloatArray) -> FloatArray:
+    return np.asarray(np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi))

@@ -10,12 +10,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from dpem.fitting.model import PredictedFit, Sizes
 from dpem.fitting.step import Step
+from dpem.models.gaussian_mixture.model import GaussianMixture
+from dpem.models.gaussian_mixture.planning import SEPARATION
+from dpem.models.gaussian_mixture.start_steps import FindCentres
 from dpem.models.gaussian_mixture.state import MixtureState
 from dpem.privacy import Curator
 from dpem.queries.block_loop import PIECE, narrow_sum
@@ -133,3 +136,24 @@ def with_choice(expected: PredictedFit, share: float) -> PredictedFit:
         "most columns that carry components will be missed; more rows, a larger epsilon or a larger sparsity would help"
     )
     return expected._replace(prediction=prediction, feasible=False, advice=advice)
+
+
+@dataclass(frozen=True)
+class SparseGaussianMixture(GaussianMixture):
+    """The same on ``sparsity`` columns of many: those that vary together most."""
+
+    sparsity: int = 2
+    gaussian: ClassVar[bool] = False
+
+    def steps(self, sizes: Sizes) -> tuple[Step, ...]:
+        return (
+            FindCentres(CENTRES * sizes.rho),
+            ChooseColumns(CHOICE * sizes.rho, self.sparsity),
+            *self._fit(after_choice(sizes), self.sparsity),
+        )
+
+    def predict_fit(self, sizes: Sizes, steps: tuple[Step, ...]) -> PredictedFit:
+        some = np.arange(self.sparsity)
+        narrow = GaussianMixture(self.schema.take(some), self.n_components, self.kind, self.proportions[some])
+        expected = narrow.predict_fit(after_choice(sizes), steps)
+        return with_choice(expected, missed(sizes, self.schema.width, self.sparsity, sizes.effect or SEPARATION))

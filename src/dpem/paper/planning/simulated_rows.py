@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from dpem.paper.gradient import CoordinateQuery, SupportQuery
-from dpem.paper.screening import ExceedanceQuery, MomentQuery
+from dpem.paper.queries import CoordinateQuery, ExceedanceQuery, MomentQuery, SupportQuery
 from dpem.privacy import SeededNoise
 from dpem.query import FloatArray, Query
 from dpem.tables import ArraySource

@@ -17,10 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpem.fitting.rehearsal import SimulatedCurator
-from dpem.paper.improved.planning.simulated_rows import SameNoise, SimulatedRows
-from dpem.paper.improved.steps import Step
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
-from dpem.paper.state import PaperState
+from dpem.paper.planning.simulated_rows import SameNoise, SimulatedRows
+from dpem.paper.steps import PaperState, Step
 from dpem.privacy import mechanisms
 from dpem.privacy.accounting import Price
 from dpem.query import FloatArray, Query
@@ -68,6 +67,10 @@ class Problem:
         """The number of simulated null columns."""
         return min(self.d - self.s, BUILT)
 
+    def tables(self, size: int, least: int, most: int) -> int:
+        """The number of simulated tables that have ``size`` entries in all, between ``least`` and ``most``."""
+        return max(least, min(most, size // (self.rows * (self.s + self.built) + 4 * self.d)))
+
 
 @dataclass(frozen=True)
 class Twist:
@@ -111,6 +114,11 @@ class Rehearsal:
             curator = self._curators[len(steps)]
             self._states[steps] = steps[-1].run(curator, self.problem.model, before)  # type: ignore[arg-type]
         return self._states[steps]
+
+
+def rehearsals(problem: Problem, count: int, seed: int, twist: Twist = AS_ASSUMED) -> list[Rehearsal]:
+    """So many simulated tables, each from its own seed."""
+    return [Rehearsal(problem, seed + 10 * i, twist) for i in range(count)]
 
 
 #: The true coefficients, rows that follow them, and the starting value (None: a private start).

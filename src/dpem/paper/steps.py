@@ -1,5 +1,5 @@
-"""The improved method: screen, start, select, refine. Every step uses all rows, prices add, and everything between the
-steps is post-processing.
+"""The steps of a fit. The improved method, which is not in the paper, has four kinds: screen, start, select, refine.
+Every step uses all rows, prices add, and everything between the steps is post-processing.
 
 A fit is a short tuple of steps, each a frozen record of its settings and its price, chosen before the data are read.
 ``step.run(curator, model, state)`` sends one query and returns the new state.
@@ -9,17 +9,40 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dpem.paper.gradient import CoordinateQuery, SupportQuery
-from dpem.paper.models.base import Clip
-from dpem.paper.screening import ExceedanceQuery, MomentQuery, unpack
-from dpem.paper.state import PaperState, PaperStep
+from dpem.fitting import step
+from dpem.paper.queries import Clip, CoordinateQuery, ExceedanceQuery, IntArray, MomentQuery, SupportQuery, unpack
 from dpem.privacy import Curator
 from dpem.query import FloatArray
+
+
+@dataclass(frozen=True)
+class PaperState(step.State):
+    """The coefficients released so far, ``theta``, and their support, ``chosen``."""
+
+    @classmethod
+    def at(cls, start: FloatArray | None, d: int) -> PaperState:
+        """The state before the first step: the start, or zero, on all coordinates."""
+        return cls(np.zeros(d) if start is None else start, np.arange(d))
+
+    @property
+    def beta(self) -> FloatArray:
+        return np.asarray(self.theta)
+
+    @property
+    def support(self) -> IntArray:
+        return np.asarray(self.chosen)
+
+
+@dataclass(frozen=True)
+class PaperStep(step.Step):
+    """A step of a fit that contains ``em_steps`` EM steps."""
+
+    passes: ClassVar[Any] = 1
+    em_steps: ClassVar[Any] = 0
 
 
 class ImprovedModel(Protocol):
@@ -27,7 +50,7 @@ class ImprovedModel(Protocol):
 
     def gradient(self, beta: FloatArray, clip: Clip) -> CoordinateQuery: ...
 
-    def on_support(self, beta: FloatArray, support: NDArray[np.intp], radius: float) -> SupportQuery: ...
+    def on_support(self, beta: FloatArray, support: IntArray, radius: float) -> SupportQuery: ...
 
     def shift(self, beta: FloatArray) -> FloatArray: ...
 
@@ -37,7 +60,7 @@ class StartModel(ImprovedModel, Protocol):
 
     def screening(self, signal: float, s: int) -> ExceedanceQuery: ...
 
-    def moments(self, support: NDArray[np.intp], radius: float, signal: float) -> MomentQuery: ...
+    def moments(self, support: IntArray, radius: float, signal: float) -> MomentQuery: ...
 
 
 @dataclass(frozen=True)

@@ -1,21 +1,24 @@
-"""From dimensionless settings, the knobs, to the steps of a fit.
+"""Dimensionless settings of the improved method, the knobs: the steps they stand for, and the search for the best.
 
 A knob is a multiple of a scale of the model (σ√s for a contribution on a support, the residual's standard deviation,
-…), so that one starting point and one small grid serve problems of every size.
+…), so that one starting point and one small grid serve problems of every size. Knobs are chosen by coordinate descent
+on common simulated tables; the error is then estimated on fresh ones.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from dpem.paper.improved.planning.simulate import Problem
-from dpem.paper.improved.steps import Refine, Screen, Select, Start, Step
 from dpem.paper.models import MissingRegression, SymmetricMixture
-from dpem.paper.models.base import Clip
+from dpem.paper.planning.rehearsal import Problem, Rehearsal, Twist, rehearsals
+from dpem.paper.queries import Clip
+from dpem.paper.steps import Refine, Screen, Select, Start, Step
+from dpem.query import FloatArray
 
 
 @dataclass(frozen=True)
@@ -69,8 +72,8 @@ class Pipeline:
 
     def first(self) -> Knobs:
         """Where the search starts: the defaults, and the values that the user fixed."""
-        fixed: dict[str, Any] = dict(self.fixed)
-        return Knobs(**fixed)
+        values: dict[str, Any] = dict(self.fixed)
+        return Knobs(**values)
 
     def knobs(self) -> list[str]:
         """The knobs that matter to this pipeline, the most influential first."""
@@ -138,3 +141,110 @@ class Pipeline:
         if isinstance(p.model, MissingRegression):
             return p.signal
         return 0.3 * p.signal if self.private_start else (p.start_distance or 0.0)
+
+
+#: Entries that each of the two stages may simulate: larger tables are fewer.
+SEARCH_SIZE, CHECK_SIZE = 700_000, 1_600_000
+SWEEPS = 2
+#: Tables longer than this get one sweep only.
+LONG = 10_000
+#: Knobs are compared at this fraction of ρ, since a selection should succeed with a margin.
+MARGIN = 0.8
+#: Weight of the tables that depart from the assumptions, against 1 for those that follow them.
+WEIGHT_OF_TWISTS = 0.6
+#: The knobs that decide whether selections succeed.
+SELECTING = ("share_select", "share_screen", "select_step", "entry", "residual")
+#: Errors with a smaller relative difference are a tie, and the knobs stay.
+TIE = 1e-9
+#: Fixed, so that the same arguments give the same plan.
+SEED = 20_240_501
+#: Departures from the assumptions: small coefficients, more noise, less noise, less signal than assumed.
+TWISTS = (Twist(decay=True), Twist(sigma=1.4), Twist(sigma=0.7), Twist(signal=0.7))
+
+
+class Comparison:
+    """Compares knobs on common tables: errors as assumed and under each twist, relative to those of the first knobs."""
+
+    def __init__(self, pipeline: Pipeline, rho: float, first: Knobs, count: int, seed: int) -> None:
+        self._pipeline, self._rho = pipeline, rho
+        groups = [(1.0, rehearsals(pipeline.problem, count, seed))]
+        for t, twist in enumerate(TWISTS):
+            twisted = rehearsals(pipeline.problem, max(1, count // len(TWISTS)), seed + 10_000 * (t + 1), twist)
+            groups.append((WEIGHT_OF_TWISTS / len(TWISTS), twisted))
+        steps = pipeline.steps(first, rho)
+        self._tables: list[tuple[Rehearsal, float]] = []
+        for weight, group in groups:
+            total = math.fsum(rehearsal.error(steps) for rehearsal in group)
+            self._tables += [(rehearsal, weight / total) for rehearsal in group]
+        self.best = 1.0 + WEIGHT_OF_TWISTS
+
+    def improves(self, knobs: Knobs) -> bool:
+        """Whether these knobs beat the best so far by more than :data:`TIE`; if so, they become the best."""
+        steps = self._pipeline.steps(knobs, self._rho)
+        total, enough = 0.0, self.best * (1 - TIE)
+        for rehearsal, weight in self._tables:
+            total += weight * rehearsal.error(steps)
+            if total >= enough:
+                return False
+        self.best = total
+        return True
+
+
+def choose(pipeline: Pipeline, rho: float) -> Knobs:
+    """Move one knob at a time to a neighbouring value while that lowers the error on the same tables.
+
+    Failed selections are rare but costly, and a few tables may contain none: the knobs of selecting steps are searched
+    a second time on other, more tables.
+    """
+    knobs, problem = pipeline.first(), pipeline.problem
+    comparison = Comparison(pipeline, MARGIN * rho, knobs, problem.tables(SEARCH_SIZE, 2, 8), SEED)
+    knobs = _descend(comparison, knobs, pipeline.knobs(), SWEEPS if problem.rows <= LONG else 1)
+    selecting = [knob for knob in pipeline.knobs() if knob in SELECTING]
+    if selecting:
+        count = problem.tables(CHECK_SIZE, 4, 16)
+        knobs = _descend(Comparison(pipeline, MARGIN * rho, knobs, count, SEED + 1_000_000), knobs, selecting, 1)
+    return knobs
+
+
+def _descend(comparison: Comparison, knobs: Knobs, moving: Sequence[str], sweeps: int) -> Knobs:
+    for _ in range(sweeps):
+        before = comparison.best
+        for knob in moving:
+            for direction in (1, -1):
+                while (trial := _neighbour(knobs, knob, direction)) is not None and comparison.improves(trial):
+                    knobs = trial
+        if comparison.best == before:
+            break
+    return knobs
+
+
+def _neighbour(knobs: Knobs, knob: str, direction: int) -> Knobs | None:
+    grid = GRID[knob]
+    place = int(np.argmin(np.abs(np.array(grid) - getattr(knobs, knob)))) + direction
+    if not 0 <= place < len(grid):
+        return None
+    value: Any = grid[place]
+    return replace(knobs, **{knob: value})
+
+
+def estimate(pipeline: Pipeline, knobs: Knobs, rho: float) -> FloatArray:
+    """Errors of the chosen knobs on tables the search has not seen.
+
+    Where n exceeds the simulated rows, the squared error without noise is scaled by rows/n.
+    """
+    p = replace(pipeline.problem, final=True)
+    steps = replace(pipeline, problem=p).steps(knobs, rho)
+    fresh = rehearsals(p, p.tables(CHECK_SIZE, 6, 32), SEED + 2_000_000)
+    errors = np.array([rehearsal.error(steps) for rehearsal in fresh])
+    if p.n > p.rows:
+        noiseless = tuple(replace(step, rho=math.inf) for step in steps)
+        sampling = np.array([rehearsal.error(noiseless) for rehearsal in fresh])
+        errors = np.sqrt(np.maximum(errors**2 - sampling**2, 0.0) + sampling**2 * p.rows / p.n)
+    return errors
+
+
+def rough_error(pipeline: Pipeline, knobs: Knobs, rho: float) -> float:
+    """Mean error on three tables: enough to distinguish a useful fit from a useless one."""
+    steps = pipeline.steps(knobs, rho)
+    few = rehearsals(pipeline.problem, 3, SEED + 3_000_000)
+    return float(np.mean([rehearsal.error(steps) for rehearsal in few]))
