@@ -21,7 +21,7 @@ from hypothesis import settings
 
 import dpem.privacy.noise as private_noise
 from dpem.cli import common
-from dpem.fitting import prediction
+from dpem.fitting import rehearsal
 from dpem.models.linear_regression import planning as rehearsals
 
 _FOLDER = Path(__file__).parent / "tests" / "noise"
@@ -51,7 +51,7 @@ def pytest_runtest_protocol(item, nextitem):
         patch.setenv("PYTHONPATH", str(_FOLDER), prepend=os.pathsep)
         if item.get_closest_marker("all_rehearsals") is not None:
             patch.setattr(rehearsals, "MOST", _ALL_REHEARSALS)
-            patch.setattr(prediction, "_cache", {})
+            patch.setattr(rehearsal, "_cache", {})
         return (yield)
 
 
