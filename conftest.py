@@ -22,7 +22,7 @@ from hypothesis import settings
 import dpem.privacy.noise as private_noise
 from dpem.cli import common
 from dpem.fitting import prediction
-from dpem.models.linear_regression import prediction as rehearsals
+from dpem.models.linear_regression import planning as rehearsals
 
 _FOLDER = Path(__file__).parent / "tests" / "noise"
 

@@ -13,9 +13,9 @@ from sklearn.model_selection import GridSearchCV
 
 from dpem import Budget, BudgetExceeded, DPGaussianMixture, DPGridSearch, DPLatentClass, DPLinearRegression, save_model
 from dpem.audit.neighbours import Table, neighbours
+from dpem.fitting.search import CandidateScores
 from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
 from dpem.privacy import largest_price, total_price
-from dpem.queries.candidates import CandidateScores
 from dpem.query import Chunk
 from dpem.report import render
 from dpem.tables import ArraySource

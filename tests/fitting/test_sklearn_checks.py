@@ -16,7 +16,7 @@ import dpem
 from dpem import registry
 from dpem.fitting.scaler import DPStandardScaler
 from dpem.fitting.search import DPGridSearch
-from dpem.models.linear_regression import prediction as rehearsals
+from dpem.models.linear_regression import planning as rehearsals
 
 PRICE = {"epsilon": 5.0, "delta": 1e-3, "random_state": 0}
 BOUNDS, RESPONSE = {"bounds": (-5, 5)}, {"y_bounds": (-5, 5)}

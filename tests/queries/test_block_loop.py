@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from scipy import sparse
 
-from dpem.queries.log_ratio import LogRatio
+from dpem.fitting.check import LogRatio
 from dpem.queries.narrow import into_ball
 from dpem.query import Chunk
 from dpem.tables import ArraySource, DatasetSource

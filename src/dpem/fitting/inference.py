@@ -16,9 +16,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpem._validation import is_fraction
 from dpem.fitting.check import NEEDED, FitCheck
-from dpem.fitting.contrasts import Contrasts, WaldTest, hypotheses_about, standard_errors
 from dpem.fitting.diagnostics import Diagnostic
-from dpem.fitting.uncertainty import Uncertainty, pandas_of
+from dpem.fitting.uncertainty import Contrasts, Uncertainty, WaldTest, hypotheses_about, pandas_of, standard_errors
 from dpem.query import Array, FloatArray, Namespace
 from dpem.tables.schema import Schema
 

@@ -9,8 +9,7 @@ import numpy as np
 
 from dpem.fitting.model import Effect, PredictedFit, Sizes
 from dpem.fitting.plan import Prediction
-from dpem.fitting.rehearsal import generator, normal
-from dpem.fitting.shares import with_failures
+from dpem.fitting.rehearsal import generator, normal, with_failures
 from dpem.fitting.step import Step
 from dpem.fitting.surrogate import information, whitener
 from dpem.fitting.surrogate.rows import combined_noise
