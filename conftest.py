@@ -9,6 +9,7 @@ there. Tests of the predictions themselves are marked ``all_rehearsals``. The sa
 (:mod:`sitecustomize`).
 """
 
+import gc
 import os
 import random
 import sys
@@ -28,6 +29,7 @@ _FOLDER = Path(__file__).parent / "tests" / "noise"
 
 collect_ignore = ["conftest.py", "tests/noise/sitecustomize.py"]
 
+gc.disable()  # until all tests are collected: what is made before stays
 settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
 settings.load_profile("repeatable")
 _restore = injected_noise.install(private_noise)
@@ -38,6 +40,11 @@ common.PATIENCE = common.LINE_EVERY = 3600.0  # what the command prints does not
 def pytest_configure(config):
     config.addinivalue_line("markers", "real_noise: draws from the private samplers, and states how often it fails")
     config.addinivalue_line("markers", "all_rehearsals: predictions are made as for users, not from a few rehearsals")
+
+
+def pytest_collection_finish():
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True, trylast=True)
