@@ -21,8 +21,8 @@ from hypothesis import settings
 
 import dpem.privacy.noise as private_noise
 from dpem.cli import common
-from dpem.fitting import prediction
-from dpem.models.linear_regression import prediction as rehearsals
+from dpem.fitting import rehearsal
+from dpem.models.linear_regression import prediction
 
 _FOLDER = Path(__file__).parent / "tests" / "noise"
 
@@ -31,7 +31,7 @@ collect_ignore = ["conftest.py", "tests/noise/sitecustomize.py"]
 settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
 settings.load_profile("repeatable")
 _restore = injected_noise.install(private_noise)
-_ALL_REHEARSALS, rehearsals.MOST = rehearsals.MOST, rehearsals.FEWEST
+_ALL_REHEARSALS, prediction.MOST = prediction.MOST, prediction.FEWEST
 common.PATIENCE = common.LINE_EVERY = 3600.0  # what the command prints does not depend on how busy the machine is
 
 
@@ -50,8 +50,8 @@ def pytest_runtest_protocol(item, nextitem):
         patch.setenv("DPEM_TEST_NOISE", item.nodeid)
         patch.setenv("PYTHONPATH", str(_FOLDER), prepend=os.pathsep)
         if item.get_closest_marker("all_rehearsals") is not None:
-            patch.setattr(rehearsals, "MOST", _ALL_REHEARSALS)
-            patch.setattr(prediction, "_cache", {})
+            patch.setattr(prediction, "MOST", _ALL_REHEARSALS)
+            patch.setattr(rehearsal, "_cache", {})
         return (yield)
 
 
