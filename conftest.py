@@ -22,7 +22,7 @@ from hypothesis import settings
 import dpem.privacy.noise as private_noise
 from dpem.cli import common
 from dpem.fitting import rehearsal
-from dpem.models.linear_regression import prediction
+from dpem.models.linear_regression import planning
 
 _FOLDER = Path(__file__).parent / "tests" / "noise"
 
@@ -31,7 +31,7 @@ collect_ignore = ["conftest.py", "tests/noise/sitecustomize.py"]
 settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
 settings.load_profile("repeatable")
 _restore = injected_noise.install(private_noise)
-_ALL_REHEARSALS, prediction.MOST = prediction.MOST, prediction.FEWEST
+_ALL_REHEARSALS, planning.MOST = planning.MOST, planning.FEWEST
 common.PATIENCE = common.LINE_EVERY = 3600.0  # what the command prints does not depend on how busy the machine is
 
 
@@ -50,7 +50,7 @@ def pytest_runtest_protocol(item, nextitem):
         patch.setenv("DPEM_TEST_NOISE", item.nodeid)
         patch.setenv("PYTHONPATH", str(_FOLDER), prepend=os.pathsep)
         if item.get_closest_marker("all_rehearsals") is not None:
-            patch.setattr(prediction, "MOST", _ALL_REHEARSALS)
+            patch.setattr(planning, "MOST", _ALL_REHEARSALS)
             patch.setattr(rehearsal, "_cache", {})
         return (yield)
 

@@ -18,11 +18,13 @@ from dpem.models.gaussian_mixture.location import Centres, SecondMoments, Spread
 from dpem.models.gaussian_mixture.sparsity import PairedSides
 from dpem.models.latent_class.items import Items
 from dpem.models.latent_class.queries import PairMoments
-from dpem.models.linear_regression.coding import Coding
-from dpem.models.linear_regression.diagnostic_queries import Explained, ScoreVariance
-from dpem.models.linear_regression.frame import Frame
-from dpem.models.linear_regression.queries import FilledMoments, Information, JointMoments, Residuals, Score
-from dpem.models.linear_regression.threshold_scores import Thresholds
+from dpem.models.linear_regression.columns import Coding
+from dpem.models.linear_regression.information import Information
+from dpem.models.linear_regression.moments import FilledMoments, JointMoments
+from dpem.models.linear_regression.rows import Frame
+from dpem.models.linear_regression.scores import Residuals, Score
+from dpem.models.linear_regression.selection import Thresholds
+from dpem.models.linear_regression.variance import Explained, ScoreVariance
 from dpem.models.mixture_regression.components import Components
 from dpem.models.mixture_regression.components import Frame as LineFrame
 from dpem.models.mixture_regression.queries import ComponentScores

@@ -109,8 +109,6 @@ def normal_lengths(p: int) -> Lengths:
 #: Spreads of log ‖a‖ that lengths are taken from, and the quantiles that stand for a law.
 _SPREADS = np.geomspace(0.08, 1.2, 12)
 _STEPS = ndtri((np.arange(25) + 0.5) / 25)
-
-
 #: Laws of the tails: by how much the share of scores longer than 3√k exceeds that of normal errors; with which power
 #: the share beyond b√k falls with b there; and how that power grows with b (0: Pareto, 1: exponential).
 _SHARE, _POWER, _GROWTH = (
@@ -147,15 +145,15 @@ class Tails(NamedTuple):
         """How much of what is cut off, E(|e|·‖a‖ − norm)₊, may not cancel: the root of the mean square of all that
         exceeds normal errors, and a part of the rest, as errors may be skewed.
         """
-        cut = self._beyond(norm, lengths)
+        cut = self._excess(norm, lengths)
         square = ((self.mean @ cut) ** 2 + self.variance @ cut**2).T @ self.weight
         return self._with_normal(np.sqrt(square), norm, lengths)
 
     def cut(self, norm: FloatArray | float, lengths: Lengths) -> FloatArray:
         """The same with the mean in the place of the root of the mean square."""
-        return self._with_normal(self.weight @ self.mean @ self._beyond(norm, lengths), norm, lengths)
+        return self._with_normal(self.weight @ self.mean @ self._excess(norm, lengths), norm, lengths)
 
-    def _beyond(self, norm: FloatArray | float, lengths: Lengths) -> FloatArray:
+    def _excess(self, norm: FloatArray | float, lengths: Lengths) -> FloatArray:
         """How far scores of each bin reach beyond these lengths, over √k: a row for each bin."""
         b = np.atleast_1d(np.asarray(norm, dtype=float)) / math.sqrt(lengths.k)
         return np.asarray(np.mean(np.maximum(_INSIDE - b[:, None, None], 0.0), axis=2).T)
@@ -177,11 +175,11 @@ USUAL_TAILS = Tails(_LIGHT / _LIGHT.sum(), _EXPECTED, 0 * _EXPECTED)
 NO_TAILS = Tails(_PRIOR, 0 * _EXPECTED, 0 * _EXPECTED)
 
 
-def released_lengths(shares: FloatArray, noise: float, p: int, n: int, k: int, farthest: float) -> Lengths:
+def length_distribution(shares: FloatArray, noise: float, p: int, n: int, k: int, farthest: float) -> Lengths:
     """The law of the lengths of k coordinates, of which p + 1 are used, after a noisy histogram over :data:`LENGTHS` of
     n rows: lognormal laws with E‖a‖² = p + 1, each as likely as the near bins make it, because noise in few rows would
     ruin the clips if the histogram itself were taken for the law; and beyond them long rows as the far bins show them
-    (:func:`released_tails`), none longer than ``farthest``√k.
+    (:func:`tail_distribution`), none longer than ``farthest``√k.
     """
     middle = math.log((p + 1) / k) / 2 - _SPREADS**2
     below = ndtr((np.log(LENGTHS)[:, None] - middle) / _SPREADS)
@@ -193,7 +191,7 @@ def released_lengths(shares: FloatArray, noise: float, p: int, n: int, k: int, f
     likely = -apart.sum(axis=0) / 2 - np.log(_SPREADS / TUNING.length_spread) ** 2 / 2
     weight = np.exp(likely - likely.max())
     weight /= weight.sum()
-    tails = _tails(shares[near:], expected[near:] @ weight, noise, n, farthest)
+    tails = _far_bins(shares[near:], expected[near:] @ weight, noise, n, farthest)
     long = tails.weight @ tails.mean
     value = math.sqrt(k) * np.exp(middle[:, None] + _SPREADS[:, None] * _STEPS)
     bulk = np.repeat(weight * max(1 - float(long.sum()), 0.1) / len(_STEPS), len(_STEPS))
@@ -201,7 +199,7 @@ def released_lengths(shares: FloatArray, noise: float, p: int, n: int, k: int, f
     return Lengths(np.append(value, inside), np.append(bulk, np.repeat(long / _INSIDE.shape[1], _INSIDE.shape[1])), k)
 
 
-def released_tails(shares: FloatArray, noise: float, lengths: Lengths, n: int, farthest: float) -> Tails:
+def tail_distribution(shares: FloatArray, noise: float, lengths: Lengths, n: int, farthest: float) -> Tails:
     """The tails after a noisy histogram over :data:`SIZES` of n rows, none of which is longer than ``farthest``√k.
 
     The share in a bin is exponential, its mean μ that of a law. Given d = share + N(0, s²) it is N(d − s²/μ, s²) where
@@ -209,15 +207,15 @@ def released_tails(shares: FloatArray, noise: float, lengths: Lengths, n: int, f
 
     >>> shares = np.zeros(len(SIZES) + 1); shares[[0, -1]] = 0.95, 0.05
     >>> rows = normal_lengths(3)
-    >>> bool(released_tails(shares, 0.001, rows, 10**4, 4000.0).lost(20.0, rows) > 0.1)
+    >>> bool(tail_distribution(shares, 0.001, rows, 10**4, 4000.0).lost(20.0, rows) > 0.1)
     True
     """
     normal = normal_lengths(lengths.k - 1).beyond(_LOW * math.sqrt(lengths.k))
     found = shares[-len(_LOW) :] / max(float(shares.sum()), 0.2)
-    return _tails(found, normal - np.append(normal[1:], 0.0), noise, n, farthest)
+    return _far_bins(found, normal - np.append(normal[1:], 0.0), noise, n, farthest)
 
 
-def _tails(found: FloatArray, normal: FloatArray, noise: float, n: int, farthest: float) -> Tails:
+def _far_bins(found: FloatArray, normal: FloatArray, noise: float, n: int, farthest: float) -> Tails:
     """The tails after noisy shares in the far bins, beyond the shares that there are without tails."""
     expected = np.where(farthest > _LOW, _EXPECTED, 1e-12)
     spread = np.sqrt(noise**2 + (normal + np.maximum(found, 0.0)) / n)
@@ -233,7 +231,7 @@ def _tails(found: FloatArray, normal: FloatArray, noise: float, n: int, farthest
     return Tails(weight / weight.sum(), mean, variance)
 
 
-def choose_clips(
+def optimal_clip(
     n: int,
     rho: float,
     lengths: Lengths,
@@ -247,9 +245,9 @@ def choose_clips(
     known how much is cut off.
 
     >>> rows = normal_lengths(5)
-    >>> choose_clips(2000, 0.004, rows).norm < choose_clips(10**6, 0.004, rows).norm
+    >>> optimal_clip(2000, 0.004, rows).norm < choose_clips(10**6, 0.004, rows).norm
     True
-    >>> choose_clips(2000, math.inf, rows).norm
+    >>> optimal_clip(2000, math.inf, rows).norm
     inf
     """
     if math.isinf(rho):
@@ -263,11 +261,11 @@ def choose_clips(
     return Clips(float(norms[i]), float(kappa[i]), float(square[i]))
 
 
-def choose_length(n: int, rho: float, lengths: Lengths, rows_per_person: int = 1) -> float:
+def optimal_radius(n: int, rho: float, lengths: Lengths, rows_per_person: int = 1) -> float:
     """Where to clip rows in the information: the mean square of what noise, and what long rows lack, do to its product
     with a unit vector is least.
 
-    >>> choose_length(10**4, 0.001, normal_lengths(5)) < choose_length(10**6, 0.001, normal_lengths(5))
+    >>> optimal_radius(10**4, 0.001, normal_lengths(5)) < choose_length(10**6, 0.001, normal_lengths(5))
     True
     """
     if math.isinf(rho):

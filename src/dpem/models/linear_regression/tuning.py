@@ -18,6 +18,8 @@ class Tuning:
     rarely_seen: float = 0.05
     #: Share in the fullest bin above which bounds are called too wide.
     crowded: float = 0.9
+    #: Share of a response's values at the ends of the bounds 0 and 1 above which it is taken for a 0/1 response.
+    binary_response: float = 0.9
     #: A two-valued numeric column is lopsided above this share, and its far rows lie at most so many spreads away.
     lopsided: float = 0.75
     reach: float = 3.3
@@ -29,8 +31,6 @@ class Tuning:
     least_correlation: float = 0.01
     #: Rows are clipped at so many times their expected length in the moments.
     moment_radius: float = 0.9
-    #: Error of first coefficients because moments are clipped, whatever the noise.
-    first_error: float = 0.05
     #: Moments lose as much of their tails as scores that are clipped there, over √k.
     first_clip: float = 1.5
     #: How much more the error of the moments' own matrix counts, because the information shares it.
@@ -96,10 +96,8 @@ class Tuning:
     loading: float = 0.35
     #: Standard deviation of the effect of a level that is too rare, in spreads of the response.
     unknown_effect: float = 1.0
-    #: How far the variance may be, as a part of it, from what clipped residuals show, and what may lie beyond a last
-    #: clip at 3.5 standard deviations as a part of what lies between it and the clip of the steps.
+    #: How far the variance may be, as a part of it, from what clipped residuals show.
     tails: float = 0.3
-    beyond: float = 2.0
     #: How far filling missing values moves slopes, as a part of all slopes, for each part of values missing.
     filling: float = 0.03
     #: Standard deviation of a row's part in curvature and in unequal variances.
