@@ -124,11 +124,11 @@ def test_tables_for_papers_and_for_r():
     assert ends == pytest.approx(model.conf_int())
 
 
-@pytest.mark.parametrize("wrong", ["nothing = 0", "a =", "a b c", [[1.0, 2.0]]])
-def test_wrong_hypotheses_are_refused_in_a_sentence(wrong):
+def test_wrong_hypotheses_are_refused_in_a_sentence():
     model = dpem.DPLogisticRegression.from_formula("hit ~ a + b", bounds=BOUNDS, epsilon=2.0, delta=1e-6).fit(rows())
-    with pytest.raises(ValueError, match="hypotheses must"):
-        model.t_test(wrong)
+    for wrong in ("nothing = 0", "a =", "a b c", [[1.0, 2.0]]):
+        with pytest.raises(ValueError, match="hypotheses must"):
+            model.t_test(wrong)
 
 
 def test_names_of_levels_need_no_backquotes_and_factors_no_parentheses():
