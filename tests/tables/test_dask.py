@@ -97,7 +97,6 @@ def queries():
         regressions.truncated(BETA, 0.9),
         regressions.screening(1.0, 2),
         missing.gradient(BETA, Clip(0.9, 0.7, 1.1)),
-        missing.truncated_exact(BETA, 0.9),
         SizeHistogram(of_response=True),
         ColumnMoments(np.full(3, -3.0), np.full(3, 3.0)),
     ]
