@@ -25,8 +25,7 @@ import numpy as np
 from scipy.special import expit, ndtri
 from scipy.stats import binom
 
-from dpem.audit.bounds import CONFIDENCE
-from dpem.audit.subject import Finding
+from dpem.audit.bounds import CONFIDENCE, Finding
 from dpem.audit.tape import Tape, record
 from dpem.fitting.step import run_steps
 from dpem.paper import DPSymmetricMixture

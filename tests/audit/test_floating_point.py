@@ -189,7 +189,6 @@ QUERIES: dict[str, Query] = {
     "missing gradient": MissingRegression(0.8).gradient(BETA, Clip(T, 0.7, 1.1)),
     "missing on_support": MissingRegression(0.8).on_support(BETA, SUPPORT, 0.7),
     "missing truncated": MissingRegression(0.8).truncated(BETA, T),
-    "missing truncated_exact": MissingRegression(0.8).truncated_exact(BETA, T),
     "robust gradient": RobustGradient(SymmetricRegression(0.8), BETA, scale=1.5, smoothing=2.0),
     "scaler": ColumnMoments(LOW, HIGH),
     "sigma, histogram": SizeHistogram(of_response=False),

@@ -16,8 +16,7 @@ from dpem.models.gaussian_mixture.family import GaussianFamily
 from dpem.models.gaussian_mixture.gaussians import Gaussians
 from dpem.models.gaussian_mixture.location import Centres, SecondMoments, Spreads
 from dpem.models.gaussian_mixture.sparsity import PairedSides
-from dpem.models.latent_class.items import Items
-from dpem.models.latent_class.queries import PairMoments
+from dpem.models.latent_class.queries import Items, PairMoments
 from dpem.models.linear_regression.columns import Coding
 from dpem.models.linear_regression.information import Information
 from dpem.models.linear_regression.moments import FilledMoments, JointMoments

@@ -248,7 +248,6 @@ def test_slack_covers_every_kind_of_query(dtype):
         regressions.screening(1.0, 2),
         missing.gradient(BETA, Clip(0.9, 0.7, 1.1)),
         missing.truncated(BETA, 0.9),
-        missing.truncated_exact(BETA, 0.9),
     ]
     for query in queries:
         X = (5.0 * rng.standard_normal((1_300, 3))).astype(dtype)

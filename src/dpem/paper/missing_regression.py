@@ -4,6 +4,7 @@ entry.
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import ClassVar
@@ -64,11 +65,7 @@ class MissingRegression:
 
     def truncated(self, beta: FloatArray, T: float) -> TruncatedScore:
         """The paper's f_T (Algorithm 6), with K as the paper prints it (erratum E3)."""
-        return TruncatedScore(beta, self.sigma, T, printed_covariance=True)
-
-    def truncated_exact(self, beta: FloatArray, T: float) -> TruncatedScore:
-        """The same truncations around the exact posterior covariance of the missing entries."""
-        return TruncatedScore(beta, self.sigma, T, printed_covariance=False)
+        return TruncatedScore(beta, self.sigma, T)
 
     def printed_sensitivity(self, T: float) -> float:
         return 6 * T * T
@@ -96,16 +93,13 @@ class TruncatedScore:
 
     With m the conditional mean of the full row, coordinate j of a record's contribution is
 
-        Π(y)·Π(m_j) − (1−z_j)β_j − Π(m_j)·Π(mᵀβ) + Π((1−z_j)m_j)·Π(((1−z)⊙m)ᵀβ)
-
-    in the printed form; in the exact form the last term is (1−z_j)β_j·‖(1−z)⊙β‖²/v.
+        Π(y)·Π(m_j) − (1−z_j)β_j − Π(m_j)·Π(mᵀβ) + Π((1−z_j)m_j)·Π(((1−z)⊙m)ᵀβ).
 
     *Lemma.* Coordinate j of the sum moves by at most 4T² where β_j = 0; elsewhere by max(4T², 5T² − |β_j|, 2T² +
-    |β_j|) in the printed form and max(4T², 2T² + |β_j|) in the exact form. *Proof.* Observed: Π(x_j)(Π(y) − Π(mᵀβ))
-    lies in [−2T², 2T²]. Missing: m_j = (r/v)β_j, and mᵀβ = y − rσ²/v lies on the other side of y from r, so Π(y) −
-    Π(mᵀβ) has the sign of r, as has ((1−z)⊙m)ᵀβ; hence for β_j > 0 the products lie in [0, 3T²] (exact: [0, 2T²]) and
-    −β_j (exact: −β_jσ²/v) is added; β_j < 0 mirrors this. Take the widest pair. ∎ So the printed 6T² under-states the
-    change when |β_j| > 4T² (erratum E4), and over-states it otherwise.
+    |β_j|). *Proof.* Observed: Π(x_j)(Π(y) − Π(mᵀβ)) lies in [−2T², 2T²]. Missing: m_j = (r/v)β_j, and mᵀβ = y − rσ²/v
+    lies on the other side of y from r, so Π(y) − Π(mᵀβ) has the sign of r, as has ((1−z)⊙m)ᵀβ; hence for β_j > 0 the
+    products lie in [0, 3T²] and −β_j is added; β_j < 0 mirrors this. Take the widest pair. ∎ So the printed 6T²
+    under-states the change when |β_j| > 4T² (erratum E4), and over-states it otherwise.
 
     The signs hold in exact arithmetic only: huge entries that cancel can leave mᵀβ on either side of y. So every
     coordinate is clamped to its interval after it was computed, and the clamp alone makes the lemma true.
@@ -114,7 +108,6 @@ class TruncatedScore:
     beta: FloatArray
     sigma: float
     T: float
-    printed_covariance: bool
     blocked: bool = False
 
     @property
@@ -124,11 +117,8 @@ class TruncatedScore:
     @property
     def bound(self) -> Bound:
         T2, b = self.T**2, np.abs(self.beta)
-        width = np.maximum(4 * T2, 2 * T2 + b)
-        size = np.maximum(2 * T2, b)
-        if self.printed_covariance:
-            width = np.where(b > 0, np.maximum(width, 5 * T2 - b), width)
-            size = np.where(b > 0, np.maximum(size, 3 * T2 - b), size)
+        width = np.maximum(np.maximum(4 * T2, 2 * T2 + b), np.where(b > 0, 5 * T2 - b, 0.0))
+        size = np.maximum(np.maximum(2 * T2, b), np.where(b > 0, 3 * T2 - b, 0.0))
         change = {"linf": float(width.max()), "l2": float(np.linalg.norm(width))}
         return Bound(**change, size_linf=float(size.max()), size_l2=float(np.linalg.norm(size)))
 
@@ -145,10 +135,7 @@ class TruncatedScore:
     @np.errstate(all="ignore")
     def _contributions(self, X: FloatArray, y: FloatArray) -> FloatArray:
         beta, T = self.beta, self.T
-
-        def clip(v: FloatArray) -> FloatArray:
-            return np.clip(v, -T, T)
-
+        clip = functools.partial(np.clip, a_min=-T, a_max=T)
         missing = np.isnan(X)
         observed = np.where(missing, 0.0, X)
         hidden_beta = missing * beta
@@ -156,18 +143,9 @@ class TruncatedScore:
         r = y - observed @ beta
         m = observed + (r / v)[:, None] * hidden_beta
         out = clip(m) * (clip(y) - clip(m @ beta))[:, None] - hidden_beta
-        if self.printed_covariance:
-            hidden_m = missing * m
-            out += clip(hidden_m) * clip(hidden_m @ beta)[:, None]
-        else:
-            out += hidden_beta * ((v - self.sigma**2) / v)[:, None]
+        hidden_m = missing * m
+        out += clip(hidden_m) * clip(hidden_m @ beta)[:, None]
         out[~np.isfinite(out).all(axis=1)] = 0.0
-        low, high = self._missing_interval()
+        top = np.where(np.abs(beta) > 0, 3 * T * T - np.abs(beta), 0.0)  # of a missing entry's products, by the lemma
+        low, high = np.where(beta >= 0, -np.abs(beta), -top), np.where(beta >= 0, top, np.abs(beta))
         return np.clip(out, np.where(missing, low, -2 * T * T), np.where(missing, high, 2 * T * T))
-
-    def _missing_interval(self) -> tuple[FloatArray, FloatArray]:
-        """The interval of a missing coordinate's contribution, by the lemma."""
-        T2, b = self.T**2, np.abs(self.beta)
-        top = np.where(b > 0, 3 * T2 - b if self.printed_covariance else 2 * T2, 0.0)
-        up = self.beta >= 0
-        return np.where(up, -b, -top), np.where(up, top, b)

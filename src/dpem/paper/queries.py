@@ -53,6 +53,11 @@ class CoordinateQuery:
     bracket: float | None = field(default=None, repr=False)
     blocked: bool = True
 
+    @property
+    def has_missing(self) -> bool:
+        """Whether entries may be missing."""
+        return self.bracket is not None
+
     def sum(self, chunk: Chunk) -> FloatArray:
         return engine_of(chunk.X).coordinate(self, chunk)
 
@@ -112,7 +117,7 @@ class SupportQuery(OnSupport):
 
     def block(self, xp: Namespace, x: Array, y: Array) -> Array:
         if isinstance(x, np.ndarray):
-            from dpem.paper.engine.dense import support_sum  # here, since plans need no compiler
+            from dpem.paper.engine.in_memory import support_sum  # here, since plans need no compiler
 
             return support_sum(self, x, y)
         beta, centre = like(xp, self.beta[self.support], x), like(xp, self.centre, x)

@@ -168,9 +168,9 @@ class PrivateEM(PlannedEM, FittedModel):
             return np.concatenate([function(rows) for rows in pieces])
         return np.concatenate([function(rows, part) for rows, part in beside(pieces, y)])
 
-    def _log_density(self, X: Any, y: Any = None) -> FloatArray:
-        """The log-density of each row, or of its response given the row."""
-        return self._each(partial(self._model().log_likelihood, self.coef_), X, y)
+    def score_samples(self, X: Any, y: Any = None) -> FloatArray:
+        """The log-density of each row, or of its response given the observed entries of the row."""
+        return self._each(partial(self._model().log_likelihood, self.coef_), X, y if self._needs_y else None)
 
     def _estimates(self) -> Estimates | None:
         return summary.estimates(self)
@@ -182,3 +182,18 @@ class PrivateEM(PlannedEM, FittedModel):
         s, d = len(self.support_), self.n_features_in_
         released = f"{s:,} of {d:,} coefficients" if s < d else f"all {d:,} coefficients"
         return replace(super()._fit_summary(), released=released)
+
+
+class TwoComponents(PrivateEM):
+    """The part that both mixtures share."""
+
+    def predict_proba(self, X: Any, y: Any = None) -> FloatArray:
+        """The E-step: the probability of components 0 and 1 for each row and its response; 1/2 each without one."""
+        if self._needs_y and y is None:
+            return np.full((len(self._each(np.asarray, X)), 2), 0.5)
+        p = self._each(partial(self._model().posterior, self.coef_), X, y if self._needs_y else None)
+        return np.column_stack([1 - p, p])
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """The mean log-density of the rows, or of their responses."""
+        return float(np.mean(self.score_samples(X, y)))

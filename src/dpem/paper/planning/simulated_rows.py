@@ -123,7 +123,7 @@ class _Part:
     ) -> tuple[Any, Any, Any]:
         """The model's (a, c) of each row, and ‖h⊙β‖² where h marks missing entries."""
         hidden = None
-        if query.bracket is not None if isinstance(query, CoordinateQuery) else query.has_missing:
+        if query.has_missing:
             hidden = np.zeros(self.x.shape[1]) if self.missing is None else (beta * beta) @ self.missing
         return *query.weight(numpy_api, beta @ self.x, hidden, y), hidden
 
