@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dpem import DPLinearRegression
-from dpem.fitting.prediction import corners
+from dpem.fitting.rehearsal import corners
 from dpem.models.linear_regression.planning import ASSUMED, BOUNDS, typical_rows
 
 pytestmark = pytest.mark.all_rehearsals

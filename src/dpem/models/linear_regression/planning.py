@@ -24,8 +24,7 @@ from scipy.special import digamma, gammaincinv, polygamma
 from dpem.fitting.check import CHECK_SHARE
 from dpem.fitting.model import Effect, PredictedFit, Sizes
 from dpem.fitting.plan import Prediction
-from dpem.fitting.prediction import interpolated_prediction
-from dpem.fitting.rehearsal import SimulatedCurator, normal
+from dpem.fitting.rehearsal import SimulatedCurator, interpolated_prediction, normal
 from dpem.fitting.step import prices, run_steps
 from dpem.models.linear_regression.clipping import (
     NO_TAILS,

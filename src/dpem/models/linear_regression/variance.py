@@ -81,7 +81,7 @@ class Explained(RowQuery):
     - q in [−1, 1] is (e² − its mean)·f likewise: whether errors are larger at one end (Breusch and Pagan's test).
 
     *Lemma.* ℓ2 sensitivity 2·most·√(1 + b² + u²). *Proof.* 2·most for the first two, by the proof of
-    :class:`~dpem.queries.log_ratio.LogRatio` word for word, and twice the largest size for each of the others. ∎
+    :class:`~dpem.fitting.check.LogRatio` word for word, and twice the largest size for each of the others. ∎
     """
 
     middle: float
