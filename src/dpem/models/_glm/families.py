@@ -129,7 +129,7 @@ class Poisson(Family):
     less noise, the wider the clip, and the less depends on that law.
     """
 
-    misfit = 0.3
+    misfit = 0.2
     middle: float = 0.0
     half: float = 1.0
     dispersion: float = 1.0
