@@ -1,0 +1,265 @@
+"""What a command reads and writes: a table, levels, a start, models and scalers. Refusals come before anything is
+spent; a model that was paid for is saved elsewhere if its file cannot be written.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from dpem._files import check_writable
+from dpem._json import parse_json, plain
+from dpem.cli.common import Exit, Refused, Session, refusing
+from dpem.cli.settings import is_a_setting
+from dpem.fitting.scaler import DPStandardScaler
+from dpem.fitting.serialization import content_of
+from dpem.persistence import load_model, save_model
+from dpem.query import FloatArray
+from dpem.tables import Source
+from dpem.tables.bounds import similar
+from dpem.tables.entries import checked_levels
+from dpem.tables.files import read_table
+
+
+@contextmanager
+def table(
+    session: Session, options: Mapping[str, Any], *, scaler: DPStandardScaler | None = None, levels: Any = None
+) -> Iterator[Any]:
+    """The table that the options name: a file, or with a scheduler a Parquet table that its cluster reads. With a
+    scaler it is scaled. Texts of columns with levels become the levels' numbers.
+    """
+    path, scheduler = options["data"], options.get("scheduler")
+    chosen: dict[str, Any] = {name: options.get(name) for name in ("columns", "target", "person")}
+    chosen["exclude"] = () if chosen["columns"] and is_a_setting("exclude") else options.get("exclude") or ()
+    with ExitStack() as stack:
+        if scheduler is not None:
+            cluster = _on_cluster(session, path, **chosen, levels=levels, address=scheduler)
+            source = stack.enter_context(cluster)
+        else:
+            names = ("sep", "decimal", "thousands", "encoding", "strict")
+            text_format = {name: options[name] for name in names if options.get(name) is not None}
+            with session.waiting(f"reading {Path(path).name}"), refusing(Exit.DATA):
+                source = read_table(path, **chosen, levels=levels, **text_format)
+        yield source if scaler is None else _scaled(source, scaler)
+
+
+def _scaled(source: Any, scaler: DPStandardScaler) -> Any:
+    names, scaler_names = feature_names(source), columns_of(scaler)
+    if source.n_features != scaler.n_features_in_ or (names and scaler_names and names != scaler_names):
+        raise Refused(Exit.DATA, "--scaler was fitted to other columns than those that are used here.")
+    with refusing(Exit.DATA):
+        return scaler.transform(source)
+
+
+@contextmanager
+def _on_cluster(
+    session: Session,
+    path: str,
+    columns: Sequence[str] | None,
+    target: str | None,
+    person: str | None,
+    exclude: Sequence[str],
+    levels: Any,
+    address: str,
+) -> Iterator[Source]:
+    try:
+        import dask.dataframe as dd
+        from distributed import Client
+
+        from dpem.tables.dask import DaskSource
+    except ImportError:
+        raise Refused(Exit.FAILED, "--scheduler needs Dask: pip install 'dpem[dask]'.") from None
+    try:
+        with session.waiting(f"connecting to {address}"):
+            gc.collect()  # collecting an earlier failed client while this one starts would deadlock
+            client = Client(address, timeout="10s")
+    except (OSError, ValueError):
+        raise Refused(Exit.DATA, f"the Dask scheduler at {address} cannot be reached.") from None
+    with client:
+        try:
+            frame = dd.read_parquet(path)
+        except Exception as error:  # other libraries' messages may quote rows
+            raise Refused(Exit.DATA, f"{path!r} cannot be read as Parquet ({type(error).__name__}).") from None
+        names = list(map(str, frame.columns))
+        unused = {target, person, *exclude}
+        chosen = [name for name in names if name not in unused] if columns is None else list(columns)
+        for name in [*chosen, *exclude, *(name for name in (target, person) if name is not None)]:
+            if name not in names:
+                raise Refused(Exit.DATA, f"{path!r} has no column {name!r}{similar(name, names)}.")
+        with session.waiting("counting rows"):
+            try:
+                needed = [*chosen, *([] if person is None else [person])]
+                declared = checked_levels({name: levels[name] for name in levels or {} if name in chosen})
+                response = None if target is None else frame[target]
+                source = DaskSource(frame[needed], response, levels=declared, person=person)
+            except (RuntimeError, ValueError) as error:
+                raise Refused(Exit.DATA, str(error)) from None
+        yield source
+
+
+def feature_names(source: Any) -> list[str] | None:
+    names = getattr(source, "feature_names", None)
+    return None if names is None else list(map(str, names))
+
+
+def model(path: str) -> Any:
+    with refusing(Exit.DATA):
+        return load_model(path)
+
+
+def scaler(path: str | None) -> DPStandardScaler | None:
+    fitted = None if path is None else model(path)
+    if fitted is not None and not isinstance(fitted, DPStandardScaler):
+        raise Refused(Exit.DATA, f"{path!r} holds a model, not a scaler as dpem scale writes it.")
+    return fitted
+
+
+def columns_of(fitted: Any) -> list[str] | None:
+    """The names of the columns that a model or a scaler was fitted to, or None."""
+    names = getattr(fitted, "feature_names_in_", None)
+    return None if names is None else list(map(str, names))
+
+
+#: An example of a file of levels.
+LEVELS = '{"sex": ["f", "m"]}'
+
+
+def levels(value: Any) -> dict[str, list[Any]] | None:
+    """Levels by column, from a table in a settings file or from a JSON file."""
+    if value is None or isinstance(value, dict):
+        return value
+    with refusing(Exit.DATA):
+        if not Path(value).is_file():
+            raise FileNotFoundError(f"--levels must be a JSON file such as {LEVELS}; there is no file {value!r}.")
+        try:
+            document = parse_json(Path(value).read_text(encoding="utf-8-sig"))
+        except ValueError as error:
+            raise ValueError(f"--levels cannot be read from {value!r}: {error}.") from None
+        if not isinstance(document, dict) or not all(isinstance(values, list) for values in document.values()):
+            raise ValueError(f"--levels: {value!r} must hold an object such as {LEVELS}.")
+    return document
+
+
+def start(value: str | None, source: Source) -> dict[str, Any]:
+    """The argument ``start``: "equal", or from a file a vector, numbers by column, or a fitted model."""
+    if value is None or value == "equal":
+        return {} if value is None else {"start": value}
+    names, suffix = feature_names(source), Path(value).suffix
+    with refusing(Exit.DATA):
+        if suffix == ".npy":
+            return {"start": _vector(_array(file(value)), value, source.n_features)}
+        if suffix == ".json":
+            return {"start": _of_json(value, names, source.n_features)}
+        if suffix == ".csv":
+            entries = Path(file(value)).read_text(encoding="utf-8").replace(",", " ").split()
+            return {"start": _vector(entries, value, source.n_features)}
+    raise Refused(Exit.USAGE, f"--start must be equal or a .npy, .csv or .json file, got {value!r}.")
+
+
+def _of_json(path: str, names: list[str] | None, d: int) -> FloatArray:
+    try:
+        start = parse_json(Path(file(path)).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path!r} cannot be read: {error}.") from None
+    if isinstance(start, list):
+        return _vector(start, path, d)
+    if isinstance(start, dict) and "format" in start:
+        fitted = model(path)
+        if not hasattr(fitted, "coef_"):
+            raise ValueError(f"{path!r} holds no coefficients to start from.")
+        model_names = columns_of(fitted)
+        if model_names is None or names is None:
+            return _vector(fitted.coef_, path, d)
+        start = {name: number for name, number in zip(model_names, fitted.coef_.tolist(), strict=True) if number}
+    if not isinstance(start, dict) or names is None:
+        raise ValueError(
+            f"{path!r} must hold a list of {d} numbers" + (", as the rows have no names." if names is None else ".")
+        )
+    for name in start:
+        if name not in names:
+            raise ValueError(f"{path!r} names a column that is not used, {name!r}{similar(name, names)}.")
+    return _vector([start.get(name, 0.0) for name in names], path, d)
+
+
+def _vector(values: Any, path: str, d: int) -> FloatArray:
+    try:
+        vector = np.asarray(values, dtype=float)
+    except (TypeError, ValueError):
+        raise ValueError(f"{path!r} must hold numbers only.") from None
+    if vector.size != d or not np.isfinite(vector).all():
+        raise ValueError(f"{path!r} must hold {d} finite numbers, one for each column; it has {vector.size} entries.")
+    return vector.reshape(d)
+
+
+def _array(path: str) -> Any:
+    try:
+        with open(path, "rb") as stored:
+            return np.lib.format.read_array(stored, allow_pickle=False)
+    except Exception:  # NumPy does not document what a damaged header raises
+        raise ValueError(f"{path!r} cannot be read: it is damaged or not an array of numbers.") from None
+
+
+def file(path: str) -> str:
+    """The path, if there is a file."""
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"{path!r} cannot be read: there is no such file.")
+    return path
+
+
+# --- Outputs ----------------------------------------------------------------------------------------------------------
+
+
+def check_outputs(written: Sequence[str], read: Sequence[str], force: bool) -> None:
+    """Refuse files that cannot be written, exist already, or would replace one another or an input."""
+    try:
+        places = [os.path.realpath(path) for path in (*written, *read)]
+    except ValueError:
+        raise click.UsageError("A file cannot have such a name.") from None
+    if len(set(places[: len(written)]) - set(places[len(written) :])) < len(written):
+        raise click.UsageError("A file to be written must be another one than those that are read or written besides.")
+    for path in written:
+        if os.path.lexists(path) and not force:
+            raise Refused(Exit.OUTPUT, f"{path!r} is there already; {_instead(path)}.")
+        with refusing(Exit.OUTPUT):
+            check_writable(path)
+
+
+def _instead(path: str) -> str:
+    context = click.get_current_context(silent=True)
+    options = {} if context is None else context.params
+    return "--out names another, --force replaces it" if options.get("out") == path else "--force replaces it"
+
+
+def save(model: Any, path: str, scaler: Any = None) -> None:
+    """Write a model that was paid for; if its file cannot be written, write it elsewhere and say where."""
+    try:
+        save_model(model, path, scaler)
+    except (OSError, ValueError) as error:
+        raise Refused(Exit.OUTPUT, f"{str(error).rstrip('.')}; {_rescued(model, scaler)}") from None
+
+
+def _rescued(model: Any, scaler: Any) -> str:
+    try:
+        path = os.path.join(tempfile.mkdtemp(prefix="dpem-"), "model.json")
+        save_model(model, path, scaler)
+    except (OSError, ValueError):
+        return f"what was paid for is {json.dumps(_released(model))}."
+    return f"what was paid for is in {path}: move it to a safe place."
+
+
+def _released(model: Any) -> dict[str, Any]:
+    """The released numbers and the guarantee, for one line of output."""
+    try:
+        fitted = content_of(model)["fitted"]
+    except ValueError:  # even an invalid model must not be lost
+        fitted = plain({name: value for name, value in vars(model).items() if name in ("coef_", "mean_", "theta_")})
+    return {"fitted": fitted, "guarantee": str(model.guarantee_)}
