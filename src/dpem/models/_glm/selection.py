@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpem.fitting.model import Sizes
-from dpem.fitting.selection import KeepColumns, best_columns, chosen_after
+from dpem.fitting.selection import KeepColumns, ThresholdScores, best_columns, chosen_after
 from dpem.fitting.step import Step
 from dpem.models._glm.families import Family
 from dpem.models._glm.posterior import placed
@@ -24,7 +24,6 @@ from dpem.models._glm.steps import GlmState
 from dpem.models._glm.surrogate import Surrogate
 from dpem.privacy import Curator
 from dpem.queries.narrow import NarrowQuery, rounded, zero_nonfinite
-from dpem.queries.threshold_scores import ThresholdScores
 from dpem.query import Array, Bound, FloatArray, Namespace
 
 #: Rounds, and how many times as many columns are chosen as are kept.

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dpem.fitting.check import CHECK_SHARE
 from dpem.fitting.model import PredictedFit, Sizes
-from dpem.fitting.selection import KeepColumns, best_columns, chosen_after
+from dpem.fitting.selection import KeepColumns, ThresholdScores, best_columns, chosen_after
 from dpem.fitting.step import Step, prices
 from dpem.models.linear_regression.clipping import NO_TAILS, normal_lengths, optimal_clip
 from dpem.models.linear_regression.columns import numeric_columns
@@ -33,7 +33,6 @@ from dpem.models.linear_regression.tuning import TUNING
 from dpem.privacy import Curator
 from dpem.queries.histograms import BINS, Places
 from dpem.queries.narrow import NarrowQuery
-from dpem.queries.threshold_scores import ThresholdScores
 from dpem.query import Array, Bound, FloatArray, Namespace
 from dpem.tables.blocks import like
 
