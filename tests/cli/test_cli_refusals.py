@@ -41,7 +41,7 @@ def odd_files(folder):
     ("arguments", "code", "said"),
     [
         (["fit", "symmetric-mixture"], Exit.USAGE, "DATA, --epsilon and --delta must be given"),
-        (["fot"], Exit.USAGE, "No such command 'fot'"),
+        (["fot"], Exit.USAGE, "There is no command 'fot'; did you mean fit?"),
         (["fit", "gauss", "patients.csv", *PRICE], Exit.USAGE, "There is no model 'gauss'; known are"),
         ([*MIXTURE, "--delta", "1e-4"], Exit.USAGE, "--epsilon must be given, here or in dpem.toml"),
         ([*MIXTURE, "--epsilon", "1"], Exit.USAGE, "--delta must be given, here or in dpem.toml"),
