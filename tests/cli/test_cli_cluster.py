@@ -14,7 +14,7 @@ PAID = ("--ledger", LEDGER, "--dataset", "patients")
 @pytest.fixture(scope="module")
 def address():
     """A worker in a process of its own: one in this process leaves Dask's default scheduler changed behind it."""
-    one = {"n_workers": 1, "threads_per_worker": 1, "processes": True, "dashboard_address": ":0"}
+    one = {"n_workers": 1, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
     with distributed.LocalCluster(**one) as cluster:
         yield cluster.scheduler_address
 

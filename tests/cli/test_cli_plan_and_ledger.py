@@ -68,9 +68,9 @@ def test_a_sweep_is_a_small_table():
 
 
 def test_a_sweep_over_several_things_as_csv():
-    asked = ("--sigma", "0.5", "--epsilon", "1", "--sweep", "n=600,1e3", "--sweep", "sparsity=1,2", "--csv")
-    lines = dpem("plan", *SMALL, *asked).out.splitlines()
-    assert lines[0].startswith("n,sparsity,distance to the true coefficients,")
+    options = ("--n", "1e3", "--delta", "1e-4", "--epsilon", "1", "--sweep", "n=600,1e3", "--sweep", "d=1,2", "--csv")
+    lines = dpem("plan", "gaussian-mixture", *options).out.splitlines()
+    assert lines[0].startswith("n,d,share of rows in another component than without privacy,")
     assert [line.split(",")[:2] for line in lines[1:]] == [["600", "1"], ["600", "2"], ["1000", "1"], ["1000", "2"]]
 
 

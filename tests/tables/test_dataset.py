@@ -60,8 +60,8 @@ def test_any_stretch_and_any_split(tmp_path, monkeypatch, X, small, largest, gro
     """Row groups read together, alone and in several stretches; one or all columns at a time."""
     for name, value in (("SMALL", small), ("LARGEST", largest), ("GROUP", group)):
         monkeypatch.setattr(parquet_module, name, value)
-    X = X[:53]
-    pq.write_table(table(X, NAMES), tmp_path / "t.parquet", row_group_size=17)
+    X = X[:23]
+    pq.write_table(table(X, NAMES), tmp_path / "t.parquet", row_group_size=7)
     batches = DatasetSource(tmp_path / "t.parquet", target="b").split(parts)
     for t, batch in enumerate(batches):
         read, y = rows(batch)
