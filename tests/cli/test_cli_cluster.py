@@ -28,16 +28,16 @@ def test_a_fit_on_a_cluster(address, folder):
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "message"),
     [
         (("--columns", "age,hieght"), "did you mean 'height'?"),
         (("--scaler", "scaler.json"), "--scaler does not go with --scheduler"),
     ],
 )
-def test_refusals_on_a_cluster(address, folder, more, said):
+def test_refusals_on_a_cluster(address, folder, more, message):
     done = dpem(*FIT, str(folder / "patients.parquet"), *PAID, "--scheduler", address, *more)
     assert done.code in (2, 3)
-    assert said in done.err
+    assert message in done.err
     assert charged() == 0
 
 

@@ -122,23 +122,23 @@ def test_a_response_of_texts_is_read_as_its_classes(declared):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("epsilom = 1", "unknown key 'epsilom'"),
         ("epsilon = ", "cannot be read as settings"),
         ("levels = 3", "levels in 'dpem.toml' must be a table"),
     ],
 )
-def test_wrong_settings(text, said):
+def test_wrong_settings(text, message):
     Path("dpem.toml").write_text(text, encoding="utf-8")
     done = dpem("fit", "latent-class", "people.csv", *PRICE)
     assert done.code == 2
-    assert said in done.err
+    assert message in done.err
 
 
 @pytest.mark.parametrize("dry", [(), ("--dry-run",)])
 @pytest.mark.parametrize(
-    ("changes", "code", "said"),
+    ("changes", "code", "message"),
     [
         (("--n-classes", "1"), 7, "--n-classes must be at least 2"),
         (("--n-classes", "few"), 7, "--n-classes must be a positive whole number or \"auto\", got 'few'"),
@@ -149,13 +149,13 @@ def test_wrong_settings(text, said):
         (("--rows-per-person", "0"), 2, "--rows-per-person must be a whole number of at least 1"),
     ],
 )
-def test_a_dry_run_refuses_what_a_fit_refuses(changes, code, said, dry):
+def test_a_dry_run_refuses_what_a_fit_refuses(changes, code, message, dry):
     before = sorted(os.listdir())
     if changes == ("--exclude", "id"):
         Path("people.csv").write_text("id;when;smoker;region;tired;coughs\n1;2;0;north;no;no\n3;4;1;süd;no;no\n")
     done = dpem(*FIT, *changes, *dry)
     assert (done.code, done.out) == (code, ""), done.err
-    assert said in done.err
+    assert message in done.err
     assert sorted(os.listdir()) == before
 
 

@@ -34,7 +34,7 @@ def test_an_untouched_ledger_is_verified_with_its_models_and_reports():
 
 
 @pytest.mark.parametrize(
-    ("statement", "said"),
+    ("statement", "message"),
     [
         (
             "UPDATE dpem_entries SET body = json_set(body, '$.rho', 1e-9) WHERE number = 2",
@@ -44,12 +44,12 @@ def test_an_untouched_ledger_is_verified_with_its_models_and_reports():
         ("DELETE FROM dpem_entries WHERE number = 4", "1 row(s) of dpem_entries were removed"),
     ],
 )
-def test_a_tampered_copy_has_an_exit_status_and_says_what_differs(statement, said):
+def test_a_tampered_copy_has_an_exit_status_and_says_what_differs(statement, message):
     assert dpem(*FIT, *ON).code == 0
     edit(statement)
     done = dpem("ledger", "verify", *AT)
     assert (done.code, done.out) == (5, "")
-    assert said in done.err
+    assert message in done.err
     assert done.err.count("\n") == 1
 
 

@@ -199,7 +199,7 @@ def test_scaled_rows_are_those_of_an_array_in_memory(dtype):
     agree(source.total(query), memory.total(query))
 
 
-def test_one_compute_for_one_question():
+def test_one_compute_for_one_query():
     source = DaskSource(da.ones((100, 2), chunks=(10, 2)))
     runs = []
     with Callback(start=runs.append), dask.config.set(scheduler="sync"):
@@ -436,7 +436,7 @@ class Counted(PlainSum):
         (Path(self.folder) / f"{os.getpid()}-{time.time_ns()}").touch()
 
 
-def test_a_question_travels_once_to_each_worker(client, tmp_path):
+def test_a_query_travels_once_to_each_worker(client, tmp_path):
     source = DaskSource(da.ones((4_000, 3), chunks=(100, 3)).persist())
     np.testing.assert_array_equal(source.total(Counted(str(tmp_path))), np.full(3, 4_000.0))
     here = [note for note in tmp_path.iterdir() if note.name.startswith(f"{os.getpid()}-")]
@@ -479,13 +479,13 @@ def as_soon_as_summing(folder, act):
 
 @pytest.fixture
 def interrupted(tmp_path):
-    """A source in whose second question the worker that sums a block is killed."""
-    questions = []
+    """A source in whose second query the worker that sums a block is killed."""
+    sums = []
 
     class Interrupted(DaskSource):
         def total(self, query):
-            questions.append(query)
-            if len(questions) == 2:
+            sums.append(query)
+            if len(sums) == 2:
                 super().total(Waiting(str(tmp_path)))
             return super().total(query)
 
@@ -493,7 +493,7 @@ def interrupted(tmp_path):
     yield Interrupted
     killer.join()
     assert (tmp_path / "go").exists()
-    assert len(questions) > 2
+    assert len(sums) > 2
 
 
 def test_a_killed_worker_leaves_a_fit_right_and_its_budget_charged_once(client, interrupted, monkeypatch):
