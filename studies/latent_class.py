@@ -212,7 +212,7 @@ def public_fits(name: str, codes: Any, levels: list[int], seeds: int, K: int = 3
 
     from dpem import DPLatentClass
     from dpem.models.latent_class.family import Classes, ClassFamily
-    from dpem.models.latent_class.items import Items
+    from dpem.models.latent_class.queries import Items
 
     cells, items = cells_of(codes, levels), Items(tuple(levels))
     overall = items.floored(items.proportions(cells.weights @ cells.rows), 1e-6)

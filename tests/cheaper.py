@@ -3,9 +3,10 @@
 from dataclasses import replace
 from typing import Any
 
-from dpem.models._glm import surrogate
+from dpem.fitting.model import Model
+from dpem.models._glm import families, surrogate
 from dpem.models.gaussian_mixture import sketch_fit, state
-from dpem.models.poisson_regression import counts
+from dpem.models.mixture_regression import planning
 
 
 def small_designs(patch: Any) -> None:
@@ -13,8 +14,8 @@ def small_designs(patch: Any) -> None:
     dispersion.
     """
     patch.setattr(surrogate, "LEAST_ROWS", 256)
-    law = counts.distribution
-    patch.setattr(counts, "distribution", lambda k, mu, dispersion, more=0.0: law(k, mu, 1.0))
+    law = families.distribution
+    patch.setattr(families, "distribution", lambda k, mu, dispersion, more=0.0: law(k, mu, 1.0))
 
 
 def small_surrogate(patch: Any) -> None:
@@ -25,3 +26,11 @@ def small_surrogate(patch: Any) -> None:
         patch.setitem(vars(state.TUNING), name, value)
     for name, value in {"restarts": 1, "exchanges": 0}.items():
         patch.setitem(sketch_fit.fitted.__kwdefaults__, name, value)
+
+
+def no_predictions(patch: Any, kind: type[Model] = Model) -> None:
+    """Plans predict nothing, and the stability of a mixture of regressions is estimated from few rows."""
+    patch.setattr(planning, "WATCHED", 500)
+    for model in kind.__subclasses__():
+        patch.setattr(model, "predict_fit", Model.predict_fit)
+        no_predictions(patch, model)

@@ -26,8 +26,8 @@ from tqdm import tqdm
 
 from dpem import __version__, registry
 from dpem._threads import at_most
+from dpem.audit.bounds import Finding, Subject, findings
 from dpem.audit.general import subject as model_fit
-from dpem.audit.subject import Finding, Subject, findings
 from dpem.query import FloatArray
 from studies.audits.canaries import case
 from studies.audits.mechanisms import GaussianSampler, GumbelSampler, Peeling, Selection, Values

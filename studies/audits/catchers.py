@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from dpem import Budget, DPStandardScaler
+from dpem.audit.bounds import Subject, audit
 from dpem.audit.neighbours import Table, neighbours
 from dpem.audit.replay import in_memory, replay
-from dpem.audit.subject import Subject, audit
 from dpem.audit.tape import record
 from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
 from dpem.paper.models import MissingRegression, SymmetricMixture

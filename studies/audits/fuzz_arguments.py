@@ -14,13 +14,11 @@ from sqlalchemy.engine import make_url
 
 from dpem import Ledger, LedgerError, Plan
 from dpem.paper import plan
-from dpem.paper.improved.planning.candidates import Knobs, Pipeline
+from dpem.paper.planning.knobs import Knobs, Pipeline
 from dpem.query import FloatArray
 from studies.audits.fuzz_core import SECRET_TEXT, Broken, Draw
 
-planning: Any = import_module(
-    "dpem.paper.improved.planning.choose"
-)  # the package's attribute of this name is the function
+planning: Any = import_module("dpem.paper.planning.plans")  # the package's attribute of this name is the function
 
 
 @contextmanager
@@ -49,7 +47,7 @@ class Plans:
 
     name, patience = "Plan.from_dict", 5.0
     refusals: tuple[type[Exception], ...] = (ValueError,)
-    guided_by = ("dpem._json", "dpem.paper.improved.planning.choose")
+    guided_by = ("dpem._json", "dpem.paper.planning.plans")
 
     def __init__(self, folder: Path) -> None:
         with without_rehearsals():
@@ -99,7 +97,7 @@ class Arguments:
 
     name, patience = "arguments of plan", 5.0
     refusals: tuple[type[Exception], ...] = (ValueError,)
-    guided_by = ("dpem._validation", "dpem.paper.improved.planning.choose", "dpem.privacy.accounting")
+    guided_by = ("dpem._validation", "dpem.paper.planning.plans", "dpem.privacy.accounting")
 
     around = staticmethod(without_rehearsals)
 

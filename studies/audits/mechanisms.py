@@ -28,10 +28,9 @@ from functools import cached_property
 
 import numpy as np
 
-from dpem.audit.likelihood import gaussian_ratio, plackett_luce
-from dpem.paper.gradient import CoordinateQuery, SupportQuery
+from dpem.audit.general import gaussian_ratio, plackett_luce
 from dpem.paper.models import SymmetricMixture
-from dpem.paper.models.base import Clip
+from dpem.paper.queries import Clip, CoordinateQuery, SupportQuery
 from dpem.privacy import Account, Curator, Noise, Price, PrivateNoise, gumbel, largest_price
 from dpem.privacy.mechanisms import gaussian_scale
 from dpem.query import FloatArray

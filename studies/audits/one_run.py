@@ -25,13 +25,12 @@ import numpy as np
 from scipy.special import expit, ndtri
 from scipy.stats import binom
 
-from dpem.audit.bounds import CONFIDENCE
-from dpem.audit.subject import Finding
+from dpem.audit.bounds import CONFIDENCE, Finding
 from dpem.audit.tape import Tape, record
 from dpem.fitting.step import run_steps
 from dpem.paper import DPSymmetricMixture
 from dpem.paper.models import SymmetricMixture
-from dpem.paper.state import PaperState
+from dpem.paper.steps import PaperState
 from dpem.privacy import Account, Curator, largest_price
 from dpem.query import FloatArray
 from dpem.tables import ArraySource

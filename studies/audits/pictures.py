@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dpem.audit.bounds import CONFIDENCE
-from dpem.audit.subject import Finding
+from dpem.audit.bounds import CONFIDENCE, Finding
 
 try:
     import matplotlib

@@ -21,10 +21,10 @@ from dpem.fitting import sequence
 from dpem.fitting.scaler import ColumnMoments
 from dpem.fitting.step import run_steps
 from dpem.paper.estimators.base import PrivateEM
-from dpem.paper.gradient import CoordinateQuery, SupportQuery
-from dpem.paper.improved.steps import Refine
+from dpem.paper.missing_regression import TruncatedScore
 from dpem.paper.models import SymmetricRegression
-from dpem.paper.models.missing_regression import TruncatedScore
+from dpem.paper.queries import CoordinateQuery, SupportQuery
+from dpem.paper.steps import Refine
 from dpem.privacy import Curator, PrivateNoise, SeededNoise, budget, curator, gumbel, mechanisms
 from dpem.privacy.accounting import Price
 from dpem.query import Bound

@@ -13,7 +13,7 @@ import numpy as np
 from scipy import sparse
 
 from dpem.paper.models import SymmetricMixture
-from dpem.paper.models.base import Clip
+from dpem.paper.queries import Clip
 from dpem.tables import ArraySource
 from dpem.tables.sparse import SparseSource
 

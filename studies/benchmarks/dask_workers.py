@@ -17,7 +17,7 @@ import numpy as np
 from distributed import Client, LocalCluster, Worker, wait
 
 from dpem.paper.models import SymmetricMixture
-from dpem.paper.models.base import Clip
+from dpem.paper.queries import Clip
 from dpem.query import Query
 from dpem.tables.dask import DaskSource
 

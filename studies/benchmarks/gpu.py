@@ -20,7 +20,7 @@ from array_api_compat import array_namespace
 from dpem.paper.engine import triton_columns as fused
 from dpem.paper.engine.array_api import ArrayEngine
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
-from dpem.paper.models.base import Clip
+from dpem.paper.queries import Clip
 from dpem.queries.block_loop import narrow_sum
 from dpem.query import BLOCK, Chunk, Query
 from dpem.tables.device import DeviceSource

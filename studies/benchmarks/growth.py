@@ -27,9 +27,9 @@ from threadpoolctl import threadpool_limits
 
 from dpem._threads import at_most, available
 from dpem.paper import DPSymmetricMixture
-from dpem.paper.improved.planning.choose import plan
 from dpem.paper.models import SymmetricMixture
-from dpem.paper.models.base import Clip
+from dpem.paper.planning.plans import plan
+from dpem.paper.queries import Clip
 from dpem.privacy import PrivateNoise, mechanisms
 from dpem.privacy.accounting import Price
 from dpem.tables import ArraySource

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
-from dpem.paper.models.base import Clip
+from dpem.paper.queries import Clip
 from dpem.tables import ArraySource
 
 

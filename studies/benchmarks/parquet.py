@@ -33,7 +33,7 @@ import pyarrow.parquet as pq
 
 from dpem.paper import DPSymmetricMixture
 from dpem.paper.models import SymmetricMixture
-from dpem.paper.models.base import Clip
+from dpem.paper.queries import Clip
 from dpem.query import Chunk
 from dpem.tables import DatasetSource
 

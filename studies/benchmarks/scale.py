@@ -25,7 +25,7 @@ from distributed import Client, LocalCluster
 from parquet import drop_from_cache
 
 from dpem.paper.models import SymmetricMixture
-from dpem.paper.models.base import Clip
+from dpem.paper.queries import Clip
 from dpem.query import Query
 from dpem.tables import DatasetSource
 from dpem.tables.dask import DaskSource

@@ -10,8 +10,8 @@ import numpy as np
 import dpem
 from dpem.models.gaussian_mixture import prediction as groups
 from dpem.models.latent_class import planning as classes
-from dpem.models.latent_class.items import Items
-from dpem.models.linear_regression.prediction import ASSUMED, BOUNDS
+from dpem.models.latent_class.queries import Items
+from dpem.models.linear_regression.planning import ASSUMED, BOUNDS
 from dpem.models.mixture_regression import planning as lines
 from studies.calibration.simulations import Drawn, Simulation
 

@@ -20,7 +20,7 @@ from sklearn.model_selection import train_test_split
 
 from dpem.fitting.scaler import DPStandardScaler
 from dpem.paper import DPSymmetricMixture
-from dpem.paper.gradient import IntArray
+from dpem.paper.queries import IntArray
 from dpem.query import FloatArray
 
 #: Public limits of the ten measurements, from what they measure: means and worst values, and standard errors.

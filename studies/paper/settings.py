@@ -12,7 +12,7 @@ import numpy as np
 
 from dpem.fitting.plan import Plan
 from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
-from dpem.paper.improved.planning import plan
+from dpem.paper.planning import plan
 from dpem.query import FloatArray
 
 ESTIMATORS = {

@@ -15,10 +15,18 @@ from click.testing import CliRunner
 from scipy.stats import norm
 
 from dpem import registry
-from dpem.audit.general import Fit, estimator_of, invented, replay_model, subject
-from dpem.audit.likelihood import gaussian_ratio, plackett_luce, transcript_ratio
+from dpem.audit.bounds import Finding, audit
+from dpem.audit.general import (
+    Fit,
+    estimator_of,
+    gaussian_ratio,
+    invented,
+    plackett_luce,
+    replay_model,
+    subject,
+    transcript_ratio,
+)
 from dpem.audit.replay import Verdict, compare, in_memory, overspent
-from dpem.audit.subject import Finding, audit
 from dpem.audit.tape import record
 from dpem.cli.audit import SUBJECTS
 from dpem.cli.audit import audit as command

@@ -24,7 +24,7 @@ from together import together
 from dpem._threads import at_most
 from dpem.fitting.scaler import ColumnMoments
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
-from dpem.paper.models.base import Clip
+from dpem.paper.queries import Clip
 from dpem.paper.sigma import CappedSquares, SizeHistogram
 from dpem.privacy import Account, Curator, PrivateNoise, SeededNoise, gumbel
 from dpem.query import BLOCK, Query
@@ -189,7 +189,6 @@ QUERIES: dict[str, Query] = {
     "missing gradient": MissingRegression(0.8).gradient(BETA, Clip(T, 0.7, 1.1)),
     "missing on_support": MissingRegression(0.8).on_support(BETA, SUPPORT, 0.7),
     "missing truncated": MissingRegression(0.8).truncated(BETA, T),
-    "missing truncated_exact": MissingRegression(0.8).truncated_exact(BETA, T),
     "robust gradient": RobustGradient(SymmetricRegression(0.8), BETA, scale=1.5, smoothing=2.0),
     "scaler": ColumnMoments(LOW, HIGH),
     "sigma, histogram": SizeHistogram(of_response=False),

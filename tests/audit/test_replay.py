@@ -13,7 +13,7 @@ from dpem.audit.replay import compare, in_memory, replay, unequal
 from dpem.audit.tape import Tape, TapedAccount, TapedNoise, TapedSource, record
 from dpem.fitting.step import run_steps
 from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
-from dpem.paper.state import PaperState
+from dpem.paper.steps import PaperState
 from dpem.privacy import Account, Curator, PrivateNoise
 from dpem.tables import ArraySource
 from studies.audits.noise_law import noise_faults

@@ -23,7 +23,7 @@ from dpem.fitting.surrogate import (
     share_moved,
     whitener,
 )
-from dpem.fitting.surrogate.tilt import evidence_kappa, principal, tilt
+from dpem.fitting.surrogate.rows import evidence_kappa, principal, tilt
 from dpem.models.gaussian_mixture.covariance_types import TYPES
 from dpem.models.gaussian_mixture.family import GaussianFamily
 from dpem.models.gaussian_mixture.gaussians import Gaussians

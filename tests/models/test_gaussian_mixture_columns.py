@@ -17,8 +17,8 @@ from dpem.audit.neighbours import Table
 from dpem.audit.replay import replay
 from dpem.cli import cli
 from dpem.models.gaussian_mixture import start_steps as mixture_start
-from dpem.models.gaussian_mixture.columns import PairedSides
 from dpem.models.gaussian_mixture.sketch_fit import fitted
+from dpem.models.gaussian_mixture.sparsity import PairedSides
 from dpem.models.gaussian_mixture.state import TUNING
 from dpem.privacy import Account, Curator, SeededNoise
 from dpem.query import Chunk

@@ -7,10 +7,9 @@ import pandas as pd
 import pytest
 
 import dpem
-from dpem.models._glm.calibration import IntervalResiduals, miscalibration
-from dpem.models._glm.families import Bernoulli
+from dpem.models._glm.diagnostics import IntervalResiduals, miscalibration
+from dpem.models._glm.families import Bernoulli, Poisson
 from dpem.models._glm.queries import Predictor
-from dpem.models.poisson_regression.counts import Poisson
 from dpem.report import render
 from dpem.tables.blocks import numpy_api
 from dpem.tables.schema import Schema

@@ -11,10 +11,9 @@ import dpem
 from dpem.audit.neighbours import Table, neighbours
 from dpem.audit.replay import compare, in_memory, overspent
 from dpem.audit.tape import record
-from dpem.models._glm.families import Bernoulli
+from dpem.models._glm.families import Bernoulli, Poisson
 from dpem.models._glm.queries import Predictor
 from dpem.models._glm.selection import MeanResidual, ResidualThresholds
-from dpem.models.poisson_regression.counts import Poisson
 from dpem.report import render
 from dpem.tables.blocks import numpy_api
 from dpem.tables.schema import Schema

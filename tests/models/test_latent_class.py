@@ -19,11 +19,9 @@ from dpem.fitting.diagnostics import FitWarning
 from dpem.fitting.surrogate import ScoreQuery, Surrogate, share_apart, whitener
 from dpem.models.latent_class import DPLatentClass, errors, steps
 from dpem.models.latent_class.errors import Parameters
-from dpem.models.latent_class.family import Classes, ClassFamily
-from dpem.models.latent_class.items import Items, answers
-from dpem.models.latent_class.model import LatentClass
-from dpem.models.latent_class.queries import CellCounts, PairMoments
-from dpem.models.latent_class.tuning import TUNING
+from dpem.models.latent_class.family import TUNING, Classes, ClassFamily
+from dpem.models.latent_class.planning import LatentClass
+from dpem.models.latent_class.queries import CellCounts, Items, PairMoments, answers
 from dpem.query import Chunk
 from dpem.tables.schema import Schema
 

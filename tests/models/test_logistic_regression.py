@@ -12,9 +12,8 @@ from dpem.audit.neighbours import Table, neighbours
 from dpem.audit.replay import compare, in_memory, overspent
 from dpem.audit.tape import record
 from dpem.models._glm.families import Bernoulli
-from dpem.models._glm.information import Information
 from dpem.models._glm.marginals import denoised
-from dpem.models._glm.queries import Moments, Predictor, Score
+from dpem.models._glm.queries import Information, Moments, Predictor, Score
 from dpem.tables.blocks import numpy_api
 from dpem.tables.schema import Schema
 

@@ -19,18 +19,22 @@ from dpem.fitting.step import run_steps
 from dpem.models.mixture_regression import cells, newton, steps
 from dpem.models.mixture_regression import model as mixture_regression
 from dpem.models.mixture_regression.cells import Cells, edges, fit_cells
-from dpem.models.mixture_regression.check_step import FAR, WEIGHT, LeadAndMissed
-from dpem.models.mixture_regression.coordinates import Frame
+from dpem.models.mixture_regression.components import Components, Frame
 from dpem.models.mixture_regression.estimator import DPMixtureRegression
-from dpem.models.mixture_regression.scores import ComponentLeads, Components, ComponentScores, mean_cut_square
-from dpem.models.mixture_regression.start_queries import (
+from dpem.models.mixture_regression.queries import (
+    FAR,
+    FAR_WEIGHT,
     ColumnSizes,
     ColumnSquares,
+    ComponentLeads,
+    ComponentScores,
+    LeadAndMissed,
     RegressionMoments,
     ResidualCells,
     UnevenSpread,
+    mean_cut_square,
 )
-from dpem.models.mixture_regression.tuning import TUNING
+from dpem.models.mixture_regression.steps import TUNING
 from dpem.privacy import Account, Curator, SeededNoise
 from dpem.tables import ArraySource
 from dpem.tables.schema import Schema
@@ -284,9 +288,7 @@ def test_planted_bugs_are_seen_by_the_same_rows(monkeypatch):
             planted.setattr(ComponentScores, name, bug)
             assert furthest(query)[1] > query.bound.l2, bug
     assert furthest(query)[1] <= honest
-    monkeypatch.setattr(
-        "dpem.models.mixture_regression.start_queries.into_ball", lambda xp, v, radius: np.nan_to_num(v)
-    )
+    monkeypatch.setattr("dpem.models.mixture_regression.queries.into_ball", lambda xp, v, radius: np.nan_to_num(v))
     for name in ("moments", "directions"):
         assert furthest(queries()[name])[1] > queries()[name].bound.l2, name
 
@@ -587,7 +589,7 @@ def test_the_fit_check_counts_missed_rows_and_keeps_its_bound():
     rows, responses = extreme_rows(1)
     with np.errstate(all="ignore"):
         each = np.array([query.block(xp, rows[[i]], responses[[i]]) for i in range(len(responses))])
-    assert set(each[:, 2]) == {0.0, WEIGHT}
+    assert set(each[:, 2]) == {0.0, FAR_WEIGHT}
     assert not each[np.isnan(responses), 2].any()
     apart = np.linalg.norm(each[:, None] - each, axis=2).max()
     assert 0.8 * query.bound.l2 <= apart <= query.bound.l2

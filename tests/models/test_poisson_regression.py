@@ -12,8 +12,8 @@ import dpem
 from dpem.audit.neighbours import Table, neighbours
 from dpem.audit.replay import compare, in_memory, overspent
 from dpem.audit.tape import record
+from dpem.models._glm.families import Poisson, above_mean, below_mean
 from dpem.models._glm.queries import Predictor, Score
-from dpem.models.poisson_regression.counts import Poisson, above_mean, below_mean
 from dpem.models.poisson_regression.dispersion import PearsonSquares, dispersion_of
 from dpem.tables.blocks import numpy_api
 from dpem.tables.schema import Schema

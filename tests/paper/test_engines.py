@@ -19,9 +19,9 @@ from scipy import sparse
 from together import together
 
 from dpem.fitting.scaler import ColumnMoments
-from dpem.paper.engine import csr, engine_of
+from dpem.paper.engine import engine_of, in_memory
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
-from dpem.paper.models.base import Clip
+from dpem.paper.queries import Clip
 from dpem.paper.sigma import CappedSquares, SizeHistogram
 from dpem.query import BLOCK, Chunk
 from dpem.tables import blocks
@@ -274,10 +274,10 @@ def test_a_row_that_points_outside_adds_nothing(name, indices, indptr):
 def test_tasks_of_wide_sparse_rows_take_no_more_room_than_the_entries():
     n, d = 50_000, 20_000
     wide = sparse.csr_array((np.ones(2 * n), np.arange(2 * n) % d, np.arange(0, 2 * n + 1, 2)), shape=(n, d))
-    assert csr._tasks(wide) == 1
-    assert csr._tasks(sparse.csr_array((50_000, 3))) == 1
+    assert in_memory._tasks(wide) == 1
+    assert in_memory._tasks(sparse.csr_array((50_000, 3))) == 1
     narrow = sparse.csr_array(np.ones((50_000, 3)))
-    assert csr._tasks(narrow) == 13
+    assert in_memory._tasks(narrow) == 13
 
 
 @together("rows", [[[1.0, 2.0]], "rows", None])

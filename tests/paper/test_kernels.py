@@ -14,9 +14,9 @@ from together import together
 
 from dpem._threads import at_most, side_by_side
 from dpem.paper.engine import clipped_sums as kernels
-from dpem.paper.engine import dense
+from dpem.paper.engine import in_memory
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
-from dpem.paper.models.base import Clip
+from dpem.paper.queries import Clip
 from dpem.query import BLOCK, Chunk
 from dpem.tables.blocks import float_below
 from dpem.tables.dense_rows import TASK
@@ -34,7 +34,6 @@ QUERIES = {
     "mr truncated": (MR.truncated(BETA, T), False, True),
     "missing gradient": (MISSING.gradient(BETA, Clip(T, C, BRACKET)), True, True),
     "missing truncated": (MISSING.truncated(BETA, T), True, True),
-    "missing truncated_exact": (MISSING.truncated_exact(BETA, T), True, True),
     "gmm on_support": (GMM.on_support(BETA, SUPPORT, RADIUS), False, False),
     "mr on_support": (MR.on_support(BETA, SUPPORT, RADIUS), False, True),
     "missing on_support": (MISSING.on_support(BETA, SUPPORT, RADIUS), True, True),
@@ -68,8 +67,8 @@ def contributions(name, X, y):
         outer = g * rows[:, :, None] * rows[:, None, :]
         i, j = np.triu_indices(len(SUPPORT))
         return outer[:, i, j] * np.where(i == j, 1.0, math.sqrt(2.0))
-    if form.startswith("truncated") and model == "missing":
-        return truncated_score(seen, missing, y, exact=form.endswith("exact"))
+    if form == "truncated" and model == "missing":
+        return truncated_score(seen, missing, y)
     v = SIGMA**2 + missing @ BETA**2
     r = None if y is None else y - fitted
     if model == "gmm":
@@ -91,7 +90,7 @@ def contributions(name, X, y):
     )
 
 
-def truncated_score(seen, missing, y, *, exact):
+def truncated_score(seen, missing, y):
     """The paper's truncated score, record by record and entry by entry, with its d×d matrices."""
     out = np.zeros_like(seen)
 
@@ -102,12 +101,8 @@ def truncated_score(seen, missing, y, *, exact):
         b = hidden * BETA
         v = SIGMA**2 + b @ b
         m = x + (y[i] - x @ BETA) / v * b
-        if exact:
-            covariance = np.diag(hidden.astype(float)) - np.outer(b, b) / v
-            out[i] = clip(m) * (clip(y[i]) - clip(m @ BETA)) - covariance @ BETA
-        else:
-            h = hidden * m
-            out[i] = clip(m) * (clip(y[i]) - clip(m @ BETA)) - b + clip(h) * clip(h @ BETA)
+        h = hidden * m
+        out[i] = clip(m) * (clip(y[i]) - clip(m @ BETA)) - b + clip(h) * clip(h @ BETA)
     return out
 
 
@@ -154,7 +149,7 @@ WIDE = [name for name in QUERIES if name.endswith(("gradient", "screening"))]
 def test_loops_of_long_rows_make_the_same_sums(name, n, dtype, monkeypatch):
     """Eight rows at a time, and a projection that asks ahead for the few columns it reads."""
     monkeypatch.setattr(kernels, "LONG", 0)
-    monkeypatch.setattr(dense, "APART", 0)
+    monkeypatch.setattr(in_memory, "APART", 0)
     X, y = draw(name, n, dtype)
     assert_is_the_sum(name, QUERIES[name][0].sum(Chunk(X, y)), X, y)
 
@@ -164,7 +159,7 @@ def test_loops_of_long_rows_make_the_same_sums(name, n, dtype, monkeypatch):
 @DTYPES
 def test_hostile_long_rows_stay_within_the_bound(name, bad, dtype, monkeypatch):
     monkeypatch.setattr(kernels, "LONG", 0)
-    monkeypatch.setattr(dense, "APART", 0)
+    monkeypatch.setattr(in_memory, "APART", 0)
     query = QUERIES[name][0]
     with np.errstate(over="ignore"):
         X = np.full((1, len(BETA)), bad).astype(dtype)

@@ -10,9 +10,7 @@ from stated_slack import with_slack
 from dpem import Budget
 from dpem.fitting.step import run_steps
 from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression, algorithms
-from dpem.paper.improved.steps import Refine, Select
 from dpem.paper.models import LatentModel, MissingRegression, SymmetricMixture, SymmetricRegression
-from dpem.paper.models.base import Clip
 from dpem.paper.published import (
     PublishedEM,
     high_dimensional_em,
@@ -20,8 +18,9 @@ from dpem.paper.published import (
     printed_gaussian_scale,
     printed_price,
 )
+from dpem.paper.queries import Clip
 from dpem.paper.reference import gradient_em, hard_threshold
-from dpem.paper.state import PaperState
+from dpem.paper.steps import PaperState, Refine, Select
 from dpem.privacy import Account, BudgetExceeded, Curator, PrivateNoise, SeededNoise, total_price
 from dpem.privacy.mechanisms import printed_peeling_scale
 from dpem.query import Bound, Chunk, Query

@@ -11,15 +11,16 @@ import pytest
 
 from dpem import Plan, paper
 from dpem.paper import DPSymmetricMixture
-from dpem.paper.improved.planning import needs_start
-from dpem.paper.improved.planning.candidates import Knobs, Pipeline
-from dpem.paper.improved.planning.detection import detectable, trim_threshold
-from dpem.paper.improved.planning.simulate import Problem, Rehearsal, RehearsalCurator
-from dpem.paper.improved.steps import Refine, Select
+from dpem.paper.models import MODELS as PRIVATE_MODELS
 from dpem.paper.models import SymmetricMixture
-from dpem.paper.models.base import Clip
+from dpem.paper.planning import needs_start
+from dpem.paper.planning.knobs import Knobs, Pipeline
+from dpem.paper.planning.plans import detectable, trim_threshold
+from dpem.paper.planning.rehearsal import Problem, Rehearsal, RehearsalCurator
 from dpem.paper.published import published_plan
+from dpem.paper.queries import Clip
 from dpem.paper.reference import reference_plan
+from dpem.paper.steps import Refine, Select
 from studies.paper.settings import Setting
 
 MODELS = ("symmetric-mixture", "symmetric-regression", "missing-regression")
@@ -112,8 +113,8 @@ class TestEveryPlan:
     def test_is_the_same_again(self, model, sparsity, monkeypatch):
         """Made anew, past the cache, with numpy's global generator elsewhere."""
         plan = small(model, sparsity=sparsity)
-        module = importlib.import_module("dpem.paper.improved.planning.choose")
-        monkeypatch.setattr(module, "_chosen", module._chosen.__wrapped__)
+        module = importlib.import_module("dpem.paper.planning.plans")
+        monkeypatch.setattr(module, "chosen_plan", module.chosen_plan.__wrapped__)
         np.random.seed(12345)
         before = np.random.get_state()[1].copy()
         again = small(model, sparsity=sparsity)
@@ -227,8 +228,8 @@ class TestArguments:
         ],
     )
     def test_one_sentence_for_each(self, name, values, said, monkeypatch):
-        module = importlib.import_module("dpem.paper.improved.planning.choose")
-        monkeypatch.setattr(module, "_chosen", lambda *_: pytest.fail("a plan was made"))
+        module = importlib.import_module("dpem.paper.planning.plans")
+        monkeypatch.setattr(module, "chosen_plan", lambda *_: pytest.fail("a plan was made"))
         for value in values:
             with pytest.raises(ValueError, match=said) as refusal:
                 small("symmetric-mixture", **{name: value})
@@ -315,7 +316,8 @@ class TestSeveralRowsPerPerson:
         paper = published_plan("symmetric-mixture", **SIZES, sparsity=3, epsilon=0.5, rows_per_person=9)
         one = published_plan("symmetric-mixture", **SIZES, sparsity=3, epsilon=0.5)
         assert dataclasses.replace(paper, rows_per_person=1) == one
-        reference = reference_plan("symmetric-mixture", **COMMON, sparsity=3, has_start=True, rows_per_person=9)
+        problem = Problem(SymmetricMixture(0.5), 4000, 10, 3, 1.0, start_distance=0.5, rows_per_person=9)
+        reference = reference_plan(problem, 1e-4, 3)
         for plan in (paper, reference):
             assert plan.rows_per_person == 9
             assert "one person with up to 9 rows" in str(plan)
@@ -394,7 +396,6 @@ class TestPredictions:
 
 
 SIZES = {"n": 4000, "d": 10, "delta": 1e-4}
-COMMON = {**SIZES, "sigma": 0.5, "signal": 1.0}
 
 
 class TestFixedPlans:
@@ -413,13 +414,14 @@ class TestFixedPlans:
 
     @pytest.mark.parametrize(("model", "sparsity"), KINDS)
     def test_reference(self, model, sparsity):
-        plan = reference_plan(model, **COMMON, sparsity=sparsity, has_start=True)
+        problem = Problem(PRIVATE_MODELS[model](0.5), 4000, 10, sparsity or 10, 1.0, start_distance=0.5)
+        plan = reference_plan(problem, 1e-4, sparsity)
         assert [type(step).__name__ for step in plan.steps] == ["ReferenceEM"]
         assert math.isinf(plan.price.rho)
         assert "not private" in str(plan)
         text = json.loads(json.dumps(plan.to_dict(), allow_nan=False))
         assert text["epsilon"] == text["price"]["rho"] == "inf"
-        alone = reference_plan(model, **COMMON, sparsity=sparsity, has_start=False)
+        alone = reference_plan(dataclasses.replace(problem, start_distance=None), 1e-4, sparsity)
         starts = [] if model == "missing-regression" else ["Screen"] * (sparsity is not None) + ["Start"]
         assert [type(step).__name__ for step in alone.steps] == [*starts, "ReferenceEM"]
         assert all(math.isinf(step.rho) for step in alone.steps)

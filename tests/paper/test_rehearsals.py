@@ -6,12 +6,11 @@ import sys
 import numpy as np
 import pytest
 
-from dpem.paper.improved.planning.candidates import Pipeline
-from dpem.paper.improved.planning.search import MARGIN, SEED, Judge
-from dpem.paper.improved.planning.simulate import Problem, Rehearsal
-from dpem.paper.improved.planning.simulated_rows import SameNoise, SimulatedRows
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
-from dpem.paper.models.base import Clip
+from dpem.paper.planning.knobs import MARGIN, SEED, Comparison, Pipeline
+from dpem.paper.planning.rehearsal import Problem, Rehearsal
+from dpem.paper.planning.simulated_rows import SameNoise, SimulatedRows
+from dpem.paper.queries import Clip
 from dpem.privacy import SeededNoise
 from dpem.tables import ArraySource
 
@@ -76,12 +75,12 @@ def test_rows_are_in_float32_only_where_that_is_fine():
 def test_a_tie_changes_nothing():
     """Which of two equal plans is taken must not hang on the last bit of a sum."""
     pipeline = Pipeline(Problem(SymmetricMixture(0.5), 2000, 20, 3, 1.0), True, True)
-    judge = Judge(pipeline, MARGIN * 0.1, pipeline.first(), 100_000, 2, 4, SEED)
-    assert not judge.improves(pipeline.first())
-    judge.best *= 1 + 1e-12
-    assert not judge.improves(pipeline.first())
-    judge.best *= 1.01
-    assert judge.improves(pipeline.first())
+    comparison = Comparison(pipeline, MARGIN * 0.1, pipeline.first(), 2, SEED)
+    assert not comparison.improves(pipeline.first())
+    comparison.best *= 1 + 1e-12
+    assert not comparison.improves(pipeline.first())
+    comparison.best *= 1.01
+    assert comparison.improves(pipeline.first())
 
 
 def test_candidates_that_begin_alike_are_rehearsed_once():

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from together import together
 
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
-from dpem.paper.models.base import Clip
+from dpem.paper.queries import Clip
 from dpem.query import Chunk, Query
 from studies.audits.hostile_rows import cancelling
 
@@ -156,20 +156,12 @@ def missing_regression_cases():
         ([-1.0, 1e4] + [1.0] * (d - 2), -1e4),
     ]
     hidden = ([NAN, -1e4] + [0.0] * (d - 2), 5.0)  # all three products at their top: 3T² − β_j
-    for name, query in (
-        ("missing truncated", model.truncated(beta, 1.0)),
-        ("missing truncated_exact", model.truncated_exact(beta, 1.0)),
-    ):
-        yield Case(name, query, d, [*down_up, hidden], missing=True)
-    # Erratum E4: |β_j| beyond 4T², a missing entry with no residual (−β_j, or −β_jσ²/v) against an observed +2T².
+    yield Case("missing truncated", model.truncated(beta, 1.0), d, [*down_up, hidden], missing=True)
+    # Erratum E4: |β_j| beyond 4T², a missing entry with no residual (−β_j) against an observed +2T².
     beta = np.array([0.8, 0.5, 0.0, 0.0])
     pair = [([NAN, 0.0, 0.0, 0.0], 0.0), ([0.3, -1e4, 0.0, 0.0], 1e4)]
-    wide = MissingRegression(5.0)
-    for name, query in (
-        ("missing truncated, small T", wide.truncated(beta, 0.3)),
-        ("missing truncated_exact, small T", wide.truncated_exact(beta, 0.3)),
-    ):
-        yield Case(name, query, 4, pair, norms=("linf",), missing=True)
+    query = MissingRegression(5.0).truncated(beta, 0.3)
+    yield Case("missing truncated, small T", query, 4, pair, norms=("linf",), missing=True)
 
 
 CASES = [*gaussian_mixture_cases(), *mixture_regression_cases(), *missing_regression_cases()]
@@ -275,7 +267,7 @@ def test_a_weight_that_is_no_number_counts_as_zero(case, dtype):
     np.testing.assert_array_equal(case.contribution(row, 1.0, dtype), 0.0)
 
 
-@pytest.mark.parametrize("form", ["gradient", "truncated", "truncated_exact"])
+@pytest.mark.parametrize("form", ["gradient", "truncated"])
 def test_missing_model_holds_its_bound_at_any_beta(form):
     """The lemmas argue about signs and sizes of β, T and σ, so those are drawn too: 100 settings, 30 records each."""
     rng, d = np.random.default_rng(6), 4
@@ -299,12 +291,12 @@ def test_missing_model_holds_its_bound_at_any_beta(form):
 # --- The errata about sensitivities ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("form", "sigma"), [("truncated", 0.5), ("truncated", 5.0), ("truncated_exact", 5.0)])
-def test_printed_sensitivity_of_the_missing_model_is_exceeded(form, sigma):
+@pytest.mark.parametrize("sigma", [0.5, 5.0])
+def test_printed_sensitivity_of_the_missing_model_is_exceeded(sigma):
     """Erratum E4: with T = 0.3 and β_j = 0.8 an actual pair of records moves the sum by more than the printed 6T²."""
     model, beta, T = MissingRegression(sigma), np.array([0.8, 0.5, 0.0]), 0.3
-    query = getattr(model, form)(beta, T)
-    case = Case(form, query, 3, [([NAN, 0.0, 0.0], 0.0), ([0.3, -1e4, 0.0], 1e4)], missing=True)
+    query = model.truncated(beta, T)
+    case = Case("truncated", query, 3, [([NAN, 0.0, 0.0], 0.0), ([0.3, -1e4, 0.0], 1e4)], missing=True)
     a, b = (case.contribution(x, y, np.float64) for x, y in case.extremes)
     assert distance(a, b, "linf") > 1.5 * model.printed_sensitivity(T)
     assert distance(a, b, "linf") <= query.bound.linf * ROOM
@@ -313,8 +305,7 @@ def test_printed_sensitivity_of_the_missing_model_is_exceeded(form, sigma):
 def test_printed_sensitivity_of_the_missing_model_holds_at_a_large_truncation():
     """E4 is about |β_j| > 4T² only: at T = 1 the query's own bound is below the printed one."""
     model = MissingRegression(0.8)
-    for query in (model.truncated(np.array([0.8, 0.5]), 1.0), model.truncated_exact(np.array([0.8, 0.5]), 1.0)):
-        assert query.bound.linf < model.printed_sensitivity(1.0)
+    assert model.truncated(np.array([0.8, 0.5]), 1.0).bound.linf < model.printed_sensitivity(1.0)
 
 
 def printed_weight_contribution(x, y, beta, sigma, T, doubled: Callable[[float], float]):
@@ -346,13 +337,12 @@ def test_printed_weight_of_the_regressions_doubles_the_sensitivity():
     assert ours > 0.99 * query.bound.linf
 
 
-@pytest.mark.parametrize(("form", "sigma"), [("truncated", 0.5), ("truncated_exact", 1.0)])
-def test_rows_built_to_cancel_obey_the_bound(form, sigma):
-    """The lemma's signs hold in exact arithmetic only. Before contributions were clamped these rows reached 1.15 and
-    1.11 of the bound.
+def test_rows_built_to_cancel_obey_the_bound():
+    """The lemma's signs hold in exact arithmetic only. Before contributions were clamped these rows reached 1.15 of the
+    bound.
     """
     d, T = 6, 1.0
-    query = getattr(MissingRegression(sigma), form)(np.full(d, 1.6), T)
+    query = MissingRegression(0.5).truncated(np.full(d, 1.6), T)
     X, y = cancelling(d, 20_000, seed=0)
     found = query._contributions(X, y)
     observed = query._contributions(np.array([[-1e4, 1e3, 1e3, 1.0, 1.0, 1.0], [1e4, 1e3, 1e3, 1.0, 1.0, 1.0]]), y[:2])

@@ -9,9 +9,8 @@ import pytest
 from dpem import Budget, BudgetExceeded
 from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
 from dpem.paper.estimators.planning import SIGMA_SHARE
-from dpem.paper.improved.steps import Trim
 from dpem.paper.sigma import estimate_sigma
-from dpem.paper.state import PaperState
+from dpem.paper.steps import PaperState, Trim
 from dpem.privacy import Account, Curator, SeededNoise, largest_price, total_price
 from dpem.tables import ArraySource
 

@@ -26,11 +26,10 @@ from dpem._threads import at_most, side_by_side
 from dpem.fitting.scaler import ColumnMoments
 from dpem.fitting.step import run_steps
 from dpem.paper import DPSymmetricMixture
-from dpem.paper.improved.steps import Refine, Select
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
-from dpem.paper.models.base import Clip
+from dpem.paper.queries import Clip
 from dpem.paper.sigma import SizeHistogram
-from dpem.paper.state import PaperState
+from dpem.paper.steps import PaperState, Refine, Select
 from dpem.privacy import Account, Curator, SeededNoise
 from dpem.query import Bound
 from dpem.tables import ArraySource
@@ -99,7 +98,6 @@ def queries():
         regressions.truncated(BETA, 0.9),
         regressions.screening(1.0, 2),
         missing.gradient(BETA, Clip(0.9, 0.7, 1.1)),
-        missing.truncated_exact(BETA, 0.9),
         SizeHistogram(of_response=True),
         ColumnMoments(np.full(3, -3.0), np.full(3, 3.0)),
     ]
@@ -612,7 +610,7 @@ assert "dask" not in sys.modules, "Dask is an extra"
 import dask, dask.array as da
 from distributed import Client, LocalCluster
 from dpem.paper.models import SymmetricMixture
-from dpem.paper.models.base import Clip
+from dpem.paper.queries import Clip
 from dpem.tables.dask import DaskSource
 
 def main():

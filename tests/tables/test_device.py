@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
-from dpem.paper.models.base import Clip
+from dpem.paper.queries import Clip
 from dpem.query import BLOCK
 from dpem.tables import ArraySource
 from dpem.tables import device as device_module

@@ -14,7 +14,7 @@ from dpem.audit.neighbours import Table
 from dpem.audit.replay import replay
 from dpem.paper import DPMissingRegression, DPSymmetricMixture
 from dpem.paper.models import SymmetricMixture
-from dpem.paper.models.base import Clip
+from dpem.paper.queries import Clip
 from dpem.privacy import Account, Curator, SeededNoise
 from dpem.query import BLOCK
 from dpem.tables import ArraySource, BatchSource

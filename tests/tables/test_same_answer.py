@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from dpem._threads import at_most
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
-from dpem.paper.models.base import Clip
+from dpem.paper.queries import Clip
 from dpem.query import BLOCK, Chunk
 from dpem.tables import ArraySource, BatchSource, DatasetSource, read_table
 from dpem.tables import parquet as parquet_module

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
-from dpem.paper.models.base import Clip
+from dpem.paper.queries import Clip
 from dpem.query import BLOCK
 from dpem.tables import ArraySource
 from dpem.tables import sparse as sparse_module

@@ -21,18 +21,18 @@ class Table(NamedTuple):
     y: FloatArray | None
 
 
-def contents(X: Rows, y: FloatArray | None, beta: FloatArray, row: int) -> Iterator[tuple[str, Rows, float]]:
-    """What a row can be replaced by, all of it finite: name, entries, response. ``beta`` is where a fit points."""
+def contents(
+    X: Rows, y: FloatArray | None, beta: FloatArray, row: int, *, missing: bool = False, broken: bool = False
+) -> Iterator[tuple[str, Rows, float]]:
+    """What a row can be replaced by: name, entries, response. ``beta`` is where a fit points. Also rows with
+    ``missing`` entries, for models that take them, and ``broken`` ones that hold no numbers, or none that a float has.
+    """
     d, dtype = X.shape[1], X.dtype
-    ordinary = X[row].copy()
-    response = 0.0 if y is None else float(y[row])
+    ordinary, response = X[row].copy(), 0.0 if y is None else float(y[row])
     big = 3e38 if dtype == np.float32 else 1e300
-    least = float(np.finfo(dtype).smallest_subnormal)
     signs = np.where(beta < 0, -1.0, 1.0)
-    single = np.zeros(d)
-    single[d // 2] = big
-    turned = -1e6 * signs
-    turned[0] = 1e3 * signs[0]
+    single, turned = np.zeros(d), -1e6 * signs
+    single[d // 2], turned[0] = big, 1e3 * signs[0]
     other = (row + 1) % len(X)
 
     yield "outlier above", np.full(d, big), 1e300
@@ -42,7 +42,7 @@ def contents(X: Rows, y: FloatArray | None, beta: FloatArray, row: int) -> Itera
     yield "all zero", np.zeros(d), 0.0
     yield "constant", np.ones(d), 1.0
     yield "duplicate", X[other], 0.0 if y is None else float(y[other])
-    yield "subnormal", np.full(d, least), 5e-324
+    yield "subnormal", np.full(d, float(np.finfo(dtype).smallest_subnormal)), 5e-324
     yield "along the fit", 1e6 * signs, 1e6
     yield "along the fit, response against it", 1e6 * signs, -1e6
     yield "against the fit", -1e6 * signs, 1e6
@@ -51,26 +51,16 @@ def contents(X: Rows, y: FloatArray | None, beta: FloatArray, row: int) -> Itera
     yield "far response below", ordinary, -1e300
     yield "at the scale of the fit", 3.0 * signs, -3.0
     yield "the largest numbers", np.full(d, float(np.finfo(dtype).max)), float(np.finfo(np.float64).max)
-
-
-def missing_contents(X: Rows, y: FloatArray | None, row: int) -> Iterator[tuple[str, Rows, float]]:
-    """Rows with missing entries, for models that take them."""
-    d = X.shape[1]
-    response = 0.0 if y is None else float(y[row])
-    half = np.where(np.arange(d) % 2 == 0, np.nan, X[row])
-    big = 3e38 if X.dtype == np.float32 else 1e300
-    yield "nothing observed", np.full(d, np.nan), response
-    yield "nothing observed, far response", np.full(d, np.nan), 1e300
-    yield "half observed", half, response
-    yield "half observed, outlier", np.where(np.isnan(half), np.nan, big), -1e300
-
-
-def broken_contents(X: Rows) -> Iterator[tuple[str, Rows, float]]:
-    """Rows that hold no numbers, or none that a float has."""
-    d = X.shape[1]
-    yield "not a number", np.full(d, np.nan), np.nan
-    yield "infinite", np.full(d, np.inf), -np.inf
-    yield "infinite with both signs", np.resize([np.inf, -np.inf], d), np.inf
+    if missing:
+        half = np.where(np.arange(d) % 2 == 0, np.nan, X[row])
+        yield "nothing observed", np.full(d, np.nan), response
+        yield "nothing observed, far response", np.full(d, np.nan), 1e300
+        yield "half observed", half, response
+        yield "half observed, outlier", np.where(np.isnan(half), np.nan, big), -1e300
+    if broken:
+        yield "not a number", np.full(d, np.nan), np.nan
+        yield "infinite", np.full(d, np.inf), -np.inf
+        yield "infinite with both signs", np.resize([np.inf, -np.inf], d), np.inf
 
 
 def replaced(table: Table, name: str, rows: Rows, response: float, where: NDArray[np.intp]) -> Table:
@@ -98,10 +88,5 @@ def neighbours(
     16
     """
     where = np.array([len(table.X) // 2]) if where is None else where
-    kinds = list(contents(table.X, table.y, beta, int(where[0])))
-    if missing:
-        kinds += missing_contents(table.X, table.y, int(where[0]))
-    if broken:
-        kinds += broken_contents(table.X)
-    for name, rows, response in kinds:
+    for name, rows, response in contents(table.X, table.y, beta, int(where[0]), missing=missing, broken=broken):
         yield replaced(table, name, np.asarray(rows, dtype=float), response, where)

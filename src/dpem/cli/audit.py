@@ -67,8 +67,8 @@ def _results(
     from tqdm import tqdm
 
     from dpem._validation import privacy_parameters
+    from dpem.audit.bounds import audit as audited
     from dpem.audit.general import replay_model, subject
-    from dpem.audit.subject import audit as audited
 
     privacy_parameters(claim["epsilon"], claim["delta"])
     replays, findings = {}, []

@@ -106,10 +106,10 @@ class Session:
     def result(self, document: dict[str, Any], text: str) -> None:
         """Print the result: the document with --json, otherwise the text."""
         if self.json:
-            from dpem._json import without_infinity
+            from dpem._json import plain
 
             document = {**document, "warnings": self.warnings}
-            text = json.dumps(without_infinity(document), indent=2, ensure_ascii=False)
+            text = json.dumps(plain(document), indent=2, ensure_ascii=False)
         _echo(text)
 
     def fail(self, code: Exit, message: str) -> int:

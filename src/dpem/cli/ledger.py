@@ -15,8 +15,7 @@ from dpem.cli.options import PATH, stacked
 
 if TYPE_CHECKING:
     from dpem.privacy.ledger import Ledger
-    from dpem.privacy.ledger_entries import FitEntry
-    from dpem.privacy.ledger_policy import Policy
+    from dpem.privacy.ledger_entries import FitEntry, Policy
 
 
 @click.group(invoke_without_command=True, short_help="Budgets of datasets: open, show, explain, verify, export.")
@@ -285,7 +284,7 @@ def _policy(path: str) -> Policy:
 
     from dpem._files import read_text
     from dpem._json import parse_json
-    from dpem.privacy.ledger_policy import Policy
+    from dpem.privacy.ledger_entries import Policy
 
     text = read_text(path, 10**6)
     try:

@@ -101,8 +101,8 @@ def _missing(error: click.MissingParameter) -> str:
 
 
 def _failure(error: Exception) -> tuple[Exit, str]:
+    from dpem.privacy.budget import BudgetExceeded
     from dpem.privacy.ledger_store import LedgerError
-    from dpem.privacy.total import BudgetExceeded
 
     if isinstance(error, BudgetExceeded):
         return Exit.BUDGET, str(error)

@@ -18,7 +18,7 @@ import click
 
 from dpem.cli.common import ENDED, Exit, Refused, Session, refusing
 from dpem.privacy import BudgetExceeded, Charge, DatasetState, Ledger, LedgerError, Price, largest_price, together
-from dpem.privacy.ledger_charge import LedgerCharge
+from dpem.privacy.ledger import LedgerCharge
 from dpem.tables import Source, progress
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         noisy_hard_thresholding,
     )
     from dpem.paper.estimators import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
-    from dpem.paper.improved.planning import plan
+    from dpem.paper.planning import plan
 
 __all__ = [
     "DPMissingRegression",
@@ -51,7 +51,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'dpem.paper' has no attribute {name!r}")
     if name == "algorithms":
         return import_module("dpem.paper.algorithms")
-    home = "improved.planning" if name == "plan" else "estimators" if name.startswith("DP") else "algorithms"
+    home = "planning" if name == "plan" else "estimators" if name.startswith("DP") else "algorithms"
     return getattr(import_module(f"dpem.paper.{home}"), name)
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from dpem._validation import Argument, ArgumentError
 from dpem.fitting.plan import Plan
 from dpem.paper.models import LatentModel
-from dpem.paper.state import PaperState, PaperStep
+from dpem.paper.steps import PaperState, PaperStep
 from dpem.privacy import Curator
 from dpem.privacy.accounting import Price
 from dpem.privacy.mechanisms import peeling_price, printed_peeling_scale

@@ -10,11 +10,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dpem.fitting.plan import Plan
-from dpem.paper.improved.planning.candidates import Knobs, Pipeline
-from dpem.paper.improved.planning.simulate import Problem
-from dpem.paper.improved.steps import ImprovedModel, Screen, Start
-from dpem.paper.models import MODELS
-from dpem.paper.state import PaperState, PaperStep
+from dpem.paper.models import MissingRegression
+from dpem.paper.planning.knobs import Knobs, Pipeline
+from dpem.paper.planning.rehearsal import Problem
+from dpem.paper.steps import ImprovedModel, PaperState, PaperStep, Screen, Start
 from dpem.privacy import Curator, Price
 from dpem.query import FloatArray
 
@@ -70,25 +69,14 @@ class ReferenceEM(PaperStep):
 
 
 def reference_plan(
-    model: str,
-    *,
-    n: int,
-    d: int,
-    delta: float,
-    sparsity: int | None,
-    sigma: float,
-    signal: float,
-    has_start: bool,
-    rows_per_person: int = 1,
-    n_iter: int | None = None,
-    step: float | None = None,
+    problem: Problem, delta: float, sparsity: int | None, *, n_iter: int | None = None, step: float | None = None
 ) -> Plan:
     """Non-private EM, for comparison: the start of a private fit but without noise, then many exact steps."""
+    p = problem
     starting: tuple[Screen | Start, ...] = ()
-    if not has_start and model != "missing-regression":
-        problem = Problem(MODELS[model](sigma), n, d, sparsity or d, signal)
-        pipeline = Pipeline(problem, private_start=True, sparse=sparsity is not None and sparsity < d)
+    if p.start_distance is None and not isinstance(p.model, MissingRegression):
+        pipeline = Pipeline(p, private_start=True, sparse=sparsity is not None and sparsity < p.d)
         private = pipeline.steps(Knobs(start_radius=4.0), rho=1.0)
         starting = tuple(replace(part, rho=math.inf) for part in private if isinstance(part, Screen | Start))
     em = ReferenceEM(math.inf, sparsity, 50 if n_iter is None else n_iter, 1.0 if step is None else step)
-    return Plan(model, n, d, math.inf, delta, rows_per_person, (*starting, em), Price(math.inf))
+    return Plan(p.model.name, p.n, p.d, math.inf, delta, p.rows_per_person, (*starting, em), Price(math.inf))

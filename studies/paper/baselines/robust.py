@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from dpem.paper.models.missing_regression import MissingRegression
-from dpem.paper.models.symmetric_mixture import SymmetricMixture
-from dpem.paper.models.symmetric_regression import SymmetricRegression
+from dpem.paper.missing_regression import MissingRegression
+from dpem.paper.models import SymmetricMixture, SymmetricRegression
 from dpem.query import Bound, Chunk, FloatArray
 from dpem.tables.blocks import pieces, response
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from dpem.paper.improved.steps import ImprovedModel, Start, StartModel
 from dpem.paper.reference import hard_threshold
-from dpem.paper.state import PaperState
+from dpem.paper.steps import ImprovedModel, PaperState, Start, StartModel
 from dpem.privacy import Curator
 from dpem.query import FloatArray
 
@@ -30,7 +29,7 @@ def clipped_gradient_em(
     """β ← H_s(β + η·(mean of ∇q_i(β; β) clipped to ‖·‖₂ ≤ C + Gaussian noise)), all d coordinates, full data.
 
     *Lemma.* ρ-zCDP, and as private as one Gaussian release with μ² = 2ρ. *Proof.* A step is a Gaussian release at price
-    ρ/T: a clipped contribution lies in a ball of radius C (:class:`~dpem.paper.gradient.SupportQuery`), the β it
+    ρ/T: a clipped contribution lies in a ball of radius C (:class:`~dpem.paper.queries.SupportQuery`), the β it
     starts from was released before. T of them add to ρ. H_s (with ``s``, the s largest entries) sees releases only. ∎
 
     >>> from dpem.paper.models import SymmetricMixture
@@ -59,7 +58,7 @@ def clipped_gradient_em(
 def spectral(curator: Curator, model: StartModel, *, rho: float, radius: float, signal: float) -> FloatArray:
     """The top eigenvector of the noisy second moments of all d columns, with the assumed length ``signal``. No start.
 
-    *Lemma.* ρ-zCDP. *Proof.* One Gaussian release at price ρ (:class:`~dpem.paper.screening.MomentQuery` states how
+    *Lemma.* ρ-zCDP. *Proof.* One Gaussian release at price ρ (:class:`~dpem.paper.queries.MomentQuery` states how
     far a record moves it); the eigenvector sees the release only. ∎ It releases d(d+1)/2 numbers, so it is for few
     columns.
 

@@ -15,10 +15,10 @@ import numpy as np
 
 from dpem.paper.algorithms import MODELS, high_dimensional_em, low_dimensional_em
 from dpem.paper.estimators.planning import ASSUMED_MISSING, START_DISTANCE
-from dpem.paper.improved.planning import needs_start, plan
 from dpem.paper.models import MODELS as PRIVATE_MODELS
+from dpem.paper.planning import needs_start, plan
 from dpem.paper.reference import hard_threshold
-from dpem.paper.state import PaperState
+from dpem.paper.steps import PaperState
 from dpem.privacy import Account, Curator
 from dpem.privacy.noise import SeededNoise
 from dpem.query import FloatArray

@@ -5,11 +5,19 @@ A private fit can afford few queries, EM needs a hundred steps. So the answers r
 the real rows for the score there (:class:`ScoreQuery`). All of it but the queries is post-processing.
 """
 
-from dpem.fitting.surrogate.em import Converged, ExpectedStatistics, best_of, em
-from dpem.fitting.surrogate.family import Family
+from dpem.fitting.surrogate.em import Converged, ExpectedStatistics, Family, best_of, em
 from dpem.fitting.surrogate.rows import Answer, Block, Surrogate, combined_noise
-from dpem.fitting.surrogate.scores import ScoreQuery, efficient, information, score_query, whitener
-from dpem.fitting.surrogate.stability import error_roots, regrouped, share_apart, share_moved
+from dpem.fitting.surrogate.scores import (
+    ScoreQuery,
+    efficient,
+    error_roots,
+    information,
+    regrouped,
+    score_query,
+    share_apart,
+    share_moved,
+    whitener,
+)
 
 __all__ = [
     "Answer",

@@ -1,87 +1,102 @@
-"""What a generalised linear fit warns of, from released numbers."""
+"""What a fit warns of, from released numbers, and calibration: observed beside predicted means of the response."""
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from dpem.fitting.diagnostics import Diagnostic
+from dpem.fitting.step import Step
+from dpem.fitting.summary import LEVEL, Calibration, Extra
+from dpem.models._glm.families import Family
+from dpem.models._glm.queries import Predictor, complete
+from dpem.models._glm.steps import GlmState
+from dpem.privacy import Curator
+from dpem.queries.narrow import NarrowQuery, rounded, zero_nonfinite
+from dpem.query import Array, Bound, FloatArray, Namespace
 from dpem.tables.bounds import listed
 
 #: A coefficient of which so much comes from the prior is not determined by the rows.
 FROM_PRIOR = 0.5
 #: Two classes are called separated if the columns explain so much of the response's variance.
-SEPARATED = 0.9
+SEPARATED = 0.8
 #: Below this share of complete rows it is said how many were left out, and below the second it is a warning.
 MANY_INCOMPLETE, MOST_INCOMPLETE = 0.95, 0.5
+#: Intervals at least and at most, and the privacy noise of an interval's mean residual, in residual bounds, that more
+#: intervals may not exceed.
+FEWEST, MOST, NOISE = 4, 10, 0.02
+#: A fit is called miscalibrated if an interval is off by so many standard errors, and by this part of the response's
+#: standard deviation: of ten calibrated intervals one is off by 3.5 standard errors in less than 1 fit of 200.
+STANDARD_ERRORS, MATERIAL = 3.5, 0.1
+#: Columns of the record: share of rows, predicted mean, observed mean, its standard error, and that of the difference,
+#: which the privacy noise of the coefficients adds to.
+FIELDS = 5
 
 
 def diagnostics(theta: Any, model: Any, plan: Any) -> list[Diagnostic]:
     """The diagnostics of a fit."""
     names, free = model.schema.names, model.free[1:] - 1
     indicator = (model.schema.middle == 0.5) & (model.schema.half == 0.5)  # of 0 and 1, mostly one of them
-    found = []
+    warnings: list[Diagnostic] = []
+    add = warnings.append
     if rare := [names[j] for j in free if theta.rare[j]]:
-        found.append(
+        message = f"Too few rows have {listed(rare)} for this budget: the effect is hardly known."
+        add(
             Diagnostic(
-                "rare-level",
-                "warning",
-                f"Too few rows have {listed(rare)} for this budget: the effect is hardly known.",
-                "Check the spelling of the levels, or pool rare ones.",
-                tuple(rare),
+                "rare-level", "warning", message, "Check the spelling of the levels, or pool rare ones.", tuple(rare)
             )
         )
     collinear = [names[j] for j in free if theta.collinear[j]]
     if len(collinear) > 1 and np.isfinite(plan.epsilon):
-        found.append(
-            Diagnostic(
-                "collinear",
-                "warning",
-                f"The {listed(collinear)} are nearly collinear: noise hides how much the rows tell of their own "
-                "coefficients, whose intervals may be too short.",
-                "Leave one of them out, or write a formula if one is computed from another, as in x + I(x**2).",
-                tuple(collinear),
-            )
+        message = (
+            f"The {listed(collinear)} are nearly collinear: noise hides how much the rows tell of their own "
+            "coefficients, whose intervals may be too short."
         )
-    weak = [names[j] for j, part in zip(free, theta.prior_part[1:], strict=True) if part > FROM_PRIOR]
-    weak = [name for name in weak if name not in rare]
-    if weak:
-        found.append(
+        advice = "Leave one of them out, or write a formula if one is computed from another, as in x + I(x**2)."
+        add(Diagnostic("collinear", "warning", message, advice, tuple(collinear)))
+    prior = zip(free, theta.prior_part[1:], strict=True)
+    if weak := [names[j] for j, part in prior if part > FROM_PRIOR and not theta.rare[j]]:
+        message = (
+            f"The rows hardly determine the coefficients of {listed(weak)} at this price: more than half of each "
+            "estimate is the prior's pull towards 0."
+        )
+        add(
             Diagnostic(
-                "few-rows",
-                "warning",
-                f"The rows hardly determine the coefficients of {listed(weak)} at this price: more than half of each "
-                "estimate is the prior's pull towards 0.",
-                "More rows, a larger epsilon or fewer columns would help.",
-                tuple(weak),
+                "few-rows", "warning", message, "More rows, a larger epsilon or fewer columns would help.", tuple(weak)
             )
         )
     if theta.explained > SEPARATED or not theta.converged:
         share = f"The columns explain {100 * theta.explained:.0f} % of the variance of the response"
-        how = share if theta.converged else "The likelihood has no maximum"
-        found.append(
+        message = (
+            f"{share if theta.converged else 'The likelihood has no maximum'}: the columns may separate the two "
+            "classes, or one class may have next to no rows. Coefficients are then too small in size and their "
+            "intervals too short."
+        )
+        add(
             Diagnostic(
                 "separation",
                 "warning",
-                f"{how}: the columns may separate the two classes, or one class may have next to no rows. Coefficients "
-                "are then too small in size and their intervals too short.",
+                message,
                 "Leave out the column that gives the response away, or pool rare classes.",
             )
         )
     crowded = [names[j] for j in free if theta.crowded[j] and not indicator[j]]
     if crowded and np.isfinite(plan.epsilon):
-        found.append(
+        message = f"More than 90 % of the values of {listed(crowded)} lie in 1/32 of the bounds."
+        add(
             Diagnostic(
                 "wide-bounds",
                 "warning",
-                f"More than 90 % of the values of {listed(crowded)} lie in 1/32 of the bounds.",
+                message,
                 "Narrower bounds would help: values beyond them are clipped.",
                 tuple(crowded),
             )
         )
     if ends := [names[j] for j in free if theta.at_bound[j] and not indicator[j]]:
-        found.append(
+        add(
             Diagnostic(
                 "at-bound",
                 "warning",
@@ -91,16 +106,134 @@ def diagnostics(theta: Any, model: Any, plan: Any) -> list[Diagnostic]:
             )
         )
     if theta.complete < MANY_INCOMPLETE:
-        few = theta.complete < MOST_INCOMPLETE
-        found.append(
-            Diagnostic(
-                "incomplete-rows",
-                "warning" if few else "note",
-                f"About {100 * theta.complete:.0f} % of the rows are complete. The others contribute nothing.",
-                f"What is not among the declared levels{model.family.also_missing} counts as missing: check the "
-                "spelling."
-                if few
-                else "Coefficients are right if whether a value is missing does not depend on the response.",
+        message = f"About {100 * theta.complete:.0f} % of the rows are complete. The others contribute nothing."
+        if theta.complete < MOST_INCOMPLETE:
+            undeclared = f"What is not among the declared levels{model.family.also_missing} counts as missing"
+            add(Diagnostic("incomplete-rows", "warning", message, f"{undeclared}: check the spelling."))
+        else:
+            advice = "Coefficients are right if whether a value is missing does not depend on the response."
+            add(Diagnostic("incomplete-rows", "note", message, advice))
+    return warnings
+
+
+def intervals(n: int, rho: float, rows_per_person: int) -> int:
+    """How many intervals a calibration at this price has.
+
+    >>> intervals(2000, 4e-4, 1), intervals(20_000, 4e-4, 1), intervals(10**6, 4e-4, 1)
+    (4, 5, 10)
+    """
+    if math.isinf(rho):
+        return MOST
+    return int(min(max(NOISE * n * math.sqrt(2 * rho) / (2 * rows_per_person), FEWEST), MOST))
+
+
+@dataclass(frozen=True)
+class IntervalResiduals(NarrowQuery):
+    """For each interval of the linear predictor Σ (1, t) over complete rows, t = clamp((y − μ)/scale, ±1), the residual
+    clipped as the family has it.
+
+    *Lemma.* ℓ2 sensitivity 2. *Proof.* A row adds c = (1, t), |t| ≤ 1, at the two places of its interval and 0
+    elsewhere. Two rows of one interval differ by |t − t′| ≤ 2, rows of two intervals by √(‖c‖² + ‖c′‖²) ≤ √(2 + 2), and
+    a row and an incomplete one by ‖c‖ ≤ √2. So the count is free. ∎
+    """
+
+    family: Family = field(repr=False)
+    predictor: Predictor = field(repr=False)
+    edges: FloatArray = field(repr=False)
+    scales: FloatArray = field(repr=False)
+
+    @property
+    def label(self) -> str:
+        return f"calibration: rows and residuals in {len(self.scales)} intervals of the prediction"
+
+    @property
+    def bound(self) -> Bound:
+        return rounded(Bound(linf=2.0, l2=2.0, size_linf=1.0, size_l2=math.sqrt(2.0)), 2)
+
+    def contributions(self, xp: Namespace, x: Array, y: Array, shares: Array = None) -> Array:
+        rows, response, seen = complete(xp, self.family, x, y, shares)
+        eta = self.predictor(xp, rows)
+        residual = zero_nonfinite(xp, self.family.residual(xp, response, eta))
+        ends = [-math.inf, *map(float, self.edges), math.inf]
+        counts, sums = [], []
+        for low, high, scale in zip(ends, ends[1:], self.scales, strict=False):
+            inside = seen * xp.astype((eta >= low) & (eta < high), xp.float64)
+            counts.append(xp.sum(inside))
+            sums.append(xp.sum(inside * xp.clip(residual / float(scale), -1.0, 1.0)))
+        return xp.stack(counts + sums)
+
+
+@dataclass(frozen=True)
+class Calibrate(Step):
+    """Observed and predicted means of the response in intervals of the prediction that hold about equally many rows."""
+
+    intervals: int = MOST
+
+    def describe(self) -> str:
+        return f"calibration: observed and predicted means in {self.intervals} intervals"
+
+    def run(self, curator: Curator, model: Any, state: GlmState) -> GlmState:
+        own, family, rows = model.on(state.chosen), state.family, state.surrogate.rows
+        predictor = own.predictor(np.concatenate([[state.theta.intercept], state.theta.coef]))
+        eta = predictor(np, rows[:, 1:])
+        edges = np.unique(np.quantile(eta, np.linspace(0, 1, self.intervals + 1)[1:-1], method="lower"))
+        edges = edges[edges > eta.min()]  # so that each interval holds surrogate rows
+        place = np.searchsorted(edges, eta, side="right")
+        groups = [rows[place == i] for i in range(len(edges) + 1)]
+        etas = [predictor(np, group[:, 1:]) for group in groups]
+        scales = np.array([np.max(family.reach(np, each), initial=1e-6) for each in etas])
+        query = IntervalResiduals(own.schema, family, predictor, edges, scales)
+        shares, sums = np.split(curator.measure(query, self.rho), 2)
+        noise = curator.noise_scale(query, self.rho)
+        found = np.zeros((len(groups), FIELDS))
+        for i, (group, each) in enumerate(zip(groups, etas, strict=True)):
+            share = max(float(shares[i]), 0.2 * len(group) / len(rows), 2 * noise, 1e-9)
+            expected = family.expected(each, each)
+            gap = scales[i] * float(sums[i]) / share - float(np.mean(expected.mean))
+            gap *= 1 / max(float(np.mean(expected.slope) / np.mean(family.variance(np, each))), 0.5)
+            variance = (
+                float(np.mean(expected.square)) / (share * curator.effective_rows) + (scales[i] * noise / share) ** 2
             )
+            slope = (family.variance(np, each)[:, None] * group[:, own.free]).mean(axis=0)
+            predicted = float(np.mean(family.mean(np, each)))
+            of_fit = float(slope @ state.theta.privacy @ slope)
+            found[i] = share, predicted, predicted + gap, math.sqrt(variance), math.sqrt(variance + of_fit)
+        return replace(state, theta=replace(state.theta, calibration=found))
+
+
+def calibration_table(found: FloatArray, words: tuple[str, str]) -> Extra | None:
+    """The section of the report: a picture, and the table of its numbers. ``words`` name what is predicted and what is
+    observed.
+    """
+    if not len(found):
+        return None
+    rows: tuple[tuple[str | float, ...], ...] = tuple((str(i + 1), *map(float, r[:4])) for i, r in enumerate(found))
+    lead = (
+        f"Rows were grouped by their {words[0]}. Where dots lie on the line, predictions are right on average. "
+        f"Bars are {100 * LEVEL:.0f} % intervals of sampling error and of the privacy noise of this check."
+    )
+    head = ("interval", "part of the rows", *words, "standard error")
+    caption = f"The {words[0]} and the {words[1]} in each interval."
+    return Extra("Calibration", lead, caption, head, rows, Calibration(words, *found.T[1:4]))
+
+
+def miscalibration(found: FloatArray, family: Family, words: tuple[str, str]) -> list[Diagnostic]:
+    """A warning where an observed mean is clearly not the predicted one."""
+    if not len(found):
+        return []
+    _, predicted, observed, _, error = found.T
+    spread = np.sqrt(family.variance(np, np.array([family.link(max(float(mean), 1e-6)) for mean in predicted])))
+    gap = np.abs(observed - predicted)
+    off = np.flatnonzero((gap > STANDARD_ERRORS * error) & (gap > MATERIAL * spread))
+    if not len(off):
+        return []
+    worst = off[np.argmax(gap[off] / error[off])]
+    return [
+        Diagnostic(
+            "calibration",
+            "warning",
+            f"Predictions are off in {len(off)} of {len(found)} intervals: where the {words[0]} is "
+            f"{predicted[worst]:.3g}, the {words[1]} is {observed[worst]:.3g} (standard error {error[worst]:.2g}).",
+            "A square, an interaction or a further column may be missing from the model.",
         )
-    return found
+    ]

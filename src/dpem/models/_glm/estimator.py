@@ -16,8 +16,7 @@ from dpem.fitting.inference import RegressionResults
 from dpem.fitting.summary import Extra
 from dpem.fitting.uncertainty import Uncertainty, frame, pandas_of
 from dpem.fitting.weights import WeightedFit
-from dpem.models._glm.calibration import calibration_table, miscalibration
-from dpem.models._glm.diagnostics import diagnostics
+from dpem.models._glm.diagnostics import calibration_table, diagnostics, miscalibration
 from dpem.models._glm.model import GeneralisedLinearModel, Parameters
 from dpem.query import Array, FloatArray, Namespace
 from dpem.tables.schema import Schema

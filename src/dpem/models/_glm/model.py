@@ -2,42 +2,24 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import accumulate
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpem._validation import ArgumentError
-from dpem.fitting.check import CHECK_SHARE, Check
 from dpem.fitting.implied_terms import ImpliedTerms
 from dpem.fitting.model import Effect, Model, PredictedFit, Sizes
-from dpem.fitting.step import Step, prices
-from dpem.models._glm.calibration import FIELDS, Calibrate, intervals
-from dpem.models._glm.combine import Posterior, placed
+from dpem.fitting.step import Step
+from dpem.models._glm import planning
+from dpem.models._glm.diagnostics import FIELDS
 from dpem.models._glm.families import Family
-from dpem.models._glm.information import FindInformation
-from dpem.models._glm.prediction import predicted_loss
+from dpem.models._glm.posterior import Posterior, placed
 from dpem.models._glm.queries import Predictor, complete
-from dpem.models._glm.selection import ChooseColumns, KeepBest, counts, missed
-from dpem.models._glm.steps import FindMarginals, FindMoments, GlmState, Progress, TakeStep
+from dpem.models._glm.steps import GlmState
 from dpem.query import Array, FloatArray, Namespace
-
-#: Parts of ρ: marginals, moments, and the scores together; and how the scores' prices grow.
-MARGINALS, MOMENTS, SCORES, GROWTH = 0.10, 0.12, 0.73, (1.0, 1.6, 2.5, 4.0)
-#: The information's price as a part of that of the scores.
-INFORMATION = 0.07
-#: Where columns are chosen: the response, the choice, marginals, moments, and the scores together.
-WIDE = (0.02, 0.18, 0.10, 0.17, 0.48)
-#: The part of ρ that calibration gets of the fit check's.
-CALIBRATION_SHARE = 0.02
-#: Rows are clipped at so many times their expected length in their second moments.
-MOMENT_RADIUS = 1.0
 
 
 @dataclass(frozen=True)
@@ -49,7 +31,7 @@ class Parameters:
     all values in one bin, ``at_bound`` most at a bound, ``rare`` levels next to no rows, ``collinear`` ones a released
     correlation with another that is nearly 1. ``explained`` is the share of the response's variance that the columns
     explain. ``dispersion`` (value, standard error) and ``calibration``, a row for each interval as in
-    :mod:`dpem.models._glm.calibration`, are empty where they were not measured. ``labels`` name the levels of the
+    :mod:`dpem.models._glm.diagnostics`, are empty where they were not measured. ``labels`` name the levels of the
     response.
     """
 
@@ -87,6 +69,7 @@ class GeneralisedLinearModel(Model):
     baseline: str = field(default="the intercept alone", kw_only=True)
     sparsity: int | None = field(default=None, kw_only=True)
     terms: ImpliedTerms | None = field(default=None, kw_only=True)
+    effect = Effect("standard deviation of the linear predictor over the rows", 1.0, (0.25, 0.5, 1.0, 2.0))
 
     @property
     def gaussian(self) -> bool:  # type: ignore[override]
@@ -94,7 +77,7 @@ class GeneralisedLinearModel(Model):
         return self.sparsity is None
 
     def start(self) -> GlmState:
-        return GlmState(chosen=None if self.sparsity is None else self.fixed)
+        return GlmState(chosen=None if self.sparsity is None else self.fixed, family=self.family)
 
     @property
     def fixed(self) -> NDArray[np.intp]:
@@ -162,80 +145,35 @@ class GeneralisedLinearModel(Model):
         """The mean response from the noisy shares of the bins of its unit coordinate, and the family as it clips."""
 
     def steps(self, sizes: Sizes) -> tuple[Step, ...]:
-        check = (CHECK_SHARE - CALIBRATION_SHARE, CALIBRATION_SHARE) if sizes.check else ()
-        if self.sparsity is None:
-            first, second, whole, *last = prices(sizes.rho, (MARGINALS, MOMENTS, SCORES, *check))
-            early, late = self.score_steps(whole)
-            steps: tuple[Step, ...] = (FindMarginals(first), moments_of(len(self.drawn), second), *early, *late)
-        else:
-            response, choice, first, second, whole, *last = prices(sizes.rho, (*WIDE, *check))
-            steps = (FindMarginals(response, columns=False), *self.sparse_steps(choice, first, second, whole))
-        if not last:
-            return steps
-        number = intervals(sizes.n, last[1], sizes.rows_per_person)
-        return (*steps, Check(last[0], against=self.baseline, advice=NO_BETTER), Calibrate(last[1], number))
-
-    def sparse_steps(self, choice: float, first: float, second: float, whole: float) -> Iterator[Step]:
-        """Rounds of choice, marginals and moments, scores between and after them, and which columns are kept."""
-        assert self.sparsity is not None
-        rounds = counts(self.sparsity, self.schema.width - len(self.fixed))
-        so_far = [len(self.fixed) + each for each in accumulate(rounds)]
-        parts = zip(rounds, so_far, prices(choice, rounds), prices(first, rounds), prices(second, so_far), strict=True)
-        early, late = self.score_steps(whole)
-        for i, (columns, width, of_choice, of_marginals, of_moments) in enumerate(parts):
-            yield ChooseColumns(of_choice, columns)
-            yield FindMarginals(of_marginals, response=False)
-            yield moments_of(width, of_moments)
-            if i == 0:
-                yield from early
-        yield from late
-        yield KeepBest(0.0, min(self.sparsity, sum(rounds)))
+        return planning.steps(self, sizes)
 
     def score_steps(self, rho: float) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
-        """The first step along a score and the others, at prices that grow; what a family needs to measure besides is
-        among them.
-        """
-        first, second, third, last, own = prices(rho, (*GROWTH, INFORMATION * sum(GROWTH)))
-        later = (TakeStep(second), FindInformation(own), TakeStep(third), TakeStep(last, last=True))
-        return (TakeStep(first),), later
+        """The first step along a score and the others; what a family needs to measure besides is among them."""
+        return planning.score_steps(rho)
 
     def predict_fit(self, sizes: Sizes, steps: tuple[Step, ...]) -> PredictedFit:
-        used, others = self, np.delete(np.arange(self.schema.width), self.fixed)
-        if self.sparsity is not None:
-            used = self.on(np.concatenate([self.fixed, others[: sum(counts(self.sparsity, len(others)))]]))
-        k = len(used.free)
-        if sizes.n <= k:
-            raise ArgumentError("X", f"must have more rows than coefficients ({k}), got {sizes.n}.")
-        if math.isinf(sizes.rho):
-            return PredictedFit()
-        found = predicted_loss(used, sizes, steps)
-        if self.sparsity is None or found.prediction is None:
-            return found
-        chance = missed(self.family, sizes, [step for step in steps if isinstance(step, ChooseColumns)], len(others))
-        prediction = replace(found.prediction, failure=chance)
-        return found._replace(prediction=prediction, feasible=found.feasible and chance < 0.5)
+        return planning.predicted_fit(self, sizes, steps)
 
-    def finished(self, now: Progress, posterior: Posterior, n: int) -> Parameters:
-        assert now.surrogate is not None
-        rows = now.surrogate.rows[:, 1:]
+    def finished(self, state: GlmState, posterior: Posterior) -> Parameters:
+        """The parameters at the end of a fit."""
+        surrogate, marginals = state.surrogate, state.marginals
         coef = placed(posterior.coef, self.free, self.offset)
-        eta = self.predictor(coef)(np, rows)
-        fitted = self.family.mean(np, eta)
+        fitted = self.family.mean(np, self.predictor(coef)(np, surrogate.rows[:, 1:]))
         return Parameters(
             intercept=float(coef[0]),
             coef=coef[1:],
             sampling=posterior.sampling,
             privacy=posterior.privacy,
-            mean=now.surrogate.mean,
-            covariance=now.surrogate.covariance,
-            response=now.mean if not now.scores else float(np.mean(fitted)),
-            complete=now.surrogate.complete,
+            mean=surrogate.mean,
+            covariance=surrogate.covariance,
+            response=float(np.mean(fitted)) if state.scores else state.mean,
+            complete=surrogate.complete,
             prior_part=posterior.prior_part,
-            crowded=tuple(map(bool, now.marginals.crowded)),
-            at_bound=tuple(map(bool, now.marginals.at_bound)),
-            rare=tuple(map(bool, now.marginals.rare)),
-            collinear=now.surrogate.collinear,
-            response_end=now.response_end,
+            crowded=tuple(map(bool, marginals.crowded)),
+            at_bound=tuple(map(bool, marginals.at_bound)),
+            rare=tuple(map(bool, marginals.rare)),
+            collinear=surrogate.collinear,
+            response_end=state.response_end,
             explained=self.explained(fitted),
             dispersion=(),
             converged=True,
@@ -266,12 +204,3 @@ class GeneralisedLinearModel(Model):
         root = np.linalg.cholesky(theta.covariance + 1e-12 * np.eye(len(theta.mean)))
         x = np.clip(theta.mean + rng.standard_normal((n, len(theta.mean))) @ root.T, -1.0, 1.0)
         return x, self.family.draw(self.eta(np, theta, x), rng)
-
-
-def moments_of(width: int, rho: float) -> FindMoments:
-    """The second moments of so many columns at this price."""
-    return FindMoments(rho, math.inf if math.isinf(rho) else MOMENT_RADIUS * math.sqrt(width + 1))
-
-
-NO_BETTER = "Its coefficients may be noise: more rows, a larger epsilon or fewer columns would help."
-EFFECT = Effect("standard deviation of the linear predictor over the rows", 1.0, (0.25, 0.5, 1.0, 2.0))

@@ -84,6 +84,33 @@ class Moments(NarrowQuery):
 
 
 @dataclass(frozen=True)
+class Information(NarrowQuery):
+    """Σ vvᵀ, packed, over complete rows, with v = √V(η)·turn·(1, u) scaled into a ball.
+
+    *Lemma.* ℓ2 sensitivity √2·radius², as for :class:`Moments`, whose proof holds. ∎
+    """
+
+    family: Family = field(repr=False)
+    predictor: Predictor = field(repr=False)
+    turn: FloatArray = field(repr=False)
+    radius: float
+
+    @property
+    def label(self) -> str:
+        return f"information of the regression, norm clipped at {self.radius:.4g}"
+
+    @property
+    def bound(self) -> Bound:
+        return second_moments_bound(self.radius, len(self.turn))
+
+    def contributions(self, xp: Namespace, x: Array, y: Array, shares: Array = None) -> Array:
+        rows, _, seen = complete(xp, self.family, x, y, shares)
+        a = product(xp, rows, self.turn[:, 1:].T) + like(xp, self.turn[:, 0], x)
+        v = into_ball(xp, a, self.radius, xp.sqrt(self.family.variance(xp, self.predictor(xp, rows))))
+        return packed(xp, over_rows(xp, v * seen[:, None], v))
+
+
+@dataclass(frozen=True)
 class Score(NarrowQuery):
     """Σ w·r·a over complete rows: a = turn·(1, u), r the clipped residual, and the weight
 
@@ -118,7 +145,7 @@ class Score(NarrowQuery):
         return sum_in_ball(xp, a, self.clip, seen * w * self.family.residual(xp, response, eta), size)
 
 
-def weights(xp: Namespace, family: Family, eta: Array, size: Array, leverage: float, clip: float) -> Array:
+def weights(xp: Namespace, family: Family, eta: Array, size: Array, leverage: float, clip: Array) -> Array:
     """The weight of a row whose a has that size, as :class:`Score` states it."""
     return xp.clip(leverage / size, 0.0, 1.0) * xp.clip(clip / (size * family.reach(xp, eta)), 0.0, 1.0)
 

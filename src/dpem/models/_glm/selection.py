@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from dpem.fitting.model import Sizes
 from dpem.fitting.selection import KeepColumns, best_columns, chosen_after
 from dpem.fitting.step import Step
-from dpem.models._glm.combine import placed
 from dpem.models._glm.families import Family
+from dpem.models._glm.posterior import placed
 from dpem.models._glm.queries import Predictor, complete
 from dpem.models._glm.steps import GlmState
 from dpem.models._glm.surrogate import Surrogate
@@ -120,13 +120,10 @@ class ChooseColumns(Step):
         return f"choice of {self.columns} {'column' if self.columns == 1 else 'columns'}"
 
     def run(self, curator: Curator, model: Any, state: GlmState) -> GlmState:
-        now, own, chosen = state.current(), model.on(state.chosen), state.chosen
+        own, chosen = model.on(state.chosen), state.chosen
         assert chosen is not None
-        start = np.zeros(len(own.free))
-        start[0] = model.family.link(now.mean) - own.middle_offset
-        coef = start if now.posterior is None else now.posterior.coef
-        predictor = own.predictor(placed(coef, own.free, own.offset))
-        where = {"schema": model.schema, "family": now.family, "predictor": predictor, "chosen": chosen}
+        predictor = own.predictor(placed(state.coef, own.free, own.offset))
+        where = {"schema": model.schema, "family": state.family, "predictor": predictor, "chosen": chosen}
         private = math.isfinite(self.rho)
         total, seen = curator.measure(MeanResidual(**where), BALANCE * self.rho if private else self.rho)
         mean = float(np.clip(total / max(float(seen), 0.05), -0.9, 0.9))
@@ -140,9 +137,8 @@ class KeepBest(KeepColumns):
     """The chosen columns whose coefficients the others can replace least; those of the others are 0."""
 
     def run(self, curator: Curator, model: Any, state: GlmState) -> GlmState:
-        now, own, chosen, theta = state.current(), model.on(state.chosen), state.chosen, state.theta
+        own, chosen, theta = model.on(state.chosen), state.chosen, state.theta
         assert chosen is not None
-        assert now.surrogate is not None
         covariance, coef = theta.sampling + theta.privacy, np.concatenate([[theta.intercept], theta.coef])
         best = 1 + best_columns(np.linalg.pinv(covariance[1:, 1:]), coef[own.free[1:]], self.columns)
         dropped = np.setdiff1d(np.arange(1, len(own.free)), best)
@@ -164,13 +160,13 @@ class KeepBest(KeepColumns):
             mean=theta.mean[kept],
             covariance=theta.covariance[np.ix_(kept, kept)],
             prior_part=theta.prior_part[order],
-            crowded=tuple(theta.crowded[j] for j in kept),
-            at_bound=tuple(theta.at_bound[j] for j in kept),
-            rare=tuple(theta.rare[j] for j in kept),
-            collinear=tuple(theta.collinear[j] for j in kept),
+            **{
+                flag: tuple(getattr(theta, flag)[j] for j in kept)
+                for flag in ("crowded", "at_bound", "rare", "collinear")
+            },
         )
-        rows = Surrogate(now.surrogate.rows[:, places], now.surrogate.complete)
-        return replace(state, theta=theta, chosen=theta.chosen, progress=replace(now, surrogate=rows))
+        surrogate = Surrogate(state.surrogate.rows[:, places], state.surrogate.complete)
+        return replace(state, theta=theta, chosen=theta.chosen, surrogate=surrogate)
 
 
 def without(covariance: FloatArray, dropped: NDArray[np.intp]) -> FloatArray:

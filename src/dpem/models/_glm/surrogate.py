@@ -13,7 +13,7 @@ clipped as the released ones were, agree with them, less what is noise.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,19 +37,25 @@ LEAST_SIGNAL = 1e-4
 COLLINEAR = 0.93
 #: How far means and variances of released marginals may be off besides noise, in spreads, and as a part of a bin.
 OFF, OFF_BIN = 0.1, 0.3
+#: Rows are clipped at so many times their expected length.
+RADIUS = 1.2
+#: Directions are changed if they differ by more than the largest eigenvalue of noise, and so many standard deviations.
+BEYOND = 2.0
+#: The relative noise above which the release is not used, and the surrogate stays as it is.
+RESOLVED = 0.8
+#: Surrogate rows with a smaller total variance, in whitened coordinates, are all alike: nothing can be corrected.
+TINY = 1e-9
 
 
 @dataclass(frozen=True)
 class Surrogate:
-    """Rows (1, u) in unit coordinates, the share of the table's rows that are complete, which columns are so nearly
-    collinear with another one that noise hides their difference, and the linear map that widens errors of coefficients
-    there.
+    """Rows (1, u) in unit coordinates, the share of the table's rows that are complete, and which columns are so nearly
+    collinear with another one that noise hides their difference.
     """
 
     rows: FloatArray
     complete: float
     collinear: tuple[bool, ...] = ()
-    stretch: FloatArray | None = None
 
     @property
     def mean(self) -> FloatArray:
@@ -154,3 +160,68 @@ def _winners(scores: FloatArray, share: FloatArray) -> IntArray:
     baseline = generator(3).gumbel(size=len(scores)) + math.log(1 - share.sum())
     others = -np.log(-np.log(np.clip(ndtr(scores), 1e-15, 1 - 1e-15))) + np.log(share)
     return np.argmax(np.column_stack([baseline, others]), axis=1)
+
+
+def whitening(surrogate: Surrogate, free: NDArray[np.intp], V: FloatArray) -> tuple[FloatArray, float]:
+    """Coordinates in which the surrogate's information is round, the first being the intercept, and the clip."""
+    X = surrogate.rows[:, free]
+    J = (X * V[:, None]).T @ X / len(X)
+    root = np.linalg.cholesky(J + 1e-9 * np.trace(J) * np.eye(len(J)))
+    turn = np.zeros((len(free), surrogate.rows.shape[1]))
+    turn[:, free] = np.linalg.inv(root) * math.sqrt(float(V.mean()))
+    return turn, RADIUS * math.sqrt(len(free) * float(V.mean()))
+
+
+def corrected(
+    surrogate: Surrogate,
+    free: NDArray[np.intp],
+    V: FloatArray,
+    turn: FloatArray,
+    radius: float,
+    released: FloatArray,
+    noise: float,
+) -> Surrogate:
+    """The surrogate with its weighted means and covariances moved to the released ones where they clearly differ."""
+    a = surrogate.rows @ turn.T
+    v = a * np.sqrt(V)[:, None]
+    v *= np.minimum(1.0, radius / np.linalg.norm(v, axis=1))[:, None]
+    (here, mean, spread), (there, new_mean, new_spread) = (_parts(each) for each in (v.T @ v / len(v), released))
+    if there < here / 4 or not np.all(np.isfinite(spread)) or not np.trace(spread) > TINY:
+        return surrogate
+    p = len(mean)
+    values, vectors = np.linalg.eigh(spread)
+    root = vectors / np.sqrt(np.maximum(values, 1e-3 * values[-1])) @ vectors.T
+    ratios, turned = np.linalg.eigh(root @ new_spread @ root)
+    mean_error = noise / math.sqrt(2) / max(there, here / 2)
+    blur = mean_error / float(np.mean(values))
+    # the spectrum of noise reaches 2√p; where columns seemed collinear, a small ratio is expected and needs less proof
+    edge = blur * ((1 if any(surrogate.collinear) else 2) * math.sqrt(p) + BEYOND)
+    if edge > RESOLVED:
+        return surrogate
+    kept = np.where(np.abs(ratios - 1) > edge, np.maximum(ratios, edge / 2), 1.0)
+    shift = new_mean - mean
+    size = float(np.linalg.norm(shift))
+    shift = shift * (1 - p * (mean_error / size) ** 2) if size > mean_error * (math.sqrt(p) + BEYOND) else 0 * shift
+    hidden = (ratios < edge) & (kept != 1)  # information that is no larger than its noise
+    collinear = _loading(turned[:, hidden], turn, free, surrogate)
+    moved = a[:, 1:] @ (turned * (np.sqrt(kept) - 1)) @ turned.T + shift
+    rows = surrogate.rows.copy()
+    rows[:, free[1:]] += moved @ np.linalg.inv(turn[1:, free[1:]]).T
+    return replace(surrogate, rows=rows, collinear=collinear)
+
+
+def _parts(second: FloatArray) -> tuple[float, FloatArray, FloatArray]:
+    """Of second moments with the intercept first: the weight, and weighted means and covariances."""
+    weight = max(float(second[0, 0]), 1e-9)
+    mean = second[0, 1:] / weight
+    return weight, mean, second[1:, 1:] / weight - np.outer(mean, mean)
+
+
+def _loading(
+    directions: FloatArray, turn: FloatArray, free: NDArray[np.intp], surrogate: Surrogate
+) -> tuple[bool, ...]:
+    """Which columns make up these directions of whitened coordinates: those with at least half the largest part."""
+    found = np.zeros(surrogate.rows.shape[1] - 1, dtype=bool)
+    part = np.abs(turn[1:, free[1:]].T @ directions) * surrogate.rows[:, free[1:]].std(axis=0)[:, None]
+    found[free[1:] - 1] = (part > 0.5 * part.max(axis=0, initial=0.0)).any(axis=1)
+    return tuple(map(bool, found))

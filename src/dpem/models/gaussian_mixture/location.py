@@ -1,15 +1,16 @@
-"""Where the columns lie and how wide they are: centres, shares of missing values and spreads, from unit coordinates."""
+"""Where the columns lie and how wide they are: centres, shares of missing values, spreads, histograms, correlations."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from dpem.models.gaussian_mixture.state import Far, Presence
 from dpem.queries.narrow import NarrowQuery, into_ball, like, over_rows, packed, rounded, zero_nonfinite
 from dpem.query import Array, Bound, FloatArray, Namespace
 
@@ -216,3 +217,83 @@ class SecondMoments(NarrowQuery):
         z = into_ball(xp, zero_nonfinite(xp, z), self.radius)
         first = math.sqrt(self.kappa) * self.radius * xp.sum(z, axis=0)
         return xp.concat([first, packed(xp, over_rows(xp, z, z))])
+
+
+@dataclass(frozen=True)
+class Presence:
+    """Shares of rows with a value in each column, and of rows without any value."""
+
+    seen: FloatArray
+    empty: float = 0.0
+
+    @property
+    def given(self) -> FloatArray:
+        """The shares with a value among rows that are not empty."""
+        return np.minimum(self.seen / (1 - self.empty), 1.0)
+
+    @property
+    def complete(self) -> bool:
+        return bool(np.all(self.given >= 1))
+
+    @property
+    def pairs(self) -> FloatArray:
+        """Shares of rows with values in both of two columns, if rows that are not empty miss them independently."""
+        both = (1 - self.empty) * np.outer(self.given, self.given)
+        both[np.diag_indices(len(both))] = self.seen
+        return both
+
+    def patterns(self, P: int, rng: np.random.Generator) -> FloatArray | None:
+        """P patterns of rows that are not empty (1 where a value is seen), None where no value is missing."""
+        if self.complete:
+            return None
+        found = (rng.random((20 * P, len(self.seen))) < self.given).astype(float)
+        found = found[found.sum(axis=1) > 0]
+        return found[:P] if len(found) else np.ones((1, len(self.seen)))
+
+
+class Far(NamedTuple):
+    """Cells far from a column's centre that hold rows: the column, the ends in unit coordinates, the share of rows."""
+
+    column: NDArray[np.intp]
+    low: FloatArray
+    high: FloatArray
+    share: FloatArray
+
+    def moments(self, centre: FloatArray, spread: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Mean and standard deviation of the columns, what lies far from the centres added to centre and spread."""
+        away = (self.low + self.high) / 2 - centre[self.column]
+        first, second, share = np.zeros(len(centre)), np.zeros(len(centre)), np.zeros(len(centre))
+        np.add.at(first, self.column, self.share * away)
+        np.add.at(second, self.column, self.share * away**2)
+        np.add.at(share, self.column, self.share)
+        share = np.minimum(share, 0.9)
+        return centre + first, np.sqrt((1 - share) * spread**2 + np.maximum(second - first**2, 0.0))
+
+    def rows(self, rows: FloatArray, rng: np.random.Generator) -> FloatArray:
+        """The rows with values in far cells, each in one of them at least: the cells by their shares, and every
+        further column that has such cells in half of the rows.
+        """
+        rows = rows.copy()
+        first = rng.choice(len(self.share), size=len(rows), p=self.share / self.share.sum())
+        for j in np.unique(self.column):
+            cells = np.flatnonzero(self.column == j)
+            cell = rng.choice(cells, size=len(rows), p=self.share[cells] / self.share[cells].sum())
+            own = self.column[first] == j
+            cell = np.where(own, first, cell)
+            value = self.low[cell] + rng.random(len(rows)) * (self.high - self.low)[cell]
+            rows[:, j] = np.where(own | (rng.random(len(rows)) < 0.5), value, rows[:, j])
+        return rows
+
+
+class Moments(NamedTuple):
+    """What the second moments tell, in coordinates of unit spread: variances along directions between centres.
+
+    ``directions`` are columns, ``between`` the variance of centres along each, ``within`` that of a component in any,
+    ``edge`` what noise alone can look like, ``correlation`` that of all rows together.
+    """
+
+    directions: FloatArray
+    between: FloatArray
+    within: float
+    edge: float
+    correlation: FloatArray

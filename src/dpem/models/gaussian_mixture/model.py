@@ -1,37 +1,37 @@
-"""The Gaussian mixture as a model: its parameters, its steps and their prices, its densities and simpler models."""
+"""The Gaussian mixture as a model: its parameters and their standard errors, its steps and their prices, its densities.
+
+Noise of standard deviation s in an answer of the score, and sampling of n rows, move the solution by
+:func:`~dpem.fitting.surrogate.error_roots`, taken over the surrogate rows. Small moves of the mixture carry this to the
+reported numbers.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpem._validation import ArgumentError
 from dpem.fitting.model import Model, PredictedFit, Sizes
 from dpem.fitting.rehearsal import generator
 from dpem.fitting.step import Step, prices
 from dpem.fitting.surrogate import combined_noise, error_roots, regrouped, share_moved
-from dpem.models.gaussian_mixture.check_step import MixtureCheck
-from dpem.models.gaussian_mixture.columns import CENTRES, CHOICE, ChooseColumns, after_choice, missed, with_choice
-from dpem.models.gaussian_mixture.covariance_types import CovarianceType
-from dpem.models.gaussian_mixture.family import inside, with_missing
+from dpem.fitting.uncertainty import Uncertainty
+from dpem.models.gaussian_mixture.covariance_types import TYPES, CovarianceType
+from dpem.models.gaussian_mixture.family import GaussianFamily, inside, with_missing
 from dpem.models.gaussian_mixture.gaussians import Gaussians
-from dpem.models.gaussian_mixture.intervals import error_units
+from dpem.models.gaussian_mixture.location import Presence
 from dpem.models.gaussian_mixture.planning import EFFECT, predicted_fit, rules
-from dpem.models.gaussian_mixture.prediction import SEPARATION
-from dpem.models.gaussian_mixture.score_steps import ExactEM, ScoreStep
-from dpem.models.gaussian_mixture.start_steps import (
-    MOST,
-    FindCentres,
-    FindMargins,
-    FindShape,
-    FindSpreads,
-    StartFromSketch,
-)
-from dpem.models.gaussian_mixture.state import TUNING, MixtureState, Presence
+from dpem.models.gaussian_mixture.score_steps import ExactEM, MixtureCheck, ScoreStep
+from dpem.models.gaussian_mixture.sketch_fit import MOST
+from dpem.models.gaussian_mixture.start_steps import FindCentres, FindMargins, FindShape, FindSpreads, StartFromSketch
+from dpem.models.gaussian_mixture.state import TUNING, MixtureState
 from dpem.query import Array, FloatArray, Namespace
+from dpem.tables.schema import Schema
 
 #: How many components are assumed, for prices and steps, where their number is to be found.
 ASSUMED = 4
@@ -48,7 +48,7 @@ class Parameters:
     """A fitted mixture in unit coordinates and what is known of its errors.
 
     ``path`` are the scores of numbers of components; ``seen`` and ``empty`` shares of values present and of rows
-    without any. ``errors`` are the standard errors of :func:`~dpem.models.gaussian_mixture.intervals.values` per unit
+    without any. ``errors`` are the standard errors of :func:`~dpem.models.gaussian_mixture.model.values` per unit
     of noise in whitened scores, of one row's sampling and of what the surrogate leaves open; ``noise`` is the standard
     deviation of the answers. ``moved`` is the largest share of rows that twice such noise, one of the last two
     queries or a fit that is nearly as good puts into another component, ``missed`` the share that one Gaussian
@@ -149,7 +149,7 @@ class GaussianMixture(Model):
             path=fit.path,
             seen=presence.seen,
             empty=presence.empty,
-            errors=np.array([error_units(family, own, order, root) for root in roots]),
+            errors=error_units(family, own, order, roots),
             noise=noise,
             moved=moved,
             floored=floored.astype(float),
@@ -171,26 +171,47 @@ class GaussianMixture(Model):
         return rows, None
 
 
-@dataclass(frozen=True)
-class SparseGaussianMixture(GaussianMixture):
-    """The same on ``sparsity`` columns of many: those that vary together most."""
-
-    sparsity: int = 2
-    gaussian: ClassVar[bool] = False
-
-    def steps(self, sizes: Sizes) -> tuple[Step, ...]:
-        return (
-            FindCentres(CENTRES * sizes.rho),
-            ChooseColumns(CHOICE * sizes.rho, self.sparsity),
-            *self._fit(after_choice(sizes), self.sparsity),
-        )
-
-    def predict_fit(self, sizes: Sizes, steps: tuple[Step, ...]) -> PredictedFit:
-        some = np.arange(self.sparsity)
-        narrow = GaussianMixture(self.schema.take(some), self.n_components, self.kind, self.proportions[some])
-        expected = narrow.predict_fit(after_choice(sizes), steps)
-        return with_choice(expected, missed(sizes, self.schema.width, self.sparsity, sizes.effect or SEPARATION))
-
-
 def mixture_of(theta: Parameters) -> Gaussians:
     return Gaussians(theta.weights, theta.means, theta.covariances)
+
+
+def error_units(
+    family: GaussianFamily, own: Gaussians, order: NDArray[np.intp], roots: Sequence[FloatArray]
+) -> FloatArray:
+    """The standard deviation of each of :func:`values` under moves of root·N(0, I), to first order, for each root;
+    components are in the given order.
+    """
+    size = 1e-4
+    slopes = []
+    for step in size * np.eye(family.count):
+        up, down = (family.moved(own, sign * step, floored=False).reordered(order) for sign in (1.0, -1.0))
+        slopes.append((values(family.kind.name, up) - values(family.kind.name, down)) / (2 * size))
+    return np.array([np.linalg.norm(root.T @ slopes, axis=0) for root in roots])
+
+
+def values(kind: str, own: Gaussians) -> FloatArray:
+    """Shares, means and covariances in the order of :func:`names`."""
+    return np.concatenate([own.weights, own.means.ravel(), TYPES[kind].values(own.covariances)])
+
+
+def names(kind: str, K: int, columns: tuple[str, ...]) -> list[tuple[str, str]]:
+    """What each number is called and what it can be; components are counted from 1, the largest first."""
+    components = [f"component {k + 1}" for k in range(K)]
+    found = [(f"{component}: share", "share") for component in components]
+    found += [(f"{component}: mean of {name}", "") for component in components for name in columns]
+    return found + TYPES[kind].names(components, columns)
+
+
+def uncertainty(theta: Any, schema: Schema, n: int) -> Uncertainty:
+    """Estimates in the table's units and their standard errors, of sampling and of privacy."""
+    K, d = theta.means.shape
+    full = theta.covariances.ndim == 3
+    ones = np.ones((K, d, d)) * np.outer(schema.half, schema.half) if full else np.ones((K, d)) * schema.half**2
+    scale = np.concatenate([np.ones(K), np.tile(schema.half, K), TYPES[theta.kind].values(ones)])
+    estimate = scale * values(theta.kind, Gaussians(theta.weights, theta.means, theta.covariances))
+    estimate[K : K + K * d] += np.tile(schema.middle, K)
+    called, kinds = zip(*names(theta.kind, K, schema.names), strict=True)
+    sampling = scale * theta.errors[1] / math.sqrt(n * max(1 - theta.empty, 1e-9))
+    privacy = scale * np.hypot(TUNING.widened * theta.errors[0] * theta.noise, theta.errors[2])
+    note = "sandwich form on the surrogate rows, with the noise of the score answers"
+    return Uncertainty.of(called, estimate, sampling, privacy, note, kinds)

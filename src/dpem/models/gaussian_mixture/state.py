@@ -1,17 +1,17 @@
-"""What the steps of a fit hand to each other, and the numbers that were set by studies."""
+"""What the steps of a fit hand to each other, the surrogate rows, and the numbers that were set by studies."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpem.fitting.step import State
-from dpem.fitting.surrogate import Answer, ScoreQuery, Surrogate
-from dpem.models.gaussian_mixture.family import GaussianFamily
+from dpem.fitting.surrogate import Answer, Converged, ScoreQuery, Surrogate
+from dpem.models.gaussian_mixture.family import GaussianFamily, inside, with_missing
 from dpem.models.gaussian_mixture.gaussians import Gaussians
+from dpem.models.gaussian_mixture.location import Far, Moments, Presence
 from dpem.query import FloatArray
 
 
@@ -72,86 +72,6 @@ class Tuning:
 
 
 TUNING = Tuning()
-
-
-class Moments(NamedTuple):
-    """What the second moments tell, in coordinates of unit spread: variances along directions between centres.
-
-    ``directions`` are columns, ``between`` the variance of centres along each, ``within`` that of a component in any,
-    ``edge`` what noise alone can look like, ``correlation`` that of all rows together.
-    """
-
-    directions: FloatArray
-    between: FloatArray
-    within: float
-    edge: float
-    correlation: FloatArray
-
-
-@dataclass(frozen=True)
-class Presence:
-    """Shares of rows with a value in each column, and of rows without any value."""
-
-    seen: FloatArray
-    empty: float = 0.0
-
-    @property
-    def given(self) -> FloatArray:
-        """The shares with a value among rows that are not empty."""
-        return np.minimum(self.seen / (1 - self.empty), 1.0)
-
-    @property
-    def complete(self) -> bool:
-        return bool(np.all(self.given >= 1))
-
-    @property
-    def pairs(self) -> FloatArray:
-        """Shares of rows with values in both of two columns, if rows that are not empty miss them independently."""
-        both = (1 - self.empty) * np.outer(self.given, self.given)
-        both[np.diag_indices(len(both))] = self.seen
-        return both
-
-    def patterns(self, P: int, rng: np.random.Generator) -> FloatArray | None:
-        """P patterns of rows that are not empty (1 where a value is seen), None where no value is missing."""
-        if self.complete:
-            return None
-        found = (rng.random((20 * P, len(self.seen))) < self.given).astype(float)
-        found = found[found.sum(axis=1) > 0]
-        return found[:P] if len(found) else np.ones((1, len(self.seen)))
-
-
-class Far(NamedTuple):
-    """Cells far from a column's centre that hold rows: the column, the ends in unit coordinates, the share of rows."""
-
-    column: NDArray[np.intp]
-    low: FloatArray
-    high: FloatArray
-    share: FloatArray
-
-    def moments(self, centre: FloatArray, spread: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Mean and standard deviation of the columns, what lies far from the centres added to centre and spread."""
-        away = (self.low + self.high) / 2 - centre[self.column]
-        first, second, share = np.zeros(len(centre)), np.zeros(len(centre)), np.zeros(len(centre))
-        np.add.at(first, self.column, self.share * away)
-        np.add.at(second, self.column, self.share * away**2)
-        np.add.at(share, self.column, self.share)
-        share = np.minimum(share, 0.9)
-        return centre + first, np.sqrt((1 - share) * spread**2 + np.maximum(second - first**2, 0.0))
-
-    def rows(self, rows: FloatArray, rng: np.random.Generator) -> FloatArray:
-        """The rows with values in far cells, each in one of them at least: the cells by their shares, and every
-        further column that has such cells in half of the rows.
-        """
-        rows = rows.copy()
-        first = rng.choice(len(self.share), size=len(rows), p=self.share / self.share.sum())
-        for j in np.unique(self.column):
-            cells = np.flatnonzero(self.column == j)
-            cell = rng.choice(cells, size=len(rows), p=self.share[cells] / self.share[cells].sum())
-            own = self.column[first] == j
-            cell = np.where(own, first, cell)
-            value = self.low[cell] + rng.random(len(rows)) * (self.high - self.low)[cell]
-            rows[:, j] = np.where(own | (rng.random(len(rows)) < 0.5), value, rows[:, j])
-        return rows
 
 
 def restarts_for(count: int, usual: int) -> int:
@@ -219,3 +139,57 @@ class MixtureState(State):
         if self.far is not None:
             mean, spread = self.far.moments(mean, spread)
         return Gaussians(np.ones(1), mean[None], (np.outer(spread, spread) * self.moments.correlation)[None])
+
+
+#: How many times as wide as all rows together rows of the wide Gaussian are: in all columns, and in one of them.
+ALL_WIDER, ONE_WIDER = np.array([1.0, 1.0, 2.0, 4.0]), np.array([4.0, 8.0, 16.0])
+TAIL_WEIGHTS = np.concatenate([np.ones(len(ALL_WIDER)), 4 / ONE_WIDER])
+
+
+def base_rows(
+    rich: Gaussians, state: MixtureState, count: int, patterns: FloatArray | None, rng: np.random.Generator
+) -> tuple[FloatArray, None, FloatArray]:
+    """Rows within the bounds and their base weights. Rows of one wide Gaussian weigh little, the less the farther out,
+    so that only an answer that asks for rows between or beyond the components raises them. Rows in far cells of the
+    histograms weigh what these say.
+    """
+    few = round(TUNING.wide_rows * count)
+    parts, weights = [_tails(state.wide, few, rng)], [TUNING.wide_weight * _shared(TAIL_WEIGHTS, few)]
+    if state.far is not None and len(state.far.share):
+        parts.append(state.far.rows(inside(rich, few, rng), rng))
+        weights.append(min(float(state.far.share.sum()), 0.5) * _shared(np.ones(1), few))
+    rest = count - len(parts) * few
+    parts.append(inside(rich, rest, rng, even=True))
+    weights.append((1 - sum(float(own.sum()) for own in weights)) * _shared(np.ones(1), rest))
+    rows = np.vstack(parts)
+    for j, low, high in state.constant:  # rows beside a constant would be a component of their own
+        rows[:, j] = np.clip(rows[:, j], low, high)
+    return with_missing(rows, patterns), None, np.concatenate(weights)
+
+
+def _tails(wide: Gaussians, count: int, rng: np.random.Generator) -> FloatArray:
+    """Rows of the Gaussian and of wider ones in turn, as :data:`TAIL_WEIGHTS` has them."""
+    rows = inside(wide, count, rng)
+    turn = np.arange(count) % len(TAIL_WEIGHTS)
+    scale = np.repeat(np.concatenate([ALL_WIDER, ONE_WIDER])[turn, None], rows.shape[1], axis=1)
+    one = np.arange(rows.shape[1]) == rng.integers(rows.shape[1], size=(count, 1))
+    scale[(turn >= len(ALL_WIDER))[:, None] & ~one] = 1.0
+    return np.clip(wide.means + scale * (rows - wide.means), -1.0, 1.0)
+
+
+def _shared(parts: FloatArray, count: int) -> FloatArray:
+    """Weights of rows that belong to the parts in turn; they add up to 1."""
+    weights = parts[np.arange(count) % len(parts)]
+    return np.asarray(weights / weights.sum())
+
+
+def redrawn(surrogate: Surrogate, family: GaussianFamily, state: MixtureState, rng: np.random.Generator) -> Surrogate:
+    """The same answers on rows drawn from a richer mixture that fits the weighted rows."""
+    more = replace(family, K=family.K + TUNING.more)
+    rich = surrogate.fit(more, [], restarts=2, rng=rng, short=15, kept=1, most=60)[0].theta
+    return surrogate.redrawn(*base_rows(rich, state, len(surrogate.x), family.patterns, rng))
+
+
+def runs_of(fits: Sequence[Converged[Gaussians]]) -> tuple[tuple[float, Gaussians], ...]:
+    """Where EM converged, the best first; the best even if it did not."""
+    return tuple((own.log_likelihood, own.theta) for own in fits if own.converged or own is fits[0])

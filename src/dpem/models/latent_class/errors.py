@@ -14,10 +14,8 @@ from scipy.optimize import linear_sum_assignment
 
 from dpem.fitting.rehearsal import generator
 from dpem.fitting.surrogate import Converged, Surrogate, information, share_apart, share_moved, whitener
-from dpem.fitting.surrogate.rows import combined_noise
-from dpem.fitting.surrogate.tilt import evidence_kappa, principal, tilt
-from dpem.models.latent_class.family import Classes, ClassFamily
-from dpem.models.latent_class.tuning import TUNING
+from dpem.fitting.surrogate.rows import combined_noise, evidence_kappa, principal, tilt
+from dpem.models.latent_class.family import TUNING, Classes, ClassFamily
 from dpem.query import FloatArray
 
 

@@ -17,11 +17,10 @@ from dpem.fitting.sequence import keeps_arguments
 from dpem.fitting.step import State
 from dpem.fitting.summary import Profile
 from dpem.fitting.uncertainty import Uncertainty
-from dpem.models.latent_class import planning
 from dpem.models.latent_class.errors import Parameters
-from dpem.models.latent_class.items import Items
-from dpem.models.latent_class.model import LatentClass
-from dpem.models.latent_class.tuning import TUNING
+from dpem.models.latent_class.family import TUNING
+from dpem.models.latent_class.planning import LatentClass, most_classes
+from dpem.models.latent_class.queries import Items
 from dpem.query import FloatArray
 from dpem.tables.schema import Schema
 
@@ -95,7 +94,7 @@ class DPLatentClass(PrivateEstimator):
         if K == 1:
             raise ArgumentError("n_classes", "must be at least 2: one class is what the fit check compares with.")
         items = Items(tuple(int(count) for count in np.unique(schema.column, return_counts=True)[1]))
-        most = planning.most_classes(items)
+        most = most_classes(items)
         if most < 2:
             raise ArgumentError(
                 "X", "must have at least 3 columns: classes show in how answers to several items go together."

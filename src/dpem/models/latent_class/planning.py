@@ -1,25 +1,32 @@
-"""What to expect of latent classes before anything is paid: how far probabilities are off, and what is not found."""
+"""Latent classes at their public settings: which steps fit them, how likely rows are, and what to expect before
+anything is paid.
+"""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, replace
 
 import array_api_compat.numpy as numpy_api
 import numpy as np
 
-from dpem.fitting.model import Effect, PredictedFit, Sizes
+from dpem._validation import ArgumentError
+from dpem.fitting.check import CHECK_SHARE, Check
+from dpem.fitting.model import Effect, Model, PredictedFit, Sizes
 from dpem.fitting.plan import Prediction
-from dpem.fitting.rehearsal import generator, normal
-from dpem.fitting.shares import with_failures
-from dpem.fitting.step import Step
+from dpem.fitting.rehearsal import generator, normal, with_failures
+from dpem.fitting.step import Step, prices
 from dpem.fitting.surrogate import information, whitener
 from dpem.fitting.surrogate.rows import combined_noise
-from dpem.models.latent_class.family import Classes, ClassFamily
-from dpem.models.latent_class.items import Items
-from dpem.models.latent_class.steps import AskScores
-from dpem.models.latent_class.tuning import TUNING
-from dpem.query import FloatArray
+from dpem.models.latent_class.errors import Parameters
+from dpem.models.latent_class.family import TUNING, Classes, ClassFamily
+from dpem.models.latent_class.queries import Items, PairMoments, answers
+from dpem.models.latent_class.steps import ClassState, Converge, PairStep, ScoreStep
+from dpem.query import Array, FloatArray, Namespace
 
+#: The most classes that are tried, and the number that a plan supposes while it is not known.
+MOST, SUPPOSED = 6, 3
+ADVICE = "Fewer classes, more rows or a larger epsilon may show them; perhaps there are none."
 #: What is assumed of an item in a class: one answer has this probability, the others share the rest.
 TYPICAL = 0.7
 EFFECT = Effect("chance of the answer that is typical of a class", TYPICAL, (0.6, 0.7, 0.8), percent=True)
@@ -34,6 +41,57 @@ SCATTER, FAILED, CLEAR, EVEN = 0.25, 0.25, 1.5, 0.6
 #: something, too; by how much those of overlapping classes are larger, and those of nine public tables of ten larger
 #: still (``python -m studies.latent_class --tables tuning``).
 WITH_PAIRS, OVERLAPPING, PUBLIC = 0.8, 1.2, 5.0
+
+
+@dataclass(frozen=True)
+class LatentClass(Model):
+    """K classes; in each the items are answered independently. ``n_classes`` 0: their number is found too."""
+
+    n_classes: int
+    items: Items
+    effect = EFFECT
+
+    def steps(self, sizes: Sizes) -> tuple[Step, ...]:
+        check, rest = prices(sizes.rho, (CHECK_SHARE, 1 - CHECK_SHARE)) if sizes.check else (0.0, sizes.rho)
+        growing = TUNING.growth ** np.arange(TUNING.scores)
+        pairs, *scores = prices(rest, (TUNING.pairs, *((1 - TUNING.pairs) * growing / growing.sum())))
+        last = [Converge(math.inf)] if math.isinf(sizes.rho) else [ScoreStep(rho, rho is scores[-1]) for rho in scores]
+        final = Check(check, against="independent answers (one class)", advice=ADVICE, most=TUNING.clamp)
+        return (PairStep(pairs), *last, *([final] if sizes.check else []))
+
+    def start(self) -> ClassState:
+        return ClassState()
+
+    @property
+    def most(self) -> int:
+        """How many classes are tried where their number is to be found."""
+        return min(MOST, most_classes(self.items))
+
+    def predict_fit(self, sizes: Sizes, steps: tuple[Step, ...]) -> PredictedFit:
+        K = self.n_classes or min(SUPPOSED, self.most)
+        if sizes.n < K:
+            raise ArgumentError("n_classes", f"must be at most the number of rows ({sizes.n}), got {K}.")
+        pairs = PairMoments(self.schema, self.items).bound.l2
+        return predicted(self.items, K, sizes, steps, pairs, supposed=self.n_classes == 0)
+
+    def log_density(self, xp: Namespace, theta: Parameters, x: Array, y: Array) -> Array:
+        joint = theta.classes.log_joint(xp, answers(xp, x, self.items))
+        most = xp.max(joint, axis=1, keepdims=True)
+        return (most + xp.log(xp.sum(xp.exp(joint - most), axis=1, keepdims=True)))[:, 0]
+
+    def membership(self, xp: Namespace, theta: Parameters, x: Array, y: Array) -> Array:
+        """The probability of each class given a row's answers."""
+        return theta.classes.membership(xp, answers(xp, x, self.items))
+
+    def simpler(self, theta: Parameters) -> Parameters:
+        """Independent answers with the probabilities that the classes have together: those released alone are noisier,
+        and classes would win by that.
+        """
+        return replace(theta, weights=np.ones(1), probabilities=(theta.weights @ theta.probabilities)[None])
+
+    def draw(self, theta: Parameters, n: int, rng: np.random.Generator) -> tuple[FloatArray, None]:
+        family = ClassFamily(len(theta.weights), self.items, theta.observed, theta.weights @ theta.probabilities)
+        return family.draw(theta.classes, n, rng)
 
 
 def most_classes(items: Items) -> int:
@@ -66,7 +124,7 @@ def overlapping(items: Items, K: int, typical: float = TYPICAL) -> Classes:
     return Classes(w / w.sum(), assumed(items, K, typical).probabilities)
 
 
-def predict_fit(
+def predicted(
     items: Items, K: int, sizes: Sizes, steps: tuple[Step, ...], pairs: float, supposed: bool = False
 ) -> PredictedFit:
     """The prediction for classes as assumed; ``pairs`` is the sensitivity of the pairs of answers."""
@@ -79,7 +137,7 @@ def predict_fit(
     clearance = weakest(theta.weights, mu) / edge
     smallest = min(1.0, CLEAR * edge / float(np.mean(np.sum((mu - theta.weights @ mu) ** 2, axis=1))))
     failure = 1 / (1 + (clearance / EVEN) ** 4)
-    scores = [step.rho for step in steps if isinstance(step, AskScores)]
+    scores = [step.rho for step in steps if isinstance(step, ScoreStep)]
     median, low, high = 0.0, 0.0, 0.0
     if scores:
         clear = WITH_PAIRS * _error(some, theta, scores, sizes)

@@ -8,42 +8,39 @@ from typing import Any
 
 import array_api_compat.numpy as numpy_api
 import numpy as np
+from scipy.optimize import least_squares
 
 from dpem.fitting.rehearsal import generator
 from dpem.fitting.step import State, Step
 from dpem.fitting.surrogate import Block, Converged, ExpectedStatistics, Surrogate, best_of, score_query
 from dpem.models.latent_class.errors import Parameters, heaviest, replayed, standard_errors
-from dpem.models.latent_class.family import Classes, ClassFamily
-from dpem.models.latent_class.items import Items, answers
-from dpem.models.latent_class.number_of_classes import Released, choose
-from dpem.models.latent_class.queries import CellCounts, PairMoments
-from dpem.models.latent_class.tuning import TUNING
+from dpem.models.latent_class.family import TUNING, Classes, ClassFamily
+from dpem.models.latent_class.queries import CellCounts, Items, PairMoments, answers
 from dpem.privacy import Curator
 from dpem.query import FloatArray
 
 #: Cells that are counted for the fit without privacy; with more it reads the rows at every step of EM.
 MOST_COUNTED = 2**21
+#: Steps of the search for the classes closest to the pairs, and how weakly these are drawn to where it begins.
+STEPS, PULL = 12, 0.1
 
 
 @dataclass(frozen=True)
 class ClassState(State):
     """What the steps have found so far: surrogate rows with the base weights of independent answers, and with those
     that suit the answers better; the classes; the noises of the scores; the scores of 1, 2, … classes where their
-    number was to be found.
+    number was to be found. The first step sets the first four.
     """
 
-    family: ClassFamily | None = None
-    independent: Surrogate | None = None
-    surrogate: Surrogate | None = None
-    classes: Classes | None = None
+    family: ClassFamily = None  # type: ignore[assignment]
+    independent: Surrogate = None  # type: ignore[assignment]
+    surrogate: Surrogate = None  # type: ignore[assignment]
+    classes: Classes = None  # type: ignore[assignment]
     noises: tuple[float, ...] = ()
     path: FloatArray = field(default_factory=lambda: np.zeros(0))
 
     def improved(self, number: int, starts: list[Classes]) -> tuple[ClassState, list[Converged[Classes]]]:
         """EM on the surrogate; then again with the base weights that suit the classes found, if these are better."""
-        assert self.family is not None
-        assert self.surrogate is not None
-        assert self.independent is not None
         found = fitted(self.family, self.surrogate, starts, number)
         surrogate = with_base(self.family, self.independent, found[0].theta)
         if surrogate is not self.independent:
@@ -52,7 +49,7 @@ class ClassState(State):
 
 
 @dataclass(frozen=True)
-class AskPairs(Step):
+class PairStep(Step):
     """Answers and pairs of answers; surrogate rows that agree with them, and the classes that EM finds there."""
 
     def describe(self) -> str:
@@ -120,15 +117,15 @@ def with_base(family: ClassFamily, independent: Surrogate, theta: Classes) -> Su
 
 
 def fitted(
-    family: ClassFamily, surrogate: Surrogate, starts: list[Classes], seed: int, restarts: int = TUNING.restarts
+    family: ClassFamily, surrogate: Surrogate, starts: list[Classes], seed: int, restarts: int | None = None
 ) -> list[Converged[Classes]]:
     """EM on the surrogate from these and from random starts, the best first."""
-    rows = heaviest(surrogate.x, surrogate.weights)
-    return rows.fit(family, starts, restarts=restarts, rng=generator(seed), short=20, kept=5, most=300, tolerance=1e-6)
+    rows, random = heaviest(surrogate.x, surrogate.weights), TUNING.restarts if restarts is None else restarts
+    return rows.fit(family, starts, restarts=random, rng=generator(seed), short=20, kept=5, most=300, tolerance=1e-6)
 
 
 @dataclass(frozen=True)
-class AskScores(Step):
+class ScoreStep(Step):
     """The score at the present classes; EM on surrogate rows that agree with this answer and all before."""
 
     last: bool = False
@@ -138,10 +135,6 @@ class AskScores(Step):
 
     def run(self, curator: Curator, model: Any, state: ClassState) -> ClassState:
         family, surrogate, theta = state.family, state.surrogate, state.classes
-        assert family is not None
-        assert surrogate is not None
-        assert state.independent is not None
-        assert theta is not None
         number = len(state.noises) + 1
         x, weights, rng = surrogate.x, surrogate.weights, generator(number)
         query = score_query(model.schema, family, theta, x, None, weights, rng, ridge=TUNING.ridge, level=TUNING.level)
@@ -155,8 +148,6 @@ class AskScores(Step):
 def parameters(state: ClassState, found: list[Converged[Classes]], n: int) -> Parameters:
     """What is published, and how sure it is."""
     family, surrogate, theta = state.family, state.surrogate, found[0].theta
-    assert family is not None
-    assert surrogate is not None
     again, moved = replayed(family, surrogate, found) if state.noises else ([], 0.0)
     shares, levels, near = standard_errors(family, theta, surrogate, state.noises, n, again)
     moved = max(moved, near)
@@ -177,7 +168,6 @@ class Converge(Step):
         return f"EM without noise from {self.starts} starts"
 
     def run(self, curator: Curator, model: Any, state: ClassState) -> ClassState:
-        assert state.family is not None
         items: Items = model.items
         family = replace(state.family, floor=1e-12, pseudo=0.0)
         counts = CellCounts(model.schema, items)
@@ -206,10 +196,63 @@ class Converge(Step):
             return curator.measure(ExpectedStatistics(model.schema, family, theta), math.inf)
 
         options: dict[str, Any] = {"short": 50, "kept": 5, "most": 5000, "tolerance": 1e-12}
-        asked = expect if rows is None else rows.expect(family)
-        return best_of(family, starts, asked, **options)[0]
+        sums = expect if rows is None else rows.expect(family)
+        return best_of(family, starts, sums, **options)[0]
 
     def _criterion(self, family: ClassFamily, curator: Curator, model: Any, rows: Surrogate | None) -> float:
         """The Bayesian information criterion."""
         n, best = curator.n_rows, self._best(family, curator, model, rows)
         return -2 * n * best.log_likelihood + family.parameters * math.log(n)
+
+
+# --- The number of classes --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Released:
+    """The released means of pairs, of answers, the noise of both, and the number of rows."""
+
+    pairs: FloatArray
+    levels: FloatArray
+    noise: float
+    n: int
+
+    def misfit(self, family: ClassFamily, theta: Classes) -> FloatArray:
+        """What the classes say less what was released, in units of its error: the noise, and the half of the sampling
+        variance that a fit to the same rows does not take up.
+        """
+        items, (i, j) = family.items, family.items.pairs
+        o, mu = items.of_effect @ family.observed, theta.probabilities @ items.effects
+        pairs = o[i] * o[j] * (theta.weights @ (mu[:, i] * mu[:, j]))
+        levels = (items.of_level @ family.observed) * (theta.weights @ theta.probabilities)
+        gaps = np.concatenate([pairs - self.pairs, levels - self.levels])
+        return np.asarray(gaps / math.sqrt(self.noise**2 + 0.5 / self.n))
+
+    def distance(self, family: ClassFamily, theta: Classes) -> float:
+        """The squared misfit of the closest classes near θ."""
+        K, items = family.K, family.items
+        start = np.concatenate([np.log(theta.weights), np.log(theta.probabilities).ravel()])
+
+        def classes(point: FloatArray) -> Classes:
+            weights = np.exp(point[:K] - point[:K].max())
+            p = np.exp(np.minimum(point[K:].reshape(K, -1), 30.0))
+            return Classes(weights / weights.sum(), items.floored(items.proportions(p), 1e-6))
+
+        def far(point: FloatArray) -> FloatArray:
+            return np.concatenate([self.misfit(family, classes(point)), PULL * (point - start)])
+
+        found = least_squares(far, start, max_nfev=STEPS)
+        return float(np.sum(self.misfit(family, classes(found.x)) ** 2))
+
+
+def choose(family: ClassFamily, surrogate: Surrogate, released: Released, most: int) -> tuple[ClassFamily, FloatArray]:
+    """The family of the number of classes with the least score, and the scores of 1, 2, … classes."""
+    values = len(released.pairs) + len(released.levels)
+    price = (1 + family.items.effects.shape[1]) * math.log(values)
+    path = []
+    for K in range(1, most + 1):
+        own = replace(family, K=K)
+        options: dict[str, Any] = {"short": 20, "kept": 2, "most": 100, "tolerance": 1e-6}
+        found = surrogate.fit(own, [], restarts=1 if K == 1 else 6, rng=generator(K), **options)
+        path.append(released.distance(own, found[0].theta) + price * K)
+    return replace(family, K=int(np.argmin(path)) + 1), np.array(path)

@@ -18,7 +18,7 @@ from dpem.fitting.sequence import keeps_arguments
 from dpem.fitting.step import State
 from dpem.models._glm.estimator import GeneralisedLinearEstimator
 from dpem.models._glm.families import Bernoulli, Family
-from dpem.models._glm.model import EFFECT, GeneralisedLinearModel, Parameters
+from dpem.models._glm.model import GeneralisedLinearModel, Parameters
 from dpem.queries.histograms import BINS
 from dpem.query import FloatArray
 from dpem.tables.bounds import Pair
@@ -37,8 +37,6 @@ NO, YES = (int((1 + u) * BINS / 2) for u in (-1 / 3, 1 / 3))
 @dataclass(frozen=True)
 class LogisticRegression(GeneralisedLinearModel):
     """logit P(y = 1) = intercept + coef·u."""
-
-    effect = EFFECT
 
     def response_of(self, shares: FloatArray, noise: float) -> tuple[float, Family]:
         yes, no = (max(float(shares[place]), 0.5 * noise, 1e-6) for place in (YES, NO))

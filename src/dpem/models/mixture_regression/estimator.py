@@ -16,9 +16,9 @@ from dpem.fitting.estimator import PrivateEstimator
 from dpem.fitting.sequence import keeps_arguments
 from dpem.fitting.summary import Profile, of_regressions
 from dpem.fitting.uncertainty import Uncertainty
-from dpem.models.mixture_regression.check_step import FAR
 from dpem.models.mixture_regression.model import MixtureRegression, Parameters
-from dpem.models.mixture_regression.tuning import TUNING
+from dpem.models.mixture_regression.queries import FAR
+from dpem.models.mixture_regression.steps import TUNING
 from dpem.query import FloatArray
 from dpem.tables.schema import Schema
 

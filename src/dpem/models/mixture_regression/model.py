@@ -10,22 +10,21 @@ from numpy.typing import NDArray
 
 from dpem.fitting.model import Model, PredictedFit, Sizes
 from dpem.fitting.step import Step, prices
-from dpem.models.mixture_regression.check_step import RegressionCheck
-from dpem.models.mixture_regression.coordinates import Frame
+from dpem.models.mixture_regression.components import Components, Frame
 from dpem.models.mixture_regression.newton import Estimate
 from dpem.models.mixture_regression.planning import EFFECT, moved_share, predict_fit
-from dpem.models.mixture_regression.scores import Components
 from dpem.models.mixture_regression.steps import (
     CELLS,
+    TUNING,
     ChooseStart,
     CountCells,
     FindDirections,
     FindMoments,
     ImproveComponents,
+    RegressionCheck,
     RegressionState,
     SizeColumns,
 )
-from dpem.models.mixture_regression.tuning import TUNING
 from dpem.query import Array, FloatArray, Namespace
 
 ADVICE = "One regression may do (DPLinearRegression), or the components are too close for this many rows and epsilon."

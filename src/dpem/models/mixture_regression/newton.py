@@ -17,7 +17,8 @@ import array_api_compat.numpy as numpy_api
 import numpy as np
 from scipy.special import ndtri
 
-from dpem.models.mixture_regression.scores import Components, ComponentScores
+from dpem.models.mixture_regression.components import Components
+from dpem.models.mixture_regression.queries import ComponentScores
 from dpem.query import FloatArray
 
 #: The standard errors that a start is expected to have: log masses, coefficients (in spreads), log spreads.

@@ -12,14 +12,12 @@ from scipy.special import ndtr
 
 from dpem.fitting.model import Effect, PredictedFit, Sizes
 from dpem.fitting.plan import Prediction
-from dpem.fitting.rehearsal import normal
-from dpem.fitting.shares import moved, watched, with_failures
+from dpem.fitting.rehearsal import moved, normal, watched, with_failures
 from dpem.fitting.step import Step
 from dpem.models.mixture_regression import newton
 from dpem.models.mixture_regression.cells import edges
-from dpem.models.mixture_regression.coordinates import Frame
-from dpem.models.mixture_regression.scores import Components, ComponentScores
-from dpem.models.mixture_regression.start_queries import MOST_SQUARE, USUAL_SQUARE
+from dpem.models.mixture_regression.components import Components, Frame
+from dpem.models.mixture_regression.queries import MOST_SQUARE, USUAL_SQUARE, ComponentScores
 from dpem.models.mixture_regression.steps import (
     CELLS,
     WIDE,

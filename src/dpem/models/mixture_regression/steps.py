@@ -8,26 +8,76 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from dpem.fitting.check import Check, judged
 from dpem.fitting.rehearsal import generator
 from dpem.fitting.step import State, Step
 from dpem.models.mixture_regression import newton
 from dpem.models.mixture_regression.cells import CellFit, Cells, edges, fit_cells
-from dpem.models.mixture_regression.coordinates import Frame
-from dpem.models.mixture_regression.scores import ComponentLeads, Components, ComponentScores
-from dpem.models.mixture_regression.start_queries import (
+from dpem.models.mixture_regression.components import Components, Frame
+from dpem.models.mixture_regression.queries import (
+    FAR_WEIGHT,
+    USUALLY_FAR,
     ColumnSizes,
     ColumnSquares,
+    ComponentLeads,
+    ComponentScores,
+    LeadAndMissed,
     RegressionMoments,
     ResidualCells,
     UnevenSpread,
 )
-from dpem.models.mixture_regression.tuning import TUNING
 from dpem.privacy import Curator
 from dpem.queries.narrow import unpacked
 from dpem.query import FloatArray
 
+
+@dataclass(frozen=True)
+class Tuning:
+    """Numbers that studies have set, not the user: ``python -m studies.mixture_regression targets`` with seeds below
+    1000, unless another is named.
+
+    Attributes
+    ----------
+    sizes, moments, directions, cells, choice, check : float
+        Parts of ρ: scales of the columns, second moments, directions in which residuals spread unevenly, counts in
+        cells, the choice of a start, the fit check. The scores get the rest.
+    scores : int
+        Score queries.
+    growth : float
+        How many times a score query's price exceeds the one before it.
+    cautions : tuple of three floats
+        How near to EM's own step those of the first, the middle and the last score query are; between them it changes
+        evenly. With ``scores`` and ``growth`` set on the tuning half of ``studies.mixture_regression public``.
+    starts : int
+        Starts without privacy, beside those of the counts.
+    narrow : float
+        A component is called a point mass where its residual spread is below this part of the largest.
+    unstable : float
+        Components are called unstable where errors put more than this share of rows into another one
+        (``python -m studies.mixture_regression public`` on the tuning half).
+    """
+
+    sizes: float = 0.08
+    moments: float = 0.13
+    directions: float = 0.12
+    cells: float = 0.12
+    choice: float = 0.04
+    check: float = 0.08
+    scores: int = 10
+    growth: float = 1.3
+    cautions: tuple[float, float, float] = (0.5, 0.5, 0.2)
+    starts: int = 6
+    narrow: float = 0.02
+    unstable: float = 0.025
+
+
+TUNING = Tuning()
+
+
 #: What a clip is where nothing is noisy: nothing is clipped, and nothing overflows.
 WIDE = 1e6
+#: Missed rows are reported from so many standard deviations of the noise beyond the usual share.
+MISSED_NEEDED = 2.0
 #: Cells along each direction and of the residual, by the number of directions. Few: every cell has the same noise.
 CELLS = {1: (6, 12), 2: (4, 10), 3: (3, 10)}
 
@@ -286,3 +336,23 @@ class ImproveComponents(Step):
             if np.linalg.norm(step) < 1e-9:
                 break
         return now
+
+
+@dataclass(frozen=True)
+class RegressionCheck(Check):
+    """Ask for the mean lead over one regression and for the share of rows that the components miss.
+
+    The lead of a row is clamped, so a few rows far from every component hardly lower it, and yet they may cost more
+    log-likelihood than all others gain.
+    """
+
+    def run(self, curator: Curator, model: Any, state: Any) -> Any:
+        query = LeadAndMissed(model.schema_of(state), model, state.theta, model.simpler(state.theta), self.most)
+        noise = curator.noise_scale(query, self.rho)
+        lead, square, counted = (float(part) for part in curator.measure(query, self.rho))
+        spread = math.sqrt(min(max(square * self.most - lead**2, 0.0), self.most**2))
+        error = math.hypot(noise, spread / math.sqrt(curator.effective_rows))
+        share = min(counted / FAR_WEIGHT, 1.0)
+        missed = share if share > max(USUALLY_FAR + MISSED_NEEDED * noise / FAR_WEIGHT, 2 * USUALLY_FAR) else 0.0
+        check = judged(lead, error, self.against, self.advice)
+        return replace(state, check=check, theta=replace(state.theta, missed=missed))

@@ -10,10 +10,10 @@ import numpy as np
 
 from dpem.fitting.rehearsal import generator
 from dpem.fitting.step import Step
-from dpem.models._glm.combine import placed
+from dpem.models._glm.families import Poisson
+from dpem.models._glm.posterior import placed
 from dpem.models._glm.queries import Predictor, complete
 from dpem.models._glm.steps import GlmState
-from dpem.models.poisson_regression.counts import Poisson
 from dpem.privacy import Curator
 from dpem.queries.narrow import NarrowQuery, rounded, zero_nonfinite
 from dpem.query import Array, Bound, FloatArray, Namespace
@@ -64,31 +64,28 @@ class FindDispersion(Step):
         return "dispersion of the counts around the fit"
 
     def run(self, curator: Curator, model: Any, state: GlmState) -> GlmState:
-        now, model = state.current(), model.on(state.chosen)
         private = math.isfinite(self.rho)
         if not private and not self.final:
             return state
-        assert now.surrogate is not None
-        assert now.posterior is not None
-        assert isinstance(now.family, Poisson)
-        family, n, coef = now.family, curator.n_rows, now.posterior.coef
-        predictor = model.predictor(placed(coef, model.free, model.offset))
-        most = NOISE * n * math.sqrt(2 * self.rho) / curator.rows_per_person
+        model, family, complete_share = model.on(state.chosen), state.family, state.surrogate.complete
+        assert isinstance(family, Poisson)
+        predictor = model.predictor(placed(state.coef, model.free, model.offset))
+        most = NOISE * curator.n_rows * math.sqrt(2 * self.rho) / curator.rows_per_person
         cap = family.dispersion * min(max(most, LEAST_CAP), MOST_CAP) if private else math.inf
         query = PearsonSquares(model.schema, family, predictor, 0.5 if private else 0.0, cap)
-        released = float(curator.measure(query, self.rho)[0]) / now.surrogate.complete
+        released = float(curator.measure(query, self.rho)[0]) / complete_share
         if private:
-            noise = curator.noise_scale(query, self.rho) / now.surrogate.complete
-            found, error = dispersion_of(released, noise, predictor(np, now.surrogate.rows[:, 1:]), cap)
+            noise = curator.noise_scale(query, self.rho) / complete_share
+            phi, error = dispersion_of(released, noise, predictor(np, state.surrogate.rows[:, 1:]), cap)
         else:
-            degrees = n * now.surrogate.complete
-            found, error = released * degrees / max(degrees - len(coef), 1), math.sqrt(2 / degrees)
-        used, family = family.dispersion if private else 1.0, replace(family, dispersion=max(found, 1.0))
-        state = replace(state, progress=replace(now, family=family))
+            degrees = curator.n_rows * complete_share
+            phi, error = released * degrees / max(degrees - len(state.coef), 1), math.sqrt(2 / degrees)
+        used = family.dispersion if private else 1.0
+        state = replace(state, family=replace(family, dispersion=max(phi, 1.0)))
         if not self.final:
             return state
-        wider = max(found, 1.0) / used if private or state.weights is None else 1.0  # a sandwich is wide enough
-        theta = replace(state.theta, sampling=state.theta.sampling * wider, dispersion=(found, error))
+        wider = max(phi, 1.0) / used if private or state.weights is None else 1.0  # a sandwich is wide enough
+        theta = replace(state.theta, sampling=state.theta.sampling * wider, dispersion=(phi, error))
         return replace(state, theta=theta)
 
 

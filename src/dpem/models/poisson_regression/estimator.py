@@ -17,9 +17,8 @@ from dpem.fitting.results import Regressor
 from dpem.fitting.sequence import keeps_arguments
 from dpem.fitting.step import Step, prices
 from dpem.models._glm.estimator import GeneralisedLinearEstimator
-from dpem.models._glm.families import Family
-from dpem.models._glm.model import EFFECT, GeneralisedLinearModel, Parameters
-from dpem.models.poisson_regression.counts import Poisson, clip_of
+from dpem.models._glm.families import Family, Poisson, clip_of
+from dpem.models._glm.model import GeneralisedLinearModel, Parameters
 from dpem.models.poisson_regression.dispersion import FindDispersion
 from dpem.queries.histograms import BINS
 from dpem.query import FloatArray
@@ -38,8 +37,6 @@ AT_BOUND = 0.05
 @dataclass(frozen=True)
 class PoissonRegression(GeneralisedLinearModel):
     """log E y = intercept + coef·u + offset."""
-
-    effect = EFFECT
 
     def response_of(self, shares: FloatArray, noise: float) -> tuple[float, Family]:
         """The mean count, and the family with a dispersion that is at most that of all counts around their mean."""

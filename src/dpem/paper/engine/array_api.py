@@ -14,13 +14,12 @@ import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 
-from dpem.paper.engine.base import Engine, checked_beta
+from dpem.paper.engine import Engine, checked_beta
 from dpem.query import BLOCK, Array, Chunk, FloatArray, Namespace
 from dpem.tables.blocks import device_slices, float_below, host, indices, namespace_of
 
 if TYPE_CHECKING:
-    from dpem.paper.gradient import CoordinateQuery
-    from dpem.paper.screening import ExceedanceQuery
+    from dpem.paper.queries import CoordinateQuery, ExceedanceQuery
 
 
 def engine_for(X: Array) -> Engine:
@@ -38,7 +37,7 @@ def engine_for(X: Array) -> Engine:
 
 
 class ArrayEngine:
-    """See :class:`~dpem.paper.engine.base.Engine`. Holds the namespace of the rows' library.
+    """See :class:`~dpem.paper.engine.Engine`. Holds the namespace of the rows' library.
 
     *Lemma.* A contribution is within its bound whatever the row contains, and depends on that row alone. *Proof.* A
     weight is a function of its row's projections and response, cast to the rows' dtype and *then* clamped to a number
@@ -92,7 +91,7 @@ class ArrayEngine:
 
     def _weights(self, query: CoordinateQuery, X: Array, y: Array, where: Array, beta: Array) -> tuple[Array, Array]:
         """(a, c) in float64, as the model says and not clamped yet."""
-        fitted, hidden = self._projections(X, where, beta, has_missing=query.bracket is not None)
+        fitted, hidden = self._projections(X, where, beta, has_missing=query.has_missing)
         return self._of_projections(query, fitted, hidden, y, X)
 
     def _of_projections(

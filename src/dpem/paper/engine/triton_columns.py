@@ -16,15 +16,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from dpem.paper.engine import checked_beta
 from dpem.paper.engine.array_api import ArrayEngine
-from dpem.paper.engine.base import checked_beta
 from dpem.queries.gpu import triton_sums
 from dpem.query import BLOCK, Array, Chunk, FloatArray, Namespace
 from dpem.tables.blocks import float_below, host
 
 if TYPE_CHECKING:
-    from dpem.paper.gradient import CoordinateQuery, Weight
-    from dpem.paper.screening import ExceedanceQuery
+    from dpem.paper.queries import CoordinateQuery, ExceedanceQuery, Weight
 
 try:
     import torch
@@ -81,7 +80,7 @@ class OfProjections(NamedTuple):
 
 
 class FusedEngine(ArrayEngine):
-    """See :class:`~dpem.paper.engine.base.Engine`; queries on a support are those of :class:`ArrayEngine`."""
+    """See :class:`~dpem.paper.engine.Engine`; queries on a support are those of :class:`ArrayEngine`."""
 
     def __init__(self, xp: Namespace, tile: Tile | None = None) -> None:
         super().__init__(xp)
@@ -89,7 +88,7 @@ class FusedEngine(ArrayEngine):
 
     def coordinate(self, query: CoordinateQuery, chunk: Chunk) -> FloatArray:
         X: Array = chunk.X
-        has_missing, dtype = query.bracket is not None, self.dtype(X)
+        has_missing, dtype = query.has_missing, self.dtype(X)
         tops = (query.entry, query.residual, 0.0 if query.bracket is None else query.bracket)
         support = np.flatnonzero(checked_beta(query, X.shape[1]))
         parts = (

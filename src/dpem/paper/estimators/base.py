@@ -21,15 +21,12 @@ from dpem.fitting.serialization import name_model
 from dpem.fitting.step import State, run_steps
 from dpem.fitting.summary import Estimates, Extra, FitSummary
 from dpem.paper.estimators import summary
-from dpem.paper.estimators.arguments import filled
 from dpem.paper.estimators.planning import PlannedEM
-from dpem.paper.improved.planning import needs_start
-from dpem.paper.improved.planning.simulate import Model
-from dpem.paper.improved.steps import Refine, Screen, Select, Start, Trim
 from dpem.paper.models import MODELS
+from dpem.paper.planning.plans import needs_start
 from dpem.paper.published import PublishedEM
 from dpem.paper.reference import ReferenceEM
-from dpem.paper.state import PaperState
+from dpem.paper.steps import PaperState, Refine, Screen, Select, Start, Trim
 from dpem.privacy import Budget, Curator, Guarantee
 from dpem.query import FloatArray
 from dpem.tables import Source
@@ -53,10 +50,6 @@ class Parameters:
 
 class PrivateEM(PlannedEM, FittedModel):
     """The base class of the three estimators, whose docstrings list the parameters."""
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        cls.__doc__ = filled(cls.__doc__)
-        super().__init_subclass__(**options)
 
     _step_kinds = (Screen, Start, Select, Refine, Trim, PublishedEM, ReferenceEM)
     _takes_scaler: ClassVar[bool] = True  # whether it may be fitted to the output of a scaler
@@ -161,7 +154,7 @@ class PrivateEM(PlannedEM, FittedModel):
             )
         self._warn_of_noise(fit_plan)
 
-    def _model(self, sigma: float | None = None) -> Model:
+    def _model(self, sigma: float | None = None) -> Any:
         return MODELS[self._name()](self.sigma_ if sigma is None else sigma)
 
     def _rows(self, X: Any) -> NDArray[np.floating]:
@@ -175,9 +168,9 @@ class PrivateEM(PlannedEM, FittedModel):
             return np.concatenate([function(rows) for rows in pieces])
         return np.concatenate([function(rows, part) for rows, part in beside(pieces, y)])
 
-    def _log_density(self, X: Any, y: Any = None) -> FloatArray:
-        """The log-density of each row, or of its response given the row."""
-        return self._each(partial(self._model().log_likelihood, self.coef_), X, y)
+    def score_samples(self, X: Any, y: Any = None) -> FloatArray:
+        """The log-density of each row, or of its response given the observed entries of the row."""
+        return self._each(partial(self._model().log_likelihood, self.coef_), X, y if self._needs_y else None)
 
     def _estimates(self) -> Estimates | None:
         return summary.estimates(self)
@@ -189,3 +182,18 @@ class PrivateEM(PlannedEM, FittedModel):
         s, d = len(self.support_), self.n_features_in_
         released = f"{s:,} of {d:,} coefficients" if s < d else f"all {d:,} coefficients"
         return replace(super()._fit_summary(), released=released)
+
+
+class TwoComponents(PrivateEM):
+    """The part that both mixtures share."""
+
+    def predict_proba(self, X: Any, y: Any = None) -> FloatArray:
+        """The E-step: the probability of components 0 and 1 for each row and its response; 1/2 each without one."""
+        if self._needs_y and y is None:
+            return np.full((len(self._each(np.asarray, X)), 2), 0.5)
+        p = self._each(partial(self._model().posterior, self.coef_), X, y if self._needs_y else None)
+        return np.column_stack([1 - p, p])
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """The mean log-density of the rows, or of their responses."""
+        return float(np.mean(self.score_samples(X, y)))

@@ -54,10 +54,6 @@ class DPMissingRegression(Regressor, PrivateEM):
 
         return self._each(completed, X, y)
 
-    def score_samples(self, X: Any, y: Any) -> FloatArray:
-        """The log-density of each response given the observed entries of its row."""
-        return self._log_density(X, y)
-
     def sample(self, X: Any, random_state: int | None = None) -> FloatArray:
         """New responses for the rows of X from the fitted model."""
         rng = np.random.default_rng(random_state)

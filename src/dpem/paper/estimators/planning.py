@@ -1,33 +1,83 @@
-"""Plans of the paper's estimators, from their arguments: published, improved, or without privacy."""
+"""The arguments of the paper's three estimators, and the plans made from them: improved, published, without privacy."""
 
 from __future__ import annotations
 
 import math
+import textwrap
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
+import numpy as np
+
 from dpem import _validation as arguments
 from dpem._validation import Argument, ArgumentError
 from dpem.fitting.plan import Plan
 from dpem.fitting.sequence import PrivateFit, remarks_on
-from dpem.paper.estimators.arguments import start_vector
-from dpem.paper.improved.planning import plan
+from dpem.paper.models import MODELS
+from dpem.paper.planning.plans import chosen_plan
+from dpem.paper.planning.rehearsal import Problem
 from dpem.paper.published import published_plan
 from dpem.paper.reference import reference_plan
 from dpem.paper.sigma import estimate_sigma, rows_for_sigma
 from dpem.privacy import Curator, largest_price
 from dpem.query import FloatArray
 
-#: The method that follows the paper, in messages.
-PUBLISHED = Argument("method", "published")
 #: The assumed distance of a given start from the truth, as a fraction of the signal.
 START_DISTANCE = 0.5
 #: The assumed fraction of missing covariates; measuring the true one would cost a part of the price.
 ASSUMED_MISSING = 0.2
 #: The share of ρ for estimating σ.
 SIGMA_SHARE = 0.05
+#: The method that follows the paper, in messages.
+PUBLISHED = Argument("method", "published")
+
+PARAMETERS = """\
+Parameters
+----------
+epsilon, delta : float
+    The privacy guarantee for replacing one row, or all rows of one person (``rows_per_person``). Both must be
+    given. ``epsilon=float("inf")`` is the non-private reference.
+sparsity : int, "auto" or None
+    The largest number of non-zero coefficients, or auto. None is the low-dimensional algorithm, which releases all
+    of them; "auto" fits ``max_sparsity`` of them and drops those that the known noise level explains.
+max_sparsity : int or None
+    With ``sparsity="auto"``: the largest number of non-zero coefficients.
+sigma : float or None
+    Standard deviation of the model's noise, if it is publicly known. By default, None, a twentieth of the price
+    is spent on estimating it (see ``sigma_``).
+signal : float
+    Assumed norm of the coefficient vector, for which settings are chosen. A wrong value costs accuracy, never
+    privacy.
+method : {"improved", "published"}
+    The paper's algorithm (published), or one that is not in the paper (improved). With "published" the settings and
+    the noise are the paper's; errata E1, E2 and E4 (docs/errata.md) are corrected, E5 and E6 refused. With "improved",
+    the default, every step uses all rows, there is one selection, refinement is on the selected columns, and every
+    setting is chosen by :func:`dpem.paper.plan`.
+start : array of shape (n_features,), "equal" or None
+    The starting value of EM, which must not be computed from these data. "equal" is signal/√d everywhere.
+n_iter : int or None
+    Refining steps, or batches N₀ of the published algorithm; the plan's if not given.
+step_size : float or None
+    The step η of EM; the plan's if not given.
+clip : float or None
+    The clip T of an entry; the plan's if not given.
+{shared}
+
+Attributes
+----------
+coef_, support_ : arrays
+    The coefficients, and the columns they may be non-zero on.
+sigma_ : float
+    The noise level that was used: the argument, or the released estimate.
+plan_, releases_, guarantee_ : Plan, tuple of Release, Guarantee
+    The settings, the releases and their prices, and the guarantee to publish with the model.
+scaler_ : str or None
+    The fingerprint of the scaler that the rows must pass first, if the model was loaded from a file that names one.
+n_iter_, n_features_in_, feature_names_in_
+    EM steps taken, and scikit-learn's usual two.
+"""
 
 
 class PlannedEM(PrivateFit):
@@ -35,6 +85,16 @@ class PlannedEM(PrivateFit):
 
     _model_name: ClassVar[str]
     _missing: ClassVar[bool] = False  # whether the model has missing covariates
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        common = textwrap.indent(PARAMETERS.rstrip(), "    ").lstrip()
+        cls.__doc__ = (cls.__doc__ or "").replace("{parameters}", common)
+        super().__init_subclass__(**options)
+
+    @classmethod
+    def _name(cls) -> str:
+        """The model's name, also of a user's subclass."""
+        return cls._model_name
 
     def _check_arguments(self) -> None:
         """Refuse arguments that are wrong whatever the table is."""
@@ -47,15 +107,6 @@ class PlannedEM(PrivateFit):
         arguments.optional_positive("clip", self.clip)
         if self.sigma is None and self.method == "published":
             raise ArgumentError(PUBLISHED, "needs ", Argument("sigma"), ": the paper assumes that it is known.")
-
-    def _plan_with_sigma(self, curator: Curator, charged: Plan) -> Plan:
-        """The plan for the rest of the price, with σ estimated at its share of it."""
-        rho = SIGMA_SHARE * charged.price.rho
-        estimate = estimate_sigma(curator, signal=float(self.signal), of_response=self._needs_y, rho=rho)
-        sigma = arguments.in_range(estimate)  # an estimate that has been paid for is never refused
-        new_plan = self._plan(charged.n, charged.d, charged.epsilon, charged.delta, sigma, spent=rho)
-        self._warn_of_noise(new_plan)
-        return new_plan
 
     def plan(
         self, n: int, d: int | None = None, *, columns: Sequence[str] | None = None, target: str | None = None
@@ -83,63 +134,68 @@ class PlannedEM(PrivateFit):
         if d is None and columns is None:
             raise ArgumentError("d", "or ", Argument("columns"), " must be given.")
         n, d = arguments.count("n", n), arguments.count("d", len(columns) if d is None and columns is not None else d)
-        epsilon, delta = arguments.privacy_parameters(self.epsilon, self.delta)
         self._start(d)
         if self.sigma is not None:
-            return self._plan(n, d, epsilon, delta, arguments.positive("sigma", self.sigma))
-        signal = arguments.positive("signal", self.signal)
-        price = largest_price(epsilon, delta, gaussian=False)
-        if math.isfinite(epsilon):
+            return self._plan(n, d, float(self.sigma))
+        price = largest_price(float(self.epsilon), float(self.delta), gaussian=False)
+        rho = SIGMA_SHARE * price.rho
+        if math.isfinite(rho):
             rows_per_person = arguments.rows_per_person(self.rows_per_person, n)
-            rho = SIGMA_SHARE * price.rho
             needed = rows_for_sigma(d, of_response=self._needs_y, rho=rho, rows_per_person=rows_per_person)
             if n < needed:
                 raise ArgumentError("sigma", f"must be given: estimating it takes about {needed} rows, there are {n}.")
-        fit_plan = self._plan(n, d, epsilon, delta, arguments.in_range(signal / 2), spent=SIGMA_SHARE * price.rho)
+        fit_plan = self._plan(n, d, arguments.in_range(float(self.signal) / 2), spent=rho)
         note = " Without sigma the fit first spends a twentieth of its price on estimating it, and then plans anew."
         prediction = fit_plan.prediction and replace(fit_plan.prediction, assumed=fit_plan.prediction.assumed + note)
         return replace(fit_plan, price=price, prediction=prediction)
 
-    def _plan(self, n: int, d: int, epsilon: float, delta: float, sigma: float, spent: float = 0.0) -> Plan:
-        fit_plan = self._chosen_plan(n, d, epsilon, delta, sigma, spent)
-        return replace(fit_plan, remarks=remarks_on(epsilon, delta, n), settings={**self._settings(), "sigma": sigma})
+    def _plan_with_sigma(self, curator: Curator, charged: Plan) -> Plan:
+        """The plan for the rest of the price, with σ estimated at its share of it."""
+        rho = SIGMA_SHARE * charged.price.rho
+        estimate = estimate_sigma(curator, signal=float(self.signal), of_response=self._needs_y, rho=rho)
+        sigma = arguments.in_range(estimate)  # an estimate that has been paid for is never refused
+        new_plan = self._plan(charged.n, charged.d, sigma, spent=rho)
+        self._warn_of_noise(new_plan)
+        return new_plan
 
-    def _chosen_plan(self, n: int, d: int, epsilon: float, delta: float, sigma: float, spent: float) -> Plan:
+    def _plan(self, n: int, d: int, sigma: float, spent: float = 0.0) -> Plan:
         """The plan from public numbers: the sizes, the constructor's arguments and a σ that is known or released."""
-        signal, n_iter, step, clip = float(self.signal), self.n_iter, self.step_size, self.clip
+        epsilon, delta, signal = float(self.epsilon), float(self.delta), float(self.signal)
         sparsity, auto = arguments.sparsity(self.sparsity, self.max_sparsity, d)
-        rows_per_person = arguments.rows_per_person(self.rows_per_person, n)
-        sizes: dict[str, Any] = {
-            "n": n,
-            "d": d,
-            "delta": delta,
-            "sparsity": sparsity,
-            "rows_per_person": rows_per_person,
-        }
+        problem = Problem(
+            MODELS[self._name()](sigma),
+            n,
+            d,
+            sparsity or d,
+            signal,
+            missing=ASSUMED_MISSING if self._missing else 0.0,
+            start_distance=None if self.start is None else START_DISTANCE * signal,
+            rows_per_person=arguments.rows_per_person(self.rows_per_person, n),
+        )
         if auto and (math.isinf(epsilon) or self.method == "published"):
             improved = Argument("method", "improved")
             raise ArgumentError(Argument("sparsity", "auto"), "goes with a finite epsilon and ", improved, " only.")
+        given: dict[str, Any] = {"n_iter": self.n_iter, "step": self.step_size}
         if math.isinf(epsilon):
-            sizes.update(sigma=sigma, signal=signal, has_start=self.start is not None)
-            return reference_plan(self._name(), **sizes, n_iter=n_iter, step=step)
-        if self.method == "published":
+            fit_plan = reference_plan(problem, delta, sparsity, **given)
+        elif self.method == "published":
             if self.start is None and not self._missing:
                 why = ": the paper's algorithm begins close to the truth."
                 raise ArgumentError(PUBLISHED, "needs ", Argument("start"), why)
-            return published_plan(self._name(), **sizes, epsilon=epsilon, n_iter=n_iter, step=step, T=clip)
-        pinned = {"n_refine": n_iter, "step": step, "entry": None if clip is None else clip / self._entry_scale(sigma)}
-        return plan(
-            self._name(),
-            **sizes,
-            epsilon=epsilon,
-            sigma=sigma,
-            signal=signal,
-            missing=ASSUMED_MISSING if self._missing else 0.0,
-            start_distance=None if self.start is None else START_DISTANCE * signal,
-            fixed=tuple((knob, value) for knob, value in pinned.items() if value is not None),
-            trim=auto,
-            spent=spent,
-        )
+            sizes: dict[str, Any] = {
+                "n": n,
+                "d": d,
+                "epsilon": epsilon,
+                "delta": delta,
+                "rows_per_person": problem.rows_per_person,
+            }
+            fit_plan = published_plan(self._name(), **sizes, sparsity=sparsity, **given, T=self.clip)
+        else:
+            entry = None if self.clip is None else self.clip / self._entry_scale(sigma)
+            knobs = {"n_refine": self.n_iter, "step": self.step_size, "entry": entry}
+            fixed = tuple((knob, value) for knob, value in knobs.items() if value is not None)
+            fit_plan = chosen_plan(problem, epsilon, delta, sparsity, fixed, auto, spent)
+        return replace(fit_plan, remarks=remarks_on(epsilon, delta, n), settings={**self._settings(), "sigma": sigma})
 
     def _start(self, d: int) -> FloatArray | None:
         return start_vector(self.start, d, arguments.positive("signal", self.signal), zero_allowed=self._missing)
@@ -149,11 +205,6 @@ class PlannedEM(PrivateFit):
         if not fit_plan.feasible:
             warnings.warn(f"expect little more than noise of this fit: {fit_plan.advice}.", UserWarning, stacklevel=6)
 
-    @classmethod
-    def _name(cls) -> str:
-        """The model's name, also of a user's subclass."""
-        return cls._model_name
-
     def _settings(self) -> dict[str, Any]:
         start = self.start if self.start is None or isinstance(self.start, str) else "a vector"
         fitted = {"sigma": self.sigma_} if "theta_" in vars(self) else {}
@@ -162,3 +213,25 @@ class PlannedEM(PrivateFit):
     def _entry_scale(self, sigma: float) -> float:
         """The unit in which plans state the clip of an entry."""
         return 1.0
+
+
+def start_vector(start: Any, d: int, signal: float, *, zero_allowed: bool) -> FloatArray | None:
+    """The start as a vector, or None; "equal" is signal/√d everywhere."""
+    if start is None:
+        return None
+    if isinstance(start, str):
+        arguments.one_of("start", start, ("equal",))
+        return np.full(d, signal / math.sqrt(d))
+    try:
+        vector = np.array(start, dtype=float)
+    except (TypeError, ValueError):
+        raise ArgumentError("start", 'must be a vector of numbers, "equal" or None.') from None
+    if vector.shape != (d,):
+        raise ArgumentError("start", f"must be a vector of length {d}, one entry per column; got shape {vector.shape}.")
+    if not np.isfinite(vector).all():
+        raise ArgumentError("start", "must hold finite numbers only.")
+    if not zero_allowed and not vector.any():
+        raise ArgumentError(
+            "start", "must not be zero: the mixture's gradient vanishes there and no step would leave it."
+        )
+    return vector

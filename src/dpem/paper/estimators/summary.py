@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dpem.fitting.summary import Estimates, Extra
-from dpem.paper.improved.steps import Refine, Select, Trim
 from dpem.paper.published import PublishedEM
+from dpem.paper.steps import Refine, Select, Trim
 
 if TYPE_CHECKING:
     from dpem.paper.estimators.base import PrivateEM

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from dpem.paper.estimators.base import PrivateEM
-from dpem.paper.gradient import IntArray
+from dpem.paper.estimators.base import TwoComponents
 from dpem.paper.models import SymmetricMixture
+from dpem.paper.queries import IntArray
 from dpem.query import FloatArray
 
 
-class DPSymmetricMixture(PrivateEM):
+class DPSymmetricMixture(TwoComponents):
     """A mixture of two Gaussian components centred at +β and −β, y = z·β + e; β fitted under differential privacy.
 
     ``predict`` returns the component of each row: 1 for the one at +β, 0 for the one at −β (which of the two is called
@@ -46,20 +45,6 @@ class DPSymmetricMixture(PrivateEM):
     def predict(self, X: Any) -> IntArray:
         """The more probable component of each row: 1 for +β, 0 for −β."""
         return (self.predict_proba(X)[:, 1] > 0.5).astype(np.intp)
-
-    def predict_proba(self, X: Any) -> FloatArray:
-        """The E-step: the probability of components 0 and 1 for each row."""
-        posterior = partial(SymmetricMixture(self.sigma_).posterior, self.coef_)
-        p = self._each(posterior, X)
-        return np.column_stack([1 - p, p])
-
-    def score_samples(self, X: Any) -> FloatArray:
-        """The log-density of each row under the fitted mixture."""
-        return self._log_density(X)
-
-    def score(self, X: Any, y: Any = None) -> float:
-        """The mean log-density of the rows."""
-        return float(np.mean(self.score_samples(X)))
 
     def sample(self, n_samples: int = 1, random_state: int | None = None) -> tuple[FloatArray, IntArray]:
         """New rows from the fitted mixture, and their components."""

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from dpem.paper.estimators.base import PrivateEM
-from dpem.paper.gradient import IntArray
+from dpem.paper.estimators.base import TwoComponents
 from dpem.paper.models import SymmetricRegression
+from dpem.paper.queries import IntArray
 from dpem.query import FloatArray
 
 
-class DPSymmetricRegression(PrivateEM):
+class DPSymmetricRegression(TwoComponents):
     """An equal mixture of two opposite linear regressions, y = ±⟨x, β⟩ + e; β fitted under differential privacy.
 
     ``predict(X)`` returns ⟨x, β⟩, the mean response of component 1; that of component 0 is the opposite, and the
@@ -43,22 +42,6 @@ class DPSymmetricRegression(PrivateEM):
         """⟨x, β⟩: the mean response of each row if it belongs to component 1 (the opposite if to component 0)."""
         beta = self.coef_
         return self._each(lambda rows: np.asarray(rows @ beta), X)
-
-    def predict_proba(self, X: Any, y: Any = None) -> FloatArray:
-        """The E-step: the probability of components 0 and 1 for each row and its response; 1/2 each without one."""
-        if y is None:
-            return np.full((len(self.predict(X)), 2), 0.5)
-        posterior = partial(SymmetricRegression(self.sigma_).posterior, self.coef_)
-        p = self._each(posterior, X, y)
-        return np.column_stack([1 - p, p])
-
-    def score_samples(self, X: Any, y: Any) -> FloatArray:
-        """The log-density of each response given its row."""
-        return self._log_density(X, y)
-
-    def score(self, X: Any, y: Any) -> float:
-        """The mean log-density of the responses."""
-        return float(np.mean(self.score_samples(X, y)))
 
     def sample(self, X: Any, random_state: int | None = None) -> tuple[FloatArray, IntArray]:
         """New responses for the rows of X from the fitted mixture, and their components."""

@@ -1,0 +1,318 @@
+"""All queries of the fit: sizes, moments, directions, cells, leads, scores, and the check's."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dpem.fitting.check import LogRatio
+from dpem.models.mixture_regression.components import Components, Frame, row_sum
+from dpem.queries.block_loop import over_rows
+from dpem.queries.narrow import NarrowQuery, into_ball, packed, rounded, weighted, zero_nonfinite
+from dpem.query import Array, Bound, FloatArray, Namespace
+from dpem.tables.blocks import like
+
+
+@dataclass(frozen=True)
+class ColumnSizes(NarrowQuery):
+    """How often each column (the response last) is observed, its mean and its mean absolute deviation, at once.
+
+    A column adds (o, w, √2·|w|) with w = clip((u − center)/half, ±1), and (0, 0, 0) where the value is missing.
+
+    *Lemma.* ℓ2 sensitivity 2√D for D columns, as of the means alone. *Proof.* One column. Both observed:
+    (w − w′)² + 2(|w| − |w′|)². Of equal signs this is 3(w − w′)² ≤ 3. Of opposite signs, with a = |w| and b = |w′|, it
+    is (a + b)² + 2(a − b)² = 3a² + 3b² − 2ab, convex in a and in b, so it is largest at a corner of [0, 1]²: 4. One
+    missing: 1 + w² + 2w² ≤ 4. Both: 0. Adding D columns gives 4D. ∎
+    """
+
+    center: FloatArray = field(repr=False)
+    half: FloatArray = field(repr=False)
+    label: str = "how often each column is observed, its mean and mean deviation"
+
+    @property
+    def bound(self) -> Bound:
+        root = 2 * math.sqrt(len(self.center))
+        return rounded(Bound(linf=2.0, l2=root, size_linf=math.sqrt(2.0), size_l2=root), 3 * len(self.center))
+
+    def contributions(self, xp: Namespace, x: Array, y: Array) -> Array:
+        u = xp.concat([x, y[:, None]], axis=1)
+        w = (u - like(xp, self.center, x)) / like(xp, self.half, x)
+        seen = xp.where(xp.isfinite(w), xp.ones_like(w), xp.zeros_like(w))
+        w = xp.clip(zero_nonfinite(xp, w), -1.0, 1.0)
+        return xp.concat([xp.sum(seen, axis=0), xp.sum(w, axis=0), 2.0**0.5 * xp.sum(xp.abs(w), axis=0)])
+
+
+@dataclass(frozen=True)
+class ColumnSquares(NarrowQuery):
+    """Σ ((u − center)/(1 + |center|))² for each column; a missing value adds 0.
+
+    *Lemma.* ℓ2 sensitivity √d for d columns. *Proof.* Each of d numbers lies in [0, 1] by the clamp. ∎
+    """
+
+    center: FloatArray = field(repr=False)
+    label: str = "squared distance of each column from its centre"
+
+    @property
+    def bound(self) -> Bound:
+        root = math.sqrt(len(self.center))
+        return rounded(Bound(linf=1.0, l2=root, size_linf=1.0, size_l2=root), len(self.center))
+
+    def contributions(self, xp: Namespace, x: Array, y: Array) -> Array:
+        w = (x - like(xp, self.center, x)) / like(xp, 1 + np.abs(self.center), x)
+        return xp.sum(xp.clip(zero_nonfinite(xp, w * w), 0.0, 1.0), axis=0)
+
+
+@dataclass(frozen=True)
+class RegressionMoments(NarrowQuery):
+    """Σ vvᵀ packed, v = (1, x̃, t) scaled into the ball of radius R; a row without a response adds 0.
+
+    *Lemma.* ℓ2 sensitivity √2·R². *Proof.* ‖vvᵀ − wwᵀ‖² = ‖v‖⁴ + ‖w‖⁴ − 2(v·w)² ≤ 2R⁴ in Frobenius norm, which the
+    packing keeps. ∎
+    """
+
+    frame: Frame = field(repr=False)
+    radius: float
+
+    @property
+    def label(self) -> str:
+        return f"second moments of columns and response, norm clipped at {self.radius:.4g}"
+
+    @property
+    def bound(self) -> Bound:
+        square, p = self.radius**2, self.schema.width + 2
+        l2 = math.sqrt(2.0) * square
+        return rounded(Bound(linf=l2, l2=l2, size_linf=square, size_l2=square), 4 * p)
+
+    def contributions(self, xp: Namespace, x: Array, y: Array) -> Array:
+        v, t, seen = self.frame.rows(xp, x, y)
+        v = into_ball(xp, xp.concat([v, t[:, None]], axis=1), self.radius) * seen[:, None]
+        return packed(xp, over_rows(xp, v, v))
+
+
+#: Squared residuals are cut here, and what one regression would leave on average, after the cut, is taken off.
+MOST_SQUARE, USUAL_SQUARE = 4.0, 0.7
+
+
+@dataclass(frozen=True)
+class UnevenSpread(NarrowQuery):
+    """Σ (min(r², 4) − 0.7)·vvᵀ packed, v = (1, x̃) in the ball of radius R, r the residual of one regression.
+
+    Components of different slopes leave squared residuals that grow along the difference of the slopes.
+
+    *Lemma.* ℓ2 sensitivity 3.3·√2·R². *Proof.* For weights a, b in [−0.7, 3.3], ‖a·vvᵀ − b·wwᵀ‖² = a²‖v‖⁴ + b²‖w‖⁴ −
+    2ab(v·w)². If ab ≥ 0 it is at most (a² + b²)R⁴ ≤ 2·3.3²·R⁴; if not, at most (|a| + |b|)²R⁴ ≤ 4²·R⁴, which is
+    less. ∎
+    """
+
+    frame: Frame = field(repr=False)
+    regression: FloatArray = field(repr=False)
+    spread: float = field(repr=False)
+    radius: float
+
+    @property
+    def label(self) -> str:
+        return f"where squared residuals are large, norm clipped at {self.radius:.4g}"
+
+    @property
+    def bound(self) -> Bound:
+        size = (MOST_SQUARE - USUAL_SQUARE) * self.radius**2
+        l2 = math.sqrt(2.0) * size
+        return rounded(Bound(linf=l2, l2=l2, size_linf=size, size_l2=size), 4 * (self.schema.width + 1))
+
+    def contributions(self, xp: Namespace, x: Array, y: Array) -> Array:
+        v, t, seen = self.frame.rows(xp, x, y)
+        r = (t - xp.matmul(v, like(xp, self.regression, x))) / self.spread
+        weight = (xp.clip(zero_nonfinite(xp, r * r), 0.0, MOST_SQUARE) - USUAL_SQUARE) * seen
+        v = into_ball(xp, v, self.radius)
+        return packed(xp, over_rows(xp, v * weight[:, None], v))
+
+
+@dataclass(frozen=True)
+class ResidualCells(NarrowQuery):
+    """Counts of rows in cells of (Ux̃, r): a few directions, and the residual of one regression. No response, no cell.
+
+    *Lemma.* ℓ2 sensitivity √2, in any number of cells. *Proof.* A row adds 1 to one cell or to none. ∎
+    """
+
+    frame: Frame = field(repr=False)
+    regression: FloatArray = field(repr=False)
+    spread: float = field(repr=False)
+    directions: FloatArray = field(repr=False)
+    x_edges: FloatArray = field(repr=False)
+    r_edges: FloatArray = field(repr=False)
+
+    @property
+    def label(self) -> str:
+        q = self.directions.shape[1]
+        cells = (len(self.x_edges) + 1) ** q * (len(self.r_edges) + 1)
+        return f"counts in {cells} cells of residual and {q} direction{'s' if q > 1 else ''}"
+
+    @property
+    def bound(self) -> Bound:
+        return Bound(linf=1.0, l2=math.sqrt(2.0), size_linf=1.0, size_l2=1.0)
+
+    def contributions(self, xp: Namespace, x: Array, y: Array) -> Array:
+        v, t, seen = self.frame.rows(xp, x, y)
+        r = (t - xp.matmul(v, like(xp, self.regression, x))) / self.spread
+        own = _one_hot(xp, r, like(xp, self.r_edges, x)) * seen[:, None]
+        along = zero_nonfinite(xp, xp.matmul(v[:, 1:], like(xp, self.directions, x)))
+        edges = like(xp, self.x_edges, x)
+        cell = xp.ones_like(own[:, :1])
+        for j in range(self.directions.shape[1]):
+            one = _one_hot(xp, along[:, j], edges)
+            cell = xp.reshape(cell[:, :, None] * one[:, None, :], (cell.shape[0], cell.shape[1] * one.shape[1]))
+        return xp.reshape(over_rows(xp, cell, own), (-1,))
+
+
+def _one_hot(xp: Namespace, values: Array, edges: Array) -> Array:
+    """1 in the one interval between edges that holds the value, else 0; exact whatever the values are."""
+    above = zero_nonfinite(xp, values)[:, None] > edges[None, :]
+    beyond = xp.where(above, xp.ones_like(values)[:, None], xp.zeros_like(values)[:, None])
+    first = xp.ones_like(beyond[:, :1])
+    return xp.concat([first, beyond], axis=1) - xp.concat([beyond, xp.zeros_like(first)], axis=1)
+
+
+@dataclass(frozen=True)
+class ComponentLeads(NarrowQuery):
+    """Σ clip(log p(y | x, components) − log p(y | x, baseline), ±B) for each of m sets of components.
+
+    *Lemma.* ℓ2 sensitivity 2B√m. *Proof.* Each of m numbers lies in [−B, B] by the clamp. ∎
+    """
+
+    frame: Frame = field(repr=False)
+    starts: tuple[Components, ...] = field(repr=False)
+    baseline: Components = field(repr=False)
+    most: float = 3.0
+
+    @property
+    def label(self) -> str:
+        return f"which of {len(self.starts) + 1} starts is likelier, clamped at {self.most:.4g}"
+
+    @property
+    def bound(self) -> Bound:
+        m = len(self.starts)
+        return rounded(Bound.symmetric(linf=self.most, l2=self.most * math.sqrt(m)), m)
+
+    def contributions(self, xp: Namespace, x: Array, y: Array) -> Array:
+        v, t, seen = self.frame.rows(xp, x, y)
+        base = self.baseline.log_density(xp, v, t)
+        leads = xp.stack([start.log_density(xp, v, t) - base for start in self.starts], axis=1)
+        return xp.sum(xp.clip(zero_nonfinite(xp, leads), -self.most, self.most) * seen[:, None], axis=0)
+
+
+@dataclass(frozen=True)
+class ComponentScores(NarrowQuery):
+    """What a row says about K components: for every class k, r_k·(A, g_k, B·(q_k − c²/2)).
+
+    r_k is the row's share in the class, e_k its residual, g_k = v·clip(e_k, ±C/‖v‖) with v = (1, x̃), q_k = min(e_k²,
+    c²), B = 2βC/c² and A = C·√(1 + β²).
+
+    *Lemma.* ℓ2 sensitivity 2A: counts and spreads cost little beyond the components. *Proof.* By the clamps ‖g‖ ≤ C and
+    |B(q − c²/2)| ≤ βC. So a class's triple is at most √(A² + C² + β²C²) = √2·A long, and the inner product of two
+    rows' triples is at least A² − C² − β²C² = 0. Shares are clamped to [0, 1] with a sum of at most 1: a contribution
+    is at most √2·A long (Σr² ≤ 1), two of them have an inner product Σ r_k r′_k⟨·,·⟩ ≥ 0, and the squared length of
+    their difference is at most 2A² + 2A². ∎
+
+    *Lemma.* If rows follow the components, the mean is known whatever the columns' distribution: mass_k·(A, 0, B·(κ −
+    c²/2)) with κ = E min(e², c²) for a standard normal e. *Proof.* p(y|x)·r_k = w_k·N(y; component k), so
+    E[r_k f(e_k, x) | x] = w_k·E f(e, x); g is odd in e. ∎ So clipping biases nothing where the model holds, and the
+    step needs no model of the columns to know where zero is.
+    """
+
+    frame: Frame = field(repr=False)
+    theta: Components = field(repr=False)
+    clip: float
+    cut: float
+    lift: float = 0.5
+
+    @property
+    def label(self) -> str:
+        return f"scores of {self.theta.shape[0]} components, clipped at {self.clip:.4g}"
+
+    @property
+    def heights(self) -> tuple[float, float]:
+        """A, the height of a class's count, and B, that of a squared residual."""
+        return self.clip * math.sqrt(1 + self.lift**2), 2 * self.lift * self.clip / self.cut**2
+
+    @property
+    def bound(self) -> Bound:
+        high = self.heights[0]
+        terms = 4 * (self.theta.shape[1] + 2) * self.theta.shape[0]
+        return rounded(Bound(linf=2 * high, l2=2 * high, size_linf=2 * high, size_l2=math.sqrt(2.0) * high), terms)
+
+    def factors(self, xp: Namespace, v: Array, t: Array) -> tuple[Array, Array, Array]:
+        """Shares, clipped residuals and clipped squares less c²/2, each rows × classes."""
+        e = self.theta.residuals(xp, v, t)
+        share = self.theta.shares(xp, e)
+        reach = (self.clip / xp.sqrt(row_sum(xp, v * v)))[:, None]
+        e = zero_nonfinite(xp, e)
+        psi = xp.minimum(xp.maximum(e, -reach), reach)
+        cut = xp.clip(e, -self.cut, self.cut)
+        return share, psi, cut * cut - self.cut**2 / 2
+
+    def contributions(self, xp: Namespace, x: Array, y: Array) -> Array:
+        v, t, seen = self.frame.rows(xp, x, y)
+        share, psi, square = self.factors(xp, v, t)
+        share = share * seen[:, None]
+        high, low = self.heights
+        parts = [
+            high * xp.sum(share, axis=0)[:, None],
+            over_rows(xp, share * psi, v),
+            low * xp.sum(share * square, axis=0)[:, None],
+        ]
+        return xp.reshape(xp.concat(parts, axis=1), (-1,))
+
+    def expected(self) -> FloatArray:
+        """The mean of the contributions if rows follow the components (second lemma)."""
+        K, p = self.theta.shape
+        high, low = self.heights
+        out = np.zeros((K, p + 2))
+        out[:, 0] = high * self.theta.masses
+        out[:, -1] = low * self.theta.masses * (mean_cut_square(self.cut) - self.cut**2 / 2)
+        return out.ravel()
+
+
+def mean_cut_square(cut: float) -> float:
+    """E min(e², c²) of a standard normal e.
+
+    >>> round(mean_cut_square(1e3), 12), round(mean_cut_square(1.0), 4)
+    (1.0, 0.5161)
+    """
+    density = math.exp(-cut * cut / 2) / math.sqrt(2 * math.pi)
+    outside = math.erfc(cut / math.sqrt(2))
+    return 1 - outside - 2 * cut * density + cut * cut * outside
+
+
+#: A row is missed if its response is more than so many residual spreads from every component.
+FAR = 3.0
+#: The share of normal responses that are so far from their own regression.
+USUALLY_FAR = 0.0027
+#: What a missed row counts in the query: the larger, the less noise in their share and the more in the lead.
+FAR_WEIGHT = 2.0
+
+
+@dataclass(frozen=True)
+class LeadAndMissed(LogRatio):
+    """Σ (t, t²/B, c·1{the row is missed}): the lead of :class:`LogRatio`, and how many rows the components miss.
+
+    *Lemma.* ℓ2 sensitivity √(4B² + c²). *Proof.* The first two entries move by at most 2B together, the last one by at
+    most c, and the squares add. ∎
+    """
+
+    @property
+    def label(self) -> str:
+        return f"{super().label}, and rows that the components miss"
+
+    @property
+    def bound(self) -> Bound:
+        B, c = self.most, FAR_WEIGHT
+        return rounded(Bound(max(2 * B, c), math.hypot(2 * B, c), max(B, c), math.hypot(B * 2**0.5, c)), 3)
+
+    def contributions(self, xp: Namespace, x: Array, y: Array, shares: Array = None) -> Array:
+        lead = super().contributions(xp, x, y, shares)
+        components, columns = self.fitted.components, self.fitted.frame.columns(xp, x)
+        nearest = xp.min(xp.abs(components.residuals(xp, columns, y)), axis=1)
+        missed = xp.sum(weighted(xp.astype(nearest > FAR, xp.float64), shares))
+        return xp.concat([lead, xp.reshape(FAR_WEIGHT * missed, (1,))])

@@ -1,1 +1,0 @@
-"""The improved method, which is not in the paper: its steps, and the planning that chooses their settings."""

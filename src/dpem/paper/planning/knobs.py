@@ -1,0 +1,250 @@
+"""Dimensionless settings of the improved method, the knobs: the steps they stand for, and the search for the best.
+
+A knob is a multiple of a scale of the model (σ√s for a contribution on a support, the residual's standard deviation,
+…), so that one starting point and one small grid serve problems of every size. Knobs are chosen by coordinate descent
+on common simulated tables; the error is then estimated on fresh ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dpem.paper.models import MissingRegression, SymmetricMixture
+from dpem.paper.planning.rehearsal import Problem, Rehearsal, Twist, rehearsals
+from dpem.paper.queries import Clip
+from dpem.paper.steps import Refine, Screen, Select, Start, Step
+from dpem.query import FloatArray
+
+
+@dataclass(frozen=True)
+class Knobs:
+    """Dimensionless settings of the improved method; ``share_*`` are relative shares of ρ."""
+
+    screened: float = 1.0  # coordinates screened, as a multiple of s
+    share_screen: float = 4.0
+    share_start: float = 0.7
+    share_select: float = 2.0
+    share_refine: float = 4.0
+    entry: float = 0.6  # clip of an entry, in units of its standard deviation
+    residual: float = 0.7  # clip of a residual, in units of its standard deviation
+    select_step: float = 1.5  # η of the selecting step: undoes the shrinking by its clips
+    radius: float = 1.0  # ℓ2 clip of a contribution on the support, in units of its typical norm
+    start_radius: float = 1.0
+    n_refine: int = 2
+    growth: float = 2.0  # price of a refining step over that of the one before
+    step: float = 1.0
+
+
+#: The values that the search tries. No share is 0, since every query must have a price.
+GRID: dict[str, tuple[float, ...]] = {
+    "share_refine": (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 9.0, 14.0, 20.0),
+    "share_screen": (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 9.0),
+    "share_select": (0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 4.0),
+    "select_step": (1.0, 1.5, 2.0, 3.0, 4.0, 6.0),
+    "share_start": (0.2, 0.4, 0.7, 1.0, 1.5, 2.0),
+    "radius": (0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 1.8),
+    "n_refine": (1, 2, 3, 4, 5, 6, 8),
+    "growth": (1.0, 1.4, 2.0, 3.0, 5.0, 8.0),
+    "step": (0.7, 0.8, 0.9, 1.0, 1.15, 1.3, 1.5, 1.8),
+    "entry": (0.3, 0.6, 1.0, 1.4, 1.8, 2.5),
+    "residual": (0.2, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0),
+    "screened": (0.6, 0.8, 1.0, 1.25, 1.6),
+    "start_radius": (0.8, 1.0, 1.2, 1.5),
+}
+
+#: The largest ratio of the last refining step's price to that of the first; it limits plans with many fixed steps.
+MOST_GROWTH = 1e9
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Which steps a fit needs: a private start or a given one, a selection or none."""
+
+    problem: Problem
+    private_start: bool
+    sparse: bool
+    fixed: tuple[tuple[str, float], ...] = ()
+
+    def first(self) -> Knobs:
+        """Where the search starts: the defaults, and the values that the user fixed."""
+        values: dict[str, Any] = dict(self.fixed)
+        return Knobs(**values)
+
+    def knobs(self) -> list[str]:
+        """The knobs that matter to this pipeline, the most influential first."""
+        unused = {knob for knob, _ in self.fixed}
+        if not (self.private_start and self.sparse):
+            unused |= {"share_screen", "screened"}
+        if not self.private_start:
+            unused |= {"share_start", "start_radius"}
+        if not self.sparse:
+            unused |= {"share_select", "entry", "residual", "select_step"}
+        if isinstance(self.problem.model, SymmetricMixture):
+            unused |= {"residual", "select_step"}
+        if isinstance(self.problem.model, MissingRegression):
+            unused |= {"select_step"}  # from β = 0 the step size does not change the order of the scores
+        return [knob for knob in GRID if knob not in unused]
+
+    def steps(self, knobs: Knobs, rho: float) -> tuple[Step, ...]:
+        """The steps at these knobs, their prices adding up to ρ."""
+        p, knobs_used = self.problem, self.knobs()
+        shares = {k: getattr(knobs, k) for k in knobs_used if k.startswith("share_")}
+        unit = rho / math.fsum(shares.values())
+        steps: list[Step] = []
+        k = p.s
+        if "share_screen" in shares:
+            k = max(2, min(p.d, round(knobs.screened * p.s)))
+            steps.append(Screen(shares["share_screen"] * unit, k, p.signal, p.s))
+        if "share_start" in shares:
+            steps.append(Start(shares["share_start"] * unit, knobs.start_radius * self._row_norm(k), p.signal))
+        if "share_select" in shares:
+            step = knobs.select_step if "select_step" in knobs_used else 1.0
+            steps.append(Select(shares["share_select"] * unit, p.s, self._clip(knobs), step))
+        ratio = min(float(knobs.growth), MOST_GROWTH ** (1 / knobs.n_refine))
+        growth = np.power(ratio, np.arange(knobs.n_refine))
+        for price, norm in zip(growth / growth.sum(), self._norms(knobs.n_refine), strict=True):
+            steps.append(Refine(float(price) * shares["share_refine"] * unit, knobs.radius * float(norm), knobs.step))
+        return tuple(steps)
+
+    def _row_norm(self, k: int) -> float:
+        """Typical norm of a row on k screened coordinates."""
+        p = self.problem
+        if isinstance(p.model, SymmetricMixture):
+            return math.sqrt(min(1.0, k / p.s) * p.signal**2 + k * p.model.sigma**2)
+        return math.sqrt(k)
+
+    def _clip(self, knobs: Knobs) -> Clip:
+        p = self.problem
+        if isinstance(p.model, SymmetricMixture):
+            return Clip(knobs.entry * p.model.sigma)
+        return Clip(knobs.entry, knobs.residual * math.hypot(p.model.sigma, self._distance()))
+
+    def _norms(self, count: int) -> np.ndarray:
+        """Typical norm of a contribution at each refining step: the residual shrinks as β improves."""
+        p = self.problem
+        sigma, root = p.model.sigma, math.sqrt(p.s)
+        if isinstance(p.model, SymmetricMixture):
+            return np.full(count, sigma * root)
+        last = sigma
+        if isinstance(p.model, MissingRegression):
+            last = sigma**2 / math.sqrt(sigma**2 + p.missing * p.signal**2)
+        return np.geomspace(math.hypot(sigma, self._distance()), last, count + 1)[:count] * root
+
+    def _distance(self) -> float:
+        """How far the start of the gradient steps is assumed to be from the truth."""
+        p = self.problem
+        if isinstance(p.model, MissingRegression):
+            return p.signal
+        return 0.3 * p.signal if self.private_start else (p.start_distance or 0.0)
+
+
+#: Entries that each of the two stages may simulate: larger tables are fewer.
+SEARCH_SIZE, CHECK_SIZE = 700_000, 1_600_000
+SWEEPS = 2
+#: Tables longer than this get one sweep only.
+LONG = 10_000
+#: Knobs are compared at this fraction of ρ, since a selection should succeed with a margin.
+MARGIN = 0.8
+#: Weight of the tables that depart from the assumptions, against 1 for those that follow them.
+WEIGHT_OF_TWISTS = 0.6
+#: The knobs that decide whether selections succeed.
+SELECTING = ("share_select", "share_screen", "select_step", "entry", "residual")
+#: Errors with a smaller relative difference are a tie, and the knobs stay.
+TIE = 1e-9
+#: Fixed, so that the same arguments give the same plan.
+SEED = 20_240_501
+#: Departures from the assumptions: small coefficients, more noise, less noise, less signal than assumed.
+TWISTS = (Twist(decay=True), Twist(sigma=1.4), Twist(sigma=0.7), Twist(signal=0.7))
+
+
+class Comparison:
+    """Compares knobs on common tables: errors as assumed and under each twist, relative to those of the first knobs."""
+
+    def __init__(self, pipeline: Pipeline, rho: float, first: Knobs, count: int, seed: int) -> None:
+        self._pipeline, self._rho = pipeline, rho
+        groups = [(1.0, rehearsals(pipeline.problem, count, seed))]
+        for t, twist in enumerate(TWISTS):
+            twisted = rehearsals(pipeline.problem, max(1, count // len(TWISTS)), seed + 10_000 * (t + 1), twist)
+            groups.append((WEIGHT_OF_TWISTS / len(TWISTS), twisted))
+        steps = pipeline.steps(first, rho)
+        self._tables: list[tuple[Rehearsal, float]] = []
+        for weight, group in groups:
+            total = math.fsum(rehearsal.error(steps) for rehearsal in group)
+            self._tables += [(rehearsal, weight / total) for rehearsal in group]
+        self.best = 1.0 + WEIGHT_OF_TWISTS
+
+    def improves(self, knobs: Knobs) -> bool:
+        """Whether these knobs beat the best so far by more than :data:`TIE`; if so, they become the best."""
+        steps = self._pipeline.steps(knobs, self._rho)
+        total, enough = 0.0, self.best * (1 - TIE)
+        for rehearsal, weight in self._tables:
+            total += weight * rehearsal.error(steps)
+            if total >= enough:
+                return False
+        self.best = total
+        return True
+
+
+def choose(pipeline: Pipeline, rho: float) -> Knobs:
+    """Move one knob at a time to a neighbouring value while that lowers the error on the same tables.
+
+    Failed selections are rare but costly, and a few tables may contain none: the knobs of selecting steps are searched
+    a second time on other, more tables.
+    """
+    knobs, problem = pipeline.first(), pipeline.problem
+    comparison = Comparison(pipeline, MARGIN * rho, knobs, problem.tables(SEARCH_SIZE, 2, 8), SEED)
+    knobs = _descend(comparison, knobs, pipeline.knobs(), SWEEPS if problem.rows <= LONG else 1)
+    selecting = [knob for knob in pipeline.knobs() if knob in SELECTING]
+    if selecting:
+        count = problem.tables(CHECK_SIZE, 4, 16)
+        knobs = _descend(Comparison(pipeline, MARGIN * rho, knobs, count, SEED + 1_000_000), knobs, selecting, 1)
+    return knobs
+
+
+def _descend(comparison: Comparison, knobs: Knobs, moving: Sequence[str], sweeps: int) -> Knobs:
+    for _ in range(sweeps):
+        before = comparison.best
+        for knob in moving:
+            for direction in (1, -1):
+                while (trial := _neighbour(knobs, knob, direction)) is not None and comparison.improves(trial):
+                    knobs = trial
+        if comparison.best == before:
+            break
+    return knobs
+
+
+def _neighbour(knobs: Knobs, knob: str, direction: int) -> Knobs | None:
+    grid = GRID[knob]
+    place = int(np.argmin(np.abs(np.array(grid) - getattr(knobs, knob)))) + direction
+    if not 0 <= place < len(grid):
+        return None
+    value: Any = grid[place]
+    return replace(knobs, **{knob: value})
+
+
+def estimate(pipeline: Pipeline, knobs: Knobs, rho: float) -> FloatArray:
+    """Errors of the chosen knobs on tables the search has not seen.
+
+    Where n exceeds the simulated rows, the squared error without noise is scaled by rows/n.
+    """
+    p = replace(pipeline.problem, final=True)
+    steps = replace(pipeline, problem=p).steps(knobs, rho)
+    fresh = rehearsals(p, p.tables(CHECK_SIZE, 6, 32), SEED + 2_000_000)
+    errors = np.array([rehearsal.error(steps) for rehearsal in fresh])
+    if p.n > p.rows:
+        noiseless = tuple(replace(step, rho=math.inf) for step in steps)
+        sampling = np.array([rehearsal.error(noiseless) for rehearsal in fresh])
+        errors = np.sqrt(np.maximum(errors**2 - sampling**2, 0.0) + sampling**2 * p.rows / p.n)
+    return errors
+
+
+def rough_error(pipeline: Pipeline, knobs: Knobs, rho: float) -> float:
+    """Mean error on three tables: enough to distinguish a useful fit from a useless one."""
+    steps = pipeline.steps(knobs, rho)
+    few = rehearsals(pipeline.problem, 3, SEED + 3_000_000)
+    return float(np.mean([rehearsal.error(steps) for rehearsal in few]))

@@ -1,0 +1,241 @@
+"""Plans of the improved method: every setting is chosen before the data are read, and the error predicted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+from scipy.special import ndtr
+
+from dpem import _validation as arguments
+from dpem._threads import single_blas
+from dpem._validation import ArgumentError
+from dpem.fitting.plan import Plan, Prediction
+from dpem.paper.models import MODELS, MissingRegression, SymmetricMixture
+from dpem.paper.planning.knobs import Pipeline, choose, estimate, rough_error
+from dpem.paper.planning.rehearsal import Problem
+from dpem.paper.steps import Refine, Select, Start, Step, Trim
+from dpem.privacy import largest_price
+from dpem.privacy.mechanisms import gaussian_scale, top_k_scale
+from dpem.query import FloatArray
+
+#: A fit is feasible if its mean error over rehearsals is below this fraction of the signal.
+USEFUL = 0.5
+#: Wider dense tables are not rehearsed in full; their plan is scaled from one of this width.
+WIDEST_DENSE = 30
+
+
+def plan(
+    model: str,
+    *,
+    n: int,
+    d: int,
+    epsilon: float,
+    delta: float,
+    sparsity: int | None = None,
+    sigma: float = 1.0,
+    signal: float = 1.0,
+    missing: float = 0.2,
+    start_distance: float | None = None,
+    fixed: tuple[tuple[str, float], ...] = (),
+    trim: bool = False,
+    spent: float = 0.0,
+    rows_per_person: int = 1,
+) -> Plan:
+    """Choose every setting of the improved method from public numbers, and predict the error. No data are read.
+
+    ``start_distance`` is the largest distance of a given start from the truth; None means that no start is given.
+    ``fixed`` sets some of :class:`~dpem.paper.planning.knobs.Knobs` by name; the search chooses the
+    others. ``trim`` drops small coefficients at the end (``sparsity`` is then an upper bound of their number);
+    ``spent`` is the part of ρ already paid for σ. ``rows_per_person`` is the largest number of rows of one person:
+    noise grows in proportion. The same arguments give the same plan.
+
+    >>> p = plan("symmetric-mixture", n=4000, d=1000, epsilon=0.5, delta=1e-4, sparsity=10, sigma=0.5)
+    >>> p.feasible, p.prediction.median < 0.06
+    (True, True)
+    """
+    model = arguments.one_of("model", model, tuple(MODELS))
+    epsilon, delta = arguments.privacy_parameters(epsilon, delta)
+    n, d = arguments.count("n", n), arguments.count("d", d)
+    missing = arguments.fraction("missing", missing)
+    sparsity = arguments.sparsity_within(sparsity, d)
+    problem = Problem(
+        MODELS[model](arguments.positive("sigma", sigma)),
+        n,
+        d,
+        sparsity or d,
+        arguments.positive("signal", signal),
+        missing if model == "missing-regression" else 0.0,
+        arguments.optional_distance("start_distance", start_distance),
+        rows_per_person=arguments.rows_per_person(rows_per_person, n),
+    )
+    spent = arguments.optional_distance("spent", spent) or 0.0
+    return chosen_plan(problem, epsilon, delta, sparsity, fixed, trim, spent)
+
+
+@lru_cache(maxsize=64)
+def chosen_plan(
+    problem: Problem,
+    epsilon: float,
+    delta: float,
+    sparsity: int | None,
+    fixed: tuple[tuple[str, float], ...],
+    trim: bool,
+    spent: float,
+) -> Plan:
+    """The plan of the improved method, cached."""
+    p, model = problem, problem.model.name
+    private_start = model != "missing-regression" and p.start_distance is None
+    sparse = sparsity is not None and sparsity < p.d
+    price = largest_price(epsilon, delta, gaussian=not sparse and spent == 0)
+    rho = price.rho - spent
+    if not rho > 0:
+        raise ArgumentError("spent", f"must be below the price that epsilon and delta buy (rho = {price.rho:.3g}).")
+    pipeline = Pipeline(problem, private_start, sparse, fixed)
+    with single_blas(), np.errstate(all="ignore"):  # rehearsals are too short to be worth a second thread
+        stand_in = _narrowed(pipeline)
+        knobs = choose(stand_in, rho)
+        errors = estimate(stand_in, knobs, rho)
+        steps = pipeline.steps(knobs, rho)
+        feasible = float(np.mean(errors)) <= USEFUL * p.signal
+        return Plan(
+            *(model, p.n, p.d, epsilon, delta, p.rows_per_person),
+            steps=(*steps, Trim(0.0, trim_threshold(problem, steps))) if trim else steps,
+            price=price,
+            prediction=_prediction(p, errors, detectable(p, steps)),
+            feasible=feasible,
+            advice="" if feasible else _advice(pipeline, epsilon, delta, price.gaussian),
+            settings={"method": "improved", "sparsity": sparsity, "sigma": p.model.sigma, "signal": p.signal},
+        )
+
+
+def _prediction(problem: Problem, errors: FloatArray, least: float) -> Prediction:
+    """The predicted error, from those of the rehearsals."""
+    low, median, high = (float(value) for value in np.quantile(errors, [0.05, 0.5, 0.95]))
+    part = f"That is {median / problem.signal:.1%} of the assumed length of the coefficients"
+    finds = f"those of {least:.3g} and more are found as often as not" if math.isfinite(least) else "none is found"
+    missing = f" and {problem.missing:.0%} of the entries missing" if problem.missing else ""
+    assumed = (
+        f"Rehearsed on simulated rows of the model with coefficients of length {problem.signal:g}, "
+        f"sigma = {problem.model.sigma:g}{missing}; privacy noise and sampling error count."
+    )
+    return Prediction("distance to the true coefficients", median, low, high, 0.0, f"{part}; {finds}.", assumed, least)
+
+
+def needs_start(plan: Plan) -> bool:
+    """Whether the plan of a mixture of regressions predicts that its private start fails."""
+    has_private_start = any(type(step) is Start for step in plan.steps)
+    return has_private_start and not plan.feasible and plan.model == "symmetric-regression"
+
+
+def _narrowed(pipeline: Pipeline) -> Pipeline:
+    """A wide dense problem as a narrower one with the same error.
+
+    Dense contributions have norm σ√d and d numbers are released, so the norm of the noise grows as d and the sampling
+    error as √d: both are unchanged if columns and rows are reduced by the same factor, at the same number of rows per
+    person.
+    """
+    p = pipeline.problem
+    if pipeline.sparse or p.d <= WIDEST_DENSE:
+        return pipeline
+    n = max(2, round(p.n * WIDEST_DENSE / p.d))
+    return replace(pipeline, problem=replace(p, d=WIDEST_DENSE, s=WIDEST_DENSE, n=n))
+
+
+def _advice(pipeline: Pipeline, epsilon: float, delta: float, gaussian: bool) -> str:
+    """The smallest n, and the smallest ε, on a grid of factors √2, at which the default knobs are useful.
+
+    (Knobs that were chosen for an infeasible problem are no guide to feasible ones.)
+    """
+
+    def useful(problem: Problem, epsilon: float) -> bool:
+        rho = largest_price(epsilon, delta, gaussian=gaussian).rho
+        trial = _narrowed(replace(pipeline, problem=problem))
+        return rough_error(trial, trial.first(), rho) <= USEFUL * problem.signal
+
+    def smallest(works: Callable[[float], bool]) -> float | None:
+        """The smallest factor 2^(i/2), i ≤ 24, at which it works, by bisection."""
+        low, high = 0, 24
+        if not works(2.0 ** (high / 2)):
+            return None
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if works(2.0 ** (middle / 2)) else (middle, high)
+        return float(2.0 ** (high / 2))
+
+    p = pipeline.problem
+    more_rows = smallest(lambda factor: useful(replace(p, n=round(p.n * factor)), epsilon))
+    more_epsilon = smallest(lambda factor: useful(p, epsilon * factor))
+    parts = []
+    if more_rows is not None:
+        parts.append(f"about n = {float(f'{p.n * more_rows:.2g}'):,.0f}")
+    if more_epsilon is not None:
+        parts.append(f"about epsilon = {epsilon * more_epsilon:.2g}")
+    if not parts:
+        return "more rows or a larger epsilon alone would not help"
+    return f"a useful fit would take {' or '.join(parts)}"
+
+
+def detectable(problem: Problem, steps: tuple[Step, ...]) -> float:
+    """The coefficient whose mean score equals the level of the best null columns.
+
+    Among d − s null columns about s exceed b·log(d/s) through their Gumbel noise; a coefficient c has the mean score
+    E Π_T(c + noise), times the residual's clipping loss. Without a selection it is twice the standard deviation of a
+    released coefficient.
+    """
+    select = next((step for step in steps if isinstance(step, Select)), None)
+    last = steps[-1]
+    if select is None:
+        assert isinstance(last, Refine)
+        return 2 * _coefficient_noise(problem, last)
+    T, residual = select.clip.entry, select.clip.residual
+    size = T * (residual if math.isfinite(residual) else 1.0)
+    sensitivity = problem.rows_per_person * 2 * size / problem.n
+    level = top_k_scale(select.s, sensitivity, select.rho) * math.log(problem.d / problem.s)
+    grid = np.geomspace(1e-6, 10.0, 300) * problem.signal
+    reached = np.flatnonzero(_scores(problem, grid, T, residual) >= level)
+    return float(grid[reached[0]]) if reached.size else math.inf
+
+
+def trim_threshold(problem: Problem, steps: tuple[Step, ...]) -> float:
+    """A level below which the largest of s null coefficients stays in more than half of all fits.
+
+    The last step's noise is known, and a coefficient's sampling error is about σ/√n; the largest of s such numbers is
+    about √(2·log 2s) standard deviations.
+    """
+    last = steps[-1]
+    assert isinstance(last, Refine)
+    noise = _coefficient_noise(problem, last)
+    return math.sqrt(2 * math.log(2 * problem.s)) * math.hypot(noise, problem.model.sigma / math.sqrt(problem.n))
+
+
+def _coefficient_noise(problem: Problem, last: Refine) -> float:
+    """Standard deviation of the noise that the last step puts on a coefficient."""
+    return last.step * gaussian_scale(problem.rows_per_person * 2 * last.radius / problem.n, last.rho)
+
+
+def _scores(problem: Problem, coefficients: FloatArray, T: float, residual: float) -> FloatArray:
+    """Mean selection score of a coordinate with each coefficient, the other coefficients as assumed."""
+    model = problem.model
+    if isinstance(model, SymmetricMixture):
+        return _clipped_mean(coefficients, model.sigma, T)
+    # The response is c·x_j plus the rest: E clip(residual)·clip(x_j), by quadrature over x_j.
+    rest = math.hypot(model.sigma, problem.signal if isinstance(model, MissingRegression) else model.sigma)
+    x = np.linspace(-4.0, 4.0, 161)
+    weight = _density(x) / _density(x).sum()
+    scores = _clipped_mean(np.multiply.outer(coefficients, x), rest, residual) @ (weight * np.clip(x, -T, T))
+    return np.asarray(scores * (1 - problem.missing if isinstance(model, MissingRegression) else 1.0))
+
+
+def _clipped_mean(mean: FloatArray, sd: float, T: float) -> FloatArray:
+    """E Π_T(N(mean, sd²))."""
+    a, b = (-T - mean) / sd, (T - mean) / sd
+    inside = ndtr(b) - ndtr(a)
+    return np.asarray(mean * inside - sd * (_density(b) - _density(a)) + T * ndtr(-b) - T * ndtr(a))
+
+
+def _density(x: FloatArray) -> FloatArray:
+    return np.asarray(np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi))

@@ -1,0 +1,191 @@
+"""Rehearsals of wide fits: the real steps on a narrow simulated table; other columns are simulated by their scores.
+
+A plan must not read data, but the model, the assumed signal and n, d, s determine the distribution of everything that a
+fit would see. So the planner runs the fit on rows that it draws from the model. Only the s columns with signal and a
+few null columns (with coefficient 0) are simulated. The scores of the other null columns are independent and
+identically distributed, so they are drawn from a normal distribution with the mean and variance of the simulated ones.
+A rehearsal costs O(n·s + d) and depends on no real record.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpem.fitting.rehearsal import SimulatedCurator
+from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
+from dpem.paper.planning.simulated_rows import SameNoise, SimulatedRows
+from dpem.paper.steps import PaperState, Step
+from dpem.privacy import mechanisms
+from dpem.privacy.accounting import Price
+from dpem.query import FloatArray, Query
+
+Model = SymmetricMixture | SymmetricRegression | MissingRegression
+
+#: Null columns that are simulated; of the others only scores are drawn.
+BUILT = 12
+#: Rows that are simulated; for longer tables the predicted error is corrected. A private start of the regressions
+#: depends on sampling error, so it gets more rows, and the final estimate more still.
+ROWS, MORE_ROWS, MOST_ROWS = 8_000, 20_000, 50_000
+#: Entries of simulated tables in the cache: 64 MB, and as much for clipped copies.
+CACHED = 2**24
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a plan assumes: the public sizes, and the user's guess of the model's parameters."""
+
+    model: Model
+    n: int
+    d: int
+    s: int
+    signal: float
+    missing: float = 0.0
+    start_distance: float | None = None
+    final: bool = False  # the final estimate for the chosen plan, on longer tables
+    rows_per_person: int = 1
+
+    @property
+    def rows(self) -> int:
+        """The number of simulated rows."""
+        hard = isinstance(self.model, SymmetricRegression) and self.start_distance is None
+        return min(self.n, (MOST_ROWS if self.final else MORE_ROWS) if hard else ROWS)
+
+    @property
+    def dtype(self) -> type[np.floating]:
+        """float32, twice as fast, where its rounding is far below the noise of a row."""
+        sigma, signal = self.model.sigma, self.signal
+        fine = 0.01 * signal <= sigma <= 100 * signal and 1e-6 <= sigma <= 1e6
+        return np.float32 if fine else np.float64
+
+    @property
+    def built(self) -> int:
+        """The number of simulated null columns."""
+        return min(self.d - self.s, BUILT)
+
+    def tables(self, size: int, least: int, most: int) -> int:
+        """The number of simulated tables that have ``size`` entries in all, between ``least`` and ``most``."""
+        return max(least, min(most, size // (self.rows * (self.s + self.built) + 4 * self.d)))
+
+
+@dataclass(frozen=True)
+class Twist:
+    """A departure of the simulated truth from the plan's assumptions: a plan should be robust to a wrong guess."""
+
+    sigma: float = 1.0  # true σ over assumed
+    signal: float = 1.0  # true ‖β‖ over assumed
+    decay: bool = False  # coefficients falling off as 1/j instead of equal
+
+
+AS_ASSUMED = Twist()
+
+
+class Rehearsal:
+    """One simulated table and its true parameters. Candidate plans are compared on the same tables."""
+
+    def __init__(self, problem: Problem, seed: int, twist: Twist = AS_ASSUMED) -> None:
+        self.problem = problem
+        self._seed = seed
+        self._states: dict[tuple[Step, ...], PaperState] = {}
+        self._curators: dict[int, RehearsalCurator] = {}
+        self.beta, self._source, self.start = _simulated(problem, seed, twist)
+
+    def error(self, steps: Sequence[Step]) -> float:
+        """‖β̂ − β‖ (up to sign, for mixtures) after the steps."""
+        beta = self._after(tuple(steps)).beta
+        distance = float(np.linalg.norm(beta - self.beta))
+        if not isinstance(self.problem.model, MissingRegression):
+            distance = min(distance, float(np.linalg.norm(beta + self.beta)))
+        return distance
+
+    def _after(self, steps: tuple[Step, ...]) -> PaperState:
+        """The state after these steps, cached; a step's noise depends on its position alone."""
+        if not steps:
+            beta = np.zeros_like(self.beta) if self.start is None else self.start
+            return PaperState(beta, np.arange(len(beta)))
+        if steps not in self._states:
+            before = self._after(steps[:-1])
+            if len(steps) not in self._curators:
+                self._curators[len(steps)] = RehearsalCurator(self._source, self.problem, self._seed + 3 * len(steps))
+            curator = self._curators[len(steps)]
+            self._states[steps] = steps[-1].run(curator, self.problem.model, before)  # type: ignore[arg-type]
+        return self._states[steps]
+
+
+def rehearsals(problem: Problem, count: int, seed: int, twist: Twist = AS_ASSUMED) -> list[Rehearsal]:
+    """So many simulated tables, each from its own seed."""
+    return [Rehearsal(problem, seed + 10 * i, twist) for i in range(count)]
+
+
+#: The true coefficients, rows that follow them, and the starting value (None: a private start).
+Simulation = tuple[FloatArray, SimulatedRows, FloatArray | None]
+_cache: dict[tuple[Problem, int, Twist], Simulation] = {}
+
+
+def _simulated(problem: Problem, seed: int, twist: Twist) -> Simulation:
+    """The cached simulation, which depends on no price: plans at several ε share the rows."""
+    key = (problem, seed, twist)
+    if (simulation := _cache.get(key)) is None:
+        simulation = _simulate(problem, seed, twist)
+        if sum(rows.entries for _, rows, _ in list(_cache.values())) + simulation[1].entries > CACHED:
+            _cache.clear()
+        _cache[key] = simulation
+    return simulation
+
+
+def _simulate(problem: Problem, seed: int, twist: Twist) -> Simulation:
+    rng = np.random.default_rng(seed)
+    width = problem.s + problem.built
+    beta = np.zeros(width)
+    beta[: problem.s] = 1 / np.arange(1, problem.s + 1) if twist.decay else 1.0
+    beta *= twist.signal * problem.signal / np.linalg.norm(beta)
+    model = replace(problem.model, sigma=twist.sigma * problem.model.sigma)
+    y: FloatArray | None = None
+    if isinstance(model, SymmetricMixture):
+        X, _ = model.sample(beta, problem.rows, rng)
+    else:
+        X = rng.standard_normal((problem.rows, width))
+        if isinstance(model, SymmetricRegression):
+            y, _ = model.sample(beta, X, rng)
+        else:
+            y = model.sample(beta, X, rng)
+            X[rng.random(X.shape) < problem.missing] = np.nan
+    start = None
+    if problem.start_distance is not None:
+        direction = np.zeros(width)
+        direction[: problem.s] = rng.standard_normal(problem.s)
+        start = beta + problem.start_distance * direction / np.linalg.norm(direction)
+    return beta, SimulatedRows(X, y, problem.dtype), start
+
+
+class RehearsalCurator(SimulatedCurator):
+    """A curator of simulated rows, with the noise of n rows and d columns, the same at every query."""
+
+    def __init__(self, source: SimulatedRows, problem: Problem, seed: int) -> None:
+        super().__init__(source, problem.n, seed, problem.rows_per_person)
+        self._problem = problem
+        self._noise = SameNoise(seed + 1)
+        self._unbuilt = SameNoise(seed + 2)
+
+    def select(
+        self, query: Query, k: int, rho: float, *, offset: FloatArray | float = 0.0, step: float = 1.0
+    ) -> NDArray[np.intp]:
+        mean = self._mean(query)
+        v = np.abs(offset + step * mean)
+        null = mean[self._problem.s :]
+        simulated = self._problem.s + self._problem.built
+        if self._problem.d > simulated:
+            spread = null.std(ddof=1) * math.sqrt(self._problem.rows / self._problem.n)
+            others = null.mean() + spread * self._unbuilt.normal(self._problem.d - simulated)
+            v = np.concatenate([v, np.abs(step * others)])
+        sensitivity = abs(step) * self.sensitivity(query, "linf")
+        chosen = mechanisms.noisy_top_k(self._noise, v, k, sensitivity, Price(rho), 0.0)
+        real = chosen[chosen < simulated]
+        unchosen = np.ones(simulated, dtype=bool)
+        unchosen[: self._problem.s] = unchosen[real] = False
+        # A chosen column that has only a score is represented by a simulated null column.
+        return np.concatenate([real, np.flatnonzero(unchosen)[: k - len(real)]])
