@@ -1,4 +1,4 @@
-"""A path chooses its reader, and what is wrong with a file is message without quoting it."""
+"""A path chooses its reader, and what is wrong with a file is refused without quoting it."""
 
 from __future__ import annotations
 
