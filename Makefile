@@ -7,6 +7,9 @@ DOCS := $(VENV)/.docs
 DEMO := $(VENV)/.demo
 STUDIES := $(VENV)/.studies
 
+# The processes that tests start find the package compiled.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo planner test test-random test-torch coverage core accuracy table1 reproduce peers bench bench-growth bench-parquet regression glm mixtures mixture-regressions classes calibration audit audit-dependencies docs clean
 

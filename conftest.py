@@ -9,6 +9,7 @@ there. Tests of the predictions themselves are marked ``all_rehearsals``. The sa
 (:mod:`sitecustomize`).
 """
 
+import gc
 import os
 import random
 import sys
@@ -21,13 +22,14 @@ from hypothesis import settings
 
 import dpem.privacy.noise as private_noise
 from dpem.cli import common
-from dpem.fitting import prediction
-from dpem.models.linear_regression import prediction as rehearsals
+from dpem.fitting import rehearsal
+from dpem.models.linear_regression import planning as rehearsals
 
 _FOLDER = Path(__file__).parent / "tests" / "noise"
 
 collect_ignore = ["conftest.py", "tests/noise/sitecustomize.py"]
 
+gc.disable()  # until all tests are collected: what is made before stays
 settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
 settings.load_profile("repeatable")
 _restore = injected_noise.install(private_noise)
@@ -38,6 +40,11 @@ common.PATIENCE = common.LINE_EVERY = 3600.0  # what the command prints does not
 def pytest_configure(config):
     config.addinivalue_line("markers", "real_noise: draws from the private samplers, and states how often it fails")
     config.addinivalue_line("markers", "all_rehearsals: predictions are made as for users, not from a few rehearsals")
+
+
+def pytest_collection_finish():
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True, trylast=True)
@@ -51,7 +58,7 @@ def pytest_runtest_protocol(item, nextitem):
         patch.setenv("PYTHONPATH", str(_FOLDER), prepend=os.pathsep)
         if item.get_closest_marker("all_rehearsals") is not None:
             patch.setattr(rehearsals, "MOST", _ALL_REHEARSALS)
-            patch.setattr(prediction, "_cache", {})
+            patch.setattr(rehearsal, "_cache", {})
         return (yield)
 
 

@@ -1,11 +1,6 @@
 """Sphinx: ``make docs`` builds the site into ``build/site``; a warning is an error."""
 
-import sys
-from pathlib import Path
-
 from dpem._version import __version__
-
-sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 
 project = "dpem"
 author = "the dpem developers"
@@ -17,16 +12,18 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
-    "mathml",
 ]
-html_math_renderer = "mathml"
-myst_enable_extensions = ["attrs_block", "colon_fence", "deflist", "dollarmath"]
+myst_enable_extensions = ["attrs_block", "colon_fence", "deflist"]
 myst_heading_anchors = 3
 source_suffix = {".md": "markdown"}
 exclude_patterns = ["build"]
 
 autodoc_typehints = "description"
 autodoc_member_order = "bysource"
+autodoc_default_options = {
+    "exclude-members": "get_metadata_routing, set_fit_request, set_output, set_score_request",
+    "inherited-members": "BaseEstimator, ClassifierMixin, RegressorMixin",
+}
 napoleon_google_docstring = False
 napoleon_use_ivar = True
 
@@ -35,6 +32,5 @@ html_title = "dpem"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_js_files = ["copy.js"]
-html_extra_path: list[str] = []
 pygments_style = "friendly"
 pygments_dark_style = "native"

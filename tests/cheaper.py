@@ -3,9 +3,11 @@
 from dataclasses import replace
 from typing import Any
 
+from dpem.fitting.model import Model
 from dpem.models._glm import families, surrogate
 from dpem.models.gaussian_mixture import sketch_fit, state
 from dpem.models.latent_class import family as latent_class
+from dpem.models.mixture_regression import planning
 from dpem.models.mixture_regression import steps as mixture_regression
 
 
@@ -36,3 +38,11 @@ def few_starts(patch: Any) -> None:
     ):
         for name, value in few.items():
             patch.setitem(vars(tuning), name, value)
+
+
+def no_predictions(patch: Any, kind: type[Model] = Model) -> None:
+    """Plans predict nothing, and the stability of a mixture of regressions is estimated from few rows."""
+    patch.setattr(planning, "WATCHED", 500)
+    for model in kind.__subclasses__():
+        patch.setattr(model, "predict_fit", Model.predict_fit)
+        no_predictions(patch, model)

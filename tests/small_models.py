@@ -18,7 +18,7 @@ from dpem.query import Bound
 
 
 @dataclass(frozen=True)
-class MeanQuestion(NarrowQuery):
+class MeanQuery(NarrowQuery):
     label: str = "mean of every column"
 
     @property
@@ -35,18 +35,18 @@ class Parameters:
 
 
 @dataclass(frozen=True)
-class Ask(Step):
+class MeasureMeans(Step):
     def describe(self):
         return "mean of every column"
 
     def run(self, curator, model, state):
-        return replace(state, theta=Parameters(curator.measure(MeanQuestion(model.schema), self.rho)))
+        return replace(state, theta=Parameters(curator.measure(MeanQuery(model.schema), self.rho)))
 
 
 class Means(Model):
     def steps(self, sizes):
-        ask, check = prices(sizes.rho, (0.9, 0.1))
-        return (Ask(ask), Check(check, against="a mean of zero", advice="Ask for more rows."))
+        measure, check = prices(sizes.rho, (0.9, 0.1))
+        return (MeasureMeans(measure), Check(check, against="a mean of zero", advice="Ask for more rows."))
 
     def log_density(self, xp, theta, x, y):
         return -8.0 * xp.sum(zero_nonfinite(xp, (x - theta.mean) ** 2), axis=1)
@@ -58,8 +58,8 @@ class Means(Model):
         return theta.mean + 0.25 * rng.standard_normal((n, len(theta.mean))), None
 
     def predict_fit(self, sizes, steps):
-        told = Prediction("width of an interval", 0.1, 0.05, 0.2, 0.01, "One in ten.", "Columns are independent.")
-        return PredictedFit(told)
+        prediction = Prediction("width of an interval", 0.1, 0.05, 0.2, 0.01, "One in ten.", "Columns are independent.")
+        return PredictedFit(prediction)
 
 
 class DPMeans(PrivateEstimator):

@@ -26,7 +26,7 @@ OPTIONAL = {*EXTRAS, "matplotlib", "pandas", "polars", "psycopg", "statsmodels"}
 
 
 def core(program, *, check=True):
-    """What a program says in a process that has the core's requirements only."""
+    """A program's output in a process that has the core's requirements only."""
     blocked = BLOCKED.format(blocked=OPTIONAL)
     done = subprocess.run([sys.executable, "-c", blocked + program], capture_output=True, text=True)
     assert not check or done.returncode == 0, done.stderr

@@ -72,12 +72,12 @@ def test_a_module_that_fails_fails_every_time(modules):
 
 
 def test_a_plan_from_a_shell_loads_neither_scipys_statistics_nor_pandas():
-    asked = ["plan", "symmetric-mixture", "--n", "4000", "--d", "9", "--epsilon", "1", "--delta", "1e-5"]
-    told = (
+    arguments = ["plan", "symmetric-mixture", "--n", "2000", "--d", "4", "--epsilon", "1", "--delta", "1e-5"]
+    program = (
         "import atexit, runpy, sys\n"
         "atexit.register(lambda: print({n: type(sys.modules[n]).__name__ for n in ('scipy.stats', 'pandas')}))\n"
         "runpy.run_module('dpem', run_name='__main__')\n"
     )
-    command = [sys.executable, "-c", told, *asked, "--sparsity", "3", "--sigma", "0.5"]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert said.splitlines()[-1] == str({"scipy.stats": "LazyModule", "pandas": "LazyModule"})
+    command = [sys.executable, "-c", program, *arguments, "--sparsity", "3", "--sigma", "0.5"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert printed.splitlines()[-1] == str({"scipy.stats": "LazyModule", "pandas": "LazyModule"})

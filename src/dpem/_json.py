@@ -3,7 +3,7 @@
 Reading a file must never run code and never guess. So a record is rebuilt field by field from its type hints: every
 field must be present, none may be unknown, each must have its declared type, and numbers must lie in the range that
 belongs to the field's name. An error is one ValueError that names the field. Nothing is imported, called or looked up
-by a name from the file: a step's ``kind`` only selects among the declared classes.
+by a name from the file: a ``kind`` only selects among the declared classes.
 """
 
 from __future__ import annotations
@@ -16,16 +16,13 @@ import sys
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
-from typing import Any, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, NoReturn, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
-T = TypeVar("T")
-
 #: Larger whole numbers are refused: no size, index or count comes near it.
 LARGEST = 2**53
-_MOST = sys.float_info.max
 
 #: A test of a number, and its requirement in words.
 Range = tuple[Callable[[float], bool], str]
@@ -34,8 +31,9 @@ _POSITIVE_OR_INF: Range = (lambda v: v > 0, 'positive, or "inf"')
 _FROM_ZERO: Range = (lambda v: 0 <= v < math.inf, "finite and not negative")
 _FROM_ZERO_OR_INF: Range = (lambda v: v >= 0, 'not negative, or "inf"')
 _COUNT: Range = (lambda v: v >= 1, "at least 1")
+_FINITE: Range = (math.isfinite, "finite")
 
-#: Ranges by the name of a field, the same wherever the name occurs.
+#: Ranges by the name of a field, the same wherever the name occurs; numbers of other fields are finite.
 RANGES: dict[str, Range] = {
     **dict.fromkeys(
         ("n", "d", "s", "k", "n_iter", "n_rows", "sparsity", "max_sparsity", "count", "rows_per_person"), _COUNT
@@ -49,7 +47,7 @@ RANGES: dict[str, Range] = {
 
 
 def parse_json(text: str) -> Any:
-    """The JSON value in the text. Refuses what Python's reader lets pass: NaN, infinities, a key given twice.
+    """The JSON value in the text. Refuses what Python's reader accepts: NaN, infinities, a key given twice.
 
     >>> parse_json('{"a": 1, "a": 2}')
     Traceback (most recent call last):
@@ -66,32 +64,23 @@ def parse_json(text: str) -> Any:
         raise ValueError("it is nested too deeply") from None
 
 
-def without_infinity(value: Any) -> Any:
-    """The value with tuples as lists and an infinite number as the string "inf", since JSON has neither."""
-    if isinstance(value, dict):
-        return {key: without_infinity(part) for key, part in value.items()}
-    if isinstance(value, tuple | list):
-        return [without_infinity(part) for part in value]
-    return "inf" if isinstance(value, float) and value == math.inf else value
-
-
 def plain(value: Any) -> Any:
-    """A record, an array or a number as JSON has it; :func:`rebuild` turns it back, floats to the bit.
+    """A record, an array or a number as JSON has it; :func:`rebuild` turns it back, floats to the bit. JSON has no
+    infinity, which becomes the text "inf".
 
     >>> plain((np.array([[1.5, 2.0]]), np.intp(3), math.inf))
     [[[1.5, 2.0]], 3, 'inf']
     """
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, np.ndarray):
-        return value.tolist() if value.size else {"shape": list(value.shape)}
-    if isinstance(value, np.generic):
-        return plain(value.item())
     if isinstance(value, dict):
         return {key: plain(part) for key, part in value.items()}
+    if isinstance(value, np.ndarray):
+        return value.tolist() if value.size else {"shape": list(value.shape)}
     if isinstance(value, tuple | list):
         return [plain(part) for part in value]
-    return without_infinity(value)
+    value = value.item() if isinstance(value, np.generic) else value
+    return "inf" if isinstance(value, float) and value == math.inf else value
 
 
 def readable(value: Any, indent: str = "") -> str:
@@ -107,14 +96,10 @@ def readable(value: Any, indent: str = "") -> str:
     return f"{start}\n{inner}" + f",\n{inner}".join(lines) + f"\n{indent}{end}"
 
 
-def canonical(value: Any) -> str:
-    """The canonical spelling of a JSON value, for checksums: sorted keys, no spaces, ASCII, shortest floats."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
-
-
 def checksum(value: Any) -> str:
-    """SHA-256 of the canonical spelling. It detects accidental changes; it is no signature."""
-    return "sha256:" + hashlib.sha256(canonical(value).encode("ascii")).hexdigest()
+    """SHA-256 of a JSON value in its canonical spelling. It detects accidental changes; it is no signature."""
+    canonical = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return "sha256:" + hashlib.sha256(canonical.encode("ascii")).hexdigest()
 
 
 @functools.cache
@@ -122,10 +107,10 @@ def _hints(kind: Any) -> dict[str, Any]:
     return get_type_hints(kind)
 
 
-def rebuild(hint: type[T], value: Any, where: str, ranges: Mapping[str, Range] = RANGES) -> T:
+def rebuild(hint: Any, value: Any, where: str, ranges: Mapping[str, Range] = RANGES) -> Any:
     """The value that ``hint`` declares, from plain data, or a ValueError that names the field after ``where``.
 
-    Numbers lie in the range that goes with their field's name, and are finite where none does. Arrays are finite.
+    Numbers lie in the range that goes with their field's name. Arrays are finite.
 
     >>> from dpem.privacy import Price
     >>> rebuild(Price, {"rho": 0.5, "gaussian": True}, "price")
@@ -135,20 +120,35 @@ def rebuild(hint: type[T], value: Any, where: str, ranges: Mapping[str, Range] =
     ...
     ValueError: price.rho must be not negative, or "inf"
     """
-    return _rebuild(hint, value, where, ranges)
+    origin, arguments = get_origin(hint), get_args(hint)
+    parts: Any
+    if origin in (Union, types.UnionType):
+        return _one_of(arguments, value, where, ranges)
+    if np.ndarray in (hint, origin):
+        return _array(np.dtype(get_args(arguments[1])[0] if arguments else float), value, where)
+    if isinstance(hint, type) and is_dataclass(hint):
+        parts = record(value, where, tuple(field.name for field in fields(hint))).items()
+        return hint(**{name: rebuild(_hints(hint)[name], part, f"{where}.{name}", ranges) for name, part in parts})
+    if origin is tuple:
+        repeated = arguments[-1] is Ellipsis
+        parts = _list(value, where, None if repeated else len(arguments))
+        pairs = enumerate(zip(arguments[:1] * len(parts) if repeated else arguments, parts, strict=True))
+        return tuple(rebuild(part_hint, part, f"{where}[{i}]", ranges) for i, (part_hint, part) in pairs)
+    if isinstance(hint, type) and issubclass(hint, tuple):  # a NamedTuple: a list in the declared order
+        parts = zip(_hints(hint).items(), _list(value, where, len(_hints(hint))), strict=True)
+        return hint(*(rebuild(part_hint, part, f"{where}.{name}", ranges) for (name, part_hint), part in parts))
+    return _scalar(hint, value, where, ranges)
 
 
 def refuse_undeclared(hint: Any, where: str) -> None:
     """Raise a ValueError if :func:`rebuild` can make no value of this type, or of a field of it."""
-    arguments = get_args(hint)
     if get_origin(hint) in (Union, types.UnionType, tuple):
-        for part in arguments:
-            if part not in (Ellipsis, type(None)):
-                refuse_undeclared(part, where)
+        for part in set(get_args(hint)) - {Ellipsis, type(None)}:
+            refuse_undeclared(part, where)
     elif isinstance(hint, type) and (is_dataclass(hint) or issubclass(hint, tuple)):
         for name, part in _hints(hint).items():
             refuse_undeclared(part, f"{where}.{name}")
-    elif get_origin(hint) is not np.ndarray and hint not in (np.ndarray, float, int, str, bool):
+    elif np.ndarray not in (hint, get_origin(hint)) and hint not in (float, int, str, bool):
         allowed = "float, int, str, bool, an array (NDArray[np.float64]), a tuple or a dataclass of such"
         raise ValueError(f"{where} must be declared as {allowed}; it is {getattr(hint, '__name__', hint)}")
 
@@ -157,63 +157,29 @@ def record(value: Any, where: str, keys: tuple[str, ...]) -> dict[str, Any]:
     """The value if it is an object with exactly these keys."""
     if not isinstance(value, dict):
         raise ValueError(f"{where} must be an object")
-    unknown = sorted(set(value) - set(keys))
-    if unknown:
+    if unknown := sorted(set(value) - set(keys)):
         raise ValueError(f"{where} has the unknown key {_short(unknown[0])}")
-    absent = [key for key in keys if key not in value]
-    if absent:
+    if absent := [key for key in keys if key not in value]:
         raise ValueError(f"{where} lacks {absent[0]!r}")
     return value
 
 
-def _rebuild(hint: Any, value: Any, where: str, ranges: Mapping[str, Range]) -> Any:
-    origin = get_origin(hint)
-    if origin in (Union, types.UnionType):
-        return _one_of(get_args(hint), value, where, ranges)
-    if origin is tuple:
-        return _sequence(get_args(hint), value, where, ranges)
-    if origin is np.ndarray or hint is np.ndarray:
-        return _array(hint, value, where)
-    if is_dataclass(hint):
-        hints = _hints(hint)  # type: ignore[arg-type]
-        values = record(value, where, tuple(f.name for f in fields(hint)))
-        return hint(**{name: _rebuild(hints[name], part, f"{where}.{name}", ranges) for name, part in values.items()})  # type: ignore[operator]
-    if isinstance(hint, type) and issubclass(hint, tuple):  # a NamedTuple: a list in the declared order
-        hints = _hints(hint)
-        parts = _list(value, where, len(hints))
-        pairs = zip(hints.items(), parts, strict=True)
-        return hint(*(_rebuild(h, part, f"{where}.{k}", ranges) for (k, h), part in pairs))
-    return _scalar(hint, value, where, ranges)
-
-
 def _one_of(hints: tuple[Any, ...], value: Any, where: str, ranges: Mapping[str, Range]) -> Any:
+    """The value of one of several types: None, a text, or a dataclass that the object's ``kind`` names."""
     if value is None and type(None) in hints:
         return None
     rest = [hint for hint in hints if hint is not type(None)]
-    if len(rest) == 1:
-        return _rebuild(rest[0], value, where, ranges)
-    kinds: dict[str, Any] = {hint.__name__: hint for hint in rest if isinstance(hint, type) and is_dataclass(hint)}
-    if not kinds:  # such as int | str: the JSON type decides
-        return _rebuild(str if isinstance(value, str) and str in rest else rest[0], value, where, ranges)
+    kinds = {hint.__name__: hint for hint in rest if isinstance(hint, type) and is_dataclass(hint)}
+    if len(rest) == 1 or not kinds:
+        return rebuild(str if isinstance(value, str) and str in rest else rest[0], value, where, ranges)
     kind = value.get("kind") if isinstance(value, dict) else None
     if not isinstance(kind, str) or kind not in kinds:
         raise ValueError(f"{where}.kind must be one of {', '.join(kinds)}")
-    return _rebuild(kinds[kind], {key: part for key, part in value.items() if key != "kind"}, where, ranges)
+    return rebuild(kinds[kind], {key: part for key, part in value.items() if key != "kind"}, where, ranges)
 
 
-def _sequence(hints: tuple[Any, ...], value: Any, where: str, ranges: Mapping[str, Range]) -> tuple[Any, ...]:
-    if len(hints) == 2 and hints[1] is Ellipsis:
-        parts = _list(value, where, None)
-        hints = (hints[0],) * len(parts)
-    else:
-        parts = _list(value, where, len(hints))
-    pairs = enumerate(zip(hints, parts, strict=True))
-    return tuple(_rebuild(h, part, f"{where}[{i}]", ranges) for i, (h, part) in pairs)
-
-
-def _array(hint: Any, value: Any, where: str) -> NDArray[Any]:
-    """An array of the declared kind of number, from nested lists of equal lengths; an empty one from its shape."""
-    dtype = np.dtype(float if hint is np.ndarray else get_args(get_args(hint)[1])[0])
+def _array(dtype: np.dtype[Any], value: Any, where: str) -> NDArray[Any]:
+    """An array of this kind of number, from nested lists of equal lengths; an empty one from its shape."""
     if isinstance(value, dict):
         shape = rebuild(tuple[int, ...], record(value, where, ("shape",))["shape"], f"{where}.shape", {})
         if not 1 <= len(shape) <= 4 or 0 not in shape or not all(0 <= side <= LARGEST for side in shape):
@@ -226,9 +192,9 @@ def _array(hint: Any, value: Any, where: str) -> NDArray[Any]:
             raise ValueError(f"{where} must be lists of equal lengths, at most four deep")
         shape = (*shape, len(entries[0]))
         entries = [entry for part in entries for entry in part]
-    kinds = (int,) if dtype.kind == "i" else (int, float)
-    if not shape or not all(type(entry) in kinds and abs(entry) <= _MOST for entry in entries):
-        raise ValueError(f"{where} must be a list of {'whole numbers' if dtype.kind == 'i' else 'numbers'}")
+    kinds, words = ((int,), "whole numbers") if dtype.kind == "i" else ((int, float), "numbers")
+    if not shape or not all(type(entry) in kinds and abs(entry) <= sys.float_info.max for entry in entries):
+        raise ValueError(f"{where} must be a list of {words}")
     return np.array(entries, dtype=dtype).reshape(shape)
 
 
@@ -240,22 +206,16 @@ def _list(value: Any, where: str, length: int | None) -> list[Any]:
     return value
 
 
-def _scalar(hint: type, value: Any, where: str, ranges: Mapping[str, Range]) -> Any:
-    if hint is float and value == "inf" and isinstance(value, str):
-        return _in_range(math.inf, where, ranges)
-    if hint is float and isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _MOST:
-        return _in_range(float(value), where, ranges)
-    if hint is int and isinstance(value, int) and not isinstance(value, bool):
-        return _in_range(value, where, ranges)
-    if hint in (str, bool) and isinstance(value, hint):
-        return value
-    expected = {float: "a number", int: "a whole number", str: "text", bool: "true or false"}
-    raise ValueError(f"{where} must be {expected.get(hint, hint.__name__)}")
+_SCALARS = {float: "a number", int: "a whole number", str: "text", bool: "true or false"}
 
 
-def _in_range(value: Any, where: str, ranges: Mapping[str, Range]) -> Any:
-    within, words = ranges.get(where.rpartition(".")[2].partition("[")[0], (math.isfinite, "finite"))
-    if not within(value):
+def _scalar(hint: type[Any], value: Any, where: str, ranges: Mapping[str, Range]) -> Any:
+    if hint is float and (value == "inf" or (type(value) is int and abs(value) <= sys.float_info.max)):
+        value = float(value)
+    if type(value) is not hint:
+        raise ValueError(f"{where} must be {_SCALARS.get(hint, hint.__name__)}")
+    within, words = ranges.get(where.rpartition(".")[2].partition("[")[0], _FINITE)
+    if hint in (int, float) and not within(value):
         raise ValueError(f"{where} must be {words}")
     return value
 
@@ -274,8 +234,7 @@ def _no_constant(text: str) -> NoReturn:
 
 
 def _finite(text: str) -> float:
-    value = float(text)
-    if math.isinf(value):
+    if math.isinf(value := float(text)):
         raise ValueError("it contains a number too large for floating point")
     return value
 

@@ -110,11 +110,13 @@ def load_model(path: str | os.PathLike[str]) -> BaseEstimator:
     name = os.fspath(path)
     try:
         document = _checked(parse_json(read_text(path, LARGEST_FILE)))
-        model, scaler_fingerprint = _model(document), _fingerprint_in(document["scaler"])
-        if scaler_fingerprint is not None:
+        model = _model(document)
+        if (scaler := rebuild(str | None, document["scaler"], "scaler")) is not None:
+            if re.fullmatch("sha256:[0-9a-f]{64}", scaler) is None:
+                raise ValueError("scaler must be null, or sha256: and 64 hexadecimal digits")
             if not getattr(model, "_takes_scaler", False):
                 raise ValueError("scaler must be null for this estimator")
-            model.scaler_ = scaler_fingerprint
+            model.scaler_ = scaler
         return model
     except ValueError as error:
         raise ValueError(f"{name!r} cannot be loaded: {str(error).rstrip('.')}.") from None
@@ -200,13 +202,3 @@ def _check_guarantee(guarantee: Guarantee) -> None:
             "guarantee.mechanisms cost more than guarantee.price, or that more than guarantee.epsilon and "
             "guarantee.delta state"
         )
-
-
-def _fingerprint_in(value: Any) -> str | None:
-    """The fingerprint of a scaler in a file, or None."""
-    if value is None:
-        return None
-    text = rebuild(str, value, "scaler")
-    if re.fullmatch("sha256:[0-9a-f]{64}", text) is None:
-        raise ValueError("scaler must be null, or sha256: and 64 hexadecimal digits")
-    return text

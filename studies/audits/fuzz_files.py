@@ -36,7 +36,7 @@ class Models:
 
     name, patience = "model.json", 5.0
     refusals: tuple[type[Exception], ...] = (ValueError, OSError)
-    guided_by = ("dpem._json", "dpem.persistence", "dpem.fitting.serialization", "dpem.fitting.serialized_columns")
+    guided_by = ("dpem._json", "dpem.persistence", "dpem.fitting.serialization")
     tokens = JSON_TOKENS
 
     def __init__(self, folder: Path) -> None:

@@ -16,7 +16,7 @@ class LedgerFiles:
 
     name, patience = "ledger files", 20.0
     refusals: tuple[type[Exception], ...] = (ValueError, LedgerError, BudgetExceeded)
-    guided_by = ("dpem.privacy.ledger", "dpem.privacy.ledger_store", "dpem.privacy.ledger_tables", "dpem.privacy.total")
+    guided_by = ("dpem.privacy.ledger", "dpem.privacy.ledger_store", "dpem.privacy.ledger_chain", "dpem.privacy.budget")
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "budget.db"

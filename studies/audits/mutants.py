@@ -37,8 +37,8 @@ TESTS: dict[str, tuple[str, ...]] = {
     "queries/narrow": ("queries/test_scales", "queries/test_in_memory", "queries/test_mixture_queries"),
     "queries/block_loop": ("queries/test_block_loop", "queries/test_block_loop_rows", "queries/test_in_memory"),
     "queries/histograms": ("queries/test_in_memory", "queries/test_scales", "privacy/test_selection"),
-    "queries/candidates": ("queries/test_in_memory", "queries/test_scales", "privacy/test_selection"),
-    "queries/log_ratio": ("queries/test_log_ratio", "queries/test_in_memory"),
+    "fitting/search": ("queries/test_in_memory", "queries/test_scales", "privacy/test_selection"),
+    "fitting/check": ("queries/test_log_ratio", "queries/test_in_memory"),
     "queries/threshold_scores": ("queries/test_in_memory", "queries/test_scales"),
 }
 #: What the tests load beside dpem, once for all children.

@@ -20,9 +20,11 @@ from dpem.models.gaussian_mixture.covariance_types import TYPES
 from dpem.models.gaussian_mixture.family import GaussianFamily
 from dpem.models.gaussian_mixture.gaussians import Gaussians
 from dpem.models.latent_class.queries import Items, PairMoments
-from dpem.models.linear_regression.coding import Coding
-from dpem.models.linear_regression.frame import Frame
-from dpem.models.linear_regression.queries import Information, JointMoments, Score
+from dpem.models.linear_regression.columns import Coding
+from dpem.models.linear_regression.information import Information
+from dpem.models.linear_regression.moments import JointMoments
+from dpem.models.linear_regression.rows import Frame
+from dpem.models.linear_regression.scores import Score
 from dpem.models.mixture_regression.components import Components
 from dpem.models.mixture_regression.components import Frame as ComponentFrame
 from dpem.models.mixture_regression.queries import ComponentScores

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpem.models.linear_regression.clipping import choose_clips, normal_lengths
+from dpem.models.linear_regression.clipping import normal_lengths, optimal_clip
 from dpem.models.linear_regression.tuning import TUNING
 from studies.calibration import simulations, typical
 from studies.calibration.pictures import drawn
@@ -103,7 +103,7 @@ def _over_best(model: Any, X: np.ndarray, sigma: float) -> float:
     """
     steps = [step.to_dict() for step in model.plan_.steps]
     whole = math.fsum(step["rho"] for step in steps if step["kind"] == "TakeStep")
-    clips = choose_clips(len(X), whole, normal_lengths(X.shape[1]))
+    clips = optimal_clip(len(X), whole, normal_lengths(X.shape[1]))
     noise = 2 * clips.norm / (len(X) * math.sqrt(2 * (1 - TUNING.size_share) * whole) * clips.kappa)
     inverse = np.diag(np.linalg.inv(np.cov(X.T)))
     return float(np.median(model._errors.total[1:-1] / (sigma * np.sqrt(inverse * (1 / len(X) + noise**2)))))
@@ -294,7 +294,7 @@ def main(given: Iterable[str] | None = None) -> int:
                 print(f"{left} {row.value:.3f} [{row.low:.3f}, {row.high:.3f}]  {row.note}", flush=True)
             _write(options.out, rows)  # so far: a long run may be cut short
     if options.page is not None:
-        options.page.write_text(filled(options.page.read_text(encoding="utf-8"), options.out), encoding="utf-8")
+        options.page.write_text(imputed(options.page.read_text(encoding="utf-8"), options.out), encoding="utf-8")
         drawn(options.out, options.page.parent / "img")
     print(f"{len(rows)} settings in {time.monotonic() - begun:.0f} s; {options.out}")
     return 0
@@ -304,7 +304,7 @@ def main(given: Iterable[str] | None = None) -> int:
 TITLES = {"coverage": "covered", "checks": "warns in", "predictions": "predicted / realised", "starts": "failed"}
 
 
-def filled(page: str, path: Path) -> str:
+def imputed(page: str, path: Path) -> str:
     """The page with each table put between its marks, from the file of results."""
     with path.open(encoding="utf-8") as file:
         found = [Row(*line) for line in list(csv.reader(file))[1:]]

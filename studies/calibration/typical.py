@@ -11,7 +11,7 @@ import dpem
 from dpem.models.gaussian_mixture import prediction as groups
 from dpem.models.latent_class import planning as classes
 from dpem.models.latent_class.queries import Items
-from dpem.models.linear_regression.prediction import ASSUMED, BOUNDS
+from dpem.models.linear_regression.planning import ASSUMED, BOUNDS
 from dpem.models.mixture_regression import planning as lines
 from studies.calibration.simulations import Drawn, Simulation
 

@@ -170,16 +170,16 @@ def test_warnings_are_one_line_each():
 
 
 def test_a_model_that_cannot_be_written_after_paying_is_kept_elsewhere(monkeypatch):
-    from dpem.cli import outputs
+    from dpem.cli import files
 
-    real = outputs.save_model
+    real = files.save_model
 
     def full(model, path, scaler=None):
         if path == "model.json":
             raise OSError("'model.json' cannot be written: no space left on device.")
         real(model, path, scaler)
 
-    monkeypatch.setattr(outputs, "save_model", full)
+    monkeypatch.setattr(files, "save_model", full)
     done = dpem(*MIXTURE, *PAID, "--json")
     assert done.code == 6
     error = done.json["error"]
@@ -189,12 +189,12 @@ def test_a_model_that_cannot_be_written_after_paying_is_kept_elsewhere(monkeypat
 
 
 def test_a_model_that_can_be_written_nowhere_is_printed(monkeypatch):
-    from dpem.cli import outputs
+    from dpem.cli import files
 
     def full(model, path, scaler=None):
         raise OSError("no space left on device.")
 
-    monkeypatch.setattr(outputs, "save_model", full)
+    monkeypatch.setattr(files, "save_model", full)
     done = dpem(*MIXTURE, *PAID)
     assert done.code == 6
     kept = json.loads(done.err.partition("what was paid for is ")[2].rstrip(".\n"))
@@ -247,7 +247,7 @@ def test_what_a_fit_warns_of_is_in_the_text_and_in_the_json(monkeypatch):
 
 
 def test_estimates_are_printed_as_precisely_as_they_are_known():
-    from dpem.cli.fit_output import rounded
+    from dpem.cli.fit import rounded
 
     assert [rounded(v, e) for v, e in ((-60.118, 0.191), (1234.6, 52.0), (0.0055214, 0.0209), (2.0, 0.0))] == [
         "-60.12",

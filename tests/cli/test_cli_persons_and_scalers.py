@@ -173,7 +173,7 @@ def test_json_of_a_refusal(scaled):
 
 def test_a_model_that_found_no_place_keeps_the_name_of_its_scaler(scaled, monkeypatch):
     """The rescue of a model that was paid for loses nothing."""
-    from dpem.cli import outputs
+    from dpem.cli import files
 
     tried = []
 
@@ -183,7 +183,7 @@ def test_a_model_that_found_no_place_keeps_the_name_of_its_scaler(scaled, monkey
             raise OSError("the disk is full")
         save_model(model, path, scaler)
 
-    monkeypatch.setattr(outputs, "save_model", once)
+    monkeypatch.setattr(files, "save_model", once)
     done = dpem(*MIXTURE, *PRICE, "--scaler", "scaler.json", "--out", "late.json")
     assert done.code == 6
     with open(tried[1], encoding="utf-8") as file:

@@ -1,10 +1,11 @@
 """docs/extending.md, followed from an empty folder: a third party's package with a model that has a response."""
 
+import json
 import os
 import re
+import shlex
 import subprocess
 import sys
-import sysconfig
 import tomllib
 from pathlib import Path
 
@@ -41,28 +42,27 @@ def folder(tmp_path_factory):
     return made
 
 
-def run(folder: Path, *command: str) -> subprocess.CompletedProcess:
-    paths = [str(folder / "src"), str(Path(dpem.__file__).parents[1]), os.environ["PYTHONPATH"]]
-    scripts = os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]])
-    known = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PATH": scripts}
-    return subprocess.run(command, cwd=folder, env=known, capture_output=True, text=True, timeout=300, check=False)
+#: Runs Python programs and commands of dpem, one after the other, in one process that can import the package.
+STEPS = """
+import contextlib, io, json, pathlib, runpy, sys, traceback
+from click.testing import CliRunner
 
-
-def test_the_page_works_as_it_is_written(folder):
-    blocks = [(block[1], block[2]) for block in FENCE.finditer(PAGE)]
-    python = "\n".join(body for language, body in blocks if language == "python")
-    done = run(folder, sys.executable, "-c", python)
-    assert done.returncode == 0, done.stderr
-    [shown] = [body for language, body in blocks if language == "text"]
-    assert shape(shown) == shape(done.stdout)
-    [shell] = [body for language, body in blocks if language == "sh"]
-    done = run(folder, "bash", "-euo", "pipefail", "-c", shell)
-    assert done.returncode == 0, done.stderr
-    assert "ridge-regression, replayed on 23 neighbours: no fault" in done.stdout
-    assert (folder / "shell.html").stat().st_size > 10_000
-    assert (folder / "again.html").stat().st_size > 10_000  # of a loaded model, whose errors are computed again
-    assert (folder / "predicted.csv").read_text().count("\n") == 20_001
-
+results = []
+for kind, step in json.load(sys.stdin):
+    if kind == "dpem":
+        from dpem.cli import cli
+        done = CliRunner().invoke(cli, step)
+        results.append([done.exit_code, done.output])
+        continue
+    pathlib.Path("step.py").write_text(step)
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        try:
+            runpy.run_path("step.py", run_name="__main__")
+            results.append([0, out.getvalue()])
+        except BaseException:
+            results.append([1, traceback.format_exc()])
+print(json.dumps(results))
+"""
 
 UNSAVABLE = """
 from dataclasses import dataclass
@@ -84,23 +84,53 @@ except ValueError as refusal:
     print(refusal, budget.n_charges)
 """
 
-
-def test_parameters_that_no_file_gives_back_are_refused_before_the_charge(folder):
-    done = run(folder, sys.executable, "-c", UNSAVABLE)
-    assert done.stdout.startswith(
-        "DPOther cannot be saved: Parameters.moments must be declared as float, int, str, bool"
-    )
-    assert done.stdout.endswith("it is object. 0\n"), done.stderr
+FEW = "ridge-regression few.csv --target score --bounds 0,100 --epsilon 1 --delta 1e-6 --out few.json"
 
 
-def test_an_option_that_is_not_given_keeps_the_constructor_s_default(folder):
-    """--y-bounds is not given above: the model's own default (0, 1) holds, and is in the file."""
-    text = (folder / "src" / "dpem_ridge" / "__init__.py").read_text()
-    assert "y_bounds=(0, 1)" in text
-    arguments = ("ridge-regression", "--target", "score", "--bounds", "0,100", "--epsilon", "1", "--delta", "1e-6")
+def blocks(language: str) -> list[str]:
+    return [body for each, body in FENCE.findall(PAGE) if each == language]
+
+
+@pytest.fixture(scope="module")
+def results(folder):
+    """The exit code and output of the page's Python, of each command of its shell block, and of what tests add."""
     (folder / "few.csv").write_text("age,score\n" + "".join(f"{20 + i % 50},0.5\n" for i in range(3000)))
-    done = run(
-        folder, sys.executable, "-m", "dpem", "fit", arguments[0], "few.csv", *arguments[1:], "--out", "few.json"
+    [shell] = blocks("sh")
+    lines = shell.strip().splitlines()
+    assert all(line.startswith("dpem ") for line in lines)
+    steps = [("python", "\n".join(blocks("python")))]
+    steps += [("dpem", shlex.split(line)[1:]) for line in lines]
+    steps += [("python", UNSAVABLE), ("dpem", ["fit", *shlex.split(FEW)])]
+    paths = [str(folder / "src"), str(Path(dpem.__file__).parents[1]), os.environ["PYTHONPATH"]]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    command = [sys.executable, "-c", STEPS]
+    done = subprocess.run(
+        command, cwd=folder, env=environment, input=json.dumps(steps), capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_the_page_works_as_it_is_written(folder, results):
+    python, *commands = results[:-2]
+    assert python[0] == 0, python[1]
+    [shown] = blocks("text")
+    assert shape(shown) == shape(python[1])
+    assert [code for code, _ in commands] == [0] * len(commands), commands
+    assert "ridge-regression, replayed on 23 neighbours: no fault" in commands[-1][1]
+    assert (folder / "shell.html").stat().st_size > 10_000
+    assert (folder / "again.html").stat().st_size > 10_000  # of a loaded model, whose errors are computed again
+    assert (folder / "predicted.csv").read_text().count("\n") == 20_001
+
+
+def test_parameters_that_no_file_gives_back_are_refused_before_the_charge(results):
+    _, printed = results[-2]
+    assert printed.startswith("DPOther cannot be saved: Parameters.moments must be declared as float, int, str, bool")
+    assert printed.endswith("it is object. 0\n")
+
+
+def test_an_omitted_option_keeps_the_constructor_s_default(folder, results):
+    """--y-bounds is omitted above: the model's own default (0, 1) holds, and is in the file."""
+    assert "y_bounds=(0, 1)" in (folder / "src" / "dpem_ridge" / "__init__.py").read_text()
+    assert results[-1][0] == 0, results[-1][1]
     assert '"bounds": [0.0, 1.0]' in re.sub(r"\s+", " ", (folder / "few.json").read_text()).replace("[ ", "[")

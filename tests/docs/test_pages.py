@@ -2,7 +2,7 @@
 
 On each page the ```python blocks run in order, in one namespace. A ```text block right after a block that printed
 something must show what it printed; numbers are not compared, nor how often a line is repeated. (extending.md makes a
-package: test_extending.py follows it.)
+package: test_extending.py follows it.) Surrogate rows are few, which shows in numbers only.
 """
 
 import contextlib
@@ -13,6 +13,7 @@ from functools import reduce
 from pathlib import Path
 
 import pytest
+from cheaper import small_designs, small_surrogate
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("docs/*.md"), *ROOT.glob("README.md")])
@@ -67,6 +68,8 @@ def test_the_pages_are_found():
 )  # a verdict on noisy numbers, not on the page
 def test_examples_run_and_print_what_is_shown(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # whatever an example writes
+    small_designs(monkeypatch)
+    small_surrogate(monkeypatch)
     run(page, page.read_text(encoding="utf-8"))
 
 

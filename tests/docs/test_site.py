@@ -1,24 +1,25 @@
 """The site builds without a warning, needs no network, and its examples can be copied."""
 
 import re
-import subprocess
-import sys
+import warnings
 from pathlib import Path
 
 import pytest
 from browsing import browser
 
 ROOT = Path(__file__).parents[2]
-for needed in ("furo", "myst_parser", "latex2mathml"):
+for needed in ("furo", "myst_parser"):
     pytest.importorskip(needed)
+from sphinx.cmd.build import main as sphinx_build  # noqa: E402
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", "-d", str(folder / "trees")]
-    done = subprocess.run([*command, ROOT / "docs", folder / "html"], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
+    arguments = ["-W", "--keep-going", "-q", "-b", "html", "-d", folder / "trees", ROOT / "docs", folder / "html"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of Python; Sphinx's own are errors
+        assert sphinx_build([str(argument) for argument in arguments]) == 0
     return folder / "html"
 
 
@@ -33,10 +34,6 @@ def test_nothing_is_loaded_from_elsewhere(site):
         text = page.read_text(encoding="utf-8")
         loads = re.findall(r'<(?:script|img|iframe|link)[^>]*?(?:src|href)="(https?:[^"]*)"', text)
         assert loads == [], page.name
-
-
-def test_formulas_are_mathml(site):
-    assert "<msup><mi>e</mi>" in (site / "index.html").read_text(encoding="utf-8")
 
 
 def test_an_example_is_copied_without_its_prompts(site):

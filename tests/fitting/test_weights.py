@@ -14,7 +14,10 @@ import dpem
 from dpem.audit.neighbours import Table, neighbours
 from dpem.audit.replay import compare, overspent
 from dpem.audit.tape import Totalled, record
-from dpem.fitting.weights import FindWeights, Weights
+from dpem.fitting.weights import FindWeights, Shares, Weights
+from dpem.privacy import Account, Curator, PrivateNoise
+from dpem.query import Bound
+from dpem.tables import ArraySource
 from dpem.tables.blocks import numpy_api
 from dpem.tables.schema import Schema
 
@@ -90,17 +93,28 @@ def test_replay_with_the_weight_exchanged_as_part_of_the_record(kind):
     kind_of, own = KINDS[kind]
     estimator = kind_of(epsilon=1.0, delta=1e-6, bounds=(-6, 6), weights="x3", max_weight=3.0, **own)
     first = record(estimator, table.X, table.y)
-    for asked in (
-        event for event in first.events if isinstance(event, Totalled)
-    ):  # the condition of the lemma on weights
-        assert asked.bound.size_l2 <= asked.bound.l2
-        assert asked.bound.size_linf <= asked.bound.linf
+    for query in (event for event in first.events if isinstance(event, Totalled)):  # the condition of the lemma
+        assert query.bound.size_l2 <= query.bound.l2
+        assert query.bound.size_linf <= query.bound.linf
     faults, compared = list(overspent(first, 1.0, 1e-6)), 0
     for other in list(neighbours(table, np.ones(4), missing=True, broken=True))[:: 12 if kind == "poisson" else 5]:
         faults += compare(first, record(estimator, other.X, other.y, frozen=first)).faults
         compared += 1
     assert faults == []
     assert compared > 1
+
+
+def test_a_query_with_contributions_longer_than_its_sensitivity_is_refused_before_its_charge():
+    """Such as contributions that all lie near one point: weights would move them by more than replacing a row does."""
+
+    class Shifted(Shares):
+        bound = Bound(linf=0.1, l2=0.1, size_linf=1.0, size_l2=1.0)
+
+    curator = Curator(ArraySource(np.ones((10, 2))), Account(1.0, 1e-6), PrivateNoise())
+    query = Shifted(Schema.of(["x", "w"], {"x": (0, 1)}, {}, weight="w", max_weight=1.0))
+    with pytest.raises(ValueError, match="contributions longer than its sensitivity"):
+        Weights(0.5, 0.5).seen_by(curator).measure(query, rho=0.01)
+    assert curator.account.releases == []
 
 
 def test_replay_finds_a_weight_that_is_not_clipped(monkeypatch):

@@ -8,8 +8,7 @@ import pandas as pd
 import pytest
 
 from dpem import DPLinearRegression
-from dpem.models.linear_regression.coding import coded
-from dpem.models.linear_regression.columns import ColumnHistograms, summarized
+from dpem.models.linear_regression.columns import ColumnHistograms, column_coding, column_summaries
 from dpem.tables.schema import Schema
 
 
@@ -58,8 +57,8 @@ def test_lengths_do_not_depend_on_the_baseline_and_second_moments_follow_from_sh
         order = [baseline, *(k for k in range(4) if k != baseline)]
         schema = Schema.of(["f"], {}, {"f": [float(k) for k in order]})
         query = ColumnHistograms(schema, with_response=False)
-        found = summarized(query, np.append(shares[order[1:]], [shares[baseline], 0.0]), 1e-9)
-        coding = coded(schema, found, jointly=True)
+        found = column_summaries(query, np.append(shares[order[1:]], [shares[baseline], 0.0]), 1e-9)
+        coding = column_coding(schema, found, jointly=True)
         u = schema.coordinates(xp, np.arange(4.0)[:, None])
         z = (u - coding.centre) @ coding.scale.T
         np.testing.assert_allclose(np.sum(z**2, axis=1), 1 / shares - 1, rtol=1e-6)

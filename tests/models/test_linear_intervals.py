@@ -9,9 +9,14 @@ from scipy.stats import norm
 
 from dpem.models.linear_regression.clipping import normal_lengths
 from dpem.models.linear_regression.columns import numeric_columns
-from dpem.models.linear_regression.combine_scores import FirstAnswer, ScoreAnswer, combined
 from dpem.models.linear_regression.estimator import DPLinearRegression
-from dpem.models.linear_regression.gaussian_posterior import Posterior, product_covariance
+from dpem.models.linear_regression.posterior import (
+    FirstAnswer,
+    Posterior,
+    ScoreAnswer,
+    combined_posterior,
+    product_covariance,
+)
 from dpem.queries.histograms import BINS
 
 
@@ -37,7 +42,7 @@ def answers(rng, known=True, k=6, error=0.08, noise=0.03, steps=5):
         score = real @ (truth - posterior.mean) + noise * rng.standard_normal(k)
         scores = (*scores, ScoreAnswer(posterior.mean, score, noise, math.inf))
         doubt = unsure if known else 1e-9 * unsure
-        posterior, _ = combined(posterior, prior, first, scores, S, doubt, 1.0, normal_lengths(k - 1))
+        posterior, _ = combined_posterior(posterior, prior, first, scores, S, doubt, 1.0, normal_lengths(k - 1))
     return truth, posterior
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from dpem import DPLinearRegression
-from dpem.fitting.prediction import corners
-from dpem.models.linear_regression.prediction import ASSUMED, BOUNDS, typical
+from dpem.fitting.rehearsal import corners
+from dpem.models.linear_regression.planning import ASSUMED, BOUNDS, typical_rows
 
 pytestmark = pytest.mark.all_rehearsals
 
@@ -18,7 +18,7 @@ def told(n, epsilon, d=3, **more):
 
 
 def test_least_squares_on_typical_rows_finds_the_truth_exactly():
-    rows = typical(4, 64, 0)
+    rows = typical_rows(4, 64, 0)
     design = np.column_stack([np.ones(len(rows.y)), rows.x])
     found = np.linalg.lstsq(design, rows.y, rcond=None)[0]
     assert found == pytest.approx([0.0, *rows.slopes], abs=1e-12)

@@ -18,20 +18,15 @@ from dpem import Budget, read_table
 from dpem.audit.neighbours import Table
 from dpem.audit.replay import replay
 from dpem.fitting.diagnostics import FitWarning
-from dpem.models.linear_regression.clip_bias import TailScore
-from dpem.models.linear_regression.clipping import LENGTHS, SIZES, choose_clips, normal_lengths
-from dpem.models.linear_regression.coding import coded
-from dpem.models.linear_regression.columns import ColumnHistograms, numeric_columns
-from dpem.models.linear_regression.diagnostic_queries import (
-    Explained,
-    LengthHistogram,
-    ScoreHistogram,
-    ScoreVariance,
-)
+from dpem.models.linear_regression.clipping import LENGTHS, SIZES, normal_lengths, optimal_clip
+from dpem.models.linear_regression.columns import ColumnHistograms, column_coding, numeric_columns
 from dpem.models.linear_regression.estimator import DPLinearRegression
-from dpem.models.linear_regression.frame import Frame
-from dpem.models.linear_regression.queries import Information, JointMoments, Residuals, Score
-from dpem.models.linear_regression.threshold_scores import Balance, Thresholds
+from dpem.models.linear_regression.information import Information, LengthHistogram
+from dpem.models.linear_regression.moments import JointMoments
+from dpem.models.linear_regression.rows import Frame
+from dpem.models.linear_regression.scores import Residuals, Score, ScoreHistogram, TailScore
+from dpem.models.linear_regression.selection import Balance, Thresholds
+from dpem.models.linear_regression.variance import Explained, ScoreVariance
 from dpem.queries.histograms import BINS
 from dpem.tables.schema import Schema
 
@@ -113,7 +108,7 @@ def test_the_information_is_minus_the_mean_derivative_of_the_score():
     a = np.column_stack([np.ones(len(z)), z @ place.whiten.T])
     y = place.y_centre + place.y_spread * (a @ theta + 0.7 * rng.standard_normal(len(z)))
     x = place.centre + z / np.diag(place.scale)
-    clips = choose_clips(2000, 0.01, normal_lengths(3))
+    clips = optimal_clip(2000, 0.01, normal_lengths(3))
     off = Score(schema(), place, theta - np.array([0, 0.05, 0, 0]), 0.7, clips.norm)
     moved = 0.7 * off.contributions(xp, x, y) / len(z)
     packed = at(Information, 10.0).contributions(xp, x, y) / len(z)
@@ -135,7 +130,7 @@ def test_tail_scores_are_the_difference_of_scores_with_two_clips():
 def coding():
     """That of three columns 0.3 wide around 0."""
     whole = numeric_columns(np.column_stack([np.full((4, BINS), 1 / BINS), np.zeros(4)]), 0.0)
-    return coded(schema(), whole._replace(centre=np.zeros(4), spread=np.full(4, 0.3)), jointly=True)
+    return column_coding(schema(), whole._replace(centre=np.zeros(4), spread=np.full(4, 0.3)), jointly=True)
 
 
 QUESTIONS = {

@@ -11,10 +11,10 @@ from dpem import Budget, DPLinearRegression
 from dpem.models.linear_regression.clipping import (
     LENGTHS,
     SIZES,
-    choose_clips,
+    length_distribution,
     normal_lengths,
-    released_lengths,
-    released_tails,
+    optimal_clip,
+    tail_distribution,
 )
 
 statsmodels = pytest.importorskip("statsmodels.api")
@@ -102,14 +102,14 @@ def test_noise_alone_is_not_taken_for_tails_or_for_long_rows():
     rng, rows = np.random.default_rng(0), normal_lengths(5)
     beyond = np.concatenate([[1.0], rows.beyond(np.array(SIZES) * math.sqrt(6)), [0.0]])
     longer = np.array([1.0, *(np.mean(rows.value > edge * math.sqrt(6)) for edge in LENGTHS), 0.0])
-    plain = choose_clips(20_000, 0.02, rows)
+    plain = optimal_clip(20_000, 0.02, rows)
     for _ in range(200):
         noisy = -np.diff(beyond) + 0.003 * rng.standard_normal(len(SIZES) + 1)
-        tails = released_tails(noisy, 0.003, rows, 20_000, 30.0)
-        assert choose_clips(20_000, 0.02, rows, tails=tails).norm < 1.7 * plain.norm
+        tails = tail_distribution(noisy, 0.003, rows, 20_000, 30.0)
+        assert optimal_clip(20_000, 0.02, rows, tails=tails).norm < 1.7 * plain.norm
         noisy = -np.diff(longer) + 0.01 * rng.standard_normal(len(LENGTHS) + 1)
-        found = released_lengths(noisy, 0.01, 5, 20_000, 6, 30.0)
-        assert 0.9 < choose_clips(20_000, 0.02, found).norm / plain.norm < 1.2
+        found = length_distribution(noisy, 0.01, 5, 20_000, 6, 30.0)
+        assert 0.9 < optimal_clip(20_000, 0.02, found).norm / plain.norm < 1.2
 
 
 def test_few_rows_with_most_of_the_leverage_do_not_make_the_steps_diverge():
@@ -165,9 +165,9 @@ def test_clips_widen_with_the_tails_that_a_histogram_shows():
     normal = -np.diff(np.concatenate([[1.0], rows.beyond(np.array(SIZES) * math.sqrt(6)), [0.0]]))
     heavy = normal.copy()
     heavy[[0, SIZES.index(16.0)]] += -0.02, 0.02  # scores between 11 and 16 standard deviations
-    none, found = (released_tails(shares, 0.001, rows, 20_000, 30.0) for shares in (normal, heavy))
-    assert choose_clips(20_000, 0.02, rows, tails=found).norm > 1.5 * choose_clips(20_000, 0.02, rows, tails=none).norm
-    assert found.lost(20.0, rows) > 10 * none.lost(20.0, rows)
+    none, found = (tail_distribution(shares, 0.001, rows, 20_000, 30.0) for shares in (normal, heavy))
+    assert optimal_clip(20_000, 0.02, rows, tails=found).norm > 1.5 * optimal_clip(20_000, 0.02, rows, tails=none).norm
+    assert found.lost(20.0, rows.k) > 10 * none.lost(20.0, rows.k)
 
 
 def test_sigma_does_not_collapse_where_columns_are_many_for_the_rows():
@@ -213,12 +213,17 @@ def test_a_logarithm_is_proposed_only_where_it_can_be_taken():
     assert logged == below == "Standard errors allow for it, prediction intervals do not."
 
 
-def test_a_logistic_regression_is_proposed_for_a_response_of_0_and_1():
+def test_a_response_of_0_and_1_has_a_note_that_proposes_logistic_regression_and_a_part_has_a_warning():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((20_000, 1))
     rare = (rng.random(20_000) < 0.04 * np.exp(0.3 * X[:, 0])).astype(float)
-    advice = codes(fitted(X, rare, y_bounds=(0, 1)))["non-normal-errors"].advice
-    assert advice.endswith("Logistic regression suits a response of 0 and 1.")
+    note = codes(fitted(X, rare, y_bounds=(0, 1)))["non-normal-errors"]
+    assert note.severity == "note"
+    assert note.advice.endswith("Logistic regression suits a response of 0 and 1.")
+    part = np.clip(0.02 * np.exp(0.3 * X[:, 0] + rng.standard_normal(20_000)), 0, 1)
+    warning = codes(fitted(X, part, y_bounds=(0, 1)))["non-normal-errors"]
+    assert warning.severity == "warning"
+    assert "Logistic" not in warning.advice
 
 
 def test_collinear_columns_are_named_and_not_the_others():

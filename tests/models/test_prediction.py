@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from dpem import DPGaussianMixture, DPLatentClass, DPMixtureRegression
-from dpem.fitting.shares import moved, watched, with_failures
-from dpem.models.gaussian_mixture import prediction as groups
+from dpem.fitting.rehearsal import moved, watched, with_failures
+from dpem.models.gaussian_mixture import planning as groups
 from dpem.models.latent_class import planning as classes
 from dpem.models.latent_class.queries import Items
 

@@ -28,7 +28,7 @@ def _wait_in_silence(module):
 
 _CHANGES = {
     "dpem.privacy.noise": _inject_noise,
-    "dpem.models.linear_regression.prediction": _rehearse_little,
+    "dpem.models.linear_regression.planning": _rehearse_little,
     "dpem.cli.common": _wait_in_silence,
 }
 

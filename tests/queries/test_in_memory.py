@@ -12,9 +12,10 @@ from dpem.models.gaussian_mixture.family import GaussianFamily
 from dpem.models.gaussian_mixture.gaussians import Gaussians
 from dpem.models.gaussian_mixture.location import Spreads
 from dpem.models.gaussian_mixture.sketch import Sketch
-from dpem.models.linear_regression.diagnostic_queries import Explained
-from dpem.models.linear_regression.frame import Frame
-from dpem.models.linear_regression.queries import Information, Residuals, Score
+from dpem.models.linear_regression.information import Information
+from dpem.models.linear_regression.rows import Frame
+from dpem.models.linear_regression.scores import Residuals, Score
+from dpem.models.linear_regression.variance import Explained
 from dpem.queries.block_loop import product
 from dpem.queries.histograms import Places, counted
 from dpem.queries.narrow import into_ball, sum_in_ball
@@ -38,7 +39,7 @@ def scores(kind, mixture):
     return ScoreQuery(SCHEMA, family, mixture, np.eye(family.count), 2.0)
 
 
-def questions():
+def queries():
     rng = np.random.default_rng(2)
     root = rng.normal(size=(3, 3))
     covariance = root @ root.T / 3 + np.eye(3)
@@ -62,12 +63,12 @@ def questions():
 
 @pytest.mark.parametrize("odd", [False, True])
 @pytest.mark.parametrize("order", ["C", "F"])
-@pytest.mark.parametrize("question", questions(), ids=lambda question: type(question).__name__)
-def test_sums_are_those_of_any_library(question, order, odd):
+@pytest.mark.parametrize("query", queries(), ids=lambda query: type(query).__name__)
+def test_sums_are_those_of_any_library(query, order, odd):
     X, y = rows(odd, order)
     with np.errstate(all="ignore"):
-        here = question.block(np, X, y)
-        there = np.asarray(question.block(strict, strict.asarray(X), strict.asarray(y)))
+        here = query.block(np, X, y)
+        there = np.asarray(query.block(strict, strict.asarray(X), strict.asarray(y)))
     np.testing.assert_allclose(here, there, rtol=1e-11, atol=1e-11)
 
 

@@ -3,7 +3,7 @@ them.
 """
 
 import math
-import subprocess
+import runpy
 import sys
 from dataclasses import replace
 
@@ -274,10 +274,14 @@ def test_quick_writes_elsewhere(tmp_path, monkeypatch):
     assert "results" not in str(stopped.value)
 
 
-def test_module_runs_as_a_program():
-    done = subprocess.run([sys.executable, "-m", package.__name__, "nonsense"], capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "'nonsense' is not a figure or table" in done.stderr
+@pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")  # a fresh process would not have it there
+def test_module_runs_as_a_program(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["reproduce", "nonsense"])
+    with pytest.raises(SystemExit) as stopped:
+        runpy.run_module(package.__name__, run_name="__main__")
+    printed, errors = capsys.readouterr()
+    assert (stopped.value.code, printed) == (2, "")
+    assert "'nonsense' is not a figure or table" in errors
 
 
 # Verdicts ------------------------------------------------------------------------------------------------------------

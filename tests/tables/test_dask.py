@@ -652,3 +652,17 @@ def test_a_block_takes_one_thread():
 
     with dask.config.set(scheduler="threads", num_workers=2):
         assert DaskSource(da.ones((10, 3), chunks=(5, 3))).total(Where()) == 2.0
+
+
+def test_a_frame_of_delayed_parts():
+    """Their divisions are unknown, and Dask names aliases in their graph wrongly; parts may hold what they like."""
+    parts = [
+        pd.DataFrame({"a": [1, 2], "b": 0.5}),
+        pd.DataFrame({"a": ["x", "3"], "b": 1}),
+        pd.DataFrame(columns=["a", "b"]),
+    ]
+    meta = pd.DataFrame({"a": pd.Series([], dtype=object), "b": pd.Series([], dtype=float)})
+    frame = dd.from_delayed([dask.delayed(part) for part in parts], meta=meta, verify_meta=False)
+    source = DaskSource(frame, spelled=["a"])
+    assert source.n_rows == 4
+    np.testing.assert_array_equal(source._X.compute(), [[1, 0.5], [2, 0.5], [np.nan, 1], [3, 1]])

@@ -13,8 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from dpem.query import Bound
-from dpem.tables import DatasetSource, converting
+from dpem.tables import DatasetSource
 from dpem.tables import dataset as dataset_module
+from dpem.tables import frame as frame_module
 from dpem.tables import parquet as parquet_module
 
 NAMES = ["a", "b", "c"]
@@ -98,7 +99,7 @@ def test_columns_come_in_the_order_asked_and_no_others_are_read(tmp_path, X, mon
 
 @pytest.mark.parametrize("kept", [0, 1 << 20])
 def test_a_large_table_is_read_as_asked_and_a_small_one_once(tmp_path, X, monkeypatch, kept):
-    monkeypatch.setattr(converting, "KEPT", kept)
+    monkeypatch.setattr(frame_module, "KEPT", kept)
     pq.write_table(table(X, NAMES), tmp_path / "t.parquet", row_group_size=100)
     source = DatasetSource(tmp_path / "t.parquet", columns=["c", "a"], target="b")
     asked = set()

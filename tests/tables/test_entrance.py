@@ -12,6 +12,8 @@ import pytest
 import dpem
 from dpem import DPGaussianMixture, DPLinearRegression, load_model, save_model, write_report
 from dpem.tables.bounds import column_bounds
+from dpem.tables.entries import checked_levels, converted
+from dpem.tables.validation import numeric_array
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # what a fit of so few rows says of itself
 
@@ -193,3 +195,49 @@ def test_rows_of_unequal_length_are_refused_in_one_sentence():
     model = dpem.DPGaussianMixture(2, epsilon=1.0, delta=1e-6, bounds=(0, 1))
     with pytest.raises(ValueError, match=r"^X must be an array of numbers whose rows have equally many entries\.$"):
         model.fit([[0.1, 0.2], [0.3]])
+
+
+# --- One entry decides neither rows nor refusals ----------------------------------------------------------------------
+
+
+def numbers_of(source):
+    return np.concatenate([np.array(chunk.X) for chunk in source.chunks()]).T.tolist()
+
+
+def test_an_empty_line_is_a_row_of_a_table_with_one_column(tmp_path):
+    path = tmp_path / "ages.csv"
+    path.write_text("age\n31\n\n60\n")
+    source = dpem.read_table(path)
+    assert source.n_rows == 3
+    np.testing.assert_array_equal(numbers_of(source), [[31, np.nan, 60]])
+
+
+def test_a_long_entry_refuses_no_table(tmp_path):
+    path = tmp_path / "people.csv"
+    path.write_text(f"age,remark\n{'x' * 3_000_000},1\n2,2\n")
+    np.testing.assert_array_equal(numbers_of(dpem.read_table(path)), [[np.nan, 2], [1, 2]])
+
+
+def test_a_header_in_another_encoding_says_so(tmp_path):
+    path = tmp_path / "people.csv"
+    path.write_bytes("größe,age\n1,2\n".encode("cp1252"))
+    with pytest.raises(ValueError, match=r"^encoding must be another one than utf-8 for .*, such as cp1252\.$"):
+        dpem.read_table(path)
+    assert dpem.read_table(path, encoding="cp1252").feature_names == ["größe", "age"]
+
+
+@pytest.mark.parametrize("kind", [pa.string_view(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())])
+def test_texts_of_every_storage_are_texts(kind):
+    plain = pa.array(["1", " 2.5", "x", None])
+    column = plain.dictionary_encode().cast(kind) if pa.types.is_dictionary(kind) else plain.cast(kind)
+    for stored in (column, pa.chunked_array([column, column[:1]])):
+        found = converted(stored, None, np.dtype(float))
+        np.testing.assert_array_equal(found[:4], [1, 2.5, np.nan, np.nan])
+        levels = checked_levels({"home": ["x", "1", dpem.OTHER]})["home"]
+        np.testing.assert_array_equal(converted(stored, levels, np.dtype(float))[:4], [1, np.inf, 0, np.nan])
+
+
+def test_masked_entries_are_missing():
+    masked = np.ma.array([[1.0, 2.0], [3.0, 4.0]], mask=[[False, True], [False, False]])
+    np.testing.assert_array_equal(numeric_array(masked, "X"), [[1, np.nan], [3, 4]])
+    np.testing.assert_array_equal(numeric_array(masked[0], "y"), [1, np.nan])

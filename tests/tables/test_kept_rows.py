@@ -12,8 +12,8 @@ from dpem import (
     DPMixtureRegression,
     DPPoissonRegression,
 )
-from dpem.models.linear_regression.frame import Frame
-from dpem.models.linear_regression.queries import At, Score
+from dpem.models.linear_regression.rows import Frame, RowQuery
+from dpem.models.linear_regression.scores import Score
 from dpem.queries.histograms import Places
 from dpem.queries.narrow import NarrowQuery
 from dpem.tables import ArraySource
@@ -65,7 +65,7 @@ def read_only(prepare):
 @pytest.mark.parametrize("name", FITS)
 def test_a_fit_is_the_same_with_and_without_kept_rows_and_writes_into_none(name, monkeypatch):
     model, table, y = FITS[name]
-    for query in (NarrowQuery, At):
+    for query in (NarrowQuery, RowQuery):
         monkeypatch.setattr(query, "prepare", read_only(query.prepare))
     kept = numbers(model.fit(table, y))
     monkeypatch.setattr(KeptRows, "blocks", lambda self, query, count: None)

@@ -57,6 +57,8 @@ Exit status:
 """
 
 
+#: How many parameters or columns are printed; all of them are in the file that is written.
+SHOWN = 20
 #: Seconds before the progress of long work is shown.
 PATIENCE = 2.0
 #: Seconds between lines of progress without a terminal.
@@ -104,10 +106,10 @@ class Session:
     def result(self, document: dict[str, Any], text: str) -> None:
         """Print the result: the document with --json, otherwise the text."""
         if self.json:
-            from dpem._json import without_infinity
+            from dpem._json import plain
 
             document = {**document, "warnings": self.warnings}
-            text = json.dumps(without_infinity(document), indent=2, ensure_ascii=False)
+            text = json.dumps(plain(document), indent=2, ensure_ascii=False)
         _echo(text)
 
     def fail(self, code: Exit, message: str) -> int:
@@ -201,15 +203,19 @@ def aligned(header: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence
     patients   0.5
     x           12
     """
-    widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
-    lines = [
-        "  ".join(
-            cell.ljust(width) if i in left else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in (header, *rows)
+    table = [header, *rows]
+    columns = [
+        [cell.ljust(width) if i in left else cell.rjust(width) for cell in column]
+        for i, column in enumerate(zip(*table, strict=True))
+        for width in [max(map(len, column))]
     ]
-    return "\n".join(lines)
+    return "\n".join("  ".join(row).rstrip() for row in zip(*columns, strict=True))
+
+
+def first_lines(header: Sequence[str], rows: Sequence[Sequence[str]], out: str) -> list[str]:
+    """The first rows of a table of results, and where the others are."""
+    more = [f"and {len(rows) - SHOWN} more in {out}"] if len(rows) > SHOWN else []
+    return [aligned(header, rows[:SHOWN]), *more]
 
 
 def _coloured(word: str, colour: str) -> str:

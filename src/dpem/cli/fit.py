@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import inspect
 import math
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from dpem._html import measured
 from dpem.cli import options
-from dpem.cli.common import EXIT_CODES, Exit, Refused, Session, refusing, wrapped
+from dpem.cli.common import EXIT_CODES, Exit, Refused, Session, first_lines, refusing, wrapped
 from dpem.cli.models import Models, constructor_arguments, model_options
 from dpem.cli.options import PATH, Bounds, Levels, Pair, parameters_of
 
 if TYPE_CHECKING:
     from dpem.fitting.plan import Plan
+    from dpem.fitting.summary import Estimates
     from dpem.privacy import DatasetState, Ledger
 
 EXAMPLES = """\b
@@ -92,14 +95,14 @@ def fit() -> None:
 
 
 def run(session: Session, name: str, kind: type[Any], options: dict[str, Any]) -> None:
-    from dpem.cli import fit_output, inputs, outputs, spending
+    from dpem.cli import files, spending
     from dpem.cli.settings import columns_in_settings, levels_of_used
     from dpem.privacy import Charge
 
     estimator = _estimator(name, kind, options)
     read = [path for path in (options["data"], options.get("start"), options.get("scaler")) if isinstance(path, str)]
     if not options["dry_run"]:
-        outputs.check(
+        files.check_outputs(
             [options["out"], *([] if options["report"] is None else [options["report"]])], read, options["force"]
         )
     ledger = spending.ledger_of(options["url"], options["dataset"], session, options["purpose"])
@@ -108,14 +111,14 @@ def run(session: Session, name: str, kind: type[Any], options: dict[str, Any]) -
         spending.refuse_at_any_price(
             ledger, epsilon, delta, options["rows_per_person"], record_refusal=not options["dry_run"]
         )
-    scaler = inputs.scaler(options.get("scaler"))
+    scaler = files.scaler(options.get("scaler"))
     if options["columns"] is None and scaler is not None:
-        options["columns"] = inputs.columns_of(scaler)
+        options["columns"] = files.columns_of(scaler)
     if (columns := columns_in_settings(session, kind, options)) is not None:
         options["columns"], options["exclude"] = columns, None
     estimator.set_params(**levels_of_used(options))
-    with inputs.table(session, options, scaler=scaler, levels=getattr(estimator, "levels", None)) as source:
-        estimator.set_params(budget=ledger, **inputs.start(options.get("start"), source))
+    with files.table(session, options, scaler=scaler, levels=getattr(estimator, "levels", None)) as source:
+        estimator.set_params(budget=ledger, **files.start(options.get("start"), source))
         with refusing(Exit.USAGE):
             estimator._check_columns(source)
         with session.waiting("choosing settings"), refusing(Exit.PLAN):
@@ -125,7 +128,7 @@ def run(session: Session, name: str, kind: type[Any], options: dict[str, Any]) -
             charge = Charge(epsilon, delta, plan.price, rows_per_person=plan.rows_per_person)
             record = not options["dry_run"]
             quote = spending.quoted(ledger, charge, fit=(plan.model, plan.n), record_refusal=record)
-        document = fit_output.facts(name, options, plan, quote, source)
+        document = spending.facts(options, plan.price, quote, source) | {"model": name, "plan": plan.to_dict()}
         if options["dry_run"]:
             price = wrapped(spending.would(epsilon, delta, quote))
             session.result({**document, "dry_run": True}, f"{plan}\n{price}")
@@ -140,13 +143,12 @@ def run(session: Session, name: str, kind: type[Any], options: dict[str, Any]) -
             estimator.fit(source)
     state = spending.state(session, ledger)
     _write(options, estimator, scaler, ledger, state)
-    joint_guarantee = spending.with_scaler(estimator, scaler)
-    fit_output.show_fit(session, options, estimator, document, state, joint_guarantee)
+    _show(session, options, estimator, document, state, spending.with_scaler(estimator, scaler))
 
 
 def _estimator(name: str, kind: type[Any], options: dict[str, Any]) -> Any:
     """The estimator with these options, checked as far as possible without the rows."""
-    from dpem.cli import inputs
+    from dpem.cli import files
 
     target = options.get("target")
     if options.get("formula") is not None:
@@ -161,7 +163,7 @@ def _estimator(name: str, kind: type[Any], options: dict[str, Any]) -> Any:
         raise Refused(Exit.USAGE, "--epsilon must be finite: the command fits private models only.")
     arguments = constructor_arguments(kind, {key: value for key, value in options.items() if key != "start"})
     if "levels" in arguments:
-        arguments["levels"] = inputs.levels(arguments["levels"])
+        arguments["levels"] = files.levels(arguments["levels"])
     estimator = kind(**arguments)
     with refusing(Exit.USAGE):
         estimator._check_arguments()
@@ -187,10 +189,10 @@ def _write(
     options: dict[str, Any], estimator: Any, scaler: Any, ledger: Ledger | None, state: DatasetState | None
 ) -> None:
     """Write the model, then the report, which could be made again from the model."""
-    from dpem.cli import outputs
+    from dpem.cli import files
     from dpem.report import About, write_report
 
-    outputs.save(estimator, options["out"], scaler)
+    files.save(estimator, options["out"], scaler)
     if options["report"] is None:
         return
     day, purpose = f"{datetime.now(UTC):%Y-%m-%d}", options["purpose"] or None
@@ -199,3 +201,66 @@ def _write(
         write_report(estimator, options["report"], scaler, about)
     except (OSError, ValueError) as error:
         raise Refused(Exit.OUTPUT, f"{str(error).rstrip('.')}; the model is in {options['out']}.") from None
+
+
+def _show(
+    session: Session,
+    options: dict[str, Any],
+    estimator: Any,
+    document: dict[str, Any],
+    state: DatasetState | None,
+    joint_guarantee: str | None,
+) -> None:
+    """Print a finished fit; ``joint_guarantee`` is that of the model and its scaler."""
+    from dpem.cli.spending import after
+
+    estimates: Estimates | None = estimator._fit_summary().estimates
+    guarantee = str(estimator.guarantee_)
+    check, diagnostics = getattr(estimator, "fit_check_", None), getattr(estimator, "diagnostics_", ())
+    out, report = options["out"], options["report"]
+    result = {
+        **document,
+        "fitted": _intervals(estimates),
+        "fit_check": None if check is None else asdict(check),
+        "diagnostics": [asdict(diagnostic) for diagnostic in diagnostics],
+        "guarantee": guarantee,
+        "with_scaler": joint_guarantee,
+        "left": None if state is None else state.left,
+        "head": None if state is None else state.head,
+        "out": out,
+        "report": report,
+    }
+    lines = [f"Fitted {document['model']}.", *_table(estimates, out)]
+    if check is not None:
+        lines.append(wrapped(str(check)))
+    # Diagnostics of severity "warning" have been issued as warnings.
+    lines += [wrapped(f"Note: {diagnostic}") for diagnostic in diagnostics if diagnostic.severity == "note"]
+    lines += ["", wrapped(guarantee)]
+    if joint_guarantee is not None:
+        lines.append(wrapped(f"With the scaler, if it was fitted to the same rows, {joint_guarantee}."))
+    lines += ["", f"This fit spent epsilon = {options['epsilon']:g}, delta = {options['delta']:g}."]
+    lines += [*after(state), f"The model is in {out}."]
+    lines.append(f"The report is in {report}." if report else f"dpem report {out} makes a page.")
+    session.result(result, "\n".join(lines))
+
+
+def _intervals(estimates: Estimates | None) -> dict[str, list[float]]:
+    """The estimate and the ends of the interval of each parameter."""
+    if estimates is None:
+        return {}
+    columns = zip(estimates.names, estimates.value, estimates.low, estimates.high, strict=True)
+    return {name: [float(value), float(low), float(high)] for name, value, low, high in columns}
+
+
+def _table(estimates: Estimates | None, out: str) -> list[str]:
+    """The first estimates as lines of a table, and where the others are."""
+    if estimates is None or not estimates.names:
+        return []
+    columns = zip(estimates.names, estimates.value, estimates.low, estimates.high, estimates.error, strict=True)
+    rows = [(name, *(rounded(float(part), float(error)) for part in parts)) for name, *parts, error in columns]
+    return first_lines((estimates.what, "estimate", "lower", "upper"), rows, out)
+
+
+def rounded(value: float, error: float) -> str:
+    """A number to two digits of its standard error, in ASCII without separators, for other programs to read."""
+    return measured(value, error).replace("−", "-").replace(",", "") if error > 0 else f"{value:.4g}"

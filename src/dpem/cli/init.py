@@ -35,9 +35,9 @@ def init(session: Session, data: str, sep: str | None, encoding: str, out: str, 
     the largest entry belong to two people.
     """
     from dpem._files import write_text
-    from dpem.cli import outputs
+    from dpem.cli import files
 
-    outputs.check([out], [data], force)
+    files.check_outputs([out], [data], force)
     with refusing(Exit.DATA):
         kinds, sep = _columns(Path(data), sep, encoding)
     with refusing(Exit.OUTPUT):

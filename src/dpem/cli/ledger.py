@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from dpem.cli import options
-from dpem.cli.common import Exit, Session, aligned, refusing
-from dpem.cli.ledger_records import export, verify
-from dpem.cli.options import PATH
+from dpem.cli.common import Exit, Refused, Session, aligned, refusing
+from dpem.cli.options import PATH, stacked
 
 if TYPE_CHECKING:
     from dpem.privacy.ledger import Ledger
-    from dpem.privacy.ledger_entries import FitEntry
-    from dpem.privacy.ledger_policy import Policy
+    from dpem.privacy.ledger_entries import FitEntry, Policy
 
 
 @click.group(invoke_without_command=True, short_help="Budgets of datasets: open, show, explain, verify, export.")
@@ -39,10 +38,6 @@ def ledger(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-ledger.add_command(export)
-ledger.add_command(verify)
-
-
 def open_ledger(url: str | None) -> Ledger:
     """The ledger at the URL; a usage error without one."""
     from dpem.privacy.ledger import Ledger
@@ -51,6 +46,10 @@ def open_ledger(url: str | None) -> Ledger:
         raise click.UsageError("Missing option '--ledger', and DPEM_LEDGER is not set.")
     with refusing(Exit.USAGE):
         return Ledger(url)
+
+
+#: The options of the commands that show one dataset of a ledger, or all.
+of_a_ledger = stacked(options.ledger, options.dataset, options.json)
 
 
 @ledger.command("open")
@@ -92,9 +91,7 @@ def open_dataset(
 
 
 @ledger.command()
-@options.ledger
-@options.dataset
-@options.json
+@of_a_ledger
 @click.pass_obj
 def show(session: Session, url: str | None, dataset: str | None) -> None:
     """Show every dataset, or one: its total, what is spent and what is left.
@@ -108,29 +105,18 @@ def show(session: Session, url: str | None, dataset: str | None) -> None:
     """
     opened = open_ledger(url)
     with refusing(Exit.USAGE):
-        states = opened.datasets() if dataset is None else [opened.state(dataset)]
+        states = [opened.state(name) for name in _names(opened, dataset)]
     header = ("dataset", "epsilon", "delta", "rows/person", "spent", "left", "fits", "opened")
-    rows = [
-        (
-            s.name,
-            f"{s.epsilon:g}",
-            f"{s.delta:g}",
-            f"{s.rows_per_person}",
-            s.spent_shown,
-            s.left_shown,
-            f"{s.n_charges}",
-            _day(s.opened),
-        )
-        for s in states
-    ]
+    rows = []
+    for s in states:
+        total = (s.name, f"{s.epsilon:g}", f"{s.delta:g}", f"{s.rows_per_person}")
+        rows.append((*total, s.spent_shown, s.left_shown, f"{s.n_charges}", _day(s.opened)))
     document = {"ledger": opened.where, "datasets": [_plain(s) for s in states]}
     session.result(document, aligned(header, rows) if rows else f"{opened.where} holds no dataset yet.")
 
 
 @ledger.command()
-@options.ledger
-@options.dataset
-@options.json
+@of_a_ledger
 @click.pass_obj
 def history(session: Session, url: str | None, dataset: str | None) -> None:
     """List every charged fit, oldest first, of one dataset or of all.
@@ -145,7 +131,7 @@ def history(session: Session, url: str | None, dataset: str | None) -> None:
     """
     opened = open_ledger(url)
     with refusing(Exit.USAGE):
-        names = [s.name for s in opened.datasets()] if dataset is None else [dataset]
+        names = _names(opened, dataset)
         fits = sorted((fit for name in names for fit in opened.history(name)), key=lambda fit: fit.time)
         refused = [refusal for name in names for refusal in opened.refusals(name)]
     header = ("dataset", "time", "epsilon", "delta", "outcome", "who", "purpose", "model")
@@ -156,9 +142,7 @@ def history(session: Session, url: str | None, dataset: str | None) -> None:
 
 
 @ledger.command()
-@options.ledger
-@options.dataset
-@options.json
+@of_a_ledger
 @click.pass_obj
 def explain(session: Session, url: str | None, dataset: str | None) -> None:
     """Show how the fits of a dataset add up, line by line, in numbers that you can recompute.
@@ -169,7 +153,7 @@ def explain(session: Session, url: str | None, dataset: str | None) -> None:
     """
     opened = open_ledger(url)
     with refusing(Exit.USAGE):
-        states = opened.datasets() if dataset is None else [opened.state(dataset)]
+        states = [opened.state(name) for name in _names(opened, dataset)]
     lines = [line for s in states for line in (f"{s.name}:", *(f"  {line}" for line in s.explained))]
     document = {"ledger": opened.where, "datasets": {s.name: list(s.explained) for s in states}}
     session.result(document, "\n".join(lines) or f"{opened.where} holds no dataset yet.")
@@ -202,12 +186,105 @@ def policy(session: Session, url: str | None, dataset: str, file: str) -> None:
     session.result({"dataset": dataset, "policy": limits.to_dict()}, f"The policy of {dataset} is in force.")
 
 
+@ledger.command()
+@options.ledger
+@options.dataset
+@click.option("--out", required=True, type=PATH, metavar="FILE", help="A .csv of every entry, or a .html page to read.")
+@click.option(
+    "--models", type=PATH, metavar="FOLDER", help="Where model files and reports are; that of --out if not given."
+)
+@options.force
+@options.json
+@click.pass_obj
+def export(session: Session, url: str | None, dataset: str | None, out: str, models: str | None, force: bool) -> None:
+    """Export one dataset or all: every charged or refused fit with its user and purpose, what is left, and the head of
+    each chain. The page shows the fit check of models in the folder of --models, and links to their files, which are
+    recognised by their fingerprints.
+
+    \b
+    Examples:
+      dpem ledger export --ledger sqlite:///budget.db --dataset patients --out patients.html
+      dpem ledger export --ledger sqlite:///budget.db --out ledger.csv
+    """
+    from dpem._files import write_text
+    from dpem.cli import files, ledger_files
+    from dpem.report.ledger_page import ledger_page
+
+    if not out.lower().endswith((".csv", ".html")):
+        raise click.UsageError(f"--out must end in .csv or .html; got {out!r}.")
+    folder = Path(out).parent if models is None else Path(models)
+    if models is not None and not folder.is_dir():
+        raise click.UsageError(f"--models must be a folder; got {models!r}.")
+    files.check_outputs([out], [], force)
+    opened = open_ledger(url)
+    with refusing(Exit.USAGE):
+        datasets = [opened.entries(name) for name in _names(opened, dataset)]
+    if out.lower().endswith(".csv"):
+        models_found, text = {}, ledger_files.as_csv(datasets)
+    else:
+        fingerprints = [fit.model for entries in datasets for fit in entries.fits]
+        models_found = ledger_files.published(folder, out, fingerprints)
+        text = ledger_page(opened.where, datasets, models_found)
+    with refusing(Exit.OUTPUT):
+        write_text(out, text)
+    count = sum(len(entries.fits) + len(entries.refusals) for entries in datasets)
+    what = f"{count} {'entry' if count == 1 else 'entries'} of {len(datasets)} dataset{'s' * (len(datasets) != 1)}"
+    if models_found:
+        what += f", with {len(models_found)} model{'s' * (len(models_found) != 1)}"
+    heads = {entries.name: entries.state.head for entries in datasets}
+    lines = [f"Wrote {what} to {out}.", *(f"Head of {name}: {head}" for name, head in heads.items())]
+    session.result({"out": out, "entries": count, "models": len(models_found), "heads": heads}, "\n".join(lines))
+
+
+@ledger.command()
+@options.ledger
+@options.dataset
+@click.option("--head", "heads", multiple=True, metavar="DIGEST", help="A head that was printed earlier.")
+@click.option("--models", type=PATH, metavar="FOLDER", help="Model files and reports to check against the entries.")
+@options.json
+@click.pass_obj
+def verify(session: Session, url: str | None, dataset: str | None, heads: tuple[str, ...], models: str | None) -> None:
+    """Check that no entry was changed or removed. The exit status is 0 if so; otherwise 5, with the differences.
+
+    \b
+    Examples:
+      dpem ledger verify --ledger sqlite:///budget.db --models published/
+      dpem ledger verify --ledger sqlite:///budget.db --dataset patients --head sha256:0f3a...
+
+    Each entry has the digest of the entry before it. An administrator of the database can recompute all digests; only a
+    head that was kept elsewhere reveals that. Every report and export prints one; --models reads those in a folder.
+    """
+    from dpem.cli import ledger_files
+
+    opened = open_ledger(url)
+    with refusing(Exit.USAGE):
+        printed = {} if models is None else ledger_files.printed_heads(Path(models), dataset)
+        checks = opened.verify(dataset, [*heads, *printed])
+    faults = {check.dataset: list(check.faults) for check in checks}
+    for head, name in printed.items():
+        for sentences in faults.values():
+            sentences[:] = [sentence.replace(head, f"{head} of {name}") for sentence in sentences]
+    if models is not None and not any(faults.values()):
+        for check in checks:
+            if check.n_entries:
+                faults[check.dataset] += ledger_files.differing_models(Path(models), opened.history(check.dataset))
+    wrong = [f"{name or 'ledger'}: {'; '.join(sentences)}." for name, sentences in faults.items() if sentences]
+    if wrong:
+        raise Refused(Exit.LEDGER, " ".join(wrong))
+    lines = [
+        f"{check.dataset or 'ledger'}: {check.n_entries} entries are as they were written, head {check.head or 'none'}."
+        for check in checks
+    ]
+    document = {"heads": {check.dataset: check.head for check in checks}, "checked": len(heads) + len(printed)}
+    session.result({"ledger": opened.where, **document}, "\n".join(lines))
+
+
 def _policy(path: str) -> Policy:
     import tomllib
 
     from dpem._files import read_text
     from dpem._json import parse_json
-    from dpem.privacy.ledger_policy import Policy
+    from dpem.privacy.ledger_entries import Policy
 
     text = read_text(path, 10**6)
     try:
@@ -217,6 +294,10 @@ def _policy(path: str) -> Policy:
     if not isinstance(limits, dict):
         raise ValueError(f"the policy {path!r} must hold fields with names.")
     return Policy.from_dict(limits)
+
+
+def _names(opened: Ledger, dataset: str | None) -> list[str]:
+    return list(opened.names()) if dataset is None else [dataset]
 
 
 def _line(fit: FitEntry) -> tuple[str, ...]:

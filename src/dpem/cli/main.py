@@ -17,16 +17,16 @@ from dpem.cli.common import ENDED, EXIT_CODES, Exit, Refused, Session, unexpecte
 COMMANDS = {
     "init": ("dpem.cli.init", "Write dpem.toml for a table: columns, and bounds to fill in."),
     "plan": ("dpem.cli.plan", "Choose settings and predict the error, without data."),
-    "planner": ("dpem.cli.planner", "Open the page that plans, in a browser."),
+    "planner": ("dpem.cli.pages", "Open the page that plans, in a browser."),
     "ledger": ("dpem.cli.ledger", "Budgets of datasets: open, show, explain, verify, export."),
     "fit": ("dpem.cli.fit", "Fit a model to rows, and pay for it."),
     "predict": ("dpem.cli.predict", "Apply a fitted model to new rows."),
-    "report": ("dpem.cli.report", "Write the report of a fitted model."),
+    "report": ("dpem.cli.pages", "Write the report of a fitted model."),
     "scale": ("dpem.cli.scale", "Measure centres and spreads of columns privately, for --scaler."),
-    "demo": ("dpem.cli.demo", "A private regression and latent classes on a table of real people."),
+    "demo": ("dpem.cli.pages", "A private regression and latent classes on a table of real people."),
     "audit": ("dpem.cli.audit", "Check the claimed epsilon against what runs prove."),
     "doctor": ("dpem.cli.doctor", "Versions, extras, threads, and whether the ledger can be reached."),
-    "completion": ("dpem.cli.completion", "Let a shell complete commands, options and file names."),
+    "completion": ("dpem.cli.pages", "Let a shell complete commands, options and file names."),
 }
 
 
@@ -94,8 +94,8 @@ def _missing(error: click.MissingParameter) -> str:
 
 
 def _failure(error: Exception) -> tuple[Exit, str]:
+    from dpem.privacy.budget import BudgetExceeded
     from dpem.privacy.ledger_store import LedgerError
-    from dpem.privacy.total import BudgetExceeded
 
     if isinstance(error, BudgetExceeded):
         return Exit.BUDGET, str(error)

@@ -98,9 +98,9 @@ def _plan(kind: type[Any], options: dict[str, Any]) -> Plan:
         if options["d"] is not None and "bounds" in arguments:  # --d takes precedence over names in a settings file
             arguments |= {name: None for name in ("bounds", "levels") if name in arguments and is_a_setting(name)}
         if isinstance(arguments.get("levels"), str):
-            from dpem.cli import inputs
+            from dpem.cli import files
 
-            arguments["levels"] = inputs.levels(arguments["levels"])
+            arguments["levels"] = files.levels(arguments["levels"])
         estimator = kind(**arguments)
         more = {"effect": options["effect"]} if "effect" in options else {}
         return estimator.plan(

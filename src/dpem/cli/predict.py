@@ -52,7 +52,7 @@ def predict(session: Session, /, **options: Any) -> None:
     """
     if session.json and options["out"] is None:
         raise click.UsageError("--json needs --out: both would go to standard output.")
-    from dpem.cli import inputs, outputs
+    from dpem.cli import files
     from dpem.tables.files import kept_columns
     from dpem.tables.progress import expect, progress
 
@@ -62,16 +62,16 @@ def predict(session: Session, /, **options: Any) -> None:
     if suffix not in writers:
         raise click.UsageError(f"--out must end in {', '.join(writers)}; got {out!r}.")
     if out is not None:
-        outputs.check([out], [path, options["data"]], options["force"])
-    model = inputs.model(path)
+        files.check_outputs([out], [path, options["data"]], options["force"])
+    model = files.model(path)
     if not hasattr(model, "predict"):
         raise Refused(Exit.DATA, f"{path!r} holds a scaler, which predicts nothing.")
     if options["target"] is not None and not model._needs_y:
         raise click.UsageError("--target goes with models that have a response only: leave it out.")
-    scaling = inputs.scaler(options["scaler"])
+    scaling = files.scaler(options["scaler"])
     _check_scaler(model, scaling, path)
-    options["columns"] = inputs.columns_of(model)
-    with inputs.table(session, options, scaler=scaling, levels=model._table_levels()) as source:
+    options["columns"] = files.columns_of(model)
+    with files.table(session, options, scaler=scaling, levels=model._table_levels()) as source:
         if source.n_features != model.n_features_in_:
             message = f"the rows have {source.n_features} columns, but {path!r} was fitted to {model.n_features_in_}."
             raise Refused(Exit.DATA, message)

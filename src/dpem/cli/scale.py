@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from dpem.cli import options
-from dpem.cli.common import EXIT_CODES, Exit, Refused, Session, aligned, refusing, wrapped
+from dpem.cli.common import EXIT_CODES, Exit, Refused, Session, first_lines, refusing, wrapped
 from dpem.cli.options import PATH, Bounds
 
 if TYPE_CHECKING:
     from dpem.fitting.scaler import DPStandardScaler
     from dpem.privacy import DatasetState
-
-#: Columns that are printed; the scaler's file has all of them.
-SHOWN = 20
 
 
 @click.command(epilog=EXIT_CODES, short_help="Measure centres and spreads of columns privately, for --scaler.")
@@ -27,7 +23,7 @@ SHOWN = 20
 @options.delta
 @options.rows_per_person
 @click.option("--bounds", required=True, type=Bounds(), help="Public bounds of all columns, or a .json by column.")
-@click.option("--target", metavar="COLUMN", help="The response, which is not scaled.")
+@options.target
 @options.table
 @click.option(
     "--out", default="scaler.json", show_default=True, type=PATH, metavar="FILE", help="The scaler file to write."
@@ -56,7 +52,7 @@ def scale(session: Session, /, **options: Any) -> None:
     """
     from dpem import DPStandardScaler
     from dpem import _validation as arguments
-    from dpem.cli import inputs, outputs, spending
+    from dpem.cli import files, spending
     from dpem.privacy import Charge, largest_price
 
     with refusing(Exit.USAGE):
@@ -66,15 +62,15 @@ def scale(session: Session, /, **options: Any) -> None:
         raise Refused(Exit.USAGE, "--epsilon must be finite: the command releases private numbers only.")
     if not options["dry_run"]:
         read = [path for path in (options["data"], options["bounds"]) if isinstance(path, str)]
-        outputs.check([options["out"]], read, options["force"])
+        files.check_outputs([options["out"]], read, options["force"])
     ledger = spending.ledger_of(options["url"], options["dataset"], session, options["purpose"])
     price = largest_price(epsilon, delta, gaussian=True)
     quote = None
     if ledger is not None:
         charge = Charge(epsilon, delta, price, rows_per_person=rows_per_person)
         quote = spending.quoted(ledger, charge, record_refusal=not options["dry_run"])
-    with inputs.table(session, options) as source:
-        bounds = _bounds(options["bounds"], inputs.feature_names(source))
+    with files.table(session, options) as source:
+        bounds = _bounds(options["bounds"], files.feature_names(source))
         scaler = DPStandardScaler(
             epsilon=epsilon,
             delta=delta,
@@ -86,11 +82,7 @@ def scale(session: Session, /, **options: Any) -> None:
         with refusing(Exit.USAGE):
             arguments.rows_per_person(rows_per_person, source.n_rows)
             scaler._bounds(source.n_features)
-        facts = {
-            "data": {"path": options["data"], "rows": source.n_rows, "columns": source.n_features},
-            "price": {"epsilon": epsilon, "delta": delta, "rho": price.rho},
-            "ledger": None if quote is None else asdict(quote),
-        }
+        facts = spending.facts(options, price, quote, source)
         if options["dry_run"]:
             session.result({**facts, "dry_run": True}, wrapped(spending.would(epsilon, delta, quote)))
             return
@@ -98,20 +90,20 @@ def scale(session: Session, /, **options: Any) -> None:
         spending.announce(session, epsilon, delta, quote)
         with spending.paying(session):
             scaler.fit(source)
-    outputs.save(scaler, options["out"])
+    files.save(scaler, options["out"])
     _show(session, options, scaler, facts, spending.state(session, ledger))
 
 
 def _bounds(value: Any, names: list[str] | None) -> Any:
     """Two numbers, or for each column two numbers from a file or a table."""
-    from dpem.cli import inputs
+    from dpem.cli import files
     from dpem.tables.bounds import column_bounds
 
     if isinstance(value, tuple):
         return value
     if isinstance(value, str):
         with refusing(Exit.DATA):
-            inputs.file(value)
+            files.file(value)
     where = "the settings" if isinstance(value, dict) else repr(Path(value).name)
     if names is None:
         raise Refused(Exit.DATA, f"bounds by column, from {where}, need columns with names.")
@@ -128,22 +120,18 @@ def _show(
     state: DatasetState | None,
 ) -> None:
     """Print the released centres and spreads, the guarantee and what is left."""
-    from dpem.cli import inputs, spending
+    from dpem.cli import files, spending
 
-    names, out = inputs.columns_of(scaler) or [str(j) for j in range(len(scaler.mean_))], options["out"]
+    names, out = files.columns_of(scaler) or [str(j) for j in range(len(scaler.mean_))], options["out"]
     mean, spread, only_noise = scaler.mean_, scaler.scale_, scaler.only_noise_
     mean_error, spread_error = scaler.mean_error_, scaler.scale_error_
     rows = []
-    for j, name in enumerate(names[:SHOWN]):
+    for j, name in enumerate(names):
         shown = f"at most {spread[j]:.4g} (noise)" if only_noise[j] else f"{spread[j]:.4g} ± {spread_error[j]:.2g}"
         rows.append((name, f"{mean[j]:.4g} ± {mean_error[j]:.2g}", shown))
-    lines = [aligned(("column", "centre", "spread"), rows)]
-    if len(names) > SHOWN:
-        lines.append(f"and {len(names) - SHOWN} more in {out}")
-    guarantee = str(scaler.guarantee_)
+    lines, guarantee = first_lines(("column", "centre", "spread"), rows, out), str(scaler.guarantee_)
     lines += ["", wrapped(guarantee), "", f"Wrote {out}: give it to fit and predict as --scaler {out}."]
-    if state is not None:
-        lines += [spending.left_in_words(state), f"Head of the ledger: {state.head}"]
+    lines += spending.after(state)
     document = {
         **facts,
         "fitted": {name: [float(mean[j]), float(spread[j])] for j, name in enumerate(names)},

@@ -113,12 +113,11 @@ def _refuse_unknown(tables: Mapping[str, Mapping[str, Any]], header: Sequence[st
     """Refuse names that the table does not have. The first line of a file may be a record, so a message quotes it only
     if it contains other declared names and must be a header.
     """
-    from dpem.cli.inputs import nearest
-    from dpem.tables.bounds import is_pattern
+    from dpem.tables.bounds import is_pattern, similar
 
     is_header = any(name in header for table in tables.values() for name in table)
     for option, table in tables.items():
         for name in table:
             if name not in header and not is_pattern(name):
-                hint = nearest(name, header) if is_header else ""
+                hint = similar(name, header) if is_header else ""
                 raise Refused(Exit.USAGE, f"{option} name {name!r}, but {data} has no such column{hint}.")

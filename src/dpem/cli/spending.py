@@ -11,15 +11,15 @@ import math
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import click
 
 from dpem.cli.common import ENDED, Exit, Refused, Session, refusing
-from dpem.privacy import BudgetExceeded, Charge, DatasetState, Ledger, LedgerError, largest_price, together
-from dpem.privacy.ledger_charge import LedgerCharge
-from dpem.tables import progress
+from dpem.privacy import BudgetExceeded, Charge, DatasetState, Ledger, LedgerError, Price, largest_price, together
+from dpem.privacy.ledger import LedgerCharge
+from dpem.tables import Source, progress
 
 
 class WatchedLedger(Ledger):
@@ -162,10 +162,22 @@ def state(session: Session, ledger: WatchedLedger | None) -> DatasetState | None
         return None
 
 
-def left_in_words(state: DatasetState) -> str:
-    """What has been spent and what is left, for the end of a fit."""
+def after(state: DatasetState | None) -> list[str]:
+    """What has been spent and what is left, and the head of the ledger, for the end of a fit."""
+    if state is None:
+        return []
     fits = "one fit has" if state.n_charges == 1 else f"{state.n_charges} fits have"
-    return f"Of {state.name}, {fits} spent epsilon = {state.spent_shown}; {_left(state.left, state)}."
+    spent = f"Of {state.name}, {fits} spent epsilon = {state.spent_shown}; {_left(state.left, state)}."
+    return [spent, f"Head of the ledger: {state.head}"]
+
+
+def facts(options: dict[str, Any], price: Price, quote: Quote | None, source: Source) -> dict[str, Any]:
+    """The fields that the JSON of every fit and of its dry run have."""
+    return {
+        "data": {"path": options["data"], "rows": source.n_rows, "columns": source.n_features},
+        "price": {"epsilon": options["epsilon"], "delta": options["delta"], "rho": price.rho},
+        "ledger": None if quote is None else asdict(quote),
+    }
 
 
 def with_scaler(estimator: Any, scaler: Any) -> str | None:

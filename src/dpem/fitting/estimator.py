@@ -1,7 +1,7 @@
-"""The base class of the general models' estimators: plan, fit, fitted attributes.
+"""The base class of the general models' estimators: declared columns, plan, fit, fitted attributes.
 
 The order of a fit matters: all refusals come before the charge, and the fitted attributes change all at once or not at
-all (:mod:`dpem.fitting.sequence`). :mod:`dpem.fitting.declared_columns` reads what is declared of the columns.
+all (:mod:`dpem.fitting.sequence`).
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import copy
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -19,31 +19,45 @@ from dpem import _validation as arguments
 from dpem._threads import single_blas
 from dpem._validation import ArgumentError
 from dpem.fitting import serialization as content
-from dpem.fitting.declared_columns import DeclaredColumns
+from dpem.fitting.derived import open_derived
 from dpem.fitting.diagnostics import issue
-from dpem.fitting.formula import missing_columns
+from dpem.fitting.formula import CompiledFormula, compiled, missing_columns
 from dpem.fitting.model import Model, Sizes
 from dpem.fitting.plan import Plan
 from dpem.fitting.rehearsal import Errors, bootstrap
 from dpem.fitting.results import UnitModel
-from dpem.fitting.sequence import all_at_once, remarks_on
+from dpem.fitting.sequence import PrivateFit, all_at_once, remarks_on
 from dpem.fitting.step import State, prices, run_steps
 from dpem.fitting.weights import ASSUMED, WEIGHTS_SHARE, FindWeights, without_weight
 from dpem.privacy import Curator, Guarantee, Price, digest, largest_price
 from dpem.query import FloatArray
 from dpem.tables import Source
-from dpem.tables.entries import checked_levels
+from dpem.tables.bounds import Pair, column_bounds, listed, response_bounds
+from dpem.tables.entries import Levels, checked_levels
+from dpem.tables.inputs import Table, open_table
 from dpem.tables.progress import expect
 from dpem.tables.schema import Schema
 
+if TYPE_CHECKING:
+    from sklearn.base import BaseEstimator
 
-class PrivateEstimator(DeclaredColumns, UnitModel):
+
+class PrivateEstimator(PrivateFit, UnitModel):
     """The base class of the general models' estimators, whose docstrings list the parameters.
 
     A subclass has a constructor, ``_model``, ``_attributes`` and methods for new rows, for which
     :class:`~dpem.fitting.results.UnitModel` has helpers. Its constructor has the arguments ``epsilon, delta,
     rows_per_person, budget, check, random_state`` and those of ``bounds, y_bounds, levels`` that the model needs.
     """
+
+    _every_level: ClassVar[bool] = False  # whether a categorical column has a coordinate for its first level too
+    # what an estimator declares whose constructor lacks the argument
+    bounds: Any = None
+    y_bounds: Any = None
+    levels: Any = None
+    formula: Any = None
+    weights: str | None = None
+    max_weight: float | None = None
 
     # --- what a subclass defines --------------------------------------------------------------------------------------
 
@@ -85,7 +99,7 @@ class PrivateEstimator(DeclaredColumns, UnitModel):
         if (formula := self._compiled()) is not None:
             return self._planned(rows, self._schema(formula.names, formula.column_levels, formula.response), effect)
         names = self._column_names(columns, d, target)
-        schema = self._schema(names, checked_levels(self._given("levels")), None, plan=True)
+        schema = self._schema(names, checked_levels(self.levels), None, plan=True)
         return self._planned(rows, schema, effect)
 
     def _check_columns(self, source: Source) -> None:
@@ -94,14 +108,14 @@ class PrivateEstimator(DeclaredColumns, UnitModel):
         if (formula := self._compiled()) is not None:
             missing_columns(formula, names)
             return
-        levels, weight = checked_levels(self._given("levels")), self._given("weights")
+        levels, weight = checked_levels(self.levels), self.weights
         names = tuple(name for name in names if name != weight)
         self._limits(names, levels, getattr(source, "target_name", None))
 
     def _preview_plan(self, X: Any) -> Plan:
         """The plan of a fit to these rows; raises whatever the fit would refuse. No query is sent."""
         self._check_arguments()
-        weight, probe = self._given("weights"), copy.copy(self)
+        weight, probe = self.weights, copy.copy(self)
         table = self._open(probe, X, None, weight)
         names = without_weight(probe, table.names, weight)
         return self._planned(table.source.n_rows, self._schema(names, table.levels, table.y_name))
@@ -206,7 +220,7 @@ class PrivateEstimator(DeclaredColumns, UnitModel):
 
     def _weights_price(self, price: Price) -> tuple[float, float]:
         """The parts of a price for the weights of rows (0 without weights) and for the model's steps."""
-        if arguments.optional_positive("max_weight", self._given("max_weight")) is None:
+        if arguments.optional_positive("max_weight", self.max_weight) is None:
             return 0.0, price.rho
         weights_rho, rho = prices(price.rho, (WEIGHTS_SHARE, 1 - WEIGHTS_SHARE))
         return weights_rho, rho
@@ -235,6 +249,104 @@ class PrivateEstimator(DeclaredColumns, UnitModel):
         if (formula := self._compiled()) is not None:
             settings["terms"] = formula.terms
         return settings
+
+    # --- the declared columns -----------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_formula(cls, formula: str, /, *others: Any, **settings: Any) -> Self:
+        """An estimator whose covariates are the terms of a formula; ``fit`` and ``predict`` take the raw table.
+
+        Parameters
+        ----------
+        formula : str
+            Such as ``"log(wage) ~ educ + I(exper**2) + C(region) * married"``; ``"~ x + log(y)"`` without a response.
+        *others, **settings
+            Arguments of the constructor. ``bounds`` and ``levels`` are those of the raw columns, which are clamped to
+            them before terms are computed; the bounds of the terms follow.
+        """
+        return cls(*others, formula=formula, **settings)
+
+    def _schema(
+        self, names: Sequence[str], levels: dict[str, Levels], y_name: str | None, *, plan: bool = False
+    ) -> Schema:
+        """The schema of these columns at their declared bounds; ``plan`` as in :meth:`_limits`."""
+        return self._coordinates(names, levels, *self._limits(names, levels, y_name, plan=plan))
+
+    def _limits(
+        self, names: Sequence[str], levels: dict[str, Levels], y_name: str | None, *, plan: bool = False
+    ) -> tuple[dict[str, Pair], Pair | None]:
+        """The public bounds of every column without levels, and of the response. A plan needs no bounds."""
+        if (formula := self._compiled()) is not None:
+            return formula.column_bounds, self._response_limits(formula.response) if self._needs_y else None
+        if "bounds" not in self._get_param_names() and (lacking := [name for name in names if name not in levels]):
+            raise ArgumentError("levels", f"must name every column, but lack {listed(lacking)}.")
+        declared = self.bounds
+        if plan and declared is None:
+            declared = (-1.0, 1.0)  # a plan is made in unit coordinates, whatever the bounds are
+        bounds = column_bounds(declared, names, levels)
+        if not self._needs_y or (plan and self.y_bounds is None):
+            return bounds, None
+        return bounds, self._response_limits(y_name)
+
+    def _response_limits(self, y_name: str | None) -> Pair:
+        if (formula := self._compiled()) is not None:
+            return formula.response_bounds()
+        return response_bounds(self.y_bounds, self.bounds, y_name)
+
+    def _open(self, probe: BaseEstimator, X: Any, y: Any, weight: str | None) -> Table:
+        """The table, opened but not read; sets ``n_features_in_`` and ``feature_names_in_`` of ``probe``."""
+        if (formula := self._compiled()) is not None:
+            probe._formula_ = formula
+            return open_derived(probe, formula, X, y, weight, **self._who())
+        return open_table(probe, X, y, needs_y=self._needs_y, **self._declared(weight))
+
+    def _coordinates(
+        self,
+        names: Sequence[str],
+        levels: dict[str, Levels],
+        bounds: dict[str, Pair],
+        y_bounds: Pair | None,
+        weight: str | None = None,
+    ) -> Schema:
+        """The schema of these columns, of their weight too if there is one."""
+        return Schema.of(
+            names,
+            bounds,
+            {name: column.values for name, column in levels.items()},
+            labels={name: column.labels for name, column in levels.items()},
+            y_bounds=y_bounds,
+            every_level=self._every_level,
+            weight=weight,
+            max_weight=self.max_weight or 1.0,
+        )
+
+    def _column_names(self, columns: Sequence[str] | None, d: int | None, target: str | None) -> tuple[str, ...]:
+        """The names of a plan's columns: ``columns``, or those that bounds and levels name, or x0, x1, …"""
+        if columns is not None:
+            return tuple(columns)
+        bounds = self.bounds
+        declared = [*(self.levels or ()), *(bounds if isinstance(bounds, dict) else ())]
+        named = [name for name in dict.fromkeys(declared) if name != target]
+        if d is None and not named:
+            raise ArgumentError("d", "must be given, the number of columns, unless bounds or levels name the columns.")
+        if d is None:
+            return tuple(named)
+        if named and arguments.count("d", d) > len(named):
+            raise ArgumentError(
+                "d", f"must be the number of columns that bounds and levels name ({len(named)}), got {d}."
+            )
+        return tuple(named[:d] if named else (f"x{j}" for j in range(arguments.count("d", d))))
+
+    def _declared(self, weight: str | None = None) -> dict[str, Any]:
+        """What opening a table needs: levels, columns that are numeric by name, and the privacy unit."""
+        bounds = self.bounds
+        numeric = (*(bounds if isinstance(bounds, Mapping) else ()), *([] if weight is None else [weight]))
+        return {"levels": self.levels, "spelled": numeric, **self._who()}
+
+    def _compiled(self) -> CompiledFormula | None:
+        if self.formula is None:
+            return None
+        return compiled(self.formula, self.bounds, self.levels, needs_y=self._needs_y, y_bounds=self.y_bounds)
 
 
 def _assumed(effect: object, model: Model) -> float | None:

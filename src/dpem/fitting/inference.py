@@ -12,15 +12,13 @@ from typing import Any
 
 import numpy as np
 from scipy.special import ndtri
-from sklearn.utils.validation import check_is_fitted
 
 from dpem._validation import is_fraction
 from dpem.fitting.check import NEEDED, FitCheck
-from dpem.fitting.contrasts import Contrasts, WaldTest, hypotheses_about, standard_errors
 from dpem.fitting.diagnostics import Diagnostic
-from dpem.fitting.uncertainty import Uncertainty, pandas_of
+from dpem.fitting.results import UnitModel
+from dpem.fitting.uncertainty import Contrasts, WaldTest, hypotheses_about, pandas_of, standard_errors
 from dpem.query import Array, FloatArray, Namespace
-from dpem.tables.schema import Schema
 
 #: Coefficients whose joint test has a smaller p-value differ clearly from 0.
 CLEAR = 0.001
@@ -47,14 +45,12 @@ class Predictions:
         return pandas_of(columns, None)
 
 
-class RegressionResults:
+class RegressionResults(UnitModel):
     """The tests, contrasts and predictions of a fitted regression with coefficients.
 
-    A subclass has ``_errors`` with the covariance of its coefficients, the intercept first, and says how predictors
-    become means (``_inverse_link``) and what new responses may be (``_new_responses``).
+    A subclass has ``_uncertainty`` with the covariance of its coefficients, the intercept first, and says how
+    predictors become means (``_inverse_link``) and what new responses may be (``_new_responses``).
     """
-
-    _errors: Uncertainty
 
     def _inverse_link(self, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
         """The mean at a predictor, and its derivative."""
@@ -70,7 +66,6 @@ class RegressionResults:
 
     def _coefficients(self) -> tuple[tuple[str, ...], FloatArray, FloatArray]:
         """Names, values and covariance of the coefficients."""
-        check_is_fitted(self)
         errors = self._errors
         k = len(errors.covariance)
         if k == 0:
@@ -79,18 +74,16 @@ class RegressionResults:
 
     def _design(self, X: Any) -> FloatArray:
         """(1, the coordinates that have a coefficient) of each row, in the table's units; NaN where one is missing."""
-        own: Any = self
-        schema, places = own._parameter_schema, self._places()
+        schema, places = self._parameter_schema, self._places()
 
         def each(xp: Namespace, theta: Any, x: Array, y: Array) -> Array:
             return np.column_stack([np.ones(len(x)), (schema.middle + schema.half * x)[:, places]])
 
-        return np.asarray(own._each(each, X), dtype=float)
+        return np.asarray(self._each(each, X), dtype=float)
 
     def _places(self) -> list[int]:
         """The coordinates that have a coefficient, among those of the fitted schema."""
-        schema: Schema = self._parameter_schema  # type: ignore[attr-defined]
-        return [schema.names.index(name) for name in self._coefficients()[0][1:]]
+        return [self._parameter_schema.names.index(name) for name in self._coefficients()[0][1:]]
 
     def _failed_check(self, check: FitCheck) -> Diagnostic:
         """A failed fit check is a note where the coefficients differ clearly from 0 and the check does not contradict
@@ -169,12 +162,11 @@ class RegressionResults:
         DataFrame
             A row for each coordinate: ``dy/dx``, ``std err``, ``z``, ``P>|z|``, ``lower``, ``upper``.
         """
-        own: Any = self
         names, values, covariance = self._coefficients()
-        schema, places = own._parameter_schema, self._places()
+        schema, places = self._parameter_schema, self._places()
         if X is None:
-            order = np.argsort(own.theta_.chosen) if hasattr(own.theta_, "chosen") else slice(None)
-            middle = dict(zip(np.asarray(schema.names)[order], own.mean_, strict=True))
+            order = np.argsort(self.theta_.chosen) if hasattr(self.theta_, "chosen") else slice(None)
+            middle = dict(zip(np.asarray(schema.names)[order], self.mean_, strict=True))
             design = np.array([[1.0, *(middle[name] for name in names[1:])]])
             eta = design @ values
         else:
@@ -188,8 +180,8 @@ class RegressionResults:
                 effects[i], gradients[i] = self._level_effect(design, eta, values, factor, i + 1)
             else:
                 effects[i], gradients[i] = self._slope_effect(design, eta, values, i + 1)
-        found = Contrasts(names[1:], effects, standard_errors(gradients, covariance))
-        return found.summary_frame().rename(columns={"coef": "dy/dx"})
+        contrasts = Contrasts(names[1:], effects, standard_errors(gradients, covariance))
+        return contrasts.summary_frame().rename(columns={"coef": "dy/dx"})
 
     def _slope_effect(
         self, design: FloatArray, eta: FloatArray, values: FloatArray, j: int
@@ -217,21 +209,19 @@ class RegressionResults:
     def tidy(self, level: float = 0.95) -> Any:
         """The coefficients as R's ``broom::tidy`` has them: a DataFrame, for ``to_csv``."""
         names, values, covariance = self._coefficients()
-        found = Contrasts(names, values, np.sqrt(np.diag(covariance)))
-        low, high = found.conf_int(level).T
-        columns = {"term": list(names), "estimate": values, "std.error": found.sd, "statistic": found.statistic}
-        return pandas_of({**columns, "p.value": found.pvalue, "conf.low": low, "conf.high": high}, None)
+        contrasts = Contrasts(names, values, np.sqrt(np.diag(covariance)))
+        low, high = contrasts.conf_int(level).T
+        columns = {"term": list(names), "estimate": values, "std.error": contrasts.sd, "statistic": contrasts.statistic}
+        return pandas_of({**columns, "p.value": contrasts.pvalue, "conf.low": low, "conf.high": high}, None)
 
     def glance(self) -> Any:
         """The fit in one row, as R's ``broom::glance`` has it: a DataFrame, for ``to_csv``."""
-        own: Any = self
-        check_is_fitted(own)
-        plan, check = own.plan_, own.fit_check_
+        plan, check = self.plan_, self.fit_check_
         columns: dict[str, list[Any]] = {"model": [plan.model], "nobs": [plan.n], "epsilon": [plan.epsilon]}
         columns |= {"delta": [plan.delta], "df": [len(self._coefficients()[0])]}
         for name, attribute in (("sigma", "sigma_"), ("r.squared", "r_squared_"), ("dispersion", "dispersion_")):
-            if getattr(own, attribute, None) is not None:
-                columns[name] = [getattr(own, attribute)]
+            if getattr(self, attribute, None) is not None:
+                columns[name] = [getattr(self, attribute)]
         if check is not None:
             columns |= {"lead": [check.lead], "lead.std.error": [check.standard_error]}
         return pandas_of(columns, None)
@@ -258,8 +248,8 @@ def compare(first: Any, second: Any, *, same_rows: bool = False) -> tuple[Any, W
     joint = covariances[0] + covariances[1]
     if same_rows:  # Var(a − b) ≤ 2·(Var a + Var b), whatever their correlation
         joint = 2 * joint
-    found = Contrasts(tuple(shared), effect, np.sqrt(np.diag(joint)))
-    return found.summary_frame().rename(columns={"coef": "difference"}), WaldTest.of(
+    contrasts = Contrasts(tuple(shared), effect, np.sqrt(np.diag(joint)))
+    return contrasts.summary_frame().rename(columns={"coef": "difference"}), WaldTest.of(
         effect, joint, len(shared), rcond=1e-15
     )
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, get_type_hints
 
-from dpem._json import rebuild, record, without_infinity
-from dpem._repr_html import plan_html
+from dpem._html import plan_html
+from dpem._json import plain, rebuild, record
 from dpem.fitting.step import Step, WrittenStep
 from dpem.privacy import Price
-from dpem.privacy.total import unit
+from dpem.privacy.budget import unit
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as plain data, for files and digests."""
-        return without_infinity({**asdict(replace(self, steps=())), "steps": [step.to_dict() for step in self.steps]})
+        return {**plain(replace(self, steps=())), "steps": [step.to_dict() for step in self.steps]}
 
     @classmethod
     def from_dict(cls, document: Any, kinds: Collection[type[Step]] = ()) -> Plan:
@@ -88,8 +88,8 @@ class Plan:
             raise ValueError("plan.steps must be a list, and plan.settings an object")
         steps = tuple(_step(step, f"plan.steps[{i}]", kinds) for i, step in enumerate(values["steps"]))
         others = [name for name in hints if name not in ("steps", "settings")]
-        plain = {name: rebuild(hints[name], values[name], f"plan.{name}") for name in others}
-        return cls(**plain, steps=steps, settings=values["settings"])
+        rest = {name: rebuild(hints[name], values[name], f"plan.{name}") for name in others}
+        return cls(**rest, steps=steps, settings=values["settings"])
 
     def _repr_html_(self) -> str:
         return plan_html(self)
@@ -122,8 +122,7 @@ class Plan:
 
 
 def _step(document: Any, where: str, kinds: Collection[type[Step]]) -> Step:
-    required = ("kind", "rho", "passes", "says")
-    if not isinstance(document, dict) or not set(required) <= set(document):
+    if not isinstance(document, dict) or not {"kind", "rho", "passes", "says"} <= set(document):
         raise ValueError(f"{where} must be an object with kind, rho, passes and says")
     for kind in kinds:
         if document["kind"] == kind.__name__:
@@ -134,7 +133,6 @@ def _step(document: Any, where: str, kinds: Collection[type[Step]]) -> Step:
             return step
     if kinds:
         raise ValueError(f"{where}.kind must be one of {', '.join(kind.__name__ for kind in kinds)}")
-    name, says = (rebuild(str, document[key], f"{where}.{key}") for key in ("kind", "says"))
-    rest = {key: value for key, value in document.items() if key not in required}
-    rho, passes = rebuild(float, document["rho"], f"{where}.rho"), rebuild(int, document["passes"], f"{where}.passes")
-    return WrittenStep(rho, kind=name, says=says, settings=rest, passes=passes)
+    types = {"kind": str, "rho": float, "passes": int, "says": str}
+    stated = {name: rebuild(hint, document[name], f"{where}.{name}") for name, hint in types.items()}
+    return WrittenStep(**stated, settings={name: value for name, value in document.items() if name not in types})

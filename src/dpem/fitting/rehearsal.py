@@ -1,4 +1,4 @@
-"""Rehearsals: the real steps at the real noise levels, on simulated rows.
+"""Rehearsals: the real steps at the real noise levels, on simulated rows; and predictions from them.
 
 A plan before the fit and an interval after it need the same quantity: the distance of an estimate from the parameters
 that the rows were drawn from. The model draws rows, the steps run on them through a curator with the noise of a table
@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
 
 from dpem._threads import keep_memory, single_blas
-from dpem.fitting.model import Model
+from dpem.fitting.model import Model, Sizes
 from dpem.fitting.step import State, Step, run_steps
 from dpem.privacy import Account, Curator, Price, SeededNoise
 from dpem.queries.narrow import NarrowQuery
@@ -28,6 +30,13 @@ from dpem.tables.blocks import numpy_api
 MOST_ROWS = 20_000
 #: Rows that are summed at a time, so that they fit into a core's cache.
 PIECE = 4096
+#: Smaller predicted values are raised to this one before their logarithm is taken.
+LEAST = 1e-15
+#: The size of the cache of corners.
+MOST_CORNERS = 20_000
+_cache: dict[Hashable, FloatArray] = {}
+#: Rows whose two likeliest components differ by less than NEAR in log-odds are all used; of the others one in THIN.
+NEAR, THIN = 4.0, 8
 
 
 def generator(seed: int) -> np.random.Generator:
@@ -136,3 +145,124 @@ def bootstrap(
     noise_variance = np.maximum(total**2 - sampling**2, 0.0)
     sampling = sampling * math.sqrt(rows / n)
     return Errors(np.sqrt(noise_variance + sampling**2), sampling)
+
+
+# --- predictions ------------------------------------------------------------------------------------------------------
+
+
+class Corner(NamedTuple):
+    """A point of the lattice, n = 2^(i/power) and ρ = 4^(j/power), its weight ``part``, and its seed."""
+
+    i: int
+    j: int
+    part: float
+    power: int = 1
+
+    @property
+    def n(self) -> int:
+        return max(1, round(2.0 ** (self.i / self.power)))
+
+    @property
+    def rho(self) -> float:
+        return float(4.0 ** (self.j / self.power))
+
+    @property
+    def seed(self) -> int:
+        return 1_000_000 + 100_000 * (self.i + 200) + 100 * (self.j + 200)
+
+
+def corners(n: int, rho: float, power: int = 1) -> Iterator[Corner]:
+    """The corners of the triangle in which (n, ρ) lies, for a quantity that falls like n^−power.
+
+    >>> [(corner.i, corner.j, corner.part) for corner in corners(1024, 0.25)]
+    [(10, -1, 1.0)]
+    >>> round(sum(corner.part for corner in corners(1500, 0.03)), 12)
+    1.0
+    """
+    a, b = power * math.log2(n), power * math.log2(rho) / 2
+    i, j = math.floor(a), math.floor(b)
+    f, g = a - i, b - j
+    between = (i + 1, j, f - g) if f >= g else (i, j + 1, g - f)
+    for corner in ((i, j, 1 - max(f, g)), between, (i + 1, j + 1, min(f, g))):
+        if corner[2] > 1e-9:
+            yield Corner(*corner, power)
+
+
+def interpolated_prediction(
+    key: Hashable,
+    sizes: Sizes,
+    rehearse: Callable[[Sizes, int], FloatArray],
+    formula: Callable[[Sizes], float] = lambda sizes: 1.0,
+    power: int = 1,
+) -> FloatArray:
+    """The interpolation, at these sizes, of positive numbers that fall like n^−power.
+
+    A rehearsal is a small simulation, so its result varies by some percent, and two nearly equal plans could come out
+    in the wrong order. Rehearsals are therefore made only at the corners of a lattice, along each side of which the
+    predicted error about halves: for an error that falls like n⁻¹, n is a power of 2 and ρ a power of 4; for one that
+    falls like n⁻², n is a power of √2 and ρ a power of 2. Between corners, logarithms are interpolated over triangles.
+    Each corner has its own random numbers, so that errors average out, and is cached: a sweep over ε needs few more
+    corners than one plan. Where an approximate formula is known, the ratio to it is interpolated, which varies less.
+
+    *Lemma.* If the values fall along both axes of the lattice, the interpolated ones fall with n and with ρ everywhere.
+    *Proof.* On the triangle (i, j), (i+1, j), (i+1, j+1) the interpolant is linear with the slopes v(i+1, j) − v(i, j)
+    and v(i+1, j+1) − v(i+1, j), both ≤ 0; on the other one likewise; and it is continuous. ∎
+
+    ``rehearse(sizes, seed)`` returns the numbers at a corner, ``formula(sizes)`` an approximation of their size.
+    ``key`` identifies everything else that they depend on.
+    """
+    logarithm: FloatArray | float = math.log(formula(sizes))
+    for corner in corners(sizes.n, sizes.rho, power):
+        entry = (key, sizes.rows_per_person, sizes.check, sizes.effect, corner.i, corner.j)
+        if entry not in _cache:
+            while len(_cache) >= MOST_CORNERS:
+                _cache.pop(next(iter(_cache)))
+            corner_sizes = sizes._replace(n=corner.n, rho=corner.rho)
+            _cache[entry] = np.asarray(rehearse(corner_sizes, corner.seed)) / formula(corner_sizes)
+        logarithm = logarithm + corner.part * np.log(np.maximum(_cache[entry], LEAST))
+    return np.asarray(np.exp(logarithm))
+
+
+def watched(log_weights: FloatArray) -> tuple[NDArray[np.intp], FloatArray]:
+    """A sample of rows that contains all rows near a boundary between components, and the weight of each row in it.
+
+    If the parameters change little, nearly all rows that change component are near a boundary. ``log_weights`` is an
+    array of rows × components.
+    """
+    largest_two = np.partition(log_weights, -2, axis=1)[:, -2:]
+    near = largest_two[:, 1] - largest_two[:, 0] < NEAR
+    near_rows, far_rows = np.flatnonzero(near), np.flatnonzero(~near)[::THIN]
+    far_weight = float(np.sum(~near)) / max(len(far_rows), 1)
+    weights = np.concatenate([np.ones(len(near_rows)), np.full(len(far_rows), far_weight)])
+    return np.concatenate([near_rows, far_rows]), weights / len(near)
+
+
+def moved(before: FloatArray, after: FloatArray, weight: FloatArray) -> float:
+    """The share of rows whose likeliest component changes between two arrays of log-weights, rows × components.
+
+    >>> rows = np.array([[0.0, -0.1], [0.0, -5.0]])
+    >>> moved(rows, rows - [0.3, 0.0], np.array([0.5, 0.5]))
+    0.5
+    """
+    return float(weight[np.argmax(before, axis=1) != np.argmax(after, axis=1)].sum())
+
+
+def with_failures(median: float, scatter: float, failure: float, failed: float) -> tuple[float, float, float]:
+    """Median, 5 % and 95 % quantiles of a mixture: with probability 1 − ``failure`` the share is ``median`` times a
+    lognormal with standard deviation ``scatter`` of its logarithm; otherwise the start fails, and the share is at least
+    ``failed``.
+
+    >>> with_failures(0.01, 0.4, 0.0, 0.5)[0]
+    0.01
+    >>> with_failures(0.01, 0.4, 0.6, 0.5)[0]
+    0.5
+    """
+
+    largest = max(failed, median)
+
+    def quantile(probability: float) -> float:
+        if probability >= 1 - failure:
+            return largest
+        return min(median * math.exp(scatter * float(ndtri(probability / (1 - failure)))), largest)
+
+    return quantile(0.5), quantile(0.05), quantile(0.95)

@@ -13,8 +13,8 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from dpem._repr_html import model_html
-from dpem.fitting import serialization, serialized_columns
+from dpem._html import model_html
+from dpem.fitting import serialization
 from dpem.fitting.check import FitCheck
 from dpem.fitting.derived import derived_pieces
 from dpem.fitting.diagnostics import Diagnostic
@@ -161,11 +161,11 @@ class UnitModel(FittedModel):
         return settings
 
     def _features_written(self) -> dict[str, Any]:
-        return serialized_columns.columns_written(self)
+        return serialization.columns_written(self)
 
     @classmethod
     def _from_content(cls, content: Mapping[str, Any], guarantee: Guarantee) -> Self:
-        return serialized_columns.read_columns(cls, content, guarantee)
+        return serialization.read_columns(cls, content, guarantee)
 
     def _each(self, function: Callable[..., Any], X: Any, y: Any = None) -> Any:
         """Apply ``function(xp, theta, x, y)`` to new rows in unit coordinates, and stack the results."""

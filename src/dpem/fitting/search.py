@@ -10,9 +10,11 @@ import copy
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
+import numpy as np
+from scipy.special import logsumexp
 from sklearn.base import MetaEstimatorMixin, clone
 from sklearn.model_selection import ParameterGrid
 from sklearn.utils import Tags, get_tags
@@ -26,8 +28,9 @@ from dpem.fitting.estimator import PrivateEstimator
 from dpem.fitting.plan import Plan
 from dpem.fitting.sequence import PrivateFit, all_at_once, keeps_arguments
 from dpem.privacy import Budget, Charge, Curator, Price, largest_price
-from dpem.queries.candidates import CandidateScores
+from dpem.query import Bound, Chunk, FloatArray
 from dpem.tables import Source
+from dpem.tables.blocks import pieces, response
 from dpem.tables.inputs import open_table, source_of
 from dpem.tables.kinds import is_frame
 
@@ -36,8 +39,56 @@ if TYPE_CHECKING:
 
 #: The share of the price that the choice gets; the candidates divide the rest equally.
 CHOICE_SHARE = 0.1
+#: Rows whose densities are held at once.
+PIECE = 4096
 #: Arguments that must not be in the grid: the search sets them, or they declare the table (levels).
 _FIXED = ("epsilon", "delta", "person", "rows_per_person", "budget", "random_state", "levels")
+
+
+@dataclass(frozen=True)
+class CandidateScores:
+    """For each of k candidates, Σ clamp(log p_c(row) − log p̄(row), ±log 2k), where p̄ is the candidates' average.
+
+    Beside their average, densities have no unit, and the logarithm is at most log k; the clamp below makes it the
+    same size downwards, so that a row that one candidate cannot explain counts, but for no more than any other.
+
+    *Lemma.* ℓ∞ sensitivity 2·log 2k. *Proof.* Every entry of a contribution is clamped to ±log 2k after it is computed;
+    what is not a number counts as 0. ∎
+    """
+
+    densities: tuple[Callable[[FloatArray, FloatArray | None], FloatArray], ...] = field(repr=False)
+    blocked: bool = False
+
+    @property
+    def most(self) -> float:
+        return math.log(2 * len(self.densities))
+
+    @property
+    def label(self) -> str:
+        return f"log-density of {len(self.densities)} candidates beside their average, clamped at {self.most:.4g}"
+
+    @property
+    def bound(self) -> Bound:
+        return Bound.symmetric(linf=self.most, l2=math.sqrt(len(self.densities)) * self.most)
+
+    @np.errstate(all="ignore")
+    def sum(self, chunk: Chunk) -> FloatArray:
+        total, first = np.zeros(len(self.densities)), 0
+        y = None if chunk.y is None else response(chunk)
+        for rows in pieces(chunk.X, PIECE):
+            responses = None if y is None else y[first : first + len(rows)]
+            total += self._contributions(rows, responses).sum(axis=0)
+            first += len(rows)
+        return total
+
+    def _contributions(self, rows: FloatArray, y: FloatArray | None) -> FloatArray:
+        """One row for each record, one column for each candidate. A response that is not finite says nothing."""
+        odd = np.zeros(len(rows), dtype=bool) if y is None else ~np.isfinite(y)
+        known: Any = None if y is None else np.where(odd, 0.0, y)
+        logs = np.column_stack([density(rows, known) for density in self.densities])
+        logs[odd] = np.nan
+        ahead = logs - (logsumexp(logs, axis=1, keepdims=True) - math.log(logs.shape[1]))
+        return np.clip(np.nan_to_num(ahead, nan=0.0), -self.most, self.most)
 
 
 class DPGridSearch(MetaEstimatorMixin, PrivateFit):
@@ -45,7 +96,7 @@ class DPGridSearch(MetaEstimatorMixin, PrivateFit):
 
     The price of (ε, δ) is divided beforehand: a tenth for the choice, the rest in equal parts for the candidates, each
     of which is fitted to all rows. The choice takes the candidate with the largest mean log-density, relative to the
-    candidates' average, clamped (:class:`~dpem.queries.candidates.CandidateScores`) and with Gumbel noise.
+    candidates' average, clamped (:class:`CandidateScores`) and with Gumbel noise.
 
     *Lemma.* Everything published is (ε, δ)-DP. *Proof.* The prices of the candidates and of the choice were fixed
     beforehand and add up to a ρ that converts to (ε, δ); releases compose adaptively, and the choice is one of them, at

@@ -14,23 +14,30 @@ from contextlib import suppress
 from dataclasses import is_dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import array_api_compat.numpy as numpy_api
 import numpy as np
 from numpy.typing import NDArray
 
 from dpem._json import checksum, plain, rebuild, record, refuse_undeclared
 from dpem.fitting.check import FitCheck
+from dpem.fitting.formula import CompiledFormula, compiled
+from dpem.fitting.model import Model
 from dpem.fitting.plan import Plan
 from dpem.fitting.step import State
 from dpem.fitting.uncertainty import KINDS, Uncertainty
 from dpem.privacy import Charge, Guarantee
+from dpem.tables.bounds import Pair, checked_pair
+from dpem.tables.entries import OTHER, Levels, checked_levels
 
 if TYPE_CHECKING:
-    from dpem.fitting.results import Fitted
+    from dpem.fitting.results import Fitted, UnitModel
 
 E = TypeVar("E", bound=Any)
 
 #: Files that state more columns than this are refused.
 MOST_COLUMNS = 10**8
+
+# --- writing ----------------------------------------------------------------------------------------------------------
 
 
 def fingerprint(estimator: Fitted) -> str:
@@ -39,6 +46,13 @@ def fingerprint(estimator: Fitted) -> str:
     Standard errors are no part of it: they follow from the rest.
     """
     return checksum(content_of(estimator))
+
+
+def name_model(charge: Charge | None, estimator: Fitted) -> None:
+    """Record the model's fingerprint with its charge; a model that cannot be written to a file has none."""
+    if isinstance(charge, Charge):
+        with suppress(ValueError):
+            charge.released(fingerprint(estimator))
 
 
 def content_of(estimator: Fitted) -> dict[str, Any]:
@@ -51,49 +65,29 @@ def content_of(estimator: Fitted) -> dict[str, Any]:
         "estimator": type(estimator).__name__,
         "parameters": plain({name: parameters[name] for name in parameters if name not in estimator._not_written}),
         "features": estimator._features_written(),
-        "fitted": {
-            "theta": plain(estimator.theta_),
-            "chosen": plain(estimator.chosen_),
-            "check": plain(estimator.fit_check_),
-        },
+        "fitted": plain({"theta": estimator.theta_, "chosen": estimator.chosen_, "check": estimator.fit_check_}),
         "plan": estimator.plan_.to_dict(),
         "guarantee": plain(estimator.guarantee_),
     }
 
 
-def name_model(charge: Charge | None, estimator: Fitted) -> None:
-    """Record the model's fingerprint with its charge; a model that cannot be written to a file has none."""
-    if isinstance(charge, Charge):
-        with suppress(ValueError):
-            charge.released(fingerprint(estimator))
+def columns_written(estimator: UnitModel) -> dict[str, Any]:
+    """The declared columns, each with its bounds or its levels, the response, and the raw columns of a formula."""
+    levels, bounds, response = estimator.levels_, estimator.bounds_, None
+    if estimator.y_bounds_ is not None:
+        response = {"name": estimator.y_name_, "bounds": list(estimator.y_bounds_)}
+    columns = [_column(name, levels.get(name), bounds.get(name)) for name in estimator.columns_]
+    features = {"named": hasattr(estimator, "feature_names_in_"), "columns": columns, "response": response}
+    formula: CompiledFormula | None = getattr(estimator, "_formula_", None)
+    if formula is not None:
+        raw = [_column(name, formula.levels[name], None) for name in formula.raw if name in formula.levels]
+        features["raw"] = raw + [_column(name, None, pair) for name, pair in formula.bounds.items()]
+    return features
 
 
-def read(kind: type[E], content: Mapping[str, Any], guarantee: Guarantee) -> E:
-    """The fitted estimator that the content describes, or a ValueError that names the field."""
-    features = record(content["features"], "features", ("count", "names"))
-    d = rebuild(int, features["count"], "features.count")
-    if d > MOST_COLUMNS:
-        raise ValueError(f"features.count must be at most {MOST_COLUMNS:,}")
-    estimator = kind(**read_arguments(kind, content["parameters"]))
-    estimator.n_features_in_ = d
-    if features["names"] is not None:
-        names = rebuild(tuple[str, ...], features["names"], "features.names")
-        if len(names) != d:
-            raise ValueError(f"features.names must have {d} entries, it has {len(names)}")
-        estimator.feature_names_in_ = np.array(names, dtype=object)
-    state, plan = read_state(kind, content["fitted"]), Plan.from_dict(content["plan"], kind._step_kinds)
-    estimator._check_arguments()
-    estimator._set_fitted(state, plan, guarantee)
-    check_agreement(estimator, plan, guarantee, state.check, d)
-    return estimator
-
-
-def read_state(kind: type[Any], value: Any) -> State:
-    """The state after a fit, from a file."""
-    fitted = record(value, "fitted", ("theta", "chosen", "check"))
-    theta = rebuild(_parameters_of(kind), fitted["theta"], "fitted.theta", {})
-    check = None if fitted["check"] is None else rebuild(FitCheck, fitted["check"], "fitted.check", {})
-    return State(theta, None if fitted["chosen"] is None else _chosen(fitted["chosen"]), check)
+def _column(name: str, levels: Levels | None, bounds: Pair | None) -> dict[str, Any]:
+    limits = {"bounds": list(bounds or ())} if levels is None else {"levels": levels.given}
+    return {"name": name, **limits}
 
 
 def errors_written(estimator: Fitted) -> dict[str, Any] | None:
@@ -103,26 +97,6 @@ def errors_written(estimator: Fitted) -> dict[str, Any] | None:
         return None
     finite = np.isfinite(errors.estimate).all() and np.isfinite(errors.total).all()
     return plain(errors) if finite else None
-
-
-def errors_read(value: Any) -> Uncertainty:
-    """The standard errors of a file."""
-    errors = rebuild(Uncertainty, value, "uncertainty", {})
-    parts = (errors.estimate, errors.sampling, errors.privacy, errors.total, errors.misfit)
-    if not all(part.shape == (len(errors.names),) for part in parts) or any((part < 0).any() for part in parts[1:]):
-        raise ValueError("uncertainty must hold a number for each of its names, and errors that are not negative")
-    if len(errors.kinds) not in (0, len(errors.names)) or any(kind not in KINDS for kind in errors.kinds):
-        raise ValueError("uncertainty.kinds must be empty, or have a known word for each name")
-    return errors
-
-
-def _parameters_of(kind: type[Any]) -> type[Any]:
-    """The class ``Parameters`` of the module of the estimator, or of a class that it extends."""
-    for base in kind.__mro__:
-        parameters: type[Any] | None = getattr(sys.modules.get(base.__module__), "Parameters", None)
-        if parameters is not None:
-            return parameters
-    raise ValueError(f"{kind.__name__} cannot be saved: its module declares no Parameters.")
 
 
 def refuse_unsavable(kind: type[Any]) -> None:
@@ -136,7 +110,91 @@ def refuse_unsavable(kind: type[Any]) -> None:
         raise ValueError(f"{kind.__name__} cannot be saved: {error}.") from None
 
 
-def read_arguments(kind: type[Any], value: Any) -> dict[str, Any]:
+def _parameters_of(kind: type[Any]) -> type[Any]:
+    """The class ``Parameters`` of the module of the estimator, or of a class that it extends."""
+    for base in kind.__mro__:
+        parameters: type[Any] | None = getattr(sys.modules.get(base.__module__), "Parameters", None)
+        if parameters is not None:
+            return parameters
+    raise ValueError(f"{kind.__name__} cannot be saved: its module declares no Parameters.")
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def read(kind: type[E], content: Mapping[str, Any], guarantee: Guarantee) -> E:
+    """The fitted estimator that the content describes, or a ValueError that names the field."""
+    features = record(content["features"], "features", ("count", "names"))
+    d = rebuild(int, features["count"], "features.count")
+    if d > MOST_COLUMNS:
+        raise ValueError(f"features.count must be at most {MOST_COLUMNS:,}")
+    estimator = kind(**_arguments(kind, content["parameters"]))
+    estimator.n_features_in_ = d
+    if (names := rebuild(tuple[str, ...] | None, features["names"], "features.names")) is not None:
+        if len(names) != d:
+            raise ValueError(f"features.names must have {d} entries, it has {len(names)}")
+        estimator.feature_names_in_ = np.array(names, dtype=object)
+    state, plan = _state(kind, content["fitted"]), Plan.from_dict(content["plan"], kind._step_kinds)
+    estimator._check_arguments()
+    estimator._set_fitted(state, plan, guarantee)
+    _check_agreement(estimator, plan, guarantee, state.check, d)
+    return estimator
+
+
+def read_columns(kind: type[E], content: Mapping[str, Any], guarantee: Guarantee) -> E:
+    """The fitted estimator of declared columns that the content describes, or a ValueError that names the field."""
+    parameters = content["parameters"]
+    formula = parameters.get("formula") if isinstance(parameters, dict) else None
+    keys = ("named", "columns", "response", *(() if formula is None else ("raw",)))
+    features = record(content["features"], "features", keys)
+    bounds, levels, names = _columns(features["columns"])
+    y_name, y_bounds = _response(features["response"], kind._needs_y)
+    declared = {"bounds": bounds or None, "levels": _user_levels(levels) or None, "y_bounds": y_bounds}
+    raw: CompiledFormula | None = None
+    if formula is not None:
+        raw_bounds, raw_levels, _ = _columns(features["raw"])
+        raw = compiled(formula, raw_bounds, _user_levels(raw_levels), needs_y=kind._needs_y)
+        declared = {"bounds": dict(raw.bounds), "levels": _user_levels(raw.levels)}
+        if raw.names != names:
+            raise ValueError("features.columns does not agree with parameters.formula")
+    known = inspect.signature(kind).parameters
+    if levels and "levels" not in known:
+        raise ValueError("features.columns must have no levels for this estimator")
+    of_columns = {name: value for name, value in declared.items() if name in known}
+    estimator = kind(**_arguments(kind, parameters), **of_columns)
+    estimator._check_arguments()
+    schema = estimator._coordinates(names, levels, bounds, y_bounds)
+    state, plan = _state(kind, content["fitted"]), Plan.from_dict(content["plan"])
+    if state.chosen is not None and not (state.chosen < schema.width).all():
+        raise ValueError(f"fitted.chosen must name coordinates from 0 to {schema.width - 1}, each once")
+    model = estimator._model(schema)
+    _check_agreement(estimator, plan, guarantee, state.check, len(names))
+    estimator.n_features_in_ = len(names)
+    if raw is not None:
+        estimator._formula_, estimator.n_features_in_ = raw, len(raw.covariates)
+        estimator.feature_names_in_ = np.array(raw.covariates, dtype=object)
+    elif rebuild(bool, features["named"], "features.named"):
+        estimator.feature_names_in_ = np.array(names, dtype=object)
+    facts = {"columns_": names, "levels_": levels, "bounds_": bounds, "y_bounds_": y_bounds, "y_name_": y_name}
+    try:
+        with np.errstate(all="ignore"):
+            valid = _has_density(model, state)
+            estimator._set_fitted(state, schema, facts, plan, guarantee)
+    except Exception:
+        valid = False
+    if not valid:
+        raise ValueError("fitted.theta does not agree with features and parameters")
+    return estimator
+
+
+def _has_density(model: Model, state: State) -> bool:
+    """Whether parameters have a log-density: arrays of the wrong shape and weights of zero have none."""
+    width = model.schema_of(state).width
+    density = np.asarray(model.log_density(numpy_api, state.theta, np.zeros((2, width)), np.zeros(2)))
+    return density.shape == (2,) and bool((density < math.inf).all())
+
+
+def _arguments(kind: type[Any], value: Any) -> dict[str, Any]:
     """The constructor's arguments: numbers, texts and lists of them. The estimator checks their values."""
     names = tuple(name for name in inspect.signature(kind).parameters if name not in kind._not_written)
     values = record(value, "parameters", names)
@@ -151,14 +209,81 @@ def _argument(value: Any, where: str, depth: int = 0) -> Any:
     return math.inf if value == "inf" else value
 
 
-def _chosen(value: Any) -> NDArray[np.intp]:
-    places: NDArray[np.intp] = rebuild(NDArray[np.intp], value, "fitted.chosen")
-    if places.ndim != 1 or not (places >= 0).all() or len(np.unique(places)) != len(places):
+def _state(kind: type[Any], value: Any) -> State:
+    """The state after a fit."""
+    fitted = record(value, "fitted", ("theta", "chosen", "check"))
+    theta = rebuild(_parameters_of(kind), fitted["theta"], "fitted.theta", {})
+    check = rebuild(FitCheck | None, fitted["check"], "fitted.check", {})
+    chosen = rebuild(NDArray[np.intp] | None, fitted["chosen"], "fitted.chosen")
+    if chosen is not None and (chosen.ndim != 1 or (chosen < 0).any() or len(np.unique(chosen)) != len(chosen)):
         raise ValueError("fitted.chosen must name coordinates, each once")
-    return places
+    return State(theta, chosen, check)
 
 
-def check_agreement(estimator: Fitted, plan: Plan, guarantee: Guarantee, check: FitCheck | None, d: int) -> None:
+def _columns(value: Any) -> tuple[dict[str, Pair], dict[str, Levels], tuple[str, ...]]:
+    """The bounds and the levels of a file's columns, by name, and all their names in order."""
+    if not isinstance(value, list) or not 1 <= len(value) <= MOST_COLUMNS:
+        raise ValueError("features.columns must be a list of at least one column")
+    bounds: dict[str, Pair] = {}
+    levels: dict[str, Levels] = {}
+    for j, column in enumerate(value):
+        where = f"features.columns[{j}]"
+        has_levels = isinstance(column, dict) and "levels" in column
+        entry = record(column, where, ("name", "levels" if has_levels else "bounds"))
+        name = rebuild(str, entry["name"], f"{where}.name")
+        if name in bounds or name in levels:
+            raise ValueError(f"{where}.name is given twice")
+        if has_levels:
+            levels[name] = _levels(entry["levels"], f"{where}.levels")
+        else:
+            bounds[name] = _pair(entry["bounds"], f"{where}.bounds")
+    return bounds, levels, tuple(column["name"] for column in value)
+
+
+def _user_levels(levels: Mapping[str, Levels]) -> dict[str, Any]:
+    """Levels in the form in which a user gives them."""
+    return {name: column.given for name, column in levels.items()}
+
+
+def _levels(value: Any, where: str) -> Levels:
+    numbers = [level for level in value if level != OTHER] if isinstance(value, list) else []
+    if not isinstance(value, list) or not (_all(value, str) or _all(numbers, int, float)):
+        raise ValueError(f"{where} must be a list of texts or of numbers")
+    return checked_levels({where: value})[where]
+
+
+def _pair(value: Any, where: str) -> Pair:
+    if not isinstance(value, list) or len(value) != 2 or not _all(value, int, float):
+        raise ValueError(f"{where} must be a list of two numbers")
+    return checked_pair(where, value)
+
+
+def _all(values: list[Any], *kinds: type) -> bool:
+    return all(type(value) in kinds for value in values)
+
+
+def _response(value: Any, needed: bool) -> tuple[str | None, Pair | None]:
+    if (value is not None) != needed:
+        raise ValueError("features.response must be there if and only if the model has a response")
+    if value is None:
+        return None, None
+    entry = record(value, "features.response", ("name", "bounds"))
+    name = rebuild(str | None, entry["name"], "features.response.name")
+    return name, _pair(entry["bounds"], "features.response.bounds")
+
+
+def errors_read(value: Any) -> Uncertainty:
+    """The standard errors of a file."""
+    errors: Uncertainty = rebuild(Uncertainty, value, "uncertainty", {})
+    parts = (errors.estimate, errors.sampling, errors.privacy, errors.total, errors.misfit)
+    if not all(part.shape == (len(errors.names),) for part in parts) or any((part < 0).any() for part in parts[1:]):
+        raise ValueError("uncertainty must hold a number for each of its names, and errors that are not negative")
+    if len(errors.kinds) not in (0, len(errors.names)) or any(kind not in KINDS for kind in errors.kinds):
+        raise ValueError("uncertainty.kinds must be empty, or have a known word for each name")
+    return errors
+
+
+def _check_agreement(estimator: Fitted, plan: Plan, guarantee: Guarantee, check: FitCheck | None, d: int) -> None:
     """Raise a ValueError that names the first two fields that contradict each other."""
     releases = guarantee.mechanisms
     contradictions = {

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpem._json import without_infinity
+from dpem._json import plain
 from dpem.privacy import Curator
 
 if TYPE_CHECKING:
@@ -56,9 +56,7 @@ class Step(ABC):
     def to_dict(self) -> dict[str, Any]:
         """The step as plain data: its kind, its settings, its description."""
         settings = {field.name: getattr(self, field.name) for field in fields(self)}
-        return without_infinity(
-            {"kind": type(self).__name__, **settings, "passes": self.passes, "says": self.describe()}
-        )
+        return plain({"kind": type(self).__name__, **settings, "passes": self.passes, "says": self.describe()})
 
 
 @dataclass(frozen=True)
@@ -77,8 +75,7 @@ class WrittenStep(Step):
         raise RuntimeError("a step read from a file describes what was done; it cannot be run.")
 
     def to_dict(self) -> dict[str, Any]:
-        document = {"kind": self.kind, "rho": self.rho, **self.settings, "passes": self.passes, "says": self.says}
-        return without_infinity(document)
+        return plain({"kind": self.kind, "rho": self.rho, **self.settings, "passes": self.passes, "says": self.says})
 
 
 def run_steps(curator: Curator, model: Any, steps: Iterable[Step], state: Any) -> Any:

@@ -45,7 +45,11 @@ class Weights(NamedTuple):
 
 @dataclass(frozen=True)
 class WeightedCurator:
-    """A curator whose answers are weighted means."""
+    """A curator whose answers are weighted means.
+
+    Weights keep the sensitivity of a query only if no contribution is longer than it
+    (:class:`~dpem.queries.narrow.NarrowQuery`); another query is refused before it is charged.
+    """
 
     curator: Curator
     weights: Weights
@@ -67,6 +71,10 @@ class WeightedCurator:
         return self.curator.noise_scale(query, rho) / self.weights.mean
 
     def measure(self, query: Query, rho: float) -> FloatArray:
+        if query.bound.size_l2 > query.bound.l2:
+            raise ValueError(
+                f"'{query.label}' has contributions longer than its sensitivity: rows cannot have weights."
+            )
         return self.curator.measure(query, rho) / self.weights.mean
 
 

@@ -11,15 +11,13 @@ from dpem._extras import load
 
 if TYPE_CHECKING:
     from dpem.privacy.accounting import Price, largest_price
-    from dpem.privacy.budget import Budget, digest
+    from dpem.privacy.budget import Budget, BudgetExceeded, Charge, digest
     from dpem.privacy.curator import Account, Curator, Release, total_price
     from dpem.privacy.guarantee import Guarantee, together
     from dpem.privacy.ledger import Ledger
-    from dpem.privacy.ledger_entries import DatasetState, FitEntry
-    from dpem.privacy.ledger_policy import Policy
+    from dpem.privacy.ledger_entries import DatasetState, FitEntry, Policy
     from dpem.privacy.ledger_store import LedgerError
     from dpem.privacy.noise import Noise, PrivateNoise, SeededNoise
-    from dpem.privacy.total import BudgetExceeded, Charge
 
 __all__ = [
     "Account",
@@ -46,15 +44,13 @@ __all__ = [
 
 _HOME = {
     "accounting": ("Price", "largest_price"),
-    "budget": ("Budget", "digest"),
+    "budget": ("Budget", "BudgetExceeded", "Charge", "digest"),
     "curator": ("Account", "Curator", "Release", "total_price"),
     "guarantee": ("Guarantee", "together"),
     "ledger": ("Ledger",),
-    "ledger_entries": ("DatasetState", "FitEntry"),
-    "ledger_policy": ("Policy",),
+    "ledger_entries": ("DatasetState", "FitEntry", "Policy"),
     "ledger_store": ("LedgerError",),
     "noise": ("Noise", "PrivateNoise", "SeededNoise"),
-    "total": ("BudgetExceeded", "Charge"),
 }
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
 

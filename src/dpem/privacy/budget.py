@@ -1,19 +1,228 @@
-"""A budget for the fits of one process: a total (ε, δ) that they are charged to (:mod:`dpem.privacy.total`)."""
+"""Budgets: the composition rule of a total (ε, δ), and the budget of one process.
+
+*Lemma.* Fits accepted by :meth:`Total.admit` are together (ε, δ)-DP for the total's ε and δ, also if each charge is
+chosen after seeing the answers to the earlier ones. *Proof.* The first charge is fixed before any answer. If its price
+alone is beyond what converts to (ε, δ) in zCDP (as that of a fit with Gaussian noise alone can be, which has a better
+curve than zCDP's), no sum with it ever converts, so it stays the only one, and it was accepted because its own (ε₁, δ₁)
+is within the total. Otherwise all charges were accepted by one rule, that the sum of the zCDP prices converts to (ε,
+δ). Sums below a limit fixed in advance are ρ-zCDP however the next price is chosen (Feldman & Zrnic 2021, at every
+order), and ρ-zCDP converts (:mod:`dpem.privacy.accounting`). ∎ It would be wrong to accept what *any* of several
+theorems covers: which theorem covers the last charge could depend on answers, and k theorems would give (ε, kδ) only.
+
+A total protects one unit: the up to m rows of one person. A fit that protects at least as many rows together is
+(ε, δ)-private for that unit too, since neighbours that differ in fewer rows are among its neighbours; a fit that
+protects fewer is refused.
+
+A fit that was charged and never answered may have released anything up to its price, so charges are never undone.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import threading
-from collections.abc import Mapping
-from typing import Any, NoReturn
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, NoReturn, Self
 
-from dpem._repr_html import budget_html
-from dpem.privacy.accounting import Price
-from dpem.privacy.total import BudgetExceeded, Charge, Total, unit
+from dpem import _validation as arguments
+from dpem._html import budget_html
+from dpem._validation import ArgumentError, is_number, shown
+from dpem.privacy.accounting import Price, largest_price, total, zcdp_order
 
-__all__ = ["Budget", "BudgetExceeded", "Charge", "Total", "digest", "unit"]
+#: How a fit that was charged can end.
+OUTCOMES = ("answered", "failed")
+#: Rounding allowed between a charge and the total.
+SLACK = 1 + 1e-9
+
+
+class BudgetExceeded(RuntimeError):
+    """A fit is not covered by its budget. Nothing was computed and nothing was spent.
+
+    ``reason`` is ``"budget"`` if too little is left, ``"delta"`` if the fit's δ is above the total's, ``"rows per
+    person"`` if it protects fewer rows of a person than the total counts, and ``"policy"`` if the dataset's policy does
+    not allow it.
+    """
+
+    def __init__(self, message: str, reason: str = "budget") -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+def unit(rows_per_person: int) -> str:
+    """The privacy unit, in words.
+
+    >>> unit(1), unit(5)
+    ('one row', 'one person with up to 5 rows')
+    """
+    return "one row" if rows_per_person == 1 else f"one person with up to {rows_per_person} rows"
+
+
+@dataclass(frozen=True)
+class Charge:
+    """The charge of one fit that is (ε, δ)-private for up to ``rows_per_person`` rows and costs ``price``, which must
+    convert to (ε, δ).
+
+    ``close`` records the outcome of the fit. A context manager closes it with ``"failed"`` if the block raises, else
+    with ``"answered"``; either way the charge stays. A :class:`~dpem.Ledger` stores the outcome, a
+    :class:`~dpem.Budget` does not.
+    """
+
+    epsilon: float
+    delta: float
+    price: Price
+    rows_per_person: int = field(default=1, kw_only=True)
+
+    def __post_init__(self) -> None:
+        arguments.rows_per_person(self.rows_per_person)
+        if not (self.epsilon > 0 and 0 < self.delta < 1 and self.price.rho > 0):
+            raise ValueError("a charge needs epsilon > 0, 0 < delta < 1 and a positive price.")
+        if not self.price.delta(self.epsilon) <= self.delta * SLACK:
+            raise ValueError("the price of a charge must convert to its epsilon and delta, and this one is higher.")
+
+    def close(self, outcome: str) -> None:
+        """Record the outcome of the fit: ``"answered"`` or ``"failed"``."""
+        if outcome not in OUTCOMES:
+            raise ArgumentError("outcome", f"must be one of {', '.join(map(repr, OUTCOMES))}; got {shown(outcome)}.")
+
+    def released(self, fingerprint: str) -> None:
+        """Record the fingerprint of the fitted model."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close("answered" if kind is None else "failed")
+
+
+@dataclass(frozen=True)
+class Total:
+    """A total (ε, δ) for one privacy unit, and how charges add up; see the module's lemma."""
+
+    epsilon: float
+    delta: float
+    rows_per_person: int = 1
+
+    @classmethod
+    def checked(cls, owner: str, epsilon: object, delta: object, rows_per_person: object) -> Total:
+        """The total with these values, or an ArgumentError; ``owner`` names what the total belongs to."""
+        if not is_number(epsilon) or not float(epsilon) > 0:
+            raise ArgumentError("epsilon", f"of a {owner} must be positive, got {shown(epsilon)}.")
+        if not is_number(delta) or not 0 < float(delta) < 1:
+            raise ArgumentError("delta", f"of a {owner} must lie strictly between 0 and 1, got {shown(delta)}.")
+        rows = arguments.rows_per_person(rows_per_person)
+        return cls(float(epsilon), float(delta), rows)
+
+    def fits(self, charges: Sequence[Charge]) -> bool:
+        """Whether the total covers the charges: a single one by its (ε, δ), several by the sum of their zCDP prices."""
+        if math.isinf(self.epsilon):
+            return True
+        if len(charges) == 1 and charges[0].delta <= self.delta * SLACK and charges[0].epsilon <= self.epsilon * SLACK:
+            return True
+        return _zcdp(charges).delta(self.epsilon) <= self.delta
+
+    def spent(self, charges: Sequence[Charge]) -> float:
+        """The smallest ε known to cover the charges, at the total's δ."""
+        if not charges:
+            return 0.0
+        spent = _zcdp(charges).epsilon(self.delta)
+        alone = len(charges) == 1 and charges[0].delta <= self.delta * SLACK
+        return min(spent, charges[0].epsilon) if alone else spent
+
+    def left(self, charges: Sequence[Charge], delta: float) -> float:
+        """The largest ε that one more fit at ``delta`` could use and be accepted, sparse or dense.
+
+        Such a fit is assumed to have the largest price that converts to (ε, δ), for Gaussian noise alone or for other
+        noise, whichever is dearer. Below a millionth of the total it is 0.
+        """
+        if math.isinf(self.epsilon):
+            return math.inf
+        left_rho = largest_price(self.epsilon, self.delta, gaussian=False).rho - _zcdp(charges).rho
+        epsilon = min(Price(left_rho, gaussian).epsilon(delta) if left_rho > 0 else 0.0 for gaussian in (True, False))
+        if not charges and delta <= self.delta:
+            epsilon = max(epsilon, self.epsilon)
+        shrink = 1e-12  # rounding may have made ε slightly too large
+        while epsilon > 1e-6 * self.epsilon:
+            dearest = (Charge(epsilon, delta, largest_price(epsilon, delta, gaussian=g)) for g in (True, False))
+            if all(self.fits([*charges, charge]) for charge in dearest):
+                return epsilon
+            epsilon, shrink = epsilon * (1 - shrink), min(2 * shrink, 1e-3)
+        return 0.0
+
+    def admit(self, charges: Sequence[Charge], new: Charge, owner: str) -> None:
+        """Raise :class:`BudgetExceeded` unless the total covers all and ``new`` protects its unit."""
+        this_total = f"the {owner} (epsilon={self.epsilon:.6g}, delta={self.delta:.3g})"
+        if new.rows_per_person < self.rows_per_person:
+            raise BudgetExceeded(
+                f"this fit protects {unit(new.rows_per_person)}, but {this_total} counts {unit(self.rows_per_person)}: "
+                f"state at least {self.rows_per_person} rows per person. Nothing was computed.",
+                "rows per person",
+            )
+        if math.isfinite(self.epsilon) and new.delta > self.delta * SLACK:
+            raise BudgetExceeded(
+                f"delta of this fit is {new.delta:.3g}, above that of {this_total}: choose a delta of at most "
+                f"{self.delta:.3g}. Nothing was computed.",
+                "delta",
+            )
+        if self.fits([*charges, new]):
+            return
+        fits = {0: "no fit has", 1: "one fit has"}.get(len(charges), f"{len(charges)} fits have")
+        raise BudgetExceeded(
+            f"this fit needs epsilon={new.epsilon:.6g} at delta={new.delta:.3g}, and {this_total} allows one more fit "
+            f"up to epsilon={self.left(charges, self.delta):.6g}: {fits} spent "
+            f"epsilon={self.spent(charges):.6g}. Nothing was computed."
+        )
+
+    def explain(self, charges: Sequence[Charge]) -> list[str]:
+        """How the charges add up, in lines that a reader can recompute.
+
+        >>> for line in Total(1.0, 1e-5).explain([Charge(0.6, 5e-6, Price(0.011))] * 2):
+        ...     print(line)
+        prices add: ρ = 0.011 + 0.011 = 0.022
+        ε = α·ρ + [ln(1/δ) − ln(α−1) + α·ln(1−1/α)]/(α−1), here least at the order α = 20.6396
+        at δ = 1e-05: ε = 20.6396·0.022 + [11.5129 − 2.97755 − 1.02504]/19.6396 = 0.836479
+        the total (ε, δ) = (1, 1e-05) is worth ρ = 0.0305566, so ρ = 0.0085566 is left
+        one more fit may use up to ε = 0.456495 at δ = 1e-05 (Gaussian noise of ρ-zCDP price 0.0085566)
+        """
+        if not charges:
+            return [f"no fit was charged: all of (ε, δ) = ({self.epsilon:g}, {self.delta:g}) is left"]
+        rho, total_rho = _zcdp(charges).rho, largest_price(self.epsilon, self.delta, gaussian=False).rho
+        parts = [f"{charge.price.rho:.6g}" for charge in charges]
+        sum_in_words = " + ".join(
+            parts if len(parts) <= 12 else [*parts[:6], f"… ({len(parts) - 9} more) …", *parts[-3:]]
+        )
+        lines = [f"prices add: ρ = {sum_in_words}{f' = {rho:.6g}' if len(parts) > 1 else ''}"]
+        epsilon = _zcdp(charges).epsilon(self.delta)
+        alpha = zcdp_order(rho, epsilon, self.delta)
+        terms = (-math.log(self.delta), math.log(alpha - 1), -alpha * math.log1p(-1 / alpha))
+        bracket = " − ".join(f"{term:.6g}" for term in terms)
+        lines += [
+            "ε = α·ρ + [ln(1/δ) − ln(α−1) + α·ln(1−1/α)]/(α−1), here least at the order " + f"α = {alpha:.6g}",
+            f"at δ = {self.delta:g}: ε = {alpha:.6g}·{rho:.6g} + [{bracket}]/{alpha - 1:.6g} = {epsilon:.6g}",
+        ]
+        if (spent := self.spent(charges)) < epsilon:
+            lines.append(f"one fit alone is covered by its own (ε, δ), which is less: ε = {spent:.6g}")
+        left_rho, left = total_rho - rho, self.left(charges, self.delta)
+        worth = f"the total (ε, δ) = ({self.epsilon:g}, {self.delta:g}) is worth ρ = {total_rho:.6g}"
+        if not left:
+            return [*lines, f"{worth}: nothing is left"]
+        sharper = Price(left_rho, True).epsilon(self.delta) <= Price(left_rho).epsilon(self.delta)
+        noise = "Gaussian noise" if sharper else "noise"
+        lines.append(f"{worth}, so ρ = {left_rho:.6g} is left")
+        lines.append(
+            f"one more fit may use up to ε = {left:.6g} at δ = {self.delta:g} ({noise} of ρ-zCDP price {left_rho:.6g})"
+        )
+        return lines
+
+
+def _zcdp(charges: Sequence[Charge]) -> Price:
+    """The sum of the charges in zCDP, whatever their noise."""
+    return Price(total(c.price for c in charges).rho)
 
 
 class Budget:

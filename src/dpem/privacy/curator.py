@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from dpem import _validation as arguments
 from dpem.privacy import mechanisms
 from dpem.privacy.accounting import Price, total
+from dpem.privacy.budget import BudgetExceeded
 from dpem.privacy.noise import Noise
-from dpem.privacy.total import BudgetExceeded
 from dpem.query import FloatArray, Query
 from dpem.tables import Source
 from dpem.tables.base import refuse_to_split

@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dpem._repr_html import guarantee_html
+from dpem._html import guarantee_html
 from dpem.privacy.accounting import Price, total
+from dpem.privacy.budget import unit
 from dpem.privacy.curator import Release
-from dpem.privacy.total import unit
 
 #: Neighbouring tables differ in up to ``rows_per_person`` rows, or in all rows of one person, whatever their number
 #: (:mod:`dpem.tables.persons`).

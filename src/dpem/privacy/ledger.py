@@ -2,7 +2,7 @@
 
 *Lemma.* However many processes and machines charge a dataset, and wherever any of them dies, every fit that read data
 is in the ledger, and the dataset's total covers the charges in the ledger. *Proof.* A charge reads all earlier charges,
-decides by :meth:`~dpem.privacy.total.Total.admit` and appends, in one transaction that excludes every other writer
+decides by :meth:`~dpem.privacy.budget.Total.admit` and appends, in one transaction that excludes every other writer
 (:mod:`dpem.privacy.ledger_store`); so charges are decided one after another, each with all earlier ones in view. The
 fit goes on only after the commit has been confirmed, and a committed entry is never changed or removed. A process that
 dies before the commit leaves no entry and has read nothing; one that dies later leaves a charge without an outcome. If
@@ -16,7 +16,7 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import sqlalchemy as sa
@@ -25,14 +25,15 @@ from sqlalchemy.engine import Connection
 from dpem import _validation as arguments
 from dpem._validation import ArgumentError, shown
 from dpem._version import __version__
-from dpem.privacy import ledger_chain, ledger_verification
+from dpem.privacy import ledger_chain
 from dpem.privacy.accounting import Price
-from dpem.privacy.ledger_charge import LedgerCharge, LedgerWarning
+from dpem.privacy.budget import BudgetExceeded, Charge, Total
 from dpem.privacy.ledger_entries import (
     NO_ANSWER,
     DatasetEntries,
     DatasetState,
     FitEntry,
+    Policy,
     Refusal,
     alike,
     changed_table,
@@ -41,11 +42,46 @@ from dpem.privacy.ledger_entries import (
     now,
     signature,
 )
-from dpem.privacy.ledger_policy import Policy
 from dpem.privacy.ledger_store import LedgerError, Store
-from dpem.privacy.ledger_tables import datasets
-from dpem.privacy.ledger_verification import Verification
-from dpem.privacy.total import BudgetExceeded, Charge, Total
+
+
+class LedgerWarning(RuntimeWarning):
+    """Something about a fit or a dataset that the keeper of its ledger should check."""
+
+
+@dataclass(frozen=True)
+class LedgerCharge(Charge):
+    """A charge in a ledger: entry ``id`` of its dataset."""
+
+    id: int
+    ledger: Ledger = field(repr=False)
+
+    def close(self, outcome: str) -> None:
+        """Append the outcome of the fit. If that fails, a warning is issued, and the charge stays."""
+        super().close(outcome)
+        try:
+            self.ledger._append("outcome", fit=self.id, outcome=outcome)
+        except LedgerError as error:
+            warnings.warn(
+                f'charge {self.id} stays charged and shows as "{NO_ANSWER}", since {error}', LedgerWarning, stacklevel=3
+            )
+
+    def released(self, fingerprint: str) -> None:
+        """Append the fingerprint of the fitted model. If that fails, a warning is issued."""
+        try:
+            self.ledger._append("model", fit=self.id, model=checked_text("fingerprint", fingerprint))
+        except LedgerError as error:
+            warnings.warn(f"charge {self.id} does not name its model, since {error}", LedgerWarning, stacklevel=3)
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The verification of a dataset's entries: ``faults`` is empty if they are as they were written."""
+
+    dataset: str
+    head: str
+    n_entries: int
+    faults: tuple[str, ...]
 
 
 class Ledger:
@@ -75,7 +111,7 @@ class Ledger:
     >>> ledger.charge(0.9, 1e-6, Price(0.019))
     Traceback (most recent call last):
         ...
-    dpem.privacy.total.BudgetExceeded: this fit needs epsilon=0.9 ... Nothing was computed.
+    dpem.privacy.budget.BudgetExceeded: this fit needs epsilon=0.9 ... Nothing was computed.
     """
 
     def __init__(self, url: str, dataset: str | None = None) -> None:
@@ -248,8 +284,18 @@ class Ledger:
             One for each dataset.
         """
         with self._store.reading() as connection:
-            names = _names(connection, *ledger_chain.TABLES) if dataset is None else [checked_text("dataset", dataset)]
-            return ledger_verification.verify(connection, names, heads)
+            tables = (ledger_chain.datasets, ledger_chain.entries)
+            names = _names(connection, *tables) if dataset is None else [checked_text("dataset", dataset)]
+            chains = {name: ledger_chain.read(connection, name) for name in names}
+            altered = ledger_chain.altered(connection)
+        all_entries = [entry for chain in chains.values() for entry in chain]
+        common_faults = (*altered, *ledger_chain.unknown_heads(all_entries, heads))
+        verifications = []
+        for name, chain in chains.items():
+            faults = ledger_chain.faults(chain) or (_unsound(name, chain) if chain else ["the dataset is not there"])
+            head = f"sha256:{chain[-1].digest}" if chain else ""
+            verifications.append(Verification(name, head, len(chain), (*faults, *common_faults)))
+        return verifications or [Verification("", "", 0, common_faults)]
 
     def _append(self, kind: str, *, fit: int, **content: str) -> None:
         """Append an entry about a charge; each kind at most once."""
@@ -292,7 +338,17 @@ class Ledger:
         return Ledger, (self._store.url_with_password, self.name)
 
 
+def _unsound(name: str, chain: Sequence[ledger_chain.Entry]) -> list[str]:
+    """Faults of entries whose digests hold: a price above its (ε, δ), or charges beyond the total."""
+    try:
+        entries = DatasetEntries.of(name, chain)
+    except LedgerError as error:
+        return [str(error).rstrip(".")]
+    return [] if entries.total.fits(entries.charges) else ["the charges come to more than the total"]
+
+
 def _names(connection: Connection, *tables: sa.Table) -> list[str]:
     """The datasets in these tables; without any, those that have been opened."""
-    columns = [connection.execute(sa.select(table.c.dataset).distinct()).scalars() for table in tables or (datasets,)]
+    tables = tables or (ledger_chain.datasets,)
+    columns = [connection.execute(sa.select(table.c.dataset).distinct()).scalars() for table in tables]
     return sorted({str(name) for names in columns for name in names})

@@ -10,7 +10,6 @@ dataset lets only one of two writers through.
 file is a copy of the ledger. A commit is then the removal of the journal, so ``synchronous=EXTRA`` is needed: with
 ``FULL`` the folder is not synced after it, and a power cut could bring the journal back and undo the charge. In
 PostgreSQL ``synchronous_commit`` is switched on whatever the server's default.
-
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from dpem._validation import ArgumentError
-from dpem.privacy.ledger_tables import FORMAT, create_tables, is_unaltered, meta, tables
+from dpem.privacy.ledger_chain import FORMAT, create_tables, is_unaltered, meta, tables
 
 #: Seconds to wait for another process that is writing, and for a server that does not answer.
 PATIENCE = 30.0

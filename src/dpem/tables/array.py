@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +24,9 @@ class ArraySource(ChunkedSource):
 
     order_may_depend_on_values = False
 
+    _X: Any  # of numpy here, of another library in DeviceSource
+    _y: Any
+
     def __init__(self, X: NDArray[np.floating], y: NDArray[np.floating] | None = None, *, keep: bool = False) -> None:
         self._X, self._y = X, y
         row_bytes = KEPT / max(1, X.shape[0])
@@ -33,11 +38,19 @@ class ArraySource(ChunkedSource):
         return int(self._X.shape[0])
 
     def chunks(self) -> Iterator[Chunk]:
-        for first in range(0, self.n_rows, CHUNK_ROWS):
-            rows = slice(first, first + CHUNK_ROWS)
-            chunk = Chunk(self._X[rows], None if self._y is None else self._y[rows])
-            yield KeptChunk.of(chunk, self._kept[first // CHUNK_ROWS]) if self._kept else chunk
+        for place, chunk in enumerate(self._cut(CHUNK_ROWS)):
+            yield KeptChunk.of(chunk, self._kept[place]) if self._kept else chunk
 
-    def split(self, parts: int) -> list[ArraySource]:
-        """Disjoint batches: rows t, t + parts, t + 2·parts, … (a view, and safe for sorted tables)."""
-        return [ArraySource(self._X[t::parts], None if self._y is None else self._y[t::parts]) for t in range(parts)]
+    def _cut(self, chunk_rows: int) -> Iterator[Chunk]:
+        for first in range(0, self.n_rows, chunk_rows):
+            rows = slice(first, min(first + chunk_rows, self.n_rows))
+            yield Chunk(self._X[rows, :], None if self._y is None else self._y[rows])
+
+    def split(self, parts: int) -> list[Self]:
+        """Disjoint batches: rows t, t + parts, t + 2·parts, … (a view where the library has strided views, and safe for
+        sorted tables).
+        """
+        batches = [copy.copy(self) for _ in range(parts)]
+        for t, batch in enumerate(batches):
+            batch._X, batch._y, batch._kept = self._X[t::parts, :], None if self._y is None else self._y[t::parts], []
+        return batches

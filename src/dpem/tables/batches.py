@@ -81,8 +81,7 @@ class BatchSource(StridedSource):
     def people(self) -> Iterator[Any]:
         """Whose row each is, batch by batch."""
         for batch in self._batches:
-            frame = Frame(batch)
-            yield frame.block(0, frame.n_rows).column(self.person_name or "")
+            yield Frame(batch).column(self.person_name or "")
 
     def chunks(self) -> Iterator[Chunk]:
         begin = 0
@@ -144,7 +143,7 @@ class _Form:
             for name in self.selection.read:
                 if name not in table.names:
                     raise ValueError(f"a batch lacks the column {name!r} that the first batch has.")
-            return rows_of(table.block(0, table.n_rows), self.selection)
+            return rows_of(table.column, self.selection)
         X, y = _pair(batch)
         if X.shape[1] != self.width:
             raise ValueError(f"every batch must have the {self.width} columns of the first, got {X.shape[1]}.")

@@ -144,9 +144,24 @@ def is_pattern(key: Any) -> bool:
     return isinstance(key, str) and any(mark in key for mark in "*?[")
 
 
-def listed(names: Sequence[str]) -> str:
+def named(names: Sequence[str]) -> str:
+    """Names in a message: the first of them, each as far as there is room."""
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return f"{'column' if len(names) == 1 else 'columns'} {', '.join(map(repr, names[:NAMED]))}{more}"
+    return ", ".join(repr(name if len(name) <= 40 else f"{name[:37]}...") for name in names[:NAMED]) + more
+
+
+def listed(names: Sequence[str]) -> str:
+    return f"{'column' if len(names) == 1 else 'columns'} {named(names)}"
+
+
+def similar(name: str, names: Sequence[str], otherwise: str = "") -> str:
+    """The suggestion of a similar name, for the end of a message.
+
+    >>> similar("hieght", ["age", "height"])
+    "; did you mean 'height'?"
+    """
+    near = difflib.get_close_matches(name, names, n=1)
+    return f"; did you mean {near[0]!r}?" if near else otherwise
 
 
 def other_columns(found: Sequence[str], fitted: Sequence[str]) -> str:

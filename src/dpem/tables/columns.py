@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 
 from dpem._validation import Argument, ArgumentError
 from dpem.query import Chunk
+from dpem.tables.bounds import NAMED, listed, named, similar
 from dpem.tables.entries import Levels, checked_levels, converted, is_numeric, is_text
 
 
@@ -103,7 +103,7 @@ def select(
     if _repeated(features) or target in features:
         twice = _repeated(features) or [str(target)]
         raise ArgumentError(
-            "columns", "and ", Argument("target"), f" must name each column once, but {_named(twice)} is named twice."
+            "columns", "and ", Argument("target"), f" must name each column once, but {named(twice)} is named twice."
         )
     if not features:
         raise ValueError("the table has no column of features.")
@@ -129,22 +129,27 @@ def select_declared(
 def refuse_repeated(names: Sequence[str]) -> None:
     repeated = _repeated(names)
     if repeated:
-        raise ValueError(f"column names must differ, but these are repeated: {_named(repeated)}.")
+        raise ValueError(f"column names must differ, but these are repeated: {named(repeated)}.")
 
 
-def rows_of(batch: Any, selection: Selection, rows: slice = slice(None), reads: Collection[int] | None = None) -> Chunk:
-    """The selected columns and rows of a batch, anything with a function ``column``. X is column-major: columns are
-    copied, not transposed. Only the features with these places are converted; what is in the others means nothing.
+def rows_of(
+    column: Callable[[str], Any],
+    selection: Selection,
+    rows: slice = slice(None),
+    reads: Collection[int] | None = None,
+) -> Chunk:
+    """The selected rows of the columns that ``column`` gives by name. X is column-major: columns are copied, not
+    transposed. Only the features with the places ``reads`` are converted; what is in the others means nothing.
     """
     target, block = selection.target, None
     for j, name in enumerate(selection.features):
         if reads is not None and j not in reads:
             continue
-        values = selection.numbers(name, batch.column(name))[rows]
+        values = selection.numbers(name, column(name))[rows]
         block = np.empty((len(selection.features), len(values)), dtype=selection.dtype) if block is None else block
         block[j] = values
     assert block is not None
-    return Chunk(block.T, None if target is None else selection.numbers(target, batch.column(target))[rows])
+    return Chunk(block.T, None if target is None else selection.numbers(target, column(target))[rows])
 
 
 def _known(name: str, names: Sequence[str]) -> None:
@@ -153,8 +158,7 @@ def _known(name: str, names: Sequence[str]) -> None:
 
 
 def _hint(name: str, names: Sequence[str]) -> str:
-    near = difflib.get_close_matches(name, names, n=1)
-    return f"; did you mean {near[0]!r}?" if near else f"; the table has {_named(names)}."
+    return similar(name, names, f"; the table has {named(names)}.")
 
 
 def _all_numeric(schema: pa.Schema, names: Sequence[str], known: Collection[str], *, chosen: bool) -> None:
@@ -162,13 +166,11 @@ def _all_numeric(schema: pa.Schema, names: Sequence[str], known: Collection[str]
     text = [name for name in names if not holds(schema.field(name).type, name in known)]
     if text:
         one = len(text) == 1
-        shown = ", ".join(dict.fromkeys(_called(schema.field(name).type) for name in text[:_SHOWN]))
+        shown = ", ".join(dict.fromkeys(_called(schema.field(name).type) for name in text[:NAMED]))
         remedy = "name only numeric columns" if chosen else f"leave {'it' if one else 'them'} out"
         if any(holds(schema.field(name).type, True) for name in text):
             remedy += ", or declare its levels" if one else ", or declare levels for the texts"
-        raise ValueError(
-            f"{'column' if one else 'columns'} {_named(text)} {'is' if one else 'are'} not numeric ({shown}); {remedy}."
-        )
+        raise ValueError(f"{listed(text)} {'is' if one else 'are'} not numeric ({shown}); {remedy}.")
 
 
 def holds(kind: pa.DataType, texts: bool) -> bool:
@@ -181,14 +183,6 @@ def holds(kind: pa.DataType, texts: bool) -> bool:
 def _called(kind: pa.DataType) -> str:
     """A type in a message; what a categorical type lists may come from rows."""
     return "categories" if pa.types.is_dictionary(kind) else "text" if is_text(kind) else str(kind)
-
-
-_SHOWN = 8
-
-
-def _named(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(repr(name if len(name) <= 40 else f"{name[:37]}...") for name in names[:_SHOWN]) + more
 
 
 def _repeated(names: Sequence[str]) -> list[str]:

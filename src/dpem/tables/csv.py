@@ -9,7 +9,6 @@ from __future__ import annotations
 import bz2
 import codecs
 import csv
-import difflib
 import gzip
 import io
 import math
@@ -27,6 +26,7 @@ import pyarrow.csv
 
 from dpem._validation import Argument, ArgumentError
 from dpem.tables.base import KEPT
+from dpem.tables.bounds import similar
 from dpem.tables.columns import Selection, select
 from dpem.tables.entries import MISSING, Levels, number
 from dpem.tables.frame import Frame, FrameSource
@@ -35,6 +35,9 @@ from dpem.tables.frame import Frame, FrameSource
 TEXTS = {".csv": ",", ".tsv": "\t", ".txt": "\t"}
 #: How a compressed one's name ends.
 COMPRESSED = (".gz", ".bz2", ".zip")
+
+#: Bytes that are parsed at a time: no row may be longer, so more are tried where one is.
+BLOCKS = (1 << 20, 1 << 26, 2**31 - 1)
 
 _UNREADABLE = (OSError, EOFError, UnicodeDecodeError, csv.Error, zlib.error, zipfile.BadZipFile)
 
@@ -78,8 +81,7 @@ def read_csv(path: Path, layout: TextFormat, wanted: Mapping[str, Any], *, stric
     if unknown:
         _refuse_separator(path, names, layout)
         # A first line that has another of the names is a header, and may be quoted; else it may be a record.
-        close = difflib.get_close_matches(unknown[0], names, n=1) if named & set(names) else []
-        hint = f"; did you mean {close[0]!r}?" if close else ": its first line must name the columns."
+        hint = similar(unknown[0], names if named & set(names) else [], ": its first line must name the columns.")
         raise ValueError(f"{path} has no column {unknown[0]!r}{hint}")
     schema = pa.schema([(name, pa.float64()) for name in names])
     chosen = select(schema, columns, target, exclude=wanted["exclude"], levels=levels, person=person)
@@ -144,12 +146,18 @@ def _table(path: Path, layout: TextFormat, kinds: Mapping[str, pa.DataType], nam
         decimal_point=layout.decimal,
         check_utf8=False,
     )
-    parsing = pa.csv.ParseOptions(delimiter=layout.sep)
-    try:
-        with _opened(path, layout) as file:
-            return pa.csv.read_csv(file, parse_options=parsing, convert_options=options)
-    except (pa.ArrowException, *_UNREADABLE) as error:
-        message = str(error)
+    # Where there is one column, an empty line is a row whose entry is missing.
+    parsing = pa.csv.ParseOptions(delimiter=layout.sep, ignore_empty_lines=len(names) > 1)
+    message = ""
+    for block in BLOCKS:
+        reading = pa.csv.ReadOptions(block_size=block)
+        try:
+            with _opened(path, layout) as file:
+                return pa.csv.read_csv(file, read_options=reading, parse_options=parsing, convert_options=options)
+        except (pa.ArrowException, *_UNREADABLE) as error:
+            message = str(error)
+        if "straddling" not in message:
+            break
     if re.search(r"[Ii]n CSV column #\d+", message):
         raise _NotNumbers
     raise ValueError(_plainly(message, path, names))
@@ -214,6 +222,8 @@ def header(path: Path, layout: TextFormat) -> list[str]:
         raise ValueError(
             f"{path} must begin with a line of column names, but it is empty or begins with an empty line."
         )
+    if any("\N{REPLACEMENT CHARACTER}" in name for name in names):
+        raise ArgumentError("encoding", f"must be another one than {layout.encoding} for {path}, such as cp1252.")
     if any(name in MISSING or _is_record(part) for name in names for part in re.split(r"[,;|\t]", name)):
         raise ValueError(f"the first line of {path} must name the columns, but it holds numbers or empty entries.")
     if len(set(names)) < len(names):

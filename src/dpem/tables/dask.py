@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import sys
+import uuid
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ import dask
 import dask.array as da
 import numpy as np
 from dask.delayed import Delayed, delayed
+from dask.highlevelgraph import HighLevelGraph
 
 from dpem._validation import ArgumentError
 from dpem.query import FloatArray, Query
@@ -204,10 +206,9 @@ def _selection(X: Any, levels: Mapping[str, Levels] | None, spelled: Collection[
     chosen = select_declared(frame.schema, levels, spelled, person)
     for part in X.expr.walk() if hasattr(X, "expr") else ():
         # dd.read_csv fails at the first entry of a block that does not fit the types that it inferred.
-        kinds = (getattr(getattr(part, "func", None), "keywords", None) or {}).get("dtypes")
-        if isinstance(kinds, Mapping) and any(
-            str(kinds.get(n)) not in ("object", "str", "string") for n in frame.names
-        ):
+        function = part.operand("func") if "func" in part._parameters else None
+        kinds = (getattr(function, "keywords", None) or {}).get("dtypes")
+        if isinstance(kinds, Mapping) and not {str(kinds.get(n)) for n in frame.names} <= {"object", "str", "string"}:
             raise ArgumentError(
                 "X",
                 "must not be read from text with inferred types, since one entry that does not fit them would stop "
@@ -274,10 +275,17 @@ def _as_array(collection: Any, lengths: Sequence[int], dtype: np.dtype, rule: An
 
 
 def _partitions(collection: Any) -> list[Delayed]:
-    """The partitions of a collection, the same whichever columns are read: Dask would join some."""
-    if _is_frame(collection, "DataFrame"):
-        return list(collection.simplify().to_delayed(optimize_graph=False))
-    return list(np.ravel(collection.to_delayed()))
+    """The partitions of a collection, the same whichever columns are read: Dask would join some. Aliases in the
+    graph of ``dd.from_delayed`` bear the name of what they stand for, which Dask's own optimization fails at.
+    """
+    frame = _is_frame(collection, "DataFrame")
+    parts = collection.simplify().to_delayed(optimize_graph=False) if frame else np.ravel(collection.to_delayed())
+    graphs = {id(part.dask): part.dask for part in parts}.values()
+    layer = f"dpem-partitions-{uuid.uuid4().hex}"
+    whole = {key: task for graph in graphs for key, task in graph.items()}
+    whole |= {key: task.target for key, task in whole.items() if key != getattr(task, "target", key) == task.key}
+    shared = HighLevelGraph({layer: whole}, {layer: set()})
+    return [Delayed(part.key, shared, layer=layer) for part in parts]
 
 
 def _joined(parts: Sequence[Delayed], lengths: Sequence[int], dtype: np.dtype, read: Any, rule: Any, *more: Any) -> Any:

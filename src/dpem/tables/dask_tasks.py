@@ -95,8 +95,7 @@ def added(parts: Sequence[Partial | None]) -> Partial | None:
 @np.errstate(all="ignore")
 def numbers(part: Any, selection: Selection, reads: Collection[int] | None = None) -> Any:
     """A partition of a DataFrame as a numpy array; with ``reads`` only these features mean something."""
-    frame = Frame(part)
-    return rows_of(frame.block(0, frame.n_rows), selection, reads=reads).X
+    return rows_of(Frame(part).column, selection, reads=reads).X
 
 
 @naming_only_the_type

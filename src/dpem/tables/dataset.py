@@ -19,8 +19,8 @@ from pyarrow.fs import LocalFileSystem
 from dpem.query import Chunk
 from dpem.tables.base import CHUNK_ROWS, Every
 from dpem.tables.columns import Selection, refuse_repeated, rows_of, select
-from dpem.tables.converting import ConvertingSource
 from dpem.tables.entries import number
+from dpem.tables.frame import ConvertingSource
 from dpem.tables.parquet import Stretch, cut_rows, read_stretches
 
 #: Formats by how a file's name ends.
@@ -188,7 +188,7 @@ class _File:
                 columns=names, batch_size=rows, batch_readahead=1, fragment_readahead=1, use_threads=not in_memory
             )
             for batch in scanner.to_batches():
-                chunk = rows_of(batch, self._selection, every.within(begin))
+                chunk = rows_of(batch.column, self._selection, every.within(begin))
                 begin += batch.num_rows
                 if chunk.X.shape[0]:
                     yield chunk

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
+from functools import reduce
+from operator import add
 from typing import Any
 
 import array_api_compat
@@ -11,7 +12,8 @@ import numpy as np
 
 from dpem._validation import ArgumentError
 from dpem.query import Array, Chunk, FloatArray, Namespace, Query
-from dpem.tables.base import CHUNK_ROWS, ChunkedSource, Partial, slack
+from dpem.tables.array import ArraySource
+from dpem.tables.base import CHUNK_ROWS, Partial, slack
 from dpem.tables.progress import advance
 
 #: Rows per chunk of a blocked query: a chunk ends with a wait for the device, so there should be few.
@@ -21,7 +23,7 @@ LONG_CHUNK_ROWS = 32 * CHUNK_ROWS
 SHORT_CHUNK_ROWS = 8 * CHUNK_ROWS
 
 
-class DeviceSource(ChunkedSource):
+class DeviceSource(ArraySource):
     """A float32 or float64 array with the array API, never copied, and a response (put beside the rows if need be).
 
     Slack follows from :func:`~dpem.tables.base.slack` with the longer chunks used here: engines add at most BLOCK
@@ -33,8 +35,6 @@ class DeviceSource(ChunkedSource):
     (3, 2, [2, 1])
     """
 
-    order_may_depend_on_values = False
-
     def __init__(self, X: Any, y: Any = None) -> None:
         xp = array_api_compat.array_namespace(X)
         name = str(X.dtype).split(".")[-1]
@@ -43,31 +43,12 @@ class DeviceSource(ChunkedSource):
         device = array_api_compat.device(X)
         if "float64" not in xp.__array_namespace_info__().dtypes(device=device, kind="real floating"):
             raise ArgumentError("X", "must be on a device that has float64: totals are added in it.")
-        self._X, self._y = X, None if y is None else _beside(y, xp, device)
+        self._X, self._y, self._kept = X, None if y is None else _beside(y, xp, device), []
         self.n_features, self.has_response = int(X.shape[1]), y is not None
         self.dtype = np.dtype(np.float32 if X.dtype == xp.float32 else np.float64)
 
-    @property
-    def n_rows(self) -> int:
-        return int(self._X.shape[0])
-
-    def chunks(self) -> Iterator[Chunk]:
-        return self._cut(CHUNK_ROWS)
-
     def chunks_for(self, query: Query) -> Iterator[Chunk]:
         return self._cut(_chunk_rows(query))
-
-    def _cut(self, chunk_rows: int) -> Iterator[Chunk]:
-        for first in range(0, self.n_rows, chunk_rows):
-            rows = slice(first, min(first + chunk_rows, self.n_rows))
-            yield Chunk(self._X[rows, :], None if self._y is None else self._y[rows])
-
-    def split(self, parts: int) -> list[DeviceSource]:
-        """Disjoint batches: rows t, t + parts, t + 2·parts, … (a view, where the library has strided views)."""
-        batches = [copy.copy(self) for _ in range(parts)]
-        for t, batch in enumerate(batches):
-            batch._X, batch._y = self._X[t::parts, :], None if self._y is None else self._y[t::parts]
-        return batches
 
     def total(self, query: Query) -> FloatArray:
         """The query's sum over all rows; chunk sums come one by one, or at once from a query that can (``sums``)."""
@@ -76,7 +57,7 @@ class DeviceSource(ChunkedSource):
         if sums is None:
             return super().total(query)
         advance(self.n_rows)
-        return _added(sums)
+        return reduce(add, map(Partial.of, sums)).value
 
     def slack(self, query: Query) -> float:
         return slack(query, self.n_rows, self.dtype, _chunk_rows(query))
@@ -84,16 +65,6 @@ class DeviceSource(ChunkedSource):
 
 def _chunk_rows(query: Query) -> int:
     return LONG_CHUNK_ROWS if query.blocked else SHORT_CHUNK_ROWS
-
-
-def _added(sums: FloatArray) -> FloatArray:
-    """Chunk sums added with compensation, by a tree."""
-    parts = Partial.of(sums)
-    while len(parts.total) > 1:
-        odd = [part[len(part) // 2 * 2 :] for part in parts]
-        both = Partial(*(part[: len(part) - 1 : 2] for part in parts)) + Partial(*(part[1::2] for part in parts))
-        parts = Partial(*(np.concatenate([part, last]) for part, last in zip(both, odd, strict=True)))
-    return np.asarray(parts.value[0])
 
 
 def _beside(y: Array, xp: Namespace, device: Array) -> Array:

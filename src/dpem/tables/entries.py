@@ -161,6 +161,8 @@ def converted(column: Any, levels: Levels | None, dtype: np.dtype) -> NDArray[np
     if isinstance(column, np.ndarray):
         rule = number if levels is None else levels.value
         return np.array([rule(entry) for entry in column], dtype=dtype)
+    if getattr(column, "num_chunks", 1) > 1:
+        return np.concatenate([converted(chunk, levels, dtype) for chunk in column.chunks])
     return numbers(column, dtype) if levels is None or not levels.coded else codes(column, levels, dtype)
 
 
@@ -242,12 +244,13 @@ def _by_number(column: Any, levels: Levels) -> NDArray[np.float64]:
 
 
 def decoded(column: Any) -> Any:
-    """A dictionary-encoded column as its entries; a column of several pieces as one."""
+    """A column in one piece; of categories, the entries; of views, which few functions know, texts."""
     import pyarrow as pa
 
     if isinstance(column, pa.ChunkedArray):
         column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+    column = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+    return column.cast(pa.large_string()) if pa.types.is_string_view(column.type) else column
 
 
 def _spelled(column: pa.Array) -> pa.Array:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import copy
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, ClassVar, Self
 
 import narwhals.stable.v1 as nw
 import numpy as np
 import pyarrow as pa
 
 from dpem._validation import ArgumentError
-from dpem.query import Chunk, FloatArray
-from dpem.tables.base import CHUNK_ROWS
+from dpem.query import Chunk, FloatArray, Query
+from dpem.tables.base import CHUNK_ROWS, KEPT, KeptChunk, KeptRows, StridedSource
 from dpem.tables.columns import Selection, rows_of
-from dpem.tables.converting import ConvertingSource
 
 #: The type of a categorical column of pandas, whatever its categories are.
 _CATEGORIES = pa.dictionary(pa.int32(), pa.string())
@@ -64,26 +65,79 @@ class Frame:
         """Names and types, from no rows. What a column of Python objects holds is not known: its type is null."""
         if len(self._place) < len(self.names):
             raise ArgumentError("X", "must have columns with different names.")
-        return pa.schema([(name, _type(self._column(j, 0, 0))) for name, j in self._place.items()])
+        return pa.schema([(name, _type(self.column(name, 0, 0))) for name in self.names])
 
-    def block(self, first: int, last: int) -> Block:
-        return Block(self, first, last)
-
-    def _column(self, j: int | FloatArray, first: int, last: int) -> Any:
-        if isinstance(j, np.ndarray):
-            return pa.array(j[first:last])
-        part = self._X.iloc[first:last, j] if self.pandas else self._X[first:last, j]
-        return column_of(part)
+    def column(self, name: str, first: int = 0, last: int | None = None) -> Any:
+        """Rows first … last − 1 of a column, or all."""
+        place = self._place[name]
+        if isinstance(place, np.ndarray):
+            return pa.array(place[first:last])
+        return column_of(self._X.iloc[first:last, place] if self.pandas else self._X[first:last, place])
 
 
-class Block:
-    """Some rows of a frame."""
+class ConvertingSource(StridedSource):
+    """Rows that are converted as they are read. What takes at most :data:`KEPT` bytes is converted once and kept;
+    of a larger table each pass converts the columns that its query reads.
+    """
 
-    def __init__(self, frame: Frame, first: int, last: int) -> None:
-        self._frame, self._first, self._last = frame, first, last
+    #: What is read of each column; which features are converted (None for all), and the chunks that are kept.
+    _selection: Selection
+    _reads: frozenset[int] | None = None
+    _kept: tuple[Chunk, ...] = ()
+    #: Whether a chunk is overwritten when the next one is read.
+    _overwrites: ClassVar[bool] = True
 
-    def column(self, name: str) -> Any:
-        return self._frame._column(self._frame._place[name], self._first, self._last)
+    def _select(self, selection: Selection) -> None:
+        self._selection, self.dtype = selection, selection.dtype
+        self.n_features, self.has_response = len(selection.features), selection.target is not None
+        self.feature_names = list(selection.features)
+        self.target_name, self.person_name = selection.target, selection.person
+        self.text_levels = dict(selection.levels)
+
+    @abstractmethod
+    def _converted(self) -> Iterator[Chunk]:
+        """The chunks, each valid until the next one is read."""
+
+    def chunks(self) -> Iterator[Chunk]:
+        if self._kept:
+            yield from self._kept
+            return
+        kept = []
+        for chunk in self._converted():
+            if self._keeps:
+                if self._overwrites:
+                    chunk = Chunk(chunk.X.copy(order="K"), None if chunk.y is None else chunk.y.copy())
+                chunk = KeptChunk.of(chunk, KeptRows(KEPT / self.n_rows - self._row_bytes))
+                kept.append(chunk)
+            yield chunk
+        self._kept = tuple(kept)
+
+    @property
+    def _keeps(self) -> bool:
+        return self.n_rows * self._row_bytes <= KEPT
+
+    @property
+    def _row_bytes(self) -> int:
+        return self.n_features * self.dtype.itemsize + 8
+
+    def chunks_for(self, query: Query) -> Iterator[Chunk]:
+        """A query may name the only columns that it ``reads``."""
+        reads = getattr(query, "reads", None)
+        return (self if reads is None else self.reading(reads)).chunks()
+
+    def reading(self, reads: Sequence[int]) -> Self:
+        """The same rows, of which only some columns, and the response, mean something."""
+        if self._keeps:
+            return self
+        part = copy.copy(self)
+        part._reads = frozenset(map(int, reads))
+        return part
+
+    def split(self, parts: int) -> list[Self]:
+        batches = super().split(parts)
+        for batch in batches:
+            batch._kept = ()
+        return batches
 
 
 class FrameSource(ConvertingSource):
@@ -111,15 +165,14 @@ class FrameSource(ConvertingSource):
     def people(self) -> Iterator[Any]:
         """Whose row each is, block by block."""
         for first in range(0, self._frame.n_rows, CHUNK_ROWS):
-            block = self._frame.block(first, min(first + CHUNK_ROWS, self._frame.n_rows))
-            yield block.column(self._selection.person or "")
+            yield self._frame.column(self._selection.person or "", first, first + CHUNK_ROWS)
 
     def _converted(self) -> Iterator[Chunk]:
         n, step = self._frame.n_rows, self._every.step
         for first in range(0, n, CHUNK_ROWS * step):
             last = min(first + CHUNK_ROWS * step, n)
             rows = self._every.within(first)
-            chunk = rows_of(self._frame.block(first, last), self._selection, rows, self._reads)
+            chunk = rows_of(partial(self._frame.column, first=first, last=last), self._selection, rows, self._reads)
             if chunk.X.shape[0]:
                 yield chunk if self._y is None else Chunk(chunk.X, self._y[first:last][rows])
 

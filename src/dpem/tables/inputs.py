@@ -166,7 +166,7 @@ def response_of(y: Any, levels: Levels | None = None, name: str = "y") -> Any:
         frame = frame_of(y)
         if len(frame.names) != 1:
             raise ArgumentError(name, f"must be one column, got {len(frame.names)} columns.")
-        y = frame.block(0, frame.n_rows).column(frame.names[0])
+        y = frame.column(frame.names[0])
     elif not isinstance(y, np.ndarray) and is_series(y):
         if levels is None and str(getattr(y, "dtype", "")).lower().startswith(("categor", "enum")):
             raise ArgumentError(name, "must hold numbers, got categories.")

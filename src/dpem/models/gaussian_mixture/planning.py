@@ -17,8 +17,7 @@ from scipy.special import gammaincinv
 
 from dpem.fitting.model import Effect, PredictedFit, Sizes
 from dpem.fitting.plan import Prediction
-from dpem.fitting.rehearsal import generator
-from dpem.fitting.shares import with_failures
+from dpem.fitting.rehearsal import generator, with_failures
 from dpem.fitting.surrogate import best_of, score_query, share_moved
 from dpem.models.gaussian_mixture.covariance_types import TYPES
 from dpem.models.gaussian_mixture.family import GaussianFamily, inside

@@ -130,7 +130,7 @@ class Leads(NarrowQuery):
     simpler model i), ±1).
 
     *Lemma.* Replacing a row moves the sum by at most √(4m + c²). *Proof.* Each pair (t_i, t_i²) moves by at most 2
-    (:class:`~dpem.queries.log_ratio.LogRatio`, whose other lemma says that a simpler model that is right has an
+    (:class:`~dpem.fitting.check.LogRatio`, whose other lemma says that a simpler model that is right has an
     expected t_i of at most 0), the last entry by at most c, and the squares add. ∎
     """
 

@@ -14,8 +14,7 @@ from dpem._validation import ArgumentError
 from dpem.fitting.check import CHECK_SHARE, Check
 from dpem.fitting.model import Effect, Model, PredictedFit, Sizes
 from dpem.fitting.plan import Prediction
-from dpem.fitting.rehearsal import generator, normal
-from dpem.fitting.shares import with_failures
+from dpem.fitting.rehearsal import generator, normal, with_failures
 from dpem.fitting.step import Step, prices
 from dpem.fitting.surrogate import information, whitener
 from dpem.fitting.surrogate.rows import combined_noise

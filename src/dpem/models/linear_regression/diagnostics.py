@@ -26,9 +26,9 @@ SKEW, TAILS, LINEARITY = (3.5, 0.05), (2.8, 0.08), (3.5, 0.1)
 NAMED = 8
 
 
-def listed(names: Sequence[str]) -> str:
+def name_list(names: Sequence[str]) -> str:
     """
-    >>> listed(["a", "b"])
+    >>> name_list(["a", "b"])
     'a, b'
     """
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
@@ -40,7 +40,7 @@ def diagnostics(theta: Parameters, schema: Schema, response: str) -> list[Diagno
     found = (
         *_columns(theta, schema),
         _response(theta, schema, response),
-        *_undecided(theta, schema),
+        *_unidentified(theta, schema),
         _errors(theta, schema, response),
         _curvature(theta),
         _unequal(theta),
@@ -64,14 +64,14 @@ def _columns(theta: Parameters, schema: Schema) -> list[Diagnostic]:
             Diagnostic(
                 "at-bound",
                 "warning",
-                f"Most values of {listed(names)} are at a bound.",
+                f"Most values of {name_list(names)} are at a bound.",
                 "Check the unit and the bounds.",
                 names,
             )
         )
     if names := _named(schema, wide):
         more = " or a logarithm" if all(schema.middle[wide] >= schema.half[wide]) else ""
-        message = f"{100 * TUNING.crowded:.0f} % of the values of {listed(names)} lie in 1/{BINS} of the bounds."
+        message = f"{100 * TUNING.crowded:.0f} % of the values of {name_list(names)} lie in 1/{BINS} of the bounds."
         out.append(Diagnostic("wide-bounds", "warning", message, f"Narrower bounds{more} would help.", names))
     return out
 
@@ -93,17 +93,17 @@ def _response(theta: Parameters, schema: Schema, name: str) -> Diagnostic | None
     return Diagnostic("wide-bounds", "warning", message, "Narrower bounds would help.")
 
 
-def _undecided(theta: Parameters, schema: Schema) -> list[Diagnostic]:
+def _unidentified(theta: Parameters, schema: Schema) -> list[Diagnostic]:
     """Slopes that the rows leave undecided, with the columns that are concerned."""
     out = []
     rare = np.array(theta.rare, dtype=bool)
     indicator = (schema.middle == 0.5) & (schema.half == 0.5)
     if names := _named(schema, rare & (indicator & (theta.seen > TUNING.rarely_seen))):
-        message = f"Too few rows have {listed(names)} for this budget: these rows are left out, the effect is unknown."
+        message = f"Too few rows have {name_list(names)} for this budget: they are left out, the effect is unknown."
         advice = "Check the spelling of the levels, or pool rare ones."
         out.append(Diagnostic("rare-level", "warning", message, advice, names))
     if names := _named(schema, rare & ~(indicator & (theta.seen > TUNING.rarely_seen))):
-        message = f"Nearly all values of {listed(names)} are missing: the slope is unknown."
+        message = f"Nearly all values of {name_list(names)} are missing: the slope is unknown."
         advice = "Check the spelling of its levels and its bounds, or leave the column out."
         out.append(Diagnostic("missing", "warning", message, advice, names))
     if names := _named(schema, theta.collinear):
@@ -111,19 +111,19 @@ def _undecided(theta: Parameters, schema: Schema) -> list[Diagnostic]:
         message = (
             f"The column {names[0]} is nearly constant: its slope is hardly identified."
             if one
-            else f"The columns {listed(names)} are nearly collinear: their slopes are hardly identified."
+            else f"The columns {name_list(names)} are nearly collinear: their slopes are hardly identified."
         )
         advice = "Leave it out." if one else "Leave one of them out; intervals are wide for them."
         out.append(Diagnostic("collinear", "warning", message, advice, names))
     return out
 
 
-def may_be_logged(schema: Schema, name: str) -> bool:
+def logarithm_may_help(schema: Schema, name: str) -> bool:
     """Whether a logarithm of the response is worth proposing: its bounds are not negative and reach far, and its name
     does not say that it is one.
 
     >>> schema = Schema.of(["x"], {"x": (0.0, 1.0)}, {}, y_bounds=(0.0, 500.0))
-    >>> may_be_logged(schema, "cost"), may_be_logged(schema, "log_cost")
+    >>> logarithm_may_help(schema, "cost"), may_be_logged(schema, "log_cost")
     (True, False)
     """
     low, high = schema.y_middle - schema.y_half, schema.y_middle + schema.y_half
@@ -132,7 +132,7 @@ def may_be_logged(schema: Schema, name: str) -> bool:
 
 
 def _errors(theta: Parameters, schema: Schema, name: str) -> Diagnostic | None:
-    """Errors that are far from normal."""
+    """Errors that are far from normal. Those of a 0/1 response always are: then it is no warning."""
     if not theta.shape:
         return None
     skew, of_skew, tails, of_tails = theta.shape
@@ -144,10 +144,11 @@ def _errors(theta: Parameters, schema: Schema, name: str) -> Diagnostic | None:
         f"their variance {'more than tenfold' if tails > 9 else more}."
     )
     advice = "Standard errors allow for it, prediction intervals do not."
-    if may_be_logged(schema, name):
-        advice = "The logarithm of the response may fit better."
-    elif schema.y_middle == schema.y_half == 0.5:
+    if schema.y_middle == schema.y_half == 0.5 and sum(theta.y_ends) > TUNING.binary_response:
         advice += " Logistic regression suits a response of 0 and 1."
+        return Diagnostic("non-normal-errors", "note", message, advice)
+    if logarithm_may_help(schema, name):
+        advice = "The logarithm of the response may fit better."
     return Diagnostic("non-normal-errors", "warning", message, advice)
 
 

@@ -17,8 +17,9 @@ from dpem.fitting.sequence import keeps_arguments
 from dpem.fitting.uncertainty import Uncertainty
 from dpem.fitting.weights import WeightedFit
 from dpem.models.linear_regression.diagnostics import cost, diagnostics, notes, response_name
-from dpem.models.linear_regression.model import LinearRegression, SparseLinearRegression
+from dpem.models.linear_regression.model import LinearRegression
 from dpem.models.linear_regression.parameters import Parameters
+from dpem.models.linear_regression.selection import SparseLinearRegression
 from dpem.query import Array, FloatArray, Namespace
 from dpem.tables.schema import Schema
 

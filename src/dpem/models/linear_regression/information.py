@@ -9,15 +9,92 @@ clipped less. Everything here is post-processing of released numbers.
 
 from __future__ import annotations
 
+import itertools
 import math
-from dataclasses import replace
+from abc import abstractmethod
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
-from dpem.models.linear_regression.gaussian_posterior import Posterior, averaged, positive
-from dpem.models.linear_regression.state import CurrentFit
+from dpem.fitting.step import Step
+from dpem.models.linear_regression.clipping import (
+    LENGTHS,
+    USUAL_TAILS,
+    length_distribution,
+    optimal_clip,
+    optimal_radius,
+)
+from dpem.models.linear_regression.posterior import Posterior, eigenvalues_from, weighted_average
+from dpem.models.linear_regression.rows import RowQuery, Rows, gram_bound
+from dpem.models.linear_regression.state import CurrentFit, LinearState
 from dpem.models.linear_regression.tuning import TUNING
-from dpem.query import FloatArray
+from dpem.privacy import Curator
+from dpem.queries.block_loop import over_rows
+from dpem.queries.narrow import into_ball, packed, unpacked, weighted, zero_nonfinite
+from dpem.query import Array, Bound, FloatArray, Namespace
+
+
+@dataclass(frozen=True)
+class Information(RowQuery):
+    """Σ (σ²/v)·aaᵀ over rows with a response, (σ/√v)·a scaled into a ball: the curvature of the score below
+    (:func:`gram_bound`).
+    """
+
+    radius: float
+
+    @property
+    def label(self) -> str:
+        return f"information of the rows, norm clipped at {self.radius:.4g}"
+
+    @property
+    def bound(self) -> Bound:
+        return gram_bound(self.radius, len(self.theta))
+
+    def added(self, xp: Namespace, rows: Rows) -> Array:
+        factor = xp.where(rows.seen, self.sigma / xp.sqrt(rows.v), xp.zeros_like(rows.r))
+        f = into_ball(xp, rows.a, self.radius, factor, rows.size)
+        return packed(xp, over_rows(xp, weighted(f, rows.shares), f))
+
+
+@dataclass(frozen=True)
+class SizeHistogram(RowQuery):
+    """How many rows that count have a size in each bin; ``edges`` are the bins' upper ends, the last bin has none.
+
+    *Lemma.* ℓ∞ sensitivity 1, ℓ2 sensitivity √2. *Proof.* A row is counted in one bin or in none; replacing it takes
+    one from a bin and adds one to another. Counts are whole numbers, so nothing is rounded. ∎
+    """
+
+    edges: tuple[float, ...]
+
+    @property
+    def bound(self) -> Bound:
+        return Bound(linf=1.0, l2=math.sqrt(2.0), size_linf=1.0, size_l2=1.0)
+
+    @abstractmethod
+    def sizes(self, xp: Namespace, rows: Rows) -> Array: ...
+
+    def added(self, xp: Namespace, rows: Rows) -> Array:
+        size = zero_nonfinite(xp, self.sizes(xp, rows))
+        size = xp.where(rows.seen, size, xp.full_like(size, -1.0))
+        above = [_count(xp, size >= edge, rows.shares) for edge in (0.0, *self.edges)]
+        return xp.stack([a - b for a, b in itertools.pairwise(above)] + [above[-1]])
+
+
+def _count(xp: Namespace, which: Array, shares: Array) -> Array:
+    if isinstance(which, np.ndarray) and shares is None:
+        return np.float64(np.count_nonzero(which))
+    return xp.sum(weighted(xp.astype(which, xp.float64), shares))
+
+
+@dataclass(frozen=True)
+class LengthHistogram(SizeHistogram):
+    """A :class:`SizeHistogram` of the rows' lengths ‖a‖/√k."""
+
+    label: ClassVar[str] = "histogram of the rows' leverage"
+
+    def sizes(self, xp: Namespace, rows: Rows) -> Array:
+        return rows.size / math.sqrt(len(self.theta))
 
 
 def with_information(fit: CurrentFit, released: FloatArray, noise: float, lacking: float) -> CurrentFit:
@@ -32,7 +109,7 @@ def with_information(fit: CurrentFit, released: FloatArray, noise: float, lackin
     sizes, vectors = _long_directions(fit, released, noise)
     if (sizes > 1).any():
         turn = (vectors / np.sqrt(sizes)).T
-        fit, released, variance = _turned(fit, turn, sizes), turn @ released @ turn.T, turn**2 @ variance @ turn.T**2
+        fit, released, variance = _rotated(fit, turn, sizes), turn @ released @ turn.T, turn**2 @ variance @ turn.T**2
     expected, beside = fit.information, fit.information_variance
     other, least = np.ones((k, k)), 0.0
     if not fit.information_released:  # the frame leads to expect it; second moments within a factor are known
@@ -40,9 +117,9 @@ def with_information(fit: CurrentFit, released: FloatArray, noise: float, lackin
         other[1:, 1:] = np.minimum(fit.frame.whiten**2 @ ~fit.known @ fit.frame.whiten.T**2, 1.0)
     beyond = ((released - expected) ** 2 - beside) / twice - variance
     apart = max(least, float(np.mean(beyond[np.triu_indices(k)])))
-    information, variances = averaged(released, variance * twice, expected, beside + apart * twice * other)
+    information, variances = weighted_average(released, variance * twice, expected, beside + apart * twice * other)
     used = np.outer(*2 * (np.append(True, ~fit.unused),))
-    information = positive(np.where(used, information, 0.0), TUNING.least_information * fit.present)
+    information = eigenvalues_from(np.where(used, information, 0.0), TUNING.least_information * fit.present)
     return replace(
         fit,
         information=np.where(used, information, 0.0),
@@ -68,7 +145,7 @@ def _long_directions(fit: CurrentFit, information: FloatArray, noise: float) -> 
     return sizes, out
 
 
-def _turned(fit: CurrentFit, turn: FloatArray, sizes: FloatArray) -> CurrentFit:
+def _rotated(fit: CurrentFit, turn: FloatArray, sizes: FloatArray) -> CurrentFit:
     """The fit with rows turn·a in place of a; θ becomes turn⁻ᵀ·θ, and its prior stays what it was."""
     back, squares, first = np.linalg.inv(turn).T, turn**2, fit.first
     expected = turn @ fit.expected_information @ turn.T
@@ -84,8 +161,50 @@ def _turned(fit: CurrentFit, turn: FloatArray, sizes: FloatArray) -> CurrentFit:
         ),
         posterior=Posterior(back @ fit.posterior.mean, back @ fit.posterior.covariance @ back.T),
         prior=fit.prior * sizes,
-        stretch=fit.stretch * sizes[1:],
         information=turn @ fit.information @ turn.T,
         information_variance=squares @ fit.information_variance @ squares.T,
         expected_information=expected,
     )
+
+
+@dataclass(frozen=True)
+class FindLengths(Step):
+    """How long rows are in the frame: where to clip their scores. ``along`` is the price of the steps that follow."""
+
+    along: float = math.inf
+
+    def describe(self) -> str:
+        return "histogram of the rows' leverage: where to clip scores"
+
+    def run(self, curator: Curator, model: Any, state: LinearState) -> LinearState:
+        fit = state.current()
+        if math.isinf(self.rho):
+            return state
+        query = fit.query(LengthHistogram, model.schema_of(state), edges=LENGTHS)
+        noise, p = curator.noise_scale(query, self.rho) / fit.present, max(int(np.sum(~fit.unused)), 1)
+        shares, k = curator.measure(query, self.rho) / fit.present, len(fit.prior)
+        lengths = length_distribution(shares, noise, p, curator.n_rows, k, fit.frame.farthest / math.sqrt(k))
+        clips = optimal_clip(curator.n_rows, self.along, lengths, curator.rows_per_person)
+        bias = float(USUAL_TAILS.lost(clips.norm, lengths.k))
+        return replace(state, current_fit=replace(fit, lengths=lengths, clips=clips, clip_bias=bias))
+
+
+@dataclass(frozen=True)
+class FindInformation(Step):
+    """The curvature of the score, as the rows have it: it need not be that of normal rows."""
+
+    def describe(self) -> str:
+        return "information of the rows, clipped where their leverage is large"
+
+    def run(self, curator: Curator, model: Any, state: LinearState) -> LinearState:
+        fit = state.current()
+        k = len(fit.prior)
+        radius = optimal_radius(curator.n_rows, self.rho, fit.lengths, curator.rows_per_person)
+        query = fit.query(Information, model.schema_of(state), radius=radius)
+        noise = curator.noise_scale(query, self.rho)
+        found = unpacked(curator.measure(query, self.rho), k)
+        if not noise:
+            found = eigenvalues_from(found, 0.0)
+            return replace(state, current_fit=replace(fit, information=found, information_variance=np.zeros((k, k))))
+        lacking = float(fit.lengths.lacking(radius))
+        return replace(state, current_fit=with_information(fit, found, noise, lacking))

@@ -1,4 +1,4 @@
-"""Linear regression as a model: which steps fit it, what is expected of a fit, how likely rows are."""
+"""Linear regression as a model: its steps, what is predicted of a fit, and the density of rows."""
 
 from __future__ import annotations
 
@@ -11,35 +11,25 @@ from numpy.typing import NDArray
 
 from dpem._validation import Argument, ArgumentError
 from dpem.fitting.model import Model, PredictedFit, Sizes
-from dpem.fitting.selection import KeepColumns, best_columns
 from dpem.fitting.step import Step
 from dpem.models.linear_regression.clipping import level_clip
-from dpem.models.linear_regression.coding import Coding, coded
-from dpem.models.linear_regression.columns import Columns
-from dpem.models.linear_regression.final_steps import CheckExplained, FindLevel, FindVariance
-from dpem.models.linear_regression.missing_values import expected
-from dpem.models.linear_regression.parameters import Parameters, classical_covariance, finished
+from dpem.models.linear_regression.columns import Coding, Columns, column_coding
+from dpem.models.linear_regression.information import FindInformation, FindLengths
+from dpem.models.linear_regression.moments import FindColumns, FindMoments
+from dpem.models.linear_regression.parameters import Parameters, classical_covariance, final_parameters
 from dpem.models.linear_regression.planning import (
     EFFECT,
     Division,
-    anticipated,
-    divide,
-    divide_wide,
-    missed,
-    moment_radius,
+    approximate_loss,
+    expected_loss,
+    predicted_fit,
+    price_division,
 )
-from dpem.models.linear_regression.prediction import expected_loss, predicted_fit
-from dpem.models.linear_regression.selection import ChooseColumns, FindMiddle
+from dpem.models.linear_regression.rows import expected_rows
+from dpem.models.linear_regression.scores import FindTails, TakeStep
 from dpem.models.linear_regression.state import CurrentFit, LinearState
-from dpem.models.linear_regression.steps import (
-    FindColumns,
-    FindInformation,
-    FindLengths,
-    FindMoments,
-    FindTails,
-    TakeStep,
-)
 from dpem.models.linear_regression.tuning import TUNING
+from dpem.models.linear_regression.variance import CheckExplained, FindLevel, FindVariance
 from dpem.query import Array, FloatArray, Namespace
 from dpem.tables.blocks import like
 from dpem.tables.schema import Schema
@@ -77,7 +67,7 @@ class LinearRegression(Model):
         return LinearState()
 
     def steps(self, sizes: Sizes) -> tuple[Step, ...]:
-        way = divide(sizes, self.schema.width, len(self.schema.reads))
+        way = price_division(sizes, self.schema.width, len(self.schema.reads))
         return FindColumns(way.columns), FindMoments(way.moments, way.radius), *score_steps(way, sizes)
 
     def predict_fit(self, sizes: Sizes, steps: tuple[Step, ...]) -> PredictedFit:
@@ -91,9 +81,9 @@ class LinearRegression(Model):
         few = min(p, MOST_REHEARSED)
 
         def roughly(there: Sizes, p: int = few) -> float:
-            return anticipated(there, p, divide(there, p))
+            return approximate_loss(there, p, price_division(there, p))
 
-        clips = divide(sizes, p).clips
+        clips = price_division(sizes, p).clips
         lost = expected_loss(self._rehearsed_on(few), sizes, few, roughly, clips)
         if p > few:  # more columns than that are not rehearsed one by one
             more = roughly(sizes, p) / roughly(sizes)
@@ -106,24 +96,24 @@ class LinearRegression(Model):
 
     def coding(self, schema: Schema, found: Columns) -> Coding:
         """How columns with these summaries are coded."""
-        return coded(schema, found, jointly=self.jointly)
+        return column_coding(schema, found, jointly=self.jointly)
 
     def kept(self, values: FloatArray, covariance: FloatArray) -> NDArray[np.intp]:
         """Which of the columns to keep, given (intercept, slopes) and their covariance: all of them."""
         return np.arange(len(values) - 1)
 
-    def finished(self, fit: CurrentFit, state: LinearState, n: int) -> tuple[Parameters, CurrentFit]:
+    def parameters(self, fit: CurrentFit, state: LinearState, n: int) -> tuple[Parameters, CurrentFit]:
         """The parameters that the last step leads to, and the fit with what is known to be 0."""
         A, b = fit.frame.in_unit_coordinates()
         whole = classical_covariance(fit, n) + A @ fit.posterior.covariance @ A.T
         kept = self.kept(A @ fit.posterior.mean + b, whole)
         schema = self.schema_of(state)
-        return finished(fit, schema, state.chosen, self.schema.width, n, kept, self.fit_intercept)
+        return final_parameters(fit, schema, state.chosen, self.schema.width, n, kept, self.fit_intercept)
 
     def predicted(self, xp: Namespace, theta: Parameters, x: Array) -> tuple[Array, Array]:
         """The mean of each row's response, missing values left out, and its variance, in unit coordinates."""
         precision = np.asarray(np.linalg.inv(theta.covariance), dtype=float)
-        full, along = expected(xp, x - like(xp, theta.mean, x), precision, theta.coef)
+        full, along = expected_rows(xp, x - like(xp, theta.mean, x), precision, theta.coef)
         slopes = like(xp, theta.coef, x)
         centre = theta.intercept + float(theta.mean @ theta.coef)
         variance = theta.sigma**2 + xp.clip(xp.matmul(along, slopes), 0.0, math.inf)
@@ -140,45 +130,3 @@ class LinearRegression(Model):
     def draw(self, theta: Parameters, n: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray | None]:
         x = theta.mean + rng.standard_normal((n, len(theta.mean))) @ np.linalg.cholesky(theta.covariance).T
         return x, theta.intercept + x @ theta.coef + theta.sigma * rng.standard_normal(n)
-
-
-@dataclass(frozen=True)
-class SparseLinearRegression(LinearRegression):
-    """The same on at most ``sparsity`` columns of many, chosen by thresholds: no scale of the others need be known.
-
-    Where columns are correlated a neighbour is often chosen before the column that matters, and that one after it. Once
-    both are fitted their slopes show which matters, so a few more columns are chosen and fitted than are kept.
-    """
-
-    sparsity: int = 1
-    gaussian: ClassVar[bool] = False
-    jointly: ClassVar[bool] = False
-
-    def kept(self, values: FloatArray, covariance: FloatArray) -> NDArray[np.intp]:
-        return best_columns(np.asarray(np.linalg.pinv(covariance[1:, 1:]), dtype=float), values[1:], self.sparsity)
-
-    def steps(self, sizes: Sizes) -> tuple[Step, ...]:
-        way = divide_wide(sizes, self.sparsity, self.schema.width)
-        steps: list[Step] = [FindMiddle(way.middle)]
-        columns = 0
-        for choice, spreads, moments, count in way.rounds:
-            columns += count
-            radius = moment_radius(sizes.rho, columns)
-            steps += [ChooseColumns(choice, count), FindColumns(spreads), FindMoments(moments, radius)]
-        return (*steps, *score_steps(way.narrow, sizes), KeepColumns(0.0, way.kept))
-
-    def predict_fit(self, sizes: Sizes, steps: tuple[Step, ...]) -> PredictedFit:
-        way = divide_wide(sizes, self.sparsity, self.schema.width)
-        if math.isinf(sizes.rho):
-            return PredictedFit()
-        chance = missed(sizes, self.schema.width, way)
-        most = min(self.sparsity, self.schema.width)
-        fewer = f"{way.kept} of the {most} columns can be chosen at this price." if way.kept < most else ""
-
-        def roughly(there: Sizes) -> float:
-            return anticipated(there, way.kept, divide_wide(there, self.sparsity, self.schema.width).narrow)
-
-        key, model = (self.sparsity, way.chosen), self._rehearsed_on(way.chosen)
-        lost = expected_loss(model, sizes, way.kept, roughly, way.narrow.clips, key)
-        found = predicted_fit(lost, sizes, chance, fewer)
-        return found._replace(feasible=found.feasible and chance < 0.5)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpem.models.linear_regression.columns import Columns, factors
-from dpem.models.linear_regression.gaussian_posterior import Posterior, noise_edge
-from dpem.models.linear_regression.reference import ROUNDING
+from dpem.models.linear_regression.moments import ROUNDING
+from dpem.models.linear_regression.posterior import Posterior, noise_edge
 from dpem.models.linear_regression.state import CurrentFit
 from dpem.models.linear_regression.tuning import TUNING
 from dpem.query import FloatArray
@@ -66,7 +66,7 @@ class Effects(NamedTuple):
     largest: FloatArray
 
 
-def effects(fit: CurrentFit, schema: Schema) -> Effects:
+def effect_contrasts(fit: CurrentFit, schema: Schema) -> Effects:
     """The fitted value at the centre, slopes of numeric columns, and the effect of every level of a factor, also of the
     baseline, against the mean of all levels. Rows of one level hardly influence the others' effects, whereas
     all differences from a baseline share its rows.
@@ -97,7 +97,7 @@ def effects(fit: CurrentFit, schema: Schema) -> Effects:
     return Effects(np.array(rows), np.vstack([intercept, slopes]), np.array(largest))
 
 
-def directions(fit: CurrentFit, found: Effects) -> FloatArray:
+def influence_directions(fit: CurrentFit, found: Effects) -> FloatArray:
     """A row q_j for each effect: its influence, scaled so that q_j·a has the mean square 1."""
     A, _ = fit.frame.in_unit_coordinates()
     q = found.of_slopes @ A @ np.linalg.pinv(fit.information / fit.present, rcond=1e-12, hermitian=True)
@@ -125,7 +125,7 @@ def sampling_covariance(fit: CurrentFit, n: int, schema: Schema) -> FloatArray:
     base = classical_covariance(fit, n)
     if fit.inflation is None:
         return base
-    found = effects(fit, schema)
+    found = effect_contrasts(fit, schema)
     own = found.of_slopes @ base @ found.of_slopes.T
     if fit.inflation.ndim == 2:  # the whole matrix, without privacy
         root = np.sqrt(np.maximum(np.diag(own), 0.0))
@@ -136,7 +136,7 @@ def sampling_covariance(fit: CurrentFit, n: int, schema: Schema) -> FloatArray:
     return np.asarray(found.back @ own @ found.back.T)
 
 
-def undecided_covariance(fit: CurrentFit) -> tuple[FloatArray, NDArray[np.bool_]]:
+def unidentified_covariance(fit: CurrentFit) -> tuple[FloatArray, NDArray[np.bool_]]:
     """How far coefficients θ may be off where columns are nearly collinear, and which slopes that concerns.
 
     Along an eigenvector of the information, with the eigenvalue s, the prior draws the truth t to t − r·t, r being the
@@ -180,7 +180,7 @@ def undecided_covariance(fit: CurrentFit) -> tuple[FloatArray, NDArray[np.bool_]
     return out, named
 
 
-def finished(
+def final_parameters(
     fit: CurrentFit,
     schema: Schema,
     chosen: NDArray[np.intp] | None,
@@ -196,10 +196,10 @@ def finished(
     A, b = fit.frame.in_unit_coordinates()
     values = A @ fit.posterior.mean + b
     sampling = sampling_covariance(fit, n, schema)
-    undecided, collinear = undecided_covariance(fit) if private else (np.zeros_like(A), np.zeros(schema.width, bool))
+    undecided, collinear = unidentified_covariance(fit) if private else (np.zeros_like(A), np.zeros(schema.width, bool))
     privacy, misfit = (A @ part @ A.T for part in (fit.posterior.covariance, fit.misfit + undecided))
     if private:
-        misfit = misfit + _unknown(fit)
+        misfit = misfit + _excluded_covariance(fit)
     rows = np.delete(np.eye(schema.width + 1), np.append(0, 1 + kept), axis=0)
     goals = np.zeros(len(rows))
     if not intercept:
@@ -212,7 +212,7 @@ def finished(
         values = values + gain @ (goals - rows @ values)
         sampling, privacy, misfit = (held @ part @ held.T for part in (sampling, privacy, misfit))
         back = np.linalg.pinv(A)
-        fit = fit.with_posterior(Posterior(back @ (values - b), back @ privacy @ back.T))
+        fit = replace(fit, posterior=Posterior(back @ (values - b), back @ privacy @ back.T))
     own = np.append(0, 1 + kept)
     block = np.ix_(own, own)
     sigma = math.sqrt(fit.variance) * fit.frame.y_spread
@@ -252,7 +252,7 @@ def finished(
     return theta, fit
 
 
-def _unknown(fit: CurrentFit) -> FloatArray:
+def _excluded_covariance(fit: CurrentFit) -> FloatArray:
     """The covariance of (intercept, slopes) for coordinates that are left out: a spread of the response for each spread
     of a column, and for a level that is too rare. Fitted values without the level, or with the column in the middle of
     its bounds, do not depend on it.

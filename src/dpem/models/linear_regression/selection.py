@@ -1,21 +1,95 @@
-"""Choosing columns of a wide table for a linear regression, with no scale of any column known."""
+"""Regression on a few of many columns: they are chosen by the signs of residuals, so no scale need be known.
+
+The residuals are those from the middle of the response, later those from the fit on the columns chosen so far.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dpem.fitting.selection import chosen_after
-from dpem.fitting.step import Step
+from dpem.fitting.check import CHECK_SHARE
+from dpem.fitting.model import PredictedFit, Sizes
+from dpem.fitting.selection import KeepColumns, best_columns, chosen_after
+from dpem.fitting.step import Step, prices
+from dpem.models.linear_regression.clipping import NO_TAILS, normal_lengths, optimal_clip
 from dpem.models.linear_regression.columns import numeric_columns
+from dpem.models.linear_regression.model import LinearRegression, score_steps
+from dpem.models.linear_regression.moments import FindColumns, FindMoments
+from dpem.models.linear_regression.planning import (
+    Division,
+    approximate_loss,
+    expected_loss,
+    moment_radius,
+    predicted_fit,
+)
+from dpem.models.linear_regression.rows import Frame, expected_rows, standardized
 from dpem.models.linear_regression.state import LinearState
-from dpem.models.linear_regression.threshold_scores import Balance, Thresholds
 from dpem.models.linear_regression.tuning import TUNING
 from dpem.privacy import Curator
 from dpem.queries.histograms import BINS, Places
+from dpem.queries.narrow import NarrowQuery
+from dpem.queries.threshold_scores import ThresholdScores
+from dpem.query import Array, Bound, FloatArray, Namespace
+from dpem.tables.blocks import like
+
+
+@dataclass(frozen=True)
+class Sided(NarrowQuery):
+    """A question about the sign of residuals: from ``middle``, or from the fit ``theta`` on ``chosen`` in a frame."""
+
+    middle: float = 0.0
+    chosen: NDArray[np.intp] | None = field(default=None, repr=False)
+    frame: Frame | None = field(default=None, repr=False)
+    theta: FloatArray | None = field(default=None, repr=False)
+
+    def sides(self, xp: Namespace, x: Array, y: Array) -> tuple[Array, Array]:
+        """1 for each row above, and for each row below, else 0; rows without a response are neither."""
+        centre = xp.full_like(y, self.middle)
+        if self.chosen is not None and self.frame is not None and self.theta is not None:
+            frame = self.frame
+            own = xp.stack([x[:, int(j)] for j in self.chosen], axis=1)
+            z = standardized(xp, own, frame.centre, frame.scale)
+            full, _ = expected_rows(xp, z, frame.precision, np.zeros(frame.width))
+            predictor = float(self.theta[0]) + xp.matmul(full, like(xp, frame.slopes(self.theta), x))
+            centre = frame.y_centre + frame.y_spread * predictor
+        above = xp.astype(y >= centre, xp.float64)
+        return above, xp.astype(y < centre, xp.float64)
+
+
+@dataclass(frozen=True)
+class Balance(Sided):
+    """Rows above less rows below.
+
+    *Lemma.* Sensitivity 2. *Proof.* A row adds 1, −1 or 0. ∎
+    """
+
+    @property
+    def label(self) -> str:
+        return "rows above and below what is expected"
+
+    @property
+    def bound(self) -> Bound:
+        return Bound(linf=2.0, l2=2.0, size_linf=1.0, size_l2=1.0)
+
+    def contributions(self, xp: Namespace, x: Array, y: Array) -> Array:
+        above, below = self.sides(xp, x, y)
+        return xp.reshape(xp.sum(above - below), (1,))
+
+
+@dataclass(frozen=True)
+class Thresholds(Sided, ThresholdScores):
+    """Scores of columns for the residual r = (sign − balance)/(1 + |balance|), which lies in [−1, 1]."""
+
+    balance: float = 0.0
+
+    def residuals(self, xp: Namespace, x: Array, y: Array) -> Array:
+        above, below = self.sides(xp, x, y)
+        return ((1 - self.balance) * above - (1 + self.balance) * below) / (1 + abs(self.balance))
 
 
 @dataclass(frozen=True)
@@ -51,3 +125,94 @@ class ChooseColumns(Step):
         query = Thresholds(**where, balance=balance, without=state.chosen)
         rho = self.rho if math.isinf(self.rho) else (1 - TUNING.balance_share) * self.rho
         return replace(state, chosen=chosen_after(curator, query, self.columns, rho, state.chosen, model.schema.width))
+
+
+class WideDivision(NamedTuple):
+    """Prices where columns are chosen first: of the middle, of each round (its choice, columns, moments and how many
+    columns), what follows on them all, and how many columns are kept in the end.
+    """
+
+    middle: float
+    rounds: tuple[tuple[float, float, float, int], ...]
+    narrow: Division
+    kept: int
+
+    @property
+    def chosen(self) -> int:
+        """How many columns are chosen in all."""
+        return sum(part[3] for part in self.rounds)
+
+
+def wide_division(sizes: Sizes, sparsity: int, d: int) -> WideDivision:
+    """The division of the price where up to ``sparsity`` of d columns are kept, fewer if the price is too small.
+
+    What a round measures is averaged with what earlier ones did, so its price is not lost.
+    """
+    rho = sizes.rho
+    each_takes = TUNING.rows_per_column * sizes.rows_per_person
+    most = math.inf if math.isinf(rho) else sizes.n * math.sqrt(2 * rho) / each_takes
+    k = max(1, min(sparsity, d, math.floor(min(most, sizes.n / 3))))
+    over = min(math.ceil(TUNING.over * k), d)
+    each = math.ceil(over / TUNING.rounds)
+    counts = [min(each, over - first) for first in range(0, over, each)]
+    check = (CHECK_SHARE / (1 - CHECK_SHARE),) if sizes.check else ()
+    shares = (*TUNING.wide, TUNING.lengths, TUNING.residuals, *check)
+    middle, choice, columns, moments, information, along, level, spread, lengths, tails, *last = prices(rho, shares)
+    so_far = [sum(counts[: i + 1]) for i in range(len(counts))]
+    parts = zip(prices(choice, counts), prices(columns, counts), prices(moments, so_far), counts, strict=True)
+    clips = optimal_clip(sizes.n, along, normal_lengths(over), sizes.rows_per_person, NO_TAILS)
+    steps, radius = tuple(prices(along, TUNING.growth)), moment_radius(rho, over)
+    own = (columns, moments, lengths, information, steps, tails, level, spread, tuple(last), radius, clips)
+    return WideDivision(middle, tuple(parts), Division(*own), k)
+
+
+def miss_probability(sizes: Sizes, d: int, way: WideDivision) -> float:
+    """The chance that a column is missed that explains its equal part of what is expected to be explained: that the
+    largest noise of d columns exceeds its score, of which both are known.
+    """
+    rho = math.fsum(part[0] for part in way.rounds)
+    scale = sizes.rows_per_person * math.sqrt(way.chosen / (2 * rho)) / sizes.n
+    signal = math.asin(math.sqrt((sizes.effect or TUNING.explained) / way.kept)) / math.pi
+    return 1 / (1 + math.exp(min(signal / scale, 700.0)) / d)
+
+
+@dataclass(frozen=True)
+class SparseLinearRegression(LinearRegression):
+    """The same on at most ``sparsity`` columns of many, chosen by thresholds: no scale of the others need be known.
+
+    Where columns are correlated a neighbour is often chosen before the column that matters, and that one after it. Once
+    both are fitted their slopes show which matters, so a few more columns are chosen and fitted than are kept.
+    """
+
+    sparsity: int = 1
+    gaussian: ClassVar[bool] = False
+    jointly: ClassVar[bool] = False
+
+    def kept(self, values: FloatArray, covariance: FloatArray) -> NDArray[np.intp]:
+        return best_columns(np.asarray(np.linalg.pinv(covariance[1:, 1:]), dtype=float), values[1:], self.sparsity)
+
+    def steps(self, sizes: Sizes) -> tuple[Step, ...]:
+        way = wide_division(sizes, self.sparsity, self.schema.width)
+        steps: list[Step] = [FindMiddle(way.middle)]
+        columns = 0
+        for choice, spreads, moments, count in way.rounds:
+            columns += count
+            radius = moment_radius(sizes.rho, columns)
+            steps += [ChooseColumns(choice, count), FindColumns(spreads), FindMoments(moments, radius)]
+        return (*steps, *score_steps(way.narrow, sizes), KeepColumns(0.0, way.kept))
+
+    def predict_fit(self, sizes: Sizes, steps: tuple[Step, ...]) -> PredictedFit:
+        way = wide_division(sizes, self.sparsity, self.schema.width)
+        if math.isinf(sizes.rho):
+            return PredictedFit()
+        chance = miss_probability(sizes, self.schema.width, way)
+        most = min(self.sparsity, self.schema.width)
+        fewer = f"{way.kept} of the {most} columns can be chosen at this price." if way.kept < most else ""
+
+        def roughly(there: Sizes) -> float:
+            return approximate_loss(there, way.kept, wide_division(there, self.sparsity, self.schema.width).narrow)
+
+        key, model = (self.sparsity, way.chosen), self._rehearsed_on(way.chosen)
+        lost = expected_loss(model, sizes, way.kept, roughly, way.narrow.clips, key)
+        found = predicted_fit(lost, sizes, chance, fewer)
+        return found._replace(feasible=found.feasible and chance < 0.5)

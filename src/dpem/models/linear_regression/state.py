@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpem.fitting.step import State
-from dpem.models.linear_regression.clip_bias import Direction
 from dpem.models.linear_regression.clipping import NO_CLIPS, NO_TAILS, Clips, Lengths, Tails, normal_lengths
 from dpem.models.linear_regression.columns import Columns
-from dpem.models.linear_regression.combine_scores import FirstAnswer, ScoreAnswer
-from dpem.models.linear_regression.frame import Frame
-from dpem.models.linear_regression.gaussian_posterior import Posterior
+from dpem.models.linear_regression.posterior import Direction, FirstAnswer, Posterior, ScoreAnswer
+from dpem.models.linear_regression.rows import Frame, RowQuery
 from dpem.query import FloatArray
+from dpem.tables.schema import Schema
+
+Q = TypeVar("Q", bound=RowQuery)
 
 
 class Moments(NamedTuple):
@@ -81,14 +82,11 @@ class CurrentFit:
     misfit : array
         Covariance of the coefficients' errors that do not come from noise: what clipping and the prior may hide.
     variance_misfit : float
-        How far the variance may be off because of tails beyond the clip.
+        How far the variance may be off because of tails beyond the last clip.
     inflation : array
         Variance of each coefficient's score over what it is with normal errors of one variance, from the sandwich.
     unused : array of bool
         Coordinates that are left out: levels that are too rare, columns that are nearly always missing.
-    stretch : array
-        By which factors the information of the directions exceeded what the frame led to expect, before they were
-        scaled: so much larger are the prior variances of their slopes.
     """
 
     columns: Columns
@@ -119,17 +117,17 @@ class CurrentFit:
     variance_misfit: float = 0.0
     inflation: FloatArray | None = None
     converged: bool = True
-    stretch: FloatArray = field(default_factory=lambda: np.ones(()))
     information_released: bool = False
 
-    def with_posterior(self, posterior: Posterior) -> CurrentFit:
-        return replace(self, posterior=posterior)
+    def query(self, kind: type[Q], schema: Schema, **settings: Any) -> Q:
+        """A query about the rows at the present coefficients."""
+        return kind(schema, frame=self.frame, theta=self.posterior.mean, sigma=self.sigma, **settings)
 
     def cut_off(self, norm: float) -> FloatArray:
         """What clipping at this length, in the clips' unit, is expected to take off the score."""
         if self.direction is None:
             return np.zeros(len(self.prior))
-        return self.clip_unit * float(self.tails.cut(norm, self.lengths)) * self.direction.mean
+        return self.clip_unit * float(self.tails.cut(norm, self.lengths.k)) * self.direction.mean
 
     @property
     def error(self) -> float:

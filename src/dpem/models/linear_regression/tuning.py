@@ -18,6 +18,8 @@ class Tuning:
     rarely_seen: float = 0.05
     #: Share in the fullest bin above which bounds are called too wide.
     crowded: float = 0.9
+    #: Share of a response's values at the ends of the bounds 0 and 1 above which it is taken for a 0/1 response.
+    binary_response: float = 0.9
     #: A two-valued numeric column is lopsided above this share, and its far rows lie at most so many spreads away.
     lopsided: float = 0.75
     reach: float = 3.3
@@ -29,8 +31,6 @@ class Tuning:
     least_correlation: float = 0.01
     #: Rows are clipped at so many times their expected length in the moments.
     moment_radius: float = 0.9
-    #: Error of first coefficients because moments are clipped, whatever the noise.
-    first_error: float = 0.05
     #: Moments lose as much of their tails as scores that are clipped there, over √k.
     first_clip: float = 1.5
     #: How much more the error of the moments' own matrix counts, because the information shares it.
@@ -51,8 +51,10 @@ class Tuning:
     tail_mean: float = 0.2
     tail_slope: float = 12.0
     tail_spread: float = 0.4
-    #: What is cut off normal scores on one side exceeds the other by up to this part.
+    #: A clip is chosen as if what it cuts off normal scores on one side exceeded the other by this part, which keeps
+    #: it from depending on exact lengths; skewed errors move the intercept by this part of what is cut off.
     uneven: float = 0.2
+    skew: float = 1.0
     #: The mean of what is cut off, over its mean length: standard deviation along the fitted values, and √k times that
     #: of each other slope and of the intercept.
     tails_along: float = 0.4
@@ -109,11 +111,10 @@ class Tuning:
     unknown_r_squared: float = 0.5
 
     # --- prices -----------------------------------------------------------------------------------------------------
-    #: Shares of columns, moments and information where rows are few; where rows are many less will do.
+    #: Shares of columns and of moments, least and most, and of information as a part of that of moments.
     columns: tuple[float, float] = (0.05, 0.12)
-    moments: float = 0.20
-    information: float = 0.05
-    less: tuple[float, ...] = (1.0, 0.6, 0.4)
+    moments: tuple[float, float] = (0.07, 0.12)
+    information: float = 0.25
     #: Shares of the histograms of leverage and residuals, of the mean of the residuals, and of the sandwich.
     lengths: float = 0.02
     residuals: float = 0.10
@@ -122,10 +123,9 @@ class Tuning:
     #: How the prices of the steps along the score grow; residuals are looked at after so many of them.
     growth: tuple[float, ...] = (0.6, 1.0, 1.6, 2.6, 4.0)
     early: int = 2
-    #: The noise of a share that histograms of columns are to have.
+    #: The noise that shares in histograms of columns, and second moments, are to have.
     share_noise: float = 0.02
-    #: How much less sure moments are of correlated columns than of uncorrelated ones.
-    correlated: float = 20.0
+    moment_noise: float = 0.02
 
     # --- choice of columns (studies.linear_regression wide) ---------------------------------------------------------
     #: Shares of: middle of the response, choice, columns, moments, information, steps, level, variance.

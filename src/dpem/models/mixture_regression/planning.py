@@ -12,8 +12,7 @@ from scipy.special import ndtr
 
 from dpem.fitting.model import Effect, PredictedFit, Sizes
 from dpem.fitting.plan import Prediction
-from dpem.fitting.rehearsal import normal
-from dpem.fitting.shares import moved, watched, with_failures
+from dpem.fitting.rehearsal import moved, normal, watched, with_failures
 from dpem.fitting.step import Step
 from dpem.models.mixture_regression import newton
 from dpem.models.mixture_regression.cells import edges

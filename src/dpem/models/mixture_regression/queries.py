@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from dpem.fitting.check import LogRatio
 from dpem.models.mixture_regression.components import Components, Frame, row_sum
 from dpem.queries.block_loop import over_rows
-from dpem.queries.log_ratio import LogRatio
 from dpem.queries.narrow import NarrowQuery, into_ball, packed, rounded, weighted, zero_nonfinite
 from dpem.query import Array, Bound, FloatArray, Namespace
 from dpem.tables.blocks import like

@@ -1,31 +1,119 @@
-"""The end of a linear regression: mean and size of the residuals, the sandwich, and the fit check."""
+"""After the coefficients: the mean and scale of the residuals, the sandwich, and the fit check."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from dpem.fitting.check import judged
 from dpem.fitting.step import Step
-from dpem.models.linear_regression.diagnostic_queries import (
-    CURVATURE_SHARE,
-    MOST_CURVATURE,
-    MOST_UNEQUAL,
-    UNEQUAL_SHARE,
-    Explained,
-    ScoreVariance,
-)
-from dpem.models.linear_regression.gaussian_posterior import Posterior, positive, product_covariance
-from dpem.models.linear_regression.parameters import directions, effects
-from dpem.models.linear_regression.queries import Residuals
+from dpem.models.linear_regression.clipping import clipped_square
+from dpem.models.linear_regression.parameters import effect_contrasts, influence_directions
+from dpem.models.linear_regression.posterior import Posterior, eigenvalues_from, product_covariance
+from dpem.models.linear_regression.rows import RowQuery, Rows
+from dpem.models.linear_regression.scores import NO_CLIP, Residuals, with_residual_scale
 from dpem.models.linear_regression.state import CurrentFit, Estimate, LinearState, Shape
-from dpem.models.linear_regression.steps import NO_CLIP, at_present, with_size
 from dpem.models.linear_regression.tuning import TUNING
 from dpem.privacy import Curator
-from dpem.query import FloatArray
+from dpem.queries.block_loop import over_rows, product
+from dpem.queries.narrow import into_ball, rounded, weighted, zero_nonfinite
+from dpem.query import Array, Bound, FloatArray, Namespace
+
+
+@dataclass(frozen=True)
+class ScoreVariance(RowQuery):
+    """Σ t·u over rows that count: u = ((σ²/v)·(q_j·a)²)_j in the ball of radius ``radius``, q_j the rows of
+    ``directions``, and t = min(e², clip²) − m with m its mean for a normal e: by how much the variance of each
+    direction's score exceeds what errors of one variance give it, the meat of the sandwich. A row with the weight s
+    adds s·(s·min(e², clip²) − m)·u, and m is the mean of the square times ``ratio`` = E s²/E s.
+
+    *Lemma.* ℓ2 sensitivity radius·max(√2·max(c² − m, m), c²), c = clip. *Proof.* t lies in [−m, c² − m], which holds 0,
+    and so does s·(s·min(e², c²) − m) for s in [0, 1]; u has no negative entry. Two contributions with t, t′ of one
+    sign: ‖tu − t′u′‖² ≤ t²‖u‖² + t′²‖u′‖² ≤ 2·max(t², t′²)·radius²,
+    as u·u′ ≥ 0. Of opposite signs: ‖tu − t′u′‖ ≤ (|t| + |t′|)·radius ≤ c²·radius. A row that does not count adds 0. ∎
+    """
+
+    directions: FloatArray = field(repr=False)
+    clip: float
+    radius: float
+    ratio: float = 1.0
+
+    @property
+    def mean(self) -> float:
+        return self.ratio * float(clipped_square(self.clip**2))
+
+    @property
+    def label(self) -> str:
+        return f"variance of the scores, squared residuals clipped at {self.clip:.4g}²"
+
+    @property
+    def bound(self) -> Bound:
+        square, m = self.clip**2, self.mean
+        size = max(square - m, m)
+        whole = self.radius * max(math.sqrt(2.0) * size, square)
+        own = self.radius * size
+        return rounded(Bound(linf=whole, l2=whole, size_linf=own, size_l2=own), 4 * len(self.directions) + 8)
+
+    def added(self, xp: Namespace, rows: Rows) -> Array:
+        along = product(xp, rows.a, self.directions.T)
+        weight = xp.zeros_like(rows.r) + self.sigma**2 / rows.v
+        e2 = weighted(xp.clip(zero_nonfinite(xp, rows.r**2 / rows.v), 0.0, self.clip**2), rows.shares) - self.mean
+        t = weighted(xp.where(rows.seen, e2, xp.zeros_like(rows.r)), rows.shares)
+        return over_rows(xp, t, into_ball(xp, along * along, self.radius, times=weight))
+
+
+#: The largest sizes of a row's part in the curvature and in the heteroscedasticity, and how much these count beside the
+#: squares explained.
+MOST_CURVATURE, MOST_UNEQUAL, CURVATURE_SHARE, UNEQUAL_SHARE = 6.0, 6.0, 0.7, 0.6
+
+
+@dataclass(frozen=True)
+class Explained(RowQuery):
+    """Σ (t, t²/most, b·most·s, u·most·q), t = clamp((z of y − middle)² − r², ±most): by how much the slopes reduce the
+    squared residual. With e the residual in standard deviations and f what is fitted, beyond the middle in units of
+    ``along``, both clipped:
+
+    - s in [−1, 1] is e·(f² − 1), over the most it may be: whether residuals have one sign at both ends of the line and
+      the other between (Ramsey's RESET, of one degree of freedom);
+    - q in [−1, 1] is (e² − its mean)·f likewise: whether errors are larger at one end (Breusch and Pagan's test).
+
+    *Lemma.* ℓ2 sensitivity 2·most·√(1 + b² + u²). *Proof.* 2·most for the first two, by the proof of
+    :class:`~dpem.fitting.check.LogRatio` word for word, and twice the largest size for each of the others. ∎
+    """
+
+    middle: float
+    most: float
+    along: float
+    in_frame = False
+
+    @property
+    def label(self) -> str:
+        return (
+            f"fit check: squares explained by the slopes, clamped at {self.most:.4g}, and whether the model is linear"
+        )
+
+    @property
+    def bound(self) -> Bound:
+        B, more = self.most, CURVATURE_SHARE**2 + UNEQUAL_SHARE**2
+        l2, size = 2 * B * math.sqrt(1 + more), B * math.sqrt(2 + more)
+        return rounded(Bound(linf=2 * B, l2=l2, size_linf=B, size_l2=size), 4)
+
+    def added(self, xp: Namespace, rows: Rows) -> Array:
+        beyond = rows.fitted + rows.r - self.middle
+        t = zero_nonfinite(xp, beyond**2 - rows.r**2) / self.most
+        e = xp.clip(zero_nonfinite(xp, rows.r / xp.sqrt(rows.v)), -2.4, 2.4)
+        f = xp.clip(zero_nonfinite(xp, (rows.fitted - self.middle) / self.along), -2.0, 2.0)
+        s = e * xp.clip(f * f - 1.0, -1.0, 2.5) / MOST_CURVATURE
+        q = (xp.clip(e * e, 0.0, 4.0) - float(clipped_square(4.0))) * f / MOST_UNEQUAL
+        seen = weighted(xp.astype(rows.seen, xp.float64), rows.shares)
+        t, s, q = (xp.clip(own, -1.0, 1.0) for own in (t, s, q))
+        sums = [xp.sum(seen * t), xp.sum(seen * t * t)]
+        sums += [CURVATURE_SHARE * xp.sum(seen * s), UNEQUAL_SHARE * xp.sum(seen * q)]
+        return self.most * xp.stack(sums)
+
 
 ADVICE = "More rows, a larger epsilon, fewer columns or narrower bounds would help; or the columns explain nothing."
 
@@ -43,26 +131,26 @@ class FindLevel(Step):
         fit = state.current()
         before, misfit = fit.size, TUNING.tails * fit.variance
         fit = replace(fit, variance_error=math.hypot(fit.variance_error, misfit))
-        fit = with_size(curator, Residuals(**at_present(model, state, fit), clip=self.clip), self.rho, fit)
+        fit = with_residual_scale(curator, fit.query(Residuals, model.schema_of(state), clip=self.clip), self.rho, fit)
         mean, error = fit.level
         if not error:
             return replace(state, current_fit=fit)
         row = fit.information[0] / max(float(fit.information[0, 0]), 0.01)
         shape = _shape(fit, before, row)
-        far = TUNING.beyond * min(3.5 / self.clip, 1.5) ** 2 * max(shape.tails.value, 0.0)
+        beyond = TUNING.beyond * min(3.5 / self.clip, 1.5) ** 2 * max(shape.tails.value, 0.0)
         norm = self.clip * fit.sigma / (fit.clip_unit or fit.sigma) * math.sqrt(fit.lengths.k)
         mean += float(fit.cut_off(norm)[0])
         unknown = 0.0 if fit.direction is None else math.sqrt(fit.direction.covariance[0, 0])
-        off = fit.clip_unit * float(fit.tails.lost(norm, fit.lengths)) * unknown
+        off = fit.clip_unit * float(fit.tails.lost(norm, fit.lengths.k)) * unknown
         alone = fit.posterior.given_number(mean, row, error**2)
-        wide = fit.posterior.wider(fit.misfit + _hidden(fit)).given_number(mean, row, error**2 + off**2)
-        rest = positive(wide.covariance - alone.covariance, 0.0)
+        wide = fit.posterior.wider(fit.misfit + _unmeasured_misfit(fit)).given_number(mean, row, error**2 + off**2)
+        rest = eigenvalues_from(wide.covariance - alone.covariance, 0.0)
         fit = replace(
             fit,
             posterior=Posterior(wide.mean, alone.covariance),
             misfit=rest,
             shape=shape,
-            variance_misfit=far * fit.variance,
+            variance_misfit=beyond * fit.variance,
         )
         return replace(state, current_fit=fit)
 
@@ -77,18 +165,16 @@ def _shape(fit: CurrentFit, before: Estimate, row: FloatArray) -> Shape:
     return Shape(skew, Estimate(more / fit.variance, of_more / fit.variance))
 
 
-def _hidden(fit: CurrentFit) -> FloatArray:
-    """A covariance for what the releases do not show: what errors in filling missing values do, how far the prior
-    draws coefficients towards 0, and how far skewed errors move the intercept where residuals are clipped.
+def _unmeasured_misfit(fit: CurrentFit) -> FloatArray:
+    """A covariance for what the releases do not show: what errors in imputing missing values do to the coefficients,
+    and how far errors that are skewed within the clips move the intercept.
     """
     theta, seen = fit.posterior.mean, fit.columns.seen[:-1][~fit.unused]
     missing = 1 - float(np.mean(seen)) if len(seen) else 0.0
-    drawn = fit.posterior.covariance @ (theta / fit.prior)
-    hidden = missing**2 * product_covariance(fit.first.variances, np.outer(theta, theta)) + np.outer(drawn, drawn)
-    hidden[1:, 1:] += (TUNING.filling * missing) ** 2 * float(theta[1:] @ theta[1:]) * np.eye(len(theta) - 1)
-    skew = TUNING.tails_level * fit.clip_unit * float(fit.lengths.lost(fit.clips.norm)) / math.sqrt(fit.lengths.k)
-    hidden[0, 0] += skew**2
-    return np.asarray(hidden)
+    misfit = missing**2 * product_covariance(fit.first.variances, np.outer(theta, theta))
+    misfit[1:, 1:] += (TUNING.filling * missing) ** 2 * float(theta[1:] @ theta[1:]) * np.eye(len(theta) - 1)
+    misfit[0, 0] += (TUNING.skew * fit.clip_unit * float(fit.lengths.lost(fit.clips.norm))) ** 2 / fit.lengths.k
+    return np.asarray(misfit)
 
 
 @dataclass(frozen=True)
@@ -101,38 +187,39 @@ class FindVariance(Step):
     def run(self, curator: Curator, model: Any, state: LinearState) -> LinearState:
         fit = state.current()
         private, schema = math.isfinite(self.rho), model.schema_of(state)
-        found = effects(fit, schema)
-        q = directions(fit, found)
+        found = effect_contrasts(fit, schema)
+        q = influence_directions(fit, found)
         radius = TUNING.variance_radius * math.sqrt(3 * len(q)) if private else math.inf
         most = TUNING.variance_noise * curator.n_rows * math.sqrt(self.rho) / radius if private else math.inf
         clip = max(math.sqrt(min(most, fit.clips.norm**2 / fit.lengths.k)), TUNING.least_variance_clip)
         unit = np.minimum(1.0, radius / 2 / found.largest) if private else np.ones(len(q))
-        asked = q * np.sqrt(unit)[:, None] if private else _pairs(q)
+        asked = q * np.sqrt(unit)[:, None] if private else _pair_directions(q)
         ratio = 1.0 if state.weights is None else state.weights.ratio
-        query = ScoreVariance(**at_present(model, state, fit), directions=asked, clip=clip, radius=radius, ratio=ratio)
+        settings = {"directions": asked, "clip": clip, "radius": radius, "ratio": ratio}
+        query = fit.query(ScoreVariance, schema, **settings)
         released = curator.measure(query, self.rho) / fit.present
         if private:
             unit = unit * query.mean
             noise = curator.noise_scale(query, self.rho) / fit.present / unit
-            inflation = inflated(released / unit, noise)
-            inflation = inflation * (1 + _beyond(fit, clip) / float(np.mean(inflation)))
+            inflation = shrunk_inflation(released / unit, noise)
+            inflation = inflation * (1 + _excess_beyond(fit, clip) / float(np.mean(inflation)))
         else:
-            inflation = _whole(released / ratio, q, fit)
-        theta, fit = model.finished(replace(fit, inflation=inflation), state, curator.effective_rows)
+            inflation = _score_covariance(released / ratio, q, fit)
+        theta, fit = model.parameters(replace(fit, inflation=inflation), state, curator.effective_rows)
         return replace(state, theta=theta, current_fit=fit)
 
 
-def _beyond(fit: CurrentFit, clip: float) -> float:
+def _excess_beyond(fit: CurrentFit, clip: float) -> float:
     """By which part of the errors' variance squared residuals beyond ``clip`` add to that of clipped scores."""
     unit = fit.clip_unit or fit.sigma
     low, high = clip * fit.sigma / unit, fit.clips.norm / math.sqrt(fit.lengths.k)
     return fit.tails.square(low, max(low, high)) * unit**2 / fit.variance
 
 
-def inflated(found: FloatArray, noise: FloatArray) -> FloatArray:
+def shrunk_inflation(found: FloatArray, noise: FloatArray) -> FloatArray:
     """1 + noisy relative excesses of variance, drawn to their mean, and that to 0, as far as they may be noise.
 
-    >>> inflated(np.array([0.0, 3.0]), np.array([0.01, 0.01])).round(1).tolist()
+    >>> shrunk_inflation(np.array([0.0, 3.0]), np.array([0.01, 0.01])).round(1).tolist()
     [1.0, 4.0]
     """
     weight = 1 / (noise**2 + TUNING.usual_inflation**2)
@@ -142,18 +229,18 @@ def inflated(found: FloatArray, noise: FloatArray) -> FloatArray:
     return np.clip(1 + mean + (found - mean) * between / (between + noise**2), 0.5, 25.0)
 
 
-def _pairs(q: FloatArray) -> FloatArray:
+def _pair_directions(q: FloatArray) -> FloatArray:
     """The directions and the sums of any two of them: their variances hold all covariances."""
     i, j = np.triu_indices(len(q))
     return np.where((i == j)[:, None], q[i], q[i] + q[j])
 
 
-def _whole(found: FloatArray, q: FloatArray, fit: CurrentFit) -> FloatArray:
+def _score_covariance(found: FloatArray, q: FloatArray, fit: CurrentFit) -> FloatArray:
     """The matrix of covariances of q_i·score and q_j·score, in units of the errors' variance."""
     k = len(q)
     i, j = np.triu_indices(k)
     S = fit.information / fit.present
-    asked = _pairs(q)
+    asked = _pair_directions(q)
     squares = found + np.sum((asked @ S) * asked, axis=1)
     out, own = np.zeros((k, k)), squares[i == j]
     out[i, j] = np.where(i == j, squares, (squares - own[i] - own[j]) / 2)
@@ -176,7 +263,7 @@ class CheckExplained(Step):
         fitted = float(theta[1:] @ fit.information[1:, 1:] @ theta[1:]) / max(float(fit.information[0, 0]), 0.1)
         most = self.widths * math.sqrt(4 * fit.variance * fitted + 2 * fitted**2 + 0.02**2)
         along = math.sqrt(max(fitted, 1e-12))
-        query = Explained(**at_present(model, state, fit), middle=float(theta[0]), most=most, along=along)
+        query = fit.query(Explained, model.schema_of(state), middle=float(theta[0]), most=most, along=along)
         first, second, *third = (float(part) for part in curator.measure(query, self.rho))
         noise = curator.noise_scale(query, self.rho)
         gain = first / fit.present

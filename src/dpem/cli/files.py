@@ -1,23 +1,31 @@
-"""The inputs of a command: a table, a start, a model, levels. Refusals come before anything is spent."""
+"""What a command reads and writes: a table, levels, a start, models and scalers. Refusals come before anything is
+spent; a model that was paid for is saved elsewhere if its file cannot be written.
+"""
 
 from __future__ import annotations
 
-import difflib
 import gc
+import json
+import os
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 
-from dpem._json import parse_json
+from dpem._files import check_writable
+from dpem._json import parse_json, plain
 from dpem.cli.common import Exit, Refused, Session, refusing
 from dpem.cli.settings import is_a_setting
 from dpem.fitting.scaler import DPStandardScaler
-from dpem.persistence import load_model
+from dpem.fitting.serialization import content_of
+from dpem.persistence import load_model, save_model
 from dpem.query import FloatArray
 from dpem.tables import Source
+from dpem.tables.bounds import similar
 from dpem.tables.entries import checked_levels
 from dpem.tables.files import read_table
 
@@ -86,7 +94,7 @@ def _on_cluster(
         chosen = [name for name in names if name not in unused] if columns is None else list(columns)
         for name in [*chosen, *exclude, *(name for name in (target, person) if name is not None)]:
             if name not in names:
-                raise Refused(Exit.DATA, f"{path!r} has no column {name!r}{nearest(name, names)}.")
+                raise Refused(Exit.DATA, f"{path!r} has no column {name!r}{similar(name, names)}.")
         with session.waiting("counting rows"):
             try:
                 needed = [*chosen, *([] if person is None else [person])]
@@ -96,16 +104,6 @@ def _on_cluster(
             except (RuntimeError, ValueError) as error:
                 raise Refused(Exit.DATA, str(error)) from None
         yield source
-
-
-def nearest(name: str, names: Sequence[str]) -> str:
-    """The suggestion of a similar name, for the end of a message.
-
-    >>> nearest("hieght", ["age", "height"])
-    "; did you mean 'height'?"
-    """
-    close = difflib.get_close_matches(name, names, n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def feature_names(source: Any) -> list[str] | None:
@@ -188,7 +186,7 @@ def _of_json(path: str, names: list[str] | None, d: int) -> FloatArray:
         )
     for name in start:
         if name not in names:
-            raise ValueError(f"{path!r} names a column that is not used, {name!r}{nearest(name, names)}.")
+            raise ValueError(f"{path!r} names a column that is not used, {name!r}{similar(name, names)}.")
     return _vector([start.get(name, 0.0) for name in names], path, d)
 
 
@@ -215,3 +213,53 @@ def file(path: str) -> str:
     if not Path(path).is_file():
         raise FileNotFoundError(f"{path!r} cannot be read: there is no such file.")
     return path
+
+
+# --- Outputs ----------------------------------------------------------------------------------------------------------
+
+
+def check_outputs(written: Sequence[str], read: Sequence[str], force: bool) -> None:
+    """Refuse files that cannot be written, exist already, or would replace one another or an input."""
+    try:
+        places = [os.path.realpath(path) for path in (*written, *read)]
+    except ValueError:
+        raise click.UsageError("A file cannot have such a name.") from None
+    if len(set(places[: len(written)]) - set(places[len(written) :])) < len(written):
+        raise click.UsageError("A file to be written must be another one than those that are read or written besides.")
+    for path in written:
+        if os.path.lexists(path) and not force:
+            raise Refused(Exit.OUTPUT, f"{path!r} is there already; {_instead(path)}.")
+        with refusing(Exit.OUTPUT):
+            check_writable(path)
+
+
+def _instead(path: str) -> str:
+    context = click.get_current_context(silent=True)
+    options = {} if context is None else context.params
+    return "--out names another, --force replaces it" if options.get("out") == path else "--force replaces it"
+
+
+def save(model: Any, path: str, scaler: Any = None) -> None:
+    """Write a model that was paid for; if its file cannot be written, write it elsewhere and say where."""
+    try:
+        save_model(model, path, scaler)
+    except (OSError, ValueError) as error:
+        raise Refused(Exit.OUTPUT, f"{str(error).rstrip('.')}; {_rescued(model, scaler)}") from None
+
+
+def _rescued(model: Any, scaler: Any) -> str:
+    try:
+        path = os.path.join(tempfile.mkdtemp(prefix="dpem-"), "model.json")
+        save_model(model, path, scaler)
+    except (OSError, ValueError):
+        return f"what was paid for is {json.dumps(_released(model))}."
+    return f"what was paid for is in {path}: move it to a safe place."
+
+
+def _released(model: Any) -> dict[str, Any]:
+    """The released numbers and the guarantee, for one line of output."""
+    try:
+        fitted = content_of(model)["fitted"]
+    except ValueError:  # even an invalid model must not be lost
+        fitted = plain({name: value for name, value in vars(model).items() if name in ("coef_", "mean_", "theta_")})
+    return {"fitted": fitted, "guarantee": str(model.guarantee_)}

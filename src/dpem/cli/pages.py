@@ -1,0 +1,134 @@
+"""``dpem report``, ``planner``, ``demo`` and ``completion``: commands that read no table of the user's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import click
+from click.shell_completion import get_completion_class
+
+from dpem.cli import options
+from dpem.cli.common import Exit, Refused, Session, refusing
+
+
+@click.command(short_help="Write the report of a fitted model.")
+@click.argument("model", metavar="MODEL.JSON")
+@click.option("-o", "--out", metavar="FILE", default="report.html", show_default=True, help="The page to write.")
+@click.option("--scaler", metavar="FILE", help="The scaler that the model was fitted with.")
+@click.option("--purpose", metavar="TEXT", help="The purpose of the fit, for the top of the page.")
+@options.ledger
+@options.dataset
+@options.force
+@options.json
+@click.pass_obj
+def report(
+    session: Session,
+    model: str,
+    out: str,
+    scaler: str | None,
+    purpose: str | None,
+    url: str | None,
+    dataset: str | None,
+    force: bool,
+) -> None:
+    """Write one page about the model in MODEL.JSON: its guarantee, its estimates, its queries and their prices.
+
+    The page works offline and can be printed. It contains only what the file has, which is released already.
+
+    \b
+    Examples:
+      dpem report model.json
+      dpem report model.json -o report.html --purpose "annual survey, table 3"
+      dpem report model.json --ledger sqlite:///budget.db --dataset patients
+    """
+    from dpem._files import read_text
+    from dpem._json import parse_json
+    from dpem.cli import files
+    from dpem.persistence import LARGEST_FILE
+    from dpem.privacy import Ledger
+    from dpem.report import About, write_report
+
+    files.check_outputs([out], [model, *([] if scaler is None else [scaler])], force)
+    fitted, fitted_scaler = files.model(model), files.scaler(scaler)
+    about = About(dataset, parse_json(read_text(model, LARGEST_FILE))["created"][:10], purpose)
+    if url is not None and dataset is not None:
+        with refusing(Exit.USAGE):
+            ledger = Ledger(url)
+        about = replace(about, ledger=ledger.where, state=ledger.state(dataset))
+    with refusing(Exit.DATA):
+        write_report(fitted, out, fitted_scaler, about)
+    session.result({"report": out}, f"Wrote {out}.")
+
+
+@click.command(short_help="Open the page that plans in a browser.")
+@click.option("--html", metavar="FILE", help="Write the page there, as one offline file, and open nothing.")
+@options.force
+@options.json
+@click.pass_obj
+def planner(session: Session, html: str | None, force: bool) -> None:
+    """Open one page with sliders for rows, columns and ε, and what a fit is predicted to give.
+
+    No data are read, nothing is sent and nothing is spent. The page works without a network.
+
+    \b
+    Examples:
+      dpem planner
+      dpem planner --html planner.html
+    """
+    import os
+    import tempfile
+    import webbrowser
+
+    from dpem.cli import files
+    from dpem.planner import write_page
+
+    if html is not None:
+        files.check_outputs([html], [], force)
+    path = html or os.path.join(tempfile.mkdtemp(prefix="dpem-"), "planner.html")
+    with refusing(Exit.OUTPUT):
+        write_page(path)
+    opened = html is None and webbrowser.open("file://" + os.path.realpath(path))
+    session.result({"page": path, "opened": opened}, f"Opened {path}." if opened else f"Wrote {path}.")
+
+
+@click.command(short_help="A private regression and latent classes on a table of real people.")
+@click.option("--out", metavar="FOLDER", help="Where the two reports go; a temporary folder if not given.")
+@options.json
+@click.pass_obj
+def demo(session: Session, out: str | None) -> None:
+    """Plan, fit and report on the RAND Health Insurance Experiment, each fit beside the same one without privacy.
+
+    Takes less than a minute and needs no input. It needs statsmodels, which the table comes with.
+
+    \b
+    Examples:
+      dpem demo
+      dpem demo --out reports --json
+    """
+    from dpem.demo import main
+
+    try:
+        result = main(out, (lambda text: None) if session.json else click.echo)
+    except RuntimeError as error:
+        raise Refused(Exit.FAILED, str(error)) from None
+    if session.json:
+        session.result(result, "")
+
+
+@click.command(short_help="Let a shell complete commands, options and file names.")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_obj
+def completion(session: Session, shell: str) -> None:
+    """Print a script that makes SHELL complete what dpem understands.
+
+    \b
+    Put one of these where your shell starts:
+      eval "$(dpem completion bash)"                                      # ~/.bashrc
+      eval "$(dpem completion zsh)"                                       # ~/.zshrc
+      dpem completion fish > ~/.config/fish/completions/dpem.fish
+    """
+    from dpem.cli.main import cli
+
+    kind = get_completion_class(shell)
+    assert kind is not None
+    click.echo(kind(cli, {}, "dpem", "_DPEM_COMPLETE").source())
