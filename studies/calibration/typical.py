@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import dpem
-from dpem.models.gaussian_mixture import prediction as groups
+from dpem.models.gaussian_mixture import planning as groups
 from dpem.models.latent_class import planning as classes
 from dpem.models.latent_class.queries import Items
 from dpem.models.linear_regression.planning import ASSUMED, BOUNDS
