@@ -1,4 +1,4 @@
-"""The smallest models there are, to be shown: a mean of every column, and the same as one of two groups."""
+"""The smallest models: the mean of every column, and the same as one of two components."""
 
 from dataclasses import dataclass, replace
 
@@ -18,7 +18,7 @@ from dpem.query import Bound
 
 
 @dataclass(frozen=True)
-class MeanQuestion(NarrowQuery):
+class MeanQuery(NarrowQuery):
     label: str = "mean of every column"
 
     @property
@@ -35,18 +35,18 @@ class Parameters:
 
 
 @dataclass(frozen=True)
-class Ask(Step):
+class ReleaseMean(Step):
     def describe(self):
         return "mean of every column"
 
     def run(self, curator, model, state):
-        return replace(state, theta=Parameters(curator.measure(MeanQuestion(model.schema), self.rho)))
+        return replace(state, theta=Parameters(curator.measure(MeanQuery(model.schema), self.rho)))
 
 
 class Means(Model):
     def steps(self, sizes):
-        ask, check = prices(sizes.rho, (0.9, 0.1))
-        return (Ask(ask), Check(check, against="a mean of zero", advice="Ask for more rows."))
+        mean, check = prices(sizes.rho, (0.9, 0.1))
+        return (ReleaseMean(mean), Check(check, against="a mean of zero", advice="Ask for more rows."))
 
     def log_density(self, xp, theta, x, y):
         return -8.0 * xp.sum(zero_nonfinite(xp, (x - theta.mean) ** 2), axis=1)
@@ -58,8 +58,8 @@ class Means(Model):
         return theta.mean + 0.25 * rng.standard_normal((n, len(theta.mean))), None
 
     def predict_fit(self, sizes, steps):
-        told = Prediction("width of an interval", 0.1, 0.05, 0.2, 0.01, "One in ten.", "Columns are independent.")
-        return PredictedFit(told)
+        prediction = Prediction("width of an interval", 0.1, 0.05, 0.2, 0.01, "One in ten.", "Columns are independent.")
+        return PredictedFit(prediction)
 
 
 class DPMeans(PrivateEstimator):
@@ -81,21 +81,23 @@ class DPMeans(PrivateEstimator):
         return Uncertainty.of(self.schema_.names, self.means_, 0.5 * noise, noise)
 
 
-class DPGroups(DPMeans):
-    """Two groups, one of which is the other mirrored: enough to draw."""
+class DPTwoComponents(DPMeans):
+    """Two components, of which one is the other mirrored: enough to draw."""
 
     bars = False
 
     def _profile(self):
-        known = self.schema_
-        low, high = known.middle - known.half, known.middle + known.half
+        schema = self.schema_
+        low, high = schema.middle - schema.half, schema.middle + schema.half
         centre = np.stack([self.means_, low + high - self.means_])
-        spread = None if self.bars else np.stack([known.half / 4, known.half / 5])
-        groups = ("group 1", "group 2")
-        return Profile(groups, np.array([0.7, 0.3]), known.names, centre, spread, low, high, self.bars, "Two of them.")
+        spread = None if self.bars else np.stack([schema.half / 4, schema.half / 5])
+        components = ("component 1", "component 2")
+        return Profile(
+            components, np.array([0.7, 0.3]), schema.names, centre, spread, low, high, self.bars, "Two of them."
+        )
 
 
-class DPAnswers(DPGroups):
+class DPTwoClasses(DPTwoComponents):
     bars = True
 
 

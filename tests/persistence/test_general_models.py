@@ -31,12 +31,12 @@ class Parameters:
 
 
 @dataclass(frozen=True)
-class Ask(small_models.Ask):
+class ReleaseMean(small_models.ReleaseMean):
     passes = 3
 
     def run(self, curator, model, state):
-        question = small_models.MeanQuestion(model.schema)
-        mean, noise = curator.measure(question, self.rho), curator.noise_scale(question, self.rho)
+        query = small_models.MeanQuery(model.schema)
+        mean, noise = curator.measure(query, self.rho), curator.noise_scale(query, self.rho)
         return replace(state, theta=Parameters(mean, noise, np.arange(2), (mean[:, None], np.empty((0, 3)))))
 
 
@@ -45,7 +45,7 @@ class Means(small_models.Means):
 
     def steps(self, sizes):
         ask, check = super().steps(sizes)
-        return (Ask(ask.rho), check)
+        return (ReleaseMean(ask.rho), check)
 
 
 class DPMeans(small_models.DPMeans):
