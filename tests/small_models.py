@@ -35,7 +35,7 @@ class Parameters:
 
 
 @dataclass(frozen=True)
-class ReleaseMean(Step):
+class MeasureMeans(Step):
     def describe(self):
         return "mean of every column"
 
@@ -45,8 +45,8 @@ class ReleaseMean(Step):
 
 class Means(Model):
     def steps(self, sizes):
-        mean, check = prices(sizes.rho, (0.9, 0.1))
-        return (ReleaseMean(mean), Check(check, against="a mean of zero", advice="Ask for more rows."))
+        measure, check = prices(sizes.rho, (0.9, 0.1))
+        return (MeasureMeans(measure), Check(check, against="a mean of zero", advice="Ask for more rows."))
 
     def log_density(self, xp, theta, x, y):
         return -8.0 * xp.sum(zero_nonfinite(xp, (x - theta.mean) ** 2), axis=1)

@@ -21,14 +21,14 @@ TREES = {p.relative_to(PACKAGE).as_posix(): ast.parse(p.read_text("utf-8")) for 
 NOISE = ("privacy/noise.py", "privacy/gumbel.py")
 #: Modules that simulate: what they draw is never released as private.
 SIMULATION = (
-    "paper/improved/planning/",
+    "paper/planning/",
     "paper/algorithms.py",
     "fitting/rehearsal.py",
     "fitting/surrogate/",
     "audit/",
 )
 #: Packages where a function named ``sample`` or ``draw`` draws from a fitted, public model.
-SAMPLING = ("paper/models/", "paper/estimators/", "models/", "fitting/")
+SAMPLING = ("paper/", "models/", "fitting/")
 
 LIBRARIES = {"opendp", "random", "secrets", "diffprivlib"}
 SAMPLERS = {
@@ -136,12 +136,12 @@ def test_the_noise_module_is_seen_to_draw():
         ("fitting/search.py", "import opendp.prelude as dp"),
         ("privacy/curator.py", "import numpy as np\nanswer = np.random.normal(size=3)"),
         ("privacy/mechanisms.py", "def f(rng, v):\n    return v + rng.laplace(size=3)"),
-        ("paper/improved/steps.py", "from numpy.random import default_rng"),
-        ("paper/improved/steps.py", "import numpy as np\nrng = np.random.default_rng(0)"),
-        ("paper/improved/steps.py", "import random\nrandom.gauss(0, 1)"),
+        ("paper/steps.py", "from numpy.random import default_rng"),
+        ("paper/steps.py", "import numpy as np\nrng = np.random.default_rng(0)"),
+        ("paper/steps.py", "import random\nrandom.gauss(0, 1)"),
         ("tables/array.py", "def sample(rng):\n    return rng.standard_normal(3)"),
         ("paper/engine/clipped_sums.py", "import numpy as np\ndef kernel(x):\n    return x + np.random.gumbel()"),
-        ("paper/models/base.py", "def sum(self, rng):\n    return rng.uniform(3)"),
+        ("paper/models.py", "def sum(self, rng):\n    return rng.uniform(3)"),
         ("fitting/estimator.py", "import numpy as np\ndef fit(self):\n    self.rng = np.random.RandomState(0)"),
         ("fitting/estimator.py", "from sklearn.utils import check_random_state"),
         ("fitting/estimator.py", "from scipy import stats\ndef fit(self):\n    return stats.norm.rvs(3)"),

@@ -172,7 +172,7 @@ def test_raw_columns_are_clamped_before_terms_are_computed():
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("log(wage) ~ center(educ)", "center.* would learn from the rows: subtract a public number"),
         ("wage ~ scale(educ)", "scale.* would learn from the rows"),
@@ -189,8 +189,8 @@ def test_raw_columns_are_clamped_before_terms_are_computed():
         (7, "formula must be a text"),
     ],
 )
-def test_refusals_name_the_public_way(text, said):
-    with pytest.raises(ValueError, match=said):
+def test_refusals_name_the_public_way(text, message):
+    with pytest.raises(ValueError, match=message):
         dpem.DPLinearRegression.from_formula(text, **settings(epsilon=1.0)).fit(people(100))
 
 
@@ -221,9 +221,9 @@ def test_on_the_command_line(tmp_path, monkeypatch):
     common = ["--bounds", "bounds.json", "--levels", "levels.json", "--epsilon", "2", "--delta", "1e-6"]
     made = CliRunner().invoke(cli, ["fit", "linear-regression", "people.csv", "--formula", TEXT, *common])
     assert made.exit_code == 0, made.output
-    told = CliRunner().invoke(cli, ["predict", "model.json", "people.csv", "--out", "told.csv"])
-    assert told.exit_code == 0, told.output
-    assert pd.read_csv("told.csv")["prediction"].between(0, 6).all()
+    result = CliRunner().invoke(cli, ["predict", "model.json", "people.csv", "--out", "predictions.csv"])
+    assert result.exit_code == 0, result.output
+    assert pd.read_csv("predictions.csv")["prediction"].between(0, 6).all()
     text = "married ~ educ + C(region)"
     arguments = ["fit", "logistic-regression", "people.csv", "--formula", text, *common, "--anyway", "--out", "l.json"]
     assert CliRunner().invoke(cli, arguments).exit_code == 0

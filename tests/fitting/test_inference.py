@@ -64,15 +64,15 @@ def test_without_privacy_they_are_those_of_statsmodels(which):
     assert model.wald_test("C(g)").statistic == pytest.approx(float(joint.statistic), rel=scale)
     assert model.wald_test("C(g)").df == 2
     new = rows(50, 1)
-    told, known = model.get_prediction(new).summary_frame(), reference.get_prediction(new).summary_frame()
+    predicted, known = model.get_prediction(new).summary_frame(), reference.get_prediction(new).summary_frame()
     name = "predicted" if "predicted" in known else "mean"
-    assert told["mean"].to_numpy() == pytest.approx(known[name].to_numpy(), abs=1e-6)
+    assert predicted["mean"].to_numpy() == pytest.approx(known[name].to_numpy(), abs=1e-6)
     error = known["se" if "se" in known else "mean_se"].to_numpy()
-    assert told["mean_se"].to_numpy() == pytest.approx(error, rel=max(scale, 1e-4))
+    assert predicted["mean_se"].to_numpy() == pytest.approx(error, rel=max(scale, 1e-4))
     if which == 0:
-        assert told["obs_ci_upper"].to_numpy() == pytest.approx(known["obs_ci_upper"].to_numpy(), abs=2e-2)
+        assert predicted["obs_ci_upper"].to_numpy() == pytest.approx(known["obs_ci_upper"].to_numpy(), abs=2e-2)
     if which == 2:
-        inside = (told["obs_ci_lower"] <= new["count"]) & (new["count"] <= told["obs_ci_upper"])
+        inside = (predicted["obs_ci_lower"] <= new["count"]) & (new["count"] <= predicted["obs_ci_upper"])
         assert inside.mean() >= 0.9  # of 50 counts fewer are held with probability below 0.03; the seed is fixed
     if which == 1:
         effects = model.marginal_effects(frame)

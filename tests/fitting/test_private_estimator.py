@@ -83,7 +83,7 @@ def test_a_failed_refit_leaves_the_first_fit_whole(people):
     assert model.n_features_in_ == 2
 
 
-def test_texts_become_coordinates_and_unknown_ones_holes(people):
+def test_texts_become_coordinates_and_unknown_ones_missing(people):
     people = people.assign(sex=np.where(np.arange(len(people)) % 2 == 0, "f", "x"))
     model = DPMeans(**{**GIVEN, "levels": {"sex": ["m", "f"]}}).fit(people)
     assert model.schema_.names == ("age", "dose", "sex=f")

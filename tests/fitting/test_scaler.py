@@ -109,7 +109,7 @@ class TestAccuracy:
 
 class Untouchable(ArraySource):
     def total(self, query):
-        pytest.fail("the data were asked")
+        pytest.fail("the data were queried")
 
 
 class TestRefusals:
@@ -134,7 +134,7 @@ class TestRefusals:
 
     def test_the_valid_fit_is_not_refused(self, X):
         budget = Budget(epsilon=100.0, delta=0.5)
-        with pytest.raises(pytest.fail.Exception, match="the data were asked"):
+        with pytest.raises(pytest.fail.Exception, match="the data were queried"):
             scaler(budget=budget).fit(X)
         assert budget.n_charges == 1
 
@@ -387,7 +387,7 @@ class TestTogether:
 
 
 def test_a_spread_that_is_only_noise_is_marked_and_others_have_errors():
-    """The second column is constant: what is told of its spread is noise. The others' errors cover what happened."""
+    """The second column is constant: what is known of its spread is noise. The others' errors cover what happened."""
     rng = np.random.default_rng(0)
     away, wide = [], []
     for seed in range(40):

@@ -80,15 +80,15 @@ def test_a_hostile_row_moves_no_score_beyond_the_bound(name):
     models = [MODELS[name].__class__(**PRICE, sigma=s, start=list(BETA), n_iter=1) for s in (0.5, 2.0, 8.0)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        question = scores([model.fit(X, y) for model in models])
-    first = question.sum(Chunk(X, y))
+        query = scores([model.fit(X, y) for model in models])
+    first = query.sum(Chunk(X, y))
     worst = 0.0
     for kind in neighbours(Table("as drawn", X, y), BETA, missing=True, broken=True):
-        change = np.abs(question.sum(Chunk(kind.X, kind.y)) - first)
-        assert np.all(change <= question.bound.linf * (1 + 1e-12))
+        change = np.abs(query.sum(Chunk(kind.X, kind.y)) - first)
+        assert np.all(change <= query.bound.linf * (1 + 1e-12))
         worst = max(worst, float(change.max()))
-    assert worst > 0.3 * question.bound.linf
-    assert question.bound.linf == 2 * math.log(6)
+    assert worst > 0.3 * query.bound.linf
+    assert query.bound.linf == 2 * math.log(6)
 
 
 def test_one_outlier_decides_what_scikit_learn_chooses_and_not_what_we_do():
@@ -155,7 +155,7 @@ def people(n=4000):
     ill = rng.random(n) < 0.5
     answers = {f"q{j}": np.where(rng.random(n) < np.where(ill, 0.85, 0.15), "yes", "no") for j in range(5)}
     place = {"a": rng.normal(np.where(ill, 3.0, -3.0)), "b": rng.normal(np.where(ill, -2.0, 2.0))}
-    answers["q0"][::7] = "never asked"  # no declared level: a hole
+    answers["q0"][::7] = "no answer"  # no declared level: a missing value
     return pd.DataFrame({**answers, **place}), ill
 
 
@@ -175,12 +175,12 @@ def test_general_models_are_chosen_among_with_texts_and_names(name):
     rows, ill = people()
     budget = Budget(4.0, 1e-5)
     search = DPGridSearch(estimator, grid, epsilon=4.0, delta=1e-6, budget=budget)
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         search.fit(rows[columns])
     # of the fit that is chosen, and of no other: three classes where there are two may be chosen, and are doubted
-    assert [str(each.message) for each in said] == [str(found) for found in search.best_estimator_.diagnostics_]
-    assert not said or name == "classes"
+    assert [str(each.message) for each in caught] == [str(found) for found in search.best_estimator_.diagnostics_]
+    assert not caught or name == "classes"
     assert budget.n_charges == 1
     assert list(search.feature_names_in_) == columns
     groups = search.predict(rows[columns])
@@ -198,12 +198,12 @@ def test_what_a_search_over_general_models_refuses_costs_nothing():
     rows, _ = people(200)
     budget = Budget(4.0, 1e-5)
     paid = {"epsilon": 1.0, "delta": 1e-6, "budget": budget}
-    for estimator, grid, said in (
+    for estimator, grid, message in (
         (DPLinearRegression(bounds=(-10, 10), y_bounds=(-9, 9)), {"sparsity": [1]}, "got DPLinearRegression"),
         (GENERAL["classes"][0], {"levels": [None]}, "'levels' is set by the search"),
         (GENERAL["classes"][0], {"n_classes": [1, 2]}, "n_classes must be at least 2"),
         (DPLatentClass(), {"n_classes": [2]}, "columns .* are not numeric"),
     ):
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             DPGridSearch(estimator, grid, **paid).fit(rows.iloc[:, :5], rows["a"] if "sparsity" in grid else None)
     assert budget.n_charges == 0

@@ -55,7 +55,7 @@ CHECKED = {
     "missing-regression, as printed": paper("missing-regression", **PRINTED),
 }
 
-_NO_CLASSIFIER = "scikit-learn: whatever has predict_proba is asked for a classifier's tags, and a mixture has none"
+_NO_CLASSIFIER = "scikit-learn: whatever has predict_proba must have a classifier's tags, and a mixture has none"
 _SPARSE = dict.fromkeys(("check_estimator_sparse_array", "check_estimator_sparse_matrix"), _NO_CLASSIFIER)
 _NO_LOOK = {"check_supervised_y_no_nan": "privacy: a refusal that depends on a response would disclose it"}
 _INVARIANCE = ("check_methods_sample_order_invariance", "check_methods_subset_invariance")
@@ -136,15 +136,15 @@ def test_every_model_of_the_package_is_checked():
 
 
 @pytest.mark.parametrize("name", registry.general())
-def test_a_model_without_a_fit_says_so_whatever_is_asked_of_it(name):
+def test_a_model_without_a_fit_says_so_whatever_is_called(name):
     model = registry.estimator(name)(**PRICE)
     rows = np.zeros((3, 3))
     responses = (np.zeros(3),) if model._needs_y else ()
-    asked = [lambda: model.predict(rows), lambda: model.score(rows, *responses), model.summary, model.conf_int]
-    asked += [lambda: model.theta_, lambda: model.diagnostics_, lambda: model.standard_errors_]
-    for ask in asked:
+    calls = [lambda: model.predict(rows), lambda: model.score(rows, *responses), model.summary, model.conf_int]
+    calls += [lambda: model.theta_, lambda: model.diagnostics_, lambda: model.standard_errors_]
+    for call in calls:
         with pytest.raises(NotFittedError, match="not fitted yet"):
-            ask()
+            call()
     assert not hasattr(model, "theta_")
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         model.nothing  # noqa: B018

@@ -46,14 +46,14 @@ def table(dtype=np.float64):
 
 def fitted(name, X, y):
     """What a user can see of a fit but its noisy numbers: how it ends and all it says."""
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         if name == "pipeline":
             scaler = DPStandardScaler(**PRICE, bounds=(0, 1e-300))  # scaled by it, an ordinary entry overflows
             make_pipeline(scaler, clone(FITS[name])).fit(X)
         else:
             clone(FITS[name]).fit(X, y)
-    return [str(warning.message) for warning in said]
+    return [str(warning.message) for warning in caught]
 
 
 @every_fit
@@ -82,9 +82,9 @@ def test_an_odd_entry_says_nothing_to_a_fitted_model(estimator):
     X, y = table()
     model = estimator(**PRICE, sigma=1.0, start=[1.0, 0.0, 0.0], n_iter=2).fit(X, y)
     rows = X[:4].copy()
-    hole = np.nan if estimator is DPMissingRegression else 0.0
+    missing = np.nan if estimator is DPMissingRegression else 0.0
     rows[1], rows[2, 1], rows[3, 0] = np.nan, np.inf, -np.inf
-    plain = np.where(np.isfinite(rows), rows, hole)
+    plain = np.where(np.isfinite(rows), rows, missing)
     np.testing.assert_array_equal(model.predict(rows), model.predict(plain))
     assert np.isfinite(model.predict(rows)).all()
 
@@ -123,7 +123,7 @@ def test_a_fit_that_breaks_in_the_middle_leaves_the_fit_before(monkeypatch):
 
 
 def test_a_recorded_fit_of_an_odd_neighbour_is_the_same():
-    """At the curator's door too: the same questions at the same prices, and the same words."""
+    """At the curator's door too: the same queries at the same prices, and the same words."""
     X, y = table()
     for name in ("mixture", "missing", "scaler"):
         first = record(FITS[name], X, y)
@@ -154,8 +154,8 @@ def test_no_entry_decides_how_a_general_model_ends(name, odd):
     X, y = (X > 0).astype(float) if name == "classes" else X, (y > 0).astype(float)
     frame, y = pd.DataFrame(X, columns=list("abc")).astype(object), y.astype(object)
     frame.iat[7, 1], y[9] = odd, odd
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model = clone(estimator).set_params(random_state=0).fit(frame, y if has_response else None)
     assert np.isfinite(model.standard_errors_).all()
-    assert "secret" not in str([warning.message for warning in said])
+    assert "secret" not in str([warning.message for warning in caught])

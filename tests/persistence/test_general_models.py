@@ -31,7 +31,7 @@ class Parameters:
 
 
 @dataclass(frozen=True)
-class ReleaseMean(small_models.ReleaseMean):
+class MeasureMeans(small_models.MeasureMeans):
     passes = 3
 
     def run(self, curator, model, state):
@@ -44,8 +44,8 @@ class Means(small_models.Means):
     """The same with a record of parameters, as every model has that is written to a file."""
 
     def steps(self, sizes):
-        ask, check = super().steps(sizes)
-        return (ReleaseMean(ask.rho), check)
+        measure, check = super().steps(sizes)
+        return (MeasureMeans(measure.rho), check)
 
 
 class DPMeans(small_models.DPMeans):

@@ -36,11 +36,11 @@ def tables():
     sign = rng.choice([-1.0, 1.0], size=N)
     X = rng.standard_normal((N, D))
     y = X @ beta + 0.5 * rng.standard_normal(N)
-    holes = np.where(rng.random(X.shape) < 0.2, math.nan, X)
-    return sign[:, None] * beta + 0.5 * rng.standard_normal((N, D)), X, sign * y, holes, y
+    incomplete = np.where(rng.random(X.shape) < 0.2, math.nan, X)
+    return sign[:, None] * beta + 0.5 * rng.standard_normal((N, D)), X, sign * y, incomplete, y
 
 
-Y, X, MIXED, HOLES, RESPONSE = tables()
+Y, X, MIXED, PARTIAL, RESPONSE = tables()
 NAMES = ["a", "b", "ç", "<b>&", "年", ""]
 FITS = {
     "named columns": lambda: DPSymmetricMixture(**COMMON).fit(pd.DataFrame(Y, columns=NAMES)),
@@ -49,8 +49,8 @@ FITS = {
     "paper": lambda: DPSymmetricMixture(**COMMON, method="published", start="equal").fit(Y),
     "reference": lambda: DPSymmetricMixture(**{**COMMON, "epsilon": math.inf}, n_iter=5, step_size=1.0).fit(Y),
     "two lines": lambda: DPSymmetricRegression(**COMMON, start=[0.5, 0.5, 0, 0, 0, 0]).fit(X, MIXED),
-    "budget": lambda: DPMissingRegression(**COMMON, budget=Budget(1.0, 1e-5)).fit(HOLES, RESPONSE),
-    "low paper": lambda: DPMissingRegression(**{**COMMON, "sparsity": None}, method="published").fit(HOLES, RESPONSE),
+    "budget": lambda: DPMissingRegression(**COMMON, budget=Budget(1.0, 1e-5)).fit(PARTIAL, RESPONSE),
+    "low paper": lambda: DPMissingRegression(**{**COMMON, "sparsity": None}, method="published").fit(PARTIAL, RESPONSE),
     "scaler": lambda: DPStandardScaler(epsilon=1.0, delta=1e-5, bounds=(-5, [5.0] * D)).fit(X),
 }  # fmt: skip
 
@@ -75,7 +75,7 @@ def same(one, other):
         numbers = [(one.mean_, other.mean_), (one.scale_, other.scale_), (one.transform(X), other.transform(X))]
     else:
         assert (one.plan_, one.n_iter_, one.sigma_) == (other.plan_, other.n_iter_, other.sigma_)
-        rows = HOLES if isinstance(one, DPMissingRegression) else X
+        rows = PARTIAL if isinstance(one, DPMissingRegression) else X
         numbers = [(one.coef_, other.coef_), (one.support_, other.support_), (one.predict(rows), other.predict(rows))]
     assert one.guarantee_ == other.guarantee_
     assert one.releases_ == other.releases_

@@ -37,7 +37,7 @@ def full(epsilon, delta, gaussian=False):
 
 
 def accepted(budget, charges):
-    """Those that the budget took, of charges asked for one after another."""
+    """Those that the budget took, of charges requested one after another."""
     taken = []
     for charge in charges:
         try:
@@ -165,9 +165,9 @@ charges = st.tuples(st.floats(0.01, 1.0), st.floats(1e-10, 1e-3), st.booleans())
 
 @settings(derandomize=True, deadline=None, database=None, max_examples=40)
 @given(st.floats(0.1, 3.0), st.floats(1e-9, 1e-2), st.lists(charges, min_size=2, max_size=4))
-def test_the_order_of_charges_does_not_matter(epsilon, delta, asked):
+def test_the_order_of_charges_does_not_matter(epsilon, delta, requested):
     """If two or more are accepted in one order, all of them are in every order."""
-    taken = accepted(Budget(epsilon, delta), asked)
+    taken = accepted(Budget(epsilon, delta), requested)
     if len(taken) < 2:
         return
     spent = set()
@@ -180,11 +180,11 @@ def test_the_order_of_charges_does_not_matter(epsilon, delta, asked):
 
 @settings(derandomize=True, deadline=None, database=None, max_examples=60)
 @given(st.floats(0.1, 5.0), st.floats(1e-9, 1e-2), st.lists(charges, max_size=15))
-def test_never_overdrawn(epsilon, delta, asked):
-    """Whatever is asked, what was accepted is one fit within the total, or its prices together convert to it."""
+def test_never_overdrawn(epsilon, delta, requested):
+    """whatever is requested, what was accepted is one fit within the total, or its prices together convert to it."""
     budget = Budget(epsilon, delta)
     taken = []
-    for charge in asked:
+    for charge in requested:
         before = budget.spent_epsilon
         try:
             budget.charge(*charge)
@@ -217,9 +217,9 @@ def test_against_an_accountant():
     Gaussian noise of price ρ is as bad as ρ-zCDP allows at every order, so its exact composition is a lower bound.
     """
     budget = Budget(epsilon=1.0, delta=1e-5)
-    asked = [full(e, 1e-6, g) for e in (0.5, 0.4, 0.3, 0.2, 0.1, 0.05) for g in (True, False)]
-    taken = accepted(budget, asked)
-    assert 3 <= len(taken) < len(asked)
+    requested = [full(e, 1e-6, g) for e in (0.5, 0.4, 0.3, 0.2, 0.1, 0.05) for g in (True, False)]
+    taken = accepted(budget, requested)
+    assert 3 <= len(taken) < len(requested)
     accountant = rdp.RdpAccountant(orders=1 + np.exp(np.linspace(math.log(1e-4), math.log(1e6), 20_000)))
     exact = pld.PLDAccountant(value_discretization_interval=1e-4)
     for _, _, price in taken:
@@ -307,19 +307,19 @@ def test_a_forked_copy_cannot_be_spent():
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
-        said = "spent"
+        message = "spent"
         try:
             budget.charge(*full(0.8, 1e-6))
         except RuntimeError as error:
-            said = str(error)
-        os.write(writing, said.encode())
+            message = str(error)
+        os.write(writing, message.encode())
         os._exit(0)
     os.close(writing)
-    said = os.read(reading, 10_000).decode()
+    message = os.read(reading, 10_000).decode()
     os.close(reading)
     os.waitpid(child, 0)
-    assert "belongs to the process that made it" in said
-    assert "dpem.Ledger" in said
+    assert "belongs to the process that made it" in message
+    assert "dpem.Ledger" in message
     assert budget.n_charges == 0
     budget.charge(*full(0.8, 1e-6))  # here it is whole
 

@@ -29,20 +29,20 @@ class Sum:
 
 
 class Watched(ArraySource):
-    """Counts how often it is asked, and may fail when it is."""
+    """Counts how often it is queried, and may fail when it is."""
 
-    def __init__(self, X, *, fails: bool = False, asked: list | None = None):
+    def __init__(self, X, *, fails: bool = False, queried: list | None = None):
         super().__init__(X)
-        self.fails, self.asked = fails, [] if asked is None else asked
+        self.fails, self.queried = fails, [] if queried is None else queried
 
     def total(self, query):
-        self.asked.append(query.label)
+        self.queried.append(query.label)
         if self.fails:
             raise OSError("the disk is gone")
         return super().total(query)
 
     def split(self, parts):
-        return [Watched(part._X, fails=self.fails, asked=self.asked) for part in super().split(parts)]
+        return [Watched(part._X, fails=self.fails, queried=self.queried) for part in super().split(parts)]
 
 
 def rows(seed: int = 0, n: int = N) -> np.ndarray:
@@ -59,64 +59,64 @@ QUERIES = {
     "select": lambda c, rho: c.select(Sum(), 2, rho),
     "peel": lambda c, rho: c.peel(Sum(), 2, c.sensitivity(Sum(), "linf") * math.sqrt(2.5 * 2 / rho)),
 }
-every_query = pytest.mark.parametrize("ask", QUERIES.values(), ids=QUERIES)
+every_query = pytest.mark.parametrize("send", QUERIES.values(), ids=QUERIES)
 #: Each query of an account that was opened for any noise, and the Gaussian one also of one that was opened for it.
 every_account = pytest.mark.parametrize(
-    ("ask", "gaussian"),
-    [*((ask, False) for ask in QUERIES.values()), (QUERIES["measure"], True)],
+    ("send", "gaussian"),
+    [*((send, False) for send in QUERIES.values()), (QUERIES["measure"], True)],
     ids=[*QUERIES, "measure, Gaussian only"],
 )
 
 
 @every_query
-def test_a_charge_comes_before_the_sum(ask):
+def test_a_charge_comes_before_the_sum(send):
     source = Watched(rows(), fails=True)
     c = curator(source)
     with pytest.raises(OSError, match="disk"):
-        ask(c, 0.004)
-    assert len(source.asked) == 1
+        send(c, 0.004)
+    assert len(source.queried) == 1
     (release,) = c.account.releases
     assert release.price.rho == pytest.approx(0.004)
 
 
 @every_account
-def test_a_query_beyond_the_account_is_refused_and_not_asked(ask, gaussian):
+def test_a_query_beyond_the_account_is_refused_and_not_sent(send, gaussian):
     source = Watched(rows())
     c = curator(source, gaussian=gaussian)
     dear = 1.01 * largest_price(1.0, 1e-5, gaussian=gaussian).rho
     with pytest.raises(BudgetExceeded, match=r"clipped sum.*epsilon=1.*not run"):
-        ask(c, dear)
-    assert source.asked == []
+        send(c, dear)
+    assert source.queried == []
     assert c.account.releases == []
-    ask(c, 0.001)  # the refusal cost nothing
-    assert source.asked == ["clipped sum"]
+    send(c, 0.001)  # the refusal cost nothing
+    assert source.queried == ["clipped sum"]
 
 
 @every_account
-def test_queries_until_the_account_is_empty(ask, gaussian):
+def test_queries_until_the_account_is_empty(send, gaussian):
     """Each third of the largest price fits three times and not a fourth time."""
     source = Watched(rows())
     c = curator(source, gaussian=gaussian)
     third = largest_price(1.0, 1e-5, gaussian=gaussian).rho / 3
     for _ in range(3):
-        ask(c, third * (1 - 1e-9))
+        send(c, third * (1 - 1e-9))
     with pytest.raises(BudgetExceeded):
-        ask(c, third * 1e-3)
-    assert len(source.asked) == len(c.account.releases) == 3
+        send(c, third * 1e-3)
+    assert len(source.queried) == len(c.account.releases) == 3
     assert Price(total_price(c.account.releases).rho, gaussian).delta(1.0) <= 1e-5
 
 
 @pytest.mark.parametrize("name", ["select", "peel"])
 @pytest.mark.parametrize("epsilon", [1.0, math.inf])
 def test_an_account_for_gaussian_noise_refuses_other_noise(name, epsilon):
-    """At any price, at any time, and before the source is asked."""
+    """At any price, at any time, and before the source is queried."""
     source = Watched(rows())
     c = curator(source, epsilon=epsilon, gaussian=True)
     for releases in (0, 1):
-        for asked in (c, *c.split(2)):
+        for queried in (c, *c.split(2)):
             with pytest.raises(ValueError, match=r"'clipped sum' needs other noise.*Gaussian only\.$"):
-                QUERIES[name](asked, 1e-6)
-        assert len(source.asked) == len(c.account.releases) == releases
+                QUERIES[name](queried, 1e-6)
+        assert len(source.queried) == len(c.account.releases) == releases
         c.measure(Sum(), 0.499 * largest_price(1.0, 1e-5, gaussian=True).rho)  # and the refusals cost nothing
 
 
@@ -132,7 +132,7 @@ def test_gaussian_noise_is_priced_in_zcdp_unless_declared():
     c = curator(source)
     with pytest.raises(BudgetExceeded):
         c.measure(Sum(), 0.9 * most)
-    assert source.asked == []
+    assert source.queried == []
     c.measure(Sum(), 0.9 * limit)
     c.select(Sum(), 1, 0.09 * limit)  # other noise is welcome, whatever came before
     assert [r.price.gaussian for r in c.account.releases] == [True, False]
@@ -150,7 +150,7 @@ def test_the_curve_does_not_depend_on_what_was_asked():
 
 
 @pytest.mark.parametrize(
-    ("ask", "bound"),
+    ("send", "bound"),
     [
         (QUERIES["measure"], Bound(linf=2.0, size_linf=1.0)),
         (QUERIES["measure"], Bound(l2=2.0)),
@@ -159,13 +159,13 @@ def test_the_curve_does_not_depend_on_what_was_asked():
     ],
     ids=["no l2", "no size", "no linf", "no size linf"],
 )
-def test_an_unbounded_query_is_refused(ask, bound, monkeypatch):
+def test_an_unbounded_query_is_refused(send, bound, monkeypatch):
     source = Watched(rows())
     c = curator(source)
     monkeypatch.setattr(Sum, "__init__", lambda self: object.__setattr__(self, "bound", bound))
     with pytest.raises(ValueError, match=r"not bounded.*not run"):
-        ask(c, 0.001)
-    assert source.asked == []
+        send(c, 0.001)
+    assert source.queried == []
     assert c.account.releases == []
 
 
@@ -174,31 +174,31 @@ def test_an_unbounded_peel_is_refused():
     c = curator(source, epsilon=10.0)
     with pytest.raises((ValueError, BudgetExceeded)):
         c.peel(Sum(bound=Bound(l2=2.0, size_l2=1.0)), 1, scale=1.0)
-    assert source.asked == []
+    assert source.queried == []
 
 
 @every_query
 @pytest.mark.parametrize("rho", [-1.0, math.nan])
-def test_a_price_that_is_not_positive_is_refused(ask, rho):
+def test_a_price_that_is_not_positive_is_refused(send, rho):
     source = Watched(rows())
     c = curator(source)
     with pytest.raises(ValueError):  # noqa: PT011  (a negative price already fails in the scale's square root)
-        ask(c, rho)
-    assert source.asked == []
+        send(c, rho)
+    assert source.queried == []
     assert c.account.releases == []
 
 
 @pytest.mark.parametrize(
-    "ask",
+    "send",
     [pytest.param(QUERIES[name], id=name) for name in ("measure", "select")]
     + [pytest.param(lambda c, rho: c.peel(Sum(), 2, math.inf), id="peel")],
 )
-def test_a_price_of_zero_is_refused_in_words(ask):
+def test_a_price_of_zero_is_refused_in_words(send):
     source = Watched(rows())
     c = curator(source)
     with pytest.raises(ValueError, match="price of a query must be positive"):
-        ask(c, 0.0)
-    assert source.asked == []
+        send(c, 0.0)
+    assert source.queried == []
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(math.nan, 1e-5), (1.0, math.nan)])
@@ -212,11 +212,11 @@ def test_an_account_of_not_a_number_gives_nothing(epsilon, delta):
 
 
 @every_query
-def test_releases_hold_no_data(ask):
+def test_releases_hold_no_data(send):
     written = []
     for data in (rows(0), 1e6 * rows(1) ** 3):
         c = curator(Watched(data), noise=PrivateNoise())
-        ask(c, 0.004)
+        send(c, 0.004)
         written.append(repr(c.account.releases))
     assert written[0] == written[1]
     assert "Release(" in written[0]
@@ -309,7 +309,7 @@ def test_disjoint_batches_cost_one_batch():
         parts[2].measure(Sum(), 0.2 * whole)
     with pytest.raises(BudgetExceeded):  # and so does the whole table
         c.measure(Sum(), 0.2 * whole)
-    assert len(source.asked) == 4
+    assert len(source.queried) == 4
     # a batch's sensitivity is of its own mean
     assert parts[0].sensitivity(Sum(), "l2") == pytest.approx(4 * c.sensitivity(Sum(), "l2"), rel=1e-9)
 
@@ -365,13 +365,13 @@ def test_two_different_splits_of_a_table_are_not_disjoint():
     st.floats(1e-8, 1e-2),
     st.booleans(),
 )
-def test_whatever_is_asked_the_total_stays_within_epsilon_and_delta(asked, epsilon, delta, gaussian):
+def test_whatever_is_queried_the_total_stays_within_epsilon_and_delta(queried, epsilon, delta, gaussian):
     """Recomputed by hand: per record, the whole table's releases and one batch's, on the curve that was declared."""
     source = Watched(rows())
     c = curator(source, epsilon=epsilon, delta=delta, gaussian=gaussian)
     parts = c.split(3)
     refused = 0
-    for kind, batch, rho in asked:
+    for kind, batch, rho in queried:
         refusal = ValueError if gaussian and kind != "measure" else BudgetExceeded
         try:
             QUERIES[kind](c if batch is None else parts[batch], rho)
@@ -380,7 +380,7 @@ def test_whatever_is_asked_the_total_stays_within_epsilon_and_delta(asked, epsil
         else:
             assert refusal is BudgetExceeded
     releases = c.account.releases
-    assert len(source.asked) == len(releases) == len(asked) - refused
+    assert len(source.queried) == len(releases) == len(queried) - refused
     for batch in range(3):
         paid = math.fsum(r.price.rho for r in releases if r.batch in (None, batch))
         honest = gaussian_delta(math.sqrt(2 * paid), epsilon) if gaussian else zcdp_delta(paid, epsilon)
@@ -411,9 +411,9 @@ def test_a_total_that_is_not_a_number_is_refused_before_noise():
 
     account = Account(1.0, 1e-5)
     curator = Curator(ArraySource(np.ones((10, 2))), account, PrivateNoise())
-    for ask in (lambda: curator.measure(Broken(), 0.01), lambda: curator.select(Broken(), 1, 0.01)):
+    for send in (lambda: curator.measure(Broken(), 0.01), lambda: curator.select(Broken(), 1, 0.01)):
         with pytest.raises(RuntimeError, match="no finite total"):
-            ask()
+            send()
 
 
 def test_rounding_is_paid_for_every_row_of_a_person(monkeypatch):

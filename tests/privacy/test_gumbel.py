@@ -103,7 +103,7 @@ def test_scores_must_be_finite(bad):
 def test_bits_come_from_the_operating_system(monkeypatch):
     """Two strings of 64 × 64 bits are equal with probability 2⁻⁴⁰⁹⁶."""
     assert not np.array_equal(gumbel._random_bits(64), gumbel._random_bits(64))
-    asked = []
-    monkeypatch.setattr(gumbel.os, "urandom", lambda count: asked.append(count) or bytes(count))
+    sizes = []
+    monkeypatch.setattr(gumbel.os, "urandom", lambda count: sizes.append(count) or bytes(count))
     gumbel._random_bits(64)
-    assert asked == [8 * 64]
+    assert sizes == [8 * 64]

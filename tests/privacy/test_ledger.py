@@ -93,13 +93,13 @@ def test_a_refusal_says_what_is_left_and_records_nothing(ledger):
     ledger.charge(0.7, 5e-6, first)
     with pytest.raises(BudgetExceeded) as refusal:
         ledger.charge(0.9, 2e-6, largest_price(0.9, 2e-6, gaussian=False))
-    said = str(refusal.value)
+    message = str(refusal.value)
     spent = first.epsilon(1e-5)
     left = Price(WHOLE - first.rho, gaussian=True).epsilon(1e-5)
-    assert "needs epsilon=0.9 at delta=2e-06" in said
-    assert "dataset 'patients' (epsilon=1, delta=1e-05) allows" in said
-    assert f"one fit has spent epsilon={spent:.6g}" in said
-    assert f"allows one more fit up to epsilon={left:.6g}" in said
+    assert "needs epsilon=0.9 at delta=2e-06" in message
+    assert "dataset 'patients' (epsilon=1, delta=1e-05) allows" in message
+    assert f"one fit has spent epsilon={spent:.6g}" in message
+    assert f"allows one more fit up to epsilon={left:.6g}" in message
     assert len(ledger.history()) == 1
     with pytest.raises(BudgetExceeded):
         ledger.charge(left * (1 + 1e-6), 1e-5, largest_price(left * (1 + 1e-6), 1e-5, gaussian=True))
@@ -133,20 +133,20 @@ def test_many_small_fits_are_priced_together(ledger):
     st.floats(1e-9, 1e-2),
     st.lists(st.tuples(st.floats(0.01, 1.0), st.floats(1e-10, 1e-3), st.booleans(), st.booleans()), max_size=8),
 )
-def test_a_ledger_accepts_exactly_what_a_budget_accepts(url, epsilon, delta, asked):
+def test_a_ledger_accepts_exactly_what_a_budget_accepts(url, epsilon, delta, requested):
     budget, ledger = Budget(epsilon, delta), Ledger(url).open(next(names), epsilon, delta)
-    for e, d, gaussian, unpriced in asked:
+    for e, d, gaussian, unpriced in requested:
         price = largest_price(e, d, gaussian=gaussian)
         if unpriced:
             e, price = math.inf, Price(math.inf, gaussian)
-        said = []
+        message = []
         for account in (budget, ledger):
             try:
                 account.charge(e, d, price)
-                said.append("accepted")
+                message.append("accepted")
             except BudgetExceeded as refusal:
-                said.append(re.sub(r"(budget|dataset '[^']*') (?=\()", "", str(refusal)))
-        assert said[0] == said[1]
+                message.append(re.sub(r"(budget|dataset '[^']*') (?=\()", "", str(refusal)))
+        assert message[0] == message[1]
     state = ledger.state()
     assert (state.epsilon, state.delta) == (epsilon, delta)
     assert (state.n_charges, state.spent_epsilon) == (budget.n_charges, budget.spent_epsilon)
@@ -159,10 +159,10 @@ def test_a_ledger_accepts_exactly_what_a_budget_accepts(url, epsilon, delta, ask
     st.floats(1e-9, 1e-3),
     st.lists(st.tuples(st.floats(0.05, 1.0), st.floats(1e-9, 1e-4), st.booleans()), max_size=4),
 )
-def test_what_is_left_can_be_asked_and_no_more(epsilon, delta, at, asked):
+def test_what_is_left_can_be_charged_and_no_more(epsilon, delta, at, requested):
     total, charges = Total(epsilon, delta), []
     budget = Budget(epsilon, delta)
-    for e, d, gaussian in asked:
+    for e, d, gaussian in requested:
         try:
             charges.append(budget.charge(e, d, largest_price(e, d, gaussian=gaussian)))
         except BudgetExceeded:
@@ -290,7 +290,7 @@ def test_a_bad_name_is_refused_before_anything_is_made(path, name):
 
 
 @pytest.mark.parametrize(
-    ("total", "said"),
+    ("total", "message"),
     [
         ((0, 1e-5), "epsilon of a dataset must be positive, got 0"),
         ((math.nan, 1e-5), "epsilon of a dataset must be positive, got nan"),
@@ -300,8 +300,8 @@ def test_a_bad_name_is_refused_before_anything_is_made(path, name):
         ((1, None), "delta of a dataset must lie strictly between 0 and 1, got None"),
     ],
 )
-def test_a_bad_total_is_refused_before_anything_is_made(path, total, said):
-    with pytest.raises(ValueError, match=said):
+def test_a_bad_total_is_refused_before_anything_is_made(path, total, message):
+    with pytest.raises(ValueError, match=message):
         Ledger(f"sqlite:///{path}").open("patients", *total)
     assert not path.exists()
 

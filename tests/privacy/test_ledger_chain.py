@@ -48,8 +48,8 @@ def forge(path, **changes):
         for row in connection.execute(f"SELECT * FROM {table} ORDER BY number").fetchall():
             body = {**json.loads(row[4]), **(changes if row[3] == "fit" else {})}
             made = Entry(*row[1:4], json.dumps(body, sort_keys=True, separators=(",", ":")), previous, "")
-            said = (made.body, previous, made.own_digest, row[0])
-            connection.execute(f"UPDATE {table} SET body = ?, previous = ?, digest = ? WHERE id = ?", said)
+            message = (made.body, previous, made.own_digest, row[0])
+            connection.execute(f"UPDATE {table} SET body = ?, previous = ?, digest = ? WHERE id = ?", message)
             previous = made.own_digest
     connection.close()
 
@@ -80,7 +80,7 @@ def test_a_digest_can_be_computed_without_dpem(ledger, path):
 
 
 @pytest.mark.parametrize(
-    ("statement", "said"),
+    ("statement", "message"),
     [
         (
             "UPDATE dpem_entries SET body = json_set(body, '$.rho', 1e-9) WHERE number = 4",
@@ -92,9 +92,9 @@ def test_a_digest_can_be_computed_without_dpem(ledger, path):
         ("UPDATE dpem_entries SET previous = '' WHERE number = 5", r"entry 5 \(outcome\) was changed"),
     ],
 )
-def test_an_edit_is_found_and_nothing_is_charged_any_more(ledger, path, statement, said):
+def test_an_edit_is_found_and_nothing_is_charged_any_more(ledger, path, statement, message):
     edit(path, statement).close()
-    assert any(re.match(said, fault) for fault in faults(ledger))
+    assert any(re.match(message, fault) for fault in faults(ledger))
     assert "the triggers that keep rows from being changed are gone" in faults(ledger)
     with pytest.raises(LedgerError):
         ledger.charge(*SMALL)
@@ -183,7 +183,7 @@ def test_a_delta_above_the_total_s_is_refused(ledger):
 
 
 @pytest.mark.parametrize(
-    ("policy", "said"),
+    ("policy", "message"),
     [
         ({"largest_epsilon": 0.05}, "allows a fit up to epsilon=0.05, and this one asks for 0.1"),
         ({"smallest_n": 501}, "requires at least 501 rows, and this table has 500"),
@@ -191,9 +191,9 @@ def test_a_delta_above_the_total_s_is_refused(ledger):
         ({"who": ["nobody else"]}, "names who may fit, and"),
     ],
 )
-def test_a_policy_refuses_before_the_charge_and_is_written_down(path, policy, said):
+def test_a_policy_refuses_before_the_charge_and_is_written_down(path, policy, message):
     ledger = Ledger(f"sqlite:///{path}").open("patients", 1.0, 1e-5, policy=Policy.from_dict(policy))
-    with pytest.raises(BudgetExceeded, match=said) as refusal:
+    with pytest.raises(BudgetExceeded, match=message) as refusal:
         ledger.charge(*SMALL, model="linear-regression", n=500)
     assert refusal.value.reason == "policy"
     assert (ledger.history(), [one.reason for one in ledger.refusals()]) == ([], ["policy"])
@@ -210,7 +210,7 @@ def test_a_policy_about_rows_refuses_a_fit_that_does_not_state_them(path):
 
 
 @pytest.mark.parametrize(
-    ("found", "said"),
+    ("found", "message"),
     [
         ({"epsilon": 1}, "a policy has the fields largest_epsilon, smallest_n, models, who; got 'epsilon'"),
         ({"largest_epsilon": 0}, "largest_epsilon of a policy must be positive, got 0"),
@@ -220,8 +220,8 @@ def test_a_policy_about_rows_refuses_a_fit_that_does_not_state_them(path):
         ({"who": [1]}, "who of a policy must be a list of texts"),
     ],
 )
-def test_a_wrong_policy_is_refused(found, said):
-    with pytest.raises(ValueError, match=said):
+def test_a_wrong_policy_is_refused(found, message):
+    with pytest.raises(ValueError, match=message):
         Policy.from_dict(found)
 
 

@@ -88,7 +88,7 @@ def test_processes_racing_for_the_last_of_a_total(url, count, fits, rounds):
 
 KILLS = """
 random.seed(int(sys.argv[2]))
-told, kills = [], 10
+confirmed, kills = [], 10
 for _ in range(kills):
     read, write = os.pipe()
     child = os.fork()
@@ -96,28 +96,28 @@ for _ in range(kills):
         os.close(read)
         for _ in range(10**6):
             charge = ledger.charge(0.1, 1e-7, Price(1e-7))
-            os.write(write, b"%d\\n" % charge.id)  # told only after charge has returned
+            os.write(write, b"%d\\n" % charge.id)  # written only after charge has returned
             charge.close("answered")
     os.close(write)
-    said = os.read(read, 1)  # it is under way
+    message = os.read(read, 1)  # it is under way
     time.sleep(random.uniform(0.0, 0.1))
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     with os.fdopen(read, "rb") as rest:
-        told += [int(line) for line in (said + rest.read()).splitlines()]
-print(json.dumps(told))
+        confirmed += [int(line) for line in (message + rest.read()).splitlines()]
+print(json.dumps(confirmed))
 """
 
 
 def test_killed_at_random_points(url):
-    """Ten kills: all that a process was told is there; at most one charge a kill that it was not told of."""
+    """Ten kills: every confirmed charge is there, and at most one unconfirmed charge a kill."""
     ledger = Ledger(url).open("patients", 5.0, 1e-3)
-    told = run(KILLS, url, 0)
-    assert len(told) >= 10
+    confirmed = run(KILLS, url, 0)
+    assert len(confirmed) >= 10
     charges = ledger.history()
     written = {charge.id for charge in charges}
-    assert set(told) <= written
-    assert len(written) <= len(told) + 10
+    assert set(confirmed) <= written
+    assert len(written) <= len(confirmed) + 10
     assert sum(charge.outcome == "no answer" for charge in charges) <= 10
     ledger.charge(*SMALL).close("answered")
     assert ledger.state().n_charges == len(charges) + 1
@@ -171,28 +171,28 @@ def test_a_ledger_crosses_a_fork(url):
 FULL = """
 size = os.path.getsize(sys.argv[2])
 resource.setrlimit(resource.RLIMIT_FSIZE, (size + 2048, size + 2048))
-told, said = 0, ""
+confirmed, message = 0, ""
 try:
     for _ in range(1000):
         ledger.charge(0.1, 1e-7, Price(1e-7), purpose="x" * 500)
-        told += 1
+        confirmed += 1
 except LedgerError as error:
-    said = str(error)
-print(json.dumps([told, said]))
+    message = str(error)
+print(json.dumps([confirmed, message]))
 """
 
 
 def test_a_full_disk(tmp_path):
-    """The file may not grow: what was told is there, the refused charge is not, and the file is whole."""
+    """The file may not grow: what was confirmed is there, the refused charge is not, and the file is whole."""
     path = tmp_path / "budget.db"
     ledger = Ledger(f"sqlite:///{path}").open("patients", 1.0, 1e-3)
     ledger.charge(*SMALL)
-    told, said = run(FULL, f"sqlite:///{path}", path)
-    assert "could not be written" in said
-    assert "recorded" in said
-    assert said.endswith(".")
-    assert "\n" not in said
-    assert ledger.state().n_charges == told + 1 < 1000
+    confirmed, message = run(FULL, f"sqlite:///{path}", path)
+    assert "could not be written" in message
+    assert "recorded" in message
+    assert message.endswith(".")
+    assert "\n" not in message
+    assert ledger.state().n_charges == confirmed + 1 < 1000
     ledger.charge(*SMALL)  # room again
 
 
@@ -201,7 +201,7 @@ os.chdir("/")
 if os.geteuid() == 0:
     os.setgid(65534)
     os.setuid(65534)
-said = []
+message = []
 for attempt in (
     lambda: ledger.charge(0.1, 1e-7, Price(1e-7)),
     lambda: ledger.open("others", 1.0, 1e-5),
@@ -209,10 +209,10 @@ for attempt in (
 ):
     try:
         attempt()
-        said.append("done")
+        message.append("done")
     except LedgerError as error:
-        said.append(str(error))
-print(json.dumps([said, len(ledger.history())]))
+        message.append(str(error))
+print(json.dumps([message, len(ledger.history())]))
 """
 
 
@@ -226,13 +226,13 @@ def test_a_read_only_folder(file_mode):
         path.chmod(file_mode)
         folder.chmod(0o555)
         try:
-            said, count = run(READ_ONLY, f"sqlite:///{path}")
+            message, count = run(READ_ONLY, f"sqlite:///{path}")
             left = {file.name for file in folder.iterdir()}
         finally:
             folder.chmod(0o700)
     assert count == 1
-    assert len(said) == 3
-    for sentence in said:
+    assert len(message) == 3
+    for sentence in message:
         assert "could not be written" in sentence
         assert sentence.endswith("nothing was recorded.")
     assert left == {"budget.db"}
@@ -247,7 +247,7 @@ def test_a_folder_that_is_not_there(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"patient,diagnosis\n" * 100, "file is not a database"),
         (b"note\n", "file is not a database"),
@@ -255,16 +255,16 @@ def test_a_folder_that_is_not_there(tmp_path):
         (None, "unable to open database file"),
     ],
 )
-def test_a_file_that_is_not_a_ledger(tmp_path, content, said):
+def test_a_file_that_is_not_a_ledger(tmp_path, content, message):
     path = tmp_path / "budget.db"
     path.mkdir() if content is None else path.write_bytes(content)
     ledger = Ledger(f"sqlite:///{path}", "patients")
     for refused in (lambda: ledger.charge(*SMALL), ledger.history, ledger.datasets):
-        with pytest.raises(LedgerError, match=said) as refusal:
+        with pytest.raises(LedgerError, match=message) as refusal:
             refused()
         assert "patient,diagnosis" not in str(refusal.value)
     if content:
-        with pytest.raises(LedgerError, match=said):
+        with pytest.raises(LedgerError, match=message):
             ledger.open("patients", 1.0, 1e-5)
         assert path.read_bytes() == content
 
@@ -303,8 +303,8 @@ def test_a_file_that_stays_locked(tmp_path, monkeypatch):
     monkeypatch.setattr(ledger_store, "PATIENCE", 0.2)
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    said = "another process has kept it busy for more than 0.2 seconds; nothing was recorded"
-    with pytest.raises(LedgerError, match=said):
+    message = "another process has kept it busy for more than 0.2 seconds; nothing was recorded"
+    with pytest.raises(LedgerError, match=message):
         ledger.charge(*SMALL)
     with pytest.warns(RuntimeWarning, match='charge 2 stays charged and shows as "no answer"'):
         charge.close("answered")
@@ -330,7 +330,7 @@ def test_a_reader_that_stays_does_not_stop_others_for_ever(tmp_path, monkeypatch
 
 
 def test_a_confirmation_that_is_lost(url, monkeypatch):
-    """The commit happened but its answer did not arrive: the caller is told so, and the charge stays."""
+    """The commit happened but its answer did not arrive: the error says so, and the charge stays."""
     ledger = Ledger(url).open("patients", 1.0, 1e-5)
     commit = Connection.commit
 
@@ -348,7 +348,7 @@ def test_a_confirmation_that_is_lost(url, monkeypatch):
 
 
 def test_new_ledgers_made_at_the_same_moment(url):
-    """20 threads open the same dataset where there is no ledger: one does, the others are told."""
+    """20 threads open the same dataset where there is no ledger: one does, the others are refused."""
     barrier, outcomes = threading.Barrier(20), []
 
     def run():

@@ -49,15 +49,15 @@ class Attempt(threading.Thread):
 
     def __init__(self, ledger):
         super().__init__()
-        self.ledger, self.said = ledger, None
+        self.ledger, self.message = ledger, None
         self.start()
 
     def run(self):
         try:
             self.ledger.charge(*SMALL)
-            self.said = "charged"
+            self.message = "charged"
         except LedgerError as error:
-            self.said = str(error)
+            self.message = str(error)
 
 
 def end_sessions(postgresql, database, where="true"):
@@ -119,8 +119,8 @@ def test_a_session_ended_while_it_waits_for_its_turn(postgresql, database, ledge
         attempt = Attempt(ledger)
         wait_for(lambda: end_sessions(postgresql, database, "wait_event = 'advisory'"))
         attempt.join()
-    assert "could not be written: " in attempt.said
-    assert attempt.said.endswith("; nothing was recorded.")
+    assert "could not be written: " in attempt.message
+    assert attempt.message.endswith("; nothing was recorded.")
     assert ledger.history() == []
     assert capfd.readouterr().err == ""
 
@@ -136,9 +136,9 @@ def test_a_session_ended_in_its_commit(postgresql, database, ledger, capfd):
     attempt = Attempt(ledger)
     wait_for(lambda: end_sessions(postgresql, database, "wait_event = 'PgSleep'"))
     attempt.join()
-    assert "could not be written to the end: " in attempt.said
-    assert attempt.said.endswith("; it may have been recorded, see its history.")
-    assert "\n" not in attempt.said
+    assert "could not be written to the end: " in attempt.message
+    assert attempt.message.endswith("; it may have been recorded, see its history.")
+    assert "\n" not in attempt.message
     assert ledger.history() == []
     assert capfd.readouterr().err == ""
 
@@ -184,7 +184,7 @@ def test_a_server_s_default_isolation_does_not_hide_the_last_charge(postgresql, 
             ledger_chain.append(other, chain, "patients", "fit", BODY)
         engine.dispose()
     attempt.join()
-    assert attempt.said == "charged"
+    assert attempt.message == "charged"
     assert ledger.state().n_charges == 2
 
 

@@ -76,23 +76,23 @@ def curator(X=None, m=1, *, epsilon=math.inf, noise=None):
 
 
 OFFSETS = {"no offset": 0.0, "an offset whose rounding is most of the bound": 1e14}
-QUESTIONS = {
+QUERIES = {
     "measure": lambda c, offset: c.measure(Sum(), 0.01),
     "select": lambda c, offset: c.select(Sum(), 2, 0.01, offset=offset, step=0.7),
     "peel": lambda c, offset: c.peel(Sum(), 2, 3.0, offset=offset, step=0.7),
 }
-every_question = pytest.mark.parametrize("ask", QUESTIONS.values(), ids=QUESTIONS)
+every_query = pytest.mark.parametrize("send", QUERIES.values(), ids=QUERIES)
 every_offset = pytest.mark.parametrize("offset", OFFSETS.values(), ids=OFFSETS)
 
 
 @pytest.mark.parametrize("m", [1, 2, 5, 1000])
 @every_offset
-@every_question
-def test_every_mechanism_pays_for_m_times_the_sensitivity(ask, offset, m):
+@every_query
+def test_every_mechanism_pays_for_m_times_the_sensitivity(send, offset, m):
     one, many = Recorded(), Recorded()
     first, second = curator(noise=one), curator(m=m, noise=many)
     for c in (first, second):
-        ask(c, offset)
+        send(c, offset)
     a, b = first.account.releases[0], second.account.releases[0]
     assert b.sensitivity == pytest.approx(m * a.sensitivity, rel=1e-14)
     if a.mechanism.startswith("Laplace"):  # the scale was given, the price follows
@@ -239,7 +239,7 @@ def person_s_cost(kind, spread, m):
     return float(cost), total_price(releases).rho, max(r.price.rho for r in releases)
 
 
-@pytest.mark.parametrize("kind", QUESTIONS)
+@pytest.mark.parametrize("kind", QUERIES)
 def test_rows_in_several_batches_cost_no_more_than_the_dearest_batch(kind):
     """All in one batch cost what was charged, to a part in a million; spread out they cost less."""
     for spread in spreads(4, 3):
@@ -250,7 +250,7 @@ def test_rows_in_several_batches_cost_no_more_than_the_dearest_batch(kind):
         assert cost == pytest.approx(share * accounted, rel=1e-6)
 
 
-@pytest.mark.parametrize("kind", QUESTIONS)
+@pytest.mark.parametrize("kind", QUERIES)
 def test_more_rows_than_stated_cost_more(kind):
     """The measurement above can fail: five rows in one batch against a statement of four."""
     cost, accounted, _ = person_s_cost(kind, (5, 0, 0), 4)
@@ -273,9 +273,9 @@ def charges(total):
 @pytest.mark.parametrize("kind", ["budget", "ledger"])
 def test_a_fit_that_protects_fewer_rows_than_the_total_counts_is_refused(kind, tmp_path):
     total = total_of(kind, 5, tmp_path)
-    for said, counts in (({}, "one row"), ({"rows_per_person": 4}, "one person with up to 4 rows")):
+    for arguments, counts in (({}, "one row"), ({"rows_per_person": 4}, "one person with up to 4 rows")):
         with pytest.raises(BudgetExceeded) as refusal:
-            total.charge(*SMALL, **said)
+            total.charge(*SMALL, **arguments)
         assert f"this fit protects {counts}, but the" in str(refusal.value)
         assert "counts one person with up to 5 rows: state at least 5 rows per person." in str(refusal.value)
         assert str(refusal.value).endswith("Nothing was computed.")

@@ -32,7 +32,7 @@ class Line:
         return theta * (xp.sum(seen, axis=1) + y)
 
 
-QUESTION = LogRatio(SCHEMA, Line(), 0.7, -0.4, 2.0)
+QUERY = LogRatio(SCHEMA, Line(), 0.7, -0.4, 2.0)
 
 
 @pytest.fixture(scope="module")
@@ -71,15 +71,15 @@ def held(kind, X, y, folder):
 @pytest.mark.parametrize("kind", ["dense", "columns", "csr", "parquet", "dask", "array API"])
 def test_the_sum_is_the_same_everywhere(kind, table, tmp_path):
     source = held(kind, *table, tmp_path)
-    np.testing.assert_allclose(source.total(QUESTION), by_hand(*table), rtol=1e-10, atol=1e-9)
-    assert source.slack(QUESTION) < 1e-3
+    np.testing.assert_allclose(source.total(QUERY), by_hand(*table), rtol=1e-10, atol=1e-9)
+    assert source.slack(QUERY) < 1e-3
 
 
 def test_only_the_columns_of_the_schema_are_read(table):
-    assert QUESTION.reads.tolist() == [0, 1, 2]
+    assert QUERY.reads.tolist() == [0, 1, 2]
     changed = table[0].copy()
     changed[:, 3] = np.inf
-    same = [ArraySource(X, table[1]).total(QUESTION) for X in (table[0], changed)]
+    same = [ArraySource(X, table[1]).total(QUERY) for X in (table[0], changed)]
     np.testing.assert_array_equal(*same)
 
 
@@ -88,12 +88,12 @@ HOSTILE = [0.0, 1e308, -1e308, np.inf, -np.inf, np.nan, 5e-324, 3.0]
 
 def test_no_pair_of_rows_exceeds_the_bound_and_some_reach_it():
     rows = np.array([[a, b, c, 0] for a in HOSTILE for b in (0, 1, 7.0, np.nan) for c in HOSTILE])
-    sums = [QUESTION.sum(Chunk(rows[i : i + 1], np.array([y]))) for i in range(len(rows)) for y in (0.0, np.inf, 1e308)]
+    sums = [QUERY.sum(Chunk(rows[i : i + 1], np.array([y]))) for i in range(len(rows)) for y in (0.0, np.inf, 1e308)]
     sums = np.array(sums)
     assert np.isfinite(sums).all()
     distance = np.linalg.norm(sums[:, None] - sums[None], axis=2).max()
-    assert 0.99 * QUESTION.bound.l2 < distance <= QUESTION.bound.l2
-    assert np.linalg.norm(sums, axis=1).max() <= QUESTION.bound.size_l2
+    assert 0.99 * QUERY.bound.l2 < distance <= QUERY.bound.l2
+    assert np.linalg.norm(sums, axis=1).max() <= QUERY.bound.size_l2
 
 
 def test_a_ball_holds_whatever_is_put_into_it():

@@ -24,7 +24,7 @@ N, D, K = 5_000, 6, 3
 READ = np.array([5, 1, 2])
 
 
-def question(kind):
+def query_of(kind):
     names = [f"x{j}" for j in range(D)]
     schema = Schema.of(names, dict.fromkeys(names, (-3.0, 3.0)), {}).take(READ)
     shape = np.tile(0.1 * np.eye(3), (K, 1, 1)) if kind in ("full", "tied") else np.full((K, 3), 0.1)
@@ -53,7 +53,7 @@ KIND_OF_ROWS = {
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("how", [*KIND_OF_ROWS, "Dask"])
 def test_sums_are_those_of_rows_in_memory(kind, how):
-    X, query = rows(), question(kind)
+    X, query = rows(), query_of(kind)
     expected = query.sum(Chunk(X, None))
     if how == "Dask":
         with dask.config.set(scheduler="threads", num_workers=2):
@@ -66,7 +66,7 @@ def test_sums_are_those_of_rows_in_memory(kind, how):
 
 def test_the_sum_does_not_depend_on_the_number_of_threads(monkeypatch):
     monkeypatch.setattr(narrow, "PIECE", 2**10)
-    X, query = rows(), question("full")
+    X, query = rows(), query_of("full")
     totals = []
     for threads in (1, 2, 4):
         with at_most(threads):
@@ -77,7 +77,7 @@ def test_the_sum_does_not_depend_on_the_number_of_threads(monkeypatch):
 def test_a_column_outside_the_table_is_refused():
     """Compiled code does not look where a row ends."""
     with pytest.raises(IndexError, match="of a table of 3"):
-        question("diag").sum(Chunk(np.ones((4, 3)), None))
+        query_of("diag").sum(Chunk(np.ones((4, 3)), None))
 
 
 def test_matrix_products_get_their_threads_back():

@@ -39,7 +39,7 @@ def scores(kind, mixture):
     return ScoreQuery(SCHEMA, family, mixture, np.eye(family.count), 2.0)
 
 
-def questions():
+def queries():
     rng = np.random.default_rng(2)
     root = rng.normal(size=(3, 3))
     covariance = root @ root.T / 3 + np.eye(3)
@@ -63,12 +63,12 @@ def questions():
 
 @pytest.mark.parametrize("odd", [False, True])
 @pytest.mark.parametrize("order", ["C", "F"])
-@pytest.mark.parametrize("question", questions(), ids=lambda question: type(question).__name__)
-def test_sums_are_those_of_any_library(question, order, odd):
+@pytest.mark.parametrize("query", queries(), ids=lambda query: type(query).__name__)
+def test_sums_are_those_of_any_library(query, order, odd):
     X, y = rows(odd, order)
     with np.errstate(all="ignore"):
-        here = question.block(np, X, y)
-        there = np.asarray(question.block(strict, strict.asarray(X), strict.asarray(y)))
+        here = query.block(np, X, y)
+        there = np.asarray(query.block(strict, strict.asarray(X), strict.asarray(y)))
     np.testing.assert_allclose(here, there, rtol=1e-11, atol=1e-11)
 
 

@@ -1,4 +1,4 @@
-"""The question of the fit check."""
+"""The query of the fit check."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Questions of the Gaussian mixture: no row moves them further than they say, some row moves them (nearly) that far."""
+"""Queries of the Gaussian mixture: no row moves them further than they say, some row moves them (nearly) that far."""
 
 import math
 
@@ -38,7 +38,7 @@ def scores(kind, radius=1.3, K=2, made=ScoreQuery):
     return made(SCHEMA, family, mixture(kind, K), np.eye(family.count), radius)
 
 
-QUESTIONS = {
+QUERIES = {
     "centres": Centres(SCHEMA),
     "spreads": Spreads(SCHEMA, CENTRE),
     "moments": SecondMoments(SCHEMA, CENTRE, SPREAD, math.sqrt(D)),
@@ -49,7 +49,7 @@ QUESTIONS = {
     "scores, one component": scores("full", K=1),
     "leads": Leads(SCHEMA, mixture("diag"), mixture("full", 1)),
 }
-for_each = pytest.mark.parametrize("name", QUESTIONS)
+for_each = pytest.mark.parametrize("name", QUERIES)
 
 
 def hostile_rows(rng):
@@ -63,20 +63,20 @@ def hostile_rows(rng):
     return np.vstack([rows, odd])
 
 
-def each(question, rows):
+def each(query, rows):
     with np.errstate(all="ignore"):
-        return np.array([question.sum(Chunk(row[None], None)) for row in rows])
+        return np.array([query.sum(Chunk(row[None], None)) for row in rows])
 
 
 @for_each
 def test_no_pair_of_rows_moves_the_sum_further_than_stated(name):
-    question = QUESTIONS[name]
-    parts = each(question, hostile_rows(np.random.default_rng(0)))
+    query = QUERIES[name]
+    parts = each(query, hostile_rows(np.random.default_rng(0)))
     assert np.isfinite(parts).all()
     gaps = np.sqrt(np.maximum(((parts[:, None] - parts[None]) ** 2).sum(-1), 0))
-    assert gaps.max() <= question.bound.l2 * (1 + 1e-12)
-    assert np.linalg.norm(parts, axis=1).max() <= question.bound.size_l2 * (1 + 1e-12)
-    assert gaps.max() > 0.6 * question.bound.l2
+    assert gaps.max() <= query.bound.l2 * (1 + 1e-12)
+    assert np.linalg.norm(parts, axis=1).max() <= query.bound.size_l2 * (1 + 1e-12)
+    assert gaps.max() > 0.6 * query.bound.l2
 
 
 def test_the_bound_of_the_leads_is_reached():
@@ -88,26 +88,26 @@ def test_the_bound_of_the_leads_is_reached():
 
 
 def test_a_row_without_values_counts_as_empty_and_nowhere_else():
-    empty, other = each(QUESTIONS["centres"], np.array([[np.nan] * D, [0.1, np.nan, 0.2]]))
+    empty, other = each(QUERIES["centres"], np.array([[np.nan] * D, [0.1, np.nan, 0.2]]))
     assert np.array_equal(empty[:-1], np.zeros(2 * D))
     assert empty[-1] == pytest.approx(math.sqrt(D / 2))
     assert other[-1] == 0
     for name in ("sketch", "margins", "spreads", "moments"):
-        assert not each(QUESTIONS[name], np.full((1, D), np.nan)).any()
+        assert not each(QUERIES[name], np.full((1, D), np.nan)).any()
 
 
 @pytest.mark.parametrize("name", ["sketch", "margins", "scores, diag", "scores, full"])
 def test_what_each_row_adds_is_what_the_sum_is_made_of(name):
-    rows, query = hostile_rows(np.random.default_rng(7))[:-6], QUESTIONS[name]
+    rows, query = hostile_rows(np.random.default_rng(7))[:-6], QUERIES[name]
     assert np.allclose(query.each(xp, SCHEMA.coordinates(xp, rows), None), each(query, rows), atol=1e-9)
 
 
 def test_the_moments_bound_is_reached():
-    question = QUESTIONS["moments, more mean"]
-    t = -question.kappa / 2  # the cosine at which two rows differ most
-    z = question.radius * np.array([[1.0, 0, 0], [t, math.sqrt(1 - t * t), 0]])
-    a, b = each(question, np.clip(CENTRE + SPREAD * z, -1, 1))
-    assert np.linalg.norm(a - b) == pytest.approx(question.bound.l2, rel=1e-9)
+    query = QUERIES["moments, more mean"]
+    t = -query.kappa / 2  # the cosine at which two rows differ most
+    z = query.radius * np.array([[1.0, 0, 0], [t, math.sqrt(1 - t * t), 0]])
+    a, b = each(query, np.clip(CENTRE + SPREAD * z, -1, 1))
+    assert np.linalg.norm(a - b) == pytest.approx(query.bound.l2, rel=1e-9)
 
 
 def test_the_sketch_bound_is_that_of_the_worst_shift_and_no_shift_exceeds_it():
@@ -115,33 +115,33 @@ def test_the_sketch_bound_is_that_of_the_worst_shift_and_no_shift_exceeds_it():
     s = np.linspace(0, 2 * np.pi, 100_001)
     worst = 2 * (a.sum() - np.min(np.cos(np.outer(s, [1, 2, 3])) @ a))
     assert worst <= largest_slice(a) <= worst * (1 + 1e-5)
-    question = QUESTIONS["sketch"]
-    shift = s[np.argmin(np.cos(np.outer(s, [1, 2, 3])) @ a)] / question.base
+    query = QUERIES["sketch"]
+    shift = s[np.argmin(np.cos(np.outer(s, [1, 2, 3])) @ a)] / query.base
     rows = CENTRE + SPREAD * np.array([[0.0, 0, 0], [shift, shift, 0]])
     assert (np.abs(rows) <= 1).all()
-    one, other = each(question, rows)
-    assert np.linalg.norm(one - other) == pytest.approx(question.bound.l2, rel=1e-4)
+    one, other = each(query, rows)
+    assert np.linalg.norm(one - other) == pytest.approx(query.bound.l2, rel=1e-4)
 
 
 @for_each
 def test_other_arrays_give_the_same_sum(name):
-    question = QUESTIONS[name]
+    query = QUERIES[name]
     rows = hostile_rows(np.random.default_rng(1))
     with np.errstate(all="ignore"):
-        here = question.sum(Chunk(rows, None))
-        there = question.sum(Chunk(array_api_strict.asarray(rows), None))
+        here = query.sum(Chunk(rows, None))
+        there = query.sum(Chunk(array_api_strict.asarray(rows), None))
     assert np.allclose(here, there, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("kind", TYPES)
 def test_what_a_row_adds_does_not_depend_on_the_rows_beside_it(kind):
-    question = scores(kind)
+    query = scores(kind)
     rows = hostile_rows(np.random.default_rng(2))
     with np.errstate(all="ignore"):
-        assert np.allclose(question.sum(Chunk(rows, None)), each(question, rows).sum(axis=0), rtol=1e-9, atol=1e-9)
+        assert np.allclose(query.sum(Chunk(rows, None)), each(query, rows).sum(axis=0), rtol=1e-9, atol=1e-9)
 
 
-def test_holes_are_integrated_out_of_the_density():
+def test_missing_values_are_integrated_out_of_the_density():
     rng = np.random.default_rng(3)
     rows = rng.uniform(-0.6, 0.6, (20, D))
     rows[:, 1] = np.nan
@@ -152,7 +152,7 @@ def test_holes_are_integrated_out_of_the_density():
         assert np.allclose(whole.log_density(xp, rows), marginal.log_density(xp, rows[:, [0, 2]]), rtol=1e-12)
 
 
-def test_expected_moments_of_holes_are_those_of_rows_filled_at_random():
+def test_expected_moments_of_missing_values_are_those_of_rows_filled_at_random():
     """Full covariances: E[vvᵀ | seen] against an average over draws of what is not seen."""
     rng = np.random.default_rng(4)
     own = mixture("full", 1)
@@ -164,9 +164,9 @@ def test_expected_moments_of_holes_are_those_of_rows_filled_at_random():
     spread = np.sqrt(cov[1, 1] - cov[np.ix_(lost, seen)] @ back)
     drawn = np.tile(row, (40_000, 1))
     drawn[:, 1] = centre + spread[0, 0] * rng.standard_normal(40_000)
-    question = scores("full", 1e6, K=1)
-    one = question.sum(Chunk(row[None], None))
-    many = question.sum(Chunk(drawn, None)) / len(drawn)
+    query = scores("full", 1e6, K=1)
+    one = query.sum(Chunk(row[None], None))
+    many = query.sum(Chunk(drawn, None)) / len(drawn)
     assert np.allclose(one, many, atol=0.02)
 
 
@@ -216,7 +216,7 @@ def test_a_planted_bug_is_seen_by_hostile_rows(planted):
     assert gaps.max() > planted.bound.l2 * (1 + 1e-6)
 
 
-def test_what_holes_leave_open_is_semidefinite_for_columns_that_nearly_coincide():
+def test_what_missing_values_leave_open_is_semidefinite_for_columns_that_nearly_coincide():
     rng = np.random.default_rng(3)
     least = []
     for _ in range(40):
@@ -245,7 +245,7 @@ def test_what_is_computed_of_a_row_depends_on_no_other_row(full):
 
 
 @pytest.mark.parametrize("d", [2, 52, 53])
-def test_patterns_of_holes_lead_back_to_the_rows(d):
+def test_patterns_of_missing_values_lead_back_to_the_rows(d):
     mask = (np.random.default_rng(0).random((40, d)) < 0.5).astype(float)
     patterns, place = _patterns(xp, np.vstack([mask, mask]))
     assert np.array_equal(patterns[place], np.vstack([mask, mask]))

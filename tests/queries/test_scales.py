@@ -1,4 +1,4 @@
-"""Questions about sizes: no row moves them further than they say, some row moves them that far, whatever it holds."""
+"""Queries about sizes: no row moves them further than they say, some row moves them that far, whatever it holds."""
 
 import math
 

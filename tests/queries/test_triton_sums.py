@@ -1,4 +1,4 @@
-"""Kernels made of a question's own formula: their text, carried out by numpy, adds what the question adds."""
+"""Kernels made of a query's own formula: their text, carried out by numpy, adds what the query adds."""
 
 from __future__ import annotations
 
@@ -87,9 +87,9 @@ def language(program):
     )
 
 
-def kernel_sum(monkeypatch, question, X, y, usual=True):
-    """The sum by the kernels' texts, and which rows they left to the question."""
-    formula = formula_of(question, response=y is not None, usual=usual)
+def kernel_sum(monkeypatch, query, X, y, usual=True):
+    """The sum by the kernels' texts, and which rows they left to the query."""
+    formula = formula_of(query, response=y is not None, usual=usual)
     assert formula is not None
     threads, steps = 128, 4
     programs = -(-len(X) // (threads * steps))
@@ -104,7 +104,7 @@ def kernel_sum(monkeypatch, question, X, y, usual=True):
             space |= {name: getattr(getattr(rowwise, name), "fn", getattr(rowwise, name)) for name in HELPERS}
             exec(kernel.text, space)
             numbers = [formula.parameters[k] for k in kernel.parameters]
-            columns = [int(question.reads[j]) for j in kernel.columns]
+            columns = [int(query.reads[j]) for j in kernel.columns]
             pointers = (Place(X.ravel()), X.shape[1], Place(y if y is not None else X.ravel()), 1, len(X))
             with np.errstate(all="ignore"):
                 space["rows_kernel"](
@@ -152,8 +152,8 @@ def mixture(kind):
     return ScoreQuery(SCHEMA, family, gaussians, np.eye(family.count), 2.0)
 
 
-#: Question, whether it asks about a response, and whether its formula knows what to do with holes.
-QUESTIONS = {
+#: Query, whether it is about a response, and whether its formula knows what to do with missing values.
+QUERIES = {
     "moments": (JointMoments(SCHEMA, CODING, 0.02, 0.3, 2.0), True, True),
     "score": (Score(*AT, 6.0), True, False),
     "information": (Information(*AT, 4.0), True, False),
@@ -179,7 +179,7 @@ QUESTIONS = {
 }
 
 
-def table(name, holes):
+def table(name, missing):
     rng = np.random.default_rng(7)
     X, y = rng.normal(size=(N, D)), 2 * rng.normal(size=N)
     if name == "classes":
@@ -188,40 +188,40 @@ def table(name, holes):
         X = np.round(X * 4) / 4  # rows on the edges of cells
     X[:4, 1] = [1e300, -1e300, 3.5, -3.0]
     y[4:6] = [1e300, -1e300]
-    if holes:
+    if missing:
         X[rng.random(X.shape) < 0.1] = np.nan
         X[7, 0], y[8], y[9] = np.inf, np.nan, -np.inf
     return X, y
 
 
-@pytest.mark.parametrize("holes", [False, True], ids=["whole", "holes"])
-@pytest.mark.parametrize("name", QUESTIONS)
-def test_the_kernel_adds_what_the_question_adds(monkeypatch, name, holes):
-    question, response, knows_holes = QUESTIONS[name]
-    X, y = table(name, holes)
+@pytest.mark.parametrize("missing", [False, True], ids=["whole", "missing"])
+@pytest.mark.parametrize("name", QUERIES)
+def test_the_kernel_adds_what_the_query_adds(monkeypatch, name, missing):
+    query, response, knows_missing = QUERIES[name]
+    X, y = table(name, missing)
     y = y if response else None
-    found, left = kernel_sum(monkeypatch, question, X, y)
-    assert left.any() == (holes and not knows_holes)
+    found, left = kernel_sum(monkeypatch, query, X, y)
+    assert left.any() == (missing and not knows_missing)
     keep = ~left
-    expected = question.sum(Chunk(np.ascontiguousarray(X[keep]), None if y is None else y[keep]))
+    expected = query.sum(Chunk(np.ascontiguousarray(X[keep]), None if y is None else y[keep]))
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12 * np.max(np.abs(expected)))
 
 
-@pytest.mark.parametrize("name", QUESTIONS)
+@pytest.mark.parametrize("name", QUERIES)
 def test_a_hostile_row_adds_what_it_adds_in_numpy_and_no_more_than_the_bound(monkeypatch, name):
     """As the audit on a device does (``studies.audits.device``): by the kernel that is for the row, if there is one."""
-    question, response, _ = QUESTIONS[name]
-    X, y = table(name, holes=False)
-    bound, alone = question.bound, []
+    query, response, _ = QUERIES[name]
+    X, y = table(name, missing=False)
+    bound, alone = query.bound, []
     size = min(bound.size_linf, bound.size_l2)
     for what, row, own in hostile(Table(name, X, y), 20, 12):
         x, u = np.array(row, dtype=float)[None, :], np.array([own]) if response else None
-        expected = question.sum(Chunk(x, u))
-        found, left = kernel_sum(monkeypatch, question, x, u)
+        expected = query.sum(Chunk(x, u))
+        found, left = kernel_sum(monkeypatch, query, x, u)
         if left.any():
-            if formula_of(question, response=response, usual=False) is None:
+            if formula_of(query, response=response, usual=False) is None:
                 continue
-            found, left = kernel_sum(monkeypatch, question, x, u, usual=False)
+            found, left = kernel_sum(monkeypatch, query, x, u, usual=False)
             assert not left.any(), what
         assert np.max(np.abs(found - expected)) <= 1e-10 * size, what
         alone.append(found)
@@ -234,27 +234,27 @@ def test_a_hostile_row_adds_what_it_adds_in_numpy_and_no_more_than_the_bound(mon
 
 
 @pytest.mark.parametrize("name", ["diag", "spherical", "lines"])
-def test_rows_with_holes_have_a_formula_of_their_own(monkeypatch, name):
-    question, response, _ = QUESTIONS[name]
-    X, y = table(name, holes=True)
+def test_rows_with_missing_values_have_a_formula_of_their_own(monkeypatch, name):
+    query, response, _ = QUERIES[name]
+    X, y = table(name, missing=True)
     y = y if response else None
-    found, left = kernel_sum(monkeypatch, question, X, y, usual=False)
+    found, left = kernel_sum(monkeypatch, query, X, y, usual=False)
     assert np.array_equal(left, np.isfinite(X).all(axis=1))
-    expected = question.sum(Chunk(np.ascontiguousarray(X[~left]), None if y is None else y[~left]))
+    expected = query.sum(Chunk(np.ascontiguousarray(X[~left]), None if y is None else y[~left]))
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12 * np.max(np.abs(expected)))
 
 
-def test_what_a_row_decides_otherwise_is_left_to_the_question():
-    question, *_ = QUESTIONS["full"]
-    assert formula_of(question, response=False) is not None
-    assert formula_of(question, response=False, usual=False) is None
-    assert formula_of(QUESTIONS["moments"][0], response=True, usual=False) is None
+def test_what_a_row_decides_otherwise_is_left_to_the_query():
+    query, *_ = QUERIES["full"]
+    assert formula_of(query, response=False) is not None
+    assert formula_of(query, response=False, usual=False) is None
+    assert formula_of(QUERIES["moments"][0], response=True, usual=False) is None
     filled = FilledMoments(SCHEMA, np.zeros(D + 1), np.ones(D + 1), np.eye(D + 1))
     assert formula_of(filled, response=True, usual=False) is None
 
 
 class Deciding:
-    """A question that asks of a row whether a sum with a product in it is large, and then adds another such sum."""
+    """A query that decides by each row whether a sum with a product in it is large, and then adds another such sum."""
 
     reads = np.arange(3)
 
@@ -271,7 +271,7 @@ def test_a_condition_is_computed_alike_in_every_kernel():
     assert "tl.fma(v0, v2, -v1)" in summing(formulas[0], [1]).text  # what decides nothing is rounded once
 
 
-def test_new_numbers_in_a_question_make_no_new_kernel():
+def test_new_numbers_in_a_query_make_no_new_kernel():
     text = {
         summing(f, p).text for f in (formula_of(mixture("full"), response=False) for _ in range(3)) for p in parts(f)
     }
@@ -285,13 +285,13 @@ WORDS = re.compile(
 )
 
 
-@pytest.mark.parametrize("name", QUESTIONS)
+@pytest.mark.parametrize("name", QUERIES)
 def test_a_text_is_arithmetic_and_names_nothing_else(name):
     """Kernels are the one text that the package carries out, so it may hold no import, no string but "inf", no call but
     of Triton's own functions, and no name that comes from a table.
     """
-    question, response, _ = QUESTIONS[name]
-    formula = formula_of(question, response=response)
+    query, response, _ = QUERIES[name]
+    formula = formula_of(query, response=response)
     for places in parts(formula):
         for node in ast.walk(ast.parse(summing(formula, places).text)):
             assert not isinstance(node, ast.Import | ast.ImportFrom | ast.Lambda | ast.ClassDef | ast.With | ast.Global)

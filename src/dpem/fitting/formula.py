@@ -130,17 +130,15 @@ class CompiledFormula:
 def compiled(text: Any, bounds: Any, levels: Any, *, needs_y: bool, y_bounds: Any = None) -> CompiledFormula:
     """The formula over columns with these bounds and levels, or a refusal."""
     left, right = _sides(text, needs_y)
-    known = checked_levels(levels)
-    given = read_bounds(bounds) if isinstance(bounds, str) else bounds
-    raw = list(dict.fromkeys(name for term in right for factor in term for name in columns_of(factor)))
-    response = [] if left is None else columns_of(left)
+    raw, known = _raw_columns(left, right), checked_levels(levels)
+    declared = read_bounds(bounds) if isinstance(bounds, str) else bounds
     limits: dict[str, Pair] = {}
-    for column in dict.fromkeys((*raw, *response)):
-        pair = matching(given, column) if isinstance(given, Mapping) else given
+    for column in raw:
+        pair = matching(declared, column) if isinstance(declared, Mapping) else declared
         if column not in known and pair is not None:
             limits[column] = checked_pair("bounds", pair, f"of {column!r} ")
     if left is not None and y_bounds is not None and isinstance(parsed(left), ast.Name):
-        limits[response[0]] = checked_pair("y_bounds", y_bounds)
+        limits[columns_of(left)[0]] = checked_pair("y_bounds", y_bounds)
     for factor in (factor for term in right for factor in term):
         name = _factor(factor, known)
         if name is not None and name not in known:
@@ -149,7 +147,7 @@ def compiled(text: Any, bounds: Any, levels: Any, *, needs_y: bool, y_bounds: An
     columns = tuple(column for term in right for column in _derived(term, terms, limits, known))
     if len({column.name for column in columns}) < len(columns):
         raise ArgumentError("formula", "must name each term once.")
-    return CompiledFormula(text, tuple(dict.fromkeys((*raw, *response))), limits, known, columns, left)
+    return CompiledFormula(text, raw, limits, known, columns, left)
 
 
 def _sides(text: Any, needs_y: bool) -> tuple[str | None, list[tuple[str, ...]]]:
@@ -254,8 +252,11 @@ def missing_columns(formula: CompiledFormula, known: Sequence[str]) -> None:
         raise ValueError(f"the formula needs {listed(lacking)}, which the table lacks.")
 
 
-def raw_columns(text: Any, *, needs_y: bool) -> list[str]:
+def raw_columns(text: Any, *, needs_y: bool) -> tuple[str, ...]:
     """The raw columns of a formula, the response's last."""
-    left, right = _sides(text, needs_y)
-    found = [name for term in right for factor in term for name in columns_of(factor)]
-    return list(dict.fromkeys((*found, *([] if left is None else columns_of(left)))))
+    return _raw_columns(*_sides(text, needs_y))
+
+
+def _raw_columns(left: str | None, right: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    expressions = [factor for term in right for factor in term] + ([] if left is None else [left])
+    return tuple(dict.fromkeys(name for expression in expressions for name in columns_of(expression)))

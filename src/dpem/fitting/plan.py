@@ -7,8 +7,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Any, get_type_hints
 
+from dpem._html import plan_html
 from dpem._json import plain, rebuild, record
-from dpem._repr_html import plan_html
 from dpem.fitting.step import Step, WrittenStep
 from dpem.privacy import Price
 from dpem.privacy.budget import unit

@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from dpem._repr_html import model_html
+from dpem._html import model_html
 from dpem.fitting import serialization
 from dpem.fitting.check import FitCheck
 from dpem.fitting.derived import derived_pieces

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
-from typing import Any, ClassVar, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
+from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar
 
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
@@ -39,14 +39,6 @@ from dpem.tables import Source
 Result = TypeVar("Result")
 Estimator = TypeVar("Estimator")
 P = ParamSpec("P")
-
-
-class Spent(NamedTuple, Generic[Result]):
-    """The outcome of a charged fit: its result, its guarantee, and the charge (None without a budget)."""
-
-    result: Result
-    guarantee: Guarantee
-    charge: Charge | None
 
 
 #: Arguments that are no settings of a plan: it has fields for them, or does not depend on them.
@@ -127,8 +119,11 @@ class PrivateFit(BaseEstimator):
 
     def _spend(
         self, source: Source, plan: Plan, noise: Noise, run: Callable[[Curator], Result], **details: Any
-    ) -> Spent[Result]:
-        """Charge the plan's price, then send its queries. A ledger also records ``details``."""
+    ) -> tuple[Result, Guarantee, Charge | None]:
+        """Charge the plan's price, then send its queries. A ledger also records ``details``.
+
+        Returns the result of the queries, the guarantee, and the charge (None without a budget).
+        """
         account = Account(plan.epsilon, plan.delta, gaussian=plan.price.gaussian, rho=plan.price.rho)
         with self._charged(plan, **details) as charge:
             result = run(self._curator(source, account, noise))
@@ -142,7 +137,7 @@ class PrivateFit(BaseEstimator):
             private=noise.private and math.isfinite(plan.epsilon),
             version=__version__,
         )
-        return Spent(result, guarantee, charge)
+        return result, guarantee, charge
 
     def _charged(self, plan: Plan, **details: Any) -> AbstractContextManager[Charge | None]:
         """Charge the fit to the budget at once. When the context ends, a ledger records the outcome."""

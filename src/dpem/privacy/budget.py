@@ -29,7 +29,7 @@ from types import TracebackType
 from typing import Any, NoReturn, Self
 
 from dpem import _validation as arguments
-from dpem._repr_html import budget_html
+from dpem._html import budget_html
 from dpem._validation import ArgumentError, is_number, shown
 from dpem.privacy.accounting import Price, largest_price, total, zcdp_order
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dpem._repr_html import guarantee_html
+from dpem._html import guarantee_html
 from dpem.privacy.accounting import Price, total
 from dpem.privacy.budget import unit
 from dpem.privacy.curator import Release

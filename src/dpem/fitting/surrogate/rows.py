@@ -186,17 +186,15 @@ def principal(
     """Features and answer turned to the ``most`` principal components under the weights and centred there, and the
     components' variances. A rotation leaves independent unit noise what it is.
     """
-    middle = weights @ features
-    weighed = np.sqrt(weights)[:, None] * features
+    middle, root = weights @ features, np.sqrt(weights)[:, None]
+    centred = features
     if features.shape[1] > 4 * most:
-        weighed -= np.outer(np.sqrt(weights), middle)
-        axes = _leading(weighed, most + 20)
-        variances, turn = np.linalg.eigh(_gram(weighed @ axes))
-        axes = axes @ turn[:, max(len(variances) - most, 0) :]
-    else:
-        variances, turn = np.linalg.eigh(_gram(weighed) - np.outer(middle, middle))
-        axes = turn[:, max(len(variances) - most, 0) :]
-    return features @ axes - middle @ axes, (answer - middle) @ axes, np.maximum(variances[-most:], 0.0)
+        axes = _leading(root[::3] * (features[::3] - middle), most + 20)
+        centred, answer, middle = features @ axes, answer @ axes, middle @ axes
+    centred = centred - middle
+    variances, axes = np.linalg.eigh(_gram(root * centred))
+    axes = axes[:, max(len(variances) - most, 0) :]
+    return centred @ axes, (answer - middle) @ axes, np.maximum(variances[-most:], 0.0)
 
 
 def _gram(matrix: FloatArray) -> FloatArray:
@@ -204,13 +202,12 @@ def _gram(matrix: FloatArray) -> FloatArray:
 
 
 def _leading(matrix: FloatArray, count: int, turns: int = 3) -> FloatArray:
-    """An orthonormal basis that nearly holds the leading right singular vectors: subspace iteration on every third row,
-    from fixed directions.
+    """An orthonormal basis that nearly holds the leading right singular vectors: subspace iteration from fixed
+    directions.
     """
-    part = matrix[::3]
     basis = np.cos(np.outer(np.arange(1, matrix.shape[1] + 1), np.arange(1, count + 1)) * 0.7548776662466927)
     for _ in range(turns):
-        basis, _ = np.linalg.qr(part.T @ (part @ basis))
+        basis, _ = np.linalg.qr(matrix.T @ (matrix @ basis))
     return np.asarray(basis)
 
 

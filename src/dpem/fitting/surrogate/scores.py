@@ -189,7 +189,7 @@ def error_roots(
         moved = replace(query, theta=query.family.moved(query.theta, step * direction))
         columns.append((mean - np.mean(moved.each(numpy_api, x, y), axis=0)) / step)
     values, axes = np.linalg.eigh((np.array(columns) + np.array(columns).T) / 2)
-    by_noise = query.whitener @ (axes / np.maximum(values, LEAST * float(np.median(values)))) @ axes.T
+    by_noise = query.whitener @ (axes / np.maximum(values, max(LEAST * float(np.median(values)), 1e-9))) @ axes.T
     small = 1e-9 * np.eye(len(mean))
     whole = np.asarray(replace(query, radius=1e9).each(numpy_api, x, y))
     left = whole - own @ np.linalg.solve(own.T @ own / len(x) + small, own.T @ whole / len(x))

@@ -129,11 +129,11 @@ def predicted_loss(model: Any, sizes: Sizes, steps: tuple[Step, ...]) -> Predict
     scores = []
     for step in steps:
         if isinstance(step, TakeStep):
-            turn, leverage, clip = clips(
+            turn, leverage, clip, bias = clips(
                 model.free, model.family, surrogate, predictor, sizes.n, step.rho, sizes.rows_per_person
             )
             noise = 2 * clip * sizes.rows_per_person / sizes.n / math.sqrt(2 * step.rho)
-            scores.append(ReleasedScore(model.family, predictor, turn, leverage, clip, np.zeros(k), noise))
+            scores.append(ReleasedScore(model.family, predictor, turn, leverage, clip, bias, np.zeros(k), noise))
     prior = Prior(np.zeros(k), precision)
     found = combined(tuple(scores), surrogate, model.free, prior, coef[model.free], sizes.n)
     X = rows[:, model.free]

@@ -30,33 +30,39 @@ MISFIT = 0.3
 #: Gauss–Newton steps, and the most that one may change the predictor of a row by (root mean square).
 ROUNDS, LONGEST = 25, 1.0
 #: The last step in standard errors of the coefficients.
-ENOUGH = 1e-4
+ENOUGH = 1e-2
 #: Variances of the intercept and, in all, of the slopes of standardised uncorrelated columns before any score.
-PRIOR_INTERCEPT, PRIOR_SLOPES = 9.0, 4.0
+PRIOR_INTERCEPT, PRIOR_SLOPES = 9.0, 2.0
 #: The least variance of a unit coordinate in the prior: a level that no surrogate row has is not left undetermined.
 LEAST_VARIANCE = 1e-3
-#: That of a level: a rare one may not have an effect of many units.
-LEVEL_VARIANCE = 0.25
-#: That of a 0/1 column of which noise may hide the rarer value: the variance of a share of two standard deviations.
-HIDDEN = 8.0
+#: That of a level, or of a 0/1 column, of which noise may hide the rarer value: the variance of a share of two standard
+#: deviations, and at most this. A rare level may not have an effect of many units.
+HIDDEN, MOST_HIDDEN = 8.0, 0.25
 #: By how much the prior may be too narrow, as a part of its variances, where nothing is known of the columns' spreads.
 WIDER = 10.0
 #: Clips that are tried: leverages in units of √k, and clips from the size of a typical score.
 LEVERAGES = (1.2, 1.6, 2.2, 3.2, 4.5, 6.5)
-CLIPS = np.geomspace(0.25, 36.0, 30)
-#: What full clipping may do to a coefficient besides noise: a squared bias, in the units of its whitened covariate.
-CLIPPED = 5e-4
+CLIPS = np.geomspace(0.25, 36.0, 20)
+#: Surrogate rows that these are tried on.
+ENOUGH_ROWS = 1024
+#: What full clipping may do to a coefficient besides noise: a squared bias, in the units of its whitened covariate. The
+#: posterior allows for this part of it: the means of real responses are not quite the model's, and clipped rows then
+#: estimate other coefficients than maximum likelihood.
+CLIPPED, ALLOWED = 5e-4, 0.5
 
 
 @dataclass(frozen=True)
 class ReleasedScore:
-    """A released score: where and how it was computed, its value and the standard deviation of its noise."""
+    """A released score: where and how it was computed, its value and the standard deviation of its noise. ``bias`` is
+    the squared bias of a whitened coefficient that its clips may cause where the model is not quite right.
+    """
 
     family: Family
     predictor: Predictor
     turn: FloatArray
     leverage: float
     clip: float
+    bias: float
     value: FloatArray
     noise: float
 
@@ -95,9 +101,9 @@ def prior_of(model: Any, marginals: Marginals, mean: float, surrogate: Surrogate
     centred = X[:, 1:] - middle
     unknown = min((marginals.noise**2 * BINS) ** 1.5, 1.0)  # where noise hides where a column lies: anywhere
     columns, schema = model.free[1:] - 1, model.schema
-    zero_one = marginals.one_end & (schema.middle == 0.5) & (schema.half == 0.5)
-    hidden = np.where(zero_one, min(HIDDEN * marginals.noise, LEVEL_VARIANCE), LEAST_VARIANCE)
-    least = np.where(marginals.level > 0, LEVEL_VARIANCE, hidden)[columns] + unknown / 3
+    zero_one = (marginals.level > 0) | marginals.one_end & (schema.middle == 0.5) & (schema.half == 0.5)
+    hidden = max(min(HIDDEN * marginals.noise, MOST_HIDDEN), LEAST_VARIANCE)
+    least = np.where(zero_one, hidden, LEAST_VARIANCE)[columns] + unknown / 3
     covariance = centred.T @ centred / len(X) + np.diag(least)
     to_middle = np.eye(p + 1)
     to_middle[0, 1:] = middle
@@ -153,8 +159,8 @@ def combined(
     # where nothing was measured, what the prior leaves open, and what one that is too narrow takes away
     privacy = V + np.outer(drawn, drawn) + prior.wider * V @ prior.precision @ V
     privacy += np.outer(correction, correction)  # for clipped residuals, under a law that may be another
-    if surrogate.stretch is not None:
-        sampling, privacy = (surrogate.stretch @ part @ surrogate.stretch.T for part in (sampling, privacy))
+    turn = scores[-1].turn[:, free]
+    privacy += ALLOWED * scores[-1].bias * turn.T @ turn
     return Posterior(coef, sampling, privacy, np.clip(np.diag(V @ prior.precision), 0.0, 1.0))
 
 
@@ -181,31 +187,31 @@ def clips(
     n: int,
     rho: float,
     rows_per_person: int,
-) -> tuple[FloatArray, float, float]:
-    """Coordinates in which the information of a surrogate row is round, and where to clip in them: where sampling
-    error and privacy noise together are least. From released numbers alone.
+) -> tuple[FloatArray, float, float, float]:
+    """Coordinates in which the information of a surrogate row is round, where to clip in them, and the squared bias
+    that may cause: where sampling error, privacy noise and bias together are least. From released numbers alone.
     """
     rows, k = surrogate.rows, len(free)
-    eta = predictor(np, rows[:, 1:])
-    V = family.variance(np, eta)
+    V = family.variance(np, predictor(np, rows[:, 1:]))
     X = rows[:, free]
     J = (X * V[:, None]).T @ X / len(X)
     values, vectors = np.linalg.eigh(J)
     values = np.maximum(values, 1e-6 * values[-1])
     turn = np.zeros((k, rows.shape[1]))
     turn[:, free] = (vectors / np.sqrt(values)).T * math.sqrt(float(V.mean()))
-    size = np.linalg.norm(rows @ turn.T, axis=1)
-    unit = float(np.sqrt(np.mean(V * size**2)))
-    best, least = (turn, LEVERAGES[0], 1.0), math.inf
-    whole = float(np.mean(V * size**2)) / k
+    some = slice(None, None, max(len(rows) // ENOUGH_ROWS, 1))
+    size, V, eta = np.linalg.norm(rows[some] @ turn.T, axis=1), V[some], predictor(np, rows[some, 1:])
+    information = V * size**2 / (k * len(V))
+    clip = math.sqrt(float(information.sum()) * k) * CLIPS
+    noise = (2 * clip * rows_per_person / n) ** 2 / (2 * rho) / surrogate.complete
+    best, least = (turn, LEVERAGES[0], 1.0, 0.0), math.inf
     for leverage in (wide * math.sqrt(k) for wide in LEVERAGES):
-        for clip in unit * CLIPS:
-            w = weights(np, family, eta, size, leverage, clip)
-            slope = float(np.mean(w * V * size**2)) / k
-            noise = (2 * clip * rows_per_person / n) ** 2 / (2 * rho) / surrogate.complete
-            sampling = float(np.mean(w**2 * V * size**2)) / k / n
-            lost = 1 - slope / whole
-            loss = (sampling + noise) / slope**2 + CLIPPED / float(V.mean()) * lost + (family.misfit * lost) ** 2
-            if loss < least:
-                best, least = (turn, leverage, float(clip)), loss
+        w = weights(np, family, eta, size, leverage, clip[:, None])
+        slope, sampling = w @ information, w**2 @ information / n
+        lost = 1 - slope / information.sum()
+        bias = CLIPPED / float(V.mean()) * lost + (family.misfit * lost) ** 2
+        losses = np.nan_to_num((sampling + noise) / slope**2 + bias, nan=math.inf)
+        if losses.min() < least:
+            j, least = int(np.argmin(losses)), float(losses.min())
+            best = turn, leverage, float(clip[j]), float(bias[j])
     return best

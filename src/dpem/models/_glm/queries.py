@@ -145,7 +145,7 @@ class Score(NarrowQuery):
         return sum_in_ball(xp, a, self.clip, seen * w * self.family.residual(xp, response, eta), size)
 
 
-def weights(xp: Namespace, family: Family, eta: Array, size: Array, leverage: float, clip: float) -> Array:
+def weights(xp: Namespace, family: Family, eta: Array, size: Array, leverage: float, clip: Array) -> Array:
     """The weight of a row whose a has that size, as :class:`Score` states it."""
     return xp.clip(leverage / size, 0.0, 1.0) * xp.clip(clip / (size * family.reach(xp, eta)), 0.0, 1.0)
 

@@ -160,10 +160,10 @@ class KeepBest(KeepColumns):
             mean=theta.mean[kept],
             covariance=theta.covariance[np.ix_(kept, kept)],
             prior_part=theta.prior_part[order],
-            crowded=tuple(theta.crowded[j] for j in kept),
-            at_bound=tuple(theta.at_bound[j] for j in kept),
-            rare=tuple(theta.rare[j] for j in kept),
-            collinear=tuple(theta.collinear[j] for j in kept),
+            **{
+                flag: tuple(getattr(theta, flag)[j] for j in kept)
+                for flag in ("crowded", "at_bound", "rare", "collinear")
+            },
         )
         surrogate = Surrogate(state.surrogate.rows[:, places], state.surrogate.complete)
         return replace(state, theta=theta, chosen=theta.chosen, surrogate=surrogate)

@@ -148,12 +148,12 @@ class TakeStep(Step):
             return maximum_likelihood(curator, model, state) if self.last or early else state
         n, family = curator.n_rows, state.family
         predictor = model.predictor(placed(state.coef, model.free, model.offset))
-        turn, leverage, clip = clips(
+        turn, leverage, clip, bias = clips(
             model.free, family, state.surrogate, predictor, n, self.rho, curator.rows_per_person
         )
         query = Score(model.schema, family, predictor, turn, leverage, clip)
         noise = curator.noise_scale(query, self.rho)
-        score = ReleasedScore(family, predictor, turn, leverage, clip, curator.measure(query, self.rho), noise)
+        score = ReleasedScore(family, predictor, turn, leverage, clip, bias, curator.measure(query, self.rho), noise)
         state = replace(state, scores=(*state.scores, score))
         posterior = state.posterior(model, curator.effective_rows)
         theta = model.finished(state, posterior) if self.last else state.theta

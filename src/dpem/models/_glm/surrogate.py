@@ -45,21 +45,17 @@ BEYOND = 2.0
 RESOLVED = 0.8
 #: Surrogate rows with a smaller total variance, in whitened coordinates, are all alike: nothing can be corrected.
 TINY = 1e-9
-#: By how much errors are widened, at most, in directions whose information is hidden by noise.
-WIDEST = 5.0
 
 
 @dataclass(frozen=True)
 class Surrogate:
-    """Rows (1, u) in unit coordinates, the share of the table's rows that are complete, which columns are so nearly
-    collinear with another one that noise hides their difference, and the linear map that widens errors of coefficients
-    there.
+    """Rows (1, u) in unit coordinates, the share of the table's rows that are complete, and which columns are so nearly
+    collinear with another one that noise hides their difference.
     """
 
     rows: FloatArray
     complete: float
     collinear: tuple[bool, ...] = ()
-    stretch: FloatArray | None = None
 
     @property
     def mean(self) -> FloatArray:
@@ -207,15 +203,11 @@ def corrected(
     size = float(np.linalg.norm(shift))
     shift = shift * (1 - p * (mean_error / size) ** 2) if size > mean_error * (math.sqrt(p) + BEYOND) else 0 * shift
     hidden = (ratios < edge) & (kept != 1)  # information that is no larger than its noise
-    wider = np.where(hidden, kept / np.maximum(ratios - blur, kept / WIDEST), 1.0)
-    stretch = np.eye(p + 1)
-    stretch[1:, 1:] = turned * wider @ turned.T
-    T = turn[:, free].T
     collinear = _loading(turned[:, hidden], turn, free, surrogate)
     moved = a[:, 1:] @ (turned * (np.sqrt(kept) - 1)) @ turned.T + shift
     rows = surrogate.rows.copy()
     rows[:, free[1:]] += moved @ np.linalg.inv(turn[1:, free[1:]]).T
-    return replace(surrogate, rows=rows, collinear=collinear, stretch=T @ stretch @ np.linalg.inv(T))
+    return replace(surrogate, rows=rows, collinear=collinear)
 
 
 def _parts(second: FloatArray) -> tuple[float, FloatArray, FloatArray]:

@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dpem.models.gaussian_mixture import sketch_fit
 from dpem.models.gaussian_mixture.gaussians import Gaussians, Seen
 from dpem.queries.narrow import over_rows, packed, unpacked
 from dpem.query import Array, FloatArray, Namespace
@@ -63,10 +62,6 @@ class CovarianceType(ABC):
     def attributes(self, covariances: FloatArray) -> tuple[FloatArray, FloatArray]:
         """scikit-learn's ``covariances_`` and ``precisions_cholesky_``."""
 
-    @abstractmethod
-    def sketch_shape(self, frequencies: FloatArray, level: float, proportions: FloatArray) -> sketch_fit.SketchShape:
-        """The same type as the fit to a sketch uses it; ``proportions`` are those of a round component's variances."""
-
     def floored(self, covariances: FloatArray, floor: FloatArray) -> FloatArray:
         """The covariances that are at least diag(floor) and otherwise maximise the same likelihood.
 
@@ -111,9 +106,6 @@ class Spherical(CovarianceType):
     def attributes(self, covariances: FloatArray) -> tuple[FloatArray, FloatArray]:
         return covariances[:, 0], covariances[:, 0] ** -0.5
 
-    def sketch_shape(self, frequencies: FloatArray, level: float, proportions: FloatArray) -> sketch_fit.SketchShape:
-        return sketch_fit.Spherical(frequencies, level, proportions / math.exp(float(np.mean(np.log(proportions)))))
-
     def floored(self, covariances: FloatArray, floor: FloatArray) -> FloatArray:
         raised = np.maximum(1.0, float(np.exp(np.mean(np.log(floor)))) / np.exp(np.mean(np.log(covariances), axis=1)))
         return covariances * raised[:, None]
@@ -147,9 +139,6 @@ class Diagonal(CovarianceType):
 
     def attributes(self, covariances: FloatArray) -> tuple[FloatArray, FloatArray]:
         return covariances, covariances**-0.5
-
-    def sketch_shape(self, frequencies: FloatArray, level: float, proportions: FloatArray) -> sketch_fit.SketchShape:
-        return sketch_fit.Diagonal(frequencies, level)
 
 
 class Full(CovarianceType):
@@ -188,9 +177,6 @@ class Full(CovarianceType):
 
     def attributes(self, covariances: FloatArray) -> tuple[FloatArray, FloatArray]:
         return covariances, np.swapaxes(np.linalg.inv(np.linalg.cholesky(covariances)), 1, 2)
-
-    def sketch_shape(self, frequencies: FloatArray, level: float, proportions: FloatArray) -> sketch_fit.SketchShape:
-        return sketch_fit.Shared(frequencies, level, False)
 
     def floored(self, covariances: FloatArray, floor: FloatArray) -> FloatArray:
         scale = np.sqrt(np.outer(floor, floor))
@@ -234,9 +220,6 @@ class Tied(Full):
     def attributes(self, covariances: FloatArray) -> tuple[FloatArray, FloatArray]:
         whole, roots = super().attributes(covariances[:1])
         return whole[0], roots[0]
-
-    def sketch_shape(self, frequencies: FloatArray, level: float, proportions: FloatArray) -> sketch_fit.SketchShape:
-        return sketch_fit.Shared(frequencies, level, True)
 
 
 TYPES: dict[str, CovarianceType] = {own.name: own for own in (Spherical(), Diagonal(), Tied(), Full())}

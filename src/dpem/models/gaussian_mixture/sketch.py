@@ -76,6 +76,12 @@ class Sketch(NarrowQuery):
         size = math.sqrt(len(self.lines) * float(np.sum(self.amplitudes))) * (1 + 1e-9)
         return Bound(linf=change, l2=change, size_linf=size, size_l2=size)
 
+    @property
+    def frequencies(self) -> FloatArray:
+        """The frequencies of the standardised columns (LM × d)."""
+        f = np.arange(1, len(self.amplitudes) + 1)
+        return np.asarray((f[:, None, None] * self.base * self.lines[None]).reshape(-1, len(self.centre)))
+
     def contributions(self, xp: Namespace, x: Array, y: Array) -> Array:
         theta, present = self._phases(xp, x), _not_empty(xp, x)
         if isinstance(theta, np.ndarray):

@@ -15,7 +15,7 @@ from dpem.models.gaussian_mixture.family import GaussianFamily, normal_points
 from dpem.models.gaussian_mixture.gaussians import Gaussians
 from dpem.models.gaussian_mixture.location import Centres, Margins, Moments, SecondMoments, Spreads
 from dpem.models.gaussian_mixture.sketch import Sketch
-from dpem.models.gaussian_mixture.sketch_fit import MOST, Target, chosen, fitted, weight
+from dpem.models.gaussian_mixture.sketch_fit import MOST, Target, fitted, number_of_components, price
 from dpem.models.gaussian_mixture.state import (
     TUNING,
     MixtureState,
@@ -35,6 +35,8 @@ SKETCH, SCORES = 0, 2
 _EXTRA = 2
 #: The largest variance of a component, in columns of unit variance, that few columns are searched with.
 ROOM = 0.3
+#: Up to so many variances of all components each is fitted to the sketch; beyond, one for each component.
+MOST_VARIANCES = 60
 #: The highest frequency of the sketch, over the spread of a component.
 _REACH = 2.0
 
@@ -160,27 +162,29 @@ class StartFromSketch(Step):
         return f"sketch of the rows' distribution: {number} start from it"
 
     def run(self, curator: Curator, model: Any, state: MixtureState) -> MixtureState:
-        centre, spread, moments, presence = state.centre, state.spread, state.moments, state.presence
-        counted = int(np.count_nonzero(moments.between)) or len(centre)
-        moments = _open(moments, self.n_components or MOST)
-        schema = model.schema_of(state)
-        query = _sketch(schema, centre, spread, moments, self.n_components or MOST)
-        answer = curator.measure(query, self.rho) / (1 - presence.empty)
-        noise = curator.noise_scale(query, self.rho) / (1 - presence.empty)
-        target = _target(query, answer, noise, curator.n_rows, moments, model, model.proportions_of(state))
-        if self.n_components:
-            K, path = self.n_components, np.zeros(0)
-            point = fitted(target, K)[1]
+        K, empty = self.n_components, state.presence.empty
+        counted = int(np.count_nonzero(state.moments.between)) or len(state.centre)
+        moments, shape = _open(state.moments, K or MOST), _shape(model, state)
+        query = _sketch(model.schema_of(state), state, moments, K or MOST)
+        answer = curator.measure(query, self.rho) / (1 - empty)
+        noise = curator.noise_scale(query, self.rho) / (1 - empty)
+        one_variance = model.kind.free(1, len(shape)) == 1 or max(K, TUNING.richest) * len(shape) > MOST_VARIANCES
+        target = _target(query, answer, noise, curator.n_rows, moments, shape, one_variance)
+        if K:
+            point, path = fitted(target, K), np.zeros(0)
         else:
-            K, point, path = chosen(target, counted)
-        start, rich = _mixture(target, point, K, centre, spread), _richer(target, point, K, centre, spread)
-        rng = generator(1)
+            point, path = number_of_components(target, query.frequencies, counted)
+        start, rich = (
+            _mixture(target.split(own), moments, shape, state, model.kind.full)
+            for own in (point, _richer(target, point))
+        )
+        K, rng = len(start.weights), generator(1)
         family = GaussianFamily(
             K,
             model.kind,
             TUNING.floor**2 * state.wide.variances[0],
             model.proportions_of(state),
-            presence.patterns(TUNING.patterns, rng),
+            state.presence.patterns(TUNING.patterns, rng),
         )
         blocks = (
             Block(*TUNING.sketch_kappa, TUNING.sketch_components),
@@ -198,29 +202,42 @@ class StartFromSketch(Step):
         return replace(state, surrogate_fit=SurrogateFit(family, surrogate, runs_of(fits), path=path))
 
 
-def _mixture(target: Target, point: FloatArray, K: int, centre: FloatArray, spread: FloatArray) -> Gaussians:
-    """A point of the sketch's fit as a mixture in unit coordinates."""
-    logits, means, free = target.split(point, K)
-    share = np.exp(logits - logits.max())
-    share = np.maximum(share / share.sum(), 0.01)
-    covariances = target.family.covariances(free, K)
-    scale = spread**2 if covariances.ndim == 2 else np.outer(spread, spread)
-    return Gaussians(share / share.sum(), np.clip(centre + spread * means, -1, 1), covariances * scale)
+def _shape(model: Any, state: MixtureState) -> FloatArray:
+    """The proportions of a component's variances in standardised columns, as the sketch is fitted."""
+    d = len(state.spread)
+    found = model.kind.start(np.ones(d), model.proportions_of(state) / state.spread**2, 1)[0]
+    return np.asarray(np.diag(found) if model.kind.full else found)
 
 
-def _richer(target: Target, point: FloatArray, K: int, centre: FloatArray, spread: FloatArray) -> Gaussians:
-    """The mixture of K or more components that describes the sketch best, each parameter at its price."""
+def _mixture(
+    parts: tuple[FloatArray, FloatArray, FloatArray],
+    moments: Moments,
+    shape: FloatArray,
+    state: MixtureState,
+    full: bool,
+) -> Gaussians:
+    """Shares, centres and log variances of the sketch's fit as a mixture in unit coordinates."""
+    share, means, sizes = parts
+    share, variances = np.maximum(share, 0.01), np.exp(sizes) * shape * state.spread**2
+    centres = np.clip(state.centre + state.spread * (means @ _directions(moments).T), -1, 1)
+    covariances = variances[:, :, None] * np.eye(len(shape)) if full else variances
+    return Gaussians(share / share.sum(), centres, covariances)
+
+
+def _richer(target: Target, point: FloatArray) -> FloatArray:
+    """The point of as many components or more that describes the sketch best, each parameter at its price."""
+    K = len(target.split(point)[0])
 
     def score(point: FloatArray, K: int) -> float:
-        return target.misfit(point, K) + weight(target) * K * (len(centre) + 1.5)
+        return target.misfit(point) + price(target) * K * (target.frequencies.shape[1] + 1.5)
 
-    best, found = score(point, K), (K, point)
+    best = score(point, K)
     for more in range(K + 1, TUNING.richest + 1):
-        other = fitted(target, more, restarts=2, exchanges=1)[1]
+        other = fitted(target, more, restarts=2, exchanges=1)
         if score(other, more) >= best:
             break
-        best, found = score(other, more), (more, other)
-    return _mixture(target, found[1], found[0], centre, spread)
+        best, point = score(other, more), other
+    return point
 
 
 def _few(d: int, K: int) -> bool:
@@ -238,34 +255,42 @@ def _open(moments: Moments, K: int) -> Moments:
     return moments._replace(between=np.maximum(moments.between, 1 - within), within=within)
 
 
-def _sketch(schema: Any, centre: FloatArray, spread: FloatArray, moments: Moments, K: int) -> Sketch:
+def _sketch(schema: Any, state: MixtureState, moments: Moments, K: int) -> Sketch:
     """Lines along the directions between centres, frequencies up to what a component's spread damps away."""
-    d = len(centre)
-    if _few(d, K):
-        weights, within, largest, q = np.ones(d), moments.within, moments.within + float(moments.between[0]), d
-    else:
-        weights, within, q = np.sqrt(moments.between), moments.within, min(d, max(K - 1, 2) + _EXTRA)
-        weights = weights if weights.max() > 0 else np.ones(d)
-        largest = within + float(moments.between[0])
-    lines = normal_points(max(48, 16 * q), d) * weights
+    d, within = len(state.centre), moments.within
+    few = _few(d, K) or not moments.between.any()
+    weights = np.ones(d) if few else np.sqrt(moments.between)
+    lines = normal_points(max(48, 16 * (d if _few(d, K) else min(d, max(K - 1, 2) + _EXTRA))), d) * weights
     lines = lines / np.linalg.norm(lines, axis=1, keepdims=True) @ moments.directions.T
-    base = 2 * math.pi / (8 * math.sqrt(largest))
+    base = 2 * math.pi / (8 * math.sqrt(within + float(moments.between[0])))
     f = np.arange(1, int(np.clip(math.ceil(_REACH / (base * math.sqrt(within))), 4, 12)) + 1)
     amplitudes = f * np.exp(-0.5 * within * (base * f) ** 2) + 0.02
-    return Sketch(schema, centre, spread, moments.correlation, lines, base, amplitudes / amplitudes.sum())
+    correlation = moments.correlation
+    return Sketch(schema, state.centre, state.spread, correlation, lines, base, amplitudes / amplitudes.sum())
+
+
+def _directions(moments: Moments) -> FloatArray:
+    """The directions in which centres may differ (d × q)."""
+    used = moments.between > 0
+    return moments.directions[:, used] if used.any() else moments.directions
 
 
 def _target(
-    query: Sketch, answer: FloatArray, noise: float, n: int, moments: Moments, model: Any, proportions: FloatArray
+    query: Sketch,
+    answer: FloatArray,
+    noise: float,
+    n: int,
+    moments: Moments,
+    shape: FloatArray,
+    one_variance: bool,
 ) -> Target:
     """What the released values are to be compared with, and in which units."""
-    f = np.arange(1, len(query.amplitudes) + 1)
-    frequencies = (f[:, None, None] * query.base * query.lines[None]).reshape(-1, len(query.centre))
-    errors = np.sqrt(noise**2 / query.amplitudes + 0.5 / n)
-    errors = np.repeat(errors, len(query.lines))
-    within = moments.within
-    family = model.kind.sketch_shape(frequencies, math.log(within), proportions / query.spread**2)
-    precision = (moments.directions / (moments.between + 0.25 * moments.edge + 0.05)) @ moments.directions.T
-    reach = 1.2 * np.sqrt(moments.between + within) * (moments.between > 0)
-    places = normal_points(600, len(reach), 1000) * reach @ moments.directions.T
-    return Target(query.read(answer).ravel(), frequencies, errors, family, precision, places, within)
+    lines, directions, within = query.frequencies, _directions(moments), moments.within
+    errors = np.repeat(np.sqrt(noise**2 / query.amplitudes + 0.5 / n), len(query.lines))
+    damping = 0.5 * lines**2 * shape
+    if one_variance:
+        damping = damping.sum(axis=1, keepdims=True)
+    between = moments.between[: directions.shape[1]]
+    precision = 1 / (between + 0.25 * moments.edge + 0.05)
+    places = normal_points(600, len(between), 1000) * 1.2 * np.sqrt(between + within)
+    return Target(query.read(answer).ravel(), lines @ directions, damping, errors, precision, math.log(within), places)

@@ -18,6 +18,7 @@ Before the fit the lengths are taken as those of normal rows; paid histograms th
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -31,8 +32,8 @@ from dpem.query import FloatArray
 _FAR = (2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 8.0, 11.0, 16.0, 24.0, 36.0, 54.0, 80.0, 120.0, 200.0, 350.0, 600.0)
 LENGTHS = (0.5, 0.7, 1.0, 1.4, 2.0, *_FAR)
 SIZES = (1.0, 1.5, 2.0, *_FAR)
-_NORMS = np.geomspace(0.8, 800.0, 70)
-_QUANTILES = (np.arange(60) + 0.5) / 60
+_NORMS = np.geomspace(0.8, 800.0, 50)
+_QUANTILES = (np.arange(30) + 0.5) / 30
 
 
 def clipped_square(most: FloatArray | float) -> FloatArray:
@@ -100,6 +101,7 @@ class Lengths(NamedTuple):
         return np.asarray(weights / weights.sum())
 
 
+@lru_cache(maxsize=256)
 def normal_lengths(p: int) -> Lengths:
     """That of normal rows with p columns."""
     value = np.sqrt(1 + 2 * gammaincinv(p / 2, _QUANTILES))
@@ -107,29 +109,19 @@ def normal_lengths(p: int) -> Lengths:
 
 
 #: Spreads of log ‖a‖ that lengths are taken from, and the quantiles that stand for a law.
-_SPREADS = np.geomspace(0.08, 1.2, 12)
-_STEPS = ndtri((np.arange(25) + 0.5) / 25)
-#: Laws of the tails: by how much the share of scores longer than 3√k exceeds that of normal errors; with which power
-#: the share beyond b√k falls with b there; and how that power grows with b (0: Pareto, 1: exponential).
-_SHARE, _POWER, _GROWTH = (
-    each.ravel()
-    for each in np.meshgrid(np.geomspace(0.0003, 0.3, 14), np.geomspace(0.4, 8.0, 9), [1e-6, 0.3, 0.6, 1.0])
-)
+_SPREADS = np.geomspace(0.08, 1.2, 8)
+_STEPS = ndtri((np.arange(15) + 0.5) / 15)
+#: Laws of the tails: by how much the share of scores longer than 3√k exceeds that of normal errors, and with which
+#: power the share beyond b√k falls with b there; beyond that point the power grows as b to :data:`_GROWTH`.
+_SHARE, _POWER = (each.ravel() for each in np.meshgrid(np.geomspace(0.0003, 0.3, 8), np.geomspace(0.4, 8.0, 5)))
+_GROWTH = 0.3
 _LOW = np.array(_FAR)
 _HIGH = np.append(_LOW[1:], 1.6 * _LOW[-1])
 #: Sizes that stand for each bin.
 _INSIDE = _LOW[:, None] * (_HIGH / _LOW)[:, None] ** ((np.arange(8) + 0.5) / 8)
 #: What each law expects in each bin.
-_BEYOND = _SHARE[:, None] * np.exp(-(_POWER / _GROWTH)[:, None] * ((_LOW / 3) ** _GROWTH[:, None] - 1))
-_EXPECTED = _BEYOND - np.column_stack([_BEYOND[:, 1:], np.zeros(len(_SHARE))])
-_EXPECTED = np.maximum(_EXPECTED, 1e-12)
-
-
-def _usual() -> FloatArray:
-    usual = 1 + 1 / (TUNING.tail_mean + TUNING.tail_slope * _SHARE)
-    apart = np.log(_POWER / usual) / TUNING.tail_spread
-    weight = np.exp(-(apart**2) / 2) / np.sqrt(_SHARE)  # most tables have hardly any
-    return np.asarray(weight / weight.sum())
+_BEYOND = _SHARE[:, None] * np.exp(-(_POWER / _GROWTH)[:, None] * ((_LOW / 3) ** _GROWTH - 1))
+_EXPECTED = np.maximum(-np.diff(_BEYOND, axis=1, append=0.0), 1e-12)
 
 
 class Tails(NamedTuple):
@@ -141,26 +133,23 @@ class Tails(NamedTuple):
     mean: FloatArray
     variance: FloatArray
 
-    def lost(self, norm: FloatArray | float, lengths: Lengths) -> FloatArray:
-        """How much of what is cut off, E(|e|·‖a‖ − norm)₊, may not cancel: the root of the mean square of all that
-        exceeds normal errors, and a part of the rest, as errors may be skewed.
+    def lost(self, norm: FloatArray | float, k: int) -> FloatArray:
+        """How much of what is cut off k-dimensional scores, E(|e|·‖a‖ − norm)₊, exceeds that of normal errors, whose
+        parts on both sides cancel: the root of its mean square.
         """
-        cut = self._excess(norm, lengths)
-        square = ((self.mean @ cut) ** 2 + self.variance @ cut**2).T @ self.weight
-        return self._with_normal(np.sqrt(square), norm, lengths)
+        excess = self._excess(norm, k)
+        square = ((self.mean @ excess) ** 2 + self.variance @ excess**2).T @ self.weight
+        return np.asarray(np.sqrt(square).reshape(np.shape(norm)))
 
-    def cut(self, norm: FloatArray | float, lengths: Lengths) -> FloatArray:
+    def cut(self, norm: FloatArray | float, k: int) -> FloatArray:
         """The same with the mean in the place of the root of the mean square."""
-        return self._with_normal(self.weight @ self.mean @ self._excess(norm, lengths), norm, lengths)
+        return np.asarray((self.weight @ self.mean @ self._excess(norm, k)).reshape(np.shape(norm)))
 
-    def _excess(self, norm: FloatArray | float, lengths: Lengths) -> FloatArray:
-        """How far scores of each bin reach beyond these lengths, over √k: a row for each bin."""
-        b = np.atleast_1d(np.asarray(norm, dtype=float)) / math.sqrt(lengths.k)
-        return np.asarray(np.mean(np.maximum(_INSIDE - b[:, None, None], 0.0), axis=2).T)
-
-    def _with_normal(self, amount: FloatArray, norm: FloatArray | float, lengths: Lengths) -> FloatArray:
-        whole = np.hypot(math.sqrt(lengths.k) * amount, TUNING.uneven * lengths.lost(np.atleast_1d(norm)))
-        return np.asarray(whole.reshape(np.shape(norm)))
+    def _excess(self, norm: FloatArray | float, k: int) -> FloatArray:
+        """How far scores of each bin reach beyond these lengths: a row for each bin."""
+        root = math.sqrt(k)
+        b = np.atleast_1d(np.asarray(norm, dtype=float)) / root
+        return np.asarray(root * np.mean(np.maximum(_INSIDE - b[:, None, None], 0.0), axis=2).T)
 
     def square(self, low: float, high: float) -> float:
         """What these scores add to E min(|e|·‖a‖, b√k)²/k as b grows from ``low`` to ``high``."""
@@ -168,9 +157,12 @@ class Tails(NamedTuple):
         return float(self.weight @ self.mean @ more)
 
 
-_PRIOR = _usual()
-#: Before anything is known, a law with light tails; and of normal errors.
-_LIGHT = np.where((_SHARE > 0.005) & (_SHARE < 0.015) & (_GROWTH > 0.5), _PRIOR, 0.0)
+#: How likely each law is before anything is released: most tables have hardly any tails.
+_USUAL_POWER = 1 + 1 / (TUNING.tail_mean + TUNING.tail_slope * _SHARE)
+_PRIOR = np.exp(-((np.log(_POWER / _USUAL_POWER) / TUNING.tail_spread) ** 2) / 2) / np.sqrt(_SHARE)
+_PRIOR /= _PRIOR.sum()
+#: Light tails, which clips are chosen for until scores have been seen; and none.
+_LIGHT = np.where((_SHARE > 0.005) & (_SHARE < 0.015), _PRIOR, 0.0)
 USUAL_TAILS = Tails(_LIGHT / _LIGHT.sum(), _EXPECTED, 0 * _EXPECTED)
 NO_TAILS = Tails(_PRIOR, 0 * _EXPECTED, 0 * _EXPECTED)
 
@@ -207,7 +199,7 @@ def tail_distribution(shares: FloatArray, noise: float, lengths: Lengths, n: int
 
     >>> shares = np.zeros(len(SIZES) + 1); shares[[0, -1]] = 0.95, 0.05
     >>> rows = normal_lengths(3)
-    >>> bool(tail_distribution(shares, 0.001, rows, 10**4, 4000.0).lost(20.0, rows) > 0.1)
+    >>> bool(tail_distribution(shares, 0.001, rows, 10**4, 4000.0).lost(20.0, rows.k) > 0.1)
     True
     """
     normal = normal_lengths(lengths.k - 1).beyond(_LOW * math.sqrt(lengths.k))
@@ -245,7 +237,7 @@ def optimal_clip(
     known how much is cut off.
 
     >>> rows = normal_lengths(5)
-    >>> optimal_clip(2000, 0.004, rows).norm < choose_clips(10**6, 0.004, rows).norm
+    >>> optimal_clip(2000, 0.004, rows).norm < optimal_clip(10**6, 0.004, rows).norm
     True
     >>> optimal_clip(2000, math.inf, rows).norm
     inf
@@ -255,8 +247,8 @@ def optimal_clip(
     norms = _NORMS * math.sqrt(lengths.k)
     kappa, square = lengths.kappa(norms), lengths.square(norms)
     noise = (2 * norms * rows_per_person) ** 2 / (2 * rho * n)
-    bias = tails.lost(norms, lengths)
-    misfit = (unknown * bias**2 + corrected * (bias**2 - tails.cut(norms, lengths) ** 2)) / lengths.k
+    bias = np.hypot(tails.lost(norms, lengths.k), TUNING.uneven * lengths.lost(norms))
+    misfit = (unknown * bias**2 + corrected * (bias**2 - tails.cut(norms, lengths.k) ** 2)) / lengths.k
     i = int(np.argmin((square + noise) / kappa**2 + n * misfit))
     return Clips(float(norms[i]), float(kappa[i]), float(square[i]))
 
@@ -265,7 +257,7 @@ def optimal_radius(n: int, rho: float, lengths: Lengths, rows_per_person: int = 
     """Where to clip rows in the information: the mean square of what noise, and what long rows lack, do to its product
     with a unit vector is least.
 
-    >>> optimal_radius(10**4, 0.001, normal_lengths(5)) < choose_length(10**6, 0.001, normal_lengths(5))
+    >>> optimal_radius(10**4, 0.001, normal_lengths(5)) < optimal_radius(10**6, 0.001, normal_lengths(5))
     True
     """
     if math.isinf(rho):

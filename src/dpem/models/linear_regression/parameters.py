@@ -233,7 +233,7 @@ def final_parameters(
         sigma_error=(
             sigma / math.sqrt(2 * n * fit.present),
             relative * fit.variance_error if private else 0.0,
-            0.0,
+            relative * fit.variance_misfit if private else 0.0,
         ),
         r_squared=(),
         shape=() if fit.shape is None else (*fit.shape.skew, *fit.shape.tails),

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -64,32 +65,30 @@ def moment_radius(rho: float, p: int) -> float:
     return math.inf if math.isinf(rho) else TUNING.moment_radius * math.sqrt(p + 2)
 
 
+@lru_cache(maxsize=256)
 def price_division(sizes: Sizes, p: int, columns: int | None = None) -> Division:
-    """The division of the price with the least expected loss on correlated columns; ``columns`` are those of the table,
-    where some have several of the p coordinates.
-    """
-    k = (p if columns is None else columns) + 1
-    enough = (math.sqrt(2 * k) * sizes.rows_per_person / (sizes.n * TUNING.share_noise)) ** 2 / 2
-    least, most = TUNING.columns
-    share = min(max(enough / sizes.rho, least), most)
-    ways = [_priced(sizes, p, share, less) for less in TUNING.less]
-    return ways[0] if math.isinf(sizes.rho) else min(ways, key=lambda way: variance(sizes, p, way, TUNING.correlated))
+    """The division of the price for p coordinates; ``columns`` are those of the table, where some have several."""
 
+    def enough(size: float, noise: float, bounds: tuple[float, float]) -> float:
+        """The share with which a mean of that ℓ2 sensitivity over n has that noise, between bounds."""
+        rho = (size * sizes.rows_per_person / (sizes.n * noise)) ** 2 / 2
+        return min(max(rho / sizes.rho, bounds[0]), bounds[1])
 
-def _priced(sizes: Sizes, p: int, columns: float, less: float) -> Division:
+    count = (p if columns is None else columns) + 1
+    shares = enough(math.sqrt(2 * count), TUNING.share_noise, TUNING.columns)
+    moments = enough(math.sqrt(2) * TUNING.moment_radius**2 * (p + 2), TUNING.moment_noise, TUNING.moments)
     check = (CHECK_SHARE,) if sizes.check else ()
-    moments, information = less * TUNING.moments, less * TUNING.information
-    fixed = (columns, moments, TUNING.lengths, information, TUNING.residuals, TUNING.level, TUNING.variance, *check)
-    first, second, third, fourth, fifth, sixth, seventh, *last, whole = prices(
+    until_steps = (shares, moments, TUNING.lengths, TUNING.information * moments)
+    fixed = (*until_steps, TUNING.residuals, TUNING.level, TUNING.variance, *check)
+    shares, moments, lengths, information, residuals, level, variance, *last, whole = prices(
         sizes.rho, (*fixed, 1 - math.fsum(fixed))
     )
     clips = optimal_clip(sizes.n, whole, normal_lengths(p), sizes.rows_per_person, NO_TAILS)
-    steps = tuple(prices(whole, TUNING.growth))
-    radius = moment_radius(sizes.rho, p)
-    return Division(first, second, third, fourth, steps, fifth, sixth, seventh, tuple(last), radius, clips)
+    before, steps = (shares, moments, lengths, information), tuple(prices(whole, TUNING.growth))
+    return Division(*before, steps, residuals, level, variance, tuple(last), moment_radius(sizes.rho, p), clips)
 
 
-def variance(sizes: Sizes, p: int, way: Division, correlated: float = 1.0, explained: float | None = None) -> float:
+def variance(sizes: Sizes, p: int, division: Division, explained: float | None = None) -> float:
     """The variance of a coefficient that noise adds, for normal columns that are hardly correlated, where one variance
     stands for all coefficients.
     """
@@ -97,27 +96,27 @@ def variance(sizes: Sizes, p: int, way: Division, correlated: float = 1.0, expla
     def noise(size: float, rho: float) -> float:
         return sizes.rows_per_person * size / (sizes.n * math.sqrt(2 * rho))
 
-    clips, square = way.clips, 1 - (TUNING.explained if explained is None else explained)
-    unit = correlated * noise(math.sqrt(2) * way.radius**2, way.moments) ** 2 / 2
-    found = _updated_variance(TUNING.explained / p, 1.0, unit, p * unit)
-    length = optimal_radius(sizes.n, way.information, normal_lengths(p), sizes.rows_per_person)
-    measured = noise(math.sqrt(2) * length**2, way.information) ** 2 / 2
+    clips, square = division.clips, 1 - (TUNING.explained if explained is None else explained)
+    unit = noise(math.sqrt(2) * division.radius**2, division.moments) ** 2 / 2
+    error = _updated_variance(TUNING.explained / p, 1.0, unit, p * unit)
+    length = optimal_radius(sizes.n, division.information, normal_lengths(p), sizes.rows_per_person)
+    measured = noise(math.sqrt(2) * length**2, division.information) ** 2 / 2
     unsure = 1 / (1 / measured + 1 / (unit + TUNING.not_normal**2 / (p + 1)))
-    for rho in way.steps:
-        scale = square + (p + 1) * found
+    for rho in division.steps:
+        scale = square + (p + 1) * error
         blur = scale * noise(2 * clips.norm, (1 - TUNING.size_share) * rho) ** 2
-        found = _updated_variance(found, clips.kappa, blur, p * clips.kappa**2 * unsure)
-    return found
+        error = _updated_variance(error, clips.kappa, blur, p * clips.kappa**2 * unsure)
+    return error
 
 
-def approximate_loss(sizes: Sizes, p: int, way: Division) -> float:
+def approximate_loss(sizes: Sizes, p: int, division: Division) -> float:
     """The part of the response's variance that noise costs p slopes and the intercept, roughly: the recursion, which
     supposes that errors of the steps are small beside what they measure.
     """
     explained = sizes.effect or TUNING.explained
-    slope = variance(sizes, p, way, explained=explained)
-    clip = level_clip(sizes.n, way.level, sizes.rows_per_person)
-    level = (1 - explained) * (2 * clip * sizes.rows_per_person / sizes.n) ** 2 / (2 * way.level)
+    slope = variance(sizes, p, division, explained)
+    clip = level_clip(sizes.n, division.level, sizes.rows_per_person)
+    level = (1 - explained) * (2 * clip * sizes.rows_per_person / sizes.n) ** 2 / (2 * division.level)
     return p * slope + slope * level / (slope + level)
 
 
@@ -185,8 +184,8 @@ def expected_loss(
         steps = tuple(step for step in model.steps(there) if not isinstance(step, CheckExplained))
         repeats = min(max(FEWEST, round(WORK / (p + 1) / len(steps))), MOST)
         losses = [_rehearsed_loss(model, steps, there, rows, seed + i) for i in range(repeats)]
-        found = float(np.mean(np.log(losses))) + math.log(half) - float(digamma(half))
-        return np.exp([(repeats * found + known * math.log(USUAL * roughly)) / (repeats + known)])
+        mean = float(np.mean(np.log(losses))) + math.log(half) - float(digamma(half))
+        return np.exp([(repeats * mean + known * math.log(USUAL * roughly)) / (repeats + known)])
 
     size = float(interpolated_prediction(("linear", p, *key), sizes, rehearse, formula, power=2)[0]) / (p + 1)
     median, low, high = (2 * float(gammaincinv(half, part)) * size for part in (0.5, 0.05, 0.95))
@@ -206,7 +205,7 @@ def _rehearsed_loss(model: Any, steps: Any, sizes: Sizes, rows: Typical, seed: i
 def predicted_fit(lost: tuple[float, float, float], sizes: Sizes, failure: float = 0.0, more: str = "") -> PredictedFit:
     """The prediction of a loss of R²."""
     explained = sizes.effect or ASSUMED
-    found = Prediction(
+    prediction = Prediction(
         quantity="R² lost to privacy",
         median=lost[0],
         low=lost[1],
@@ -219,5 +218,5 @@ def predicted_fit(lost: tuple[float, float, float], sizes: Sizes, failure: float
         f"and uncorrelated normal columns that explain {100 * explained:.0f} % of the variance.",
     )
     return PredictedFit(
-        found, feasible=lost[0] < explained / 2, advice="more rows, a larger epsilon or fewer columns would help"
+        prediction, feasible=lost[0] < explained / 2, advice="more rows, a larger epsilon or fewer columns would help"
     )

@@ -131,7 +131,7 @@ def prior_direction(posterior: Posterior) -> Direction:
 
 
 #: How often the weights are computed anew, with the distances that the last ones lead to.
-ROUNDS = 4
+ROUNDS = 2
 
 
 class FirstAnswer(NamedTuple):

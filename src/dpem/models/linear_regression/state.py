@@ -81,6 +81,8 @@ class CurrentFit:
         What clips are multiples of, once tails are known; before, it is the present standard deviation of residuals.
     misfit : array
         Covariance of the coefficients' errors that do not come from noise: what clipping and the prior may hide.
+    variance_misfit : float
+        How far the variance may be off because of tails beyond the last clip.
     inflation : array
         Variance of each coefficient's score over what it is with normal errors of one variance, from the sandwich.
     unused : array of bool
@@ -112,6 +114,7 @@ class CurrentFit:
     direction: Direction | None = None
     clip_unit: float = 0.0
     misfit: FloatArray = field(default_factory=lambda: np.zeros(()))
+    variance_misfit: float = 0.0
     inflation: FloatArray | None = None
     converged: bool = True
     information_released: bool = False
@@ -124,7 +127,7 @@ class CurrentFit:
         """What clipping at this length, in the clips' unit, is expected to take off the score."""
         if self.direction is None:
             return np.zeros(len(self.prior))
-        return self.clip_unit * float(self.tails.cut(norm, self.lengths)) * self.direction.mean
+        return self.clip_unit * float(self.tails.cut(norm, self.lengths.k)) * self.direction.mean
 
     @property
     def error(self) -> float:

@@ -51,8 +51,10 @@ class Tuning:
     tail_mean: float = 0.2
     tail_slope: float = 12.0
     tail_spread: float = 0.4
-    #: What is cut off normal scores on one side exceeds the other by up to this part.
+    #: A clip is chosen as if what it cuts off normal scores on one side exceeded the other by this part, which keeps
+    #: it from depending on exact lengths; skewed errors move the intercept by this part of what is cut off.
     uneven: float = 0.2
+    skew: float = 1.0
     #: The mean of what is cut off, over its mean length: standard deviation along the fitted values, and √k times that
     #: of each other slope and of the intercept.
     tails_along: float = 0.4
@@ -96,8 +98,10 @@ class Tuning:
     loading: float = 0.35
     #: Standard deviation of the effect of a level that is too rare, in spreads of the response.
     unknown_effect: float = 1.0
-    #: How far the variance may be, as a part of it, from what clipped residuals show.
+    #: How far the variance may be, as a part of it, from what clipped residuals show, and what may lie beyond a last
+    #: clip at 3.5 standard deviations as a part of what lies between it and the clip of the steps.
     tails: float = 0.3
+    beyond: float = 2.0
     #: How far filling missing values moves slopes, as a part of all slopes, for each part of values missing.
     filling: float = 0.03
     #: Standard deviation of a row's part in curvature and in unequal variances.
@@ -107,11 +111,10 @@ class Tuning:
     unknown_r_squared: float = 0.5
 
     # --- prices -----------------------------------------------------------------------------------------------------
-    #: Shares of columns, moments and information where rows are few; where rows are many less will do.
+    #: Shares of columns and of moments, least and most, and of information as a part of that of moments.
     columns: tuple[float, float] = (0.05, 0.12)
-    moments: float = 0.20
-    information: float = 0.05
-    less: tuple[float, ...] = (1.0, 0.6, 0.4)
+    moments: tuple[float, float] = (0.07, 0.12)
+    information: float = 0.25
     #: Shares of the histograms of leverage and residuals, of the mean of the residuals, and of the sandwich.
     lengths: float = 0.02
     residuals: float = 0.10
@@ -120,10 +123,9 @@ class Tuning:
     #: How the prices of the steps along the score grow; residuals are looked at after so many of them.
     growth: tuple[float, ...] = (0.6, 1.0, 1.6, 2.6, 4.0)
     early: int = 2
-    #: The noise of a share that histograms of columns are to have.
+    #: The noise that shares in histograms of columns, and second moments, are to have.
     share_noise: float = 0.02
-    #: How much less sure moments are of correlated columns than of uncorrelated ones.
-    correlated: float = 20.0
+    moment_noise: float = 0.02
 
     # --- choice of columns (studies.linear_regression wide) ---------------------------------------------------------
     #: Shares of: middle of the response, choice, columns, moments, information, steps, level, variance.

@@ -137,18 +137,20 @@ class FindLevel(Step):
             return replace(state, current_fit=fit)
         row = fit.information[0] / max(float(fit.information[0, 0]), 0.01)
         shape = _shape(fit, before, row)
+        beyond = TUNING.beyond * min(3.5 / self.clip, 1.5) ** 2 * max(shape.tails.value, 0.0)
         norm = self.clip * fit.sigma / (fit.clip_unit or fit.sigma) * math.sqrt(fit.lengths.k)
         mean += float(fit.cut_off(norm)[0])
         unknown = 0.0 if fit.direction is None else math.sqrt(fit.direction.covariance[0, 0])
-        off = fit.clip_unit * float(fit.tails.lost(norm, fit.lengths)) * unknown
+        off = fit.clip_unit * float(fit.tails.lost(norm, fit.lengths.k)) * unknown
         alone = fit.posterior.given_number(mean, row, error**2)
-        wide = fit.posterior.wider(fit.misfit + _imputation_misfit(fit)).given_number(mean, row, error**2 + off**2)
+        wide = fit.posterior.wider(fit.misfit + _unmeasured_misfit(fit)).given_number(mean, row, error**2 + off**2)
         rest = eigenvalues_from(wide.covariance - alone.covariance, 0.0)
         fit = replace(
             fit,
             posterior=Posterior(wide.mean, alone.covariance),
             misfit=rest,
             shape=shape,
+            variance_misfit=beyond * fit.variance,
         )
         return replace(state, current_fit=fit)
 
@@ -163,12 +165,15 @@ def _shape(fit: CurrentFit, before: Estimate, row: FloatArray) -> Shape:
     return Shape(skew, Estimate(more / fit.variance, of_more / fit.variance))
 
 
-def _imputation_misfit(fit: CurrentFit) -> FloatArray:
-    """A covariance for what errors in imputing missing values do to the coefficients."""
+def _unmeasured_misfit(fit: CurrentFit) -> FloatArray:
+    """A covariance for what the releases do not show: what errors in imputing missing values do to the coefficients,
+    and how far errors that are skewed within the clips move the intercept.
+    """
     theta, seen = fit.posterior.mean, fit.columns.seen[:-1][~fit.unused]
     missing = 1 - float(np.mean(seen)) if len(seen) else 0.0
     misfit = missing**2 * product_covariance(fit.first.variances, np.outer(theta, theta))
     misfit[1:, 1:] += (TUNING.filling * missing) ** 2 * float(theta[1:] @ theta[1:]) * np.eye(len(theta) - 1)
+    misfit[0, 0] += (TUNING.skew * fit.clip_unit * float(fit.lengths.lost(fit.clips.norm))) ** 2 / fit.lengths.k
     return np.asarray(misfit)
 
 
@@ -265,7 +270,8 @@ class CheckExplained(Step):
         spread = math.sqrt(min(max(second * most - first**2, 0.0), most**2))
         error = math.hypot(noise, spread / math.sqrt(n)) / fit.present
         whole = max(gain, 0.0) + fit.variance
-        unsure = math.hypot(fit.variance_error, fit.variance * math.sqrt(2 / (n * fit.present)))
+        of_variance = math.hypot(fit.variance_error, fit.variance_misfit)
+        unsure = math.hypot(of_variance, fit.variance * math.sqrt(2 / (n * fit.present)))
         part, seen = gain / whole, math.hypot(error * fit.variance, TUNING.r_squared_error * whole**2) / whole**2
         part_error = math.hypot(seen, gain * unsure / whole**2)
         lead = -math.log(max(1 - part, 1e-6)) / 2  # whether there is one does not depend on how large errors are
