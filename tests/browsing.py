@@ -20,7 +20,7 @@ return [...document.querySelectorAll('main *')].filter(e => {
 
 
 class Browser:
-    """A driver of Chromium; what it does not say here is Selenium's own."""
+    """A driver of Chromium; every other attribute is Selenium's."""
 
     def __init__(self, driver: Any) -> None:
         self._driver = driver
@@ -33,8 +33,8 @@ class Browser:
         shown = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         self._driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", shown)
 
-    def said(self) -> list[str]:
-        """What pages have written to the console, and requests that were refused."""
+    def messages(self) -> list[str]:
+        """What pages have written to the console, with requests that were refused."""
         return [entry["message"] for entry in self._driver.get_log("browser")]
 
     def picture(self, path: Any) -> None:

@@ -1,4 +1,4 @@
-"""The smallest models there are, to be shown: a mean of every column, and the same as one of two groups."""
+"""The smallest models: the mean of every column, and the same as one of two components."""
 
 from dataclasses import dataclass, replace
 
@@ -81,21 +81,23 @@ class DPMeans(PrivateEstimator):
         return Uncertainty.of(self.schema_.names, self.means_, 0.5 * noise, noise)
 
 
-class DPGroups(DPMeans):
-    """Two groups, one of which is the other mirrored: enough to draw."""
+class DPTwoComponents(DPMeans):
+    """Two components, of which one is the other mirrored: enough to draw."""
 
     bars = False
 
     def _profile(self):
-        known = self.schema_
-        low, high = known.middle - known.half, known.middle + known.half
+        schema = self.schema_
+        low, high = schema.middle - schema.half, schema.middle + schema.half
         centre = np.stack([self.means_, low + high - self.means_])
-        spread = None if self.bars else np.stack([known.half / 4, known.half / 5])
-        groups = ("group 1", "group 2")
-        return Profile(groups, np.array([0.7, 0.3]), known.names, centre, spread, low, high, self.bars, "Two of them.")
+        spread = None if self.bars else np.stack([schema.half / 4, schema.half / 5])
+        components = ("component 1", "component 2")
+        return Profile(
+            components, np.array([0.7, 0.3]), schema.names, centre, spread, low, high, self.bars, "Two of them."
+        )
 
 
-class DPAnswers(DPGroups):
+class DPTwoClasses(DPTwoComponents):
     bars = True
 
 

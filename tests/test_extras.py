@@ -46,7 +46,7 @@ def test_the_extra_that_is_named_brings_the_package(package, extra):
     assert package in packages(PROJECT["optional-dependencies"][extra])
 
 
-def test_the_core_fits_plans_keeps_and_reports(tmp_path):
+def test_the_core_fits_plans_saves_and_reports(tmp_path):
     program = f"""
 import warnings
 warnings.filterwarnings("ignore", "random_state")
@@ -72,7 +72,7 @@ print(len(model.coef_))
 
 
 @pytest.mark.parametrize(
-    ("asked", "sentence"),
+    ("statement", "sentence"),
     [
         ("import dpem; dpem.read_table", "read_table needs pyarrow: pip install 'dpem[files]'."),
         ("from dpem.tables import DatasetSource", "DatasetSource needs pyarrow: pip install 'dpem[files]'."),
@@ -81,13 +81,13 @@ print(len(model.coef_))
         ("import dpem\nwith dpem.progress(): pass", "progress needs tqdm: pip install 'dpem[cli]'."),
     ],
 )
-def test_what_is_missing_is_said_in_one_sentence(asked, sentence):
-    failed = core(asked, check=False)
+def test_one_sentence_names_the_extra_of_a_missing_package(statement, sentence):
+    failed = core(statement, check=False)
     assert failed.returncode == 1
     assert failed.stderr.strip().splitlines()[-1] == f"ModuleNotFoundError: {sentence}"
 
 
-def test_the_command_says_so_too():
+def test_so_does_the_command():
     failed = core("import runpy; runpy.run_module('dpem', run_name='__main__')", check=False)
     assert (failed.returncode, failed.stderr) == (1, "dpem: the command needs click: pip install 'dpem[cli]'.\n")
 

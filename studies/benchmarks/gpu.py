@@ -25,7 +25,7 @@ from dpem.queries.block_loop import narrow_sum
 from dpem.query import BLOCK, Chunk, Query
 from dpem.tables.device import DeviceSource
 from studies.benchmarks.gpu_clock import copy_bandwidth, on_the_clock, on_the_device, write
-from studies.benchmarks.gpu_narrow import five_groups
+from studies.benchmarks.gpu_narrow import five_gaussians
 
 SIGMA, SPARSITY = 0.5, 10
 CLIP = Clip(entry=1.0, residual=1.0)
@@ -56,7 +56,7 @@ def queries(beta: np.ndarray) -> dict[str, Query]:
         "gaussian mixture, on 10 columns": mixture.on_support(beta, support, 1.0),
         "missing covariates, on 10 columns": missing.on_support(beta, support, 1.0),
         "gaussian mixture, moments of 10 columns": mixture.moments(support, 1.0, 1.0),
-        "five groups, 10 columns": five_groups(support, len(beta)),
+        "five groups, 10 columns": five_gaussians(support, len(beta)),
     }
 
 

@@ -49,10 +49,10 @@ def correlated(n: int, d: int, rho: float, rng: np.random.Generator) -> np.ndarr
     return x
 
 
-def best(groups: np.ndarray, fitted: np.ndarray) -> tuple[int, ...]:
-    """The order of the true groups (rows) that lies nearest to the fitted ones."""
-    orders = permutations(range(len(groups)))
-    return min(orders, key=lambda order: float(np.abs(groups[list(order)] - fitted).sum()))
+def best(centres: np.ndarray, fitted: np.ndarray) -> tuple[int, ...]:
+    """The order of the true components (rows) that lies nearest to the fitted ones."""
+    orders = permutations(range(len(centres)))
+    return min(orders, key=lambda order: float(np.abs(centres[list(order)] - fitted).sum()))
 
 
 # --- linear regression ------------------------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ def gaussian_mixture(
     kind: str = "diag",
     rho: float = 0.0,
 ) -> Simulation:
-    """K groups on a circle, ``separation`` spreads apart, of correlation rho^|i − j|; ``shuffled`` rows are of one
+    """K components on a circle, ``separation`` spreads apart, of correlation rho^|i − j|; ``shuffled`` rows are of one
     group, as wide. Where shares differ the largest fitted group is the largest true one.
     """
     shares = np.full(K, 1 / K) if weights is None else np.asarray(weights)

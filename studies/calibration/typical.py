@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import dpem
-from dpem.models.gaussian_mixture import prediction as groups
+from dpem.models.gaussian_mixture import planning
 from dpem.models.latent_class import planning as classes
 from dpem.models.latent_class.queries import Items
 from dpem.models.linear_regression.planning import ASSUMED, BOUNDS
@@ -34,8 +34,8 @@ def typical_linear(columns: int = 5, check: bool = True) -> Simulation:
 
 
 def typical_mixture(K: int = 3, d: int = 2, kind: str = "diag") -> Simulation:
-    """Round groups of equal size, neighbours as far apart as is supposed."""
-    middle, ends = groups.centres(K, d), groups.width(K, d)
+    """Round components of equal size, neighbours as far apart as is supposed."""
+    middle, ends = planning.centres(K, d), planning.width(K, d)
 
     def draw(n: int, rng: np.random.Generator) -> Drawn:
         group = rng.integers(K, size=n)

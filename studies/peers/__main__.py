@@ -78,8 +78,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=Path("results/peers_real.csv"))
     parser.add_argument("--envs", type=Path, default=Path("build/peers"), help="folder of the peers' environments")
     given = parser.parse_args(arguments)
-    for asked, known in ((given.only, [p.key for p in PROBLEMS]), (given.methods, METHODS)):
-        if unknown := set(asked.split(",")) - set(known):
+    for names, known in ((given.only, [p.key for p in PROBLEMS]), (given.methods, METHODS)):
+        if unknown := set(names.split(",")) - set(known):
             parser.error(f"{', '.join(sorted(unknown))} is not among {', '.join(known)}")
     warnings.simplefilter("ignore")
     problems = {p.key: p for p in PROBLEMS}

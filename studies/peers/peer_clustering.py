@@ -1,7 +1,7 @@
 """Google's private clustering and DPM, both from their repositories. Runs in an environment of its own.
 
 Columns are divided by half the width of their public bounds, about the middle. Google's takes K and a radius: its rows
-are cut to the part of the largest length that practice prefers. DPM finds the number of groups by itself and takes one
+are cut to the part of the largest length that practice prefers. DPM finds the number of components and takes one
 interval for all columns; a row belongs to the nearest of the centres it releases.
 """
 

@@ -47,7 +47,7 @@ def multiplier(epsilon: float, delta: float, rate: float, steps: int, scaling: f
 def scaled(rows: Any, noise: float, rng: np.random.Generator) -> tuple[Any, Any]:
     """Noisy centre and spread of every column of rows within ±1: one Gaussian release of Σx and Σx².
 
-    A row adds (x, x²), of length at most √(2d), so noise times that is the deviation that the account is told of.
+    A row adds (x, x²), of length at most √(2d), so noise times that is the standard deviation in the account.
     """
     n, d = rows.shape
     sums = np.concatenate([rows.sum(axis=0), (rows**2).sum(axis=0)])

@@ -159,11 +159,11 @@ def drawn(seed: int, n: int = 5000, d: int = 10) -> Split:
     return Split(X[:n], y[:n], X[n:], y[n:], facts, settings, (X[:n], X[n:]))
 
 
-# --- groups, classes, lines ------------------------------------------------------------------------------------------
+# --- Mixtures, classes, mixtures of regressions ----------------------------------------------------------------------
 
 
 def groups(setting: gaussian_mixture.Setting) -> Callable[[int], Split]:
-    """Simulated groups; the labels of the new rows are what is to be found."""
+    """Simulated components; the labels of the new rows are predicted."""
 
     def draw(seed: int) -> Split:
         X, _, X_new, label, centres = gaussian_mixture.rows_of(setting, np.random.default_rng(seed))

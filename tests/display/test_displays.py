@@ -11,7 +11,7 @@ import pytest
 matplotlib.use("Agg")
 
 from matplotlib import pyplot
-from small_models import BOUNDS, DPAnswers, DPGroups, DPMeans, people
+from small_models import BOUNDS, DPMeans, DPTwoClasses, DPTwoComponents, people
 
 from dpem import Budget, DPGaussianMixture, DPStandardScaler
 from dpem.display import CoefficientDisplay, EllipseDisplay, MixtureDisplay, PlanDisplay, PriceDisplay
@@ -25,7 +25,7 @@ GIVEN = {"epsilon": 1.0, "delta": 1e-6, "bounds": BOUNDS}
 
 @pytest.fixture(scope="module")
 def groups():
-    return DPGroups(**GIVEN).fit(people())
+    return DPTwoComponents(**GIVEN).fit(people())
 
 
 @pytest.fixture(autouse=True)
@@ -70,10 +70,10 @@ def test_the_paper_s_coefficients_have_their_threshold():
 
 def test_a_panel_for_each_group(groups):
     shown = MixtureDisplay.from_estimator(groups)
-    assert [ax.get_title() for ax in shown.axes_] == ["group 1: 70 %", "group 2: 30 %"]
+    assert [ax.get_title() for ax in shown.axes_] == ["component 1: 70 %", "component 2: 30 %"]
     drawn = shown.axes_[0].containers[0].lines[0].get_xdata()
     assert np.allclose(drawn, groups.means_ / np.array([100, 4, 50]))
-    bars = MixtureDisplay.from_estimator(DPAnswers(**GIVEN).fit(people()))
+    bars = MixtureDisplay.from_estimator(DPTwoClasses(**GIVEN).fit(people()))
     assert np.allclose([bar.get_width() for bar in bars.axes_[0].patches], bars.profile.centre[0] / [100, 4, 50])
     with pytest.raises(ValueError, match="one for each of 2 components, got 1"):
         shown.plot([pyplot.subplots()[1]])
@@ -125,7 +125,7 @@ def test_sizes_that_differ_have_a_scale_each():
 
 
 def test_several_fits_side_by_side(groups):
-    other = DPGroups(**{**GIVEN, "epsilon": 0.5}).fit(people())
+    other = DPTwoComponents(**{**GIVEN, "epsilon": 0.5}).fit(people())
     shown = CoefficientDisplay.from_estimators({"ε = 1": groups, "ε = 0.5": other}, names=["age", "visits"])
     labels = [text.get_text() for text in shown.axes_[0].get_legend().get_texts()]
     assert labels == ["ε = 1", "ε = 0.5"]
@@ -167,7 +167,7 @@ class TestEllipses:
             shown.plot([("x0", "x1")], pyplot.subplots(1, 2)[1])
 
     def test_other_models_are_refused(self, groups):
-        with pytest.raises(ValueError, match="a fitted Gaussian mixture, got DPGroups"):
+        with pytest.raises(ValueError, match="a fitted Gaussian mixture, got DPTwoComponents"):
             EllipseDisplay.from_estimator(groups)
 
     def test_every_type_of_covariance_is_a_matrix(self):

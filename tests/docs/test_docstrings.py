@@ -19,8 +19,8 @@ every_estimator = pytest.mark.parametrize("kind", ESTIMATORS, ids=lambda kind: k
 
 @every_estimator
 def test_each_argument_is_described(kind):
-    said = parameter_help(kind)
-    assert [name for name in inspect.signature(kind).parameters if not said.get(name)] == []
+    described = parameter_help(kind)
+    assert [name for name in inspect.signature(kind).parameters if not described.get(name)] == []
 
 
 @every_estimator

@@ -47,7 +47,8 @@ def assert_shown(name: str, printed: str) -> None:
 
 def sentences(text: str) -> set[str]:
     """The lines that are not indented, without their numbers."""
-    return {NUMBER.sub("#", line).strip() for line in text.splitlines() if line.strip() and not line.startswith(" ")}
+    lines = (NUMBER.sub("#", line).split() for line in text.splitlines() if line.strip() and not line.startswith(" "))
+    return {" ".join(words) for words in lines}
 
 
 def number(pattern: str, text: str) -> float:

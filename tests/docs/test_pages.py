@@ -44,8 +44,8 @@ def run(page: Path, text: str) -> None:
 
 
 def shape(text: str) -> set[str]:
-    """The lines without their numbers."""
-    return {NUMBER.sub("#", line).strip() for line in text.splitlines() if line.strip()}
+    """The lines without their numbers; spaces between columns depend on the widest number."""
+    return {" ".join(NUMBER.sub("#", line).split()) for line in text.splitlines() if line.strip()}
 
 
 def resolve(name: str) -> object:

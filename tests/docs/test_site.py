@@ -50,4 +50,4 @@ def test_an_example_is_copied_without_its_prompts(site):
         copied = chromium.execute_async_script("navigator.clipboard.readText().then(arguments[0], arguments[0])")
         assert copied.startswith("dpem ")
         assert "$" not in copied.split("\n")[0]
-        assert chromium.said() == []
+        assert chromium.messages() == []

@@ -122,7 +122,7 @@ def choose(browser, name):
 class TestBrowser:
     def test_it_opens_without_a_word_on_the_console(self, shown, tmp_path):
         shown.picture(tmp_path / "planner-desk.png")
-        assert shown.said() == []
+        assert shown.messages() == []
         assert js(shown, "document.getElementById('quantity').textContent") == "Share of rows in another group"
 
     @pytest.mark.parametrize(

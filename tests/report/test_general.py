@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
-from small_models import BOUNDS, DPAnswers, DPGroups, DPMeans, people
+from small_models import BOUNDS, DPMeans, DPTwoClasses, DPTwoComponents, people
 from test_report import Outline, words
 
 from dpem import DPGaussianMixture, DPLatentClass, DPLinearRegression, DPMixtureRegression, DPStandardScaler, Ledger
@@ -25,10 +25,10 @@ GIVEN = {"epsilon": 1.0, "delta": 1e-6, "bounds": BOUNDS}
 
 @pytest.fixture(scope="module")
 def fitted():
-    return {kind.__name__: kind(**GIVEN).fit(people()) for kind in (DPMeans, DPGroups, DPAnswers)}
+    return {kind.__name__: kind(**GIVEN).fit(people()) for kind in (DPMeans, DPTwoComponents, DPTwoClasses)}
 
 
-@pytest.fixture(params=["DPMeans", "DPGroups", "DPAnswers"])
+@pytest.fixture(params=["DPMeans", "DPTwoComponents", "DPTwoClasses"])
 def model(request, fitted):
     return fitted[request.param]
 
@@ -65,11 +65,11 @@ def test_what_was_planned_and_predicted(model):
 
 
 def test_groups_are_drawn_one_by_one(fitted):
-    page = render(fitted["DPGroups"])
+    page = render(fitted["DPTwoComponents"])
     assert page.count('id="component-') == page.count('class="group"') == 2
-    assert "group 2: 30 % of the rows" in page
+    assert "component 2: 30 % of the rows" in page
     assert "The groups" not in render(fitted["DPMeans"])
-    assert '<rect class="measure"' in render(fitted["DPAnswers"])
+    assert '<rect class="measure"' in render(fitted["DPTwoClasses"])
     Outline(page)
 
 
@@ -77,7 +77,7 @@ def test_of_many_columns_those_that_differ_are_drawn():
     names = [f"c{j}" for j in range(20)]
     rows = pd.DataFrame(np.full((500, 20), 0.5), columns=names)
     rows["c17"] = 0.9
-    model = DPGroups(epsilon=5.0, delta=1e-6, bounds=(0, 1)).fit(rows)
+    model = DPTwoComponents(epsilon=5.0, delta=1e-6, bounds=(0, 1)).fit(rows)
     assert 17 in most_different_columns(model._profile())
     assert len(most_different_columns(model._profile())) == 12
     assert "The 12 columns that differ most" in render(model)

@@ -2,7 +2,7 @@
 
 import pytest
 from browsing import CUT, browser
-from small_models import BOUNDS, DPAnswers, DPGroups, people
+from small_models import BOUNDS, DPTwoClasses, DPTwoComponents, people
 
 from dpem import Ledger
 from dpem.paper import DPMissingRegression
@@ -27,7 +27,7 @@ def made(kind):
         X = rng.standard_normal((2500, 6))
         y = X @ [0.8, 0.6, 0, 0, 0, 0] + 0.5 * rng.standard_normal(2500)
         return DPMissingRegression(epsilon=1.0, delta=1e-5, sigma=0.5).fit(X, y)
-    own = DPGroups if kind == "groups" else DPAnswers
+    own = DPTwoComponents if kind == "groups" else DPTwoClasses
     return own(epsilon=1.0, delta=1e-6, bounds=BOUNDS).fit(people())
 
 
@@ -43,7 +43,7 @@ def test_nothing_is_cut_at_any_width(chromium, tmp_path, kind):
         chromium.get(path.as_uri())
         chromium.execute_script("document.querySelectorAll('details').forEach(d => d.open = true)")
         assert chromium.execute_script(CUT) == [], width
-    assert chromium.said() == []
+    assert chromium.messages() == []
 
 
 def test_the_first_screen_holds_statement_check_and_occasion(chromium, tmp_path):
@@ -59,7 +59,7 @@ def test_the_first_screen_holds_statement_check_and_occasion(chromium, tmp_path)
 def test_the_page_of_a_dataset_at_any_width(chromium, tmp_path):
     """What one person spent fills its part of the bar; every fit has its check and its links; nothing is cut."""
     ledger = Ledger(f"sqlite:///{tmp_path}/budget.db").open("people", 3.0, 1e-5)
-    model = DPGroups(epsilon=1.0, delta=1e-6, bounds=BOUNDS, budget=ledger).fit(people())
+    model = DPTwoComponents(epsilon=1.0, delta=1e-6, bounds=BOUNDS, budget=ledger).fit(people())
     (charge,) = ledger.history()
     page = ledger_page(
         "sqlite:///budget.db", [ledger.entries()], {charge.model: Published(model, "./a.json", "./a%20b.html")}
@@ -78,4 +78,4 @@ def test_the_page_of_a_dataset_at_any_width(chromium, tmp_path):
         "a%20b.html",
         "a.json",
     ]
-    assert chromium.said() == []
+    assert chromium.messages() == []

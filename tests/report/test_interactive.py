@@ -153,7 +153,7 @@ def test_nothing_is_requested_and_nothing_is_cut(shown, name, width, tmp_path):
     assert page.execute_script("return performance.getEntriesByType('resource').length") == 0
     page.execute_script("document.querySelectorAll('details').forEach(d => d.open = true)")
     assert page.execute_script(CUT) == []
-    assert page.said() == []
+    assert page.messages() == []
     page.picture(tmp_path / f"report-{name}-{width}.png")
 
 

@@ -34,7 +34,7 @@ def data(name, n, d=4, seed=0):
     return X, y, beta
 
 
-def curator(X, y, epsilon, delta, noise=None):
+def curator_of(X, y, epsilon, delta, noise=None):
     return Curator(ArraySource(X, y), Account(epsilon, delta, gaussian=True), noise or SeededNoise(1))
 
 
@@ -44,9 +44,9 @@ def test_clipped_gradient_em_releases_and_price(name, noise):
     n, epsilon, delta = 800, 0.6, 1e-4
     X, y, truth = data(name, n)
     rho = largest_price(epsilon, delta, gaussian=True).rho
-    asked = curator(X, y, epsilon, delta, noise)
-    clipped_gradient_em(asked, MODELS[name], truth, rho=rho, n_iter=4, step=0.5, radius=1.5)
-    releases = asked.account.releases
+    curator = curator_of(X, y, epsilon, delta, noise)
+    clipped_gradient_em(curator, MODELS[name], truth, rho=rho, n_iter=4, step=0.5, radius=1.5)
+    releases = curator.account.releases
     assert [r.mechanism for r in releases] == ["Gaussian"] * 4
     for release in releases:
         assert release.sensitivity == pytest.approx(with_slack(2 * 1.5, 1.5, n), rel=1e-12)
@@ -55,7 +55,7 @@ def test_clipped_gradient_em_releases_and_price(name, noise):
     assert price.gaussian
     assert 0.999 * delta <= price.delta(epsilon) <= delta * (1 + 1e-9)
     with pytest.raises(BudgetExceeded, match="not run"):
-        clipped_gradient_em(asked, MODELS[name], truth, rho=rho, n_iter=1, step=0.5, radius=1.5)
+        clipped_gradient_em(curator, MODELS[name], truth, rho=rho, n_iter=1, step=0.5, radius=1.5)
 
 
 @every_model
@@ -65,9 +65,9 @@ def test_clipped_gradient_em_without_noise_is_gradient_em(name, s):
     start = np.where(np.arange(4) < 2, truth, 0.0) if s else 0.8 * truth
     settings = dict(n_iter=5, step=0.5)
     clipped = clipped_gradient_em(
-        curator(X, y, math.inf, 0.0), MODELS[name], start, rho=math.inf, radius=math.inf, s=s, **settings
+        curator_of(X, y, math.inf, 0.0), MODELS[name], start, rho=math.inf, radius=math.inf, s=s, **settings
     )
-    plain = gradient_em(curator(X, y, math.inf, 0.0), MODELS[name], start, s=s, **settings)
+    plain = gradient_em(curator_of(X, y, math.inf, 0.0), MODELS[name], start, s=s, **settings)
     np.testing.assert_allclose(clipped, plain, rtol=1e-12)
     assert np.count_nonzero(clipped) == (s or 4)
 
@@ -78,7 +78,7 @@ def test_clipped_gradient_em_is_a_working_baseline(name):
     X, y, truth = data(name, 20_000)
     rho = largest_price(1.0, 1e-5, gaussian=True).rho
     found = clipped_gradient_em(
-        curator(X, y, 1.0, 1e-5), MODELS[name], 0.6 * truth, rho=rho, n_iter=6, step=0.7, radius=3.0
+        curator_of(X, y, 1.0, 1e-5), MODELS[name], 0.6 * truth, rho=rho, n_iter=6, step=0.7, radius=3.0
     )
     assert np.linalg.norm(found - truth) < 0.15
 
@@ -88,28 +88,28 @@ def test_spectral_needs_no_start(name):
     X, y, truth = data(name, 20_000)
     epsilon, delta = 1.0, 1e-5
     rho = largest_price(epsilon, delta, gaussian=True).rho
-    asked = curator(X, y, epsilon, delta)
+    curator = curator_of(X, y, epsilon, delta)
     radius = 2.0 if name == "symmetric-mixture" else 3.0
-    found = spectral(asked, MODELS[name], rho=rho, radius=radius, signal=1.0)
+    found = spectral(curator, MODELS[name], rho=rho, radius=radius, signal=1.0)
     assert np.linalg.norm(found) == pytest.approx(1.0)
     assert min(np.linalg.norm(found - truth), np.linalg.norm(found + truth)) < 0.25
-    (release,) = asked.account.releases
+    (release,) = curator.account.releases
     sensitivity = (math.sqrt(2) if name == "symmetric-mixture" else 2.0) * radius**2 / 20_000
     assert release.sensitivity == pytest.approx(sensitivity, rel=1e-6)  # and slack for rounding
-    assert total_price(asked.account.releases).delta(epsilon) <= delta * (1 + 1e-9)
+    assert total_price(curator.account.releases).delta(epsilon) <= delta * (1 + 1e-9)
 
 
 def test_spectral_refuses_a_model_without_such_moments():
     X, y, _ = data("missing-regression", 100)
-    asked = curator(X, y, 1.0, 1e-5)
+    curator = curator_of(X, y, 1.0, 1e-5)
     with pytest.raises(ValueError, match="MissingRegression has none"):
-        spectral(asked, MODELS["missing-regression"], rho=0.01, radius=2.0, signal=1.0)
-    assert asked.account.releases == []
+        spectral(curator, MODELS["missing-regression"], rho=0.01, radius=2.0, signal=1.0)
+    assert curator.account.releases == []
 
 
 def test_no_iterations_are_refused_before_anything_is_paid():
     X, y, truth = data("symmetric-mixture", 100)
-    asked = curator(X, y, 1.0, 1e-5)
+    curator = curator_of(X, y, 1.0, 1e-5)
     with pytest.raises(ValueError, match="n_iter must be at least 1"):
-        clipped_gradient_em(asked, MODELS["symmetric-mixture"], truth, rho=0.01, n_iter=0, step=1.0, radius=1.0)
-    assert asked.account.releases == []
+        clipped_gradient_em(curator, MODELS["symmetric-mixture"], truth, rho=0.01, n_iter=0, step=1.0, radius=1.0)
+    assert curator.account.releases == []

@@ -1,4 +1,4 @@
-"""The study of groups draws what it says it draws, and counts wrong rows as a reader would."""
+"""The study of Gaussian mixtures draws what it states, and counts misclassified rows as a reader would."""
 
 import numpy as np
 import pytest
