@@ -220,6 +220,7 @@ def test_a_response_of_0_and_1_has_a_note_that_proposes_logistic_regression_and_
     note = codes(fitted(X, rare, y_bounds=(0, 1)))["non-normal-errors"]
     assert note.severity == "note"
     assert note.advice.endswith("Logistic regression suits a response of 0 and 1.")
+    assert "response-at-bound" not in codes(fitted(X, 1 - rare, y_bounds=(0, 1)))
     part = np.clip(0.02 * np.exp(0.3 * X[:, 0] + rng.standard_normal(20_000)), 0, 1)
     warning = codes(fitted(X, part, y_bounds=(0, 1)))["non-normal-errors"]
     assert warning.severity == "warning"

@@ -76,8 +76,15 @@ def _columns(theta: Parameters, schema: Schema) -> list[Diagnostic]:
     return out
 
 
+def _binary(theta: Parameters, schema: Schema) -> bool:
+    """Whether the response has bounds 0 and 1 and nearly all of its values there."""
+    return bool(schema.y_middle == schema.y_half == 0.5 and sum(theta.y_ends) > TUNING.binary_response)
+
+
 def _response(theta: Parameters, schema: Schema, name: str) -> Diagnostic | None:
     low, high = theta.y_ends
+    if _binary(theta, schema):
+        return None
     if high > 0.5 or low > TUNING.crowded:
         side = "upper" if high > 0.5 else "lower"
         message = (
@@ -144,7 +151,7 @@ def _errors(theta: Parameters, schema: Schema, name: str) -> Diagnostic | None:
         f"their variance {'more than tenfold' if tails > 9 else more}."
     )
     advice = "Standard errors allow for it, prediction intervals do not."
-    if schema.y_middle == schema.y_half == 0.5 and sum(theta.y_ends) > TUNING.binary_response:
+    if _binary(theta, schema):
         advice += " Logistic regression suits a response of 0 and 1."
         return Diagnostic("non-normal-errors", "note", message, advice)
     if logarithm_may_help(schema, name):
