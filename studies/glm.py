@@ -258,8 +258,8 @@ def main(words):
     fits = next((int(word) for word in words if word.isdigit()), 200)
     wanted = [word for word in words if not word.isdigit()]
     rows = list(csv.DictReader(RESULTS.open())) if RESULTS.exists() else []
-    rows = {(row["part"], row["epsilon"]): row for row in rows if row.get("version") == __version__}
-    KNOWN.update(rows)
+    rows = {(row["part"], row["epsilon"]): row for row in rows}
+    KNOWN.update(key for key, row in rows.items() if row.get("version") == __version__)
     print(" | ".join(FIELDS))
     for part in wanted or PARTS:
         for row in filter(None, PARTS[part](fits)):

@@ -6,7 +6,9 @@ from typing import Any
 from dpem.fitting.model import Model
 from dpem.models._glm import families, surrogate
 from dpem.models.gaussian_mixture import sketch_fit, state
+from dpem.models.latent_class import family as latent_class
 from dpem.models.mixture_regression import planning
+from dpem.models.mixture_regression import steps as mixture_regression
 
 
 def small_designs(patch: Any) -> None:
@@ -26,6 +28,16 @@ def small_surrogate(patch: Any) -> None:
         patch.setitem(vars(state.TUNING), name, value)
     for name, value in {"restarts": 1, "exchanges": 0}.items():
         patch.setitem(sketch_fit.fitted.__kwdefaults__, name, value)
+
+
+def few_starts(patch: Any) -> None:
+    """Latent classes and mixtures of regressions are fitted from few starts, with few scores and repeats."""
+    for tuning, few in (
+        (latent_class.TUNING, {"restarts": 1, "repeats": 1}),
+        (mixture_regression.TUNING, {"scores": 3, "starts": 2}),
+    ):
+        for name, value in few.items():
+            patch.setitem(vars(tuning), name, value)
 
 
 def no_predictions(patch: Any, kind: type[Model] = Model) -> None:

@@ -185,7 +185,7 @@ def check_books(found: Findings, url: str, told: Mapping[int, str], cost: float,
     found.check([row.number for row in rows] == list(range(1, len(rows) + 1)), "numbers of charges have a gap")
     outcomes = {row.id: row.outcome for row in rows}
     for charge, answer in told.items():
-        found.check(charge in outcomes, f"charge {charge} was told to a fit and is not in the ledger")
+        found.check(charge in outcomes, f"charge {charge} was reported to a fit and is not in the ledger")
         found.check(
             answer != "answered" or outcomes.get(charge) == "answered",
             f"charge {charge} was answered and is not shown so",

@@ -39,7 +39,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "queries/histograms": ("queries/test_in_memory", "queries/test_scales", "privacy/test_selection"),
     "fitting/search": ("queries/test_in_memory", "queries/test_scales", "privacy/test_selection"),
     "fitting/check": ("queries/test_log_ratio", "queries/test_in_memory"),
-    "queries/threshold_scores": ("queries/test_in_memory", "queries/test_scales"),
+    "fitting/selection": ("queries/test_in_memory", "queries/test_scales"),
 }
 #: What the tests load beside dpem, once for all children.
 HEAVY = ("dp_accounting.pld.privacy_loss_distribution", "hypothesis", "numba", "opendp.prelude", "pandas", "pyarrow",

@@ -1,7 +1,7 @@
 """Short versions of the black-box studies.audits.
 
 Where a bound must be large enough, or a planted fault be caught, the noise is seeded, so that the outcome is always the
-same; runs with private noise are asked for consistency alone.
+same; runs with private noise are checked for consistency alone.
 """
 
 import dataclasses
@@ -10,7 +10,7 @@ import json
 
 import numpy as np
 import pytest
-from cheaper import small_designs, small_surrogate
+from cheaper import few_starts, small_designs, small_surrogate
 from click.testing import CliRunner
 from scipy.stats import norm
 
@@ -89,7 +89,7 @@ class TestMechanisms:
 
     @pytest.mark.parametrize("kind", [Values, Selection])
     def test_half_the_noise_is_caught(self, kind):
-        [found] = audit(kind(1.0, 0.05, HalfTheNoise(0)), 6000)
+        [found] = audit(kind(1.0, 0.05, HalfTheNoise(0)), 3000)
         assert found.lower > 1.0
         assert not found.consistent
         assert str(found).endswith("VIOLATED")
@@ -163,7 +163,7 @@ class TestFits:
 
         fit = case("symmetric-regression", epsilon=1.0, delta=0.1)
         estimator = Regression(**{**fit.estimator.get_params(), "budget": None})
-        found, _ = audit(CanaryFit("planted", estimator, fit.tables, fit.direction), 600)
+        found, _ = audit(CanaryFit("planted", estimator, fit.tables, fit.direction), 300)
         assert found.consistent is not planted
 
     def test_tables_differ_in_one_row(self):
@@ -244,7 +244,8 @@ class TestGeneral:
         """The candidates of the search are Gaussian mixtures, with and without a fit check."""
         small_designs(monkeypatch)
         small_surrogate(monkeypatch)
-        columns = 2 if model == "search" else 3
+        few_starts(monkeypatch)
+        columns = 2 if model in ("search", "mixture-regression") else 3
         verdict = replay_model(model, epsilon=4.0, delta=DELTA, rows=100, columns=columns)
         assert verdict.faults == []
         assert verdict.neighbours == 23

@@ -109,8 +109,8 @@ class TestLowerBound:
 
 
 def leaking(m, r, epsilon, delta):
-    """The exact law of right guesses: each coin is shown with probability δ, else told with odds e^ε; of the guesses,
-    those that were shown come first.
+    """The exact law of right guesses: each coin is shown with probability δ, else answered with odds e^ε; of the
+    guesses, those that were shown come first.
     """
     right = 1 / (1 + math.exp(-epsilon))
     law = np.zeros(r + 1)

@@ -42,25 +42,28 @@ def test_nothing_is_lost(site, name, place):
 def test_a_charge_after_the_answer_is_caught(site):
     """The planted bug: the charge is written when the fit has ended, so a killed fit has reached data and no row."""
     found = site.apart.run(lambda _: None, "kills", site.url(SQLITE), 6, 0, "late")
-    assert any("was told to a fit and is not in the ledger" in sentence for sentence in found.broken)
+    assert any("was reported to a fit and is not in the ledger" in sentence for sentence in found.broken)
 
 
 def fitted(url, fits):
-    """A ledger with fits, and what they were told."""
+    """A ledger with fits, and the charges they reported."""
     ledger = Ledger(url).open(faults_books.DATASET, **faults_books.AMPLE)
     for _ in range(fits):
         DPSymmetricMixture(**faults_books.SETTINGS, budget=ledger).fit(faults_books.table())
     return {charge.id: "answered" for charge in ledger.history()}
 
 
-def looked_at(url, told):
+def faults_of(url, reported):
     found = faults_books.Findings()
-    faults_books.check_books(found, url, told, faults_books.price())
+    faults_books.check_books(found, url, reported, faults_books.price())
     return found.broken
 
 
 TAMPERED = {
-    "last fit removed": ("DELETE FROM dpem_entries WHERE number > 7", "charge 8 was told to a fit and is not in the"),
+    "last fit removed": (
+        "DELETE FROM dpem_entries WHERE number > 7",
+        "charge 8 was reported to a fit and is not in the",
+    ),
     "cheaper": (
         "UPDATE dpem_entries SET body = json_set(body, '$.rho', 1e-9) WHERE number = 5",
         "the ledger does not open",
@@ -74,14 +77,14 @@ TAMPERED = {
 @pytest.mark.parametrize("case", list(TAMPERED))
 def test_books_that_were_tampered_with_are_noticed(tmp_path, case):
     path, (statement, sentence) = tmp_path / "budget.db", TAMPERED[case]
-    told = fitted(f"sqlite:///{path}", 3)
-    assert looked_at(f"sqlite:///{path}", told) == []
+    reported = fitted(f"sqlite:///{path}", 3)
+    assert faults_of(f"sqlite:///{path}", reported) == []
     with sqlite3.connect(path) as file:
         for (trigger,) in file.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
             file.execute(f"DROP TRIGGER {trigger}")
         file.execute(statement)
     file.close()
-    assert any(said.startswith(sentence) for said in looked_at(f"sqlite:///{path}", told))
+    assert any(fault.startswith(sentence) for fault in faults_of(f"sqlite:///{path}", reported))
 
 
 def test_the_books_know_the_price_and_the_conversion():
@@ -113,9 +116,9 @@ def test_the_command_says_what_broke(site, monkeypatch, tmp_path, capsys):
         assert [bool(result["broken"]) for result in json.loads(out.read_text())] == [status == 1, False][
             : len(campaigns)
         ]
-    said = capsys.readouterr().out
-    assert "broken: something was lost" in said
-    assert "1 of 2 campaigns held" in said
+    output = capsys.readouterr().out
+    assert "broken: something was lost" in output
+    assert "1 of 2 campaigns held" in output
     monkeypatch.setattr("sys.argv", ["faults", "--racers", "12"])
     with pytest.raises(SystemExit):
         faults.main()

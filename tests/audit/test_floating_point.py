@@ -230,8 +230,9 @@ def table(kind: str, n: int, dtype: Any, rng: Any) -> tuple[Any, Any]:
 def worst_rows(dtype: Any) -> Iterator[tuple[Any, float]]:
     """What one row is replaced by: the ends of every clip, in both directions, and nothing at all."""
     big = float(np.finfo(dtype).max)
-    for size, y in itertools.product((5.0, big, 0.0), (5.0, -5.0, big, 0.0)):
-        for signs in ((1, 1, 1), (-1, -1, -1), (1, -1, 1), (1, -1, -1)):
+    for y in (5.0, -5.0, big, 0.0):
+        yield np.zeros(3, dtype=dtype), y
+        for size, signs in itertools.product((5.0, big), ((1, 1, 1), (-1, -1, -1), (1, -1, 1), (1, -1, -1))):
             yield size * np.array(signs, dtype=dtype), y
 
 

@@ -61,7 +61,7 @@ class Toy:
 
 
 @pytest.mark.parametrize(
-    ("what", "said"),
+    ("what", "message"),
     [
         (0, None),
         (1, None),
@@ -73,9 +73,9 @@ class Toy:
         (7, "in the words of another"),
     ],
 )
-def test_the_judge_sees_what_is_wrong(what, said):
+def test_the_judge_sees_what_is_wrong(what, message):
     wrong = judge(Toy(), bytes([what]), Tally())
-    assert (wrong is None) if said is None else (said in wrong)
+    assert (wrong is None) if message is None else (message in wrong)
 
 
 def test_a_cause_that_would_be_printed_counts_as_quoted():

@@ -33,7 +33,7 @@ def table(kind: str, dtype=float, n: int = N) -> Table:
         return Table("as drawn", (X + np.outer(rng.choice([-1, 1], n), BETA)).astype(dtype), None)
     z = rng.choice([-1, 1], n) if kind == "mixed" else 1
     y = z * (X @ BETA) + 0.5 * rng.normal(size=n)
-    if kind == "holes":
+    if kind == "missing":
         X[rng.random(X.shape) < 0.2] = np.nan
     return Table("as drawn", X.astype(dtype), y)
 
@@ -54,12 +54,12 @@ CASES = {
         DPSymmetricRegression(**PRICE, **STEPS, sigma=0.5, sparsity=2, method="published"),
         "mixed",
     ),
-    "missing": (DPMissingRegression(**PRICE, sigma=0.5, n_iter=3), "holes"),
-    "missing, selected": (DPMissingRegression(**PRICE, sigma=0.5, sparsity=3), "holes"),
-    "missing, paper": (DPMissingRegression(**PRICE, **STEPS, sigma=0.5, sparsity=2, method="published"), "holes"),
-    "missing, paper, dense": (DPMissingRegression(**PRICE, **STEPS, sigma=0.5, method="published"), "holes"),
+    "missing": (DPMissingRegression(**PRICE, sigma=0.5, n_iter=3), "missing"),
+    "missing, selected": (DPMissingRegression(**PRICE, sigma=0.5, sparsity=3), "missing"),
+    "missing, paper": (DPMissingRegression(**PRICE, **STEPS, sigma=0.5, sparsity=2, method="published"), "missing"),
+    "missing, paper, dense": (DPMissingRegression(**PRICE, **STEPS, sigma=0.5, method="published"), "missing"),
     "scaler": (DPStandardScaler(**PRICE, bounds=(-3, 3)), "mixture"),
-    "scaler, holes": (DPStandardScaler(**PRICE, bounds=(-3, 3)), "holes"),
+    "scaler, missing": (DPStandardScaler(**PRICE, bounds=(-3, 3)), "missing"),
 }
 
 
@@ -70,7 +70,7 @@ def test_a_fit_replayed_on_neighbours_differs_only_as_promised(name, dtype):
     rows = table(kind, dtype)
     if name.startswith("scaler"):
         rows = rows._replace(y=None)
-    verdict = replay(estimator, rows, missing=kind == "holes", from_neighbours=dtype is np.float64)
+    verdict = replay(estimator, rows, missing=kind == "missing", from_neighbours=dtype is np.float64)
     assert verdict.faults == []
     assert verdict.neighbours >= (76 if dtype is np.float64 else 19)
     if dtype is np.float64:  # not by being far too careful: about half of what is stated is used, or (most fits) all
@@ -131,7 +131,7 @@ def test_the_same_wherever_the_rows_live(name, storage, tmp_path):
     estimator, kind = CASES[name]
     holders = {"CSR": _csr, "columns together": _columns_together, "array API": _device, "Dask": _dask}
     hold = holders.get(storage) or {"Parquet": Parquet, "memmap": Memmap}[storage](tmp_path)
-    verdict = replay(estimator, table(kind), hold=hold, missing=kind == "holes", from_neighbours=False)
+    verdict = replay(estimator, table(kind), hold=hold, missing=kind == "missing", from_neighbours=False)
     assert verdict.faults == []
 
 

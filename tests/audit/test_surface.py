@@ -134,7 +134,7 @@ def test_no_module_runs_code_opens_a_socket_or_pastes_sql():
         "eval(text)",
         "import os\nos.system('ls')",
         "import subprocess\nsubprocess.run(command, shell=True)",
-        "import subprocess\nsubprocess.run(command, shell=asked)",
+        "import subprocess\nsubprocess.run(command, shell=shell)",
         "import numpy as np\nnp.load(path)",
         "import numpy as np\nnp.load(path, allow_pickle=True)",
         "__import__(name)",
@@ -174,8 +174,8 @@ def refuse(*_, **__):
     os._exit(99)
 socket.socket.connect = socket.socket.connect_ex = socket.create_connection = refuse
 socket.getaddrinfo = socket.gethostbyname = refuse
-asked = ("socket.connect", "socket.getaddrinfo", "socket.bind")
-sys.addaudithook(lambda event, _: refuse() if event in asked else None)
+events = ("socket.connect", "socket.getaddrinfo", "socket.bind")
+sys.addaudithook(lambda event, _: refuse() if event in events else None)
 
 import numpy as np
 from click.testing import CliRunner
@@ -401,10 +401,10 @@ def test_hostile_names_come_out_of_a_model_as_text(tmp_path, fitted):
         assert not any(
             (attributes.get(name) or "").strip().lower().startswith("javascript") for name in ("href", "src")
         )
-    said = " ".join(found.words)
-    assert "<script>alert(1)</script>" in said
-    assert "\u2028" not in said
-    assert "\u202e" not in said
+    words = " ".join(found.words)
+    assert "<script>alert(1)</script>" in words
+    assert "\u2028" not in words
+    assert "\u202e" not in words
 
 
 @pytest.mark.parametrize(

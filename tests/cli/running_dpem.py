@@ -63,8 +63,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     X = rng.standard_normal((N, 3))
     noise = 0.5 * rng.standard_normal(N)
     _write(pa.table({**dict(zip(NAMES, X.T, strict=True)), "outcome": sign * (X @ BETA) + noise}), "mixed")
-    holes = np.where(rng.random(X.shape) < 0.2, np.nan, X)
-    columns = {name: pa.array(column, from_pandas=True) for name, column in zip(NAMES, holes.T, strict=True)}
-    _write(pa.table({**columns, "outcome": X @ BETA + noise}), "holes")
+    missing = np.where(rng.random(X.shape) < 0.2, np.nan, X)
+    columns = {name: pa.array(column, from_pandas=True) for name, column in zip(NAMES, missing.T, strict=True)}
+    _write(pa.table({**columns, "outcome": X @ BETA + noise}), "missing")
     Ledger(LEDGER).open("patients", 1.0, 1e-3)
     return tmp_path

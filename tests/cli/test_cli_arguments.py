@@ -45,17 +45,17 @@ def test_every_argument_of_every_model_is_refused_as_its_option(name, tmp_path):
     for option in options(name):
         done = dpem("plan", name, *sizes, option.opts[0], WRONG.get(option.name, "-1"))
         assert done.code == Exit.USAGE, (option.name, done.err)
-        said = done.err.removeprefix("dpem: error: ")
-        assert said.startswith(option.opts[0]), said
+        message = done.err.removeprefix("dpem: error: ")
+        assert message.startswith(option.opts[0]), message
 
 
 def test_words_of_a_user_stay_as_they_are():
-    def said(text):
+    def message(text):
         with click.Context(build("linear-regression", registry.estimator("linear-regression"))):
             return in_options(ArgumentError("bounds", f"must name every column, but lack {text}."))
 
     for word in ("'rows_per_person'", "it's y_bounds= and columns=", '"epsilon=" and target'):
-        assert said(word) == f"--bounds must name every column, but lack {word}."
+        assert message(word) == f"--bounds must name every column, but lack {word}."
 
 
 def test_an_argument_that_is_no_option_keeps_its_name():

@@ -14,7 +14,7 @@ PAID = ("--ledger", LEDGER, "--dataset", "patients")
 @pytest.fixture(scope="module")
 def address():
     """A worker in a process of its own: one in this process leaves Dask's default scheduler changed behind it."""
-    one = {"n_workers": 1, "threads_per_worker": 1, "processes": True, "dashboard_address": ":0"}
+    one = {"n_workers": 1, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
     with distributed.LocalCluster(**one) as cluster:
         yield cluster.scheduler_address
 
@@ -28,16 +28,16 @@ def test_a_fit_on_a_cluster(address, folder):
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "message"),
     [
         (("--columns", "age,hieght"), "did you mean 'height'?"),
         (("--scaler", "scaler.json"), "--scaler does not go with --scheduler"),
     ],
 )
-def test_refusals_on_a_cluster(address, folder, more, said):
+def test_refusals_on_a_cluster(address, folder, more, message):
     done = dpem(*FIT, str(folder / "patients.parquet"), *PAID, "--scheduler", address, *more)
     assert done.code in (2, 3)
-    assert said in done.err
+    assert message in done.err
     assert charged() == 0
 
 

@@ -31,7 +31,7 @@ def test_every_kind_of_file(data):
 
 
 @pytest.mark.parametrize(
-    ("model", "data"), [("symmetric-regression", "mixed.csv"), ("missing-regression", "holes.parquet")]
+    ("model", "data"), [("symmetric-regression", "mixed.csv"), ("missing-regression", "missing.parquet")]
 )
 def test_regressions_take_a_target_and_columns(model, data):
     done = dpem("fit", model, data, "--target", "outcome", "--columns", "height, age", "--sigma", "0.5", *PRICE)
@@ -225,16 +225,16 @@ def test_a_scaler_of_the_columns_goes_before_the_fit():
 
 
 def test_json_and_dry_run_of_a_scaler():
-    asked = ("scale", "patients.parquet", "--bounds", "-5,5", *PAID, "--json")
-    assert dpem(*asked, "--dry-run").json["dry_run"] is True
+    command = ("scale", "patients.parquet", "--bounds", "-5,5", *PAID, "--json")
+    assert dpem(*command, "--dry-run").json["dry_run"] is True
     assert charged() == 0
-    found = dpem(*asked).json
+    found = dpem(*command).json
     assert set(found["fitted"]) == set(NAMES)
     assert charged() == 1
 
 
 def test_what_a_fit_warns_of_is_in_the_text_and_in_the_json(monkeypatch):
-    """Warnings are said on standard error, notes with the results; machines get both."""
+    """Warnings are printed on standard error, notes with the results; machines get both."""
     from dpem.fitting.diagnostics import Diagnostic
     from dpem.paper import DPSymmetricMixture
 

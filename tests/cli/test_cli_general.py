@@ -94,24 +94,51 @@ def test_a_formula_takes_precedence_over_the_columns_of_a_settings_file():
     assert "--target does not go with --formula" in refused.err
 
 
+def test_a_formula_may_name_the_target_of_a_settings_file():
+    Path("rows.csv").write_text("a,y\n" + "0.5,0.75\n" * 50, encoding="utf-8")
+    settings = 'data = "rows.csv"\ntarget = "y"\n[bounds]\na = [0, 1]\ny = [0, 1]\n'
+    Path("dpem.toml").write_text(settings, encoding="utf-8")
+    assert dpem("fit", "linear-regression", *PRICE, "--formula", "y ~ a", "--dry-run").code == 0
+
+
+@pytest.mark.parametrize("declared", ["levels", "classes", "formula"])
+def test_a_response_of_texts_is_read_as_its_classes(declared):
+    """By the levels of a settings file, or by --classes."""
+    rng = np.random.default_rng(0)
+    a = rng.random(400)
+    yes = rng.random(400) < a
+    lines = [f"{x},{('no', 'yes')[int(one)]}" for x, one in zip(a, yes, strict=True)]
+    Path("texts.csv").write_text("\n".join(["a,y", *lines]), encoding="utf-8")
+    levels = '[levels]\ny = ["no", "yes"]\n' if declared == "levels" else ""
+    Path("settings.toml").write_text(f"[bounds]\na = [0, 1]\n{levels}", encoding="utf-8")
+    fit = ("fit", "logistic-regression")
+    response = ("--formula", "y ~ a") if declared == "formula" else ("--target", "y")
+    more = () if declared == "levels" else ("--classes", "no,yes")
+    settings = ("--config", "settings.toml")
+    assert dpem(*settings, *fit, "texts.csv", *PRICE, *response, *more, "--out", "texts.json").code == 0
+    model = load_model("texts.json")
+    assert list(model.classes_) == ["no", "yes"]
+    assert "incomplete-rows" not in [diagnostic.code for diagnostic in model.diagnostics_]
+
+
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("epsilom = 1", "unknown key 'epsilom'"),
         ("epsilon = ", "cannot be read as settings"),
         ("levels = 3", "levels in 'dpem.toml' must be a table"),
     ],
 )
-def test_wrong_settings(text, said):
+def test_wrong_settings(text, message):
     Path("dpem.toml").write_text(text, encoding="utf-8")
     done = dpem("fit", "latent-class", "people.csv", *PRICE)
     assert done.code == 2
-    assert said in done.err
+    assert message in done.err
 
 
 @pytest.mark.parametrize("dry", [(), ("--dry-run",)])
 @pytest.mark.parametrize(
-    ("changes", "code", "said"),
+    ("changes", "code", "message"),
     [
         (("--n-classes", "1"), 7, "--n-classes must be at least 2"),
         (("--n-classes", "few"), 7, "--n-classes must be a positive whole number or \"auto\", got 'few'"),
@@ -122,13 +149,13 @@ def test_wrong_settings(text, said):
         (("--rows-per-person", "0"), 2, "--rows-per-person must be a whole number of at least 1"),
     ],
 )
-def test_a_dry_run_refuses_what_a_fit_refuses(changes, code, said, dry):
+def test_a_dry_run_refuses_what_a_fit_refuses(changes, code, message, dry):
     before = sorted(os.listdir())
     if changes == ("--exclude", "id"):
         Path("people.csv").write_text("id;when;smoker;region;tired;coughs\n1;2;0;north;no;no\n3;4;1;süd;no;no\n")
     done = dpem(*FIT, *changes, *dry)
     assert (done.code, done.out) == (code, ""), done.err
-    assert said in done.err
+    assert message in done.err
     assert sorted(os.listdir()) == before
 
 

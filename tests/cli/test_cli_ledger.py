@@ -28,13 +28,13 @@ def test_an_untouched_ledger_is_verified_with_its_models_and_reports():
     assert dpem(*FIT, *ON, "--report", "report.html").code == 0
     done = dpem("ledger", "verify", *AT, "--models", ".")
     head = Ledger(LEDGER).state("patients").head
-    assert (done.code, done.out) == (0, f"patients: 4 entries are as they were written, head {head}.\n")
+    assert (done.code, done.out) == (0, f"patients: no record was changed or removed (4 in all), head {head}.\n")
     assert dpem("ledger", "verify", *AT, "--models", ".", "--json").json["checked"] == 1
     assert head in Path("report.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
-    ("statement", "said"),
+    ("statement", "message"),
     [
         (
             "UPDATE dpem_entries SET body = json_set(body, '$.rho', 1e-9) WHERE number = 2",
@@ -44,12 +44,12 @@ def test_an_untouched_ledger_is_verified_with_its_models_and_reports():
         ("DELETE FROM dpem_entries WHERE number = 4", "1 row(s) of dpem_entries were removed"),
     ],
 )
-def test_a_tampered_copy_has_an_exit_status_and_says_what_differs(statement, said):
+def test_a_tampered_copy_has_an_exit_status_and_says_what_differs(statement, message):
     assert dpem(*FIT, *ON).code == 0
     edit(statement)
     done = dpem("ledger", "verify", *AT)
     assert (done.code, done.out) == (5, "")
-    assert said in done.err
+    assert message in done.err
     assert done.err.count("\n") == 1
 
 
@@ -140,6 +140,6 @@ def test_what_is_left_is_the_same_number_everywhere():
 
 def test_the_settings_file_names_the_ledger():
     Path("dpem.toml").write_text(f'ledger = "{LEDGER}"\ndataset = "patients"\n', encoding="utf-8")
-    assert dpem("ledger", "verify").out.startswith("patients: 1 entries are")
+    assert dpem("ledger", "verify").out.startswith("patients: no record was changed or removed (1 in all)")
     assert dpem("ledger", "explain").out.startswith("patients:\n  no fit was charged")
     assert "reachable" in dpem("doctor").out

@@ -34,9 +34,9 @@ def test_a_fit_and_a_scaler_protect_persons(visits):
     assert "as if all rows of one person with up to 3 rows had been different" in " ".join(scaled.out.split())
     done = dpem(*MIXTURE, *PRICE, *ledgered, "--scaler", "scaler.json", "--report", "report.html", "--anyway")
     assert done.code == 0, done.err
-    said = " ".join(done.out.split())
-    assert "as if all rows of one person with up to 3 rows had been different" in said
-    assert "-differentially private for one person with up to 3 rows." in said
+    message = " ".join(done.out.split())
+    assert "as if all rows of one person with up to 3 rows had been different" in message
+    assert "-differentially private for one person with up to 3 rows." in message
     model = load_model("model.json")
     assert model.rows_per_person == model.plan_.rows_per_person == model.guarantee_.rows_per_person == 3
     with open("report.html", encoding="utf-8") as file:
@@ -98,20 +98,20 @@ def test_a_plan_counts_them():
 
 
 def test_estimating_sigma_takes_more_rows_where_persons_have_several():
-    asked = ("fit", "symmetric-mixture", "patients.csv", "--epsilon", "8", "--delta", "1e-3", "--dry-run")
-    assert dpem(*asked).code == 0
-    refused = dpem(*asked, "--rows-per-person", "20")
+    command = ("fit", "symmetric-mixture", "patients.csv", "--epsilon", "8", "--delta", "1e-3", "--dry-run")
+    assert dpem(*command).code == 0
+    refused = dpem(*command, "--rows-per-person", "20")
     assert refused.code == 7
     assert "--sigma must be given: estimating it takes about" in refused.err
 
 
 def test_json_of_open_and_a_ledger_for_nobody():
-    asked = ("ledger", "open", "--ledger", "sqlite:///new.db", "--dataset", "x", "--epsilon", "1", "--delta", "1e-4")
-    done = dpem(*asked, "--rows-per-person", "0")
+    command = ("ledger", "open", "--ledger", "sqlite:///new.db", "--dataset", "x", "--epsilon", "1", "--delta", "1e-4")
+    done = dpem(*command, "--rows-per-person", "0")
     assert done.code == 2
     assert "--rows-per-person must be a whole number of at least 1, got 0." in done.err
     assert not os.path.exists("new.db")
-    assert dpem(*asked, "--rows-per-person", "7", "--json").json["rows_per_person"] == 7
+    assert dpem(*command, "--rows-per-person", "7", "--json").json["rows_per_person"] == 7
 
 
 # -------------------------------------------------------------------------------------------------------------- scalers
@@ -141,20 +141,20 @@ def test_a_fit_names_its_scaler(scaled):
 
 
 def test_predictions_need_the_scaler_of_the_fit(scaled):
-    said = refused("model.json", "patients.csv")
-    assert said.endswith(
+    message = refused("model.json", "patients.csv")
+    assert message.endswith(
         "'model.json' was fitted to scaled columns: give the scaler that it was fitted with as --scaler.\n"
     )
     assert dpem(*SCALE, "--out", "other.json").code == 0
-    said = refused("model.json", "patients.csv", "--scaler", "other.json")
-    assert "'model.json' was fitted with another scaler than the one given as --scaler." in said
+    message = refused("model.json", "patients.csv", "--scaler", "other.json")
+    assert "'model.json' was fitted with another scaler than the one given as --scaler." in message
     assert dpem("predict", "model.json", "patients.csv", "--scaler", "scaler.json", "--out", "p.csv").code == 0
 
 
 def test_a_scaler_that_the_fit_did_not_have_is_refused(scaled):
     assert dpem(*MIXTURE, *PRICE, "--out", "plain.json").code == 0
-    said = refused("plain.json", "patients.csv", "--scaler", "scaler.json")
-    assert "'plain.json' was fitted to columns as they are, or was saved without naming its scaler" in said
+    message = refused("plain.json", "patients.csv", "--scaler", "scaler.json")
+    assert "'plain.json' was fitted to columns as they are, or was saved without naming its scaler" in message
     assert dpem("predict", "plain.json", "patients.csv", "--out", "p.csv").code == 0
 
 

@@ -68,9 +68,9 @@ def test_a_sweep_is_a_small_table():
 
 
 def test_a_sweep_over_several_things_as_csv():
-    asked = ("--sigma", "0.5", "--epsilon", "1", "--sweep", "n=600,1e3", "--sweep", "sparsity=1,2", "--csv")
-    lines = dpem("plan", *SMALL, *asked).out.splitlines()
-    assert lines[0].startswith("n,sparsity,distance to the true coefficients,")
+    options = ("--n", "1e3", "--delta", "1e-4", "--epsilon", "1", "--sweep", "n=600,1e3", "--sweep", "d=1,2", "--csv")
+    lines = dpem("plan", "gaussian-mixture", *options).out.splitlines()
+    assert lines[0].startswith("n,d,share of rows in another component than without privacy,")
     assert [line.split(",")[:2] for line in lines[1:]] == [["600", "1"], ["600", "2"], ["1000", "1"], ["1000", "2"]]
 
 
@@ -102,21 +102,21 @@ class TestLedger:
         assert (charge["epsilon"], charge["delta"], charge["outcome"]) == (1.0, 1e-4, "answered")
 
     def test_json_of_open(self):
-        asked = ("--ledger", "sqlite:///new.db", "--dataset", "x", "--epsilon", "1", "--delta", "1e-4", "--json")
-        found = dpem("ledger", "open", *asked).json
+        command = ("--ledger", "sqlite:///new.db", "--dataset", "x", "--epsilon", "1", "--delta", "1e-4", "--json")
+        found = dpem("ledger", "open", *command).json
         assert found["dataset"] == "x"
         assert found["ledger"].endswith("/new.db")
 
 
 def test_a_plan_supposes_effects_of_the_size_that_is_given(folder):
-    asked = ("plan", "linear-regression", "--n", "1e4", "--d", "5", "--epsilon", "1", "--delta", "1e-6")
-    usual, weak = dpem(*asked), dpem(*asked, "--effect", "0.1")
+    command = ("plan", "linear-regression", "--n", "1e4", "--d", "5", "--epsilon", "1", "--delta", "1e-6")
+    usual, weak = dpem(*command), dpem(*command, "--effect", "0.1")
     assert "explain 40 % of the variance" in usual.out
     assert "explain 10 % of the variance" in weak.out
     steps = [line for line in usual.out.splitlines() if " %  " in line]
     assert steps == [line for line in weak.out.splitlines() if " %  " in line]
-    refused = dpem(*asked, "--effect", "2")
+    refused = dpem(*command, "--effect", "2")
     assert (refused.code, refused.out) == (2, "")
     assert "--effect must be a number from 0.1 to 0.8" in refused.err
-    assert dpem(*asked, "--sweep", "effect=0.1,0.8", "--csv").out.count("\n") == 3
-    assert dpem("plan", "symmetric-mixture", *asked[2:], "--effect", "1").code == 2
+    assert dpem(*command, "--sweep", "effect=0.1,0.8", "--csv").out.count("\n") == 3
+    assert dpem("plan", "symmetric-mixture", *command[2:], "--effect", "1").code == 2

@@ -84,10 +84,10 @@ def test_a_mixture_of_regressions_with_and_without_the_response():
 
 
 def test_missing_covariates():
-    assert dpem("fit", "missing-regression", "holes.csv", "--target", "outcome", *FIT).code == 0
-    model, (X, _) = load_model("model.json"), rows("holes")
+    assert dpem("fit", "missing-regression", "missing.csv", "--target", "outcome", *FIT).code == 0
+    model, (X, _) = load_model("model.json"), rows("missing")
     del model.feature_names_in_
-    assert dpem("predict", "model.json", "holes.parquet", "--out", "p.parquet").code == 0
+    assert dpem("predict", "model.json", "missing.parquet", "--out", "p.parquet").code == 0
     np.testing.assert_allclose(read("p.parquet")["prediction"].to_numpy(), model.predict(X), rtol=1e-12)
 
 

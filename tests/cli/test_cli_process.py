@@ -63,9 +63,9 @@ def test_waiting_is_shown_in_place_or_in_lines(monkeypatch, capsys, terminal):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)
     with common.Session().waiting("choosing settings"):
         assert shown.wait(timeout=300)
-    said = capsys.readouterr().err
-    assert re.search(r"choosing settings, \d+ s", said)
-    assert ("\r" in said, "\n" in said) == (terminal, not terminal)
+    message = capsys.readouterr().err
+    assert re.search(r"choosing settings, \d+ s", message)
+    assert ("\r" in message, "\n" in message) == (terminal, not terminal)
 
 
 def test_waiting_is_not_shown_beside_json(monkeypatch):

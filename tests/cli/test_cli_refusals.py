@@ -38,10 +38,10 @@ def odd_files(folder):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "message"),
     [
         (["fit", "symmetric-mixture"], Exit.USAGE, "DATA, --epsilon and --delta must be given"),
-        (["fot"], Exit.USAGE, "No such command 'fot'"),
+        (["fot"], Exit.USAGE, "There is no command 'fot'; did you mean fit?"),
         (["fit", "gauss", "patients.csv", *PRICE], Exit.USAGE, "There is no model 'gauss'; known are"),
         ([*MIXTURE, "--delta", "1e-4"], Exit.USAGE, "--epsilon must be given, here or in dpem.toml"),
         ([*MIXTURE, "--epsilon", "1"], Exit.USAGE, "--delta must be given, here or in dpem.toml"),
@@ -58,7 +58,7 @@ def odd_files(folder):
         ([*MIXTURE, *PRICE, "--max-sparsity", "2"], Exit.USAGE, "--max-sparsity goes with"),
         ([*MIXTURE, *PRICE[:4], "--method", "published"], Exit.USAGE, "--method published needs --sigma"),
         ([*MIXTURE, *PRICE, "--target", "dose"], Exit.USAGE, "--target"),
-        (["fit", "missing-regression", "holes.csv", *PRICE], Exit.USAGE, "missing-regression needs --target"),
+        (["fit", "missing-regression", "missing.csv", *PRICE], Exit.USAGE, "missing-regression needs --target"),
         ([*MIXTURE, *PRICE, "--columns", "age,,dose"], Exit.USAGE, "give names with commas"),
         ([*MIXTURE, *PRICE, "--out", "patients.csv", "--force"], Exit.USAGE, "must be another one"),
         ([*MIXTURE, *PRICE, "--report", "model.json"], Exit.USAGE, "must be another one"),
@@ -122,12 +122,12 @@ def odd_files(folder):
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
-def test_refusals(arguments, code, said):
+def test_refusals(arguments, code, message):
     before = sorted(os.listdir())
     done = dpem(*arguments)
     assert done.code == code, done.err
     assert done.out == ""
-    assert said in done.err
+    assert message in done.err
     waited = r"(dpem: connecting to \S+, \d+ s\n)*"  # where the machine is busy
     assert re.fullmatch(waited + "dpem: error: .*\n", done.err)
     assert SECRET not in done.err
@@ -204,18 +204,18 @@ def test_a_private_start_that_would_fail_is_a_refusal_of_the_plan(folder):
     assert "--start must be given" in done.err
 
 
-@pytest.mark.parametrize(("place", "said", "fits"), [
+@pytest.mark.parametrize(("place", "message", "fits"), [
     ("dpem.cli.spending.announce", "interrupted; nothing was spent.", 0),
     ("dpem.paper.estimators.base.run_steps", "interrupted; the fit stays charged, and nothing was released.", 1),
 ])  # fmt: skip
-def test_an_interruption_says_what_was_charged(monkeypatch, place, said, fits):
+def test_an_interruption_says_what_was_charged(monkeypatch, place, message, fits):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(place, interrupted)
     done = dpem(*MIXTURE, *PRICE, *LEDGERED)
     assert done.code == Exit.INTERRUPTED
-    assert done.err.splitlines()[-1].endswith(said)
+    assert done.err.splitlines()[-1].endswith(message)
     assert charged() == fits
     assert not os.path.exists("model.json")
 

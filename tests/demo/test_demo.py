@@ -1,4 +1,4 @@
-"""The demo tells its story on real people without a question, in time, and what it prints is what it found."""
+"""The demo runs on real people without input, in time, and what it prints is what it found."""
 
 import json
 import math
@@ -11,16 +11,16 @@ pytest.importorskip("statsmodels")
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory):
+def results(tmp_path_factory):
     lines = []
     found = demo.main(tmp_path_factory.mktemp("demo"), lines.append)
     return found, "\n".join(lines)
 
 
-def test_private_and_exact_agree_within_the_intervals(told):
+def test_private_and_exact_agree_within_the_intervals(results):
     """Of seven coefficients and a spread, each within its interval in 19 of 20 fits, at most three are outside: a false
     alarm is rarer than one run in two thousand, and sampling error is common to both, so it is rarer still."""
-    found = told[0]["regression"]
+    found = results[0]["regression"]
     outside = [
         name
         for name, row in found["private"].items()
@@ -31,15 +31,15 @@ def test_private_and_exact_agree_within_the_intervals(told):
     assert "better than" in found["fit_check"]
 
 
-def test_the_classes_are_those_without_privacy(told):
-    found = told[0]["classes"]
+def test_the_classes_are_those_without_privacy(results):
+    found = results[0]["classes"]
     assert math.isclose(sum(found["private"]["shares"]), 1.0)
     for own, other in zip(found["private"]["shares"], found["without_privacy"]["shares"], strict=True):
         assert abs(own - other) < 0.2
 
 
-def test_every_bound_has_a_reason_and_both_fits_are_paid(told):
-    found, printed = told
+def test_every_bound_has_a_reason_and_both_fits_are_paid(results):
+    found, printed = results
     for column in (*demo.COLUMNS, demo.RESPONSE):
         assert column.reason in printed
     assert found["spent"] <= demo.TOTAL_EPSILON
@@ -47,8 +47,8 @@ def test_every_bound_has_a_reason_and_both_fits_are_paid(told):
     assert "NOT PRIVATE" not in printed
 
 
-def test_the_reports_are_there_and_it_is_plain_data(told):
-    found, printed = told
+def test_the_reports_are_there_and_it_is_plain_data(results):
+    found, printed = results
     for path in found["reports"]:
         assert path in printed
         with open(path, encoding="utf-8") as page:
@@ -56,5 +56,5 @@ def test_the_reports_are_there_and_it_is_plain_data(told):
     json.dumps(found)
 
 
-def test_it_is_done_in_time(told):
-    assert told[0]["seconds"] < 90
+def test_it_is_done_in_time(results):
+    assert results[0]["seconds"] < 90

@@ -4,6 +4,7 @@ import itertools
 import math
 import warnings
 from dataclasses import replace
+from functools import partial
 
 import array_api_compat.numpy as xp
 import array_api_strict
@@ -17,7 +18,7 @@ from dpem import Budget, load_model, read_table, save_model
 from dpem.audit.replay import Table, replay
 from dpem.fitting.diagnostics import FitWarning
 from dpem.fitting.surrogate import ScoreQuery, Surrogate, share_apart, whitener
-from dpem.models.latent_class import DPLatentClass, errors, steps
+from dpem.models.latent_class import DPLatentClass, errors, planning, steps
 from dpem.models.latent_class.errors import Parameters
 from dpem.models.latent_class.family import TUNING, Classes, ClassFamily
 from dpem.models.latent_class.planning import LatentClass
@@ -206,7 +207,7 @@ def _codes_of(rows, levels=LEVELS):
 
 
 def test_the_surrogate_reproduces_an_exact_answer():
-    """With hardly any noise the tilted rows have the pairs of the classes they are asked of."""
+    """With hardly any noise the tilted rows have the pairs of the given classes."""
     theta = classes(9)
     own = family(theta, floor=TUNING.floor)
     query = PairMoments(schema().unit(), own.items)
@@ -289,11 +290,12 @@ def test_empty_rows_leave_the_shares_unchanged(epsilon):
     assert np.abs(one.theta_.probabilities - other.theta_.probabilities).max() < (0.03 if epsilon == 1.0 else 1e-4)
 
 
-def test_every_kind_of_rows_gives_the_same_fit(tmp_path):
+def test_every_kind_of_rows_gives_the_same_fit(monkeypatch, tmp_path):
     import dask.array as da
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    monkeypatch.setattr(planning, "Converge", partial(steps.Converge, starts=2))
     X = codes(classes(10), 3000, 11, observed=0.9)
     pq.write_table(pa.table({f"x{j}": X[:, j] for j in range(5)}), tmp_path / "rows.parquet", row_group_size=700)
     held = {
@@ -369,7 +371,9 @@ def test_independent_answers_are_no_classes():
 
 @pytest.mark.parametrize("number", [2, 3])
 @pytest.mark.parametrize("epsilon", [1.0, math.inf])
-def test_the_number_of_classes_is_found(number, epsilon):
+def test_the_number_of_classes_is_found(monkeypatch, number, epsilon):
+    monkeypatch.setattr(planning, "MOST", 4)
+    monkeypatch.setattr(planning, "Converge", partial(steps.Converge, starts=6))
     theta, levels = classes(31, (2,) * 8, number), (2,) * 8
     own = given(levels, n_classes="auto", random_state=0, epsilon=epsilon)
     model = DPLatentClass(**own).fit(codes(theta, 9000, 32, levels))

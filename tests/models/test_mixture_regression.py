@@ -517,6 +517,22 @@ def test_cells_of_invented_components_give_them_back():
     assert np.allclose(found.spreads, 0.5, atol=0.08)
 
 
+def test_parallel_components_are_read_from_the_counts():
+    """Two intercepts and spreads, one slope: every component of the parallel start has the slope of the regression."""
+    x_edges, r_edges = edges(6, 2.6), edges(12, 3.2)
+    rng = np.random.default_rng(1)
+    x, low = rng.standard_normal(200_000), rng.uniform(size=200_000) < 0.3
+    r = np.where(low, -1.2, 0.5) + np.where(low, 0.3, 0.6) * rng.standard_normal(len(x))
+    bins = [np.concatenate([[-np.inf], e, [np.inf]]) for e in (x_edges, r_edges)]
+    counts = np.histogramdd(np.column_stack([x, r]), bins)[0] / len(x)
+    found = fit_cells(Cells(counts, 1e-4, len(x), x_edges, r_edges), 2, parallel=True)
+    order = np.argsort(found.weights)
+    assert np.array_equal(found.slopes, np.zeros((2, 1)))
+    assert np.allclose(found.weights[order], [0.3, 0.7], atol=0.03)
+    assert np.allclose(found.intercepts[order], [-1.2, 0.5], atol=0.08)
+    assert np.allclose(found.spreads[order], [0.3, 0.6], atol=0.08)
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_a_fit_replayed_on_neighbours_differs_only_as_promised(monkeypatch):
     monkeypatch.setattr(cells, "RESTARTS", 1)  # what follows the answers is the same on all neighbours

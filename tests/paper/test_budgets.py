@@ -39,8 +39,8 @@ def data():
 
 
 @pytest.fixture
-def asked(monkeypatch):
-    """What was asked of the tables of fits, as a list of query labels."""
+def labels(monkeypatch):
+    """The labels of the queries that fits sent."""
     queries = []
 
     class Watched(ArraySource):
@@ -57,7 +57,7 @@ def asked(monkeypatch):
 
 @pytest.mark.parametrize("settings", [QUICK, IMPROVED], ids=["published", "improved"])
 @pytest.mark.parametrize("estimator", ALL)
-def test_fits_share_a_budget(estimator, settings, data, asked):
+def test_fits_share_a_budget(estimator, settings, data, labels):
     budget = room_for(2, settings)
     first, second, third = (estimator(**settings, budget=budget) for _ in range(3))
     first.fit(*data)
@@ -66,29 +66,29 @@ def test_fits_share_a_budget(estimator, settings, data, asked):
     first.fit(*data)  # a second fit of the same object is a second fit
     assert budget.n_charges == 2
     assert budget.spent_epsilon <= budget.epsilon < 1.0
-    before = len(asked)
+    before = len(labels)
     assert before >= 2
     with pytest.raises(BudgetExceeded, match="Nothing was computed"):
         second.fit(*data)
-    assert len(asked) == before
+    assert len(labels) == before
     assert budget.n_charges == 2
     assert not hasattr(second, "coef_")
     third.set_params(budget=None).fit(*data)
     assert budget.n_charges == 2
 
 
-def test_a_dense_fit_may_take_a_whole_budget_and_then_nothing_follows(data, asked):
+def test_a_dense_fit_may_take_a_whole_budget_and_then_nothing_follows(data, labels):
     """Its exact curve covers (ε, δ) and its zCDP price does not: accepted alone, whatever comes next is refused."""
     budget = Budget(IMPROVED["epsilon"], IMPROVED["delta"])
     fit = DPSymmetricMixture(**IMPROVED, budget=budget).fit(*data)
     assert fit.plan_.price.gaussian
     assert Price(fit.plan_.price.rho).delta(0.5) > 1e-5 >= fit.plan_.price.delta(0.5)
     assert budget.spent_epsilon == 0.5
-    before = len(asked)
+    before = len(labels)
     for epsilon in (0.5, 0.01):
         with pytest.raises(BudgetExceeded, match="allows one more fit up to epsilon=0:"):
             DPSymmetricMixture(**{**QUICK, "epsilon": epsilon}, budget=budget).fit(*data)
-    assert len(asked) == before
+    assert len(labels) == before
     assert budget.n_charges == 1
 
 
@@ -131,11 +131,11 @@ def test_the_charge_comes_before_the_data(estimator, data, monkeypatch):
 
 
 @pytest.mark.parametrize("estimator", ALL)
-def test_the_reference_fit_has_no_place_in_a_budget(estimator, data, asked):
+def test_the_reference_fit_has_no_place_in_a_budget(estimator, data, labels):
     budget = Budget(epsilon=1e6, delta=0.5)
     with pytest.raises(BudgetExceeded):
         estimator(**{**QUICK, "epsilon": math.inf}, budget=budget).fit(*data)
-    assert asked == []
+    assert labels == []
     assert budget.n_charges == 0
 
 
@@ -149,12 +149,12 @@ def test_cross_validation_pays_for_each_fold(estimator, settings, data):
 
 
 @pytest.mark.parametrize("estimator", ALL)
-def test_cross_validation_stops_when_the_budget_is_spent(estimator, data, asked):
+def test_cross_validation_stops_when_the_budget_is_spent(estimator, data, labels):
     budget = room_for(2)
     with pytest.raises(BudgetExceeded):
         cross_val_score(estimator(**QUICK, n_iter=1, budget=budget), *data, cv=3, error_score="raise")
     assert budget.n_charges == 2
-    assert len(asked) == 2  # one query a fit, and none for the third
+    assert len(labels) == 2  # one query a fit, and none for the third
 
 
 @pytest.mark.parametrize("estimator", ALL)
@@ -169,13 +169,13 @@ def test_grid_search_pays_for_each_fit_and_the_last(estimator, data):
 
 
 @pytest.mark.parametrize("fits", [0.5, 4, 6])
-def test_grid_search_raises_when_the_budget_is_spent(fits, data, asked):
+def test_grid_search_raises_when_the_budget_is_spent(fits, data, labels):
     budget = room_for(fits)
     model = DPSymmetricMixture(**QUICK, n_iter=1, budget=budget)
     search = GridSearchCV(model, {"step_size": [0.3, 0.6]}, cv=3, n_jobs=1, error_score="raise")
     with pytest.raises(BudgetExceeded):
         search.fit(data[0])
-    assert budget.n_charges == len(asked) == math.floor(fits)
+    assert budget.n_charges == len(labels) == math.floor(fits)
     assert not hasattr(getattr(search, "best_estimator_", model), "coef_")
 
 
@@ -190,7 +190,7 @@ def test_threads_count_right(estimator, data):
         estimator(**QUICK, budget=budget).fit(*data)
 
 
-def test_threads_cannot_overdraw(data, asked):
+def test_threads_cannot_overdraw(data, labels):
     budget = room_for(5)
     outcomes = []
     begin = threading.Barrier(12)
@@ -209,7 +209,7 @@ def test_threads_cannot_overdraw(data, asked):
     for thread in threads:
         thread.join()
     assert sorted(outcomes) == ["fitted"] * 5 + ["refused"] * 7
-    assert budget.n_charges == len(asked) == 5
+    assert budget.n_charges == len(labels) == 5
 
 
 @pytest.mark.parametrize("estimator", ALL)
@@ -229,8 +229,8 @@ def test_worker_processes_are_refused(data):
         pytest.raises((TypeError, pickle.PicklingError)) as refusal,
     ):
         cross_val_score(DPMissingRegression(**QUICK, budget=budget), *data, cv=3, n_jobs=2)
-    said, error = "", refusal.value
+    message, error = "", refusal.value
     while error is not None:
-        said, error = said + str(error), error.__cause__
-    assert "ledger" in said
+        message, error = message + str(error), error.__cause__
+    assert "ledger" in message
     assert budget.n_charges == 0

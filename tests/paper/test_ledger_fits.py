@@ -93,10 +93,10 @@ def test_the_charge_is_in_the_ledger_before_the_first_query(model, data, ledger,
 def test_nothing_is_asked_if_the_ledger_refuses_or_fails(model, data, tmp_path, monkeypatch):
     model = clone(model)
 
-    def asked(*_):
-        raise AssertionError("data were asked")
+    def refuse(*_):
+        raise AssertionError("data were queried")
 
-    monkeypatch.setattr("dpem.fitting.sequence.Curator", asked)
+    monkeypatch.setattr("dpem.fitting.sequence.Curator", refuse)
     small = Ledger(f"sqlite:///{tmp_path}/budget.db").open("patients", epsilon=0.4, delta=1e-6)
     with pytest.raises(BudgetExceeded, match=r"dataset 'patients' \(epsilon=0\.4, .* Nothing was computed"):
         model.set_params(budget=small).fit(data[0])

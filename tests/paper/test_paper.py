@@ -43,22 +43,22 @@ every_model = pytest.mark.parametrize("name", MODELS)
 
 
 class Watched(ArraySource):
-    """Counts how often it is asked."""
+    """Records the labels of its queries."""
 
-    def __init__(self, X, y=None, asked=None):
+    def __init__(self, X, y=None, labels=None):
         super().__init__(X, y)
-        self.asked = [] if asked is None else asked
+        self.labels = [] if labels is None else labels
 
     def total(self, query):
-        self.asked.append(query.label)
+        self.labels.append(query.label)
         return super().total(query)
 
     def split(self, parts):
-        return [Watched(p._X, p._y, self.asked) for p in super().split(parts)]
+        return [Watched(p._X, p._y, self.labels) for p in super().split(parts)]
 
 
 class Recorded:
-    """A model that remembers at which β it was asked; everything else is the model's own."""
+    """A model that records the β of each query; everything else is the model's own."""
 
     def __init__(self, model):
         self._model, self.betas = model, []
@@ -138,7 +138,7 @@ def test_high_dimensional_releases(name, noise):
     )
     assert np.count_nonzero(found) == s
     releases = c.account.releases
-    assert len(releases) == len(model.betas) == len(source.asked) == n_iter
+    assert len(releases) == len(model.betas) == len(source.labels) == n_iter
     assert [r.batch for r in releases] == list(range(n_iter))
     assert [r.n_rows for r in releases] == [201, 201, 201, 200, 200]
     assert all(np.count_nonzero(beta) == s for beta in model.betas)
@@ -165,7 +165,7 @@ def test_low_dimensional_releases(name, noise):
     c = curator(source, epsilon=epsilon, delta=delta, gaussian=True, noise=noise)
     low_dimensional_em(c, MODELS[name], np.full(d, 0.3), epsilon=epsilon, delta=delta, n_iter=n_iter, step=step, T=T)
     releases = c.account.releases
-    assert len(releases) == len(source.asked) == n_iter
+    assert len(releases) == len(source.labels) == n_iter
     for release in releases:
         printed = math.sqrt(d) * PRINTED[name](T) / release.n_rows
         assert release.mechanism == "Gaussian"
@@ -217,11 +217,11 @@ def test_e6_the_curator_refuses_before_the_source_is_asked():
     settings = dict(delta=delta, s=s, n_iter=2, step=0.5, T=2.0)
     with pytest.raises(BudgetExceeded, match="not run"):
         high_dimensional_em(c, MODELS[name], sparse(d, s), epsilon=12.0, **settings)
-    assert source.asked == []
+    assert source.labels == []
     assert c.account.releases == []
     honest = curator(source, epsilon=2.0, delta=delta)
     high_dimensional_em(honest, MODELS[name], sparse(d, s), epsilon=2.0, **settings)
-    assert len(source.asked) == 2
+    assert len(source.labels) == 2
 
 
 @pytest.mark.parametrize("delta", [1e-3, 1e-5])
@@ -239,11 +239,11 @@ def test_e5_the_curator_refuses_before_the_source_is_asked():
     settings = dict(delta=delta, n_iter=2, step=0.5, T=2.0)
     with pytest.raises(BudgetExceeded, match="not run"):
         low_dimensional_em(c, MODELS[name], np.full(d, 0.4), epsilon=epsilon, **settings)
-    assert source.asked == []
+    assert source.labels == []
     assert c.account.releases == []
     honest = curator(source, epsilon=1.0, delta=delta, gaussian=True)
     low_dimensional_em(honest, MODELS[name], np.full(d, 0.4), epsilon=1.0, **settings)
-    assert len(source.asked) == 2
+    assert len(source.labels) == 2
 
 
 @pytest.mark.parametrize("dense", [False, True])
@@ -380,7 +380,7 @@ def test_gradient_em_is_refused_by_a_finite_account():
         gradient_em(
             curator(source, epsilon=5.0, delta=1e-5), MODELS["symmetric-mixture"], sparse(6, 2), s=2, n_iter=3, step=0.5
         )
-    assert source.asked == []
+    assert source.labels == []
 
 
 @every_model

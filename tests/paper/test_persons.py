@@ -40,8 +40,8 @@ every_kind = pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)
 
 
 @pytest.fixture
-def asked(monkeypatch):
-    """What was asked of the tables of fits."""
+def labels(monkeypatch):
+    """The labels of the queries that fits sent."""
     queries = []
 
     class Watched(ArraySource):
@@ -97,24 +97,24 @@ def test_it_is_an_argument_like_others(make):
     [(value, "a whole number of at least 1") for value in (0, -2, 2.5, 3.0, True, "3", None)]
     + [(N + 1, r"at most the number of rows \(2000\)")],
 )
-def test_what_is_no_count_of_rows_is_refused_before_anything_is_spent(make, value, words, asked):
+def test_what_is_no_count_of_rows_is_refused_before_anything_is_spent(make, value, words, labels):
     budget = Budget(10.0, 1e-3)
     with pytest.raises(ValueError, match=rf"^rows_per_person must be {words}, got .*\.$"):
         make(rows_per_person=value, budget=budget).fit(X, Y)
-    assert asked == []
+    assert labels == []
     assert budget.n_charges == 0
 
 
 @pytest.mark.parametrize("kind", ["budget", "ledger"])
 @every_kind
-def test_a_total_that_counts_more_rows_refuses_the_fit(make, kind, asked, tmp_path):
+def test_a_total_that_counts_more_rows_refuses_the_fit(make, kind, labels, tmp_path):
     if kind == "budget":
         total = Budget(10.0, 1e-3, rows_per_person=M)
     else:
         total = Ledger(f"sqlite:///{tmp_path}/budget.db").open("visits", 10.0, 1e-3, rows_per_person=M)
     with pytest.raises(BudgetExceeded, match=r"protects one row.*counts one person with up to 3 rows"):
         make(budget=total).fit(X, Y)
-    assert asked == []
+    assert labels == []
     fitted = make(budget=total, rows_per_person=M).fit(X, Y)
     assert fitted.guarantee_.rows_per_person == M
     if kind == "ledger":

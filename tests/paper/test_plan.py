@@ -208,7 +208,7 @@ class TestArguments:
             assert repr(known) in str(refusal.value)
 
     @pytest.mark.parametrize(
-        ("name", "values", "said"),
+        ("name", "values", "message"),
         [
             ("n", [0, -1, 2.5, 400.0, math.nan, "400", True, None], "n must be a positive whole number"),
             ("d", [0, -1, 2.5, 10.0, math.inf, "10", True, None], "d must be a positive whole number"),
@@ -227,11 +227,11 @@ class TestArguments:
             ("start_distance", [-0.1, math.nan, math.inf, "0.1"], "start_distance must be a finite number"),
         ],
     )
-    def test_one_sentence_for_each(self, name, values, said, monkeypatch):
+    def test_one_sentence_for_each(self, name, values, message, monkeypatch):
         module = importlib.import_module("dpem.paper.planning.plans")
         monkeypatch.setattr(module, "chosen_plan", lambda *_: pytest.fail("a plan was made"))
         for value in values:
-            with pytest.raises(ValueError, match=said) as refusal:
+            with pytest.raises(ValueError, match=message) as refusal:
                 small("symmetric-mixture", **{name: value})
             message = str(refusal.value)
             assert message.endswith(".")
@@ -336,10 +336,9 @@ class TestMoreIsBetter:
 
     @pytest.mark.parametrize(("model", "sparsity"), KINDS)
     def test_more_epsilon(self, model, sparsity):
-        found = [small(model, sparsity=sparsity, epsilon=epsilon).prediction for epsilon in (1.0, 2.0, 8.0)]
+        found = [small(model, sparsity=sparsity, epsilon=epsilon).prediction for epsilon in (1.0, 8.0)]
         assert found[1].median <= 1.15 * found[0].median
-        assert found[2].median <= 1.15 * found[1].median
-        assert found[2].high < 0.9 * found[0].high
+        assert found[1].high < 0.9 * found[0].high
 
     def test_more_columns_cost_little_where_few_are_wanted(self):
         narrow, wide = (small("symmetric-mixture", sparsity=3, n=1600, d=d) for d in (10, 300))
@@ -351,7 +350,7 @@ class TestMoreIsBetter:
 class TestPredictions:
     """The predicted error against the mean error of seeded fits on drawn tables.
 
-    An error varies by half of its mean, so means over some 30 rehearsals and 40 fits differ by 10 % as a rule. A fit
+    An error varies by half of its mean, so means over some 30 rehearsals and 20 fits differ by 10 % as a rule. A fit
     that misses a coordinate errs by 0.5 or more, once in hundreds; so few rehearsals do not show that, so those fits
     are counted apart. The seeds are fixed.
     """
@@ -362,7 +361,7 @@ class TestPredictions:
         setting = Setting(model, n=1600, d=10, s=3 if sparsity else 10, epsilon=1.0, missing=missing)
         distance = GIVEN[model].get("start_distance")
         errors, plans = [], []
-        for seed in range(40):
+        for seed in range(20):
             X, y = setting.draw(np.random.default_rng(seed))
             start = None if distance is None else setting.start_near(np.random.default_rng(100 + seed), distance)
             fit = setting.estimator(sparsity=sparsity, start=start, random_state=seed, delta=1 / 4000).fit(X, y)
@@ -371,7 +370,7 @@ class TestPredictions:
         plan = plans[0]
         assert all(other == plan for other in plans)
         found = [error for error in errors if error < 0.4]
-        assert len(found) >= 38
+        assert len(found) >= 19
         assert plan.prediction.median == pytest.approx(np.median(found), rel=0.3)
         low, high = plan.prediction.low, plan.prediction.high
         inside = np.mean([(low <= error <= high) for error in errors])

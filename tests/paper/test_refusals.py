@@ -25,7 +25,7 @@ class Untouchable(ArraySource):
     """The table of a refused fit. The planner's invented tables are other objects."""
 
     def total(self, query):
-        pytest.fail("the data were asked")
+        pytest.fail("the data were queried")
 
     def split(self, parts):
         return [Untouchable(part._X, part._y) for part in super().split(parts)]
@@ -66,9 +66,9 @@ def refused(estimator, X, y, *, kind=ValueError, ours=True, valid=VALID, **chang
 
 @pytest.mark.parametrize("estimator", ALL)
 def test_the_valid_fit_is_not_refused(estimator, X, y):
-    """The other tests mean something: without their change the data are asked and the budget is charged."""
+    """The other tests mean something: without their change the data are queried and the budget is charged."""
     budget = Budget(epsilon=100.0, delta=0.5)
-    with pytest.raises(pytest.fail.Exception, match="the data were asked"):
+    with pytest.raises(pytest.fail.Exception, match="the data were queried"):
         estimator(**VALID, budget=budget).fit(X, y)
     assert budget.n_charges == 1
 
@@ -122,8 +122,8 @@ class TestArguments:
 
     def test_seeded_noise_is_not_charged(self, estimator, X, y):
         """A ledger would show it as a private fit."""
-        said = refused(estimator, X, y, random_state=0)
-        assert "budget and random_state must not both be given" in said
+        message = refused(estimator, X, y, random_state=0)
+        assert "budget and random_state must not both be given" in message
 
     @together("method", ["improved", "published"])
     def test_arguments_are_refused_before_anything_is_planned(self, estimator, method, X, y, monkeypatch):
@@ -172,7 +172,7 @@ def test_a_mixture_cannot_start_at_zero(estimator, method, X, y):
 
 
 def test_the_regression_with_missing_entries_can(X, y):
-    with pytest.raises(pytest.fail.Exception, match="the data were asked"):
+    with pytest.raises(pytest.fail.Exception, match="the data were queried"):
         DPMissingRegression(**{**VALID, "start": np.zeros(D)}).fit(X, y)
 
 
@@ -278,7 +278,7 @@ class TestPaperNoise:
 
     @together("sparsity", [None, 2])
     def test_small_epsilon_is_honoured(self, estimator, sparsity, X, y):
-        with pytest.raises(pytest.fail.Exception, match="the data were asked"):
+        with pytest.raises(pytest.fail.Exception, match="the data were queried"):
             estimator(**{**VALID, "sparsity": sparsity, "epsilon": 1.0}).fit(X, y)
 
 

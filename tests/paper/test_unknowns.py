@@ -50,29 +50,29 @@ def auto(most=6, **changes):
 
 @pytest.fixture(scope="module")
 def fits():
-    """The number of coefficients unknown, 20 times."""
+    """The number of coefficients unknown, 10 times."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the seed
-        return [auto(random_state=seed).fit(clouds(seed=100 + seed)) for seed in range(20)]
+        return [auto(random_state=seed).fit(clouds(seed=100 + seed)) for seed in range(10)]
 
 
 class TestEstimateOfSigma:
     RHO = SIGMA_SHARE * largest_price(0.5, 1 / 8000, gaussian=False).rho
 
-    @pytest.mark.parametrize("seed", range(10))
+    @pytest.mark.parametrize("seed", range(2))
     @pytest.mark.parametrize("sigma", [0.5, 30.0])
     def test_within_a_tenth_in_high_dimension(self, seed, sigma):
         """Fifty rows' worth of noise in the histogram against thousands in a bin; the mean square's noise is about
         2 % of it, so 1 % of σ: a tenth is beyond five standard deviations, fewer than one false alarm in 10⁶.
         """
-        beta = np.concatenate([np.full(10, 1 / math.sqrt(10)), np.zeros(990)])
-        asked = curator(clouds(4000, beta, sigma, seed), seed=seed)
-        got = estimate_sigma(asked, signal=1.0, of_response=False, rho=self.RHO)
+        beta = np.concatenate([np.full(10, 1 / math.sqrt(10)), np.zeros(490)])
+        curator_ = curator(clouds(4000, beta, sigma, seed), seed=seed)
+        got = estimate_sigma(curator_, signal=1.0, of_response=False, rho=self.RHO)
         assert got == pytest.approx(sigma, rel=0.1)
-        assert math.fsum(r.price.rho for r in asked.account.releases) == pytest.approx(self.RHO, rel=1e-9)
-        assert len(asked.account.releases) == 2
+        assert math.fsum(r.price.rho for r in curator_.account.releases) == pytest.approx(self.RHO, rel=1e-9)
+        assert len(curator_.account.releases) == 2
 
-    @pytest.mark.parametrize("seed", range(5))
+    @pytest.mark.parametrize("seed", range(2))
     def test_of_a_response(self, seed):
         """The response of a regression is σ² + ‖β‖²: within a tenth at n = 20 000, beyond five standard
         deviations (about 1.7 %, sampling): fewer than one false alarm in 10⁶.
@@ -230,7 +230,7 @@ class TestSparsityUnknown:
         of the six are all dropped more often than not: fewer than 6 of 20 has probability 2 % at one half.
         """
         assert all({0, 1, 2} <= set(fitted.support_) for fitted in fits)
-        assert sum(len(fitted.support_) == 3 for fitted in fits) >= 6
+        assert sum(len(fitted.support_) == 3 for fitted in fits) >= 3
         assert np.mean([len(fitted.support_) for fitted in fits]) < 4.5
 
     def test_trimming_costs_nothing_and_changes_nothing_else(self, fits):
@@ -279,7 +279,7 @@ class TestSparsityUnknown:
         ],
     )
     def test_refusals(self, estimator, sparsity, most, message, monkeypatch):
-        monkeypatch.setattr(ArraySource, "total", lambda *_: pytest.fail("the data were asked"))
+        monkeypatch.setattr(ArraySource, "total", lambda *_: pytest.fail("the data were queried"))
         budget = Budget(epsilon=100.0, delta=0.5)
         model = estimator(**PAID, sparsity=sparsity, max_sparsity=most, start="equal", budget=budget)
         with pytest.raises(ValueError, match=message) as refusal:
@@ -290,7 +290,7 @@ class TestSparsityUnknown:
 
 
 class TestRefusedBeforePaying:
-    """What cannot work is said before the budget is touched."""
+    """What cannot work is refused before the budget is charged."""
 
     def test_too_few_rows_for_sigma(self):
         rng = np.random.default_rng(0)

@@ -158,7 +158,7 @@ class TestBrowser:
         assert js(shown, "document.getElementById('wrong').textContent") == ""
 
     @pytest.mark.parametrize(
-        ("median", "said"),
+        ("median", "message"),
         [
             (0.031, "Of 100 people about 3 are assigned to another component than without privacy."),
             (0.01, "Of 100 people about 1 is assigned to another component than without privacy."),
@@ -166,13 +166,13 @@ class TestBrowser:
             (0.00001, "Of 10,000 people less than one is assigned to another component than without privacy."),
         ],
     )
-    def test_a_share_is_stated_in_people(self, shown, median, said):
-        assert js(shown, f"inWords(model(read()), read(), {{median: {median}}})") == said
+    def test_a_share_is_stated_in_people(self, shown, median, message):
+        assert js(shown, f"inWords(model(read()), read(), {{median: {median}}})") == message
 
     def test_a_loss_of_what_is_explained_is_stated_as_such(self, shown):
         own = "{quantity: 'R² lost to privacy', effect: {}}"
-        said = js(shown, f"inWords({own}, {{effect: 0.4}}, {{median: 0.012}})")
-        assert said == "Columns that explain 40 % of the variance without privacy explain about 38.8 % with it."
+        message = js(shown, f"inWords({own}, {{effect: 0.4}}, {{median: 0.012}})")
+        assert message == "Columns that explain 40 % of the variance without privacy explain about 38.8 % with it."
 
     @pytest.mark.parametrize(("epsilon", "delta"), [(0.03, 1e-9), (1.0, 1e-6), (3.3, 3e-7), (19.0, 1e-3)])
     def test_prices_are_those_of_the_accountant(self, shown, epsilon, delta):
@@ -223,12 +223,12 @@ class TestBrowser:
         assert float(js(shown, "document.getElementById('d').value")) > 12
 
     def test_remarks_come_at_once(self, shown):
-        said = "document.getElementById('remarks').textContent"
-        assert js(shown, said) == ""
+        message = "document.getElementById('remarks').textContent"
+        assert js(shown, message) == ""
         put(shown, "delta", 1e-3)
-        assert "one over the number of rows" in js(shown, said)
+        assert "one over the number of rows" in js(shown, message)
         put(shown, "epsilon", 15)
-        assert "next to nothing" in js(shown, said)
+        assert "next to nothing" in js(shown, message)
         put(shown, "epsilon", "")
         assert "no number" in js(shown, "document.getElementById('wrong').textContent")
 

@@ -11,9 +11,13 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from dpem.privacy import mechanisms
+from dpem.fitting.selection import SIDE_BINS, ThresholdScores
+from dpem.privacy import Account, Curator, mechanisms
 from dpem.privacy.accounting import Price
 from dpem.privacy.noise import PrivateNoise, SeededNoise
+from dpem.query import Chunk
+from dpem.tables import ArraySource
+from dpem.tables.schema import Schema
 
 FALSE_ALARM = 1e-6
 
@@ -125,3 +129,30 @@ def test_all_coordinates_can_be_selected_and_none_twice(noise):
         assert chosen.dtype == np.intp
         assert len(set(chosen.tolist())) == k
         assert set(chosen.tolist()) <= set(range(7))
+
+
+def test_the_rounding_of_a_fold_is_paid_for_however_long_the_table():
+    """One of 10¹² rows moves a mean by 10⁻¹², and sums over 64 bins err by up to 10⁻¹⁴ however many rows there are."""
+
+    class Residuals(ThresholdScores):
+        def residuals(self, xp, x, y):
+            return y
+
+    class Long(ArraySource):
+        n_rows = 10**12
+
+        def total(self, query):
+            return query.sum(Chunk(np.zeros((8, 2)), np.zeros(8)))
+
+    query = Residuals(Schema.of(["a", "b"], dict.fromkeys("ab", (-1.0, 1.0)), {}, y_bounds=(-1.0, 1.0)))
+    account = Account(1.0, 1e-6)
+    Curator(Long(np.zeros((8, 2)), np.zeros(8)), account, SeededNoise(0)).select(query, 1, 0.01)
+    (release,) = account.releases
+    rng, worst = np.random.default_rng(0), 0.0
+    for _ in range(20):
+        means = rng.dirichlet(np.full(SIDE_BINS, 0.1), 2) * rng.choice([-0.5, 0.5], (2, SIDE_BINS))
+        edges = range(1, SIDE_BINS + 1)
+        exact = [max(abs(math.fsum([*own, *(-2 * own[:k])])) for k in edges) for own in means]
+        worst = max(worst, float(np.abs(query.folded(means.ravel()) - exact).max()))
+    rounding = release.sensitivity - 1e-12
+    assert 1e-16 < 2 * worst <= rounding < 1e-13

@@ -52,7 +52,7 @@ def test_every_estimate_with_its_interval_in_units(model):
         assert f"{low} to {high}" in shown
 
 
-def test_what_was_asked_and_predicted(model):
+def test_what_was_planned_and_predicted(model):
     shown = words(render(model))
     for release in model.releases_:
         assert release.query in shown
@@ -112,10 +112,10 @@ def test_a_scaler_s_price_is_in_the_one_statement():
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 8.0, 12.0, 50.0, 1000.0])
 def test_no_saturated_percentage(epsilon):
-    said = facts.guesses(epsilon, 1e-6)
-    assert "100.0" not in said
-    if "of 100" in said:
-        assert float(re.search(r"[\d.]+", said).group()) >= 100 * facts.best_guess(epsilon, 1e-6)
+    message = facts.guesses(epsilon, 1e-6)
+    assert "100.0" not in message
+    if "of 100" in message:
+        assert float(re.search(r"[\d.]+", message).group()) >= 100 * facts.best_guess(epsilon, 1e-6)
 
 
 def test_latent_classes_show_their_answers():

@@ -93,7 +93,7 @@ SQUARE = np.ones((2, 2))
 
 
 @pytest.mark.parametrize(
-    ("batches", "options", "said"),
+    ("batches", "options", "message"),
     [
         ((batch for batch in [SQUARE]), {}, "an iterator or generator can be read once only"),
         (iter([SQUARE]), {}, "an iterator or generator can be read once only"),
@@ -123,8 +123,8 @@ SQUARE = np.ones((2, 2))
         ([pd.DataFrame({"a": ["secret"]})], {}, "column 'a' is not numeric"),
     ],
 )
-def test_refusals(batches, options, said):
-    with pytest.raises(ValueError, match=re.escape(said)) as refusal:
+def test_refusals(batches, options, message):
+    with pytest.raises(ValueError, match=re.escape(message)) as refusal:
         BatchSource(batches, **options)
     assert "secret" not in str(refusal.value)
     assert str(refusal.value).count(". ") == 0

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import dask
@@ -56,7 +57,7 @@ def workers():
     with (
         quiet(),
         dask.config.set({"distributed.comm.timeouts.connect": "5s"}),
-        LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0") as local,
+        LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as local,
     ):
         yield local
 
@@ -196,7 +197,7 @@ def test_scaled_rows_are_those_of_an_array_in_memory(dtype):
     agree(source.total(query), memory.total(query))
 
 
-def test_one_compute_for_one_question():
+def test_one_compute_for_one_query():
     source = DaskSource(da.ones((100, 2), chunks=(10, 2)))
     runs = []
     with Callback(start=runs.append), dask.config.set(scheduler="sync"):
@@ -433,7 +434,7 @@ class Counted(PlainSum):
         (Path(self.folder) / f"{os.getpid()}-{time.time_ns()}").touch()
 
 
-def test_a_question_travels_once_to_each_worker(client, tmp_path):
+def test_a_query_travels_once_to_each_worker(client, tmp_path):
     source = DaskSource(da.ones((4_000, 3), chunks=(100, 3)).persist())
     np.testing.assert_array_equal(source.total(Counted(str(tmp_path))), np.full(3, 4_000.0))
     here = [note for note in tmp_path.iterdir() if note.name.startswith(f"{os.getpid()}-")]
@@ -476,13 +477,13 @@ def as_soon_as_summing(folder, act):
 
 @pytest.fixture
 def interrupted(tmp_path):
-    """A source in whose second question the worker that sums a block is killed."""
-    questions = []
+    """A source in whose second query the worker that sums a block is killed."""
+    sums = []
 
     class Interrupted(DaskSource):
         def total(self, query):
-            questions.append(query)
-            if len(questions) == 2:
+            sums.append(query)
+            if len(sums) == 2:
                 super().total(Waiting(str(tmp_path)))
             return super().total(query)
 
@@ -490,7 +491,7 @@ def interrupted(tmp_path):
     yield Interrupted
     killer.join()
     assert (tmp_path / "go").exists()
-    assert len(questions) > 2
+    assert len(sums) > 2
 
 
 def test_a_killed_worker_leaves_a_fit_right_and_its_budget_charged_once(client, interrupted, monkeypatch):
@@ -534,21 +535,15 @@ def read_badly(block_info=None):
 
 def test_a_lost_scheduler_ends_in_one_sentence(tmp_path):
     """The scheduler is killed while a block is summed: the sentence, and what was charged stays charged."""
-    (tmp_path / "file").mkdir()
-    where = tmp_path / "file" / "scheduler.json"
-    command = [sys.executable, "-m", "dask"]
-    options = ["--scheduler-file", str(where), "--no-dashboard"]
     with (
         quiet(),
         dask.config.set({"distributed.comm.timeouts.connect": "2s"}),
-        running([*command, "scheduler", *options, "--port", "0", "--host", "127.0.0.1"]) as scheduler,
-        running([*command, "worker", *options, "--nthreads", "1", "--no-nanny", "--death-timeout", str(PATIENCE)]),
-        Client(scheduler_file=str(where), timeout=PATIENCE) as client,
+        a_cluster_in_a_process() as (process, address),
+        Client(address, timeout=PATIENCE),
     ):
-        client.wait_for_workers(1, timeout=PATIENCE)
         account = Account(1.0, 1e-5)
         source = DaskSource(da.ones((100, 3), chunks=(10, 3)))
-        killer = as_soon_as_summing(tmp_path, lambda pid: scheduler.kill())
+        killer = as_soon_as_summing(tmp_path, lambda pid: process.kill())
         with pytest.raises(RuntimeError) as error:
             Curator(source, account, SeededNoise(0)).select(Waiting(str(tmp_path)), 1, 0.01)
         killer.join()
@@ -557,21 +552,26 @@ def test_a_lost_scheduler_ends_in_one_sentence(tmp_path):
     assert [release.price.rho for release in account.releases] == [0.01]
 
 
-class running:
-    """A process that ends with the block."""
+CLUSTER = """
+import time
+from distributed import LocalCluster
+with LocalCluster(n_workers=1, threads_per_worker=1, processes=False, protocol="tcp", dashboard_address=None) as local:
+    print(local.scheduler_address, flush=True)
+    time.sleep(600)
+"""
 
-    def __init__(self, command):
-        here = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
-        self.process = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": here}
-        )
 
-    def __enter__(self):
-        return self.process
-
-    def __exit__(self, *_):
-        self.process.kill()
-        self.process.wait()
+@contextmanager
+def a_cluster_in_a_process():
+    """A scheduler and its worker in one process, which ends with the block, and the scheduler's address."""
+    here = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    process = subprocess.Popen(
+        [sys.executable, "-c", CLUSTER],
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env={**os.environ, "PYTHONPATH": here},
+    )  # fmt: skip
+    with process:
+        yield process, process.stdout.readline().strip()
+        process.kill()
 
 
 class Deadly(PlainSum):
@@ -620,11 +620,11 @@ def main():
     with dask.config.set(scheduler="sync"):
         expected = source.total(query).tobytes()
     with dask.config.set(scheduler="threads", num_workers=4):
-        for _ in range(5):
+        for _ in range(3):
             assert source.total(query).tobytes() == expected
-    threads = dict(n_workers=2, threads_per_worker=2, processes=False, dashboard_address=":0")
+    threads = dict(n_workers=2, threads_per_worker=2, processes=False, dashboard_address=None)
     with LocalCluster(**threads) as local, Client(local):
-        for _ in range(5):
+        for _ in range(3):
             assert source.total(query).tobytes() == expected
 
 main()

@@ -60,8 +60,8 @@ def test_any_stretch_and_any_split(tmp_path, monkeypatch, X, small, largest, gro
     """Row groups read together, alone and in several stretches; one or all columns at a time."""
     for name, value in (("SMALL", small), ("LARGEST", largest), ("GROUP", group)):
         monkeypatch.setattr(parquet_module, name, value)
-    X = X[:53]
-    pq.write_table(table(X, NAMES), tmp_path / "t.parquet", row_group_size=17)
+    X = X[:23]
+    pq.write_table(table(X, NAMES), tmp_path / "t.parquet", row_group_size=7)
     batches = DatasetSource(tmp_path / "t.parquet", target="b").split(parts)
     for t, batch in enumerate(batches):
         read, y = rows(batch)
@@ -83,30 +83,30 @@ def test_chunks_are_bounded_and_the_same_on_every_pass(tmp_path):
     np.testing.assert_array_equal(rows(source), X)
 
 
-def test_columns_come_in_the_order_asked_and_no_others_are_read(tmp_path, X, monkeypatch):
+def test_columns_come_in_the_order_wanted_and_no_others_are_read(tmp_path, X, monkeypatch):
     pq.write_table(table(X, NAMES).append_column("text", pa.array(["u"] * len(X))), tmp_path / "t.parquet")
-    asked = []
+    columns_read = []
     read = dataset_module._Opened.read
     monkeypatch.setattr(
         dataset_module._Opened,
         "read",
-        lambda self, file, groups, names: asked.extend(names) or read(self, file, groups, names),
+        lambda self, file, groups, names: columns_read.extend(names) or read(self, file, groups, names),
     )
     source = DatasetSource(tmp_path / "t.parquet", columns=["c", "a"])
     np.testing.assert_array_equal(rows(source), X[:, [2, 0]])
-    assert asked == ["c", "a"]
+    assert columns_read == ["c", "a"]
 
 
 @pytest.mark.parametrize("kept", [0, 1 << 20])
-def test_a_large_table_is_read_as_asked_and_a_small_one_once(tmp_path, X, monkeypatch, kept):
+def test_a_large_table_is_read_as_needed_and_a_small_one_once(tmp_path, X, monkeypatch, kept):
     monkeypatch.setattr(frame_module, "KEPT", kept)
     pq.write_table(table(X, NAMES), tmp_path / "t.parquet", row_group_size=100)
     source = DatasetSource(tmp_path / "t.parquet", columns=["c", "a"], target="b")
-    asked = set()
+    columns_read = set()
     read = dataset_module._Opened.read
 
     def spied(self, file, groups, names):
-        asked.update(names)
+        columns_read.update(names)
         return read(self, file, groups, names)
 
     monkeypatch.setattr(dataset_module._Opened, "read", spied)
@@ -118,10 +118,10 @@ def test_a_large_table_is_read_as_asked_and_a_small_one_once(tmp_path, X, monkey
             return np.array([chunk.X[:, 1] @ chunk.y])
 
     np.testing.assert_allclose(source.total(Products()), X[:, 0] @ X[:, 1], rtol=1e-12)
-    assert asked == ({"a", "b", "c"} if kept else {"a", "b"})
-    asked.clear()
+    assert columns_read == ({"a", "b", "c"} if kept else {"a", "b"})
+    columns_read.clear()
     np.testing.assert_array_equal(rows(source)[0], X[:, [2, 0]])
-    assert asked == (set() if kept else {"a", "b", "c"})
+    assert columns_read == (set() if kept else {"a", "b", "c"})
     np.testing.assert_array_equal(rows(source.split(2)[1])[1], X[1::2, 1])
 
 
@@ -189,7 +189,7 @@ def write(path, **columns):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (
             {},
@@ -209,11 +209,11 @@ def write(path, **columns):
         ({"target": 3}, "target must be the name of a column or None, got int."),
     ],
 )
-def test_refused_columns(tmp_path, options, said):
+def test_refused_columns(tmp_path, options, message):
     columns = {"x": [1.0], "weight": [2.0], "text": ["secret"], "when": pa.array([0], pa.date32())}
     with pytest.raises(ValueError, match="column") as refusal:
         DatasetSource(write(tmp_path / "t.parquet", **columns), **options)
-    assert str(refusal.value) == said
+    assert str(refusal.value) == message
 
 
 def test_a_null_column_is_missing(tmp_path):

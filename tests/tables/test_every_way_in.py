@@ -166,12 +166,12 @@ def test_one_entry_changes_its_own_row_alone(way, column, tmp_path):
     "way", ["arrays of objects", "pandas", "pandas, nullable", "polars", "Arrow", "CSV", "batches"]
 )
 def test_refusals_have_the_same_words(way, tmp_path):
-    said = set()
+    messages = set()
     for place, odd in enumerate([None, math.inf, SECRET, 10**400]):
         (tmp_path / str(place)).mkdir()
-        said.add(refusal(WAYS[way](replaced("code", odd), tmp_path / str(place))))
-    assert len(said) == 1
-    assert SECRET not in said.pop()
+        messages.add(refusal(WAYS[way](replaced("code", odd), tmp_path / str(place))))
+    assert len(messages) == 1
+    assert SECRET not in messages.pop()
 
 
 def test_folders_of_texts_are_entries(tmp_path):

@@ -1,4 +1,4 @@
-"""A path chooses its reader, and what is wrong with a file is said without quoting it."""
+"""A path chooses its reader, and what is wrong with a file is refused without quoting it."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_missing_entries_of_a_csv(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("a,b\n1,2\n4242\n", "every row of {} must have 2 entries, as its first line has, but one has not."),
         ("a,b\n1,2\n4242,1,1\n", "every row of {} must have 2 entries, as its first line has, but one has not."),
@@ -99,12 +99,12 @@ def test_missing_entries_of_a_csv(tmp_path):
         ),
     ],
 )
-def test_bad_csv(tmp_path, text, said):
+def test_bad_csv(tmp_path, text, message):
     path = tmp_path / "t.csv"
     path.write_text(text)
-    with pytest.raises(ValueError, match=re.escape(said.format(path))) as refusal:
+    with pytest.raises(ValueError, match=re.escape(message.format(path))) as refusal:
         read_table(path)
-    assert str(refusal.value) == said.format(path)
+    assert str(refusal.value) == message.format(path)
     assert refusal.value.__suppress_context__ or refusal.value.__context__ is None
 
 
@@ -151,10 +151,10 @@ def test_a_file_without_a_header_is_not_quoted(tmp_path, choice):
     path.write_text("Smith,diabetes,north\nJones,asthma,south\nMiller,diabetes,north\n")
     with pytest.raises(ValueError, match=r"cost|age|Smit|column") as refusal:
         read_table(path, **choice)
-    said = str(refusal.value).replace(str(path), "")
+    message = str(refusal.value).replace(str(path), "")
     named = {name for value in choice.values() for name in ([value] if isinstance(value, str) else value)}
     for entry in {"Smith", "diabetes", "north", "Jones", "asthma", "south", "Miller"} - named:
-        assert entry not in said
+        assert entry not in message
 
 
 def test_a_partition_s_value_is_not_quoted(tmp_path):
@@ -215,7 +215,7 @@ LEVELS = {"region": ["süd", "north"], "smoker": [0, 1]}
 
 
 def written(folder, kind):
-    """The same small table with an identifier, a hole and texts, in a file of this kind."""
+    """The same small table with an identifier, a missing value and texts, in a file of this kind."""
     path = folder / f"t{kind}"
     table = pa.table(TABLE)
     if kind == ".parquet":
@@ -260,7 +260,7 @@ def test_a_semicolon_file_is_noticed(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"sep": ";;"}, "sep must be one character"),
         ({"sep": "a"}, "sep must be one character"),
@@ -270,8 +270,8 @@ def test_a_semicolon_file_is_noticed(tmp_path):
         ({"exclude": ["id", "region"], "target": "age"}, "has no column of features"),
     ],
 )
-def test_refused_options(tmp_path, options, said):
-    with pytest.raises(ValueError, match=said):
+def test_refused_options(tmp_path, options, message):
+    with pytest.raises(ValueError, match=message):
         read_table(written(tmp_path, ".csv"), **options)
 
 

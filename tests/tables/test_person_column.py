@@ -173,15 +173,15 @@ def test_the_guarantee_says_person(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("table", "person", "said"),
+    ("table", "person", "message"),
     [
         (visits(), "who", "person must be a column of the table, which has no 'who'"),
         (visits().to_numpy(), "id", "person must be a column of X, but there is no 'id'"),
         (visits(), 3, "person must be the name of a column or None, got int"),
     ],
 )
-def test_refusals(table, person, said):
-    with pytest.raises(ValueError, match=said):
+def test_refusals(table, person, message):
+    with pytest.raises(ValueError, match=message):
         DPStandardScaler(epsilon=1.0, delta=1e-6, bounds=(0, 1), person=person).fit(table)
 
 

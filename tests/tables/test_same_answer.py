@@ -50,10 +50,10 @@ def one_thread():
         yield
 
 
-def data(dtype, holes):
+def data(dtype, missing):
     rng = np.random.default_rng(0)
     X = (0.5 * BETA + rng.standard_normal((N, D))).astype(dtype)
-    if holes:
+    if missing:
         X[rng.uniform(size=X.shape) < 0.2] = np.nan
     return X, rng.standard_normal(N)
 
@@ -169,7 +169,7 @@ def test_any_chunking(form, ends, name, single, small):
 @pytest.mark.parametrize("parts", [2, 7])
 def test_splits(form, parts, tmp_path):
     """A batch of a split is the same rows wherever they are stored."""
-    X, y = data(np.float64, holes=False)
+    X, y = data(np.float64, missing=False)
     query = QUERIES["regressions gradient"]
     for t, part in enumerate(form(X, y, cut([300, 0, 1, 199]), tmp_path).split(parts)):
         assert distance(query, part, X[t::parts], y[t::parts]) <= 1
@@ -178,7 +178,7 @@ def test_splits(form, parts, tmp_path):
 @pytest.mark.parametrize(("dtype", "rows"), [(np.float64, 1), (np.float32, 100)], ids=["float64", "float32"])
 def test_lost_rows_would_be_seen(dtype, rows):
     """Teeth: a row left out or read twice is beyond what rounding may do in float64, a hundred are in float32."""
-    X, y = data(dtype, holes=False)
+    X, y = data(dtype, missing=False)
     for name in ("regressions gradient", "mixture gradient"):
         lost = BatchSource([(X[:-rows], y[:-rows])])
         twice = BatchSource([(X, y), (X[:rows], y[:rows])])

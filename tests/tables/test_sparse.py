@@ -151,7 +151,7 @@ def test_order_is_seen_in_every_pattern():
 
 
 @pytest.mark.parametrize(
-    ("X", "said"),
+    ("X", "message"),
     [
         (sparse.csc_array(np.eye(3)), "X must be a SciPy matrix in CSR format .* got csc format"),
         (np.eye(3), "X must be a SciPy matrix in CSR format .* got ndarray"),
@@ -160,8 +160,8 @@ def test_order_is_seen_in_every_pattern():
     ],
     ids=["csc", "dense", "whole numbers", "complex"],
 )
-def test_other_tables_are_refused(X, said):
-    with pytest.raises(ValueError, match=said):
+def test_other_tables_are_refused(X, message):
+    with pytest.raises(ValueError, match=message):
         SparseSource(X)
 
 

@@ -116,7 +116,7 @@ def run(session: Session, name: str, kind: type[Any], options: dict[str, Any]) -
         options["columns"] = files.columns_of(scaler)
     if (columns := columns_in_settings(session, kind, options)) is not None:
         options["columns"], options["exclude"] = columns, None
-    estimator.set_params(**levels_of_used(options))
+    estimator.set_params(**levels_of_used(options, estimator))
     with files.table(session, options, scaler=scaler, levels=getattr(estimator, "levels", None)) as source:
         estimator.set_params(budget=ledger, **files.start(options.get("start"), source))
         with refusing(Exit.USAGE):
@@ -150,10 +150,10 @@ def _estimator(name: str, kind: type[Any], options: dict[str, Any]) -> Any:
     """The estimator with these options, checked as far as possible without the rows."""
     from dpem.cli import files
 
-    target = options.get("target")
     if options.get("formula") is not None:
         _use_formula(kind, options)
-    elif kind._needs_y and target is None:
+    target = options.get("target")
+    if kind._needs_y and target is None and options.get("formula") is None:
         raise click.UsageError(f"{name} needs --target: the column with the response.")
     if options["columns"] is not None and target in options["columns"]:
         raise click.UsageError("--columns must not hold the target.")
@@ -164,6 +164,9 @@ def _estimator(name: str, kind: type[Any], options: dict[str, Any]) -> Any:
     arguments = constructor_arguments(kind, {key: value for key, value in options.items() if key != "start"})
     if "levels" in arguments:
         arguments["levels"] = files.levels(arguments["levels"])
+    if arguments.get("classes") is not None:  # as levels, they are read from texts too
+        response = target or (options["columns"] or [])[-1 - bool(options.get("weights"))]  # the last of a formula
+        arguments["levels"] = {**(arguments.get("levels") or {}), response: list(arguments["classes"])}
     estimator = kind(**arguments)
     with refusing(Exit.USAGE):
         estimator._check_arguments()

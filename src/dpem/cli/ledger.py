@@ -271,10 +271,10 @@ def verify(session: Session, url: str | None, dataset: str | None, heads: tuple[
     wrong = [f"{name or 'ledger'}: {'; '.join(sentences)}." for name, sentences in faults.items() if sentences]
     if wrong:
         raise Refused(Exit.LEDGER, " ".join(wrong))
-    lines = [
-        f"{check.dataset or 'ledger'}: {check.n_entries} entries are as they were written, head {check.head or 'none'}."
-        for check in checks
-    ]
+    lines = []
+    for check in checks:
+        intact = f"no record was changed or removed ({check.n_entries} in all), head {check.head or 'none'}."
+        lines.append(f"{check.dataset or 'ledger'}: {intact}")
     document = {"heads": {check.dataset: check.head for check in checks}, "checked": len(heads) + len(printed)}
     session.result({"ledger": opened.where, **document}, "\n".join(lines))
 

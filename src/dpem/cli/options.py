@@ -30,7 +30,7 @@ class Count(click.ParamType):
 
 
 class Value(click.ParamType):
-    """A number, a list of numbers separated by commas, or a text."""
+    """A number or a text, or several separated by commas."""
 
     name = "VALUE"
 
@@ -38,9 +38,7 @@ class Value(click.ParamType):
         if not isinstance(value, str):
             return tuple(value) if isinstance(value, list) else value
         parts = [_number(part.strip()) for part in value.split(",")]
-        if len(parts) > 1 and not any(isinstance(part, str) for part in parts):
-            return tuple(parts)
-        return _number(value)
+        return tuple(parts) if len(parts) > 1 else parts[0]
 
 
 class Names(click.ParamType):

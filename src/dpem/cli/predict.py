@@ -60,7 +60,7 @@ def predict(session: Session, /, **options: Any) -> None:
     suffix = ".csv" if out is None else os.path.splitext(out)[1].lower()
     writers = _writers()
     if suffix not in writers:
-        raise click.UsageError(f"--out must end in {', '.join(writers)}; got {out!r}.")
+        raise click.UsageError(f"--out must end in .csv, .parquet or .arrow; got {out!r}.")
     if out is not None:
         files.check_outputs([out], [path, options["data"]], options["force"])
     model = files.model(path)

@@ -101,12 +101,14 @@ def columns_in_settings(session: Session, kind: type[Any], options: Mapping[str,
     return used or None
 
 
-def levels_of_used(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The argument ``levels`` for the columns that are used: a settings file may declare more."""
-    levels, columns = options.get("levels"), options["columns"]
-    if columns is None or not isinstance(levels, dict) or not is_a_setting("levels"):
+def levels_of_used(options: Mapping[str, Any], estimator: Any) -> dict[str, Any]:
+    """The argument ``levels`` for the columns that are used, and for a response of classes: a settings file may declare
+    more.
+    """
+    if options["columns"] is None or not isinstance(options.get("levels"), dict) or not is_a_setting("levels"):
         return {}
-    return {"levels": {name: values for name, values in levels.items() if name in columns} or None}
+    used = [*options["columns"], options.get("target") if hasattr(estimator, "classes") else None]
+    return {"levels": {name: values for name, values in estimator.levels.items() if name in used} or None}
 
 
 def _refuse_unknown(tables: Mapping[str, Mapping[str, Any]], header: Sequence[str], data: str) -> None:

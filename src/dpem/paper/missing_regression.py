@@ -146,6 +146,11 @@ class TruncatedScore:
         hidden_m = missing * m
         out += clip(hidden_m) * clip(hidden_m @ beta)[:, None]
         out[~np.isfinite(out).all(axis=1)] = 0.0
-        top = np.where(np.abs(beta) > 0, 3 * T * T - np.abs(beta), 0.0)  # of a missing entry's products, by the lemma
-        low, high = np.where(beta >= 0, -np.abs(beta), -top), np.where(beta >= 0, top, np.abs(beta))
+        low, high = self._missing_interval()
         return np.clip(out, np.where(missing, low, -2 * T * T), np.where(missing, high, 2 * T * T))
+
+    def _missing_interval(self) -> tuple[FloatArray, FloatArray]:
+        """The interval of a missing coordinate's contribution, by the lemma."""
+        b = np.abs(self.beta)
+        top = np.where(b > 0, 3 * self.T**2 - b, 0.0)
+        return np.where(self.beta >= 0, -b, -top), np.where(self.beta >= 0, top, b)

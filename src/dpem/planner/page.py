@@ -11,7 +11,6 @@ from dpem import _html
 from dpem._files import write_text
 from dpem._validation import ArgumentError
 from dpem._version import __version__
-from dpem.report.style import STYLE
 
 #: Predictions on a grid of public numbers, made by ``python -m studies.planner_grid``.
 GRID = Path(__file__).with_name("grid.json")
@@ -61,7 +60,7 @@ def page(*, grid: dict[str, Any] | None = None, start: dict[str, Any] | None = N
     *fields, fits = [dict(zip(names, row, strict=True)) for row in rows]
     return _html.page(
         "planner.html",
-        style=STYLE,
+        style=_html.source("style.css"),
         script=_html.source("planner.js"),
         metas=[],
         title="Plan a private fit",

@@ -189,10 +189,13 @@ class Curator:
     ) -> NDArray[np.intp]:
         """The k coordinates where ``|offset + step·mean|`` is largest, with Gumbel noise, at price ρ. ``offset`` and
         ``step`` are public. If the query has a method ``folded``, it is applied to the mean first, and the query's ℓ∞
-        bound is that of its result.
+        bound is that of its result; ``fold_rounding`` is what rounding in it can add between two tables, in units of
+        the size of a contribution (0 where the slack of the sum covers it).
         """
         _check_price(rho)
         sensitivity = abs(step) * self.sensitivity(query, "linf")
+        if (rounding := getattr(query, "fold_rounding", 0.0)) > 0:
+            sensitivity += abs(step) * self.rows_per_person * rounding * query.bound.size_linf
         scale = 0.0 if math.isinf(rho) else mechanisms.top_k_scale(k, sensitivity, rho)
         self._charge(query, f"Gumbel top-{k}", Price(rho), sensitivity, scale)
         fold = getattr(query, "folded", np.asarray)

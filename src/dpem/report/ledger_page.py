@@ -17,7 +17,6 @@ from dpem._html import capital, number, percent
 from dpem.privacy.accounting import largest_price
 from dpem.privacy.budget import unit
 from dpem.privacy.ledger_entries import DatasetEntries, FitEntry, Refusal
-from dpem.report.style import STYLE
 
 #: Colours that people who see few colours can distinguish; those beyond share grey.
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
@@ -53,7 +52,7 @@ def ledger_page(where: str, datasets: Sequence[DatasetEntries], models: Mapping[
     """
     return _html.page(
         "ledger.html",
-        style=STYLE,
+        style=_html.source("style.css"),
         script=_html.source("page.js"),
         metas=[pair for one in datasets for pair in (("dataset", one.name), ("head", one.state.head))],
         title=f"Privacy budget of {datasets[0].name}" if len(datasets) == 1 else "Privacy budgets",

@@ -23,7 +23,6 @@ from dpem.fitting.summary import Estimates, FitSummary, Profile
 from dpem.persistence import fingerprint
 from dpem.report import charts, facts
 from dpem.report.facts import About
-from dpem.report.style import STYLE
 
 #: Rows above which a table is folded away.
 FOLDED = 12
@@ -71,7 +70,7 @@ def render(model: PrivateFit, scaler: DPStandardScaler | None = None, about: Abo
     metas = (("model", digest), ("dataset", about.dataset), ("head", state and state.head))
     return _html.page(
         "report.html",
-        style=STYLE,
+        style=_html.source("style.css"),
         script=_html.source("page.js"),
         metas=[(name, value) for name, value in metas if value],
         title=heading if private else f"NOT PRIVATE: {heading}",

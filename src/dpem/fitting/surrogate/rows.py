@@ -23,6 +23,7 @@ from typing import Any, Protocol, TypeVar
 
 import array_api_compat.numpy as numpy_api
 import numpy as np
+from numpy.typing import DTypeLike
 
 from dpem.fitting.surrogate.em import Converged, Family, best_of
 from dpem.query import Array, FloatArray, Namespace
@@ -45,9 +46,10 @@ class Answer:
     mean: FloatArray
     noise: FloatArray | float
 
-    def features(self, x: FloatArray, y: FloatArray | None) -> FloatArray:
+    def features(self, x: FloatArray, y: FloatArray | None, dtype: DTypeLike = float) -> FloatArray:
         """What rows contribute, in units of the noise."""
-        return np.asarray(self.query.each(numpy_api, x, y)) / self.noise
+        found = np.asarray(self.query.each(numpy_api, x, y))
+        return np.asarray(np.divide(found, self.noise, out=np.empty(found.shape, dtype), casting="same_kind"))
 
     @property
     def value(self) -> FloatArray:
@@ -57,13 +59,14 @@ class Answer:
 @dataclass(frozen=True)
 class Block:
     """Answers that share one κ, between ``low`` and ``high``; more than ``components`` features are reduced to so many
-    principal ones.
+    principal ones. ``single``: features are held in single precision, far below the noise.
     """
 
     low: float
     high: float
     components: int = 300
     answers: tuple[Answer, ...] = ()
+    single: bool = False
 
 
 @dataclass(frozen=True)
@@ -128,7 +131,8 @@ class Surrogate:
                 first = count
                 break
         for count, own in enumerate(block.answers[first:], first + 1):
-            features = np.hstack([features, own.features(self.x, self.y)])
+            new = own.features(self.x, self.y, np.float32 if block.single else float)
+            features = np.hstack([features, new]) if features.size else new
             answer = np.concatenate([answer, own.value])
             if features.shape[1] > 2 * block.components:
                 features, answer, _ = principal(features, answer, self.base, block.components)
@@ -186,12 +190,13 @@ def principal(
     """Features and answer turned to the ``most`` principal components under the weights and centred there, and the
     components' variances. A rotation leaves independent unit noise what it is.
     """
-    middle, root = weights @ features, np.sqrt(weights)[:, None]
-    centred = features
+    root = np.sqrt(weights)[:, None].astype(features.dtype)
     if features.shape[1] > 4 * most:
-        axes = _leading(root[::3] * (features[::3] - middle), most + 20)
-        centred, answer, middle = features @ axes, answer @ axes, middle @ axes
-    centred = centred - middle
+        third = features[::3] - weights.astype(features.dtype) @ features
+        axes = _leading(root[::3] * third, most + 20)
+        features, answer = np.asarray(features @ axes, dtype=float), answer @ axes
+    middle = weights @ features
+    centred = features - middle
     variances, axes = np.linalg.eigh(_gram(root * centred))
     axes = axes[:, max(len(variances) - most, 0) :]
     return centred @ axes, (answer - middle) @ axes, np.maximum(variances[-most:], 0.0)
@@ -205,7 +210,9 @@ def _leading(matrix: FloatArray, count: int, turns: int = 3) -> FloatArray:
     """An orthonormal basis that nearly holds the leading right singular vectors: subspace iteration from fixed
     directions.
     """
-    basis = np.cos(np.outer(np.arange(1, matrix.shape[1] + 1), np.arange(1, count + 1)) * 0.7548776662466927)
+    basis = np.cos(np.outer(np.arange(1, matrix.shape[1] + 1), np.arange(1, count + 1)) * 0.7548776662466927).astype(
+        matrix.dtype
+    )
     for _ in range(turns):
         basis, _ = np.linalg.qr(matrix.T @ (matrix @ basis))
     return np.asarray(basis)

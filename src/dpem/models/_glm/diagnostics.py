@@ -151,13 +151,13 @@ class IntervalResiduals(NarrowQuery):
         return rounded(Bound(linf=2.0, l2=2.0, size_linf=1.0, size_l2=math.sqrt(2.0)), 2)
 
     def contributions(self, xp: Namespace, x: Array, y: Array, shares: Array = None) -> Array:
-        rows, response, seen = complete(xp, self.family, x, y, shares)
+        rows, response, weight = complete(xp, self.family, x, y, shares)
         eta = self.predictor(xp, rows)
         residual = zero_nonfinite(xp, self.family.residual(xp, response, eta))
         ends = [-math.inf, *map(float, self.edges), math.inf]
         counts, sums = [], []
         for low, high, scale in zip(ends, ends[1:], self.scales, strict=False):
-            inside = seen * xp.astype((eta >= low) & (eta < high), xp.float64)
+            inside = weight * xp.astype((eta >= low) & (eta < high), xp.float64)
             counts.append(xp.sum(inside))
             sums.append(xp.sum(inside * xp.clip(residual / float(scale), -1.0, 1.0)))
         return xp.stack(counts + sums)
@@ -173,8 +173,8 @@ class Calibrate(Step):
         return f"calibration: observed and predicted means in {self.intervals} intervals"
 
     def run(self, curator: Curator, model: Any, state: GlmState) -> GlmState:
-        own, family, rows = model.on(state.chosen), state.family, state.surrogate.rows
-        predictor = own.predictor(np.concatenate([[state.theta.intercept], state.theta.coef]))
+        model, family, rows = model.on(state.chosen), state.family, state.surrogate.rows
+        predictor = model.predictor(np.concatenate([[state.theta.intercept], state.theta.coef]))
         eta = predictor(np, rows[:, 1:])
         edges = np.unique(np.quantile(eta, np.linspace(0, 1, self.intervals + 1)[1:-1], method="lower"))
         edges = edges[edges > eta.min()]  # so that each interval holds surrogate rows
@@ -182,10 +182,10 @@ class Calibrate(Step):
         groups = [rows[place == i] for i in range(len(edges) + 1)]
         etas = [predictor(np, group[:, 1:]) for group in groups]
         scales = np.array([np.max(family.reach(np, each), initial=1e-6) for each in etas])
-        query = IntervalResiduals(own.schema, family, predictor, edges, scales)
+        query = IntervalResiduals(model.schema, family, predictor, edges, scales)
         shares, sums = np.split(curator.measure(query, self.rho), 2)
         noise = curator.noise_scale(query, self.rho)
-        found = np.zeros((len(groups), FIELDS))
+        table = np.zeros((len(groups), FIELDS))
         for i, (group, each) in enumerate(zip(groups, etas, strict=True)):
             share = max(float(shares[i]), 0.2 * len(group) / len(rows), 2 * noise, 1e-9)
             expected = family.expected(each, each)
@@ -194,34 +194,34 @@ class Calibrate(Step):
             variance = (
                 float(np.mean(expected.square)) / (share * curator.effective_rows) + (scales[i] * noise / share) ** 2
             )
-            slope = (family.variance(np, each)[:, None] * group[:, own.free]).mean(axis=0)
+            slope = (family.variance(np, each)[:, None] * group[:, model.free]).mean(axis=0)
             predicted = float(np.mean(family.mean(np, each)))
             of_fit = float(slope @ state.theta.privacy @ slope)
-            found[i] = share, predicted, predicted + gap, math.sqrt(variance), math.sqrt(variance + of_fit)
-        return replace(state, theta=replace(state.theta, calibration=found))
+            table[i] = share, predicted, predicted + gap, math.sqrt(variance), math.sqrt(variance + of_fit)
+        return replace(state, theta=replace(state.theta, calibration=table))
 
 
-def calibration_table(found: FloatArray, words: tuple[str, str]) -> Extra | None:
+def calibration_table(table: FloatArray, words: tuple[str, str]) -> Extra | None:
     """The section of the report: a picture, and the table of its numbers. ``words`` name what is predicted and what is
     observed.
     """
-    if not len(found):
+    if not len(table):
         return None
-    rows: tuple[tuple[str | float, ...], ...] = tuple((str(i + 1), *map(float, r[:4])) for i, r in enumerate(found))
+    rows: tuple[tuple[str | float, ...], ...] = tuple((str(i + 1), *map(float, r[:4])) for i, r in enumerate(table))
     lead = (
         f"Rows were grouped by their {words[0]}. Where dots lie on the line, predictions are right on average. "
         f"Bars are {100 * LEVEL:.0f} % intervals of sampling error and of the privacy noise of this check."
     )
     head = ("interval", "part of the rows", *words, "standard error")
     caption = f"The {words[0]} and the {words[1]} in each interval."
-    return Extra("Calibration", lead, caption, head, rows, Calibration(words, *found.T[1:4]))
+    return Extra("Calibration", lead, caption, head, rows, Calibration(words, *table.T[1:4]))
 
 
-def miscalibration(found: FloatArray, family: Family, words: tuple[str, str]) -> list[Diagnostic]:
+def miscalibration(table: FloatArray, family: Family, words: tuple[str, str]) -> list[Diagnostic]:
     """A warning where an observed mean is clearly not the predicted one."""
-    if not len(found):
+    if not len(table):
         return []
-    _, predicted, observed, _, error = found.T
+    _, predicted, observed, _, error = table.T
     spread = np.sqrt(family.variance(np, np.array([family.link(max(float(mean), 1e-6)) for mean in predicted])))
     gap = np.abs(observed - predicted)
     off = np.flatnonzero((gap > STANDARD_ERRORS * error) & (gap > MATERIAL * spread))
@@ -232,7 +232,7 @@ def miscalibration(found: FloatArray, family: Family, words: tuple[str, str]) ->
         Diagnostic(
             "calibration",
             "warning",
-            f"Predictions are off in {len(off)} of {len(found)} intervals: where the {words[0]} is "
+            f"Predictions are off in {len(off)} of {len(table)} intervals: where the {words[0]} is "
             f"{predicted[worst]:.3g}, the {words[1]} is {observed[worst]:.3g} (standard error {error[worst]:.2g}).",
             "A square, an interaction or a further column may be missing from the model.",
         )

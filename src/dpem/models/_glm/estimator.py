@@ -75,16 +75,16 @@ class GeneralisedLinearEstimator(WeightedFit, RegressionResults, PrivateEstimato
     def _to_units(self) -> FloatArray:
         """The matrix that takes (intercept, free coefficients) of unit coordinates to the table's units."""
         model = self._fitted_model()
-        own = model.free[1:] - 1
-        middle, half = model.schema.middle[own], model.schema.half[own]
+        columns = model.free[1:] - 1
+        middle, half = model.schema.middle[columns], model.schema.half[columns]
         out = np.diag(np.concatenate([[1.0], 1 / half]))
         out[0, 1:] = -middle / half
         return out
 
     def _uncertainty(self) -> Uncertainty:
-        own = self.theta_.chosen[self._fitted_model().free[1:] - 1]
-        names = ("intercept", *(self.coef_names_[j] for j in own))
-        values = np.concatenate([[self.intercept_], self.coef_[own]])
+        columns = self.theta_.chosen[self._fitted_model().free[1:] - 1]
+        names = ("intercept", *(self.coef_names_[j] for j in columns))
+        values = np.concatenate([[self.intercept_], self.coef_[columns]])
         T = self._to_units()
         parts = [T @ part @ T.T for part in (self.theta_.sampling, self.theta_.privacy)]
         sampling, privacy = (np.sqrt(np.maximum(np.diag(part), 0.0)) for part in parts)
@@ -96,13 +96,13 @@ class GeneralisedLinearEstimator(WeightedFit, RegressionResults, PrivateEstimato
         much privacy, the interval, the size that would be detected, and the ratio exp(estimate) with its interval. The
         fit check and a note on the errors are in its ``attrs``.
         """
-        found = frame(self._errors.rows(level))
+        table = frame(self._errors.rows(level))
         with np.errstate(over="ignore"):
             for end, of in (("", "estimate"), ("_lower", "lower"), ("_upper", "upper")):
-                found[self._ratio + end] = np.exp(found[of])
-        found.attrs["note"] = self._errors.note
-        found.attrs["fit_check"] = None if self.fit_check_ is None else str(self.fit_check_)
-        return found
+                table[self._ratio + end] = np.exp(table[of])
+        table.attrs["note"] = self._errors.note
+        table.attrs["fit_check"] = None if self.fit_check_ is None else str(self.fit_check_)
+        return table
 
     def _diagnostics(self) -> list[Diagnostic]:
         model = self._fitted_model()

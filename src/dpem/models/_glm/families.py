@@ -152,18 +152,18 @@ class Poisson(Family):
         return self.clip * xp.sqrt(self.dispersion * (xp.exp(eta) + 0.5))
 
     def expected(self, at: FloatArray, eta: FloatArray) -> Expected:
-        most, there = self.reach(np, at), np.exp(at)
+        most, mu_at = self.reach(np, at), np.exp(at)
 
         def mean(predictor: FloatArray) -> FloatArray:
             mu = np.exp(np.minimum(predictor, 30.0))
-            out = mu - above_mean(there + most, mu, self.dispersion) - there
-            cut = there > most  # elsewhere no count is small enough to be clipped
-            out[cut] += below_mean(there[cut] - most[cut], mu[cut], self.dispersion)
+            out = mu - above_mean(mu_at + most, mu, self.dispersion) - mu_at
+            cut = mu_at > most  # elsewhere no count is small enough to be clipped
+            out[cut] += below_mean(mu_at[cut] - most[cut], mu[cut], self.dispersion)
             return np.asarray(out)
 
-        here = mean(eta)
-        slope = (mean(eta + STEP) - here) / STEP
-        return Expected(here, slope, self.dispersion * np.exp(np.minimum(eta, 30.0)) + here**2)
+        clipped = mean(eta)
+        slope = (mean(eta + STEP) - clipped) / STEP
+        return Expected(clipped, slope, self.dispersion * np.exp(np.minimum(eta, 30.0)) + clipped**2)
 
     def log_density(self, xp: Namespace, eta: Array, y: Array) -> Array:
         return y * eta - xp.exp(eta)

@@ -88,14 +88,17 @@ NONE = Marginals(np.empty((0, BINS)), np.empty(0), np.empty(0), np.empty(0), 0.0
 def marginals(shares: FloatArray, noise: float, schema: Schema) -> Marginals:
     """What noisy shares of bins (without that of missing values) say of each coordinate."""
     level = (schema.level >= 0).astype(float)
-    kept = np.array(
-        [_level(own, noise) if is_level else denoised(own, noise) for own, is_level in zip(shares, level, strict=True)]
+    likely = np.array(
+        [
+            _level(each, noise) if is_level else denoised(each, noise)
+            for each, is_level in zip(shares, level, strict=True)
+        ]
     )
     values = np.where(level[:, None] > 0, np.where(np.arange(BINS) == 0, -1.0, 1.0), MIDDLES)
     within = np.where(level > 0, 0.0, (2 / BINS) ** 2 / 12)
-    centre = np.sum(kept * values, axis=1)
-    spread = np.sqrt(np.sum(kept * values**2, axis=1) - centre**2 + within)
-    return Marginals(kept, centre, np.maximum(spread, 0.5 / BINS), level, noise)
+    centre = np.sum(likely * values, axis=1)
+    spread = np.sqrt(np.sum(likely * values**2, axis=1) - centre**2 + within)
+    return Marginals(likely, centre, np.maximum(spread, 0.5 / BINS), level, noise)
 
 
 def denoised(shares: FloatArray, noise: float) -> FloatArray:
@@ -110,10 +113,10 @@ def denoised(shares: FloatArray, noise: float) -> FloatArray:
     """
     beyond = shares - INSIDE * noise
     total, best, first, start, end = 0.0, -np.inf, 0, 0, 0
-    for j, own in enumerate(beyond):
+    for j, share in enumerate(beyond):
         if total <= 0:
             total, first = 0.0, j
-        total += own
+        total += share
         if total > best:
             best, start, end = total, first, j + 1
     keep = (np.arange(BINS) >= start) & (np.arange(BINS) < end) | (shares > SINGLE * noise)
@@ -130,18 +133,18 @@ def _level(shares: FloatArray, noise: float) -> FloatArray:
     return out
 
 
-def quantiles(known: Marginals, normal: FloatArray) -> FloatArray:
+def quantiles(marginals: Marginals, normal: FloatArray) -> FloatArray:
     """Rows of standard normal scores as coordinates with these marginals, by inverse distribution functions that are
     straight within a bin.
     """
     uniform = ndtr(normal)
     out = np.empty_like(normal)
-    for j, shares in enumerate(known.shares):
-        own = np.flatnonzero(shares > 0)
-        upto = np.cumsum(shares[own])
-        place = np.minimum(np.searchsorted(upto, uniform[:, j]), len(own) - 1)
-        part = (uniform[:, j] - upto[place] + shares[own][place]) / shares[own][place]
-        out[:, j] = EDGES[own[place]] + np.clip(part, 0.0, 1.0) * (2 / BINS)
+    for j, shares in enumerate(marginals.shares):
+        bins = np.flatnonzero(shares > 0)
+        upto = np.cumsum(shares[bins])
+        place = np.minimum(np.searchsorted(upto, uniform[:, j]), len(bins) - 1)
+        part = (uniform[:, j] - upto[place] + shares[bins][place]) / shares[bins][place]
+        out[:, j] = EDGES[bins[place]] + np.clip(part, 0.0, 1.0) * (2 / BINS)
     return out
 
 

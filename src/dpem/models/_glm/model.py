@@ -192,13 +192,13 @@ class GeneralisedLinearModel(Model):
         return self.on(theta.chosen).predictor(np.concatenate([[theta.intercept], theta.coef]))(xp, x)
 
     def log_density(self, xp: Namespace, theta: Parameters, x: Array, y: Array) -> Array:
-        rows, response, seen = complete(xp, self.family, x, y)
-        return seen * self.family.log_density(xp, self.eta(xp, theta, rows), response)
+        rows, response, weight = complete(xp, self.family, x, y)
+        return weight * self.family.log_density(xp, self.eta(xp, theta, rows), response)
 
     def simpler(self, theta: Parameters) -> Parameters:
-        own = self.on(theta.chosen)
-        level = self.family.link(theta.response) - float(own.predictor(own.offset)(np, theta.mean[None])[0])
-        return replace(theta, intercept=level + float(own.offset[0]), coef=own.offset[1:])
+        submodel = self.on(theta.chosen)
+        level = self.family.link(theta.response) - float(submodel.predictor(submodel.offset)(np, theta.mean[None])[0])
+        return replace(theta, intercept=level + float(submodel.offset[0]), coef=submodel.offset[1:])
 
     def draw(self, theta: Parameters, n: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray | None]:
         root = np.linalg.cholesky(theta.covariance + 1e-12 * np.eye(len(theta.mean)))

@@ -50,14 +50,14 @@ def steps(model: Any, sizes: Sizes) -> tuple[Step, ...]:
     if model.sparsity is None:
         first, second, whole, *last = prices(sizes.rho, (MARGINALS, MOMENTS, SCORES, *check))
         early, late = model.score_steps(whole)
-        found: tuple[Step, ...] = (FindMarginals(first), moments_of(len(model.drawn), second), *early, *late)
+        fit: tuple[Step, ...] = (FindMarginals(first), moments_of(len(model.drawn), second), *early, *late)
     else:
         response, choice, first, second, whole, *last = prices(sizes.rho, (*WIDE, *check))
-        found = (FindMarginals(response, columns=False), *sparse_steps(model, choice, first, second, whole))
+        fit = (FindMarginals(response, columns=False), *sparse_steps(model, choice, first, second, whole))
     if not last:
-        return found
+        return fit
     number = intervals(sizes.n, last[1], sizes.rows_per_person)
-    return (*found, Check(last[0], against=model.baseline, advice=NO_BETTER), Calibrate(last[1], number))
+    return (*fit, Check(last[0], against=model.baseline, advice=NO_BETTER), Calibrate(last[1], number))
 
 
 def sparse_steps(model: Any, choice: float, first: float, second: float, whole: float) -> Iterator[Step]:
@@ -118,8 +118,8 @@ def _unsure_moments(model: Any, sizes: Sizes, steps: tuple[Step, ...]) -> float:
 def predicted_loss(model: Any, sizes: Sizes, steps: tuple[Step, ...]) -> PredictedFit:
     """The log-likelihood per row that privacy is expected to cost."""
     k, effect = len(model.free), USUAL if sizes.effect is None else sizes.effect
-    made = generator(1).standard_normal((max(ROWS, 20 * k), model.schema.width))
-    rows = np.column_stack([np.ones(len(made)), np.clip(made / BOUNDS, -1.0, 1.0)])
+    normal = generator(1).standard_normal((max(ROWS, 20 * k), model.schema.width))
+    rows = np.column_stack([np.ones(len(normal)), np.clip(normal / BOUNDS, -1.0, 1.0)])
     coef = np.zeros(model.schema.width + 1)
     coef[model.free[1:]] = BOUNDS * effect / math.sqrt(max(k - 1, 1))
     surrogate, predictor = Surrogate(rows, 1.0), model.predictor(coef)
@@ -129,16 +129,16 @@ def predicted_loss(model: Any, sizes: Sizes, steps: tuple[Step, ...]) -> Predict
     scores = []
     for step in steps:
         if isinstance(step, TakeStep):
-            turn, leverage, clip, bias = clips(
+            turn, leverage, clip, _ = clips(
                 model.free, model.family, surrogate, predictor, sizes.n, step.rho, sizes.rows_per_person
             )
             noise = 2 * clip * sizes.rows_per_person / sizes.n / math.sqrt(2 * step.rho)
-            scores.append(ReleasedScore(model.family, predictor, turn, leverage, clip, bias, np.zeros(k), noise))
+            scores.append(ReleasedScore(model.family, predictor, turn, leverage, clip, 0.0, np.zeros(k), noise))
     prior = Prior(np.zeros(k), precision)
-    found = combined(tuple(scores), surrogate, model.free, prior, coef[model.free], sizes.n)
+    posterior = combined(tuple(scores), surrogate, model.free, prior, coef[model.free], sizes.n)
     X = rows[:, model.free]
     J = (X * model.family.variance(np, predictor(np, rows[:, 1:]))[:, None]).T @ X / len(X)
-    size = 0.5 * float(np.sum(J * found.privacy)) / k * _unsure_moments(model, sizes, steps)
+    size = 0.5 * float(np.sum(J * posterior.privacy)) / k * _unsure_moments(model, sizes, steps)
     median, low, high = (2 * float(gammaincinv(k / 2, part)) * size for part in (0.5, 0.05, 0.95))
     prediction = Prediction(
         quantity="log-likelihood per row lost to privacy",

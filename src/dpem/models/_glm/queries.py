@@ -43,8 +43,8 @@ def complete(xp: Namespace, family: Family, x: Array, y: Array, shares: Array = 
     response = family.response(xp, y)
     if isinstance(x, np.ndarray) and not np.isnan(np.sum(x)) and not np.isnan(np.sum(response)):
         return x, response, np.ones(len(x)) if shares is None else shares
-    seen = ~(xp.any(xp.isnan(x), axis=1) | xp.isnan(response))
-    return zero_nonfinite(xp, x), zero_nonfinite(xp, response), weighted(xp.astype(seen, xp.float64), shares)
+    weight = ~(xp.any(xp.isnan(x), axis=1) | xp.isnan(response))
+    return zero_nonfinite(xp, x), zero_nonfinite(xp, response), weighted(xp.astype(weight, xp.float64), shares)
 
 
 def second_moments_bound(radius: float, width: int) -> Bound:
@@ -77,10 +77,10 @@ class Moments(NarrowQuery):
         return second_moments_bound(self.radius, self.schema.width)
 
     def contributions(self, xp: Namespace, x: Array, y: Array, shares: Array = None) -> Array:
-        rows, _, seen = complete(xp, self.family, x, y, shares)
+        rows, _, weight = complete(xp, self.family, x, y, shares)
         z = (rows - like(xp, self.centre, x)) / like(xp, self.spread, x)
         v = into_ball(xp, xp.concat([xp.ones_like(z[:, :1]), z], axis=1), self.radius)
-        return packed(xp, over_rows(xp, v * seen[:, None], v))
+        return packed(xp, over_rows(xp, v * weight[:, None], v))
 
 
 @dataclass(frozen=True)
@@ -104,10 +104,10 @@ class Information(NarrowQuery):
         return second_moments_bound(self.radius, len(self.turn))
 
     def contributions(self, xp: Namespace, x: Array, y: Array, shares: Array = None) -> Array:
-        rows, _, seen = complete(xp, self.family, x, y, shares)
+        rows, _, weight = complete(xp, self.family, x, y, shares)
         a = product(xp, rows, self.turn[:, 1:].T) + like(xp, self.turn[:, 0], x)
         v = into_ball(xp, a, self.radius, xp.sqrt(self.family.variance(xp, self.predictor(xp, rows))))
-        return packed(xp, over_rows(xp, v * seen[:, None], v))
+        return packed(xp, over_rows(xp, v * weight[:, None], v))
 
 
 @dataclass(frozen=True)
@@ -137,12 +137,12 @@ class Score(NarrowQuery):
         return rounded(Bound.symmetric(l2=self.clip), len(self.turn))
 
     def contributions(self, xp: Namespace, x: Array, y: Array, shares: Array = None) -> Array:
-        rows, response, seen = complete(xp, self.family, x, y, shares)
+        rows, response, weight = complete(xp, self.family, x, y, shares)
         eta = self.predictor(xp, rows)
         a = product(xp, rows, self.turn[:, 1:].T) + like(xp, self.turn[:, 0], x)
         size = xp.sqrt(squares(xp, a))
         w = weights(xp, self.family, eta, size, self.leverage, self.clip)
-        return sum_in_ball(xp, a, self.clip, seen * w * self.family.residual(xp, response, eta), size)
+        return sum_in_ball(xp, a, self.clip, weight * w * self.family.residual(xp, response, eta), size)
 
 
 def weights(xp: Namespace, family: Family, eta: Array, size: Array, leverage: float, clip: Array) -> Array:
@@ -168,13 +168,15 @@ class Likelihood(NarrowQuery):
         return Bound()
 
     def contributions(self, xp: Namespace, x: Array, y: Array, shares: Array = None) -> Array:
-        rows, response, seen = complete(xp, self.family, x, y, shares)
+        rows, response, weight = complete(xp, self.family, x, y, shares)
         eta = self.predictor(xp, rows)
         b = xp.concat([xp.ones_like(rows[:, :1]), rows[:, list(self.free)]], axis=1)
         mean, variance = self.family.mean(xp, eta), self.family.variance(xp, eta)
-        first = xp.stack([xp.sum(seen), xp.sum(seen * response)])
-        value = xp.sum(seen * self.family.log_density(xp, eta, response))
-        score = over_rows(xp, seen * (response - mean), b)
-        meat = () if shares is None else (packed(xp, over_rows(xp, b * ((seen * (response - mean)) ** 2)[:, None], b)),)
-        bread = packed(xp, over_rows(xp, b * (seen * variance)[:, None], b))
+        first = xp.stack([xp.sum(weight), xp.sum(weight * response)])
+        value = xp.sum(weight * self.family.log_density(xp, eta, response))
+        score = over_rows(xp, weight * (response - mean), b)
+        meat = (
+            () if shares is None else (packed(xp, over_rows(xp, b * ((weight * (response - mean)) ** 2)[:, None], b)),)
+        )
+        bread = packed(xp, over_rows(xp, b * (weight * variance)[:, None], b))
         return xp.concat([first, value[None], score, bread, *meat])

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpem.fitting.model import Sizes
-from dpem.fitting.selection import KeepColumns, best_columns, chosen_after
+from dpem.fitting.selection import KeepColumns, ThresholdScores, best_columns, chosen_after
 from dpem.fitting.step import Step
 from dpem.models._glm.families import Family
 from dpem.models._glm.posterior import placed
@@ -24,7 +24,6 @@ from dpem.models._glm.steps import GlmState
 from dpem.models._glm.surrogate import Surrogate
 from dpem.privacy import Curator
 from dpem.queries.narrow import NarrowQuery, rounded, zero_nonfinite
-from dpem.queries.threshold_scores import ThresholdScores
 from dpem.query import Array, Bound, FloatArray, Namespace
 
 #: Rounds, and how many times as many columns are chosen as are kept.
@@ -70,11 +69,11 @@ class ScaledResiduals(NarrowQuery):
 
     def scaled(self, xp: Namespace, x: Array, y: Array) -> tuple[Array, Array]:
         """The residuals, and which rows are complete, as 0 or 1."""
-        own = xp.stack([x[:, int(j)] for j in self.chosen], axis=1) if len(self.chosen) else xp.zeros_like(x[:, :0])
-        rows, response, seen = complete(xp, self.family, own, y)
+        columns = xp.stack([x[:, int(j)] for j in self.chosen], axis=1) if len(self.chosen) else xp.zeros_like(x[:, :0])
+        rows, response, weight = complete(xp, self.family, columns, y)
         eta = self.predictor(xp, rows)
         each = zero_nonfinite(xp, self.family.residual(xp, response, eta) / self.family.reach(xp, eta))
-        return seen * xp.clip(each, -1.0, 1.0), seen
+        return weight * xp.clip(each, -1.0, 1.0), weight
 
 
 @dataclass(frozen=True)
@@ -94,8 +93,8 @@ class MeanResidual(ScaledResiduals):
         return rounded(Bound(linf=2.0, l2=2.0, size_linf=1.0, size_l2=math.sqrt(2.0)), 2)
 
     def contributions(self, xp: Namespace, x: Array, y: Array) -> Array:
-        residual, seen = self.scaled(xp, x, y)
-        return xp.stack([xp.sum(residual), xp.sum(seen)])
+        residual, weight = self.scaled(xp, x, y)
+        return xp.stack([xp.sum(residual), xp.sum(weight)])
 
 
 @dataclass(frozen=True)
@@ -105,8 +104,8 @@ class ResidualThresholds(ScaledResiduals, ThresholdScores):
     mean: float = 0.0
 
     def residuals(self, xp: Namespace, x: Array, y: Array) -> Array:
-        residual, seen = self.scaled(xp, x, y)
-        return seen * (residual - self.mean) / (1 + abs(self.mean))
+        residual, weight = self.scaled(xp, x, y)
+        return weight * (residual - self.mean) / (1 + abs(self.mean))
 
 
 @dataclass(frozen=True)
@@ -120,13 +119,13 @@ class ChooseColumns(Step):
         return f"choice of {self.columns} {'column' if self.columns == 1 else 'columns'}"
 
     def run(self, curator: Curator, model: Any, state: GlmState) -> GlmState:
-        own, chosen = model.on(state.chosen), state.chosen
+        submodel, chosen = model.on(state.chosen), state.chosen
         assert chosen is not None
-        predictor = own.predictor(placed(state.coef, own.free, own.offset))
+        predictor = submodel.predictor(placed(state.coef, submodel.free, submodel.offset))
         where = {"schema": model.schema, "family": state.family, "predictor": predictor, "chosen": chosen}
         private = math.isfinite(self.rho)
-        total, seen = curator.measure(MeanResidual(**where), BALANCE * self.rho if private else self.rho)
-        mean = float(np.clip(total / max(float(seen), 0.05), -0.9, 0.9))
+        total, weight = curator.measure(MeanResidual(**where), BALANCE * self.rho if private else self.rho)
+        mean = float(np.clip(total / max(float(weight), 0.05), -0.9, 0.9))
         query = ResidualThresholds(**where, mean=mean, without=chosen)
         rho = (1 - BALANCE) * self.rho if private else self.rho
         return replace(state, chosen=chosen_after(curator, query, self.columns, rho, chosen, model.schema.width))
@@ -137,18 +136,18 @@ class KeepBest(KeepColumns):
     """The chosen columns whose coefficients the others can replace least; those of the others are 0."""
 
     def run(self, curator: Curator, model: Any, state: GlmState) -> GlmState:
-        own, chosen, theta = model.on(state.chosen), state.chosen, state.theta
+        submodel, chosen, theta = model.on(state.chosen), state.chosen, state.theta
         assert chosen is not None
         covariance, coef = theta.sampling + theta.privacy, np.concatenate([[theta.intercept], theta.coef])
-        best = 1 + best_columns(np.linalg.pinv(covariance[1:, 1:]), coef[own.free[1:]], self.columns)
-        dropped = np.setdiff1d(np.arange(1, len(own.free)), best)
+        best = 1 + best_columns(np.linalg.pinv(covariance[1:, 1:]), coef[submodel.free[1:]], self.columns)
+        dropped = np.setdiff1d(np.arange(1, len(submodel.free)), best)
         T = without(covariance, dropped)
-        values = placed(T @ coef[own.free], own.free, own.offset)
-        kept = np.setdiff1d(np.arange(len(chosen)), own.free[dropped] - 1)
+        values = placed(T @ coef[submodel.free], submodel.free, submodel.offset)
+        kept = np.setdiff1d(np.arange(len(chosen)), submodel.free[dropped] - 1)
         kept = kept[np.argsort(chosen[kept])]
         places = np.concatenate([[0], 1 + kept])
-        here = model.on(chosen[kept])
-        order = [int(np.flatnonzero(own.free == places[j])[0]) for j in here.free]
+        smaller = model.on(chosen[kept])
+        order = [int(np.flatnonzero(submodel.free == places[j])[0]) for j in smaller.free]
         theta = replace(
             theta,
             width=model.schema.width,

@@ -85,22 +85,22 @@ class FindMoments(Step):
         return f"second moments of the columns, clipped at {self.radius:.3g} spreads"
 
     def run(self, curator: Curator, model: Any, state: GlmState) -> GlmState:
-        model, known = model.on(state.chosen), state.marginals
+        model, margins = model.on(state.chosen), state.marginals
         schema, width = model.schema.take(model.drawn), model.schema.width
-        query = Moments(schema, model.family, known.centre, known.spread, self.radius)
+        query = Moments(schema, model.family, margins.centre, margins.spread, self.radius)
         noise = curator.noise_scale(query, self.rho)
         released = unpacked(curator.measure(query, self.rho), schema.width + 1)
-        surrogate = fitted(known, schema, released, noise, self.radius)
+        surrogate = fitted(margins, schema, released, noise, self.radius)
         if len(model.drawn) < width:
             u = model.completed(surrogate.rows[:, 1:])
             collinear = np.zeros(width, dtype=bool)
             collinear[model.drawn] = surrogate.collinear
             rows = np.column_stack([np.ones(len(u)), u])
             surrogate = replace(surrogate, rows=rows, collinear=tuple(map(bool, collinear)))
-            known = known.completed(model.drawn, u)
-        state = replace(state, marginals=known, surrogate=surrogate)
+            margins = margins.completed(model.drawn, u)
+        state = replace(state, marginals=margins, surrogate=surrogate)
         if not state.scores and state.theta is None:
-            return replace(state, coef=prior_of(model, known, state.mean, surrogate).mean)
+            return replace(state, coef=prior_of(model, margins, state.mean, surrogate).mean)
         # earlier scores say nothing of columns that were chosen since
         scores = tuple(score.widened(width) for score in state.scores)
         return replace(state, scores=scores, coef=np.pad(state.coef, (0, len(model.free) - len(state.coef))))

@@ -66,27 +66,27 @@ class Surrogate:
         return np.atleast_2d(np.cov(self.rows[:, 1:].T))
 
 
-def fitted(known: Marginals, schema: Schema, released: FloatArray, noise: float, radius: float) -> Surrogate:
+def fitted(marginals: Marginals, schema: Schema, released: FloatArray, noise: float, radius: float) -> Surrogate:
     """Rows whose clipped second moments agree with the released ones, which have noise of that standard deviation on
     the diagonal and 1/√2 of it beside.
     """
     p = schema.width
     normal = _uncorrelated(min(max(LEAST_ROWS, ROWS_EACH * p), MOST_ROWS), p)
-    kept = max(float(released[0, 0]), 0.05, 2 * noise)
-    blur, target = noise / kept, released / kept
+    weight = max(float(released[0, 0]), 0.05, 2 * noise)
+    blur, target = noise / weight, released / weight
     factors = _factors(schema)
     fixed = np.eye(p, dtype=bool)  # correlations that are not moved: with itself, between levels of one factor
-    for own in factors:
-        fixed[np.ix_(own, own)] = True
-    uncertainty = (OFF + np.where(known.level > 0, 0.0, OFF_BIN * (2 / BINS) / known.spread)) ** 2
+    for levels in factors:
+        fixed[np.ix_(levels, levels)] = True
+    uncertainty = (OFF + np.where(marginals.level > 0, 0.0, OFF_BIN * (2 / BINS) / marginals.spread)) ** 2
     gain = uncertainty / (uncertainty + blur**2)
     latent, shift, scale, shrink = np.eye(p), np.zeros(p), np.ones(p), np.ones((p, p))
     for turn in range(ROUNDS):
-        u = _rows(known, factors, _correlated(normal, latent, blur * math.sqrt(p)), shift, scale)
-        z = (u - known.centre) / known.spread
+        u = _rows(marginals, factors, _correlated(normal, latent, blur * math.sqrt(p)), shift, scale)
+        z = (u - marginals.centre) / marginals.spread
         mean, variance = z.mean(axis=0), np.maximum(z.var(axis=0), 0.1)
-        here = _clipped_moments(z, radius)
-        off, size = target - here / here[0, 0], np.diag(here)[1:] / here[0, 0]
+        simulated = _clipped_moments(z, radius)
+        off, size = target - simulated / simulated[0, 0], np.diag(simulated)[1:] / simulated[0, 0]
         shift = shift + gain * off[0, 1:]
         wider = gain * (np.diag(off)[1:] - 2 * off[0, 1:] * mean)
         scale = scale * np.exp(np.clip(0.5 * wider / variance, -0.5, 0.5))
@@ -98,7 +98,7 @@ def fitted(known: Marginals, schema: Schema, released: FloatArray, noise: float,
             signal = max(LEAST_SIGNAL, float(np.mean((wanted**2 - unsure)[~fixed])))
             shrink = signal / (signal + unsure)
         latent = np.where(fixed, np.eye(p), np.clip(shrink * wanted, -0.98, 0.98))
-    share = kept / float(here[0, 0])
+    share = weight / float(simulated[0, 0])
     complete = 1.0 if share + 2 * blur > 1 else max(share, 0.02)
     return Surrogate(np.column_stack([np.ones(len(u)), u]), complete, _collinear(target, fixed))
 
@@ -113,8 +113,8 @@ def _collinear(moments: FloatArray, fixed: NDArray[np.bool_]) -> tuple[bool, ...
 
 def _uncorrelated(m: int, p: int) -> FloatArray:
     """Normal scores of mean 0 that are exactly uncorrelated."""
-    made = generator(0).standard_normal((m, p))
-    return np.asarray(np.linalg.qr(made - made.mean(axis=0))[0] * math.sqrt(m))
+    scores = generator(0).standard_normal((m, p))
+    return np.asarray(np.linalg.qr(scores - scores.mean(axis=0))[0] * math.sqrt(m))
 
 
 def _correlated(normal: FloatArray, latent: FloatArray, edge: float) -> FloatArray:
@@ -138,16 +138,16 @@ def _factors(schema: Schema) -> list[IntArray]:
 
 
 def _rows(
-    known: Marginals, factors: list[IntArray], scores: FloatArray, shift: FloatArray, scale: FloatArray
+    marginals: Marginals, factors: list[IntArray], scores: FloatArray, shift: FloatArray, scale: FloatArray
 ) -> FloatArray:
     """Coordinates of latent scores: numeric ones by quantiles, moved and stretched; of a factor's levels the winner."""
-    u = quantiles(known, scores)
-    u = np.clip(known.centre + (u - known.centre) * scale + shift * known.spread, -1.0, 1.0)
-    for own in factors:
-        share = np.clip((known.centre[own] + shift[own] * known.spread[own] + 1) / 2, 1e-4, 0.99)
+    u = quantiles(marginals, scores)
+    u = np.clip(marginals.centre + (u - marginals.centre) * scale + shift * marginals.spread, -1.0, 1.0)
+    for levels in factors:
+        share = np.clip((marginals.centre[levels] + shift[levels] * marginals.spread[levels] + 1) / 2, 1e-4, 0.99)
         share *= min(1.0, 0.995 / share.sum())
-        won = _winners(scores[:, own], share)
-        u[:, own] = np.where(won[:, None] == np.arange(1, len(own) + 1), 1.0, -1.0)
+        won = _winners(scores[:, levels], share)
+        u[:, levels] = np.where(won[:, None] == np.arange(1, len(levels) + 1), 1.0, -1.0)
     return u
 
 
@@ -185,26 +185,26 @@ def corrected(
     a = surrogate.rows @ turn.T
     v = a * np.sqrt(V)[:, None]
     v *= np.minimum(1.0, radius / np.linalg.norm(v, axis=1))[:, None]
-    (here, mean, spread), (there, new_mean, new_spread) = (_parts(each) for each in (v.T @ v / len(v), released))
-    if there < here / 4 or not np.all(np.isfinite(spread)) or not np.trace(spread) > TINY:
+    (weight, mean, spread), (new_weight, new_mean, new_spread) = (_parts(each) for each in (v.T @ v / len(v), released))
+    if new_weight < weight / 4 or not np.all(np.isfinite(spread)) or not np.trace(spread) > TINY:
         return surrogate
     p = len(mean)
     values, vectors = np.linalg.eigh(spread)
     root = vectors / np.sqrt(np.maximum(values, 1e-3 * values[-1])) @ vectors.T
-    ratios, turned = np.linalg.eigh(root @ new_spread @ root)
-    mean_error = noise / math.sqrt(2) / max(there, here / 2)
+    ratios, axes = np.linalg.eigh(root @ new_spread @ root)
+    mean_error = noise / math.sqrt(2) / max(new_weight, weight / 2)
     blur = mean_error / float(np.mean(values))
     # the spectrum of noise reaches 2√p; where columns seemed collinear, a small ratio is expected and needs less proof
     edge = blur * ((1 if any(surrogate.collinear) else 2) * math.sqrt(p) + BEYOND)
     if edge > RESOLVED:
         return surrogate
-    kept = np.where(np.abs(ratios - 1) > edge, np.maximum(ratios, edge / 2), 1.0)
+    corrections = np.where(np.abs(ratios - 1) > edge, np.maximum(ratios, edge / 2), 1.0)
     shift = new_mean - mean
     size = float(np.linalg.norm(shift))
     shift = shift * (1 - p * (mean_error / size) ** 2) if size > mean_error * (math.sqrt(p) + BEYOND) else 0 * shift
-    hidden = (ratios < edge) & (kept != 1)  # information that is no larger than its noise
-    collinear = _loading(turned[:, hidden], turn, free, surrogate)
-    moved = a[:, 1:] @ (turned * (np.sqrt(kept) - 1)) @ turned.T + shift
+    hidden = (ratios < edge) & (corrections != 1)  # information that is no larger than its noise
+    collinear = _loading(axes[:, hidden], turn, free, surrogate)
+    moved = a[:, 1:] @ (axes * (np.sqrt(corrections) - 1)) @ axes.T + shift
     rows = surrogate.rows.copy()
     rows[:, free[1:]] += moved @ np.linalg.inv(turn[1:, free[1:]]).T
     return replace(surrogate, rows=rows, collinear=collinear)
@@ -221,7 +221,7 @@ def _loading(
     directions: FloatArray, turn: FloatArray, free: NDArray[np.intp], surrogate: Surrogate
 ) -> tuple[bool, ...]:
     """Which columns make up these directions of whitened coordinates: those with at least half the largest part."""
-    found = np.zeros(surrogate.rows.shape[1] - 1, dtype=bool)
+    columns = np.zeros(surrogate.rows.shape[1] - 1, dtype=bool)
     part = np.abs(turn[1:, free[1:]].T @ directions) * surrogate.rows[:, free[1:]].std(axis=0)[:, None]
-    found[free[1:] - 1] = (part > 0.5 * part.max(axis=0, initial=0.0)).any(axis=1)
-    return tuple(map(bool, found))
+    columns[free[1:] - 1] = (part > 0.5 * part.max(axis=0, initial=0.0)).any(axis=1)
+    return tuple(map(bool, columns))

@@ -90,8 +90,8 @@ class Sketch(NarrowQuery):
 
     def each(self, xp: Namespace, x: Array, y: Array) -> Array:
         """What each row contributes (m × 2LM)."""
-        present = _not_empty(xp, x)[:, None]
-        return xp.concat([present * wave for wave in self._waves(xp, self._phases(xp, x))], axis=1)
+        waves, present = xp.concat(list(self._waves(xp, self._phases(xp, x))), axis=1), _not_empty(xp, x)
+        return waves if xp.all(present > 0) else xp.astype(present, waves.dtype)[:, None] * waves
 
     def _phases(self, xp: Namespace, x: Array) -> Array:
         """θ of each row and line (m × M)."""

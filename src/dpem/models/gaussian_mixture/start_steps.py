@@ -187,7 +187,7 @@ class StartFromSketch(Step):
             state.presence.patterns(TUNING.patterns, rng),
         )
         blocks = (
-            Block(*TUNING.sketch_kappa, TUNING.sketch_components),
+            Block(*TUNING.sketch_kappa, TUNING.sketch_components, single=True),
             Block(*TUNING.margin_kappa, TUNING.margin_components, () if state.margins is None else (state.margins,)),
             Block(*TUNING.score_kappa, max(TUNING.score_components, family.count)),
         )

@@ -203,15 +203,15 @@ def tail_distribution(shares: FloatArray, noise: float, lengths: Lengths, n: int
     True
     """
     normal = normal_lengths(lengths.k - 1).beyond(_LOW * math.sqrt(lengths.k))
-    found = shares[-len(_LOW) :] / max(float(shares.sum()), 0.2)
-    return _far_bins(found, normal - np.append(normal[1:], 0.0), noise, n, farthest)
+    far = shares[-len(_LOW) :] / max(float(shares.sum()), 0.2)
+    return _far_bins(far, normal - np.append(normal[1:], 0.0), noise, n, farthest)
 
 
-def _far_bins(found: FloatArray, normal: FloatArray, noise: float, n: int, farthest: float) -> Tails:
+def _far_bins(far: FloatArray, normal: FloatArray, noise: float, n: int, farthest: float) -> Tails:
     """The tails after noisy shares in the far bins, beyond the shares that there are without tails."""
     expected = np.where(farthest > _LOW, _EXPECTED, 1e-12)
-    spread = np.sqrt(noise**2 + (normal + np.maximum(found, 0.0)) / n)
-    z, ratio = (found - normal) / spread, spread / expected
+    spread = np.sqrt(noise**2 + (normal + np.maximum(far, 0.0)) / n)
+    z, ratio = (far - normal) / spread, spread / expected
     at, low = z - ratio, erfcx(np.maximum(ratio - z, 0.0) / math.sqrt(2))
     inside = np.where(at > 0, at**2 / 2 + log_ndtr(at), np.log(low / 2))  # of Φ(at)·exp(at²/2)
     likely = np.sum(np.log(ratio) + inside, axis=1) + np.log(_PRIOR)

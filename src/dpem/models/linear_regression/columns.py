@@ -62,10 +62,10 @@ class ColumnHistograms(NarrowQuery):
 
     def contributions(self, xp: Namespace, x: Array, y: Array, shares: Array = None) -> Array:
         numeric = [int(j) for j in np.flatnonzero(self.schema.level < 0)]
-        asked = with_response(xp, x, y, numeric) + ([y] if self.with_response else [])
-        parts = [counted(xp, asked, shares)] if asked else []
-        for own in factors(self.schema):
-            entries = with_response(xp, x, y, map(int, own))
+        entries = with_response(xp, x, y, numeric) + ([y] if self.with_response else [])
+        parts = [counted(xp, entries, shares)] if entries else []
+        for factor in factors(self.schema):
+            entries = with_response(xp, x, y, map(int, factor))
             inside = [xp.sum(weighted(xp.astype(entry == 1.0, xp.float64), shares)) for entry in entries]
             absent = xp.sum(weighted(xp.astype(xp.isnan(entries[0]), xp.float64), shares))
             others = xp.sum(weighted(xp.ones_like(y), shares)) - absent - sum(inside[1:], start=inside[0])
@@ -75,7 +75,7 @@ class ColumnHistograms(NarrowQuery):
     def split(self, shares: FloatArray) -> tuple[FloatArray, list[FloatArray]]:
         """Those of the numeric columns and of the response, a row each; then those of each factor."""
         rows = int(np.sum(self.schema.level < 0)) + self.with_response
-        ends = np.cumsum([rows * (BINS + 1), *(len(own) + 2 for own in factors(self.schema))])
+        ends = np.cumsum([rows * (BINS + 1), *(len(factor) + 2 for factor in factors(self.schema))])
         first, *others = np.split(shares, ends[:-1])
         return first.reshape(rows, BINS + 1), others
 
@@ -123,7 +123,7 @@ class Columns(NamedTuple):
 
 
 def column_summaries(query: ColumnHistograms, shares: FloatArray, noise: float) -> Columns:
-    """What the noisy shares say of each coordinate, in their order, and of the response where it was asked for."""
+    """What the noisy shares say of each coordinate, in their order, and of the response if it is among them."""
     schema = query.schema
     numeric, levels = query.split(shares)
     indicator = np.append((schema.middle == 0.5) & (schema.half == 0.5), False)
@@ -132,8 +132,8 @@ def column_summaries(query: ColumnHistograms, shares: FloatArray, noise: float) 
     whole = np.full((9, schema.width + query.with_response), np.nan)
     if places:
         whole[:, places] = numeric_columns(numeric, noise, indicator[places])
-    for own, found in zip(factors(schema), levels, strict=True):
-        whole[:, own] = _level_summaries(found, noise)
+    for factor, released in zip(factors(schema), levels, strict=True):
+        whole[:, factor] = _level_summaries(released, noise)
     return Columns(*whole)
 
 
@@ -150,34 +150,34 @@ def numeric_columns(shares: FloatArray, noise: float, indicator: NDArray[np.bool
     [0.6]
     """
     seen = np.clip(1 - shares[:, -1], max(0.02, 2 * noise), 1.0)
-    parts = [_quantiles(own[:-1] / part, noise / part) for own, part in zip(shares, seen, strict=True)]
+    parts = [_quantiles(row[:-1] / part, noise / part) for row, part in zip(shares, seen, strict=True)]
     centre, spread = (np.array(side) for side in zip(*parts, strict=True))
     ends = np.clip(shares[:, [0, BINS - 1]] / seen[:, None], 0.0, 1.0)
     hidden = 3.5 * noise / seen
     others, far = 1 - np.max(ends, axis=1), np.min(ends, axis=1)
     two = (far > hidden) & (far > 0.5 * others)
-    own = np.zeros(len(seen), dtype=bool) if indicator is None else indicator & (two | (others - far < 1.5 * hidden))
-    share = np.where(own, np.clip(ends[:, 1] / np.maximum(ends.sum(axis=1), 0.02), 0.0, 1.0), np.nan)
-    lopsided = two & ~own & (others < 1 - TUNING.lopsided)
+    binary = np.zeros(len(seen), dtype=bool) if indicator is None else indicator & (two | (others - far < 1.5 * hidden))
+    share = np.where(binary, np.clip(ends[:, 1] / np.maximum(ends.sum(axis=1), 0.02), 0.0, 1.0), np.nan)
+    lopsided = two & ~binary & (others < 1 - TUNING.lopsided)
     least = np.where(lopsided, (1 + np.abs(centre)) / TUNING.reach, 0.0)
     fullest = np.clip(np.max(shares[:, :-1], axis=1) / seen, 0.0, 1.0)
-    crowded = (fullest > TUNING.crowded) & (spread > LEAST) & ~two & ~own
+    crowded = (fullest > TUNING.crowded) & (spread > LEAST) & ~two & ~binary
     least = np.maximum(least, np.where(crowded, spread, 0.0))
-    centre = np.where(own, 2 * share - 1, centre)
-    spread = np.where(own, np.sqrt(np.maximum(4 * share * (1 - share), hidden)), np.maximum(spread, least))
+    centre = np.where(binary, 2 * share - 1, centre)
+    spread = np.where(binary, np.sqrt(np.maximum(4 * share * (1 - share), hidden)), np.maximum(spread, least))
     low, high = ends.T
     return Columns(centre, spread, seen, low, high, fullest, np.full(len(seen), noise), least, share)
 
 
-def _level_summaries(found: FloatArray, noise: float) -> FloatArray:
+def _level_summaries(released: FloatArray, noise: float) -> FloatArray:
     """The fields of :class:`Columns` for the levels of a factor, from the noisy shares of its levels, of all others and
     of missing values: shares that add up to 1, drawn to each other as far as their differences may be noise.
 
     >>> _level_summaries(np.array([0.3, 0.1, 0.6, 0.0]), 0.0)[-1].round(2).tolist()
     [0.3, 0.1]
     """
-    seen = float(np.clip(1 - found[-1], max(0.02, 2 * noise), 1.0))
-    shares, count = found[:-1] / seen, len(found) - 1
+    seen = float(np.clip(1 - released[-1], max(0.02, 2 * noise), 1.0))
+    shares, count = released[:-1] / seen, len(released) - 1
     shares = shares + (1 - shares.sum()) / count
     beyond = max(float(np.mean((shares - 1 / count) ** 2)) - (noise / seen) ** 2, 1e-300)
     shares = 1 / count + (shares - 1 / count) * beyond / (beyond + (noise / seen) ** 2)
@@ -233,7 +233,7 @@ BoolArray = NDArray[np.bool_]
 
 
 class Coding(NamedTuple):
-    """z = scale·(u − centre). ``known`` marks the second moments that shares tell, ``gram`` these and
+    """z = scale·(u − centre). ``from_shares`` marks the second moments that shares tell, ``gram`` these and
     ``gram_variance`` how unsure they are, ``mean_variance`` the same of means (0 is the mean). ``excluded`` are
     coordinates of levels that are too rare: rows that have them count nothing. ``unused`` are those, and columns that
     are nearly always missing.
@@ -241,7 +241,7 @@ class Coding(NamedTuple):
 
     centre: FloatArray
     scale: FloatArray
-    known: BoolArray
+    from_shares: BoolArray
     gram: FloatArray
     gram_variance: FloatArray
     mean_variance: FloatArray
@@ -249,30 +249,30 @@ class Coding(NamedTuple):
     unused: BoolArray
 
 
-def column_coding(schema: Schema, found: Columns, *, jointly: bool) -> Coding:
-    """The coding of columns with these summaries; without ``jointly`` every level is a column of its own."""
+def column_coding(schema: Schema, columns: Columns, *, jointly: bool) -> Coding:
+    """The coding of columns with these summaries; without ``jointly`` every level is a column of its factor."""
     p = schema.width
-    share, noise = found.share[:p], found.noise[:p]
+    share, noise = columns.share[:p], columns.noise[:p]
     private = bool(noise.any())
     rare = (share < TUNING.rare_level * noise) & (share < 1 / (4 * (p + 1)))  # not where it is NaN, of numeric columns
-    scale, known = np.diag(1 / found.spread[:p]), np.zeros((p, p), dtype=bool)
+    scale, from_shares = np.diag(1 / columns.spread[:p]), np.zeros((p, p), dtype=bool)
     gram, gram_variance, mean_variance = np.eye(p), np.zeros((p, p)), np.zeros(p)
     two_valued = [np.array([j]) for j in np.flatnonzero(~np.isnan(share) & (schema.level < 0))]
     levels = factors(schema) if jointly else [np.array([j]) for j in np.flatnonzero(schema.level >= 0)]
-    for own in (*levels, *two_valued) if private else ():
-        for part in (own[~rare[own]], *(own[[i]] for i in np.flatnonzero(rare[own]))):
+    for factor in (*levels, *two_valued) if private else ():
+        for part in (factor[~rare[factor]], *(factor[[i]] for i in np.flatnonzero(rare[factor]))):
             if not len(part):
                 continue
             root = _inverse_root(_share_floor(share[part], p))
             block, squares = np.ix_(part, part), root**2
             scale[block] = root / 2
-            known[block] = True
+            from_shares[block] = True
             gram[block] = root @ _level_covariance(share[part]) @ root
             gram_variance[block] = squares @ (noise[part, None] ** 2 * squares.T)
             mean_variance[part] = squares @ noise[part] ** 2
-    unused = (rare | found.rarely_seen[:p]) if private else np.zeros(p, dtype=bool)
+    unused = (rare | columns.rarely_seen[:p]) if private else np.zeros(p, dtype=bool)
     excluded = tuple(int(j) for j in np.flatnonzero(rare)) if private else ()
-    return Coding(found.centre[:p], scale, known, gram, gram_variance, mean_variance, excluded, unused)
+    return Coding(columns.centre[:p], scale, from_shares, gram, gram_variance, mean_variance, excluded, unused)
 
 
 def _share_floor(share: FloatArray, p: int) -> FloatArray:

@@ -37,7 +37,7 @@ def name_list(names: Sequence[str]) -> str:
 
 def diagnostics(theta: Parameters, schema: Schema, response: str) -> list[Diagnostic]:
     """All of them; ``schema`` is that of the columns in use, ``response`` the response's name."""
-    found = (
+    records = (
         *_columns(theta, schema),
         _response(theta, schema, response),
         *_unidentified(theta, schema),
@@ -46,7 +46,7 @@ def diagnostics(theta: Parameters, schema: Schema, response: str) -> list[Diagno
         _unequal(theta),
         _clipping(theta),
     )
-    return [each for each in found if each is not None]
+    return [each for each in records if each is not None]
 
 
 def _named(schema: Schema, which: Iterable[bool]) -> tuple[str, ...]:
@@ -194,18 +194,18 @@ def cost(theta: Parameters, plan: Prediction | None) -> str:
     products = np.outer(row, row)
     products[1:, 1:] += theta.covariance
     lost = float(np.sum(products * theta.privacy)) / theta.y_spread**2
-    said = f"By these errors privacy costs about {lost:.2g} of R²"
+    sentence = f"By these errors privacy costs about {lost:.2g} of R²"
     if plan is None or not math.isfinite(lost) or lost <= TUNING.real_tables * plan.median:
-        return f"{said}."
+        return f"{sentence}."
     return (
-        f"{said}, more than the {plan.median:.2g} that the plan predicted: values are missing, columns are nearly "
+        f"{sentence}, more than the {plan.median:.2g} that the plan predicted: values are missing, columns are nearly "
         "collinear or lie in a small part of their bounds, or the relation is not linear."
     )
 
 
-def notes(found: Sequence[Diagnostic], *more: str) -> str:
+def notes(records: Sequence[Diagnostic], *more: str) -> str:
     """The note of a summary: what the errors are, and every diagnostic."""
-    return " ".join(filter(None, (NOTE, *more, *(str(each) for each in found))))
+    return " ".join(filter(None, (NOTE, *more, *(str(each) for each in records))))
 
 
 def response_name(estimator: Any) -> str:

@@ -114,7 +114,7 @@ def with_information(fit: CurrentFit, released: FloatArray, noise: float, lackin
     other, least = np.ones((k, k)), 0.0
     if not fit.information_released:  # the frame leads to expect it; second moments within a factor are known
         expected, least = fit.present * fit.expected_information, TUNING.not_normal**2 / k
-        other[1:, 1:] = np.minimum(fit.frame.whiten**2 @ ~fit.known @ fit.frame.whiten.T**2, 1.0)
+        other[1:, 1:] = np.minimum(fit.frame.whiten**2 @ ~fit.from_shares @ fit.frame.whiten.T**2, 1.0)
     beyond = ((released - expected) ** 2 - beside) / twice - variance
     apart = max(least, float(np.mean(beyond[np.triu_indices(k)])))
     information, variances = weighted_average(released, variance * twice, expected, beside + apart * twice * other)
@@ -202,9 +202,9 @@ class FindInformation(Step):
         radius = optimal_radius(curator.n_rows, self.rho, fit.lengths, curator.rows_per_person)
         query = fit.query(Information, model.schema_of(state), radius=radius)
         noise = curator.noise_scale(query, self.rho)
-        found = unpacked(curator.measure(query, self.rho), k)
+        released = unpacked(curator.measure(query, self.rho), k)
         if not noise:
-            found = eigenvalues_from(found, 0.0)
-            return replace(state, current_fit=replace(fit, information=found, information_variance=np.zeros((k, k))))
+            released = eigenvalues_from(released, 0.0)
+            return replace(state, current_fit=replace(fit, information=released, information_variance=np.zeros((k, k))))
         lacking = float(fit.lengths.lacking(radius))
-        return replace(state, current_fit=with_information(fit, found, noise, lacking))
+        return replace(state, current_fit=with_information(fit, released, noise, lacking))

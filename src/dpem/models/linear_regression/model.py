@@ -38,20 +38,20 @@ from dpem.tables.schema import Schema
 MOST_REHEARSED = 100
 
 
-def score_steps(way: Division, sizes: Sizes) -> tuple[Step, ...]:
+def score_steps(division: Division, sizes: Sizes) -> tuple[Step, ...]:
     """What follows the moments: clips, information, scores, and the end."""
-    first, last = way.steps[: TUNING.early], way.steps[TUNING.early :]
+    first, last = division.steps[: TUNING.early], division.steps[TUNING.early :]
     return (
-        FindLengths(way.lengths / 2, math.fsum(way.steps)),
-        FindInformation(way.information / 2),
-        FindLengths(way.lengths / 2, math.fsum(way.steps)),
-        FindInformation(way.information / 2),
+        FindLengths(division.lengths / 2, math.fsum(division.steps)),
+        FindInformation(division.information / 2),
+        FindLengths(division.lengths / 2, math.fsum(division.steps)),
+        FindInformation(division.information / 2),
         *(TakeStep(rho) for rho in first),
-        FindTails(way.residuals, math.fsum(last)),
+        FindTails(division.residuals, math.fsum(last)),
         *(TakeStep(rho) for rho in last),
-        FindLevel(way.level, level_clip(sizes.n, way.level, sizes.rows_per_person)),
-        FindVariance(way.variance),
-        *(CheckExplained(rho) for rho in way.check),
+        FindLevel(division.level, level_clip(sizes.n, division.level, sizes.rows_per_person)),
+        FindVariance(division.variance),
+        *(CheckExplained(rho) for rho in division.check),
     )
 
 
@@ -67,8 +67,12 @@ class LinearRegression(Model):
         return LinearState()
 
     def steps(self, sizes: Sizes) -> tuple[Step, ...]:
-        way = price_division(sizes, self.schema.width, len(self.schema.reads))
-        return FindColumns(way.columns), FindMoments(way.moments, way.radius), *score_steps(way, sizes)
+        division = price_division(sizes, self.schema.width, len(self.schema.reads))
+        return (
+            FindColumns(division.columns),
+            FindMoments(division.moments, division.radius),
+            *score_steps(division, sizes),
+        )
 
     def predict_fit(self, sizes: Sizes, steps: tuple[Step, ...]) -> PredictedFit:
         p = self.schema.width
@@ -94,9 +98,9 @@ class LinearRegression(Model):
         """The same regression on so many invented columns."""
         return replace(self, schema=self.schema.take(np.arange(columns)).unit(), fit_intercept=True)
 
-    def coding(self, schema: Schema, found: Columns) -> Coding:
+    def coding(self, schema: Schema, columns: Columns) -> Coding:
         """How columns with these summaries are coded."""
-        return column_coding(schema, found, jointly=self.jointly)
+        return column_coding(schema, columns, jointly=self.jointly)
 
     def kept(self, values: FloatArray, covariance: FloatArray) -> NDArray[np.intp]:
         """Which of the columns to keep, given (intercept, slopes) and their covariance: all of them."""

@@ -105,9 +105,9 @@ def maximum_likelihood(
     """EM of the joint normal law of columns and response until it stands still: the reference, nothing is paid."""
     matrix, converged = eigenvalues_from(matrix, ROUNDING), False
     for _ in range(MOST_STEPS):
-        found = unpacked(curator.measure(FilledMoments(schema, centre, spread, matrix), math.inf), len(centre) + 1)
-        mean = found[0, 1:]
-        fresh = eigenvalues_from(found[1:, 1:] - np.outer(mean, mean), ROUNDING)
+        released = unpacked(curator.measure(FilledMoments(schema, centre, spread, matrix), math.inf), len(centre) + 1)
+        mean = released[0, 1:]
+        fresh = eigenvalues_from(released[1:, 1:] - np.outer(mean, mean), ROUNDING)
         move = max(float(np.max(np.abs(mean))), float(np.max(np.abs(fresh - matrix))))
         centre, matrix = centre + spread * mean, fresh
         if converged := move < STILL:
@@ -116,30 +116,30 @@ def maximum_likelihood(
     return centre, spread * scale, matrix / np.outer(scale, scale), converged
 
 
-def first_fit(curator: Curator, schema: Schema, known: Columns, coding: Coding, moments: Moments) -> CurrentFit:
+def first_fit(curator: Curator, schema: Schema, columns: Columns, coding: Coding, moments: Moments) -> CurrentFit:
     """The fit that moments lead to. Without noise it is that of maximum likelihood, for which rows are read again
     until it converges.
     """
-    p, (found, noise) = schema.width, moments
+    p, (released, noise) = schema.width, moments
     private = bool(noise.any())
-    seen = np.append(known.seen[:p], 1.0)  # of rows with a response
+    seen = np.append(columns.seen[:p], 1.0)  # of rows with a response
     of_mean, of_square = noise[0, 1:] / seen**2, np.diag(noise)[1:] / seen**2
-    mean = found[0, 1:] / seen / (1 + 2 * of_mean)
-    square = 1 + (np.diag(found)[1:] / seen - 1) / (1 + 2 * of_square)
+    mean = released[0, 1:] / seen / (1 + 2 * of_mean)
+    square = 1 + (np.diag(released)[1:] / seen - 1) / (1 + 2 * of_square)
     spread = np.sqrt(np.maximum(square - mean**2, np.minimum(0.25, 3 * np.sqrt(of_square)) + ROUNDING))
-    levels = np.append(np.diag(coding.known), False)
+    levels = np.append(np.diag(coding.from_shares), False)
     mean, spread = np.where(levels, 0.0, mean), np.where(levels, 1.0, spread)
     outer = np.outer(seen * spread, seen * spread)
-    matrix = found[1:, 1:] / outer - np.outer(mean / spread, mean / spread)
+    matrix = released[1:, 1:] / outer - np.outer(mean / spread, mean / spread)
     np.fill_diagonal(matrix, 1.0)
     variances = noise[1:, 1:] / (1 + np.eye(p + 1)) / outer**2
     means = np.where(levels[:p], coding.mean_variance, of_mean[:p] / spread[:p] ** 2)
-    matrix[:p, :p] = np.where(coding.known, coding.gram, matrix[:p, :p])
-    variances[:p, :p] = np.where(coding.known, coding.gram_variance, variances[:p, :p])
+    matrix[:p, :p] = np.where(coding.from_shares, coding.gram, matrix[:p, :p])
+    variances[:p, :p] = np.where(coding.from_shares, coding.gram_variance, variances[:p, :p])
     centre, scale = coding.centre.copy(), coding.scale / spread[:p, None]
     numeric = ~levels[:p]
     centre[numeric] += mean[:p][numeric] / np.diag(coding.scale)[numeric]
-    y_centre, y_spread = known.centre[p] + known.spread[p] * mean[p], known.spread[p] * spread[p]
+    y_centre, y_spread = columns.centre[p] + columns.spread[p] * mean[p], columns.spread[p] * spread[p]
     converged, unused = True, coding.unused
     if not private:
         whole = np.append(centre, y_centre), np.append(1 / np.diag(scale), y_spread)
@@ -149,14 +149,14 @@ def first_fit(curator: Curator, schema: Schema, known: Columns, coding: Coding, 
     matrix[:p][unused], matrix[:, :p][:, unused] = 0.0, 0.0
     matrix[np.flatnonzero(unused), np.flatnonzero(unused)] = 1.0
     variances[:p][unused], variances[:, :p][:, unused], means[unused] = 0.0, 0.0, 0.0
-    between, of_between, edge = shrunk_correlations(matrix[:p, :p], variances[:p, :p], coding.known)
-    frame = _whitened_frame(known, (centre, scale, float(y_centre), float(y_spread)), between, edge, coding, private)
-    fit = _first_posterior(known, frame, matrix[:p, p], variances, (between, of_between), means, unused, converged)
-    return replace(fit, known=coding.known)
+    between, of_between, edge = shrunk_correlations(matrix[:p, :p], variances[:p, :p], coding.from_shares)
+    frame = _whitened_frame(columns, (centre, scale, float(y_centre), float(y_spread)), between, edge, coding, private)
+    fit = _first_posterior(columns, frame, matrix[:p, p], variances, (between, of_between), means, unused, converged)
+    return replace(fit, from_shares=coding.from_shares)
 
 
 def _whitened_frame(
-    known: Columns,
+    columns: Columns,
     place: tuple[FloatArray, FloatArray, float, float],
     between: FloatArray,
     edge: float,
@@ -171,8 +171,8 @@ def _whitened_frame(
     if len(used):
         own = covariance[np.ix_(used, used)]
         if private:  # the few rows at the far end of a lopsided column, or of a rare level, shall not be clipped
-            wider = np.maximum(known.least[used] * np.diag(place[1])[used], 1.0) ** 2 - 1
-            rare = np.where(coding.known, np.eye(p) - coding.gram, 0.0)[np.ix_(used, used)]
+            wider = np.maximum(columns.least[used] * np.diag(place[1])[used], 1.0) ** 2 - 1
+            rare = np.where(coding.from_shares, np.eye(p) - coding.gram, 0.0)[np.ix_(used, used)]
             own = own + np.diag(wider) + eigenvalues_from(rare, 0.0)
         values, vectors = np.linalg.eigh(own)
         whiten[np.ix_(used, used)] = (vectors / np.sqrt(np.maximum(values, ROUNDING))).T
@@ -180,7 +180,7 @@ def _whitened_frame(
 
 
 def _first_posterior(
-    known: Columns,
+    columns: Columns,
     frame: Frame,
     beside: FloatArray,
     variances: FloatArray,
@@ -210,18 +210,18 @@ def _first_posterior(
     explained = float(posterior.mean[1:] @ slope[1:, 1:] @ posterior.mean[1:])
     least = TUNING.least_variance if private else ROUNDING
     variance = min(max(1 - explained + float(np.trace(posterior.covariance)), least), 1.0)
-    root = np.sqrt(known.seen[:p])
+    root = np.sqrt(columns.seen[:p])
     usual = np.eye(p + 1)
     usual[1:, 1:] = whiten @ (frame.covariance * np.outer(root, root)) @ whiten.T
     return CurrentFit(
-        columns=known,
+        columns=columns,
         frame=frame,
         posterior=posterior,
         prior=prior,
         variance=variance,
         variance_error=0.5 * variance,
-        present=float(known.seen[p]),
-        present_error=float(known.noise[p]),
+        present=float(columns.seen[p]),
+        present_error=float(columns.noise[p]),
         information=slope,
         information_variance=unsure,
         expected_information=usual,
@@ -239,16 +239,16 @@ class FindColumns(Step):
         return "histogram of every column and of the response: centre, spread, shares of levels, missing values"
 
     def run(self, curator: Curator, model: Any, state: LinearState) -> LinearState:
-        known = state.columns
+        columns = state.columns
         schema = model.schema_of(state)
-        if known is not None:  # the response's is known, and that of columns that were chosen before
-            schema = schema.take(np.arange(len(known.centre) - 1, schema.width))
-        query = ColumnHistograms(schema, with_response=known is None)
+        if columns is not None:  # the response's is known, and that of columns that were chosen before
+            schema = schema.take(np.arange(len(columns.centre) - 1, schema.width))
+        query = ColumnHistograms(schema, with_response=columns is None)
         noise = curator.noise_scale(query, self.rho)
-        found = column_summaries(query, curator.measure(query, self.rho), noise)
-        if known is None:
-            known, found = found.take(slice(-1, None)), found.take(slice(-1))
-        return replace(state, columns=known.with_columns(found.of_present(known)))
+        released = column_summaries(query, curator.measure(query, self.rho), noise)
+        if columns is None:
+            columns, released = released.take(slice(-1, None)), released.take(slice(-1))
+        return replace(state, columns=columns.with_columns(released.of_present(columns)))
 
 
 @dataclass(frozen=True)
@@ -261,16 +261,16 @@ class FindMoments(Step):
         return f"second moments of columns and response, clipped at {self.radius:.3g} spreads"
 
     def run(self, curator: Curator, model: Any, state: LinearState) -> LinearState:
-        known, schema = state.found_columns(), model.schema_of(state)
-        p, coding = schema.width, model.coding(schema, known)
-        query = JointMoments(schema, coding, float(known.centre[-1]), float(known.spread[-1]), self.radius)
+        columns, schema = state.found_columns(), model.schema_of(state)
+        p, coding = schema.width, model.coding(schema, columns)
+        query = JointMoments(schema, coding, float(columns.centre[-1]), float(columns.spread[-1]), self.radius)
         noise = curator.noise_scale(query, self.rho)
-        found = unpacked(curator.measure(query, self.rho), p + 2)
-        kept = max(float(found[0, 0]), 0.05)
-        moments = Moments(found / kept, noise**2 / 2 / kept**2 * (1 + np.eye(p + 2)))
+        released = unpacked(curator.measure(query, self.rho), p + 2)
+        kept = max(float(released[0, 0]), 0.05)
+        moments = Moments(released / kept, noise**2 / 2 / kept**2 * (1 + np.eye(p + 2)))
         if state.moments is not None and noise:
             moments = _pooled_moments(moments, state.moments)
-        return replace(state, moments=moments, current_fit=first_fit(curator, schema, known, coding, moments))
+        return replace(state, moments=moments, current_fit=first_fit(curator, schema, columns, coding, moments))
 
 
 def _pooled_moments(moments: Moments, before: Moments) -> Moments:

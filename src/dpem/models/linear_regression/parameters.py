@@ -97,10 +97,10 @@ def effect_contrasts(fit: CurrentFit, schema: Schema) -> Effects:
     return Effects(np.array(rows), np.vstack([intercept, slopes]), np.array(largest))
 
 
-def influence_directions(fit: CurrentFit, found: Effects) -> FloatArray:
+def influence_directions(fit: CurrentFit, contrasts: Effects) -> FloatArray:
     """A row q_j for each effect: its influence, scaled so that q_j·a has the mean square 1."""
     A, _ = fit.frame.in_unit_coordinates()
-    q = found.of_slopes @ A @ np.linalg.pinv(fit.information / fit.present, rcond=1e-12, hermitian=True)
+    q = contrasts.of_slopes @ A @ np.linalg.pinv(fit.information / fit.present, rcond=1e-12, hermitian=True)
     length = np.sqrt(np.maximum(np.sum((q @ fit.information) * q, axis=1) / fit.present, 1e-300))
     return np.asarray(np.where(length[:, None] > 1e-100, q / length[:, None], 0.0))
 
@@ -125,15 +125,15 @@ def sampling_covariance(fit: CurrentFit, n: int, schema: Schema) -> FloatArray:
     base = classical_covariance(fit, n)
     if fit.inflation is None:
         return base
-    found = effect_contrasts(fit, schema)
-    own = found.of_slopes @ base @ found.of_slopes.T
+    contrasts = effect_contrasts(fit, schema)
+    own = contrasts.of_slopes @ base @ contrasts.of_slopes.T
     if fit.inflation.ndim == 2:  # the whole matrix, without privacy
         root = np.sqrt(np.maximum(np.diag(own), 0.0))
         own = fit.inflation * np.outer(root, root)
     else:
         root = np.sqrt(fit.inflation)
         own = own * np.outer(root, root)
-    return np.asarray(found.back @ own @ found.back.T)
+    return np.asarray(contrasts.back @ own @ contrasts.back.T)
 
 
 def unidentified_covariance(fit: CurrentFit) -> tuple[FloatArray, NDArray[np.bool_]]:

@@ -58,17 +58,17 @@ def eigenvalues_from(matrix: FloatArray, least: float) -> FloatArray:
 
 
 def shrunk_correlations(
-    correlations: FloatArray, variances: FloatArray, known: NDArray[np.bool_] | None = None
+    correlations: FloatArray, variances: FloatArray, from_shares: NDArray[np.bool_] | None = None
 ) -> tuple[FloatArray, FloatArray, float]:
     """Noisy correlations, each times t²/(t² + its noise variance), with t² their mean square beyond the noise; how
     unsure they still are; and about half the largest eigenvalue of the noise that is left in them. Entries that are
-    ``known`` otherwise stay as they are.
+    ``from_shares`` stay as they are.
 
     >>> shrunk_correlations(np.array([[1.0, 0.1], [0.1, 1.0]]), np.full((2, 2), 0.04))[0].round(2).tolist()
     [[1.0, 0.02], [0.02, 1.0]]
     """
     p = len(correlations)
-    apart = ~np.eye(p, dtype=bool) if known is None else ~(np.eye(p, dtype=bool) | known)
+    apart = ~np.eye(p, dtype=bool) if from_shares is None else ~(np.eye(p, dtype=bool) | from_shares)
     if not apart.any() or not variances.any():
         return correlations, variances, noise_edge(np.where(apart, variances, 0.0))
     c, u = correlations[apart], variances[apart]
@@ -172,12 +172,13 @@ def combined_posterior(
     """The posterior after the first measurement and all scores, beginning with the last one, as far as noise makes it
     unsure, and the covariance that clipping adds; ``variance`` is that of the errors.
     """
+    noise = first.noise + TUNING.first_error**2 * first.slope @ first.slope.T
     for _ in range(ROUNDS):
         around = np.outer(posterior.mean, posterior.mean) + posterior.covariance
         shared = (TUNING.shared_error if scores else 1.0) * product_covariance(first.variances, around)
         directed = (direction or prior_direction(posterior)).covariance
         cut = first.bias**2 * directed
-        measured, bias = [(first.slope, first.answer, first.noise + shared + cut)], np.zeros_like(first.noise)
+        measured, bias = [(first.slope, first.answer, noise + shared + cut)], np.zeros_like(noise)
         if scores:
             answer, unsure, bias = _average_score(
                 posterior, scores, information, variances, variance, lengths, directed
@@ -209,11 +210,11 @@ def _average_score(
     Weights of a row are C⁻¹1/(1ᵀC⁻¹1), C being the covariance of its errors.
     """
     theta, V = posterior
-    at, found, noise, clips, bias = (np.array(part) for part in zip(*scores, strict=True))
+    at, values, noise, clips, bias = (np.array(part) for part in zip(*scores, strict=True))
     d, k = theta - at, len(theta)
     beyond = (np.sum((d @ information) * d, axis=1) + float(np.sum(V * information))) / max(information[0, 0], 0.1)
     kappa = lengths.kappa(clips / np.sqrt(variance + np.minimum(beyond, variance)))
-    rows = found / kappa[:, None] + at @ information
+    rows = values / kappa[:, None] + at @ information
     products = (d[:, None] * d).reshape(-1, k)
     noise, bias = noise / kappa, bias / kappa
     errors = (variances @ products.T).reshape(k, len(d), len(d)) + np.diag(noise**2)

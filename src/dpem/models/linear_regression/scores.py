@@ -54,7 +54,7 @@ class Score(RowQuery):
 class Residuals(RowQuery):
     """Σ (1, t, √2·t²) over rows with a response, t = clip(r/√v, ±clip)/clip: their number, mean and mean square.
 
-    *Lemma.* ℓ2 sensitivity 2, as if the mean alone were asked. *Proof.* Let u = |t − t′| and |t + t′| ≤ 2 − u. Two rows
+    *Lemma.* ℓ2 sensitivity 2, as for the mean alone. *Proof.* Let u = |t − t′| and |t + t′| ≤ 2 − u. Two rows
     with a response differ by at most f(u) = u²(1 + 2(2 − u)²) in squared length, and f′(u) = 2u(3 − 2u)² ≥ 0, so by
     f(2) = 4. A row with a response and one without differ by 1 + t² + 2t⁴ ≤ 4, two without by 0. ∎
     """
@@ -198,8 +198,8 @@ class TakeStep(Step):
         if not noise:  # the moments have led to least squares, or to maximum likelihood, already
             return replace(state, current_fit=fit)
         score = score + fit.cut_off(fit.clips.norm)
-        own = ScoreAnswer(fit.posterior.mean, score, noise, fit.clips.norm * unit, fit.clip_bias * unit)
-        scores, given = (*fit.scores, own), (fit.information, fit.information_variance, fit.variance, fit.lengths)
+        answer = ScoreAnswer(fit.posterior.mean, score, noise, fit.clips.norm * unit, fit.clip_bias * unit)
+        scores, given = (*fit.scores, answer), (fit.information, fit.information_variance, fit.variance, fit.lengths)
         before = fit.posterior.wider(fit.misfit)
         posterior, misfit = combined_posterior(before, fit.prior, fit.first, scores, *given, fit.direction)
         unsure = math.hypot(fit.variance_error, 0.1 * fit.variance)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dpem.fitting.check import CHECK_SHARE
 from dpem.fitting.model import PredictedFit, Sizes
-from dpem.fitting.selection import KeepColumns, best_columns, chosen_after
+from dpem.fitting.selection import KeepColumns, ThresholdScores, best_columns, chosen_after
 from dpem.fitting.step import Step, prices
 from dpem.models.linear_regression.clipping import NO_TAILS, normal_lengths, optimal_clip
 from dpem.models.linear_regression.columns import numeric_columns
@@ -33,7 +33,6 @@ from dpem.models.linear_regression.tuning import TUNING
 from dpem.privacy import Curator
 from dpem.queries.histograms import BINS, Places
 from dpem.queries.narrow import NarrowQuery
-from dpem.queries.threshold_scores import ThresholdScores
 from dpem.query import Array, Bound, FloatArray, Namespace
 from dpem.tables.blocks import like
 
@@ -166,13 +165,13 @@ def wide_division(sizes: Sizes, sparsity: int, d: int) -> WideDivision:
     return WideDivision(middle, tuple(parts), Division(*own), k)
 
 
-def miss_probability(sizes: Sizes, d: int, way: WideDivision) -> float:
+def miss_probability(sizes: Sizes, d: int, division: WideDivision) -> float:
     """The chance that a column is missed that explains its equal part of what is expected to be explained: that the
     largest noise of d columns exceeds its score, of which both are known.
     """
-    rho = math.fsum(part[0] for part in way.rounds)
-    scale = sizes.rows_per_person * math.sqrt(way.chosen / (2 * rho)) / sizes.n
-    signal = math.asin(math.sqrt((sizes.effect or TUNING.explained) / way.kept)) / math.pi
+    rho = math.fsum(part[0] for part in division.rounds)
+    scale = sizes.rows_per_person * math.sqrt(division.chosen / (2 * rho)) / sizes.n
+    signal = math.asin(math.sqrt((sizes.effect or TUNING.explained) / division.kept)) / math.pi
     return 1 / (1 + math.exp(min(signal / scale, 700.0)) / d)
 
 
@@ -192,27 +191,27 @@ class SparseLinearRegression(LinearRegression):
         return best_columns(np.asarray(np.linalg.pinv(covariance[1:, 1:]), dtype=float), values[1:], self.sparsity)
 
     def steps(self, sizes: Sizes) -> tuple[Step, ...]:
-        way = wide_division(sizes, self.sparsity, self.schema.width)
-        steps: list[Step] = [FindMiddle(way.middle)]
+        division = wide_division(sizes, self.sparsity, self.schema.width)
+        steps: list[Step] = [FindMiddle(division.middle)]
         columns = 0
-        for choice, spreads, moments, count in way.rounds:
+        for choice, spreads, moments, count in division.rounds:
             columns += count
             radius = moment_radius(sizes.rho, columns)
             steps += [ChooseColumns(choice, count), FindColumns(spreads), FindMoments(moments, radius)]
-        return (*steps, *score_steps(way.narrow, sizes), KeepColumns(0.0, way.kept))
+        return (*steps, *score_steps(division.narrow, sizes), KeepColumns(0.0, division.kept))
 
     def predict_fit(self, sizes: Sizes, steps: tuple[Step, ...]) -> PredictedFit:
-        way = wide_division(sizes, self.sparsity, self.schema.width)
+        division = wide_division(sizes, self.sparsity, self.schema.width)
         if math.isinf(sizes.rho):
             return PredictedFit()
-        chance = miss_probability(sizes, self.schema.width, way)
+        chance = miss_probability(sizes, self.schema.width, division)
         most = min(self.sparsity, self.schema.width)
-        fewer = f"{way.kept} of the {most} columns can be chosen at this price." if way.kept < most else ""
+        fewer = f"{division.kept} of the {most} columns can be chosen at this price." if division.kept < most else ""
 
         def roughly(there: Sizes) -> float:
-            return approximate_loss(there, way.kept, wide_division(there, self.sparsity, self.schema.width).narrow)
+            return approximate_loss(there, division.kept, wide_division(there, self.sparsity, self.schema.width).narrow)
 
-        key, model = (self.sparsity, way.chosen), self._rehearsed_on(way.chosen)
-        lost = expected_loss(model, sizes, way.kept, roughly, way.narrow.clips, key)
-        found = predicted_fit(lost, sizes, chance, fewer)
-        return found._replace(feasible=found.feasible and chance < 0.5)
+        key, model = (self.sparsity, division.chosen), self._rehearsed_on(division.chosen)
+        lost = expected_loss(model, sizes, division.kept, roughly, division.narrow.clips, key)
+        prediction = predicted_fit(lost, sizes, chance, fewer)
+        return prediction._replace(feasible=prediction.feasible and chance < 0.5)

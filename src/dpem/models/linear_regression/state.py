@@ -61,7 +61,7 @@ class CurrentFit:
         Σ aaᵀ/n of the rows, and the variances of its entries.
     expected_information : array
         What the frame leads to expect of the information.
-    known : array of bool
+    from_shares : array of bool
         Which second moments of columns follow from shares of levels: rows cannot be otherwise.
     lengths : Lengths
         How long rows are in the frame.
@@ -102,7 +102,7 @@ class CurrentFit:
     expected_information: FloatArray
     first: FirstAnswer
     unused: NDArray[np.bool_]
-    known: NDArray[np.bool_] = field(default_factory=lambda: np.zeros((), dtype=bool))
+    from_shares: NDArray[np.bool_] = field(default_factory=lambda: np.zeros((), dtype=bool))
     scores: tuple[ScoreAnswer, ...] = ()
     level: Estimate = field(default_factory=lambda: Estimate(0.0, 0.0))
     size: Estimate = field(default_factory=lambda: Estimate(1.0, 0.0))

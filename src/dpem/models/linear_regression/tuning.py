@@ -31,6 +31,8 @@ class Tuning:
     least_correlation: float = 0.01
     #: Rows are clipped at so many times their expected length in the moments.
     moment_radius: float = 0.9
+    #: Error of first coefficients because moments are clipped, whatever the noise: what counts where rows are many.
+    first_error: float = 0.05
     #: Moments lose as much of their tails as scores that are clipped there, over √k.
     first_clip: float = 1.5
     #: How much more the error of the moments' own matrix counts, because the information shares it.
@@ -113,7 +115,7 @@ class Tuning:
     # --- prices -----------------------------------------------------------------------------------------------------
     #: Shares of columns and of moments, least and most, and of information as a part of that of moments.
     columns: tuple[float, float] = (0.05, 0.12)
-    moments: tuple[float, float] = (0.07, 0.12)
+    moments: tuple[float, float] = (0.08, 0.20)
     information: float = 0.25
     #: Shares of the histograms of leverage and residuals, of the mean of the residuals, and of the sandwich.
     lengths: float = 0.02
@@ -125,7 +127,7 @@ class Tuning:
     early: int = 2
     #: The noise that shares in histograms of columns, and second moments, are to have.
     share_noise: float = 0.02
-    moment_noise: float = 0.02
+    moment_noise: float = 0.05
 
     # --- choice of columns (studies.linear_regression wide) ---------------------------------------------------------
     #: Shares of: middle of the response, choice, columns, moments, information, steps, level, variance.

@@ -187,15 +187,15 @@ class FindVariance(Step):
     def run(self, curator: Curator, model: Any, state: LinearState) -> LinearState:
         fit = state.current()
         private, schema = math.isfinite(self.rho), model.schema_of(state)
-        found = effect_contrasts(fit, schema)
-        q = influence_directions(fit, found)
+        contrasts = effect_contrasts(fit, schema)
+        q = influence_directions(fit, contrasts)
         radius = TUNING.variance_radius * math.sqrt(3 * len(q)) if private else math.inf
         most = TUNING.variance_noise * curator.n_rows * math.sqrt(self.rho) / radius if private else math.inf
         clip = max(math.sqrt(min(most, fit.clips.norm**2 / fit.lengths.k)), TUNING.least_variance_clip)
-        unit = np.minimum(1.0, radius / 2 / found.largest) if private else np.ones(len(q))
-        asked = q * np.sqrt(unit)[:, None] if private else _pair_directions(q)
+        unit = np.minimum(1.0, radius / 2 / contrasts.largest) if private else np.ones(len(q))
+        rows = q * np.sqrt(unit)[:, None] if private else _pair_directions(q)
         ratio = 1.0 if state.weights is None else state.weights.ratio
-        settings = {"directions": asked, "clip": clip, "radius": radius, "ratio": ratio}
+        settings = {"directions": rows, "clip": clip, "radius": radius, "ratio": ratio}
         query = fit.query(ScoreVariance, schema, **settings)
         released = curator.measure(query, self.rho) / fit.present
         if private:
@@ -216,17 +216,17 @@ def _excess_beyond(fit: CurrentFit, clip: float) -> float:
     return fit.tails.square(low, max(low, high)) * unit**2 / fit.variance
 
 
-def shrunk_inflation(found: FloatArray, noise: FloatArray) -> FloatArray:
+def shrunk_inflation(excess: FloatArray, noise: FloatArray) -> FloatArray:
     """1 + noisy relative excesses of variance, drawn to their mean, and that to 0, as far as they may be noise.
 
     >>> shrunk_inflation(np.array([0.0, 3.0]), np.array([0.01, 0.01])).round(1).tolist()
     [1.0, 4.0]
     """
     weight = 1 / (noise**2 + TUNING.usual_inflation**2)
-    mean = float(np.sum(weight * found) / np.sum(weight))
+    mean = float(np.sum(weight * excess) / np.sum(weight))
     mean *= TUNING.usual_inflation**2 / (TUNING.usual_inflation**2 + float(1 / np.sum(1 / noise**2)))
-    between = max(float(np.sum(weight * ((found - mean) ** 2 - noise**2)) / np.sum(weight)), 0.0)
-    return np.clip(1 + mean + (found - mean) * between / (between + noise**2), 0.5, 25.0)
+    between = max(float(np.sum(weight * ((excess - mean) ** 2 - noise**2)) / np.sum(weight)), 0.0)
+    return np.clip(1 + mean + (excess - mean) * between / (between + noise**2), 0.5, 25.0)
 
 
 def _pair_directions(q: FloatArray) -> FloatArray:
@@ -235,13 +235,13 @@ def _pair_directions(q: FloatArray) -> FloatArray:
     return np.where((i == j)[:, None], q[i], q[i] + q[j])
 
 
-def _score_covariance(found: FloatArray, q: FloatArray, fit: CurrentFit) -> FloatArray:
+def _score_covariance(excess: FloatArray, q: FloatArray, fit: CurrentFit) -> FloatArray:
     """The matrix of covariances of q_i·score and q_j·score, in units of the errors' variance."""
     k = len(q)
     i, j = np.triu_indices(k)
     S = fit.information / fit.present
-    asked = _pair_directions(q)
-    squares = found + np.sum((asked @ S) * asked, axis=1)
+    pairs = _pair_directions(q)
+    squares = excess + np.sum((pairs @ S) * pairs, axis=1)
     out, own = np.zeros((k, k)), squares[i == j]
     out[i, j] = np.where(i == j, squares, (squares - own[i] - own[j]) / 2)
     out = out + out.T - np.diag(np.diag(out))

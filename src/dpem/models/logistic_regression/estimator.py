@@ -133,14 +133,14 @@ class DPLogisticRegression(ClassifierMixin, GeneralisedLinearEstimator):
 
     def _classes_of(self, y_name: str | None) -> Levels:
         """The response's two levels: ``classes``, or what ``levels`` has under its name, or 0 and 1."""
-        own = self.classes
-        if own is None and isinstance(self.levels, Mapping):
-            own = self.levels.get(y_name)
-        if own is None:
+        levels = self.classes
+        if levels is None and isinstance(self.levels, Mapping):
+            levels = self.levels.get(y_name)
+        if levels is None:
             return Levels((0.0, 1.0), ("0", "1"), False)
-        if isinstance(own, str) or not isinstance(own, Sequence | np.ndarray) or len(own) != 2:
+        if isinstance(levels, str) or not isinstance(levels, Sequence | np.ndarray) or len(levels) != 2:
             raise ArgumentError("classes", "must be the two levels of the response, such as (0, 1) or ('no', 'yes').")
-        return checked_levels({"classes": own})["classes"]
+        return checked_levels({"classes": levels})["classes"]
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -174,20 +174,20 @@ class DPLogisticRegression(ClassifierMixin, GeneralisedLinearEstimator):
         super()._set_fitted(state, *others)
 
     def _attributes(self, theta: Parameters, schema: Schema) -> dict[str, Any]:
-        found = super()._attributes(theta, schema)
+        attributes = super()._attributes(theta, schema)
         try:
             classes = np.array([float(label) for label in theta.labels])
         except ValueError:
             classes = np.array(theta.labels, dtype=object)
-        return {**found, "odds_ratios_": np.exp(found["coef_"]), "classes_": classes}
+        return {**attributes, "odds_ratios_": np.exp(attributes["coef_"]), "classes_": classes}
 
     def _diagnostics(self) -> list[Diagnostic]:
-        found, theta, k = super()._diagnostics(), self.theta_, len(self.theta_.sampling)
+        diagnostics, theta, k = super()._diagnostics(), self.theta_, len(self.theta_.sampling)
         share = min(theta.response, 1 - theta.response)
         events = self.plan_.n * theta.complete * share
         if events < EVENTS * k:
             rarer = theta.labels[int(theta.response < 0.5)]
-            found.append(
+            diagnostics.append(
                 Diagnostic(
                     "few-events",
                     "warning",
@@ -195,7 +195,7 @@ class DPLogisticRegression(ClassifierMixin, GeneralisedLinearEstimator):
                     "Fewer columns or more rows would help.",
                 )
             )
-        return found
+        return diagnostics
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
         """The log-odds of the second class for each row; NaN where a covariate is missing."""

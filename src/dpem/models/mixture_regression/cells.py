@@ -87,7 +87,7 @@ class Cells:
 class _Problem:
     """Misfit of K components to cells, and its derivatives, for many parameter sets (restarts × K × (q + 3))."""
 
-    def __init__(self, cells: Cells, K: int, same_regression: bool) -> None:
+    def __init__(self, cells: Cells, K: int, parallel: bool) -> None:
         self.place, self.within = cells.places()
         self.mass, self.scale = cells.x_mass(), cells.scale()
         self.seen = cells.mass.reshape(len(self.mass), -1)
@@ -98,8 +98,8 @@ class _Problem:
         self.middle = np.zeros((K, self.q + 3))
         self.middle[:, -1] = math.log(0.7)
         self.free = np.ones((K, self.q + 3))
-        if same_regression:
-            self.free[:, 1:-1] = 0.0
+        if parallel:
+            self.free[:, 2:-1] = 0.0
 
     def residuals(self, par: FloatArray, slopes: bool) -> tuple[FloatArray, FloatArray | None]:
         q = self.q
@@ -143,14 +143,14 @@ class _Problem:
         return np.asarray(new)
 
 
-def fit_cells(cells: Cells, K: int, *, same_regression: bool = False, rounds: int = 60) -> CellFit:
+def fit_cells(cells: Cells, K: int, *, parallel: bool = False, rounds: int = 60) -> CellFit:
     """K components that explain the cells, given the share of rows in every x-cell, so x need not be normal.
 
-    From many starts, of which the worse half is dropped now and then; with ``same_regression`` only weights and
-    spreads of one regression differ.
+    From many starts, of which the worse half is dropped now and then; with ``parallel`` the slopes are those of one
+    regression.
     """
-    problem = _Problem(cells, K, same_regression)
-    par = _starts(K, cells.q, same_regression)
+    problem = _Problem(cells, K, parallel)
+    par = _starts(K, cells.q, parallel)
     misfit, slope = problem.residuals(par, True)
     best, damping = problem.cost(misfit, par), np.full(len(par), 0.1)
     for i in range(rounds):
@@ -178,14 +178,13 @@ def _softmax(z: FloatArray) -> FloatArray:
     return np.asarray(w / w.sum(axis=1, keepdims=True))
 
 
-def _starts(K: int, q: int, same_regression: bool) -> FloatArray:
+def _starts(K: int, q: int, parallel: bool) -> FloatArray:
     """Parameter sets to begin from, spread evenly; the same every time."""
-    if same_regression or K == 1:
-        par = np.zeros((1, K, q + 3))
-        par[0, :, -1] = np.log(np.linspace(0.5, 1.4, K)) if K > 1 else 0.0
-        return par
+    if K == 1:
+        return np.zeros((1, 1, q + 3))
     z = normal_points(max(RESTARTS, 4 * K * (q + 3)) // 2, K * (q + 3))[:RESTARTS].reshape(RESTARTS, K, q + 3)
-    size = np.array([0.3, 0.5, *[0.6] * q, 0.25])
-    par = z * size
+    par = z * np.array([0.3, 0.5, *[0.0 if parallel else 0.6] * q, 0.25])
     par[:, :, -1] += math.log(0.7)
+    if parallel:
+        par[0, :, 1], par[0, :, -1] = 0.0, np.log(np.linspace(0.5, 1.4, K))
     return np.asarray(par)

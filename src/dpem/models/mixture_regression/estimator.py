@@ -142,17 +142,13 @@ class DPMixtureRegression(PrivateEstimator):
             )
             outliers = "A component was missed, or there are outliers: use more components, or narrower bounds."
             diagnostics.append(Diagnostic("missed-rows", "warning", words, outliers))
-        private = math.isfinite(self.plan_.epsilon)
-        advice = "Use fewer components, more rows or a larger epsilon."
-        if private and not failed and theta.moved > TUNING.unstable:
+        if math.isfinite(self.plan_.epsilon) and not failed and theta.moved > TUNING.unstable:
+            advice = "Use fewer components, more rows or a larger epsilon."
             words = (
                 f"The components are not stable: errors of the size that is to be expected put about "
                 f"{100 * theta.moved:.0f} % of the rows into another component."
             )
             diagnostics.append(Diagnostic("unstable-components", "warning", words, advice))
-        elif private and not failed and not theta.by_cells:
-            words = "No start with different coefficients was found: the components may differ in their spread only."
-            diagnostics.append(Diagnostic("no-start", "warning", words, advice))
         return diagnostics
 
     def _profile(self) -> Profile:

@@ -36,9 +36,9 @@ class Parameters:
 
     ``x_mean`` and ``x_whiten`` are the columns' mean and inverse root covariance, which fill missing values. The
     covariances of sampling and of privacy are of (weight, intercept, slopes, spread) class by class. ``misfit`` is that
-    of 1, 2, … components to the cells, ``needed`` by how much one more must lower it, ``by_cells`` whether the start
-    was found in them; ``one`` the regression of the moments (intercept, slopes, residual spread); ``moved`` the share
-    of rows that errors of this size put into another component, ``missed`` the share far from every component.
+    of 1, 2, … components to the cells, ``needed`` by how much one more must lower it; ``one`` the regression of the
+    moments (intercept, slopes, residual spread); ``moved`` the share of rows that errors of this size put into another
+    component, ``missed`` the share far from every component.
     """
 
     weights: FloatArray
@@ -51,7 +51,6 @@ class Parameters:
     privacy: FloatArray
     misfit: FloatArray
     needed: float
-    by_cells: bool
     one: FloatArray
     moved: float = 0.0
     missed: float = 0.0
@@ -154,7 +153,6 @@ class MixtureRegression(Model):
             change @ estimate.error @ change.T,
             state.path,
             state.needed,
-            state.by_cells,
             np.array([frame.y_mean, *[0.0] * (p - 1), 0.0])
             + np.append(turn @ state.regression, frame.y_spread * state.spread),
             float(np.mean(moved_share(components, estimate.error + sampling, 20))),

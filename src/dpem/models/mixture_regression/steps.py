@@ -94,10 +94,9 @@ class RegressionState(State):
 
     ``frame`` are the coordinates, ``observed`` the shares of values that are not missing (the response last);
     ``regression`` and ``spread`` the one best regression and its residual spread, ``present`` the share of rows with a
-    response; ``axes`` the directions in which residuals spread unevenly; ``starts`` those of the counts, ``plain`` the
-    one with a single regression and several spreads, ``by_cells`` whether the former was chosen; ``path`` and
-    ``needed`` the misfit of 1, 2, … components and by how much one more must lower it; ``estimate`` the components and
-    their errors.
+    response; ``axes`` the directions in which residuals spread unevenly; ``starts`` those of the counts, ``parallel``
+    the one in which all components have the slopes of one regression; ``path`` and ``needed`` the misfit of 1, 2, …
+    components and by how much one more must lower it; ``estimate`` the components and their errors.
     """
 
     frame: Frame = NO_FRAME
@@ -107,8 +106,7 @@ class RegressionState(State):
     present: float = 1.0
     axes: FloatArray | None = None
     starts: tuple[Components, ...] = ()
-    plain: Components = NO_COMPONENTS
-    by_cells: bool = False
+    parallel: Components = NO_COMPONENTS
     path: FloatArray = field(default_factory=lambda: NOTHING)
     needed: float = 0.0
     estimate: newton.Estimate = NO_ESTIMATE
@@ -242,7 +240,7 @@ class CountCells(Step):
         starts = [fits[self.classes]]
         if q > max(self.classes - 1, 1):
             starts.append(fit_cells(cells.leading(max(self.classes - 1, 1)), self.classes))
-        plain = fit_cells(cells, self.classes, same_regression=True)
+        parallel = fit_cells(cells, self.classes, parallel=True)
 
         def components(fit: CellFit) -> Components:
             own = np.tile(state.regression, (self.classes, 1))
@@ -254,12 +252,13 @@ class CountCells(Step):
 
         path = np.array([fits[k].misfit for k in sorted(fits)])
         needed = (q + 3) * math.log(max(curator.n_rows, 2))
-        return replace(state, starts=tuple(map(components, starts)), plain=components(plain), path=path, needed=needed)
+        sets = tuple(map(components, starts))
+        return replace(state, starts=sets, parallel=components(parallel), path=path, needed=needed)
 
 
 @dataclass(frozen=True)
 class ChooseStart(Step):
-    """Which start is likelier: those of the cells, or one regression with several spreads."""
+    """Which start is likelier: those of the cells, or parallel regressions, which fewer counts decide."""
 
     margin: float = 0.02
 
@@ -267,12 +266,12 @@ class ChooseStart(Step):
         return "which of the starts is likelier"
 
     def run(self, curator: Curator, model: Any, state: RegressionState) -> RegressionState:
-        query = ComponentLeads(model.schema, state.frame, state.starts, state.plain)
+        query = ComponentLeads(model.schema, state.frame, state.starts, state.parallel)
         leads = curator.measure(query, self.rho)
         best = int(np.argmax(leads))
         ahead = leads[best] > self.margin + curator.noise_scale(query, self.rho)
-        start = state.starts[best] if ahead else state.plain
-        return replace(state, estimate=newton.Estimate.of_start(start), by_cells=bool(ahead))
+        start = state.starts[best] if ahead else state.parallel
+        return replace(state, estimate=newton.Estimate.of_start(start))
 
 
 @dataclass(frozen=True)
@@ -311,14 +310,14 @@ class ImproveComponents(Step):
         """The likeliest of what several starts lead to, without noise. A later step begins where this one ended."""
         if state.theta is not None:
             return state.estimate
-        rng, plain = generator(0), state.plain
-        starts = [state.estimate.theta, *state.starts, plain]
+        rng, parallel = generator(0), state.parallel
+        starts = [state.estimate.theta, *state.starts, parallel]
         for _ in range(TUNING.starts):
-            turned = plain.coefficients + plain.spreads[:, None] * rng.standard_normal(plain.coefficients.shape)
-            own = np.array([model.allowed(state.frame, regression) for regression in turned])
-            starts.append(Components(plain.masses, own, plain.spreads))
+            away = parallel.spreads[:, None] * rng.standard_normal(parallel.coefficients.shape)
+            own = np.array([model.allowed(state.frame, regression) for regression in parallel.coefficients + away])
+            starts.append(Components(parallel.masses, own, parallel.spreads))
         ends = [self._converged(curator, model, state.frame, start, free, self.short_rounds) for start in starts]
-        query = ComponentLeads(model.schema, state.frame, tuple(end.theta for end in ends), plain, WIDE)
+        query = ComponentLeads(model.schema, state.frame, tuple(end.theta for end in ends), parallel, WIDE)
         best = ends[int(np.argmax(curator.measure(query, math.inf)))]
         return self._converged(curator, model, state.frame, best.theta, free, self.most_rounds)
 

@@ -48,10 +48,10 @@ class PearsonSquares(NarrowQuery):
         return rounded(Bound(linf=self.cap, l2=self.cap, size_linf=self.cap, size_l2=self.cap), 4)
 
     def contributions(self, xp: Namespace, x: Array, y: Array, shares: Array = None) -> Array:
-        rows, response, seen = complete(xp, self.family, x, y, shares)
+        rows, response, weight = complete(xp, self.family, x, y, shares)
         mean = self.family.mean(xp, self.predictor(xp, rows))
         each = xp.clip(zero_nonfinite(xp, (response - mean) ** 2 / (mean + self.floor)), 0.0, self.cap)
-        return xp.sum(seen * each)[None]
+        return xp.sum(weight * each)[None]
 
 
 @dataclass(frozen=True)
@@ -93,9 +93,9 @@ def dispersion_of(released: float, noise: float, eta: FloatArray, cap: float) ->
     """The dispersion of which capped squares have this mean, and its standard error; rows have these predictors."""
     means = np.array([_capped(eta, float(phi), cap) for phi in TRIED])
     means = np.maximum.accumulate(means) + 1e-9 * np.arange(len(TRIED))
-    found = float(np.interp(released, means, TRIED))
+    phi = float(np.interp(released, means, TRIED))
     ends = np.interp([released - noise, released + noise], means, TRIED)
-    return found, max(float(ends[1] - ends[0]) / 2, 1e-9)
+    return phi, max(float(ends[1] - ends[0]) / 2, 1e-9)
 
 
 def _capped(eta: FloatArray, phi: float, cap: float) -> float:

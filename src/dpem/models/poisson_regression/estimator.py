@@ -41,11 +41,11 @@ class PoissonRegression(GeneralisedLinearModel):
     def response_of(self, shares: FloatArray, noise: float) -> tuple[float, Family]:
         """The mean count, and the family with a dispersion that is at most that of all counts around their mean."""
         assert isinstance(self.family, Poisson)
-        kept = np.where(shares > 3 * noise, shares, 0.0)
-        kept = kept / kept.sum() if kept.sum() > 0 else np.full(BINS, 1 / BINS)
+        likely = np.where(shares > 3 * noise, shares, 0.0)
+        likely = likely / likely.sum() if likely.sum() > 0 else np.full(BINS, 1 / BINS)
         counts = self.family.middle + self.family.half * ((np.arange(BINS) + 0.5) * 2 / BINS - 1)
-        mean = max(float(kept @ counts), 0.05)
-        around = float(kept @ (counts - mean) ** 2) / mean
+        mean = max(float(likely @ counts), 0.05)
+        around = float(likely @ (counts - mean) ** 2) / mean
         dispersion = min(max(around, 1.5), 20.0)
         return mean, replace(self.family, dispersion=dispersion, clip=clip_of(noise))
 
@@ -172,15 +172,15 @@ class DPPoissonRegression(Regressor, GeneralisedLinearEstimator):
         return schema.names.index(name)
 
     def _attributes(self, theta: Parameters, schema: Schema) -> dict[str, Any]:
-        found = super()._attributes(theta, schema)
+        attributes = super()._attributes(theta, schema)
         dispersion = theta.dispersion[0] if theta.dispersion else math.nan
-        return {**found, "rate_ratios_": np.exp(found["coef_"]), "dispersion_": dispersion}
+        return {**attributes, "rate_ratios_": np.exp(attributes["coef_"]), "dispersion_": dispersion}
 
     def _diagnostics(self) -> list[Diagnostic]:
-        found = super()._diagnostics()
+        diagnostics = super()._diagnostics()
         high = self.schema_.y_middle + self.schema_.y_half
         if self.theta_.response_end > AT_BOUND and high > 1:
-            found.append(
+            diagnostics.append(
                 Diagnostic(
                     "response-at-bound",
                     "warning",
@@ -191,7 +191,7 @@ class DPPoissonRegression(Regressor, GeneralisedLinearEstimator):
             )
         phi, error = self.theta_.dispersion
         if phi > OVERDISPERSED and phi - 1 > STANDARD_ERRORS * error:
-            found.append(
+            diagnostics.append(
                 Diagnostic(
                     "overdispersion",
                     "note",
@@ -200,7 +200,7 @@ class DPPoissonRegression(Regressor, GeneralisedLinearEstimator):
                     "A column that explains the excess may be missing.",
                 )
             )
-        return found
+        return diagnostics
 
     def _new_responses(self, eta: FloatArray, error: FloatArray, alpha: float) -> tuple[FloatArray, FloatArray]:
         """Quantiles of negative binomial counts with the measured dispersion at the ends of the mean's interval."""
