@@ -13,6 +13,7 @@ log-likelihood on new rows, beside what the plan predicted.
 
 from __future__ import annotations
 
+import argparse
 import csv
 import math
 import sys
@@ -254,9 +255,14 @@ PARTS = {
 }
 
 
-def main(words):
+def main(arguments):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("words", nargs="*", metavar="part|fits", help=f"of {', '.join(PARTS)}; fits of a setting (200)")
+    words = parser.parse_args(arguments).words
     fits = next((int(word) for word in words if word.isdigit()), 200)
     wanted = [word for word in words if not word.isdigit()]
+    if unknown := set(wanted) - set(PARTS):
+        parser.error(f"no part is called {', '.join(sorted(unknown))}")
     rows = list(csv.DictReader(RESULTS.open())) if RESULTS.exists() else []
     rows = {(row["part"], row["epsilon"]): row for row in rows}
     KNOWN.update(key for key, row in rows.items() if row.get("version") == __version__)

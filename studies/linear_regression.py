@@ -11,6 +11,7 @@ fixed for each table, so that what varies is the noise.
 
 from __future__ import annotations
 
+import argparse
 import csv
 import math
 import sys
@@ -237,12 +238,17 @@ PARTS = {
 }
 
 
-def main(asked):
+def main(arguments):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", metavar="part", help=f"of {', '.join(PARTS)}; all by default")
+    chosen = parser.parse_args(arguments).parts
+    if unknown := set(chosen) - set(PARTS):
+        parser.error(f"no part is called {', '.join(sorted(unknown))}")
     old = []
-    if asked and RESULTS.exists():
+    if chosen and RESULTS.exists():
         with RESULTS.open(encoding="utf-8") as file:
             old = list(csv.DictReader(file))
-    fresh = [row for name in (asked or PARTS) for row in PARTS[name]()]
+    fresh = [row for name in (chosen or PARTS) for row in PARTS[name]()]
     kept = [row for row in old if row["part"] not in {row["part"] for row in fresh}]
     with RESULTS.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, FIELDS, lineterminator="\n")

@@ -16,8 +16,8 @@ two values, one flat. Bounds are wide: 5 to 15 spreads on the side without a tai
 
 from __future__ import annotations
 
+import argparse
 import csv
-import sys
 import time
 import warnings
 from pathlib import Path
@@ -432,9 +432,10 @@ def figure():
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    if sys.argv[1] in ("tables", "figure"):
-        {"tables": tables, "figure": figure}[sys.argv[1]]()
-    else:
-        {"targets": targets, "food": food, "coverage": coverage, "single": single, "plan": plan, "public": public}[
-            sys.argv[1]
-        ](*map(int, sys.argv[2:]))
+    parts = {"targets": targets, "food": food, "coverage": coverage, "single": single, "plan": plan, "public": public}
+    parts |= {"tables": tables, "figure": figure}
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=list(parts))
+    parser.add_argument("numbers", type=int, nargs="*", help="how many fits or tables, and from which; see above")
+    given = parser.parse_args()
+    parts[given.part](*given.numbers)

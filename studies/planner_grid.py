@@ -12,11 +12,11 @@ better prediction is carried on.
 
 from __future__ import annotations
 
+import argparse
 import inspect
 import json
 import math
 import re
-import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -216,7 +216,9 @@ def stored() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    some = sys.argv[1:]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*", metavar="model", help="the models to plan again; all by default")
+    some = parser.parse_args().models
     whole = made(some or registry.general(), print)
     if some:
         kept = {name: own for name, own in stored()["models"].items() if name not in some}
