@@ -233,10 +233,10 @@ class TestArguments:
         for value in values:
             with pytest.raises(ValueError, match=message) as refusal:
                 small("symmetric-mixture", **{name: value})
-            message = str(refusal.value)
-            assert message.endswith(".")
-            assert ". " not in message
-            assert "\n" not in message
+            sentence = str(refusal.value)
+            assert sentence.endswith(".")
+            assert ". " not in sentence
+            assert "\n" not in sentence
 
     def test_privacy_must_be_stated(self):
         for name in ("epsilon", "delta"):

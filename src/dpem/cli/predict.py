@@ -148,7 +148,7 @@ def _predictions(estimator: Any, rows: Any, y: Any = None) -> dict[str, Any]:
         columns = {"component": predicted.astype(np.int64)}
     if not hasattr(estimator, "predict_proba"):
         return columns
-    needs_response = "y" in inspect.signature(estimator.predict_proba).parameters
+    needs_response = estimator._needs_y and "y" in inspect.signature(estimator.predict_proba).parameters
     if needs_response and y is None:
         return columns
     probabilities = estimator.predict_proba(rows, y) if needs_response else estimator.predict_proba(rows)

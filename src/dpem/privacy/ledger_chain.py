@@ -57,13 +57,21 @@ datasets = _entries("dpem_datasets")
 #: Entries by fits: charges, outcomes, fingerprints of models, refusals.
 entries = _entries("dpem_entries")
 
-#: The triggers that keep the rows of a ledger in SQLite from being changed or removed, by name.
-TRIGGERS = {
-    f"{table}_no_{change.lower()}": f"CREATE TRIGGER {table}_no_{change.lower()} BEFORE {change} ON {table} "
+#: A trigger that keeps the rows of a table in SQLite from being changed or removed.
+APPEND_ONLY = (
+    "CREATE TRIGGER {table}_no_{name} BEFORE {change} ON {table} "
     "BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END"
-    for table in tables.tables
-    for change in ("UPDATE", "DELETE")
-}
+)
+CHANGES = ("UPDATE", "DELETE")
+
+
+def _triggers() -> dict[str, str]:
+    """The triggers of a ledger in SQLite, by name."""
+    return {
+        f"{table}_no_{change.lower()}": APPEND_ONLY.format(table=table, name=change.lower(), change=change)
+        for table in tables.tables
+        for change in CHANGES
+    }
 
 
 def create_tables(connection: Connection) -> None:
@@ -71,8 +79,9 @@ def create_tables(connection: Connection) -> None:
     tables.create_all(connection, checkfirst=False)
     connection.execute(sa.insert(meta).values(version=FORMAT))
     if connection.dialect.name == "sqlite":
-        for trigger in TRIGGERS.values():
-            connection.exec_driver_sql(trigger)
+        for table in tables.tables:
+            for change in CHANGES:
+                connection.exec_driver_sql(APPEND_ONLY.format(table=table, name=change.lower(), change=change))
         return
     connection.exec_driver_sql(
         "CREATE FUNCTION dpem_append_only() RETURNS trigger LANGUAGE plpgsql AS "
@@ -94,7 +103,7 @@ def altered(connection: Connection) -> list[str]:
     if connection.dialect.name != "sqlite":
         return []
     names = set(connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE type = 'trigger'").scalars())
-    faults = ["the triggers that keep rows from being changed are gone"] if set(TRIGGERS) - names else []
+    faults = ["the triggers that keep rows from being changed are gone"] if set(_triggers()) - names else []
     last_ids = {name: seq for name, seq in connection.exec_driver_sql("SELECT name, seq FROM sqlite_sequence")}
     for table in (datasets, entries):
         count = connection.execute(sa.select(sa.func.count()).select_from(table)).scalar_one()
@@ -113,7 +122,7 @@ def is_unaltered(connection: Connection, expected: Sequence[sa.Table]) -> bool:
     rows = connection.exec_driver_sql("SELECT type, name, sql FROM sqlite_master")
     objects = {(kind, name): str(sql) for kind, name, sql in rows if kind != "index"}
     others = {(kind, name): sql for (kind, name), sql in objects.items() if kind != "table"}
-    if not others.items() <= {("trigger", name): sql for name, sql in TRIGGERS.items()}.items():
+    if not others.items() <= {("trigger", name): sql for name, sql in _triggers().items()}.items():
         return False
     return all(
         objects.get(("table", table.name), "").startswith("CREATE TABLE") and _has_plain_columns(connection, table)

@@ -130,7 +130,7 @@ def logarithm_may_help(schema: Schema, name: str) -> bool:
     does not say that it is one.
 
     >>> schema = Schema.of(["x"], {"x": (0.0, 1.0)}, {}, y_bounds=(0.0, 500.0))
-    >>> logarithm_may_help(schema, "cost"), may_be_logged(schema, "log_cost")
+    >>> logarithm_may_help(schema, "cost"), logarithm_may_help(schema, "log_cost")
     (True, False)
     """
     low, high = schema.y_middle - schema.y_half, schema.y_middle + schema.y_half

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
 
 from dpem import _validation as arguments
 from dpem._validation import ArgumentError
@@ -189,6 +190,7 @@ class TwoComponents(PrivateEM):
 
     def predict_proba(self, X: Any, y: Any = None) -> FloatArray:
         """The E-step: the probability of components 0 and 1 for each row and its response; 1/2 each without one."""
+        check_is_fitted(self)
         if self._needs_y and y is None:
             return np.full((len(self._each(np.asarray, X)), 2), 0.5)
         p = self._each(partial(self._model().posterior, self.coef_), X, y if self._needs_y else None)
