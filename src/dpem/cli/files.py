@@ -9,7 +9,7 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -78,12 +78,13 @@ def _on_cluster(
         from dpem.tables.dask import DaskSource
     except ImportError:
         raise Refused(Exit.FAILED, "--scheduler needs Dask: pip install 'dpem[dask]'.") from None
-    try:
-        with session.waiting(f"connecting to {address}"):
-            gc.collect()  # collecting an earlier failed client while this one starts would deadlock
-            client = Client(address, timeout="10s")
-    except (OSError, ValueError):
-        raise Refused(Exit.DATA, f"the Dask scheduler at {address} cannot be reached.") from None
+    client: Any = None
+    with session.waiting(f"connecting to {address}"), suppress(OSError, ValueError):
+        gc.collect()  # collecting an earlier failed client while this one starts would deadlock
+        client = Client(address, timeout="10s")
+    if client is None:
+        gc.collect()  # until then the failed client is the default of everything that follows
+        raise Refused(Exit.DATA, f"the Dask scheduler at {address} cannot be reached.")
     with client:
         try:
             frame = dd.read_parquet(path)
