@@ -130,7 +130,7 @@ class Curator:
 
     @property
     def effective_rows(self) -> int:
-        """A number of independent rows that tells no more than these do: n/m, where a person has up to m rows.
+        """How many independent rows have at least the sampling variance of these: n/m, if a person has up to m rows.
 
         *Lemma.* Let s_i be scores with mean 0, independent between persons. Then Cov(Σ s_i) ≼ m·Σ E s_i s_iᵀ: the
         sampling covariance is at most m times that of independent rows, however alike the rows of a person are.
