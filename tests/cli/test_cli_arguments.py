@@ -9,7 +9,7 @@ from running_dpem import dpem
 
 from dpem import registry
 from dpem._validation import Argument, ArgumentError
-from dpem.cli.common import Exit, in_options
+from dpem.cli.common import Exit, option_message
 from dpem.cli.plan import build
 
 #: A value that is refused, for options whose type does not say one.
@@ -52,14 +52,16 @@ def test_every_argument_of_every_model_is_refused_as_its_option(name, tmp_path):
 def test_words_of_a_user_stay_as_they_are():
     def message(text):
         with click.Context(build("linear-regression", registry.estimator("linear-regression"))):
-            return in_options(ArgumentError("bounds", f"must name every column, but lack {text}."))
+            return option_message(ArgumentError("bounds", f"must name every column, but lack {text}."))
 
     for word in ("'rows_per_person'", "it's y_bounds= and columns=", '"epsilon=" and target'):
         assert message(word) == f"--bounds must name every column, but lack {word}."
 
 
 def test_an_argument_that_is_no_option_keeps_its_name():
-    assert in_options(ArgumentError("X", "must have at least 2 rows, got 1.")) == "X must have at least 2 rows, got 1."
+    assert (
+        option_message(ArgumentError("X", "must have at least 2 rows, got 1.")) == "X must have at least 2 rows, got 1."
+    )
 
 
 def test_a_refusal_survives_a_process_boundary():

@@ -31,7 +31,7 @@ def test_a_fit_on_a_cluster(address, folder):
     ("more", "message"),
     [
         (("--columns", "age,hieght"), "did you mean 'height'?"),
-        (("--scaler", "scaler.json"), "--scaler does not go with --scheduler"),
+        (("--scaler", "scaler.json"), "--scaler cannot be used with --scheduler"),
     ],
 )
 def test_refusals_on_a_cluster(address, folder, more, message):

@@ -21,7 +21,7 @@ class TestDoctor:
         found = {line[0]: line[1] for line in lines}
         assert (found["dpem"], found["ledger"]) == (__version__, "reachable")
         assert int(found["threads"]) >= 1
-        assert dpem("doctor", "--json").json["ledger"] == ["none named", "--ledger or DPEM_LEDGER names one"]
+        assert dpem("doctor", "--json").json["ledger"] == ["none", "name it with --ledger or DPEM_LEDGER"]
 
     def test_a_ledger_that_cannot_be_read_is_a_failure(self):
         done = dpem("doctor", "--ledger", "sqlite:///no.db")

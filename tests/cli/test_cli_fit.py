@@ -27,7 +27,7 @@ def test_every_kind_of_file(data):
     if data != "patients.npy":
         assert list(model.feature_names_in_) == NAMES
     assert "(0.4, 0.0004)-differentially private" in done.out
-    assert "no --ledger: nothing remembers" in done.err
+    assert "no --ledger: this fit spends" in done.err
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_existing_files_are_kept_unless_forced():
     done = dpem(*MIXTURE, *PAID)
     assert (done.code, done.err) == (
         6,
-        "dpem: error: 'model.json' is there already; --out names another, --force replaces it.\n",
+        "dpem: error: 'model.json' exists already; choose another file with --out, or replace it with --force.\n",
     )
     assert charged() == 0
     assert dpem(*MIXTURE, *PAID, "--force").code == 0
@@ -184,7 +184,7 @@ def test_a_model_that_cannot_be_written_after_paying_is_kept_elsewhere(monkeypat
     assert done.code == 6
     error = done.json["error"]
     assert error["charged"] is True
-    kept = error["message"].partition("what was paid for is in ")[2].partition(": move")[0]
+    kept = error["message"].partition("the model that was paid for is in ")[2].partition(": move")[0]
     assert load_model(kept).coef_.shape == (3,)
 
 
@@ -197,7 +197,7 @@ def test_a_model_that_can_be_written_nowhere_is_printed(monkeypatch):
     monkeypatch.setattr(files, "save_model", full)
     done = dpem(*MIXTURE, *PAID)
     assert done.code == 6
-    kept = json.loads(done.err.partition("what was paid for is ")[2].rstrip(".\n"))
+    kept = json.loads(done.err.partition("the model that was paid for is ")[2].rstrip(".\n"))
     assert kept["fitted"]["theta"]["support"] == [0, 1, 2]
 
 

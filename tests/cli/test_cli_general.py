@@ -91,7 +91,7 @@ def test_a_formula_takes_precedence_over_the_columns_of_a_settings_file():
     assert dpem(*fit).code == 0
     refused = dpem(*fit, "--target", "b")
     assert refused.code == 2
-    assert "--target does not go with --formula" in refused.err
+    assert "--target cannot be used with --formula" in refused.err
 
 
 def test_a_formula_may_name_the_target_of_a_settings_file():

@@ -75,7 +75,7 @@ def test_a_model_file_that_contradicts_its_entry_is_found(monkeypatch):
     charge.released(fingerprint)
     done = dpem("ledger", "verify", "--ledger", "sqlite:///other.db", "--models", ".")
     assert done.code == 5
-    assert "entry 2 does not have the epsilon, delta and price of its model model.json" in done.err
+    assert "entry 2 states another epsilon, delta or price than its model model.json" in done.err
 
 
 def test_explain_prints_the_sum():
@@ -90,7 +90,7 @@ def test_a_policy_file_refuses_a_fit_before_the_charge():
     with open("policy.toml", "w", encoding="utf-8") as file:
         file.write('smallest_n = 601\nmodels = ["symmetric-mixture"]\n')
     done = dpem("ledger", "policy", *ON, "--file", "policy.toml")
-    assert (done.code, done.out) == (0, "The policy of patients is in force.\n")
+    assert (done.code, done.out) == (0, "Each later fit of patients must meet this policy.\n")
     refused = dpem(*FIT, *ON)
     assert refused.code == 4
     assert "requires at least 601 rows, and this table has 600" in refused.err

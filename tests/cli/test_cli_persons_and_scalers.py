@@ -40,7 +40,7 @@ def test_a_fit_and_a_scaler_protect_persons(visits):
     model = load_model("model.json")
     assert model.rows_per_person == model.plan_.rows_per_person == model.guarantee_.rows_per_person == 3
     with open("report.html", encoding="utf-8") as file:
-        assert "one person with up to 3 rows" in file.read()
+        assert "one person with up to 3" in file.read()
     assert [charge.rows_per_person for charge in Ledger(LEDGER).history("visits")] == [3, 3]
     lines = dpem("ledger", "show", "--ledger", LEDGER).out.splitlines()
     assert lines[0].split()[:4] == ["dataset", "epsilon", "delta", "rows/person"]
@@ -91,7 +91,7 @@ def test_a_plan_counts_them():
     one, many = dpem(*size, "--json").json, dpem(*size, "--rows-per-person", "3", "--json").json
     assert (one["rows_per_person"], many["rows_per_person"]) == (1, 3)
     assert many["prediction"]["median"] > one["prediction"]["median"]
-    assert "one person with up to 3 rows" in dpem(*size, "--rows-per-person", "3").out
+    assert "one person with up to 3" in dpem(*size, "--rows-per-person", "3").out
     refused = dpem(*size, "--rows-per-person", "601")
     assert refused.code == 2
     assert "--rows-per-person must be at most the number of rows (600), got 601." in refused.err

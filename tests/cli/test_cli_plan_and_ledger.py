@@ -47,7 +47,8 @@ def test_version():
 def test_a_plan_is_the_library_s():
     done = dpem("plan", *SMALL, "--epsilon", "1", "--sigma", "0.5")
     made = plan("symmetric-mixture", n=600, d=3, delta=1e-3, epsilon=1.0, sigma=0.5)
-    assert done.out == f"{made}\n"
+    assert done.out.split() == str(made).split()
+    assert max(map(len, done.out.splitlines())) <= 100
     found = dpem("plan", *SMALL, "--epsilon", "1", "--sigma", "0.5", "--json").json
     assert found.pop("warnings") == []
     assert Plan.from_dict(found).to_dict()["steps"] == made.to_dict()["steps"]
@@ -88,7 +89,7 @@ class TestLedger:
         at = ("--ledger", LEDGER)
         opened = dpem("ledger", "open", *at, "--dataset", "trial", "--epsilon", "2", "--delta", "1e-4")
         assert opened.out.startswith("Opened trial with epsilon = 2, delta = 0.0001 in sqlite:///")
-        assert dpem("ledger", "history", *at).out == "Nothing was charged yet.\n"
+        assert dpem("ledger", "history", *at).out == "No fit has been charged.\n"
         fit = ("fit", "symmetric-mixture", "patients.csv", "--sigma", "0.5", "--epsilon", "1", "--delta", "1e-4")
         assert dpem(*fit, *at, "--dataset", "trial").code == 0
         shown = dpem("ledger", "show", *at).out.splitlines()

@@ -23,7 +23,7 @@ def _rehearse_little(module):
 
 
 def _wait_in_silence(module):
-    module.PATIENCE = module.LINE_EVERY = 3600.0
+    module.PROGRESS_AFTER = module.PROGRESS_EVERY = 3600.0
 
 
 _CHANGES = {

@@ -16,20 +16,30 @@ from dpem.cli.common import Exit, Session, refusing
 SUBJECTS = (*registry.modules(), "search", "scaler")
 
 
-@click.command(short_help="Check the claimed epsilon against what runs prove.")
+@click.command()
 @click.argument("model", type=click.Choice((*SUBJECTS, "all")), metavar="MODEL")
-@click.option("--epsilon", type=float, default=1.0, show_default=True, help="The claim to be audited.")
-@click.option("--delta", type=float, default=1e-5, show_default=True, help="Its delta.")
-@click.option("--runs", type=click.IntRange(min=40), default=400, show_default=True, help="Runs, on both tables.")
-@click.option("--rows", type=click.IntRange(min=2), default=200, show_default=True, help="Rows of the tables.")
-@click.option("--columns", type=click.IntRange(min=2), default=4, show_default=True, help="Their columns.")
+@click.option("--epsilon", type=float, default=1.0, show_default=True, help="The epsilon that the fit claims.")
+@click.option("--delta", type=float, default=1e-5, show_default=True, help="The delta that the fit claims.")
+@click.option(
+    "--runs",
+    type=click.IntRange(min=40),
+    default=400,
+    show_default=True,
+    help="The number of fits, on both tables together.",
+)
+@click.option(
+    "--rows", type=click.IntRange(min=2), default=200, show_default=True, help="The number of rows of each table."
+)
+@click.option(
+    "--columns", type=click.IntRange(min=2), default=4, show_default=True, help="The number of columns of each table."
+)
 @options.json
 @click.pass_obj
 def audit(session: Session, /, model: str, runs: int, **claim: Any) -> int:
     """Replay a fit on neighbouring tables, then run it many times on two of them and bound its epsilon from below.
 
-    MODEL is the name of a model, search (DPGridSearch), scaler or all. The tables are invented and hard: no data are
-    read, and no budget is spent.
+    MODEL is the name of a model, search (DPGridSearch), scaler or all. The tables are simulated worst cases: no data
+    are read, and no budget is spent.
 
     \b
     Examples:
@@ -37,10 +47,10 @@ def audit(session: Session, /, model: str, runs: int, **claim: Any) -> int:
       dpem audit gaussian-mixture --epsilon 4 --columns 8 --runs 2000
       dpem audit all --epsilon 1 --json
 
-    A replay repeats a recorded fit on every kind of neighbour, with the recorded answers: everything public must be
-    equal, and each statistic may change by at most its sensitivity. The bound on epsilon holds with 99.9 % confidence.
-    A bound above the claim disproves the claim; one below it is consistent with the claim, and few runs give a small
-    bound. The exit status is 1 if a replay finds a fault or a bound is above its claim.
+    A replay repeats a recorded fit on neighbouring tables, with the recorded answers: everything public must be equal,
+    and each statistic may change by at most its sensitivity. The lower bound on epsilon holds with 99.9 % confidence. A
+    bound above the claim disproves the claim; a bound below it does not prove it, and few runs give a small bound. The
+    exit status is 1 if a replay finds a fault or a bound is above its claim.
     """
     with refusing(Exit.USAGE):
         replays, findings = _results(session, SUBJECTS if model == "all" else (model,), runs, claim)
@@ -49,12 +59,12 @@ def audit(session: Session, /, model: str, runs: int, **claim: Any) -> int:
         "findings": [{**asdict(finding), "consistent": finding.consistent} for finding in findings],
         "consistent": all(f.consistent for f in findings) and not any(v.faults for v in replays.values()),
     }
-    lines = [line for name, verdict in replays.items() for line in _shown(name, verdict)]
+    lines = [line for name, verdict in replays.items() for line in _replay_lines(name, verdict)]
     session.result(document, "\n".join([*lines, *map(str, findings)]))
     return 0 if document["consistent"] else int(Exit.FAILED)
 
 
-def _shown(name: str, verdict: Any) -> list[str]:
+def _replay_lines(name: str, verdict: Any) -> list[str]:
     faults = f"{len(verdict.faults)} FAULTS" if verdict.faults else "no fault"
     largest = max(verdict.used.values())
     head = f"{name}, replayed on {verdict.neighbours} neighbours: {faults}; moved up to {largest:.0%} of a sensitivity"

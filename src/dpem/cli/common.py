@@ -1,9 +1,9 @@
-"""Common parts of all commands: exit codes, errors of one sentence, output streams.
+"""What all commands share: exit statuses, errors in one sentence, output streams.
 
 Results go to standard output, everything else to standard error, one line each. With ``--json`` there is one JSON
 object on standard output, for success and for failure, and standard error stays empty. No message quotes a row: the
-library's messages do not, and of an unexpected error only its type and its place are printed. Commands import the rest
-of the package when they run, so that ``--help`` is fast.
+library's messages do not, and for an unexpected error only its type and its line of code are printed. Commands import
+the rest of the package when they run, so that ``--help`` is fast.
 """
 
 from __future__ import annotations
@@ -48,33 +48,31 @@ Exit status:
     0  done
     1  failed for another reason
     2  the command line is wrong
-    3  the data or a model file were refused
+    3  the data or a model file was refused
     4  the budget does not allow it
     5  the ledger cannot be used
     6  the output cannot be written
-    7  the plan says that it cannot work
+    7  the plan predicts little more than noise
   130  interrupted
 """
 
 
-#: How many parameters or columns are printed; all of them are in the file that is written.
-SHOWN = 20
-#: Seconds before the progress of long work is shown.
-PATIENCE = 2.0
-#: Seconds between lines of progress without a terminal.
-LINE_EVERY = 5.0
+#: The largest number of parameters or columns that are printed; the written file has all of them.
+MOST_PRINTED = 20
+#: Seconds after which the progress of long work is shown, and seconds between its lines where there is no terminal.
+PROGRESS_AFTER, PROGRESS_EVERY = 2.0, 5.0
 
 
 class Refused(Exception):
-    """A command is refused, in one sentence."""
+    """The refusal of a command, in one sentence."""
 
     def __init__(self, code: Exit, message: str) -> None:
         super().__init__(message)
         self.code = code
 
 
-#: The consequence for the budget, by :attr:`Session.charged`.
-ENDED = {
+#: What a failure means for the budget, by :attr:`Session.charged`.
+BUDGET_AFTER_FAILURE = {
     False: "Nothing was spent.",
     True: "The fit stays charged, and nothing was released.",
     None: "dpem ledger history shows whether it was charged.",
@@ -88,7 +86,7 @@ class Session:
     json: bool = False
     quiet: bool = False
     warnings: list[str] = field(default_factory=list)
-    #: False: nothing was charged. True: charged. None: interrupted in between, and only the ledger knows.
+    #: False: nothing was charged. True: charged. None: interrupted during the charge; the ledger shows which.
     charged: bool | None = False
 
     def say(self, text: str) -> None:
@@ -152,7 +150,7 @@ class Session:
 
 def _count_seconds(work: str, done: threading.Event, in_place: bool) -> None:
     begun, start, shown = time.monotonic(), "\r" if in_place else "", False
-    while not done.wait(LINE_EVERY if not in_place else 0.5 if shown else PATIENCE):
+    while not done.wait(PROGRESS_EVERY if not in_place else 0.5 if shown else PROGRESS_AFTER):
         shown = True
         click.echo(f"{start}dpem: {work}, {time.monotonic() - begun:.0f} s", nl=not in_place, err=True)
     if in_place and shown:
@@ -167,11 +165,11 @@ def refusing(code: Exit) -> Iterator[None]:
     except BrokenPipeError:
         raise
     except (ValueError, OSError) as error:
-        raise Refused(code, in_options(error)) from None
+        raise Refused(code, option_message(error)) from None
 
 
-def in_options(error: Exception) -> str:
-    """A message of the library, with arguments spelled as options of the running command."""
+def option_message(error: Exception) -> str:
+    """The message of an error of the library, with arguments spelled as options of the running command."""
     return error.spelled(_option) if isinstance(error, ArgumentError) else str(error)
 
 
@@ -182,17 +180,23 @@ def _option(argument: Argument) -> str:
     return f"{option.opts[0]} {argument.value}".rstrip() if isinstance(option, click.Option) else str(argument)
 
 
-def unexpected(error: Exception) -> str:
-    """An unexpected error, without its message, which may quote rows."""
+def unexpected_message(error: Exception) -> str:
+    """A sentence about an unexpected error, without its own message, which may quote rows."""
     frames = traceback.extract_tb(error.__traceback__)
     ours = [frame for frame in frames if "dpem" in Path(frame.filename).parts] or frames
     where = f" at {Path(ours[-1].filename).name}, line {ours[-1].lineno}" if ours else ""
-    return f"something went wrong that should not ({type(error).__name__}{where}); please report it."
+    return f"this is a fault of dpem ({type(error).__name__}{where}); please report it."
 
 
 def wrapped(sentences: str) -> str:
     """The sentences in lines of at most 100 characters."""
     return textwrap.fill(sentences, 100, break_long_words=False, break_on_hyphens=False)
+
+
+def wrapped_lines(text: object) -> str:
+    """The text with each line wrapped at 100 characters and continued under its first word."""
+    indented = [(line, "            " if line.startswith(" ") else "") for line in str(text).split("\n")]
+    return "\n".join(textwrap.fill(line, 100, subsequent_indent=indent) or "" for line, indent in indented)
 
 
 def aligned(header: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> str:
@@ -213,9 +217,9 @@ def aligned(header: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence
 
 
 def first_lines(header: Sequence[str], rows: Sequence[Sequence[str]], out: str) -> list[str]:
-    """The first rows of a table of results, and where the others are."""
-    more = [f"and {len(rows) - SHOWN} more in {out}"] if len(rows) > SHOWN else []
-    return [aligned(header, rows[:SHOWN]), *more]
+    """The lines of the first rows of a table of results, and the file that has the others."""
+    more = [f"and {len(rows) - MOST_PRINTED} more in {out}"] if len(rows) > MOST_PRINTED else []
+    return [aligned(header, rows[:MOST_PRINTED]), *more]
 
 
 def _coloured(word: str, colour: str) -> str:

@@ -27,13 +27,12 @@ EXTRAS = {
 }
 
 
-@click.command(short_help="Versions, extras, threads, and whether the ledger can be reached.")
+@click.command()
 @options.ledger
 @options.json
 @click.pass_obj
 def doctor(session: Session, url: str | None) -> None:
-    """Show versions, what is installed, how many threads fits use, and whether the ledger can be read. Nothing is
-    spent.
+    """Show the installed versions, the number of threads, and whether the ledger can be read. Nothing is spent.
 
     \b
     Examples:
@@ -53,7 +52,7 @@ def doctor(session: Session, url: str | None) -> None:
         "ledger": [reached, about],
     }
     rows = [("dpem", __version__, ""), ("python", platform.python_version(), platform.platform())]
-    rows += [(name, versions[name] or "missing", "" if versions[name] else "fits need it") for name in CORE]
+    rows += [(name, versions[name] or "missing", "" if versions[name] else "needed by every fit") for name in CORE]
     rows += [
         (name, versions[name] or "not installed", "" if versions[name] else f"for {EXTRAS[name]}") for name in EXTRAS
     ]
@@ -81,11 +80,11 @@ def _threads() -> int:
 
 
 def _ledger(url: str | None) -> tuple[str, str]:
-    """Whether the ledger can be read, and what it holds."""
+    """The state of the ledger in a word, and what was found."""
     from dpem.privacy import Ledger, LedgerError
 
     if not url:
-        return "none named", "--ledger or DPEM_LEDGER names one"
+        return "none", "name it with --ledger or DPEM_LEDGER"
     try:
         ledger = Ledger(url)
         faults = [fault for verification in ledger.verify() for fault in verification.faults]

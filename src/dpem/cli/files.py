@@ -1,5 +1,6 @@
-"""What a command reads and writes: a table, levels, a start, models and scalers. Refusals come before anything is
-spent; a model that was paid for is saved elsewhere if its file cannot be written.
+"""The files of a command: it reads tables, levels, starting values, models and scalers, and writes models and scalers.
+
+Refusals come before anything is spent. If the file of a fitted model cannot be written, the model is saved elsewhere.
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ from dpem.tables.files import read_table
 def table(
     session: Session, options: Mapping[str, Any], *, scaler: DPStandardScaler | None = None, levels: Any = None
 ) -> Iterator[Any]:
-    """The table that the options name: a file, or with a scheduler a Parquet table that its cluster reads. With a
-    scaler it is scaled. Texts of columns with levels become the levels' numbers.
+    """The table that the options name: a file, or with a scheduler a Parquet table that its cluster reads.
+
+    A scaler is applied to it. In columns with levels, texts become the numbers of their levels.
     """
     path, scheduler = options["data"], options.get("scheduler")
     chosen: dict[str, Any] = {name: options.get(name) for name in ("columns", "target", "person")}
@@ -55,7 +57,7 @@ def table(
 def _scaled(source: Any, scaler: DPStandardScaler) -> Any:
     names, scaler_names = feature_names(source), columns_of(scaler)
     if source.n_features != scaler.n_features_in_ or (names and scaler_names and names != scaler_names):
-        raise Refused(Exit.DATA, "--scaler was fitted to other columns than those that are used here.")
+        raise Refused(Exit.DATA, "--scaler was fitted to other columns than those used here.")
     with refusing(Exit.DATA):
         return scaler.transform(source)
 
@@ -120,7 +122,7 @@ def model(path: str) -> Any:
 def scaler(path: str | None) -> DPStandardScaler | None:
     fitted = None if path is None else model(path)
     if fitted is not None and not isinstance(fitted, DPStandardScaler):
-        raise Refused(Exit.DATA, f"{path!r} holds a model, not a scaler as dpem scale writes it.")
+        raise Refused(Exit.DATA, f"{path!r} is a model, not a scaler: dpem scale writes scalers.")
     return fitted
 
 
@@ -176,7 +178,7 @@ def _of_json(path: str, names: list[str] | None, d: int) -> FloatArray:
     if isinstance(start, dict) and "format" in start:
         fitted = model(path)
         if not hasattr(fitted, "coef_"):
-            raise ValueError(f"{path!r} holds no coefficients to start from.")
+            raise ValueError(f"{path!r} has no coefficients to start from.")
         model_names = columns_of(fitted)
         if model_names is None or names is None:
             return _vector(fitted.coef_, path, d)
@@ -187,7 +189,7 @@ def _of_json(path: str, names: list[str] | None, d: int) -> FloatArray:
         )
     for name in start:
         if name not in names:
-            raise ValueError(f"{path!r} names a column that is not used, {name!r}{similar(name, names)}.")
+            raise ValueError(f"{path!r} names {name!r}, a column that is not used{similar(name, names)}.")
     return _vector([start.get(name, 0.0) for name in names], path, d)
 
 
@@ -224,41 +226,45 @@ def check_outputs(written: Sequence[str], read: Sequence[str], force: bool) -> N
     try:
         places = [os.path.realpath(path) for path in (*written, *read)]
     except ValueError:
-        raise click.UsageError("A file cannot have such a name.") from None
+        raise click.UsageError("The name of a file must not contain a null character.") from None
     if len(set(places[: len(written)]) - set(places[len(written) :])) < len(written):
-        raise click.UsageError("A file to be written must be another one than those that are read or written besides.")
+        raise click.UsageError("The files to be written must differ from one another and from the files that are read.")
     for path in written:
         if os.path.lexists(path) and not force:
-            raise Refused(Exit.OUTPUT, f"{path!r} is there already; {_instead(path)}.")
+            raise Refused(Exit.OUTPUT, f"{path!r} exists already; {_ways_out(path)}.")
         with refusing(Exit.OUTPUT):
             check_writable(path)
 
 
-def _instead(path: str) -> str:
+def _ways_out(path: str) -> str:
     context = click.get_current_context(silent=True)
     options = {} if context is None else context.params
-    return "--out names another, --force replaces it" if options.get("out") == path else "--force replaces it"
+    return (
+        "choose another file with --out, or replace it with --force"
+        if options.get("out") == path
+        else "--force replaces it"
+    )
 
 
 def save(model: Any, path: str, scaler: Any = None) -> None:
-    """Write a model that was paid for; if its file cannot be written, write it elsewhere and say where."""
+    """Write a fitted model; if its file cannot be written, write it to a temporary folder and report the error."""
     try:
         save_model(model, path, scaler)
     except (OSError, ValueError) as error:
-        raise Refused(Exit.OUTPUT, f"{str(error).rstrip('.')}; {_rescued(model, scaler)}") from None
+        raise Refused(Exit.OUTPUT, f"{str(error).rstrip('.')}; {_saved_elsewhere(model, scaler)}") from None
 
 
-def _rescued(model: Any, scaler: Any) -> str:
+def _saved_elsewhere(model: Any, scaler: Any) -> str:
     try:
         path = os.path.join(tempfile.mkdtemp(prefix="dpem-"), "model.json")
         save_model(model, path, scaler)
     except (OSError, ValueError):
-        return f"what was paid for is {json.dumps(_released(model))}."
-    return f"what was paid for is in {path}: move it to a safe place."
+        return f"the model that was paid for is {json.dumps(_released_numbers(model))}."
+    return f"the model that was paid for is in {path}: move it to a safe place."
 
 
-def _released(model: Any) -> dict[str, Any]:
-    """The released numbers and the guarantee, for one line of output."""
+def _released_numbers(model: Any) -> dict[str, Any]:
+    """The released numbers and the guarantee, for a single line of output."""
     try:
         fitted = content_of(model)["fitted"]
     except ValueError:  # even an invalid model must not be lost

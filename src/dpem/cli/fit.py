@@ -1,7 +1,7 @@
-"""``dpem fit MODEL DATA``: check everything, quote the price, announce it, spend, write, in this order.
+"""``dpem fit MODEL DATA``: check everything, quote the price, print it, charge it, fit, write, in this order.
 
-All refusals come before the charge: outputs, ledger, rows, settings, budget. Once the fit is paid for, its model is
-written to a temporary folder if it cannot be written to its file. A model's options are its estimator's arguments
+All refusals come before the charge: those of outputs, ledger, rows, settings and budget. If the model cannot be written
+to its file after the charge, it is written to a temporary folder. A model's options are its estimator's arguments
 (:mod:`dpem.cli.models`).
 """
 
@@ -17,7 +17,7 @@ import click
 
 from dpem._html import measured
 from dpem.cli import options
-from dpem.cli.common import EXIT_CODES, Exit, Refused, Session, first_lines, refusing, wrapped
+from dpem.cli.common import EXIT_CODES, Exit, Refused, Session, first_lines, refusing, wrapped, wrapped_lines
 from dpem.cli.models import Models, constructor_arguments, model_options
 from dpem.cli.options import PATH, Bounds, Levels, Pair, parameters_of
 
@@ -38,13 +38,13 @@ Examples:
 
 def build(name: str, kind: type[Any]) -> click.Command:
     arguments = inspect.signature(kind).parameters
-    about = (kind.__doc__ or "").strip().split("\n\n")[0].replace("``", "")
+    summary = (kind.__doc__ or "").strip().split("\n\n")[0].replace("``", "")
     target = " --target cost" if kind._needs_y else ""
     declared = next((f" --{key} {key}.json" for key in ("bounds", "levels") if key in arguments), "")
     examples = EXAMPLES.format(fit=f"{name} people.csv{target}{declared}")
 
     @click.pass_obj
-    def run_it(session: Session, /, **options: Any) -> None:
+    def command(session: Session, /, **options: Any) -> None:
         run(session, name, kind, options)
 
     parameters = [
@@ -56,14 +56,14 @@ def build(name: str, kind: type[Any]) -> click.Command:
         *parameters_of(out_option, report_option, options.force, options.ledger, options.dataset, options.purpose),
         *parameters_of(options.scheduler, anyway_option, dry_run_option, options.json),
     ]
-    return click.Command(name, params=parameters, callback=run_it, help=f"{about}\n\n{examples}", epilog=EXIT_CODES)
+    return click.Command(name, params=parameters, callback=command, help=f"{summary}\n\n{examples}", epilog=EXIT_CODES)
 
 
 bound_options = {
-    "bounds": click.option("--bounds", type=Bounds(), help="Public bounds of every column, or a file with them."),
-    "y_bounds": click.option("--y-bounds", type=Pair(), help="Public bounds of the response."),
+    "bounds": click.option("--bounds", type=Bounds(), help="The public bounds of every column, or a file of them."),
+    "y_bounds": click.option("--y-bounds", type=Pair(), help="The public bounds of the response."),
     "levels": click.option(
-        "--levels", type=Levels(), metavar="FILE", help="A .json with the levels of each categorical column."
+        "--levels", type=Levels(), metavar="FILE", help="A .json file with the levels of each categorical column."
     ),
 }
 out_option = click.option(
@@ -71,15 +71,17 @@ out_option = click.option(
 )
 report_option = click.option("--report", type=PATH, metavar="FILE", help="The report to write, such as report.html.")
 anyway_option = click.option("--anyway", is_flag=True, help="Fit even if the plan predicts little more than noise.")
-dry_run_option = click.option("--dry-run", is_flag=True, help="Show the plan and the price; spend and write nothing.")
+dry_run_option = click.option(
+    "--dry-run", is_flag=True, help="Show the plan and the price; spend nothing, write nothing."
+)
 
 
 @click.group(cls=Models, build=build, epilog=EXIT_CODES, subcommand_metavar="MODEL DATA [OPTIONS]...")
 def fit() -> None:
     """Fit MODEL to the rows of DATA under differential privacy, and write model.json.
 
-    DATA is a CSV, TSV, Parquet, Arrow or .npy file, one row per person, or up to --rows-per-person. dpem fit MODEL
-    --help shows what a model needs and its options.
+    DATA is a CSV, TSV, Parquet, Arrow or .npy file with one row for each person, or up to --rows-per-person of them.
+    dpem fit MODEL --help shows the options of a model.
 
     \b
     Examples:
@@ -88,9 +90,9 @@ def fit() -> None:
       dpem fit gaussian-mixture people.csv --bounds bounds.json --exclude id \\
           --epsilon 1 --delta 1e-6 --ledger sqlite:///budget.db --dataset people --report report.html
 
-    All checks come before anything is spent. The command then states what it spends, from which ledger, and what is
-    left. Without a ledger the fit is recorded nowhere, and you must add up what was spent. Privacy has no default:
-    choose --epsilon and --delta. Bounds, levels and assumptions must be public knowledge, not computed from these rows.
+    All checks come before anything is spent. The command then prints what it spends, from which ledger, and what is
+    left. Without a ledger the fit is recorded nowhere, and you must add up what was spent. --epsilon and --delta have
+    no default. Bounds, levels and assumptions must be public knowledge, not computed from these rows.
     """
 
 
@@ -108,9 +110,7 @@ def run(session: Session, name: str, kind: type[Any], options: dict[str, Any]) -
     ledger = spending.ledger_of(options["url"], options["dataset"], session, options["purpose"])
     epsilon, delta = options["epsilon"], options["delta"]
     if getattr(estimator, "_spends_in_full", True):
-        spending.refuse_at_any_price(
-            ledger, epsilon, delta, options["rows_per_person"], record_refusal=not options["dry_run"]
-        )
+        spending.refuse_early(ledger, epsilon, delta, options["rows_per_person"], record_refusal=not options["dry_run"])
     scaler = files.scaler(options.get("scaler"))
     if options["columns"] is None and scaler is not None:
         options["columns"] = files.columns_of(scaler)
@@ -127,15 +127,16 @@ def run(session: Session, name: str, kind: type[Any], options: dict[str, Any]) -
         if ledger is not None:
             charge = Charge(epsilon, delta, plan.price, rows_per_person=plan.rows_per_person)
             record = not options["dry_run"]
-            quote = spending.quoted(ledger, charge, fit=(plan.model, plan.n), record_refusal=record)
-        document = spending.facts(options, plan.price, quote, source) | {"model": name, "plan": plan.to_dict()}
+            quote = spending.quote_of(ledger, charge, fit=(plan.model, plan.n), record_refusal=record)
+        document = spending.common_fields(options, plan.price, quote, source) | {"model": name, "plan": plan.to_dict()}
         if options["dry_run"]:
-            price = wrapped(spending.would(epsilon, delta, quote))
-            session.result({**document, "dry_run": True}, f"{plan}\n{price}")
+            price = wrapped(spending.dry_run_price(epsilon, delta, quote))
+            session.result({**document, "dry_run": True}, f"{wrapped_lines(plan)}\n{price}")
             return
         if not plan.feasible and not options["anyway"]:
-            expected = f"little more than noise is expected of this fit; {plan.advice}"
-            raise Refused(Exit.PLAN, f"{expected}; --anyway fits all the same.")
+            raise Refused(
+                Exit.PLAN, f"the plan predicts little more than noise: {plan.advice}; --anyway fits all the same."
+            )
         used = "1 column is" if source.n_features == 1 else f"{source.n_features:,} columns are"
         session.say(f"{options['data']} has {source.n_rows:,} rows; {used} used")
         spending.announce(session, epsilon, delta, quote)
@@ -143,11 +144,11 @@ def run(session: Session, name: str, kind: type[Any], options: dict[str, Any]) -
             estimator.fit(source)
     state = spending.state(session, ledger)
     _write(options, estimator, scaler, ledger, state)
-    _show(session, options, estimator, document, state, spending.with_scaler(estimator, scaler))
+    _show(session, options, estimator, document, state, spending.joint_guarantee(estimator, scaler))
 
 
 def _estimator(name: str, kind: type[Any], options: dict[str, Any]) -> Any:
-    """The estimator with these options, checked as far as possible without the rows."""
+    """The estimator with these options, after the checks that need no rows."""
     from dpem.cli import files
 
     if options.get("formula") is not None:
@@ -156,15 +157,15 @@ def _estimator(name: str, kind: type[Any], options: dict[str, Any]) -> Any:
     if kind._needs_y and target is None and options.get("formula") is None:
         raise click.UsageError(f"{name} needs --target: the column with the response.")
     if options["columns"] is not None and target in options["columns"]:
-        raise click.UsageError("--columns must not hold the target.")
+        raise click.UsageError("--columns must not contain the target.")
     if options.get("scaler") is not None and options["scheduler"] is not None:
-        raise click.UsageError("--scaler does not go with --scheduler: scale the table beforehand.")
+        raise click.UsageError("--scaler cannot be used with --scheduler: scale the table beforehand.")
     if math.isinf(options["epsilon"]):
         raise Refused(Exit.USAGE, "--epsilon must be finite: the command fits private models only.")
     arguments = constructor_arguments(kind, {key: value for key, value in options.items() if key != "start"})
     if "levels" in arguments:
         arguments["levels"] = files.levels(arguments["levels"])
-    if arguments.get("classes") is not None:  # as levels, they are read from texts too
+    if arguments.get("classes") is not None:  # as levels, they are read from texts as well
         response = target or (options["columns"] or [])[-1 - bool(options.get("weights"))]  # the last of a formula
         arguments["levels"] = {**(arguments.get("levels") or {}), response: list(arguments["classes"])}
     estimator = kind(**arguments)
@@ -182,7 +183,7 @@ def _use_formula(kind: type[Any], options: dict[str, Any]) -> None:
     options.update({name: None for name in names if is_a_setting(name)})  # the formula takes precedence over dpem.toml
     extra = [name for name in names if options.get(name) is not None]
     if extra:
-        raise click.UsageError(f"--{extra[0]} does not go with --formula, which names the columns: leave it out.")
+        raise click.UsageError(f"--{extra[0]} cannot be used with --formula, which names the columns: leave it out.")
     with refusing(Exit.USAGE):
         weights = [] if options.get("weights") is None else [options["weights"]]
         options["columns"] = [*raw_columns(options["formula"], needs_y=kind._needs_y), *weights]
@@ -191,7 +192,7 @@ def _use_formula(kind: type[Any], options: dict[str, Any]) -> None:
 def _write(
     options: dict[str, Any], estimator: Any, scaler: Any, ledger: Ledger | None, state: DatasetState | None
 ) -> None:
-    """Write the model, then the report, which could be made again from the model."""
+    """Write the model, then the report, which dpem report can write again from the model."""
     from dpem.cli import files
     from dpem.report import About, write_report
 
@@ -215,7 +216,7 @@ def _show(
     joint_guarantee: str | None,
 ) -> None:
     """Print a finished fit; ``joint_guarantee`` is that of the model and its scaler."""
-    from dpem.cli.spending import after
+    from dpem.cli.spending import spent_and_left
 
     estimates: Estimates | None = estimator._fit_summary().estimates
     guarantee = str(estimator.guarantee_)
@@ -236,13 +237,14 @@ def _show(
     lines = [f"Fitted {document['model']}.", *_table(estimates, out)]
     if check is not None:
         lines.append(wrapped(str(check)))
-    # Diagnostics of severity "warning" have been issued as warnings.
-    lines += [wrapped(f"Note: {diagnostic}") for diagnostic in diagnostics if diagnostic.severity == "note"]
+    # Diagnostics of severity "warning" have been issued as warnings, and the fit check is printed above.
+    notes = [one for one in diagnostics if one.severity == "note" and one.code != "fit-check"]
+    lines += [wrapped(f"Note: {note}") for note in notes]
     lines += ["", wrapped(guarantee)]
     if joint_guarantee is not None:
         lines.append(wrapped(f"With the scaler, if it was fitted to the same rows, {joint_guarantee}."))
     lines += ["", f"This fit spent epsilon = {options['epsilon']:g}, delta = {options['delta']:g}."]
-    lines += [*after(state), f"The model is in {out}."]
+    lines += [*spent_and_left(state), f"The model is in {out}."]
     lines.append(f"The report is in {report}." if report else f"dpem report {out} makes a page.")
     session.result(result, "\n".join(lines))
 
@@ -256,7 +258,7 @@ def _intervals(estimates: Estimates | None) -> dict[str, list[float]]:
 
 
 def _table(estimates: Estimates | None, out: str) -> list[str]:
-    """The first estimates as lines of a table, and where the others are."""
+    """The lines of a table of the first estimates, and the file that has the others."""
     if estimates is None or not estimates.names:
         return []
     columns = zip(estimates.names, estimates.value, estimates.low, estimates.high, estimates.error, strict=True)

@@ -1,4 +1,4 @@
-"""``dpem init``: a settings file for a table, to be filled in from a codebook. No row is read."""
+"""``dpem init``: write a settings file for a table, to be filled in from a codebook. No row is read."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from dpem.cli.settings import NAME
 
 @click.command(short_help="Write dpem.toml for a table: columns, and bounds to fill in.")
 @click.argument("data", type=PATH)
-@click.option("--sep", metavar="CHAR", help="What stands between the entries of a .csv; guessed from its first line.")
-@click.option("--encoding", metavar="NAME", default="utf-8", help="Of a .csv: utf-8, cp1252, latin-1, ...")
-@click.option("--out", default=NAME, show_default=True, type=PATH, metavar="FILE", help="Where it is written.")
+@click.option("--sep", metavar="CHAR", help="The separator of a .csv; guessed from its first line if not given.")
+@click.option("--encoding", metavar="NAME", default="utf-8", help="The encoding of a .csv: utf-8, cp1252, latin-1, ...")
+@click.option("--out", default=NAME, show_default=True, type=PATH, metavar="FILE", help="The settings file to write.")
 @options.force
 @options.json
 @click.pass_obj
 def init(session: Session, data: str, sep: str | None, encoding: str, out: str, force: bool) -> None:
-    """Write a settings file with the columns of DATA, and places for what is publicly known of them.
+    """Write a settings file that lists the columns of DATA, with blanks for their bounds and levels.
 
     \b
     Example:
@@ -76,8 +76,8 @@ def _page(data: str, kinds: dict[str, str], sep: str | None, encoding: str = "ut
     numbers = [name for name in kinds if name not in texts]
     codes = list(kinds) if not any(kinds.values()) else texts
     lines = [
-        "# What is publicly known of this table. Every dpem command reads this file; options on the command line win.",
-        "# Fill it in from a codebook or from what an instrument can show, never from the rows themselves.",
+        "# Public facts about this table. Every dpem command reads this file; options of the command take precedence.",
+        "# Fill it in from a codebook or from the range of an instrument, never from the rows themselves.",
         "",
         f"data = {json.dumps(data, ensure_ascii=False)}",
         *([] if sep is None else [f"sep = {json.dumps(sep)}"]),
@@ -86,25 +86,25 @@ def _page(data: str, kinds: dict[str, str], sep: str | None, encoding: str = "ut
         'ledger = "sqlite:///budget.db"',
         f"dataset = {json.dumps(_stem(data), ensure_ascii=False)}    # its name in the ledger",
         "",
-        '# target = "…"              # the response, for models that have one: give its bounds below too',
+        '# target = "…"              # the response of a regression; its bounds are needed below too',
         "# epsilon = 1.0",
         "# delta = 1e-6              # well below one over the number of rows",
-        '# person = "…"              # the column that says whose row it is, where people have several',
-        "# rows_per_person = 1       # the most rows of one person that count",
-        '# purpose = "…"             # what the fits are for; the ledger keeps it',
+        '# person = "…"              # the column that identifies the person, if people have several rows',
+        "# rows_per_person = 1       # the largest number of rows of one person that are used",
+        '# purpose = "…"             # recorded in the ledger with each fit',
         "",
-        "# Remove the # before a column in one of the two lists below, and say what it can hold. Columns that keep it",
-        "# are not used: leave numbers of people, names, dates and remarks as they are.",
+        "# Remove the # before each column to be used, in one of the two lists, and fill in its values. Other columns",
+        "# are not used: leave identifiers, names, dates and remarks as they are.",
         "",
-        "# Lowest and highest value that each number can take; what lies outside counts as the nearest bound.",
+        "# The lowest and highest value that each number can take; values outside are moved to the nearest bound.",
         "[bounds]",
         *(f"# {quoted[name]} = [0, 0]{f'    # {kinds[name]}' if kinds[name] else ''}" for name in numbers),
         "",
-        "# What each column of texts or codes can hold; anything else counts as missing.",
+        "# The possible values of each column of texts or codes; any other entry counts as missing.",
         "[levels]",
         *(f'# {quoted[name]} = ["…", "…"]{f"    # {kinds[name]}" if kinds[name] else ""}' for name in codes),
         "",
-        "# Then:  dpem ledger open --epsilon 3 --delta 1e-5       once: the most that all fits together may spend",
+        "# Then:  dpem ledger open --epsilon 3 --delta 1e-5       once: the budget of all fits together",
         "#        dpem fit linear-regression --dry-run            the plan of a fit, its price and its predicted error",
         "#        dpem fit linear-regression --report report.html",
     ]

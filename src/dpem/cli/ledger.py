@@ -1,4 +1,4 @@
-"""``dpem ledger``: open a dataset's budget, show what is left, list and verify the charges."""
+"""``dpem ledger``: open the budget of a dataset, show what is left, list and verify its charges."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import click
 
 from dpem.cli import options
 from dpem.cli.common import Exit, Refused, Session, aligned, refusing
-from dpem.cli.options import PATH, stacked
+from dpem.cli.options import PATH, combined
 
 if TYPE_CHECKING:
     from dpem.privacy.ledger import Ledger
     from dpem.privacy.ledger_entries import FitEntry, Policy
 
 
-@click.group(invoke_without_command=True, short_help="Budgets of datasets: open, show, explain, verify, export.")
+@click.group(invoke_without_command=True)
 @click.pass_context
 def ledger(context: click.Context) -> None:
-    """Budgets of datasets in a file or a database; every fit is charged to one before it reads a row.
+    """Keep the budgets of datasets in a file or a database. Every fit is charged to its dataset before it reads a row.
 
     \b
     Examples:
@@ -31,34 +31,34 @@ def ledger(context: click.Context) -> None:
       dpem ledger verify --ledger sqlite:///budget.db --models published/
       dpem ledger export --ledger sqlite:///budget.db --out ledger.html
 
-    --ledger may be omitted if the environment variable DPEM_LEDGER has the URL. Keep passwords out of it, in the
-    database's password file.
+    The environment variable DPEM_LEDGER may hold the URL in place of --ledger. Leave the password out of the URL: the
+    database's password file has it.
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 
 
 def open_ledger(url: str | None) -> Ledger:
-    """The ledger at the URL; a usage error without one."""
+    """The ledger at the URL; a usage error without a URL."""
     from dpem.privacy.ledger import Ledger
 
     if not url:
-        raise click.UsageError("Missing option '--ledger', and DPEM_LEDGER is not set.")
+        raise click.UsageError("--ledger must be given, as DPEM_LEDGER is not set.")
     with refusing(Exit.USAGE):
         return Ledger(url)
 
 
 #: The options of the commands that show one dataset of a ledger, or all.
-of_a_ledger = stacked(options.ledger, options.dataset, options.json)
+ledger_options = combined(options.ledger, options.dataset, options.json)
 
 
-@ledger.command("open")
+@ledger.command("open", short_help="Open a dataset with its total budget.")
 @options.ledger
-@click.option("--dataset", required=True, metavar="NAME", help="A name for the rows, such as patients.")
+@click.option("--dataset", required=True, metavar="NAME", help="A name for the table, such as patients.")
 @options.epsilon
 @options.delta
 @options.rows_per_person
-@click.option("--policy", type=PATH, metavar="FILE", help="Limits on each fit; dpem ledger policy says which.")
+@click.option("--policy", type=PATH, metavar="FILE", help="Limits on each fit, as in dpem ledger policy --help.")
 @options.json
 @click.pass_obj
 def open_dataset(
@@ -70,7 +70,7 @@ def open_dataset(
     rows_per_person: int,
     policy: str | None,
 ) -> None:
-    """Open a dataset with its total budget, which is fixed from then on. A missing ledger is created.
+    """Open a dataset with its total budget, which cannot be changed later. A missing ledger is created.
 
     \b
     Example:
@@ -90,11 +90,11 @@ def open_dataset(
     )
 
 
-@ledger.command()
-@of_a_ledger
+@ledger.command(short_help="Show what is spent and what is left.")
+@ledger_options
 @click.pass_obj
 def show(session: Session, url: str | None, dataset: str | None) -> None:
-    """Show every dataset, or one: its total, what is spent and what is left.
+    """Show the total of every dataset, or of one, what is spent and what is left.
 
     \b
     Example:
@@ -115,8 +115,8 @@ def show(session: Session, url: str | None, dataset: str | None) -> None:
     session.result(document, aligned(header, rows) if rows else f"{opened.where} holds no dataset yet.")
 
 
-@ledger.command()
-@of_a_ledger
+@ledger.command(short_help="List every charged fit.")
+@ledger_options
 @click.pass_obj
 def history(session: Session, url: str | None, dataset: str | None) -> None:
     """List every charged fit, oldest first, of one dataset or of all.
@@ -126,8 +126,8 @@ def history(session: Session, url: str | None, dataset: str | None) -> None:
       dpem ledger history --ledger sqlite:///budget.db --dataset patients
 
     The outcome is "answered", "failed", or "no answer" for a fit that recorded none. All three were charged. "model" is
-    the beginning of the fitted model's fingerprint, which its file and its report have too. Refused fits are in the
-    JSON, and in dpem ledger export.
+    the beginning of the fitted model's fingerprint, which its file and its report state too. --json and dpem ledger
+    export also list refused fits.
     """
     opened = open_ledger(url)
     with refusing(Exit.USAGE):
@@ -136,16 +136,16 @@ def history(session: Session, url: str | None, dataset: str | None) -> None:
         refused = [refusal for name in names for refusal in opened.refusals(name)]
     header = ("dataset", "time", "epsilon", "delta", "outcome", "who", "purpose", "model")
     rows = [_line(fit) for fit in fits]
-    text = aligned(header, rows, left=(0, 1, 4, 5, 6, 7)) if rows else "Nothing was charged yet."
+    text = aligned(header, rows, left=(0, 1, 4, 5, 6, 7)) if rows else "No fit has been charged."
     document = {"fits": [_plain(fit) for fit in fits], "refusals": [_plain(refusal) for refusal in refused]}
     session.result({"ledger": opened.where, **document}, text)
 
 
-@ledger.command()
-@of_a_ledger
+@ledger.command(short_help="Show how fits add up, in numbers you can recompute.")
+@ledger_options
 @click.pass_obj
 def explain(session: Session, url: str | None, dataset: str | None) -> None:
-    """Show how the fits of a dataset add up, line by line, in numbers that you can recompute.
+    """Show line by line how the fits of a dataset add up, in numbers that you can recompute.
 
     \b
     Example:
@@ -159,7 +159,7 @@ def explain(session: Session, url: str | None, dataset: str | None) -> None:
     session.result(document, "\n".join(lines) or f"{opened.where} holds no dataset yet.")
 
 
-@ledger.command()
+@ledger.command(short_help="Set limits on each later fit.")
 @options.ledger
 @click.option("--dataset", required=True, metavar="NAME", help="The dataset that the policy is for.")
 @click.option("--file", "file", required=True, type=PATH, metavar="FILE", help="The policy, a .toml or .json file.")
@@ -183,23 +183,25 @@ def policy(session: Session, url: str | None, dataset: str, file: str) -> None:
     with refusing(Exit.USAGE):
         limits = _policy(file)
         opened.set_policy(limits, dataset)
-    session.result({"dataset": dataset, "policy": limits.to_dict()}, f"The policy of {dataset} is in force.")
+    session.result(
+        {"dataset": dataset, "policy": limits.to_dict()}, f"Each later fit of {dataset} must meet this policy."
+    )
 
 
-@ledger.command()
+@ledger.command(short_help="Export all entries as CSV or as a page.")
 @options.ledger
 @options.dataset
 @click.option("--out", required=True, type=PATH, metavar="FILE", help="A .csv of every entry, or a .html page to read.")
 @click.option(
-    "--models", type=PATH, metavar="FOLDER", help="Where model files and reports are; that of --out if not given."
+    "--models", type=PATH, metavar="FOLDER", help="The folder of model files and reports; that of --out if not given."
 )
 @options.force
 @options.json
 @click.pass_obj
 def export(session: Session, url: str | None, dataset: str | None, out: str, models: str | None, force: bool) -> None:
-    """Export one dataset or all: every charged or refused fit with its user and purpose, what is left, and the head of
-    each chain. The page shows the fit check of models in the folder of --models, and links to their files, which are
-    recognised by their fingerprints.
+    """Export every charged or refused fit of one dataset or of all, with its user and purpose, what is left, and the
+    head of each chain. The page also shows the fit checks of the models in the folder of --models and links to their
+    files, which it recognises by their fingerprints.
 
     \b
     Examples:
@@ -236,7 +238,7 @@ def export(session: Session, url: str | None, dataset: str | None, out: str, mod
     session.result({"out": out, "entries": count, "models": len(models_found), "heads": heads}, "\n".join(lines))
 
 
-@ledger.command()
+@ledger.command(short_help="Check that no entry was changed or removed.")
 @options.ledger
 @options.dataset
 @click.option("--head", "heads", multiple=True, metavar="DIGEST", help="A head that was printed earlier.")
@@ -244,15 +246,16 @@ def export(session: Session, url: str | None, dataset: str | None, out: str, mod
 @options.json
 @click.pass_obj
 def verify(session: Session, url: str | None, dataset: str | None, heads: tuple[str, ...], models: str | None) -> None:
-    """Check that no entry was changed or removed. The exit status is 0 if so; otherwise 5, with the differences.
+    """Check that no entry was changed or removed. If one was, print the differences and exit with status 5.
 
     \b
     Examples:
       dpem ledger verify --ledger sqlite:///budget.db --models published/
       dpem ledger verify --ledger sqlite:///budget.db --dataset patients --head sha256:0f3a...
 
-    Each entry has the digest of the entry before it. An administrator of the database can recompute all digests; only a
-    head that was kept elsewhere reveals that. Every report and export prints one; --models reads those in a folder.
+    Each entry contains the digest of the entry before it. An administrator of the database can change an entry and
+    recompute all digests; only a head that was stored elsewhere reveals that. Every report and export prints the head;
+    --models reads the heads in a folder.
     """
     from dpem.cli import ledger_files
 
@@ -292,7 +295,7 @@ def _policy(path: str) -> Policy:
     except ValueError:
         raise ValueError(f"the policy {path!r} must be a .toml or .json file; it cannot be read as one.") from None
     if not isinstance(limits, dict):
-        raise ValueError(f"the policy {path!r} must hold fields with names.")
+        raise ValueError(f"the policy {path!r} must hold names and values, such as largest_epsilon = 1.")
     return Policy.from_dict(limits)
 
 

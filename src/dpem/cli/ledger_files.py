@@ -1,4 +1,4 @@
-"""Files of a ledger: its entries as CSV, and the models and reports in a folder."""
+"""The files beside a ledger: its entries as CSV, and the models and reports in a folder."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def as_csv(datasets: Sequence[DatasetEntries]) -> str:
 
 
 def _safe(value: object) -> object:
-    """The value; a text that a spreadsheet would run as a formula gets a quote in front."""
+    """The value, with a quote before a text that a spreadsheet would run as a formula."""
     return f"'{value}" if isinstance(value, str) and value[:1] in "=+-@" and value else value
 
 
@@ -65,7 +65,7 @@ def printed_heads(folder: Path, dataset: str | None) -> dict[str, str]:
 
 
 def differing_models(folder: Path, fits: Sequence[FitEntry]) -> list[str]:
-    """Sentences about models whose charge, by the fingerprint, has another ε, δ, price or plan."""
+    """Sentences about models whose entry in the ledger states another ε, δ, price or plan."""
     charges, faults = {fit.model: fit for fit in fits if fit.model}, []
     for path, model, model_print in _models(folder):
         fit = charges.get(model_print)
@@ -74,9 +74,9 @@ def differing_models(folder: Path, fits: Sequence[FitEntry]) -> list[str]:
         guarantee = model.guarantee_
         stated = (guarantee.epsilon, guarantee.delta, guarantee.price.rho)
         if stated != (fit.epsilon, fit.delta, fit.rho):
-            faults.append(f"entry {fit.id} does not have the epsilon, delta and price of its model {path.name}")
+            faults.append(f"entry {fit.id} states another epsilon, delta or price than its model {path.name}")
         elif fit.digest and fit.digest != digest(model._charged_plan().to_dict()):
-            faults.append(f"entry {fit.id} does not have the plan of its model {path.name}")
+            faults.append(f"entry {fit.id} states another plan than its model {path.name}")
     return faults
 
 

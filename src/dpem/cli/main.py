@@ -12,22 +12,22 @@ from typing import Any, NoReturn
 import click
 
 from dpem._version import __version__
-from dpem.cli.common import ENDED, EXIT_CODES, Exit, Refused, Session, unexpected
+from dpem.cli.common import BUDGET_AFTER_FAILURE, EXIT_CODES, Exit, Refused, Session, unexpected_message
 
 #: Every command, in the order of a session: its module and its description. Only the one that runs is imported.
 COMMANDS = {
     "init": ("dpem.cli.init", "Write dpem.toml for a table: columns, and bounds to fill in."),
-    "plan": ("dpem.cli.plan", "Choose settings and predict the error, without data."),
-    "planner": ("dpem.cli.pages", "Open the page that plans, in a browser."),
+    "plan": ("dpem.cli.plan", "Plan a fit and predict its error, without data."),
+    "planner": ("dpem.cli.pages", "Open the planner, a page in your browser."),
     "ledger": ("dpem.cli.ledger", "Budgets of datasets: open, show, explain, verify, export."),
-    "fit": ("dpem.cli.fit", "Fit a model to rows, and pay for it."),
+    "fit": ("dpem.cli.fit", "Fit a model to a table under differential privacy."),
     "predict": ("dpem.cli.predict", "Apply a fitted model to new rows."),
     "report": ("dpem.cli.pages", "Write the report of a fitted model."),
     "scale": ("dpem.cli.scale", "Measure centres and spreads of columns privately, for --scaler."),
-    "demo": ("dpem.cli.pages", "A private regression and latent classes on a table of real people."),
-    "audit": ("dpem.cli.audit", "Check the claimed epsilon against what runs prove."),
-    "doctor": ("dpem.cli.doctor", "Versions, extras, threads, and whether the ledger can be reached."),
-    "completion": ("dpem.cli.pages", "Let a shell complete commands, options and file names."),
+    "demo": ("dpem.cli.pages", "Fit a regression and latent classes to a public table."),
+    "audit": ("dpem.cli.audit", "Test a model's claimed epsilon by replays and repeated fits."),
+    "doctor": ("dpem.cli.doctor", "Show installed versions and whether the ledger can be read."),
+    "completion": ("dpem.cli.pages", "Print a script that completes dpem in your shell."),
 }
 
 
@@ -68,25 +68,27 @@ class Root(click.Group):
             return session.fail(error.code, str(error))
         except click.MissingParameter as error:
             return session.fail(Exit.USAGE, _missing(error))
+        except click.NoSuchOption as error:
+            return session.fail(Exit.USAGE, _unknown_option(error))
         except click.UsageError as error:
             command = error.ctx.command_path if error.ctx else "dpem"
             message = error.format_message().rstrip(".").split("\n")[0]
             return session.fail(Exit.USAGE, f"{message} ({command} --help shows examples).")
         except (click.Abort, KeyboardInterrupt):
-            outcome = ENDED[session.charged]
+            outcome = BUDGET_AFTER_FAILURE[session.charged]
             return session.fail(Exit.INTERRUPTED, f"interrupted; {outcome[0].lower()}{outcome[1:]}")
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return int(Exit.FAILED)
         except MemoryError:
             message = "there is not enough memory for these rows; Parquet is read in parts."
-            return session.fail(Exit.FAILED, f"{message} {ENDED[session.charged]}")
+            return session.fail(Exit.FAILED, f"{message} {BUDGET_AFTER_FAILURE[session.charged]}")
         except Exception as error:
             return session.fail(*_failure(error))
 
 
 def _missing(error: click.MissingParameter) -> str:
-    """All missing options in one sentence, with the hint that a settings file may have them."""
+    """One sentence that names all missing options, and the settings file where they may stand."""
     from dpem.cli.settings import KEYS, NAME
 
     context = error.ctx or click.get_current_context()
@@ -100,6 +102,13 @@ def _missing(error: click.MissingParameter) -> str:
     return f"{what} must be given{where} ({command} --help shows examples)."
 
 
+def _unknown_option(error: click.NoSuchOption) -> str:
+    near = difflib.get_close_matches(error.option_name, error.possibilities or (), n=1)
+    command = error.ctx.command_path if error.ctx else "dpem"
+    hint = f"did you mean {near[0]}?" if near else "options follow the command's name."
+    return f"There is no option {error.option_name!r}; {hint} ({command} --help shows all)."
+
+
 def _failure(error: Exception) -> tuple[Exit, str]:
     from dpem.privacy.budget import BudgetExceeded
     from dpem.privacy.ledger_store import LedgerError
@@ -108,7 +117,7 @@ def _failure(error: Exception) -> tuple[Exit, str]:
         return Exit.BUDGET, str(error)
     if isinstance(error, LedgerError):
         return Exit.LEDGER, str(error)
-    return Exit.FAILED, unexpected(error)
+    return Exit.FAILED, unexpected_message(error)
 
 
 @click.group(
@@ -126,12 +135,12 @@ def cli(context: click.Context, quiet: bool, config: str | None) -> None:
 
     \b
     A first session:
-      dpem planner                                     # what to expect, in a browser
-      dpem init patients.csv                           # then fill in dpem.toml: all read it
-      dpem ledger open --epsilon 2 --delta 1e-4        # once: what all fits may spend
+      dpem planner                                     # predicted errors, in a browser
+      dpem init patients.csv                           # then fill in dpem.toml, the settings
+      dpem ledger open --epsilon 2 --delta 1e-4        # once: the budget of all fits
       dpem fit linear-regression --dry-run             # the plan and the price of a fit
       dpem fit linear-regression --report report.html
-      dpem ledger export --out patients.html           # one page over all fits
+      dpem ledger export --out patients.html           # one page about all fits
       dpem predict model.json new.csv --keep id --out predictions.csv
 
     Each command has --help with examples. --json gives one JSON object, for success and for failure.

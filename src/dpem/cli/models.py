@@ -1,4 +1,4 @@
-"""Models as subcommands: the registry lists them, a model is imported when it is used, and its options are the
+"""Models as subcommands. The registry lists them, a model is imported when it is used, and its options are the
 arguments of its estimator's constructor.
 """
 
@@ -46,7 +46,7 @@ class Models(click.Group):
         name = args[0] if args else ""
         if name not in registry.modules():
             similar = difflib.get_close_matches(name, list(registry.modules()), n=1)
-            hint = f"did you mean {similar[0]}?" if similar else f"known are {', '.join(registry.modules())}."
+            hint = f"did you mean {similar[0]}?" if similar else f"models are {', '.join(registry.modules())}."
             raise click.UsageError(f"There is no model {name!r}; {hint}", ctx)
         return super().resolve_command(ctx, args)
 
@@ -54,7 +54,7 @@ class Models(click.Group):
         """One line for each model, read from its file without importing it."""
         general = [(name, registry.described(name)) for name in registry.general()]
         paper = [(name, registry.described(name)) for name in registry.modules() if name not in registry.general()]
-        for title, rows in (("Models", general), ("Models of the paper, which assume more", paper)):
+        for title, rows in (("Models", general), ("Models of the paper, which make stronger assumptions", paper)):
             if rows:
                 with formatter.section(title):
                     formatter.write_dl(rows)
@@ -62,7 +62,7 @@ class Models(click.Group):
 
 def model_options(kind: type[Any], *, planning: bool = False) -> list[click.Option]:
     """The options for the estimator's arguments, by their types and the first sentences of their documentation."""
-    from dpem.fitting.sequence import NOT_SETTINGS  # a command declares these itself, or does not have them
+    from dpem.fitting.sequence import NOT_SETTINGS  # the commands declare these themselves
 
     texts, hints = parameter_help(kind), _hints(kind)
     options = []
@@ -73,8 +73,8 @@ def model_options(kind: type[Any], *, planning: bool = False) -> list[click.Opti
             is_flag = settings.get("default") in (True, False) and "type" not in settings
             options.append(click.Option([f"{option}/--no-{option[2:]}" if is_flag else option], **settings))
     if "start" in inspect.signature(kind).parameters:
-        words = "equal: a start will be given." if planning else "equal, or a file of one number for each column."
-        options.append(click.Option(["--start"], metavar="FILE|equal", help=f"Where EM begins: {words}"))
+        words = "equal: a start will be given." if planning else "equal, or a file with a number for each column."
+        options.append(click.Option(["--start"], metavar="FILE|equal", help=f"The starting value of EM: {words}"))
     return options
 
 
@@ -123,6 +123,6 @@ def parameter_help(kind: type[Any]) -> dict[str, str]:
 
 
 def constructor_arguments(kind: type[Any], options: dict[str, Any]) -> dict[str, Any]:
-    """The options that are arguments of the constructor; one that was not given leaves the constructor's default."""
+    """The options that are arguments of the constructor; an option that was not given leaves its default."""
     defaults = {name: p.default for name, p in inspect.signature(kind).parameters.items() if name in options}
     return {name: options[name] for name, default in defaults.items() if options[name] is not None or default is None}

@@ -59,6 +59,7 @@ class Bounds(click.ParamType):
     """Two numbers, or a file with two numbers for each column; in a settings file also a table."""
 
     name = "LOW,HIGH|FILE"
+    expected = "give two numbers such as 0,100, or a .json or .csv file."
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not isinstance(value, str):
@@ -68,7 +69,7 @@ class Bounds(click.ParamType):
             return tuple(parts)
         if value.lower().endswith((".json", ".csv")):
             return value
-        self.fail("give two numbers such as 0,100, or a .json or .csv file.", param, ctx)
+        self.fail(self.expected, param, ctx)
 
 
 class Levels(click.Path):
@@ -82,12 +83,11 @@ class Pair(Bounds):
     """Two numbers."""
 
     name = "LOW,HIGH"
+    expected = "give two numbers such as 0,100."
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         pair = super().convert(value, param, ctx)
-        if not isinstance(pair, tuple) or len(pair) != 2:
-            self.fail("give two numbers such as 0,100.", param, ctx)
-        return pair
+        return pair if isinstance(pair, tuple) and len(pair) == 2 else self.fail(self.expected, param, ctx)
 
 
 def _number(text: str) -> int | float | str:
@@ -99,9 +99,12 @@ def _number(text: str) -> int | float | str:
     return text
 
 
-epsilon = click.option("--epsilon", type=float, required=True, help="Privacy loss of one person, such as 1.")
+epsilon = click.option("--epsilon", type=float, required=True, help="The privacy loss of one person, such as 1.")
 delta = click.option(
-    "--delta", type=float, required=True, help="Additive term of the guarantee: well below one over the number of rows."
+    "--delta",
+    type=float,
+    required=True,
+    help="The additive term of the guarantee, well below one over the number of rows.",
 )
 rows_per_person = click.option(
     "--rows-per-person",
@@ -109,7 +112,7 @@ rows_per_person = click.option(
     default=1,
     show_default=True,
     metavar="M",
-    help="The largest number of rows of one person: all of them are protected together.",
+    help="The largest number of rows of one person; all of them are protected together.",
 )
 json = click.option("--json", "as_json", is_flag=True, expose_value=False, help="Print one JSON object.")
 ledger = click.option(
@@ -120,12 +123,14 @@ ledger = click.option(
     help="sqlite:///budget.db or postgresql://user@host/database; DPEM_LEDGER if not given.",
 )
 dataset = click.option("--dataset", metavar="NAME", help="The dataset's name in the ledger.")
-purpose = click.option("--purpose", metavar="TEXT", default="", help="The purpose, which the ledger records.")
-scaler = click.option("--scaler", type=PATH, metavar="FILE", help="Centre and scale columns by a file of dpem scale.")
+purpose = click.option("--purpose", metavar="TEXT", default="", help="The purpose of the fit, for the ledger.")
+scaler = click.option(
+    "--scaler", type=PATH, metavar="FILE", help="A file of dpem scale, which centres and scales the columns."
+)
 force = click.option("--force", is_flag=True, help="Replace existing files.")
 target = click.option("--target", metavar="COLUMN", help="The response.")
 scheduler = click.option(
-    "--scheduler", metavar="URL", help="tcp://host:port of a Dask cluster that reads the Parquet DATA."
+    "--scheduler", metavar="URL", help="tcp://host:port of the Dask cluster that reads DATA, a Parquet table."
 )
 
 
@@ -134,11 +139,11 @@ def parameters_of(*options: Callable[[Any], Any]) -> list[click.Parameter]:
 
     def nothing() -> None: ...
 
-    decorated: Any = stacked(*options)(nothing)
+    decorated: Any = combined(*options)(nothing)
     return list(reversed(getattr(decorated, "__click_params__", [])))
 
 
-def stacked(*options: Callable[[F], F]) -> Callable[[F], F]:
+def combined(*options: Callable[[F], F]) -> Callable[[F], F]:
     """Several options as one decorator, in the order of the help text."""
 
     def decorate(command: F) -> F:
@@ -150,21 +155,25 @@ def stacked(*options: Callable[[F], F]) -> Callable[[F], F]:
 
 
 #: The format of a text file.
-text = stacked(
+text = combined(
     click.option("--sep", metavar="CHAR", help="The separator of a .csv; a comma if not given."),
     click.option("--decimal", metavar="CHAR", default=".", help="The decimal mark of a .csv; a point if not given."),
     click.option("--thousands", metavar="CHAR", help="The thousands separator of a .csv; none if not given."),
-    click.option("--encoding", metavar="NAME", default="utf-8", help="Of a .csv: utf-8, cp1252, latin-1, ..."),
+    click.option(
+        "--encoding", metavar="NAME", default="utf-8", help="The encoding of a .csv: utf-8, cp1252, latin-1, ..."
+    ),
 )
 #: The columns of a table and its format.
-table = stacked(
+table = combined(
     click.option("--columns", type=Names(), help="Columns to use; all (but the target) if not given."),
     click.option("--exclude", type=Names(), help="Columns not to use, such as a name or a date."),
     click.option(
-        "--person", metavar="NAME", help="The column that identifies the person of each row: the unit is then a person."
+        "--person",
+        metavar="NAME",
+        help="The column that identifies the person of each row; the guarantee then protects a person.",
     ),
     text,
     click.option(
-        "--strict", is_flag=True, help="Refuse a .csv with unreadable cells. This reveals them: it is not private."
+        "--strict", is_flag=True, help="Refuse a .csv with unreadable cells, and show them: this is not private."
     ),
 )

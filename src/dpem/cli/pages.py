@@ -1,4 +1,4 @@
-"""``dpem report``, ``planner``, ``demo`` and ``completion``: commands that read no table of the user's."""
+"""``dpem report``, ``planner``, ``demo`` and ``completion``: the commands that read no table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dpem.cli import options
 from dpem.cli.common import Exit, Refused, Session, refusing
 
 
-@click.command(short_help="Write the report of a fitted model.")
+@click.command()
 @click.argument("model", metavar="MODEL.JSON")
 @click.option("-o", "--out", metavar="FILE", default="report.html", show_default=True, help="The page to write.")
 @click.option("--scaler", metavar="FILE", help="The scaler that the model was fitted with.")
@@ -33,7 +33,7 @@ def report(
 ) -> None:
     """Write one page about the model in MODEL.JSON: its guarantee, its estimates, its queries and their prices.
 
-    The page works offline and can be printed. It contains only what the file has, which is released already.
+    The page works offline and can be printed. It shows only what the file contains, which has been released.
 
     \b
     Examples:
@@ -60,15 +60,15 @@ def report(
     session.result({"report": out}, f"Wrote {out}.")
 
 
-@click.command(short_help="Open the page that plans in a browser.")
-@click.option("--html", metavar="FILE", help="Write the page there, as one offline file, and open nothing.")
+@click.command()
+@click.option("--html", metavar="FILE", help="Write the page to this file and open nothing.")
 @options.force
 @options.json
 @click.pass_obj
 def planner(session: Session, html: str | None, force: bool) -> None:
-    """Open one page with sliders for rows, columns and ε, and what a fit is predicted to give.
+    """Open a page that predicts the error of a fit, with sliders for rows, columns and ε.
 
-    No data are read, nothing is sent and nothing is spent. The page works without a network.
+    No data are read, nothing is sent and nothing is spent. The page works offline.
 
     \b
     Examples:
@@ -91,14 +91,14 @@ def planner(session: Session, html: str | None, force: bool) -> None:
     session.result({"page": path, "opened": opened}, f"Opened {path}." if opened else f"Wrote {path}.")
 
 
-@click.command(short_help="A private regression and latent classes on a table of real people.")
-@click.option("--out", metavar="FOLDER", help="Where the two reports go; a temporary folder if not given.")
+@click.command()
+@click.option("--out", metavar="FOLDER", help="A folder for the two reports; a temporary one if not given.")
 @options.json
 @click.pass_obj
 def demo(session: Session, out: str | None) -> None:
-    """Plan, fit and report on the RAND Health Insurance Experiment, each fit beside the same one without privacy.
+    """Fit a regression and latent classes to the RAND Health Insurance Experiment, each beside a fit without privacy.
 
-    Takes less than a minute and needs no input. It needs statsmodels, which the table comes with.
+    The demo takes less than a minute and reads no file of yours. It needs statsmodels, which contains the table.
 
     \b
     Examples:
@@ -115,14 +115,14 @@ def demo(session: Session, out: str | None) -> None:
         session.result(result, "")
 
 
-@click.command(short_help="Let a shell complete commands, options and file names.")
+@click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_obj
 def completion(session: Session, shell: str) -> None:
-    """Print a script that makes SHELL complete what dpem understands.
+    """Print a script with which SHELL completes commands, options and file names of dpem.
 
     \b
-    Put one of these where your shell starts:
+    Add one of these lines to the start-up file of your shell, or run the last one once:
       eval "$(dpem completion bash)"                                      # ~/.bashrc
       eval "$(dpem completion zsh)"                                       # ~/.zshrc
       dpem completion fish > ~/.config/fish/completions/dpem.fish

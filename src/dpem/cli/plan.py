@@ -1,4 +1,4 @@
-"""``dpem plan MODEL``: the steps of a fit and its predicted error, before there are data."""
+"""``dpem plan MODEL``: print the steps of a fit and its predicted error, without data."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dpem.cli import options
-from dpem.cli.common import Exit, Refused, Session, aligned, refusing
+from dpem.cli.common import Exit, Refused, Session, aligned, refusing, wrapped_lines
 from dpem.cli.models import Models, constructor_arguments, model_options
 from dpem.cli.options import Count, Names, Value, parameters_of
 from dpem.cli.settings import is_a_setting
@@ -19,17 +19,21 @@ from dpem.cli.settings import is_a_setting
 if TYPE_CHECKING:
     from dpem.fitting.plan import Plan
 
-n_option = click.option("--n", type=Count(), required=True, metavar="N", help="Rows, such as 8000 or 1e6.")
-d_option = click.option("--d", type=Count(), metavar="N", help="Columns, without the response.")
-columns_option = click.option("--columns", type=Names(), help="Their names, where bounds or levels are by name.")
-epsilon_option = click.option("--epsilon", type=float, help="Privacy loss of one person, such as 1.")
+n_option = click.option(
+    "--n", type=Count(), required=True, metavar="N", help="The number of rows, such as 8000 or 1e6."
+)
+d_option = click.option("--d", type=Count(), metavar="N", help="The number of columns, without the response.")
+columns_option = click.option(
+    "--columns", type=Names(), help="The names of the columns, if bounds or levels are by name."
+)
+epsilon_option = click.option("--epsilon", type=float, help="The privacy loss of one person, such as 1.")
 effect_option = click.option(
-    "--effect", type=float, help="How strong effects are assumed to be, in the measure that the plan names."
+    "--effect", type=float, help="The assumed strength of effects, in the measure that the plan names."
 )
 sweep_option = click.option(
-    "--sweep", multiple=True, metavar="NAME=V1,V2,...", help="One line for each value, such as epsilon=0.1,0.3,1."
+    "--sweep", multiple=True, metavar="NAME=V1,V2,...", help="Print a line for each value, such as epsilon=0.1,0.3,1."
 )
-csv_option = click.option("--csv", "as_csv", is_flag=True, help="The lines of a sweep as CSV.")
+csv_option = click.option("--csv", "as_csv", is_flag=True, help="Print the lines of a sweep as CSV.")
 
 
 def build(name: str, kind: type[Any]) -> click.Command:
@@ -38,7 +42,7 @@ def build(name: str, kind: type[Any]) -> click.Command:
     arguments = inspect.signature(kind).parameters
 
     @click.pass_obj
-    def run_it(session: Session, /, **options: Any) -> None:
+    def command(session: Session, /, **options: Any) -> None:
         run(session, kind, options)
 
     parameters = [
@@ -49,7 +53,7 @@ def build(name: str, kind: type[Any]) -> click.Command:
         *parameters_of(*([effect_option] if "effect" in inspect.signature(kind.plan).parameters else [])),
         *parameters_of(sweep_option, csv_option, options.json),
     ]
-    text = f"""The steps of a fit of {name}, their prices and the predicted error. Nothing is read or spent.
+    text = f"""Print the steps of a fit of {name}, their prices and the predicted error. Nothing is read or spent.
 
     \b
     Examples:
@@ -59,7 +63,7 @@ def build(name: str, kind: type[Any]) -> click.Command:
 
     The assumptions about the data are printed with the prediction. A wrong assumption costs accuracy, never privacy.
     """
-    return click.Command(name, params=parameters, callback=run_it, help=inspect.cleandoc(text))
+    return click.Command(name, params=parameters, callback=command, help=inspect.cleandoc(text))
 
 
 @click.group(cls=Models, build=build, subcommand_metavar="MODEL [OPTIONS]...")
@@ -72,20 +76,20 @@ def plan() -> None:
       dpem plan gaussian-mixture --n 1e5 --d 4 --delta 1e-6 --sweep epsilon=0.1,0.3,1
       dpem plan symmetric-mixture --n 4000 --d 1000 --epsilon 0.5 --delta 1e-4 --sparsity 10
 
-    A fit follows its plan, and is refused if its plan is.
+    A fit follows its plan. If a plan is refused, so is the fit.
     """
 
 
 def run(session: Session, kind: type[Any], options: dict[str, Any]) -> None:
     sweeps = [_sweep(text, options) for text in options["sweep"]]
     if options["epsilon"] is None and not any(name == "epsilon" for name, _ in sweeps):
-        raise click.UsageError("Give --epsilon, or --sweep epsilon=0.1,0.3,1.")
+        raise click.UsageError("--epsilon must be given, or --sweep epsilon=0.1,0.3,1.")
     if options["as_csv"] and not sweeps:
-        raise click.UsageError("--csv goes with --sweep.")
+        raise click.UsageError("--csv needs --sweep: a single plan is not a table.")
     if not sweeps:
         with session.waiting("choosing settings"):
             fit_plan = _plan(kind, options)
-        session.result(fit_plan.to_dict(), str(fit_plan))
+        session.result(fit_plan.to_dict(), wrapped_lines(fit_plan))
         return
     _show_sweep(session, kind, options, sweeps)
 
@@ -115,9 +119,10 @@ def _sweep(text: str, options: dict[str, Any]) -> tuple[str, list[Any]]:
     name = name.strip().lstrip("-").replace("-", "_")
     if name not in variable or not values:
         names = ", ".join(key.replace("_", "-") for key in variable)
-        raise click.UsageError(f"--sweep must be NAME=V1,V2 with commas between values; NAME is one of {names}.")
+        raise click.UsageError(f"--sweep must be NAME=V1,V2,... where NAME is one of {names}.")
     kind: Any = Count() if name in ("n", "d", "rows_per_person") else Value()
-    return name, [kind.convert(value.strip(), None, None) for value in values.split(",")]
+    sweep = click.Option(["--sweep"])
+    return name, [kind.convert(value.strip(), sweep, None) for value in values.split(",")]
 
 
 def _show_sweep(

@@ -21,14 +21,16 @@ from dpem.cli.common import Exit, Refused, Session, refusing
 from dpem.cli.options import PATH, Names
 
 
-@click.command(short_help="Apply a fitted model to new rows.")
+@click.command()
 @click.argument("model", metavar="MODEL.JSON", type=PATH)
 @click.argument("data", type=PATH)
 @options.target
 @options.scaler
-@click.option("--keep", type=Names(), help="Columns of DATA that go with the answers, such as the number of a person.")
+@click.option("--keep", type=Names(), help="Columns of DATA to copy to the output, such as an identifier.")
 @options.text
-@click.option("--out", type=PATH, metavar="FILE", help="A .csv, .parquet or .arrow file; else CSV to the screen.")
+@click.option(
+    "--out", type=PATH, metavar="FILE", help="A .csv, .parquet or .arrow file; CSV on standard output if not given."
+)
 @options.force
 @options.json
 @click.pass_obj
@@ -36,19 +38,19 @@ def predict(session: Session, /, **options: Any) -> None:
     """Apply a fitted model to the rows of DATA, in their order.
 
     A model with a response predicts it; a model without one predicts the component of each row (0, 1, …). The columns
-    probability_0, probability_1, … have the probability of each component; mixtures of regressions need --target for
-    it.
+    probability_0, probability_1, … contain the probability of each component; mixtures of regressions need --target for
+    them.
 
     \b
     Examples:
       dpem predict model.json new.csv --keep id --out predictions.csv
       dpem predict model.json new.parquet --target outcome --out predictions.parquet
 
-    DATA must have the columns that the model was fitted to; others are ignored. A model that was fitted with
-    --scaler needs the same one here, and is refused without it.
+    DATA must have the columns that the model was fitted to; others are ignored. A model that was fitted with --scaler
+    needs the same --scaler here.
 
-    The model's guarantee covers the model. It does not cover publishing predictions for the rows that the model was
-    fitted to.
+    The guarantee covers the model. It does not cover predictions for the rows that the model was fitted to: do not
+    publish those.
     """
     if session.json and options["out"] is None:
         raise click.UsageError("--json needs --out: both would go to standard output.")
@@ -65,9 +67,9 @@ def predict(session: Session, /, **options: Any) -> None:
         files.check_outputs([out], [path, options["data"]], options["force"])
     model = files.model(path)
     if not hasattr(model, "predict"):
-        raise Refused(Exit.DATA, f"{path!r} holds a scaler, which predicts nothing.")
+        raise Refused(Exit.DATA, f"{path!r} is a scaler, which predicts nothing: give a model.")
     if options["target"] is not None and not model._needs_y:
-        raise click.UsageError("--target goes with models that have a response only: leave it out.")
+        raise click.UsageError("--target is for models with a response: leave it out.")
     scaling = files.scaler(options["scaler"])
     _check_scaler(model, scaling, path)
     options["columns"] = files.columns_of(model)
@@ -78,7 +80,7 @@ def predict(session: Session, /, **options: Any) -> None:
         with refusing(Exit.DATA):
             kept = kept_columns(options["data"], options["keep"] or (), options["sep"], options["encoding"])
         session.say("note: the guarantee does not cover predictions for rows that the model was fitted to")
-        with refusing(Exit.DATA), progress(disable=True if session.json else None), _place(out) as sink:
+        with refusing(Exit.DATA), progress(disable=True if session.json else None), _output(out) as sink:
             expect(source.n_rows)
             count, columns = _write_predictions(
                 model, source, options["target"] is not None, kept, sink, writers[suffix]
@@ -158,7 +160,7 @@ def _predictions(estimator: Any, rows: Any, y: Any = None) -> dict[str, Any]:
 
 
 def _check_scaler(model: Any, scaler: Any, path: str) -> None:
-    """Refuse rows that were not scaled as those that the model was fitted to."""
+    """Refuse a scaler other than the one that the model was fitted with."""
     from dpem.persistence import fingerprint
 
     needed = getattr(model, "scaler_", None)
@@ -174,8 +176,8 @@ def _check_scaler(model: Any, scaler: Any, path: str) -> None:
 
 
 @contextmanager
-def _place(out: str | None) -> Iterator[Any]:
-    """The output: standard output, or a temporary file that replaces ``out`` at the end."""
+def _output(out: str | None) -> Iterator[Any]:
+    """Standard output, or a temporary file that replaces ``out`` at the end."""
     if out is None:
         yield sys.stdout.buffer
         return
@@ -188,7 +190,7 @@ def _place(out: str | None) -> Iterator[Any]:
             os.fsync(file.fileno())
         os.replace(draft, target)
     except OSError as error:
-        if error.errno is None or error.filename not in (None, draft, target):  # then DATA cannot be read
+        if error.errno is None or error.filename not in (None, draft, target):  # an error of reading DATA
             raise
         raise Refused(Exit.OUTPUT, f"{out!r} cannot be written: {(error.strerror or 'it failed').lower()}.") from None
     finally:

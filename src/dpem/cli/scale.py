@@ -1,4 +1,4 @@
-"""``dpem scale``: private centres and spreads of columns."""
+"""``dpem scale``: release the centre and spread of each column under differential privacy."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from dpem.privacy import DatasetState
 
 
-@click.command(epilog=EXIT_CODES, short_help="Measure centres and spreads of columns privately, for --scaler.")
+@click.command(epilog=EXIT_CODES)
 @click.argument("data", type=PATH)
 @options.epsilon
 @options.delta
 @options.rows_per_person
-@click.option("--bounds", required=True, type=Bounds(), help="Public bounds of all columns, or a .json by column.")
+@click.option("--bounds", required=True, type=Bounds(), help="The public bounds of all columns, or a file of them.")
 @options.target
 @options.table
 @click.option(
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 def scale(session: Session, /, **options: Any) -> None:
     """Measure the centre and spread of each column of DATA under differential privacy, and write scaler.json.
 
-    The paper's models expect centred columns of similar spread; the other models do not need this command. Pass its
-    file to fit and predict as --scaler. It is charged like a fit, and the ledger adds up both. --bounds must be public
-    knowledge, such as the range of an instrument, not the smallest and largest entry of these rows.
+    The paper's models expect centred columns of similar spread; the other models do not need this command. Give the
+    file to dpem fit and dpem predict as --scaler. The command is charged like a fit. --bounds must be public knowledge,
+    such as the range of an instrument, not the smallest and largest entry of these rows.
 
     \b
     Example:
@@ -68,7 +68,7 @@ def scale(session: Session, /, **options: Any) -> None:
     quote = None
     if ledger is not None:
         charge = Charge(epsilon, delta, price, rows_per_person=rows_per_person)
-        quote = spending.quoted(ledger, charge, record_refusal=not options["dry_run"])
+        quote = spending.quote_of(ledger, charge, record_refusal=not options["dry_run"])
     with files.table(session, options) as source:
         bounds = _bounds(options["bounds"], files.feature_names(source))
         scaler = DPStandardScaler(
@@ -82,9 +82,9 @@ def scale(session: Session, /, **options: Any) -> None:
         with refusing(Exit.USAGE):
             arguments.rows_per_person(rows_per_person, source.n_rows)
             scaler._bounds(source.n_features)
-        facts = spending.facts(options, price, quote, source)
+        facts = spending.common_fields(options, price, quote, source)
         if options["dry_run"]:
-            session.result({**facts, "dry_run": True}, wrapped(spending.would(epsilon, delta, quote)))
+            session.result({**facts, "dry_run": True}, wrapped(spending.dry_run_price(epsilon, delta, quote)))
             return
         session.say(f"{options['data']} has {source.n_rows:,} rows; {source.n_features:,} columns are measured")
         spending.announce(session, epsilon, delta, quote)
@@ -95,7 +95,7 @@ def scale(session: Session, /, **options: Any) -> None:
 
 
 def _bounds(value: Any, names: list[str] | None) -> Any:
-    """Two numbers, or for each column two numbers from a file or a table."""
+    """Two numbers for all columns, or two vectors, from a file or from the settings."""
     from dpem.cli import files
     from dpem.tables.bounds import column_bounds
 
@@ -106,7 +106,7 @@ def _bounds(value: Any, names: list[str] | None) -> Any:
             files.file(value)
     where = "the settings" if isinstance(value, dict) else repr(Path(value).name)
     if names is None:
-        raise Refused(Exit.DATA, f"bounds by column, from {where}, need columns with names.")
+        raise Refused(Exit.DATA, f"the bounds in {where} are by column, but the columns of DATA have no names.")
     with refusing(Exit.DATA):
         pairs = column_bounds(value, names, {})
     return [pairs[name][0] for name in names], [pairs[name][1] for name in names]
@@ -130,8 +130,8 @@ def _show(
         shown = f"at most {spread[j]:.4g} (noise)" if only_noise[j] else f"{spread[j]:.4g} ± {spread_error[j]:.2g}"
         rows.append((name, f"{mean[j]:.4g} ± {mean_error[j]:.2g}", shown))
     lines, guarantee = first_lines(("column", "centre", "spread"), rows, out), str(scaler.guarantee_)
-    lines += ["", wrapped(guarantee), "", f"Wrote {out}: give it to fit and predict as --scaler {out}."]
-    lines += spending.after(state)
+    lines += ["", wrapped(guarantee), "", f"Wrote {out}: give it to dpem fit and dpem predict as --scaler {out}."]
+    lines += spending.spent_and_left(state)
     document = {
         **facts,
         "fitted": {name: [float(mean[j]), float(spread[j])] for j, name in enumerate(names)},

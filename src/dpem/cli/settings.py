@@ -1,4 +1,4 @@
-"""``dpem.toml``: the public facts about a table, which every command reads as defaults of its options."""
+"""``dpem.toml``: public facts about a table, from which every command takes the defaults of its options."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _read(file: Path) -> dict[str, Any]:
         raise Refused(Exit.USAGE, f"{str(file)!r} cannot be read as settings{line}.") from None
     unknown = [key for key in settings if key not in KEYS]
     if unknown:
-        raise Refused(Exit.USAGE, f"{str(file)!r} has the unknown key {unknown[0]!r}; known are {', '.join(KEYS)}.")
+        raise Refused(Exit.USAGE, f"{str(file)!r} has the unknown key {unknown[0]!r}; keys are {', '.join(KEYS)}.")
     for key, kind, words in (("bounds", (dict, str, list), "a table"), ("levels", (dict, str), "a table")):
         if key in settings and not isinstance(settings[key], kind):
             raise Refused(Exit.USAGE, f"{key} in {str(file)!r} must be {words} with an entry for each column.")
@@ -71,9 +71,10 @@ def _read(file: Path) -> dict[str, Any]:
 
 def columns_in_settings(session: Session, kind: type[Any], options: Mapping[str, Any]) -> list[str] | None:
     """The columns with bounds or levels in the settings file, in the table's order, without the response and excluded
-    ones; None where other options decide. Prints which columns are not used: identifiers, dates and remarks, whose
-    bounds and levels stay commented out, need no further option. The choice depends on public facts: names in the
-    settings and in the table's header.
+    columns; None if an option names the columns, or bounds or levels do not come from the settings.
+
+    The unused columns are printed: identifiers, dates and remarks, whose bounds and levels stay commented out, need no
+    further option. The choice depends on public facts alone: names in the settings and in the table's header.
     """
     parameters = inspect.signature(kind).parameters
     declared = [name for name in ("bounds", "levels") if name in parameters and options.get(name) is not None]
@@ -102,9 +103,7 @@ def columns_in_settings(session: Session, kind: type[Any], options: Mapping[str,
 
 
 def levels_of_used(options: Mapping[str, Any], estimator: Any) -> dict[str, Any]:
-    """The argument ``levels`` for the columns that are used, and for a response of classes: a settings file may declare
-    more.
-    """
+    """The argument ``levels`` of the used columns and of a categorical response; a settings file may declare more."""
     if options["columns"] is None or not isinstance(options.get("levels"), dict) or not is_a_setting("levels"):
         return {}
     used = [*options["columns"], options.get("target") if hasattr(estimator, "classes") else None]
@@ -112,8 +111,10 @@ def levels_of_used(options: Mapping[str, Any], estimator: Any) -> dict[str, Any]
 
 
 def _refuse_unknown(tables: Mapping[str, Mapping[str, Any]], header: Sequence[str], data: str) -> None:
-    """Refuse names that the table does not have. The first line of a file may be a record, so a message quotes it only
-    if it contains other declared names and must be a header.
+    """Refuse names that the table does not have.
+
+    The first line of a file may be a record. A message suggests a name from it only if the line contains another
+    declared name, so that it must be a header.
     """
     from dpem.tables.bounds import is_pattern, similar
 
@@ -122,4 +123,4 @@ def _refuse_unknown(tables: Mapping[str, Mapping[str, Any]], header: Sequence[st
         for name in table:
             if name not in header and not is_pattern(name):
                 hint = similar(name, header) if is_header else ""
-                raise Refused(Exit.USAGE, f"{option} name {name!r}, but {data} has no such column{hint}.")
+                raise Refused(Exit.USAGE, f"{option} contains {name!r}, but {data} has no such column{hint}.")

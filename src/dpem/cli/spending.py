@@ -1,4 +1,4 @@
-"""Quotes: the charge of a fit, the ledger that it goes to, and what is left.
+"""Quotes: the price of a fit, the ledger that is charged, and what is left of the budget.
 
 *Lemma.* A quote spends nothing and reads no row. *Proof.* It is computed from the ledger's public records and the price
 of the plan, which depends on public numbers. The ledger decides on the charge itself, in one transaction, whatever the
@@ -16,14 +16,14 @@ from typing import Any
 
 import click
 
-from dpem.cli.common import ENDED, Exit, Refused, Session, refusing
+from dpem.cli.common import BUDGET_AFTER_FAILURE, Exit, Refused, Session, refusing
 from dpem.privacy import BudgetExceeded, Charge, DatasetState, Ledger, LedgerError, Price, largest_price, together
 from dpem.privacy.ledger import LedgerCharge
 from dpem.tables import Source, progress
 
 
-class WatchedLedger(Ledger):
-    """A ledger that records in the session that something was charged, in case the command is interrupted."""
+class SessionLedger(Ledger):
+    """A ledger that sets ``session.charged``, so that an interrupted command can state whether it has spent."""
 
     def __init__(self, url: str, dataset: str, session: Session, purpose: str) -> None:
         super().__init__(url, dataset)
@@ -54,7 +54,7 @@ class Quote:
     left_after: float
 
 
-def ledger_of(url: str | None, dataset: str | None, session: Session, purpose: str = "") -> WatchedLedger | None:
+def ledger_of(url: str | None, dataset: str | None, session: Session, purpose: str = "") -> SessionLedger | None:
     """The ledger to charge, after a check that it can be read and the dataset is open; None without a URL."""
     if not url:
         if dataset is not None:
@@ -63,33 +63,33 @@ def ledger_of(url: str | None, dataset: str | None, session: Session, purpose: s
     if dataset is None:
         raise click.UsageError("A ledger needs --dataset: the name under which dpem ledger open opened these rows.")
     with refusing(Exit.USAGE):
-        ledger = WatchedLedger(url, dataset, session, purpose)
+        ledger = SessionLedger(url, dataset, session, purpose)
         ledger.state()
     return ledger
 
 
-def refuse_at_any_price(
-    ledger: WatchedLedger | None, epsilon: float, delta: float, rows_per_person: int, *, record_refusal: bool = False
+def refuse_early(
+    ledger: SessionLedger | None, epsilon: float, delta: float, rows_per_person: int, *, record_refusal: bool = False
 ) -> None:
-    """Raise BudgetExceeded if neither a sparse nor a dense fit would be accepted, before anything takes time."""
+    """Raise BudgetExceeded before the rows are read if the budget allows no fit at this ε and δ."""
     if ledger is None:
         return
 
-    def dearest(gaussian: bool) -> Charge:
+    def largest_charge(gaussian: bool) -> Charge:
         return Charge(epsilon, delta, largest_price(epsilon, delta, gaussian=gaussian), rows_per_person=rows_per_person)
 
     try:
-        quoted(ledger, dearest(gaussian=True))
+        quote_of(ledger, largest_charge(gaussian=True))
     except BudgetExceeded:
-        quoted(ledger, dearest(gaussian=False), record_refusal=record_refusal)
+        quote_of(ledger, largest_charge(gaussian=False), record_refusal=record_refusal)
 
 
-def quoted(
-    ledger: WatchedLedger, charge: Charge, *, fit: tuple[str, int] | None = None, record_refusal: bool = False
+def quote_of(
+    ledger: SessionLedger, charge: Charge, *, fit: tuple[str, int] | None = None, record_refusal: bool = False
 ) -> Quote:
-    """What is left before the charge and after it; raises BudgetExceeded as the charge would, and with
-    ``record_refusal`` the ledger records it. ``fit`` is the model's name and the number of rows, for the dataset's
-    policy.
+    """The quote of a charge; raises BudgetExceeded if the charge would, which the ledger records if ``record_refusal``.
+
+    ``fit`` is the model's name and the number of rows, which the dataset's policy may limit.
     """
     entries = ledger.entries()
     total, charges = entries.total, entries.charges
@@ -106,32 +106,32 @@ def quoted(
 
 
 def announce(session: Session, epsilon: float, delta: float, quote: Quote | None) -> None:
-    """Print what is about to be spent, from which total, and what is left."""
+    """Print what is about to be spent, from which total, and what will be left."""
     spends = f"epsilon = {epsilon:g}, delta = {delta:g}"
     if quote is None:
-        session.warn(f"no --ledger: nothing remembers that this fit spends {spends} of these rows (dpem ledger --help)")
+        session.warn(f"no --ledger: this fit spends {spends}, which is recorded nowhere (see dpem ledger --help)")
         return
     session.say(
         f"this fit spends {spends} of {quote.dataset} in {quote.ledger}; {_left(quote.left_before, quote)} before it "
-        f"and {_down(quote.left_after)} after it"
+        f"and {_rounded_down(quote.left_after)} after it"
     )
 
 
-def would(epsilon: float, delta: float, quote: Quote | None) -> str:
+def dry_run_price(epsilon: float, delta: float, quote: Quote | None) -> str:
     """The price of a fit, as a dry run prints it."""
     spends = f"A fit would spend epsilon = {epsilon:g}, delta = {delta:g}"
     if quote is None:
-        return f"{spends}; no ledger was named. Nothing was spent."
-    left = f"{_left(quote.left_before, quote)} now, and {_down(quote.left_after)} would be left"
+        return f"{spends}; no ledger is named. Nothing was spent."
+    left = f"{_left(quote.left_before, quote)} now, and {_rounded_down(quote.left_after)} would be left"
     return f"{spends} of {quote.dataset} in {quote.ledger}: {left}. Prices add, not epsilons. Nothing was spent."
 
 
 def _left(left: float, total: Quote | DatasetState) -> str:
-    """What is left, as every command prints it."""
-    return f"epsilon = {_down(left)} of {total.epsilon:g} is left at delta = {total.delta:g}"
+    """What is left of a total, in words."""
+    return f"epsilon = {_rounded_down(left)} of {total.epsilon:g} is left at delta = {total.delta:g}"
 
 
-def _down(epsilon: float) -> str:
+def _rounded_down(epsilon: float) -> str:
     """ε, rounded down to three decimals."""
     return f"{math.floor(1e3 * epsilon + 1e-9) / 1e3:g}"
 
@@ -144,14 +144,14 @@ def paying(session: Session) -> Iterator[None]:
         with refusing(Exit.DATA), progress(disable=True if session.json else None), lines:
             yield
     except Refused as error:
-        raise Refused(error.code, f"{error} {ENDED[session.charged]}") from None
+        raise Refused(error.code, f"{error} {BUDGET_AFTER_FAILURE[session.charged]}") from None
     except RuntimeError as error:
         if type(error) is not RuntimeError:
             raise
         raise Refused(Exit.FAILED, str(error)) from None  # a failed cluster, described by dpem.tables.dask
 
 
-def state(session: Session, ledger: WatchedLedger | None) -> DatasetState | None:
+def state(session: Session, ledger: SessionLedger | None) -> DatasetState | None:
     """The dataset after the fit; only a warning if the ledger cannot be read any more."""
     if ledger is None:
         return None
@@ -162,8 +162,8 @@ def state(session: Session, ledger: WatchedLedger | None) -> DatasetState | None
         return None
 
 
-def after(state: DatasetState | None) -> list[str]:
-    """What has been spent and what is left, and the head of the ledger, for the end of a fit."""
+def spent_and_left(state: DatasetState | None) -> list[str]:
+    """The lines on what has been spent, what is left, and the head of the ledger."""
     if state is None:
         return []
     fits = "one fit has" if state.n_charges == 1 else f"{state.n_charges} fits have"
@@ -171,8 +171,8 @@ def after(state: DatasetState | None) -> list[str]:
     return [spent, f"Head of the ledger: {state.head}"]
 
 
-def facts(options: dict[str, Any], price: Price, quote: Quote | None, source: Source) -> dict[str, Any]:
-    """The fields that the JSON of every fit and of its dry run have."""
+def common_fields(options: dict[str, Any], price: Price, quote: Quote | None, source: Source) -> dict[str, Any]:
+    """The fields of the JSON that fits, dry runs and scalers share."""
     return {
         "data": {"path": options["data"], "rows": source.n_rows, "columns": source.n_features},
         "price": {"epsilon": options["epsilon"], "delta": options["delta"], "rho": price.rho},
@@ -180,7 +180,7 @@ def facts(options: dict[str, Any], price: Price, quote: Quote | None, source: So
     }
 
 
-def with_scaler(estimator: Any, scaler: Any) -> str | None:
+def joint_guarantee(estimator: Any, scaler: Any) -> str | None:
     """The joint guarantee of the model and its scaler, with ε rounded up."""
     if scaler is None:
         return None
