@@ -163,7 +163,7 @@ def outputs(found: Findings, folder: Path) -> None:
             return
         with filled(disk, 0):
             status, said = shell(*fit, "--out", f"{disk}/model.json")
-        rescued = re.search(r"what was paid for is in (\S+): move", said)
+        rescued = re.search(r"the model that was paid for is in (\S+): move", said)
         found.sentence(said, "no space left")
         found.check(status == 6 and rescued is not None, f"the model of a paid fit was not kept: {said}")
         if rescued is not None:

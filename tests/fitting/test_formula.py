@@ -229,7 +229,7 @@ def test_on_the_command_line(tmp_path, monkeypatch):
     assert CliRunner().invoke(cli, arguments).exit_code == 0
     wrong = CliRunner().invoke(cli, [*arguments, "--target", "wage"])
     assert wrong.exit_code != 0
-    assert "does not go with --formula" in wrong.output
+    assert "cannot be used with --formula" in wrong.output
 
 
 def test_statsmodels_is_the_reference_of_counts_too():
