@@ -107,6 +107,17 @@ def _hints(kind: Any) -> dict[str, Any]:
     return get_type_hints(kind)
 
 
+def without_alias(hint: Any) -> Any:
+    """The type that an alias made by ``type`` stands for, as ``NDArray`` is from NumPy 2.5 on; others as they are.
+
+    >>> get_origin(without_alias(NDArray[np.float64])) is np.ndarray
+    True
+    """
+    while hasattr(alias := get_origin(hint) or hint, "__value__"):
+        hint = alias.__value__[get_args(hint)] if get_args(hint) else alias.__value__
+    return hint
+
+
 def rebuild(hint: Any, value: Any, where: str, ranges: Mapping[str, Range] = RANGES) -> Any:
     """The value that ``hint`` declares, from plain data, or a ValueError that names the field after ``where``.
 
@@ -120,6 +131,7 @@ def rebuild(hint: Any, value: Any, where: str, ranges: Mapping[str, Range] = RAN
     ...
     ValueError: price.rho must be not negative, or "inf"
     """
+    hint = without_alias(hint)
     origin, arguments = get_origin(hint), get_args(hint)
     parts: Any
     if origin in (Union, types.UnionType):
@@ -142,6 +154,7 @@ def rebuild(hint: Any, value: Any, where: str, ranges: Mapping[str, Range] = RAN
 
 def refuse_undeclared(hint: Any, where: str) -> None:
     """Raise a ValueError if :func:`rebuild` can make no value of this type, or of a field of it."""
+    hint = without_alias(hint)
     if get_origin(hint) in (Union, types.UnionType, tuple):
         for part in set(get_args(hint)) - {Ellipsis, type(None)}:
             refuse_undeclared(part, where)

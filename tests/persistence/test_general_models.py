@@ -14,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from test_persistence import VALUES, forge, paths, put, refusal
+from typing_extensions import TypeAliasType, TypeVar
 
 from dpem import load_model, registry, save_model
-from dpem._json import plain, rebuild
+from dpem._json import plain, rebuild, refuse_undeclared
 from dpem.persistence import fingerprint
 from dpem.queries.narrow import zero_nonfinite
 from dpem.query import FloatArray
@@ -219,3 +220,14 @@ def test_arrays_keep_shape_and_bits(shape, floats, seed):
     found = rebuild(FloatArray if floats else NDArray[np.intp], json.loads(json.dumps(plain(array))), "here")
     assert (found.shape, found.dtype) == (array.shape, array.dtype)
     assert found.tobytes() == array.tobytes()
+
+
+def test_an_array_may_be_declared_by_an_alias():
+    """From NumPy 2.5 on, ``NDArray`` is an alias made by the statement ``type``."""
+    scalar = TypeVar("scalar", bound=np.generic)
+    alias = TypeAliasType("NDArray", np.ndarray[tuple[int, ...], np.dtype[scalar]], type_params=(scalar,))
+    refuse_undeclared(alias[np.float64] | None, "here")
+    assert rebuild(alias[np.float64] | None, [1, 2], "here").dtype == np.float64
+    assert rebuild(alias[np.intp], [1, 2], "here").dtype == np.intp
+    with pytest.raises(ValueError, match="whole numbers"):
+        rebuild(alias[np.intp], [0.5], "here")
