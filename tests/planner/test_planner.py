@@ -11,7 +11,7 @@ from planned_models import DPFormula, DPSized, DPWithoutGroups, made
 
 from dpem import Budget, registry
 from dpem.planner import page
-from dpem.privacy import Price, largest_price
+from dpem.privacy import largest_price
 from studies import planner_grid as grid
 
 AXES = (grid.FINE.groups, grid.FINE.columns, grid.FINE.rows, grid.FINE.epsilons)
@@ -53,27 +53,22 @@ class TestTable:
         assert grid.counted(DPWithoutGroups) is None
 
     @pytest.mark.parametrize("name", registry.general())
-    def test_the_stored_table_agrees_with_a_plan_made_now(self, name):
-        """The middle of the grid is planned again: where it differs, run `python -m studies.planner_grid`."""
+    def test_the_stored_table_is_of_today_s_plans(self, name):
+        """The middle of the grid is planned again: where it differs, run `python -m studies.planner_grid`.
+
+        Steps and prices are the same on every machine. Predictions rehearse EM, which ends elsewhere after other
+        roundings: between two machines they have differed by a tenth.
+        """
         kind, stored = registry.estimator(name), grid.stored()["models"]
         if name not in stored:
             assert grid.estimator(kind, 5, 1.0, 2).plan(30_000, 5).prediction is None
             return
-        table = stored[name]
-        effect = table["effect"] or {"others": [None], "usual": None}
-        indices = [
-            effect["others"].index(effect["usual"]),
-            *(len(table[axis]) // 2 for axis in ("groups", "columns", "rows", "rho")),
-        ]
-        n, d = table["rows"][indices[3]], table["columns"][indices[2]]
-        K = table["groups"][indices[1]] if table["groups"] else None
-        epsilon = Price(table["rho"][indices[4]], table["gaussian"]).epsilon(grid.DELTA)
-        predicted = grid.estimator(kind, d, epsilon, K).plan(n, d).prediction
-        axes = (effect["others"], table["groups"] or [None], table["columns"], table["rows"], table["rho"])
-        median, *_ = table["values"][np.ravel_multi_index(indices, [len(axis) for axis in axes])]
-        tolerance = 1e-3 if K else 0.0  # shares of rows are counted on some simulated rows
-        assert median == pytest.approx(predicted.median, rel=0.05, abs=tolerance)
-        assert table["quantity"] == predicted.quantity
+        plan, (median, *_) = grid.middle_plan(kind, stored[name])
+        words, shares = zip(*stored[name]["steps"], strict=True)
+        assert words == tuple(step.describe() for step in plan.steps)
+        assert shares == pytest.approx([share for _, share in plan.shares()], rel=1e-3)
+        assert stored[name]["quantity"] == plan.prediction.quantity
+        assert median == pytest.approx(plan.prediction.median, rel=0.5)
 
 
 class TestText:
