@@ -92,6 +92,8 @@ class PrivateFit(BaseEstimator):
     """The base class of every private estimator: its charge, its curator, its guarantee."""
 
     _needs_y: ClassVar[bool] = False
+    _takes_scaler: ClassVar[bool] = False  # whether it may be fitted to the output of a scaler
+    _spends_in_full = True  # whether a fit costs the full price of its ε and δ
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

@@ -53,7 +53,7 @@ class PrivateEM(PlannedEM, FittedModel):
     """The base class of the three estimators, whose docstrings list the parameters."""
 
     _step_kinds = (Screen, Start, Select, Refine, Trim, PublishedEM, ReferenceEM)
-    _takes_scaler: ClassVar[bool] = True  # whether it may be fitted to the output of a scaler
+    _takes_scaler = True
 
     @keeps_arguments
     def __init__(
@@ -127,8 +127,8 @@ class PrivateEM(PlannedEM, FittedModel):
         self._start(source.n_features)
 
     @property
-    def _spends_in_full(self) -> bool:
-        """Whether a fit costs the full price of its ε and δ; the paper's printed noise costs less."""
+    def _spends_in_full(self) -> bool:  # type: ignore[override]
+        """The paper's printed noise costs less."""
         return bool(self.method != "published")
 
     def _preview_plan(self, X: Any) -> Plan:
