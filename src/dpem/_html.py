@@ -98,6 +98,8 @@ def _environment() -> Any:
         finalize=finalize,
     )
     environment.filters |= {"number": number, "measured": measured, "percent": percent, "capital": capital}
+    environment.filters["count"] = "{:,}".format
+    environment.globals["infinity"] = math.inf
     return environment
 
 
