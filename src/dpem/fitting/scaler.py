@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -153,8 +152,7 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, PrivateFit, Fitte
         self._check_arguments()
         source = source_of(self, X, needs_y=False, accept_sparse=False, **self._who())
         plan = self._preview_plan(source)
-        for remark in plan.remarks:
-            warnings.warn(remark, UserWarning, stacklevel=3)
+        self._warn_of(plan, stacklevel=3)
         noise = self._noise(stacklevel=4)
         state, guarantee, charge = self._spend(
             source, plan, noise, lambda curator: run_steps(curator, None, plan.steps, State())

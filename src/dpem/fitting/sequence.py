@@ -119,6 +119,12 @@ class PrivateFit(BaseEstimator):
         check_budget(self.budget, self.random_state)
         return parameters
 
+    def _warn_of(self, plan: Plan, stacklevel: int) -> None:
+        """Issue what a plan remarks on, before the charge."""
+        hopeless = () if plan.feasible else (f"expect little more than noise of this fit: {plan.advice}.",)
+        for remark in (*plan.remarks, *hopeless):
+            warnings.warn(remark, UserWarning, stacklevel=stacklevel + 1)
+
     def _spend(
         self, source: Source, plan: Plan, noise: Noise, run: Callable[[Curator], Result], **details: Any
     ) -> tuple[Result, Guarantee, Charge | None]:

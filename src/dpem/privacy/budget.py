@@ -29,7 +29,7 @@ from types import TracebackType
 from typing import Any, NoReturn, Self
 
 from dpem import _validation as arguments
-from dpem._html import budget_html
+from dpem._html import notebook
 from dpem._validation import ArgumentError, is_number, shown
 from dpem.privacy.accounting import Price, largest_price, total, zcdp_order
 
@@ -293,7 +293,7 @@ class Budget:
         return f"Budget(epsilon={self.epsilon:g}, delta={self.delta:g}, {counts}{spent})"
 
     def _repr_html_(self) -> str:
-        return budget_html(self)
+        return notebook("budget", self)
 
     def __copy__(self) -> Budget:
         return self

@@ -147,13 +147,11 @@ class PrivateEM(PlannedEM, FittedModel):
 
     def _accept(self, fit_plan: Plan) -> None:
         """Refuse a plan that is predicted to fail, and issue the remarks on any other, before the charge."""
-        for remark in fit_plan.remarks:
-            warnings.warn(remark, UserWarning, stacklevel=5)
         if needs_start(fit_plan):
             raise ArgumentError(
                 "start", f"must be given: a private one is predicted to fail at n={fit_plan.n}; {fit_plan.advice}."
             )
-        self._warn_of_noise(fit_plan)
+        self._warn_of(fit_plan, stacklevel=5)
 
     def _model(self, sigma: float | None = None) -> Any:
         return MODELS[self._name()](self.sigma_ if sigma is None else sigma)
