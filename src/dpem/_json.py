@@ -16,6 +16,7 @@ import sys
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
+from datetime import datetime
 from typing import Any, NoReturn, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -66,7 +67,7 @@ def parse_json(text: str) -> Any:
 
 def plain(value: Any) -> Any:
     """A record, an array or a number as JSON has it; :func:`rebuild` turns it back, floats to the bit. JSON has no
-    infinity, which becomes the text "inf".
+    infinity, which becomes the text "inf", and no times.
 
     >>> plain((np.array([[1.5, 2.0]]), np.intp(3), math.inf))
     [[[1.5, 2.0]], 3, 'inf']
@@ -79,6 +80,8 @@ def plain(value: Any) -> Any:
         return value.tolist() if value.size else {"shape": list(value.shape)}
     if isinstance(value, tuple | list):
         return [plain(part) for part in value]
+    if isinstance(value, datetime):
+        return value.isoformat()
     value = value.item() if isinstance(value, np.generic) else value
     return "inf" if isinstance(value, float) and value == math.inf else value
 

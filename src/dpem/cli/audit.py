@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 import click
@@ -67,8 +66,8 @@ def audit(session: Session, /, model: str, runs: int, **claim: Any) -> int:
     with refusing(Exit.USAGE):
         replays, findings = _results(session, SUBJECTS if model == "all" else (model,), runs, claim)
     document: dict[str, Any] = {
-        "replays": [{"subject": name, **asdict(verdict)} for name, verdict in replays.items()],
-        "findings": [{**asdict(finding), "consistent": finding.consistent} for finding in findings],
+        "replays": [{"subject": name, **vars(verdict)} for name, verdict in replays.items()],
+        "findings": [{**vars(finding), "consistent": finding.consistent} for finding in findings],
         "consistent": all(f.consistent for f in findings) and not any(v.faults for v in replays.values()),
     }
     lines = [line for name, verdict in replays.items() for line in _replay_lines(name, verdict)]

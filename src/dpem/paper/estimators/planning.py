@@ -175,26 +175,19 @@ class PlannedEM(PrivateFit):
         if auto and (math.isinf(epsilon) or self.method == "published"):
             improved = Argument("method", "improved")
             raise ArgumentError(Argument("sparsity", "auto"), "goes with a finite epsilon and ", improved, " only.")
-        given: dict[str, Any] = {"n_iter": self.n_iter, "step": self.step_size}
+        given = {"n_iter": self.n_iter, "step": self.step_size}
         if math.isinf(epsilon):
             fit_plan = reference_plan(problem, delta, sparsity, **given)
         elif self.method == "published":
             if self.start is None and not self._missing:
                 why = ": the paper's algorithm begins close to the truth."
                 raise ArgumentError(PUBLISHED, "needs ", Argument("start"), why)
-            sizes: dict[str, Any] = {
-                "n": n,
-                "d": d,
-                "epsilon": epsilon,
-                "delta": delta,
-                "rows_per_person": problem.rows_per_person,
-            }
-            fit_plan = published_plan(self._name(), **sizes, sparsity=sparsity, **given, T=self.clip)
+            fit_plan = published_plan(problem, epsilon, delta, sparsity, **given, T=self.clip)
         else:
             entry = None if self.clip is None else self.clip / self._entry_scale(sigma)
             knobs = {"n_refine": self.n_iter, "step": self.step_size, "entry": entry}
             fixed = tuple((knob, value) for knob, value in knobs.items() if value is not None)
-            fit_plan = chosen_plan(problem, epsilon, delta, sparsity, fixed, auto, spent)
+            fit_plan = chosen_plan(problem, epsilon, delta, fixed, auto, spent)
         return replace(fit_plan, remarks=remarks_on(epsilon, delta, n), settings={**self._settings(), "sigma": sigma})
 
     def _start(self, d: int) -> FloatArray | None:

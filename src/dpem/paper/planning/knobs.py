@@ -63,26 +63,25 @@ MOST_GROWTH = 1e9
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Which steps a fit needs: a private start or a given one, a selection or none."""
+    """The steps of a fit at some knobs; ``fixed`` has the knobs that the user fixed."""
 
     problem: Problem
-    private_start: bool
-    sparse: bool
     fixed: tuple[tuple[str, float], ...] = ()
 
     def first(self) -> Knobs:
-        """Where the search starts: the defaults, and the values that the user fixed."""
+        """Where the search starts: at the defaults."""
         values: dict[str, Any] = dict(self.fixed)
         return Knobs(**values)
 
     def knobs(self) -> list[str]:
         """The knobs that matter to this pipeline, the most influential first."""
         unused = {knob for knob, _ in self.fixed}
-        if not (self.private_start and self.sparse):
+        private_start, sparse = self.problem.private_start, self.problem.sparse
+        if not (private_start and sparse):
             unused |= {"share_screen", "screened"}
-        if not self.private_start:
+        if not private_start:
             unused |= {"share_start", "start_radius"}
-        if not self.sparse:
+        if not sparse:
             unused |= {"share_select", "entry", "residual", "select_step"}
         if isinstance(self.problem.model, SymmetricMixture):
             unused |= {"residual", "select_step"}
@@ -140,7 +139,7 @@ class Pipeline:
         p = self.problem
         if isinstance(p.model, MissingRegression):
             return p.signal
-        return 0.3 * p.signal if self.private_start else (p.start_distance or 0.0)
+        return 0.3 * p.signal if p.private_start else (p.start_distance or 0.0)
 
 
 #: Entries that each of the two stages may simulate: larger tables are fewer.

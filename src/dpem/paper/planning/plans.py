@@ -73,28 +73,20 @@ def plan(
         rows_per_person=arguments.rows_per_person(rows_per_person, n),
     )
     spent = arguments.optional_distance("spent", spent) or 0.0
-    return chosen_plan(problem, epsilon, delta, sparsity, fixed, trim, spent)
+    return chosen_plan(problem, epsilon, delta, fixed, trim, spent)
 
 
 @lru_cache(maxsize=64)
 def chosen_plan(
-    problem: Problem,
-    epsilon: float,
-    delta: float,
-    sparsity: int | None,
-    fixed: tuple[tuple[str, float], ...],
-    trim: bool,
-    spent: float,
+    problem: Problem, epsilon: float, delta: float, fixed: tuple[tuple[str, float], ...], trim: bool, spent: float
 ) -> Plan:
     """The plan of the improved method, cached."""
-    p, model = problem, problem.model.name
-    private_start = model != "missing-regression" and p.start_distance is None
-    sparse = sparsity is not None and sparsity < p.d
-    price = largest_price(epsilon, delta, gaussian=not sparse and spent == 0)
+    p = problem
+    price = largest_price(epsilon, delta, gaussian=not p.sparse and spent == 0)
     rho = price.rho - spent
     if not rho > 0:
         raise ArgumentError("spent", f"must be below the price that epsilon and delta buy (rho = {price.rho:.3g}).")
-    pipeline = Pipeline(problem, private_start, sparse, fixed)
+    pipeline = Pipeline(problem, fixed)
     with single_blas(), np.errstate(all="ignore"):  # rehearsals are too short to be worth a second thread
         stand_in = _narrowed(pipeline)
         knobs = choose(stand_in, rho)
@@ -102,13 +94,18 @@ def chosen_plan(
         steps = pipeline.steps(knobs, rho)
         feasible = float(np.mean(errors)) <= USEFUL * p.signal
         return Plan(
-            *(model, p.n, p.d, epsilon, delta, p.rows_per_person),
+            *(p.model.name, p.n, p.d, epsilon, delta, p.rows_per_person),
             steps=(*steps, Trim(0.0, trim_threshold(problem, steps))) if trim else steps,
             price=price,
             prediction=_prediction(p, errors, detectable(p, steps)),
             feasible=feasible,
             advice="" if feasible else _advice(pipeline, epsilon, delta, price.gaussian),
-            settings={"method": "improved", "sparsity": sparsity, "sigma": p.model.sigma, "signal": p.signal},
+            settings={
+                "method": "improved",
+                "sparsity": p.s if p.sparse else None,
+                "sigma": p.model.sigma,
+                "signal": p.signal,
+            },
         )
 
 
@@ -139,7 +136,7 @@ def _narrowed(pipeline: Pipeline) -> Pipeline:
     person.
     """
     p = pipeline.problem
-    if pipeline.sparse or p.d <= WIDEST_DENSE:
+    if p.sparse or p.d <= WIDEST_DENSE:
         return pipeline
     n = max(2, round(p.n * WIDEST_DENSE / p.d))
     return replace(pipeline, problem=replace(p, d=WIDEST_DENSE, s=WIDEST_DENSE, n=n))

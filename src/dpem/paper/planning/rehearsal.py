@@ -50,9 +50,19 @@ class Problem:
     rows_per_person: int = 1
 
     @property
+    def private_start(self) -> bool:
+        """Whether a fit must find its starting value; missing covariates have none to find: EM starts at 0."""
+        return self.start_distance is None and not isinstance(self.model, MissingRegression)
+
+    @property
+    def sparse(self) -> bool:
+        """Whether a fit selects coordinates."""
+        return self.s < self.d
+
+    @property
     def rows(self) -> int:
         """The number of simulated rows."""
-        hard = isinstance(self.model, SymmetricRegression) and self.start_distance is None
+        hard = isinstance(self.model, SymmetricRegression) and self.private_start
         return min(self.n, (MOST_ROWS if self.final else MORE_ROWS) if hard else ROWS)
 
     @property
