@@ -11,6 +11,7 @@ A tape holds raw totals. It is made of invented tables, in an audit; nothing her
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -172,10 +173,10 @@ class TapedAccount(Account):
 
 
 class TapedBudget(Budget):
-    """A budget of its own for a recorded fit, so that it is on the tape when it was charged."""
+    """An unlimited budget of its own for a recorded fit, so that the tape shows when it was charged."""
 
-    def __init__(self, tape: Tape, epsilon: float, delta: float, **counts: Any) -> None:
-        super().__init__(epsilon, delta, **counts)
+    def __init__(self, tape: Tape) -> None:
+        super().__init__(math.inf, 0.5)
         self._tape = tape
 
     def charge(self, epsilon: float, delta: float, price: Price, **purpose: Any) -> Charge:
@@ -198,7 +199,7 @@ def record(
     """
     tape, model = Tape(), clone(estimator)
     _listen(model, tape, None if frozen is None else iter(frozen.answers), second)
-    model.budget = TapedBudget(tape, *_room(model))
+    model.budget = TapedBudget(tape)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         try:
@@ -229,13 +230,6 @@ def _listen(model: BaseEstimator, tape: Tape, frozen: Iterator[Answered] | None,
             return fit(place, candidate, X, y)
 
         model._fitted = fitted
-
-
-def _room(model: BaseEstimator) -> tuple[float, float]:
-    """A total that one fit of the model always fits into, also if its arguments are about to be refused."""
-    asked = model.epsilon
-    epsilon = asked if isinstance(asked, float | int) and asked > 0 else 1.0
-    return float(epsilon), 0.999
 
 
 def _public(name: str) -> bool:
