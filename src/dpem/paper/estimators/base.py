@@ -92,11 +92,12 @@ class PrivateEM(PlannedEM, FittedModel):
         start, noise = self._start(fit_plan.d), self._noise(stacklevel=5)
 
         def run(curator: Curator) -> tuple[Plan, Parameters]:
-            final_plan = fit_plan if self.sigma is not None else self._plan_with_sigma(curator, fit_plan)
+            final_plan, sigma = fit_plan, self.sigma
+            if sigma is None:
+                final_plan, sigma = self._plan_with_sigma(curator, fit_plan)
             expect(final_plan.n * final_plan.passes)
-            sigma = final_plan.settings["sigma"]
             state = run_steps(curator, self._model(sigma), final_plan.steps, PaperState.at(start, final_plan.d))
-            return final_plan, Parameters(state.support, state.beta[state.support], sigma)
+            return final_plan, Parameters(state.support, state.beta[state.support], float(sigma))
 
         (final_plan, theta), guarantee, charge = self._spend(source, fit_plan, noise, run)
         self._set_fitted(State(theta), final_plan, guarantee)

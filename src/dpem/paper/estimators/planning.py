@@ -148,15 +148,15 @@ class PlannedEM(PrivateFit):
         prediction = fit_plan.prediction and replace(fit_plan.prediction, assumed=fit_plan.prediction.assumed + note)
         return replace(fit_plan, price=price, prediction=prediction)
 
-    def _plan_with_sigma(self, curator: Curator, charged: Plan) -> Plan:
-        """The plan for the rest of the price, with σ estimated at its share of it."""
+    def _plan_with_sigma(self, curator: Curator, charged: Plan) -> tuple[Plan, float]:
+        """The plan for the rest of the price, and σ, estimated at its share of it."""
         rho = SIGMA_SHARE * charged.price.rho
         estimate = estimate_sigma(curator, signal=float(self.signal), of_response=self._needs_y, rho=rho)
         sigma = arguments.in_range(estimate)  # an estimate that has been paid for is never refused
         new_plan = self._plan(charged.n, charged.d, sigma, spent=rho)
         if not new_plan.feasible:
             self._warn_of(replace(new_plan, remarks=()), stacklevel=5)
-        return new_plan
+        return new_plan, sigma
 
     def _plan(self, n: int, d: int, sigma: float, spent: float = 0.0) -> Plan:
         """The plan from public numbers: the sizes, the constructor's arguments and a σ that is known or released."""
