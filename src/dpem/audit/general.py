@@ -15,7 +15,7 @@ import inspect
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +48,7 @@ class Fit:
     """
 
     name: str
-    estimator: Any = field(repr=False)
+    estimator: PrivateFit = field(repr=False)
     tables: tuple[Table, Table] = field(repr=False)
     sources: tuple[Source, Source] | None = field(default=None, repr=False, kw_only=True)
 

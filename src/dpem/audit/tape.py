@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 
+from dpem.fitting.sequence import PrivateFit
 from dpem.privacy import Account, Budget, Charge, Curator, Noise, Price, Release
 from dpem.query import Bound, FloatArray, Query
 from dpem.tables import Source
@@ -186,7 +187,7 @@ class TapedBudget(Budget):
 
 
 def record(
-    estimator: BaseEstimator, X: Any, y: Any = None, *, frozen: Tape | None = None, second: Source | None = None
+    estimator: BaseEstimator, X: object, y: object = None, *, frozen: Tape | None = None, second: Source | None = None
 ) -> Tape:
     """The tape of one fit of a clone of the estimator; with the answers of an earlier one if ``frozen`` is given, and
     with the totals of a ``second`` table beside those of this one.
@@ -225,7 +226,7 @@ def _listen(model: BaseEstimator, tape: Tape, frozen: Iterator[Answered] | None,
     if hasattr(model, "param_grid"):
         fit = model._fitted
 
-        def fitted(place: int, candidate: Any, X: Any, y: Any) -> Any:
+        def fitted(place: int, candidate: PrivateFit, X: object, y: object) -> Any:
             _listen(candidate, tape, frozen)
             return fit(place, candidate, X, y)
 
@@ -236,7 +237,7 @@ def _public(name: str) -> bool:
     return name.endswith("_") and not name.startswith("_")
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """Something that is equal if and only if the value is, to the last bit, whatever it is nested in."""
     if isinstance(value, np.ndarray):
         return (str(value.dtype), value.shape, value.tolist() if value.dtype == object else value.tobytes())

@@ -21,7 +21,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -159,7 +159,9 @@ def read(connection: Connection, dataset: str) -> list[Entry]:
     return sorted((Entry(*row) for row in rows), key=lambda entry: (str(type(entry.number)), entry.number))
 
 
-def append(connection: Connection, chain: Sequence[Entry], dataset: str, kind: str, body: Mapping[str, Any]) -> Entry:
+def append(
+    connection: Connection, chain: Sequence[Entry], dataset: str, kind: str, body: Mapping[str, object]
+) -> Entry:
     """Write the next entry of a chain that was read in the same transaction."""
     text = json.dumps(body, sort_keys=True, separators=(",", ":"))
     previous = chain[-1].digest if chain else ""

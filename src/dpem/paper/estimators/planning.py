@@ -6,9 +6,10 @@ import math
 import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dpem import _validation as arguments
 from dpem._validation import Argument, ArgumentError
@@ -85,7 +86,7 @@ class PlannedEM(PrivateFit):
     _model_name: ClassVar[str]
     _missing: ClassVar[bool] = False  # whether the model has missing covariates
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, **options: object) -> None:
         common = textwrap.indent(PARAMETERS.rstrip(), "    ").lstrip()
         cls.__doc__ = (cls.__doc__ or "").replace("{parameters}", common)
         super().__init_subclass__(**options)
@@ -193,7 +194,7 @@ class PlannedEM(PrivateFit):
     def _start(self, d: int) -> FloatArray | None:
         return start_vector(self.start, d, arguments.positive("signal", self.signal), zero_allowed=self._missing)
 
-    def _settings(self) -> dict[str, Any]:
+    def _settings(self) -> dict[str, object]:
         start = self.start if self.start is None or isinstance(self.start, str) else "a vector"
         fitted = {"sigma": self.sigma_} if "theta_" in vars(self) else {}
         return {**super()._settings(), "start": start, **fitted}
@@ -203,7 +204,7 @@ class PlannedEM(PrivateFit):
         return 1.0
 
 
-def start_vector(start: Any, d: int, signal: float, *, zero_allowed: bool) -> FloatArray | None:
+def start_vector(start: ArrayLike | str | None, d: int, signal: float, *, zero_allowed: bool) -> FloatArray | None:
     """The start as a vector, or None; "equal" is signal/√d everywhere."""
     if start is None:
         return None
