@@ -14,9 +14,9 @@ from dpem.paper import DPSymmetricMixture
 from dpem.paper.models import MODELS as PRIVATE_MODELS
 from dpem.paper.models import SymmetricMixture
 from dpem.paper.planning import needs_start
-from dpem.paper.planning.knobs import Knobs, Pipeline
 from dpem.paper.planning.plans import detectable, trim_threshold
 from dpem.paper.planning.rehearsal import Problem, Rehearsal, RehearsalCurator
+from dpem.paper.planning.settings import Pipeline, Settings
 from dpem.paper.published import published_plan
 from dpem.paper.queries import Clip
 from dpem.paper.reference import reference_plan
@@ -114,7 +114,7 @@ class TestEveryPlan:
         """Made anew, past the cache, with numpy's global generator elsewhere."""
         plan = small(model, sparsity=sparsity)
         module = importlib.import_module("dpem.paper.planning.plans")
-        monkeypatch.setattr(module, "chosen_plan", module.chosen_plan.__wrapped__)
+        monkeypatch.setattr(module, "improved_plan", module.improved_plan.__wrapped__)
         np.random.seed(12345)
         before = np.random.get_state()[1].copy()
         again = small(model, sparsity=sparsity)
@@ -163,7 +163,7 @@ def test_pinned_settings_are_kept():
 def test_any_number_of_refining_steps_can_be_paid_for():
     problem = Problem(SymmetricMixture(0.5), n=400, d=10, s=10, signal=1.0, start_distance=0.5)
     for count in (1, 8, 100, 5000):
-        steps = Pipeline(problem).steps(Knobs(n_refine=count, growth=8.0), rho=0.1)
+        steps = Pipeline(problem).steps(Settings(n_refine=count, growth=8.0), rho=0.1)
         assert len(steps) == count
         assert min(step.rho for step in steps) > 0
         assert math.fsum(step.rho for step in steps) == pytest.approx(0.1, rel=1e-12)
@@ -229,7 +229,7 @@ class TestArguments:
     )
     def test_one_sentence_for_each(self, name, values, message, monkeypatch):
         module = importlib.import_module("dpem.paper.planning.plans")
-        monkeypatch.setattr(module, "chosen_plan", lambda *_: pytest.fail("a plan was made"))
+        monkeypatch.setattr(module, "improved_plan", lambda *_: pytest.fail("a plan was made"))
         for value in values:
             with pytest.raises(ValueError, match=message) as refusal:
                 small("symmetric-mixture", **{name: value})

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
-from dpem.paper.planning.knobs import MARGIN, SEED, Comparison, Pipeline
 from dpem.paper.planning.rehearsal import Problem, Rehearsal
+from dpem.paper.planning.settings import MARGIN, SEED, Comparison, Pipeline
 from dpem.paper.planning.simulated_rows import SameNoise, SimulatedRows
 from dpem.paper.queries import Clip
 from dpem.privacy import SeededNoise

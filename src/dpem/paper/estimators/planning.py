@@ -16,7 +16,7 @@ from dpem._validation import Argument, ArgumentError
 from dpem.fitting.plan import Plan
 from dpem.fitting.sequence import PrivateFit, remarks_on
 from dpem.paper.models import MODELS
-from dpem.paper.planning.plans import chosen_plan
+from dpem.paper.planning.plans import improved_plan
 from dpem.paper.planning.rehearsal import Problem
 from dpem.paper.published import published_plan
 from dpem.paper.reference import reference_plan
@@ -186,9 +186,9 @@ class PlannedEM(PrivateFit):
             fit_plan = published_plan(problem, epsilon, delta, sparsity, **given, T=self.clip)
         else:
             entry = None if self.clip is None else self.clip / self._entry_scale(sigma)
-            knobs = {"n_refine": self.n_iter, "step": self.step_size, "entry": entry}
-            fixed = tuple((knob, value) for knob, value in knobs.items() if value is not None)
-            fit_plan = chosen_plan(problem, epsilon, delta, fixed, auto, spent)
+            settings = {"n_refine": self.n_iter, "step": self.step_size, "entry": entry}
+            fixed = tuple((setting, value) for setting, value in settings.items() if value is not None)
+            fit_plan = improved_plan(problem, epsilon, delta, fixed, auto, spent)
         return replace(fit_plan, remarks=remarks_on(epsilon, delta, n), settings={**self._settings(), "sigma": sigma})
 
     def _start(self, d: int) -> FloatArray | None:

@@ -15,8 +15,8 @@ from dpem._threads import single_blas
 from dpem._validation import ArgumentError
 from dpem.fitting.plan import Plan, Prediction
 from dpem.paper.models import MODELS, MissingRegression, SymmetricMixture
-from dpem.paper.planning.knobs import Pipeline, choose, estimate, rough_error
 from dpem.paper.planning.rehearsal import Problem
+from dpem.paper.planning.settings import Pipeline, choose, estimate, rough_error
 from dpem.paper.steps import Refine, Select, Start, Step, Trim
 from dpem.privacy import largest_price
 from dpem.privacy.mechanisms import gaussian_scale, top_k_scale
@@ -48,7 +48,7 @@ def plan(
     """Choose every setting of the improved method from public numbers, and predict the error. No data are read.
 
     ``start_distance`` is the largest distance of a given start from the truth; None means that no start is given.
-    ``fixed`` sets some of :class:`~dpem.paper.planning.knobs.Knobs` by name; the search chooses the
+    ``fixed`` sets some of :class:`~dpem.paper.planning.settings.Settings` by name; the search chooses the
     others. ``trim`` drops small coefficients at the end (``sparsity`` is then an upper bound of their number);
     ``spent`` is the part of ρ already paid for σ. ``rows_per_person`` is the largest number of rows of one person:
     noise grows in proportion. The same arguments give the same plan.
@@ -73,11 +73,11 @@ def plan(
         rows_per_person=arguments.rows_per_person(rows_per_person, n),
     )
     spent = arguments.optional_distance("spent", spent) or 0.0
-    return chosen_plan(problem, epsilon, delta, fixed, trim, spent)
+    return improved_plan(problem, epsilon, delta, fixed, trim, spent)
 
 
 @lru_cache(maxsize=64)
-def chosen_plan(
+def improved_plan(
     problem: Problem, epsilon: float, delta: float, fixed: tuple[tuple[str, float], ...], trim: bool, spent: float
 ) -> Plan:
     """The plan of the improved method, cached."""
@@ -89,9 +89,9 @@ def chosen_plan(
     pipeline = Pipeline(problem, fixed)
     with single_blas(), np.errstate(all="ignore"):  # rehearsals are too short to be worth a second thread
         stand_in = _narrowed(pipeline)
-        knobs = choose(stand_in, rho)
-        errors = estimate(stand_in, knobs, rho)
-        steps = pipeline.steps(knobs, rho)
+        settings = choose(stand_in, rho)
+        errors = estimate(stand_in, settings, rho)
+        steps = pipeline.steps(settings, rho)
         feasible = float(np.mean(errors)) <= USEFUL * p.signal
         return Plan(
             *(p.model.name, p.n, p.d, epsilon, delta, p.rows_per_person),
@@ -143,9 +143,9 @@ def _narrowed(pipeline: Pipeline) -> Pipeline:
 
 
 def _advice(pipeline: Pipeline, epsilon: float, delta: float, gaussian: bool) -> str:
-    """The smallest n, and the smallest ε, on a grid of factors √2, at which the default knobs are useful.
+    """The smallest n, and the smallest ε, on a grid of factors √2, at which the default settings are useful.
 
-    (Knobs that were chosen for an infeasible problem are no guide to feasible ones.)
+    (Settings that were chosen for an infeasible problem are no guide to feasible ones.)
     """
 
     def useful(problem: Problem, epsilon: float) -> bool:
