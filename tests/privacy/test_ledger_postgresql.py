@@ -128,7 +128,7 @@ def test_a_session_ended_while_it_waits_for_its_turn(postgresql, database, ledge
 def test_a_session_ended_in_its_commit(postgresql, database, ledger, capfd):
     """A trigger makes the commit slow; the session is ended meanwhile, and its fate is not known to the client."""
     for statement in (
-        "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(600); RETURN NULL; END $$",
+        "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(99); RETURN NULL; END $$",
         "CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON dpem_entries DEFERRABLE INITIALLY DEFERRED "
         "FOR EACH ROW EXECUTE FUNCTION slow()",
     ):
