@@ -163,6 +163,18 @@ def test_splines_and_polynomials_span_what_statsmodels_ones_do():
         assert model.predict(frame) == pytest.approx(smf.ols(theirs, frame).fit().fittedvalues, rel=1e-6)
 
 
+def test_columns_whose_names_are_no_words_stand_between_backquotes():
+    frame = people().rename(columns={"exper": "years out", "educ": "lambda"})
+    bounds = {**settings()["bounds"], "years out": (0, 45), "lambda": (0, 20)}
+    text = "log(wage) ~ `lambda` + I(`years out`**2 / 100) + bs(`years out`, knots=[20])"
+    model = dpem.DPLinearRegression.from_formula(text, **settings(bounds=bounds)).fit(frame)
+    usual = text.replace("`lambda`", "educ").replace("`years out`", "exper")
+    expected = dpem.DPLinearRegression.from_formula(usual, **settings()).fit(people())
+    assert model.predict(frame) == pytest.approx(expected.predict(people()), rel=1e-9)
+    test = model.t_test("lambda - 2 * I(`years out` ** 2 / 100) = 0")
+    assert test.effect == pytest.approx(expected.t_test("educ - 2 * I(exper ** 2 / 100) = 0").effect)
+
+
 def test_raw_columns_are_clamped_before_terms_are_computed():
     formula = compiled("y ~ I(x**2)", {"x": (-1, 2), "y": (0, 1)}, None, needs_y=True)
     design = formula.design(np, np.array([[50.0], [-50.0], [np.inf], [0.5]]))
@@ -186,6 +198,8 @@ def test_raw_columns_are_clamped_before_terms_are_computed():
         ("~ educ", "one response left of '~'"),
         ("wage ~ (educ", "formula is not valid"),
         ("wage ~ educ | exper", "one right side"),
+        ("wage ~ log(lambda)", "Rename 'lambda', which is a word of Python"),
+        ("wage ~ log(years.out)", "`my column` if the name is no word"),
         (7, "formula must be a text"),
     ],
 )

@@ -129,7 +129,7 @@ def estimator_of(model: str, epsilon: float, delta: float, columns: int) -> Base
         return DPGridSearch(inner, {"check": [True, False]}, epsilon=epsilon, delta=delta)
     takes = inspect.signature(kind := _kind(model)).parameters
     levels = {f"x{j}": [0, 1] for j in range(columns)}
-    known = {"bounds": (-1.0, 1.0), "y_bounds": (-1.0, 1.0), "sigma": 0.5, "start": "equal"}
+    known = {"bounds": (-1.0, 1.0), "y_bounds": (0.0, 1.0), "sigma": 0.5, "start": "equal"}
     known |= {} if "bounds" in takes else {"levels": levels}
     return kind(epsilon=epsilon, delta=delta, **{name: value for name, value in known.items() if name in takes})
 
@@ -153,7 +153,7 @@ def _box(model: str) -> _Box:
     takes = inspect.signature(kind := _kind(model)).parameters
     levels = "levels" in takes and "bounds" not in takes
     high = 1.0 if levels or "bounds" in takes else FAR
-    responses = (0.0, 1.0) if "classes" in takes else (-1.0, 1.0) if "y_bounds" in takes else (-FAR, FAR)
+    responses = (0.0, 1.0) if takes.keys() & {"classes", "y_bounds"} else (-FAR, FAR)
     return _Box(0.0 if levels else -high, high, responses if getattr(kind, "_needs_y", False) else (), levels)
 
 
@@ -164,7 +164,9 @@ def invented(model: str, rows: int, columns: int) -> Table:
     if not box.responses:
         return Table("as drawn", X, None)
     y = (X[:, 0] + rng.uniform(-1, 1, size=rows)) / 2
-    return Table("as drawn", X, (y > 0).astype(float) if box.responses[0] == 0.0 else y)
+    if box.responses[0] == 0.0:  # positive, as some models need; 0 and 1 where there are classes
+        y = (y > 0).astype(float) if "classes" in inspect.signature(_kind(model)).parameters else (y + 1) / 2
+    return Table("as drawn", X, y)
 
 
 def _corners(model: str, columns: int) -> Iterator[tuple[str, FloatArray, float]]:

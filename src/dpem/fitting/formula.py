@@ -8,6 +8,8 @@ whose bounds follow from the declared ones (:mod:`~dpem.fitting.formula_terms`).
 from __future__ import annotations
 
 import ast
+import keyword
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product as combinations
@@ -160,10 +162,13 @@ def _sides(text: Any, needs_y: bool) -> tuple[str | None, list[tuple[str, ...]]]
     try:
         whole: Any = Formula(text)
     except (FormulaicError, SyntaxError):
-        raise ArgumentError(
-            "formula",
-            f"is not valid: {text!r}. It must look like 'y ~ x + C(g)', with comparisons inside I( ), as in I(x > 3).",
-        ) from None
+        reserved = next(filter(keyword.iskeyword, re.findall(r"\w+", text)), None)
+        advice = (
+            f"Rename {reserved!r}, which is a word of Python."
+            if reserved
+            else "It must look like 'y ~ x + C(g)', with comparisons inside I( ), as in I(x > 3)."
+        )
+        raise ArgumentError("formula", f"is not valid: {text!r}. {advice}") from None
     sides = getattr(whole, "rhs", whole)
     left = [_expression(factor) for term in getattr(whole, "lhs", ()) for factor in term.factors]
     if not hasattr(sides, "__iter__") or any(not hasattr(term, "factors") for term in sides):
@@ -184,7 +189,8 @@ def _sides(text: Any, needs_y: bool) -> tuple[str | None, list[tuple[str, ...]]]
 def _expression(factor: Any) -> str:
     """A factor of formulaic as an expression; a column whose name is no word stands between backquotes."""
     found = str(factor.expr)
-    return found if factor.eval_method.value != "lookup" or found.isidentifier() else f"`{found}`"
+    is_word = found.isidentifier() and not keyword.iskeyword(found)
+    return found if factor.eval_method.value != "lookup" or is_word else f"`{found}`"
 
 
 def _factor(expression: str, levels: Mapping[str, Levels]) -> str | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import functools
 import math
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -58,12 +59,17 @@ FROM_DATA = {
 @functools.lru_cache(maxsize=512)
 def parsed(text: str) -> ast.expr:
     """The expression, or a refusal. What stands between backquotes is the name of a column."""
-    if text.startswith("`") and text.endswith("`"):
-        return ast.Name(text[1:-1])
+    *between, last = re.split("`([^`]*)`", text)  # other text and names by turns
+    names = {f"_backquoted{j}_": name for j, name in enumerate(between[1::2])}
+    plain = "".join(other + name for other, name in zip(between[::2], names, strict=True)) + last
     try:
-        return ast.parse(text, mode="eval").body
+        tree = ast.parse(plain, mode="eval").body
     except SyntaxError:
         raise ArgumentError("formula", f"has a term that cannot be read: {text!r}.") from None
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            node.id = names.get(node.id, node.id)
+    return tree
 
 
 def columns_of(text: str) -> list[str]:
@@ -102,7 +108,7 @@ def parts_of(text: str, bounds: Mapping[str, Pair]) -> int:
     if isinstance(node, ast.Call) and _name(node) == "poly":
         return _poly(node)[0]
     if isinstance(node, ast.Call) and _name(node) == "bs":
-        knots, degree, intercept = _spline(node, interval(ast.unparse(node.args[0]), bounds))
+        knots, degree, intercept = _spline(node, _interval(node.args[0], bounds))
         return len(knots) - degree - 1 - (not intercept)
     return 0
 
@@ -146,7 +152,7 @@ def _interval(node: ast.expr, bounds: Mapping[str, Pair]) -> Pair:
         return _binary(node, bounds)
     if isinstance(node, ast.Call):
         return _call(node, bounds)
-    allowed = f"use numbers, columns, + - * / **, comparisons or {_known()}"
+    allowed = f"use numbers, columns (`my column` if the name is no word), + - * / **, comparisons or {_known()}"
     raise ArgumentError("formula", f"cannot have {ast.unparse(node)!r}: {allowed}.")
 
 

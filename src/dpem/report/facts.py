@@ -95,26 +95,26 @@ def unit_in_words(guarantee: Guarantee) -> Unit:
     if guarantee.unit == "one person":
         return Unit(
             "all rows of any one person",
-            "those of another in their",
-            "these",
+            "those of another",
+            "these rows",
             "the rows of one person, whatever their number",
-            "a person’s rows may be in several of them, and pay together at most what they would in the dearest alone",
+            "those that hold rows of one person cost together at most as much as the most expensive one",
         )
     if rows == 1:
-        pays = "a row is in one of them and pays there only"
-        return Unit("any one row of the table", "another in its", "this one", "one row", pays)
+        pays = "a row is in one batch, and no other batch costs it anything"
+        return Unit("any one row of the table", "another", "this row", "one row", pays)
     return Unit(
         f"the rows of any one person, up to {rows:,},",
-        "others in their",
-        "these",
+        "others",
+        "these rows",
         f"the rows of one person, at most {rows:,}",
-        "a person’s rows may be in several of them, and pay together at most what they would in the dearest alone",
+        "those that hold rows of one person cost together at most as much as the most expensive one",
     )
 
 
 def queries(model: PrivateFit) -> list[Query]:
     """Every query, with its part of the ρ that was charged. Batches are disjoint, so each is weighed against the
-    whole: all batches together cost one person no more than the dearest (:func:`dpem.privacy.total_price`).
+    whole: all batches together cost one person no more than the most expensive one (:func:`dpem.privacy.total_price`).
     """
     releases = list(model.releases_)
     whole = model.guarantee_.price.rho
@@ -123,11 +123,11 @@ def queries(model: PrivateFit) -> list[Query]:
 
 
 def bill(priced: list[Query]) -> list[Query]:
-    """What one person pays at most: every query of the whole table, and those of the dearest batch."""
+    """What one person pays at most: every query of the whole table, and those of the most expensive batch."""
     batches = {q.release.batch for q in priced if q.release.batch is not None}
     cost = {b: math.fsum(q.share for q in priced if q.release.batch == b) for b in batches}
-    dearest = max(cost, key=lambda b: (round(cost[b], 9), -b)) if cost else None
-    return [q for q in priced if q.release.batch is None or q.release.batch == dearest]
+    worst = max(cost, key=lambda b: (round(cost[b], 9), -b)) if cost else None
+    return [q for q in priced if q.release.batch is None or q.release.batch == worst]
 
 
 def grouped(priced: Sequence[Query]) -> list[list[Query]]:
