@@ -127,7 +127,7 @@ def estimator_of(model: str, epsilon: float, delta: float, columns: int) -> Base
     """The estimator at its defaults, with what its signature says that it must know."""
     takes = inspect.signature(kind := _kind(model)).parameters
     levels = {f"x{j}": [0, 1] for j in range(columns)}
-    known = {"bounds": (-1.0, 1.0), "y_bounds": (-1.0, 1.0), "sigma": 0.5, "start": "equal"}
+    known = {"bounds": (-1.0, 1.0), "y_bounds": (0.0, 1.0), "sigma": 0.5, "start": "equal"}
     known |= {} if "bounds" in takes else {"levels": levels}
     known = {name: value for name, value in known.items() if name in takes}
     if model == "search":
@@ -156,7 +156,7 @@ def _box(model: str) -> _Box:
     takes = inspect.signature(kind := _kind(model)).parameters
     levels = "levels" in takes and "bounds" not in takes
     high = 1.0 if levels or "bounds" in takes else FAR
-    responses = (0.0, 1.0) if "classes" in takes else (-1.0, 1.0) if "y_bounds" in takes else (-FAR, FAR)
+    responses = (0.0, 1.0) if takes.keys() & {"classes", "y_bounds"} else (-FAR, FAR)
     return _Box(0.0 if levels else -high, high, responses if kind._needs_y else (), levels)
 
 
@@ -167,7 +167,9 @@ def invented(model: str, rows: int, columns: int) -> Table:
     if not box.responses:
         return Table("as drawn", X, None)
     y = (X[:, 0] + rng.uniform(-1, 1, size=rows)) / 2
-    return Table("as drawn", X, (y > 0).astype(float) if box.responses[0] == 0.0 else y)
+    if box.responses[0] == 0.0:  # positive, as some models need; 0 and 1 where there are classes
+        y = (y > 0).astype(float) if "classes" in inspect.signature(_kind(model)).parameters else (y + 1) / 2
+    return Table("as drawn", X, y)
 
 
 def _corners(model: str, columns: int) -> Iterator[tuple[str, FloatArray, float]]:

@@ -158,7 +158,7 @@ def unfitted(name: str, kind: type[PrivateFit], options: Options) -> PrivateFit:
 def _use_formula(kind: type[PrivateFit], options: Options) -> None:
     """Read the columns that the formula names, and no others."""
     from dpem.cli.settings import is_a_setting
-    from dpem.fitting.formula import raw_columns
+    from dpem.fitting.formula_text import raw_columns
 
     names = ("target", "columns", "exclude")
     options.update({name: None for name in names if is_a_setting(name)})  # the formula takes precedence over dpem.toml

@@ -50,6 +50,7 @@ class PrivateEstimator(PrivateFit, UnitModel):
     rows_per_person, budget, check, random_state`` and those of ``bounds, y_bounds, levels`` that the model needs.
     """
 
+    _has_offset: ClassVar[bool] = False  # whether a formula may have an offset
     _every_level: ClassVar[bool] = False  # whether a categorical column has a coordinate for its first level too
     # what an estimator declares whose constructor lacks the argument
     bounds: Any = None
@@ -314,7 +315,8 @@ class PrivateEstimator(PrivateFit, UnitModel):
     def _compiled(self) -> CompiledFormula | None:
         if self.formula is None:
             return None
-        return compiled(self.formula, self.bounds, self.levels, needs_y=self._needs_y, y_bounds=self.y_bounds)
+        needs_y, offset = self._needs_y, self._has_offset
+        return compiled(self.formula, self.bounds, self.levels, needs_y=needs_y, y_bounds=self.y_bounds, offset=offset)
 
 
 def _assumed(effect: object, model: Model) -> float | None:

@@ -154,7 +154,8 @@ def read_columns(kind: type[E], content: Mapping[str, object], guarantee: Guaran
     raw: CompiledFormula | None = None
     if formula is not None:
         raw_bounds, raw_levels, _ = _columns(features["raw"])
-        raw = compiled(formula, raw_bounds, _user_levels(raw_levels), needs_y=kind._needs_y)
+        needs_y, offset = kind._needs_y, kind._has_offset
+        raw = compiled(formula, raw_bounds, _user_levels(raw_levels), needs_y=needs_y, offset=offset)
         declared = {"bounds": dict(raw.bounds), "levels": _user_levels(raw.levels)}
         if raw.names != names:
             raise ValueError("features.columns does not agree with parameters.formula")

@@ -217,7 +217,7 @@ def hypotheses_about(names: Sequence[str], hypotheses: object) -> tuple[FloatArr
         from formulaic.utils.constraints import LinearConstraints
 
         try:
-            found = LinearConstraints.from_spec(_backquoted(hypotheses, names), variable_names=list(names))
+            found = LinearConstraints.from_spec(*_in_words(hypotheses, names))
         except (FormulaicError, ValueError, SyntaxError, KeyError):
             raise ArgumentError(
                 "hypotheses",
@@ -234,15 +234,18 @@ def hypotheses_about(names: Sequence[str], hypotheses: object) -> tuple[FloatArr
     return matrix, np.zeros(len(matrix)), tuple(f"c{i}" for i in range(len(matrix)))
 
 
-def _backquoted(hypotheses: str, names: Sequence[str]) -> str:
-    """The hypotheses with names that are no words between backquotes.
+def _in_words(hypotheses: str, names: Sequence[str]) -> tuple[str, list[str]]:
+    """The hypotheses with a word for each name that is none, and the names likewise.
 
-    >>> _backquoted("g=a - g=ab = `x y`", ["g=a", "g=ab", "x y"])
-    '`g=a` - `g=ab` = `x y`'
+    >>> _in_words("g=a - g=ab = x + `x y`", ["g=a", "g=ab", "x", "x y"])
+    ('_name0_ - _name1_ = x + _name3_', ['_name0_', '_name1_', 'x', '_name3_'])
     """
-    odd = sorted((name for name in names if not name.isidentifier()), key=len, reverse=True)
-    pattern = "|".join(["`[^`]*`", *map(re.escape, odd)])
-    return re.sub(pattern, lambda found: found[0] if found[0][0] == "`" else f"`{found[0]}`", hypotheses)
+    words = {name: name if name.isidentifier() else f"_name{j}_" for j, name in enumerate(names)}
+    longest_first = sorted((name for name in names if not name.isidentifier()), key=len, reverse=True)
+    spelt = {text: words[name] for name in longest_first for text in (f"`{name}`", name)}
+    if spelt:
+        hypotheses = re.sub("|".join(map(re.escape, spelt)), lambda found: spelt[found[0]], hypotheses)
+    return hypotheses, list(words.values())
 
 
 def _belongs(name: str, term: str) -> bool:

@@ -148,8 +148,8 @@ class Total:
             epsilon = max(epsilon, self.epsilon)
         shrink = 1e-12  # rounding may have made ε slightly too large
         while epsilon > 1e-6 * self.epsilon:
-            dearest = (Charge(epsilon, delta, largest_price(epsilon, delta, gaussian=g)) for g in (True, False))
-            if all(self.fits([*charges, charge]) for charge in dearest):
+            most_expensive = (Charge(epsilon, delta, largest_price(epsilon, delta, gaussian=g)) for g in (True, False))
+            if all(self.fits([*charges, charge]) for charge in most_expensive):
                 return epsilon
             epsilon, shrink = epsilon * (1 - shrink), min(2 * shrink, 1e-3)
         return 0.0

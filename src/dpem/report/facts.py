@@ -58,7 +58,7 @@ def rounded_up(epsilon: float) -> float:
 
 def queries(model: PrivateFit) -> list[Query]:
     """Every query, with its part of the ρ that was charged. Batches are disjoint, and all together cost one person no
-    more than the dearest (:func:`dpem.privacy.total_price`), so each is compared with the whole price.
+    more than the most expensive one (:func:`dpem.privacy.total_price`), so each is compared with the whole price.
     """
     whole = model.guarantee_.price.rho
     paid = 0 < whole < math.inf
@@ -66,11 +66,11 @@ def queries(model: PrivateFit) -> list[Query]:
 
 
 def bill(priced: list[Query]) -> list[Query]:
-    """What one person pays at most: every query of the whole table, and those of the dearest batch."""
+    """What one person pays at most: every query of the whole table, and those of the most expensive batch."""
     batches = {q.release.batch for q in priced if q.release.batch is not None}
     cost = {b: math.fsum(q.share for q in priced if q.release.batch == b) for b in batches}
-    dearest = max(cost, key=lambda b: (round(cost[b], 9), -b)) if cost else None
-    return [q for q in priced if q.release.batch is None or q.release.batch == dearest]
+    worst = max(cost, key=lambda b: (round(cost[b], 9), -b)) if cost else None
+    return [q for q in priced if q.release.batch is None or q.release.batch == worst]
 
 
 def best_guess(epsilon: float, delta: float) -> float:
