@@ -69,7 +69,7 @@ class TestAccuracy:
 
     def test_missing_entries_are_left_out(self):
         """A third missing: neither mean nor spread is drawn towards the middle of the bounds."""
-        X = table(60000, missing=1 / 3)
+        X = table(200_000, missing=1 / 3)
         fitted = scaler(bounds=(-10, 10)).fit(X)
         np.testing.assert_allclose(fitted.mean_, CENTRE, atol=0.05)
         np.testing.assert_allclose(fitted.scale_, SPREAD, rtol=0.15)

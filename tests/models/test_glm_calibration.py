@@ -14,8 +14,6 @@ from dpem.report import render
 from dpem.tables.blocks import numpy_api
 from dpem.tables.schema import Schema
 
-pytestmark = pytest.mark.filterwarnings("ignore:random_state", "ignore::dpem.fitting.diagnostics.FitWarning")
-
 
 def fitted(kind, X, y, **more):
     settings = {"epsilon": 1.0, "delta": 1e-6, "bounds": (-6, 6), "random_state": 0} | more

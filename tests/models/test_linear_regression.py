@@ -523,7 +523,6 @@ def test_a_choice_replayed_on_neighbours_differs_only_as_promised():
     assert max(verdict.used.values()) > 0.45
 
 
-@pytest.mark.filterwarnings("ignore:The column", "ignore:Too few rows")
 def test_a_rare_level_is_neither_made_up_nor_told_too_surely():
     bounds = {"age": (18.0, 100.0), "level": (0.0, 1.0)}
     off, held = [], []
