@@ -198,12 +198,14 @@ def test_every_table_gets_an_answer_without_a_word_about_values(kind, monkeypatc
 
 
 def test_all_kinds_of_rows_give_the_same_fit():
+    """With little noise: from sums that differ in their last bit, the search may else end in another optimum."""
     X, _ = three_groups(600)
     frame = pd.DataFrame(X, columns=["a", "b", "c"])
-    here = DPGaussianMixture(3, **GIVEN, bounds=BOUNDS, random_state=6).fit(X)
+    little = {"epsilon": 10.0, "delta": 1e-6, "random_state": 6}
+    here = DPGaussianMixture(3, **little, bounds=BOUNDS).fit(X)
     named = {name: (low, high) for name, low, high in zip("abc", *BOUNDS, strict=True)}
     for rows, bounds in ((frame, named), (sparse.csr_matrix(X), BOUNDS), (np.asfortranarray(X), BOUNDS)):
-        other = DPGaussianMixture(3, **GIVEN, bounds=bounds, random_state=6).fit(rows)
+        other = DPGaussianMixture(3, **little, bounds=bounds).fit(rows)
         assert np.allclose(other.means_, here.means_, atol=1e-6)
 
 
@@ -368,7 +370,7 @@ def test_a_constant_column_leaves_the_components(kind, epsilon):
 
 
 def test_a_column_without_values_is_named():
-    X, _ = three_groups(2000)
+    X, _ = three_groups(5000)
     X[:, 2] = np.nan
     with pytest.warns(FitWarning, match="Hardly any row has a value in x2"):
-        DPGaussianMixture(2, **GIVEN, bounds=BOUNDS, random_state=1).fit(X)
+        DPGaussianMixture(2, epsilon=5.0, delta=1e-6, bounds=BOUNDS, random_state=1).fit(X)
