@@ -149,7 +149,8 @@ def _predictions(estimator: Any, rows: Any, y: Any = None) -> dict[str, Any]:
 
     predicted = np.asarray(estimator.predict(rows))
     if estimator._needs_y:
-        columns: dict[str, Any] = {"prediction": predicted.astype(float)}
+        classes = predicted.dtype.kind in "OU"  # of a logistic regression, where they are texts
+        columns: dict[str, Any] = {"prediction": predicted.astype(str) if classes else predicted.astype(float)}
     else:
         columns = {"component": predicted.astype(np.int64)}
     if not hasattr(estimator, "predict_proba"):
