@@ -9,8 +9,8 @@ chains, kappa and lambda, were measured in their blood; 2,169 people died before
 The noise is private, so the figures differ a little each time.
 """
 
-# %% The table, and what is publicly known of its columns: the range that the laboratory can report, and the codes of the
-# sex. Concentrations spread over powers of ten, so the model has their logarithms.
+# %% The table, and what is publicly known of its columns: the range that the laboratory can report, and the codes of
+# the sex. Concentrations spread over powers of ten, so the model has their logarithms.
 import math
 import textwrap
 
@@ -36,7 +36,7 @@ model = DPLogisticRegression.from_formula(formula, epsilon=1.0, budget=budget, *
 expected = model.plan(len(train)).prediction
 print(f"{len(train):,} people. The plan expects that each new row loses {expected.median:.5f} in log-likelihood.\n")
 
-# %% The fit: odds ratios with 95 % intervals for sampling error and privacy noise together, and a test of both proteins.
+# %% The fit: odds ratios with 95 % intervals for sampling error and privacy noise, and a joint test of both proteins.
 model.fit(train)
 print("Odds ratios:")
 for name, row in model.summary().iloc[1:].iterrows():

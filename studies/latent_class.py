@@ -203,7 +203,7 @@ def em(cells: Cells, family: Any, starts: list[Any]) -> Any:
     """The best optimum of EM from these starts."""
     from dpem.fitting.surrogate import Surrogate
 
-    rows = Surrogate.of(cells.rows, None, cells.weights, ())
+    rows = Surrogate.of(cells.rows, cells.weights)
     return rows.fit(family, starts, short=60, kept=4, most=3000, tolerance=1e-9)[0]
 
 
@@ -236,7 +236,7 @@ def public_fits(name: str, codes: Any, levels: list[int], seeds: int, K: int = 3
         return off, float(cells.weights[order[labels[0]] != labels[1]].sum())
 
     rng = np.random.default_rng(0)
-    starts = [family.random_start(codes, None, codes, rng) for _ in range(40)]
+    starts = [family.random_start(codes, codes, rng) for _ in range(40)]
     reached = [em(cells, family, [classes(model)]) for model in fits]
     best = max([em(cells, family, starts), *reached], key=lambda own: own.log_likelihood)
     alone = score(Classes(np.ones(1), overall[None]))

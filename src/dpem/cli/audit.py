@@ -8,32 +8,44 @@ from dataclasses import asdict
 from typing import Any
 
 import click
+from click import Option
 
 from dpem import registry
-from dpem.cli import options
+from dpem.cli import options as shared
 from dpem.cli.common import Exit, Session, refusing
 
 SUBJECTS = (*registry.modules(), "search", "scaler")
 
 
-@click.command()
-@click.argument("model", type=click.Choice((*SUBJECTS, "all")), metavar="MODEL")
-@click.option("--epsilon", type=float, default=1.0, show_default=True, help="The epsilon that the fit claims.")
-@click.option("--delta", type=float, default=1e-5, show_default=True, help="The delta that the fit claims.")
-@click.option(
-    "--runs",
-    type=click.IntRange(min=40),
-    default=400,
-    show_default=True,
-    help="The number of fits, on both tables together.",
+@click.command(
+    params=[
+        click.Argument(["model"], type=click.Choice((*SUBJECTS, "all")), metavar="MODEL"),
+        Option(["--epsilon"], type=float, default=1.0, show_default=True, help="The epsilon that the fit claims."),
+        Option(["--delta"], type=float, default=1e-5, show_default=True, help="The delta that the fit claims."),
+        Option(
+            ["--runs"],
+            type=click.IntRange(min=40),
+            default=400,
+            show_default=True,
+            help="The number of fits, on both tables together.",
+        ),
+        Option(
+            ["--rows"],
+            type=click.IntRange(min=2),
+            default=200,
+            show_default=True,
+            help="The number of rows of each table.",
+        ),
+        Option(
+            ["--columns"],
+            type=click.IntRange(min=2),
+            default=4,
+            show_default=True,
+            help="The number of columns of each table.",
+        ),
+        shared.json,
+    ]
 )
-@click.option(
-    "--rows", type=click.IntRange(min=2), default=200, show_default=True, help="The number of rows of each table."
-)
-@click.option(
-    "--columns", type=click.IntRange(min=2), default=4, show_default=True, help="The number of columns of each table."
-)
-@options.json
 @click.pass_obj
 def audit(session: Session, /, model: str, runs: int, **claim: Any) -> int:
     """Replay a fit on neighbouring tables, then run it many times on two of them and bound its epsilon from below.

@@ -42,6 +42,8 @@ class Exit(IntEnum):
     INTERRUPTED = 130
 
 
+#: The values of a command's options, by name, as click converted them.
+Options = dict[str, Any]
 #: For ``dpem --help``. A backspace character keeps click from joining the lines.
 EXIT_CODES = """\b
 Exit status:

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click import Option
 
-from dpem.cli import options
+from dpem.cli import options as shared
 from dpem.cli.common import Exit, Refused, Session, aligned, refusing
-from dpem.cli.options import PATH, combined
+from dpem.cli.options import PATH
 
 if TYPE_CHECKING:
     from dpem.privacy.ledger import Ledger
@@ -49,17 +50,20 @@ def open_ledger(url: str | None) -> Ledger:
 
 
 #: The options of the commands that show one dataset of a ledger, or all.
-ledger_options = combined(options.ledger, options.dataset, options.json)
+ledger_options = (shared.ledger, shared.dataset, shared.json)
 
 
-@ledger.command("open", short_help="Open a dataset with its total budget.")
-@options.ledger
-@click.option("--dataset", required=True, metavar="NAME", help="A name for the table, such as patients.")
-@options.epsilon
-@options.delta
-@options.rows_per_person
-@click.option("--policy", type=PATH, metavar="FILE", help="Limits on each fit, as in dpem ledger policy --help.")
-@options.json
+@ledger.command(
+    "open",
+    short_help="Open a dataset with its total budget.",
+    params=[
+        shared.ledger,
+        Option(["--dataset"], required=True, metavar="NAME", help="A name for the table, such as patients."),
+        *(shared.epsilon, shared.delta, shared.rows_per_person),
+        Option(["--policy"], type=PATH, metavar="FILE", help="Limits on each fit, as in dpem ledger policy --help."),
+        shared.json,
+    ],
+)
 @click.pass_obj
 def open_dataset(
     session: Session,
@@ -90,8 +94,7 @@ def open_dataset(
     )
 
 
-@ledger.command(short_help="Show what is spent and what is left.")
-@ledger_options
+@ledger.command(short_help="Show what is spent and what is left.", params=[*ledger_options])
 @click.pass_obj
 def show(session: Session, url: str | None, dataset: str | None) -> None:
     """Show the total of every dataset, or of one, what is spent and what is left.
@@ -115,8 +118,7 @@ def show(session: Session, url: str | None, dataset: str | None) -> None:
     session.result(document, aligned(header, rows) if rows else f"{opened.where} holds no dataset yet.")
 
 
-@ledger.command(short_help="List every charged fit.")
-@ledger_options
+@ledger.command(short_help="List every charged fit.", params=[*ledger_options])
 @click.pass_obj
 def history(session: Session, url: str | None, dataset: str | None) -> None:
     """List every charged fit, oldest first, of one dataset or of all.
@@ -141,8 +143,7 @@ def history(session: Session, url: str | None, dataset: str | None) -> None:
     session.result({"ledger": opened.where, **document}, text)
 
 
-@ledger.command(short_help="Show how fits add up, in numbers you can recompute.")
-@ledger_options
+@ledger.command(short_help="Show how fits add up, in numbers you can recompute.", params=[*ledger_options])
 @click.pass_obj
 def explain(session: Session, url: str | None, dataset: str | None) -> None:
     """Show line by line how the fits of a dataset add up, in numbers that you can recompute.
@@ -159,11 +160,15 @@ def explain(session: Session, url: str | None, dataset: str | None) -> None:
     session.result(document, "\n".join(lines) or f"{opened.where} holds no dataset yet.")
 
 
-@ledger.command(short_help="Set limits on each later fit.")
-@options.ledger
-@click.option("--dataset", required=True, metavar="NAME", help="The dataset that the policy is for.")
-@click.option("--file", "file", required=True, type=PATH, metavar="FILE", help="The policy, a .toml or .json file.")
-@options.json
+@ledger.command(
+    short_help="Set limits on each later fit.",
+    params=[
+        shared.ledger,
+        Option(["--dataset"], required=True, metavar="NAME", help="The dataset that the policy is for."),
+        Option(["--file", "file"], required=True, type=PATH, metavar="FILE", help="The policy, a .toml or .json file."),
+        shared.json,
+    ],
+)
 @click.pass_obj
 def policy(session: Session, url: str | None, dataset: str, file: str) -> None:
     """Set limits on each later fit of a dataset. A fit beyond them is refused before the charge, and recorded.
@@ -188,15 +193,22 @@ def policy(session: Session, url: str | None, dataset: str, file: str) -> None:
     )
 
 
-@ledger.command(short_help="Export all entries as CSV or as a page.")
-@options.ledger
-@options.dataset
-@click.option("--out", required=True, type=PATH, metavar="FILE", help="A .csv of every entry, or a .html page to read.")
-@click.option(
-    "--models", type=PATH, metavar="FOLDER", help="The folder of model files and reports; that of --out if not given."
+@ledger.command(
+    short_help="Export all entries as CSV or as a page.",
+    params=[
+        *(shared.ledger, shared.dataset),
+        Option(
+            ["--out"], required=True, type=PATH, metavar="FILE", help="A .csv of every entry, or a .html page to read."
+        ),
+        Option(
+            ["--models"],
+            type=PATH,
+            metavar="FOLDER",
+            help="The folder of model files and reports; that of --out if not given.",
+        ),
+        *(shared.force, shared.json),
+    ],
 )
-@options.force
-@options.json
 @click.pass_obj
 def export(session: Session, url: str | None, dataset: str | None, out: str, models: str | None, force: bool) -> None:
     """Export every charged or refused fit of one dataset or of all, with its user and purpose, what is left, and the
@@ -238,12 +250,15 @@ def export(session: Session, url: str | None, dataset: str | None, out: str, mod
     session.result({"out": out, "entries": count, "models": len(models_found), "heads": heads}, "\n".join(lines))
 
 
-@ledger.command(short_help="Check that no entry was changed or removed.")
-@options.ledger
-@options.dataset
-@click.option("--head", "heads", multiple=True, metavar="DIGEST", help="A head that was printed earlier.")
-@click.option("--models", type=PATH, metavar="FOLDER", help="Model files and reports to check against the entries.")
-@options.json
+@ledger.command(
+    short_help="Check that no entry was changed or removed.",
+    params=[
+        *(shared.ledger, shared.dataset),
+        Option(["--head", "heads"], multiple=True, metavar="DIGEST", help="A head that was printed earlier."),
+        Option(["--models"], type=PATH, metavar="FOLDER", help="Model files and reports to check against the entries."),
+        shared.json,
+    ],
+)
 @click.pass_obj
 def verify(session: Session, url: str | None, dataset: str | None, heads: tuple[str, ...], models: str | None) -> None:
     """Check that no entry was changed or removed. If one was, print the differences and exit with status 5.

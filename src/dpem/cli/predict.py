@@ -15,24 +15,28 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import click
+from click import Option
 
-from dpem.cli import options
+from dpem.cli import options as shared
 from dpem.cli.common import Exit, Refused, Session, refusing
 from dpem.cli.options import PATH, Names
 
 
-@click.command()
-@click.argument("model", metavar="MODEL.JSON", type=PATH)
-@click.argument("data", type=PATH)
-@options.target
-@options.scaler
-@click.option("--keep", type=Names(), help="Columns of DATA to copy to the output, such as an identifier.")
-@options.text
-@click.option(
-    "--out", type=PATH, metavar="FILE", help="A .csv, .parquet or .arrow file; CSV on standard output if not given."
+@click.command(
+    params=[
+        click.Argument(["model"], metavar="MODEL.JSON", type=PATH),
+        *(shared.data, shared.target, shared.scaler),
+        Option(["--keep"], type=Names(), help="Columns of DATA to copy to the output, such as an identifier."),
+        *shared.text,
+        Option(
+            ["--out"],
+            type=PATH,
+            metavar="FILE",
+            help="A .csv, .parquet or .arrow file; CSV on standard output if not given.",
+        ),
+        *(shared.force, shared.json),
+    ]
 )
-@options.force
-@options.json
 @click.pass_obj
 def predict(session: Session, /, **options: Any) -> None:
     """Apply a fitted model to the rows of DATA, in their order.

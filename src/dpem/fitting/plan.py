@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Any, get_type_hints
 
-from dpem._html import plan_html
+from dpem._html import notebook
 from dpem._json import plain, rebuild, record
 from dpem.fitting.step import Step, WrittenStep
 from dpem.privacy import Price
@@ -92,7 +92,7 @@ class Plan:
         return cls(**rest, steps=steps, settings=values["settings"])
 
     def _repr_html_(self) -> str:
-        return plan_html(self)
+        return notebook("plan", self)
 
     def cells(self) -> dict[str, str]:
         """The prediction as cells of a table of several plans, by column."""

@@ -92,6 +92,8 @@ class PrivateFit(BaseEstimator):
     """The base class of every private estimator: its charge, its curator, its guarantee."""
 
     _needs_y: ClassVar[bool] = False
+    _takes_scaler: ClassVar[bool] = False  # whether it may be fitted to the output of a scaler
+    _spends_in_full = True  # whether a fit costs the full price of its ε and δ
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -116,6 +118,12 @@ class PrivateFit(BaseEstimator):
         arguments.rows_per_person(self.rows_per_person)
         check_budget(self.budget, self.random_state)
         return parameters
+
+    def _warn_of(self, plan: Plan, stacklevel: int) -> None:
+        """Issue what a plan remarks on, before the charge."""
+        hopeless = () if plan.feasible else (f"expect little more than noise of this fit: {plan.advice}.",)
+        for remark in (*plan.remarks, *hopeless):
+            warnings.warn(remark, UserWarning, stacklevel=stacklevel + 1)
 
     def _spend(
         self, source: Source, plan: Plan, noise: Noise, run: Callable[[Curator], Result], **details: Any

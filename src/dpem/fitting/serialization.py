@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from dpem._json import checksum, plain, rebuild, record, refuse_undeclared
 from dpem.fitting.check import FitCheck
+from dpem.fitting.columns import Columns
 from dpem.fitting.formula import CompiledFormula, compiled
 from dpem.fitting.model import Model
 from dpem.fitting.plan import Plan
@@ -153,7 +154,8 @@ def read_columns(kind: type[E], content: Mapping[str, Any], guarantee: Guarantee
     raw: CompiledFormula | None = None
     if formula is not None:
         raw_bounds, raw_levels, _ = _columns(features["raw"])
-        raw = compiled(formula, raw_bounds, _user_levels(raw_levels), needs_y=kind._needs_y)
+        needs_y, offset = kind._needs_y, kind._has_offset
+        raw = compiled(formula, raw_bounds, _user_levels(raw_levels), needs_y=needs_y, offset=offset)
         declared = {"bounds": dict(raw.bounds), "levels": _user_levels(raw.levels)}
         if raw.names != names:
             raise ValueError("features.columns does not agree with parameters.formula")
@@ -163,7 +165,8 @@ def read_columns(kind: type[E], content: Mapping[str, Any], guarantee: Guarantee
     of_columns = {name: value for name, value in declared.items() if name in known}
     estimator = kind(**_arguments(kind, parameters), **of_columns)
     estimator._check_arguments()
-    schema = estimator._coordinates(names, levels, bounds, y_bounds)
+    columns = Columns(names, levels, bounds, y_name, y_bounds)
+    schema = columns.schema(estimator._every_level)
     state, plan = _state(kind, content["fitted"]), Plan.from_dict(content["plan"])
     if state.chosen is not None and not (state.chosen < schema.width).all():
         raise ValueError(f"fitted.chosen must name coordinates from 0 to {schema.width - 1}, each once")
@@ -175,11 +178,10 @@ def read_columns(kind: type[E], content: Mapping[str, Any], guarantee: Guarantee
         estimator.feature_names_in_ = np.array(raw.covariates, dtype=object)
     elif rebuild(bool, features["named"], "features.named"):
         estimator.feature_names_in_ = np.array(names, dtype=object)
-    facts = {"columns_": names, "levels_": levels, "bounds_": bounds, "y_bounds_": y_bounds, "y_name_": y_name}
     try:
         with np.errstate(all="ignore"):
             valid = _has_density(model, state)
-            estimator._set_fitted(state, schema, facts, plan, guarantee)
+            estimator._set_fitted(state, columns, plan, guarantee)
     except Exception:
         valid = False
     if not valid:

@@ -29,7 +29,7 @@ from types import TracebackType
 from typing import Any, NoReturn, Self
 
 from dpem import _validation as arguments
-from dpem._html import budget_html
+from dpem._html import notebook
 from dpem._validation import ArgumentError, is_number, shown
 from dpem.privacy.accounting import Price, largest_price, total, zcdp_order
 
@@ -148,8 +148,8 @@ class Total:
             epsilon = max(epsilon, self.epsilon)
         shrink = 1e-12  # rounding may have made ε slightly too large
         while epsilon > 1e-6 * self.epsilon:
-            dearest = (Charge(epsilon, delta, largest_price(epsilon, delta, gaussian=g)) for g in (True, False))
-            if all(self.fits([*charges, charge]) for charge in dearest):
+            most_expensive = (Charge(epsilon, delta, largest_price(epsilon, delta, gaussian=g)) for g in (True, False))
+            if all(self.fits([*charges, charge]) for charge in most_expensive):
                 return epsilon
             epsilon, shrink = epsilon * (1 - shrink), min(2 * shrink, 1e-3)
         return 0.0
@@ -293,7 +293,7 @@ class Budget:
         return f"Budget(epsilon={self.epsilon:g}, delta={self.delta:g}, {counts}{spent})"
 
     def _repr_html_(self) -> str:
-        return budget_html(self)
+        return notebook("budget", self)
 
     def __copy__(self) -> Budget:
         return self

@@ -88,7 +88,7 @@ class Sketch(NarrowQuery):
             return self._waves_in_memory(present, theta)
         return xp.concat([present @ wave for wave in self._waves(xp, theta)])
 
-    def each(self, xp: Namespace, x: Array, y: Array) -> Array:
+    def each(self, xp: Namespace, x: Array) -> Array:
         """What each row contributes (m × 2LM)."""
         waves, present = xp.concat(list(self._waves(xp, self._phases(xp, x))), axis=1), _not_empty(xp, x)
         return waves if xp.all(present > 0) else xp.astype(present, waves.dtype)[:, None] * waves

@@ -29,8 +29,6 @@ from dpem.privacy import Curator
 from dpem.queries.narrow import unpacked
 from dpem.query import FloatArray
 
-#: Blocks of answers that the surrogate agrees with; histograms are between them.
-SKETCH, SCORES = 0, 2
 #: Directions beyond the K − 1 between K centres: a weak one may hide behind the noise.
 _EXTRA = 2
 #: The largest variance of a component, in columns of unit variance, that few columns are searched with.
@@ -143,7 +141,7 @@ class FindMargins(Step):
         noise = curator.noise_scale(query, self.rho) / (1 - state.presence.empty)
         noise = max(noise, 0.3 / math.sqrt(curator.n_rows))
         found = Answer(query, answer, noise)
-        return replace(state, margins=found, far=query.far(answer, noise), constant=query.constant(answer, noise))
+        return replace(state, margins=(found,), far=query.far(answer, noise), constant=query.constant(answer, noise))
 
 
 @dataclass(frozen=True)
@@ -186,15 +184,15 @@ class StartFromSketch(Step):
             model.proportions_of(state),
             state.presence.patterns(TUNING.patterns, rng),
         )
+        least = 0.3 / math.sqrt(curator.n_rows)  # an exact answer need not be met more closely than rows scatter
+        sketch = Answer(query, answer, max(noise, least))
         blocks = (
-            Block(*TUNING.sketch_kappa, TUNING.sketch_components, single=True),
-            Block(*TUNING.margin_kappa, TUNING.margin_components, () if state.margins is None else (state.margins,)),
+            Block(*TUNING.sketch_kappa, TUNING.sketch_components, (sketch,), single=True),
+            Block(*TUNING.margin_kappa, TUNING.margin_components, state.margins),
             Block(*TUNING.score_kappa, max(TUNING.score_components, family.count)),
         )
-        least = 0.3 / math.sqrt(curator.n_rows)  # an exact answer need not be met more closely than rows scatter
-        surrogate = Surrogate.of(
-            *base_rows(rich, state, TUNING.rows_for(curator.n_rows), family.patterns, rng), blocks
-        ).add(SKETCH, query, answer, max(noise, least))
+        rows = base_rows(rich, state, TUNING.rows_for(curator.n_rows), family.patterns, rng)
+        surrogate = Surrogate.of(*rows, blocks)
         per_row = 2.2 * math.sqrt(family.count) / (curator.n_rows * math.sqrt(2 * self.rho))  # of scores at this price
         margin = noise_gain(family.count, per_row * curator.rows_per_person)
         restarts = restarts_for(family.count, TUNING.last_restarts)

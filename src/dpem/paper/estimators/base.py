@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,7 +53,7 @@ class PrivateEM(PlannedEM, FittedModel):
     """The base class of the three estimators, whose docstrings list the parameters."""
 
     _step_kinds = (Screen, Start, Select, Refine, Trim, PublishedEM, ReferenceEM)
-    _takes_scaler: ClassVar[bool] = True  # whether it may be fitted to the output of a scaler
+    _takes_scaler = True
 
     @keeps_arguments
     def __init__(
@@ -127,8 +127,8 @@ class PrivateEM(PlannedEM, FittedModel):
         self._start(source.n_features)
 
     @property
-    def _spends_in_full(self) -> bool:
-        """Whether a fit costs the full price of its ε and δ; the paper's printed noise costs less."""
+    def _spends_in_full(self) -> bool:  # type: ignore[override]
+        """The paper's printed noise costs less."""
         return bool(self.method != "published")
 
     def _preview_plan(self, X: Any) -> Plan:
@@ -147,13 +147,11 @@ class PrivateEM(PlannedEM, FittedModel):
 
     def _accept(self, fit_plan: Plan) -> None:
         """Refuse a plan that is predicted to fail, and issue the remarks on any other, before the charge."""
-        for remark in fit_plan.remarks:
-            warnings.warn(remark, UserWarning, stacklevel=5)
         if needs_start(fit_plan):
             raise ArgumentError(
                 "start", f"must be given: a private one is predicted to fail at n={fit_plan.n}; {fit_plan.advice}."
             )
-        self._warn_of_noise(fit_plan)
+        self._warn_of(fit_plan, stacklevel=5)
 
     def _model(self, sigma: float | None = None) -> Any:
         return MODELS[self._name()](self.sigma_ if sigma is None else sigma)

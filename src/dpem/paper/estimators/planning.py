@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import textwrap
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -155,7 +154,8 @@ class PlannedEM(PrivateFit):
         estimate = estimate_sigma(curator, signal=float(self.signal), of_response=self._needs_y, rho=rho)
         sigma = arguments.in_range(estimate)  # an estimate that has been paid for is never refused
         new_plan = self._plan(charged.n, charged.d, sigma, spent=rho)
-        self._warn_of_noise(new_plan)
+        if not new_plan.feasible:
+            self._warn_of(replace(new_plan, remarks=()), stacklevel=5)
         return new_plan
 
     def _plan(self, n: int, d: int, sigma: float, spent: float = 0.0) -> Plan:
@@ -199,11 +199,6 @@ class PlannedEM(PrivateFit):
 
     def _start(self, d: int) -> FloatArray | None:
         return start_vector(self.start, d, arguments.positive("signal", self.signal), zero_allowed=self._missing)
-
-    @staticmethod
-    def _warn_of_noise(fit_plan: Plan) -> None:
-        if not fit_plan.feasible:
-            warnings.warn(f"expect little more than noise of this fit: {fit_plan.advice}.", UserWarning, stacklevel=6)
 
     def _settings(self) -> dict[str, Any]:
         start = self.start if self.start is None or isinstance(self.start, str) else "a vector"
