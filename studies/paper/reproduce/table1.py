@@ -120,8 +120,8 @@ def judge(results: Results) -> Verdict:
     )
     answer = f"Of the published rates {out_of_reach} of {len(SETTINGS)} are out of reach."
     sentences = (
-        f"Published are rates of {span(published)}. With the stated noise and {BATCHES} batches of six rows the paper's "
-        f"algorithm reaches {span(means(PRINTED))} as printed and {span(means(CORRECTED))} corrected; a random "
+        f"Published are rates of {span(published)}. With the stated noise and {BATCHES} batches of six rows the "
+        f"paper's algorithm reaches {span(means(PRINTED))} as printed and {span(means(CORRECTED))} corrected; a random "
         f"direction reaches {span(means(RANDOM))}, the start vector {span(means(START))}. {answer}",
         f"The improved method reaches {span(means(IMPROVED_START))} from the same start, the published rate or better "
         f"in {beaten} of {len(SETTINGS)} cells (to two digits), and {span(means(IMPROVED))} from none; non-private EM "
