@@ -10,7 +10,6 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable
-from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -211,7 +210,7 @@ def charge_and_fit(
         document = {
             "data": {"path": options["data"], "rows": source.n_rows, "columns": source.n_features},
             "price": {"epsilon": epsilon, "delta": delta, "rho": plan.price.rho},
-            "ledger": None if quote is None else asdict(quote),
+            "ledger": quote,
             "model": name,
             "plan": plan.to_dict(),
         }
@@ -272,8 +271,8 @@ def _show(session: Session, options: Options, estimator: PrivateFit, charged: Ch
     lines.append(f"The report is in {report}." if report else f"dpem report {out} makes a page.")
     details = {
         "fitted": intervals,
-        "fit_check": None if check is None else asdict(check),
-        "diagnostics": [asdict(diagnostic) for diagnostic in diagnostics],
+        "fit_check": check,
+        "diagnostics": diagnostics,
         "with_scaler": joint,
         "report": report,
     }

@@ -113,7 +113,7 @@ def _plan(kind: type[PrivateFit], options: Options) -> Plan:
         )
 
 
-def _sweep(text: str, options: Options) -> tuple[str, list[Any]]:
+def _sweep(text: str, options: Options) -> tuple[str, list[object]]:
     """The name of the option to vary, and its values."""
     name, _, values = text.partition("=")
     variable = [key for key in options if key not in ("sweep", "as_csv", "bounds", "levels", "columns")]
@@ -127,7 +127,7 @@ def _sweep(text: str, options: Options) -> tuple[str, list[Any]]:
 
 
 def _show_sweep(
-    session: Session, kind: type[PrivateFit], options: Options, sweeps: list[tuple[str, list[Any]]]
+    session: Session, kind: type[PrivateFit], options: Options, sweeps: list[tuple[str, list[object]]]
 ) -> None:
     """Print a table with a line for each combination of values."""
     from tqdm import tqdm

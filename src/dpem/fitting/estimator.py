@@ -67,7 +67,7 @@ class PrivateEstimator(PrivateFit, UnitModel):
         """The :class:`~dpem.fitting.model.Model` at the constructor's arguments; refuses wrong ones."""
 
     @abstractmethod
-    def _attributes(self, theta: Any, schema: Schema) -> dict[str, Any]:
+    def _attributes(self, theta: Any, schema: Schema) -> dict[str, object]:
         """Fitted attributes in the table's units, by name, from the released parameters alone."""
 
     # --- planning and fitting --------------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ class PrivateEstimator(PrivateFit, UnitModel):
         names = tuple(name for name in names if name != self.weights)
         self._columns(names, checked_levels(self.levels), getattr(source, "target_name", None))
 
-    def _preview_plan(self, X: Any) -> Plan:
+    def _preview_plan(self, X: object) -> Plan:
         """The plan of a fit to these rows; raises whatever the fit would refuse. No query is sent."""
         self._check_arguments()
         weight, probe = self.weights, copy.copy(self)
@@ -119,7 +119,7 @@ class PrivateEstimator(PrivateFit, UnitModel):
         names = without_weight(probe, table.names, weight)
         return self._planned(table.source.n_rows, self._schema(names, table.levels, table.y_name))
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: object, y: object = None) -> Self:
         """Fit the model to the rows under differential privacy.
 
         Parameters
@@ -132,7 +132,7 @@ class PrivateEstimator(PrivateFit, UnitModel):
         return self._fit(X, y)
 
     @all_at_once
-    def _fit(self, X: Any, y: Any, weight: str | None = None) -> Self:
+    def _fit(self, X: object, y: object, weight: str | None = None) -> Self:
         """Fit the model; ``weight`` is the column of the rows' weights."""
         self._check_arguments()
         table = self._open(self, X, y, weight)
@@ -231,7 +231,7 @@ class PrivateEstimator(PrivateFit, UnitModel):
         self._privacy_parameters()
         arguments.boolean("check", self.check)
 
-    def _settings(self) -> dict[str, Any]:
+    def _settings(self) -> dict[str, object]:
         settings = super()._settings()
         if settings.get("formula", "") is None:
             del settings["formula"]
@@ -242,7 +242,7 @@ class PrivateEstimator(PrivateFit, UnitModel):
     # --- the declared columns -----------------------------------------------------------------------------------------
 
     @classmethod
-    def from_formula(cls, formula: str, /, *others: Any, **settings: Any) -> Self:
+    def from_formula(cls, formula: str, /, *others: object, **settings: object) -> Self:
         """An estimator whose covariates are the terms of a formula; ``fit`` and ``predict`` take the raw table.
 
         Parameters
@@ -282,7 +282,7 @@ class PrivateEstimator(PrivateFit, UnitModel):
             return formula.response_bounds()
         return response_bounds(self.y_bounds, self.bounds, y_name)
 
-    def _open(self, probe: BaseEstimator, X: Any, y: Any, weight: str | None) -> Table:
+    def _open(self, probe: BaseEstimator, X: object, y: object, weight: str | None) -> Table:
         """The table, opened but not read; sets ``n_features_in_`` and ``feature_names_in_`` of ``probe``."""
         if (formula := self._compiled()) is not None:
             probe._formula_ = formula
