@@ -134,6 +134,13 @@ def test_the_number_of_components_is_found_and_one_group_is_one():
         assert DPGaussianMixture("auto", **GIVEN, bounds=BOUNDS, random_state=3).fit(one).n_components_ == 1
 
 
+def test_the_number_of_components_is_found_where_values_are_missing():
+    X, _ = three_groups(8000)
+    X[np.random.default_rng(4).random(X.shape) < 0.2] = np.nan
+    model = DPGaussianMixture("auto", **GIVEN, bounds=BOUNDS, random_state=3).fit(X)
+    assert model.n_components_ == 3
+
+
 def test_the_fit_check_speaks_where_there_are_no_groups():
     one = np.random.default_rng(1).standard_normal((3000, 3))
     with warnings.catch_warnings():
