@@ -76,8 +76,8 @@ def mutants(module: str, source: str) -> Iterator[Mutant]:
         for number, change in enumerate(_changes(node)):
             changed = copy.deepcopy(tree)
             again = {id(inner) for outer in ast.walk(changed) for inner in _not_run(outer)}
-            twin = [inner for inner in ast.walk(changed) if id(inner) not in again][place]
-            list(_changes(twin))[number][1]()
+            copied = [inner for inner in ast.walk(changed) if id(inner) not in again][place]
+            list(_changes(copied))[number][1]()
             yield Mutant(module, getattr(node, "lineno", 0), change[0], ast.unparse(ast.fix_missing_locations(changed)))
 
 

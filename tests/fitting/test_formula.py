@@ -17,8 +17,6 @@ from dpem.fitting.formula import compiled
 from dpem.fitting.formula_columns import interval, values
 from dpem.fitting.formula_terms import Arrays
 
-pytestmark = pytest.mark.filterwarnings("ignore:random_state", "ignore::dpem.fitting.diagnostics.FitWarning")
-
 BOUNDS = {"educ": (0, 25), "exper": (0, 45), "wage": (0.5, 400)}
 LEVELS = {"region": ["n", "s", "w"], "married": ["no", "yes"]}
 TEXT = "log(wage) ~ educ + exper + I(exper**2) + C(region) * married"

@@ -162,7 +162,8 @@ def _predictions(estimator: FittedModel, rows: Source, y: object = None) -> dict
 
     predicted = np.asarray(estimator.predict(rows))
     if estimator._needs_y:
-        columns: dict[str, NDArray] = {"prediction": predicted.astype(float)}
+        classes = predicted.dtype.kind in "OU"  # of a logistic regression, where they are texts
+        columns: dict[str, NDArray] = {"prediction": predicted.astype(str) if classes else predicted.astype(float)}
     else:
         columns = {"component": predicted.astype(np.int64)}
     if not hasattr(estimator, "predict_proba"):
