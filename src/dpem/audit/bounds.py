@@ -163,7 +163,8 @@ class Subject(Protocol):
 
 @dataclass(frozen=True)
 class Finding:
-    """A claim (ε, δ), and the lower bound on ε that an audit found; ``note`` adds to the description, ``seconds`` are processor time.
+    """A claim (ε, δ), and the lower bound on ε that an audit found; ``seconds`` are processor time, ``note`` is shown
+    with the subject.
 
     >>> print(Finding("values", "every release", 1.0, 1e-5, 0.41, 2000, 3.0))
     values, every release: claimed 1, at least 0.41 with 99.9 % confidence: consistent
