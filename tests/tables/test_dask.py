@@ -36,10 +36,10 @@ from dpem.privacy import Account, Curator, SeededNoise
 from dpem.query import Bound
 from dpem.tables import ArraySource
 from dpem.tables import dask_tasks as tasks
+from dpem.tables.base import ScaledSource
 from dpem.tables.dask import DaskSource
 from dpem.tables.dask_tasks import DIED, FAN_IN, FETCHED, LOST
 from dpem.tables.progress import progress
-from dpem.tables.scaled import ScaledSource
 
 BETA = np.array([0.7, -0.4, 0.0])
 N = 3_001

@@ -10,9 +10,9 @@ import numpy as np
 from dpem._validation import ArgumentError
 from dpem.query import Chunk
 from dpem.tables.base import CHUNK_ROWS, StridedSource
+from dpem.tables.blocks import is_frame
 from dpem.tables.columns import Selection, rows_of, select
 from dpem.tables.frame import Frame
-from dpem.tables.kinds import is_frame
 
 
 class BatchSource(StridedSource):

@@ -28,13 +28,12 @@ from dask.highlevelgraph import HighLevelGraph
 from dpem._validation import ArgumentError
 from dpem.query import FloatArray, Query
 from dpem.tables import dask_tasks as tasks
-from dpem.tables.base import slack
+from dpem.tables.base import moved_and_scaled, slack
 from dpem.tables.columns import Selection, holds, select_declared
 from dpem.tables.entries import Levels
 from dpem.tables.frame import Frame, column_of
 from dpem.tables.persons import Counts, new_secret
 from dpem.tables.progress import advance
-from dpem.tables.scaled import moved_and_scaled
 
 
 class DaskSource:

@@ -29,7 +29,7 @@ class Frame:
     (['age'], 2, DataType(int64))
     """
 
-    #: What :func:`~dpem.tables.kinds.is_frame` looks for.
+    #: What :func:`~dpem.tables.blocks.is_frame` looks for.
     is_frame = True
 
     def __init__(self, X: Any) -> None:
