@@ -20,9 +20,9 @@ class BatchSource(StridedSource):
 
     ``batches`` must start anew each time it is iterated: a list, or an object whose ``__iter__`` opens the data again.
     A generator can be read once only and is refused. Batches may have any length, also none, but the same columns and
-    kind throughout; float32 arrays stay float32, all other numbers become float64. ``columns``, ``target``, ``levels``
-    and ``person`` are about named columns, as in :class:`~dpem.tables.DatasetSource`; types of columns may differ from
-    batch to batch, since each entry is converted by itself.
+    kind throughout; rows are float32 if the first array is, else float64. ``columns``, ``target``, ``levels`` and
+    ``person`` are about named columns, as in :class:`~dpem.tables.DatasetSource`. Types may differ from batch to batch,
+    since each entry is converted by itself.
 
     Without ``n_rows`` the batches are read once to count them. A pass that has another number of rows is refused.
 
@@ -125,8 +125,7 @@ class _Form:
             raise ArgumentError("columns", "and target name columns of tables; batches of arrays are X or (X, y).")
         X, y = _pair(first)
         self.width, self.has_response = X.shape[1], y is not None
-        self._came = np.dtype(np.float32 if X.dtype == np.float32 else np.float64)
-        self.dtype = self._came if single else np.dtype(np.float64)
+        self.dtype = np.dtype(np.float32 if single and X.dtype == np.float32 else np.float64)
         if self.width == 0:
             raise ValueError("a batch must have at least one column.")
 
@@ -149,9 +148,8 @@ class _Form:
             raise ValueError(f"every batch must have the {self.width} columns of the first, got {X.shape[1]}.")
         if (y is not None) != self.has_response:
             raise ValueError("either every batch must have a response, (X, y), or none.")
-        if (X.dtype == np.float32) != (self._came == np.float32):
-            raise ArgumentError("batches", f"must have one dtype, but both {self._came} and {X.dtype} came.")
-        return Chunk(X.astype(self.dtype, copy=False), None if y is None else y.astype(np.float64, copy=False))
+        with np.errstate(all="ignore"):  # an entry may be too large for float32
+            return Chunk(X.astype(self.dtype, copy=False), None if y is None else y.astype(np.float64, copy=False))
 
 
 def _first(batches: Iterable[Any]) -> Any:
@@ -173,7 +171,9 @@ def _pair(batch: Any) -> tuple[Any, Any]:
     if not isinstance(X, np.ndarray) or X.ndim != 2:
         kind = f"{X.ndim} dimension(s)" if isinstance(X, np.ndarray) else type(X).__name__
         raise ValueError(f"a batch must be a two-dimensional array X, a pair (X, y) or a table, got {kind}.")
-    y = None if y is None else np.asarray(y)
+    from dpem.tables.validation import numeric_array  # here, since it loads scikit-learn
+
+    X, y = numeric_array(X, "X"), None if y is None else numeric_array(y, "y")
     if y is not None and y.shape != (X.shape[0],):
         raise ArgumentError("y", f"of a batch must have one response for each row of X, got shape {y.shape}.")
     for name, values in (("X", X), ("y", y)):
