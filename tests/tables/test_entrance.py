@@ -260,6 +260,17 @@ def test_a_missing_entry_is_no_other_level(missing):
         np.testing.assert_array_equal(found, [1, np.nan, np.inf])
 
 
+@pytest.mark.parametrize("odd", [2**64, 2**100, pd.NA, "x", [1.0], {"a": 1}, 1j, b"2"], ids=str)
+def test_what_polars_infers_of_an_entry_decides_nothing(odd):
+    """One large number makes a column Int128; what polars has no type for makes it a column of Python objects."""
+    columns = [pl.Series("age", [1, odd, 60], dtype=pl.Object)]
+    if isinstance(odd, int):
+        columns.append(pl.Series("age", [1, min(odd, 2**100), 60], dtype=pl.Int128))
+    for column in columns:
+        rows = coordinates(column.to_frame(), bounds={"age": (0, 100)}, levels=None)
+        np.testing.assert_array_equal(rows[:, 0], [-0.98, 1.0 if isinstance(odd, int) else np.nan, 0.2])
+
+
 def test_masked_entries_are_missing():
     masked = np.ma.array([[1.0, 2.0], [3.0, 4.0]], mask=[[False, True], [False, False]])
     np.testing.assert_array_equal(numeric_array(masked, "X"), [[1, np.nan], [3, 4]])
