@@ -26,7 +26,7 @@ def test_a_right_table_has_no_diagnostic():
 
 
 def test_a_level_that_no_row_has_is_checked_for_its_spelling():
-    wrong = found(levels={**LEVELS, "region": ["north", "South", "west"]})
+    wrong = found(levels={**LEVELS, "region": ["north", "South", "west"]}, epsilon=5.0)
     assert wrong["rare-level"].columns == ("region=South",)
     assert "spelling" in wrong["rare-level"].advice
     assert wrong["incomplete-rows"].severity == "note"
