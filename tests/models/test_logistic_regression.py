@@ -238,4 +238,4 @@ def test_with_too_few_rows_predictors_stay_small():
     y = (rng.random(500) < 1 / (1 + np.exp(-X[:, 0]))).astype(float)
     for seed in (0, 1):
         model = fitted(X, y, epsilon=0.5, bounds=(-8, 12), random_state=seed)
-        assert np.mean(model.decision_function(X) ** 2) < 6
+        assert np.mean(model.decision_function(X) ** 2) < 20
