@@ -296,6 +296,15 @@ def test_one_odd_row_shows_in_no_query_and_no_word():
     assert compare(first, record(model, other, frozen=first)).faults == []
 
 
+def test_every_other_entry_is_a_level_of_its_own():
+    frame = people()
+    few = {"levels": LEVELS | {"region": ["n", "s", dpem.OTHER]}}
+    model = dpem.DPLogisticRegression.from_formula("married ~ educ + C(region)", **settings(**few)).fit(frame)
+    expected = smf.logit("I((married == 'yes') * 1) ~ educ + C(region)", frame).fit(disp=0)
+    assert model.coef_ == pytest.approx([expected.params.iloc[j] for j in (3, 1, 2)], rel=1e-4)
+    assert model.complete_share_ == 1.0
+
+
 def test_the_plan_shows_the_bounds_of_terms():
     plan = dpem.DPPoissonRegression.from_formula(
         "visits ~ I(age**2) + C(sex)", bounds={"age": (-1, 90), "visits": (0, 50)}, levels={"sex": ["f", "m"]},
