@@ -254,7 +254,7 @@ def test_raw_columns_are_clamped_before_terms_are_computed():
         ("~ educ", "one response left of '~'"),
         ("wage ~ (educ", "formula is not valid"),
         ("wage ~ educ | exper", "one right side"),
-        ("wage ~ log(lambda)", "Write 'lambda', which is a word of Python"),
+        ("wage ~ log(lambda)", "Rename 'lambda', which is a word of Python"),
         ("wage ~ log(years.out)", "a name with a dot stands between backquotes"),
         (7, "formula must be a text"),
         ("wage ~ .", "with columns named"),
