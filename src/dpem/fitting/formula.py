@@ -118,8 +118,11 @@ class CompiledFormula:
     def column(self, xp: Namespace, column: Derived, known: Mapping[str, Array]) -> Array:
         """A derived column of raw ones by name."""
         if column.levels is not None:
-            pairs = zip(column.levels.values, column.levels.labels, strict=True)
-            return sum(number * self._has(xp, column.pieces[0].expression, label, known) for number, label in pairs)
+            expression = column.pieces[0].expression
+            numbers = xp.full_like(known[columns_of(expression)[0]], xp.nan)
+            for number, label in zip(column.levels.values, column.levels.labels, strict=True):  # that of OTHER is ∞
+                numbers = xp.where(self._has(xp, expression, label, known) == 1.0, number, numbers)
+            return numbers
         out, domain = 1.0, Arrays(self.bounds, self.levels, xp, known)
         for piece in column.pieces:
             if piece.level is None:
