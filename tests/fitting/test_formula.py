@@ -95,6 +95,7 @@ def test_an_offset_in_the_formula_of_counts_is_that_of_statsmodels(tmp_path):
         scale="X2"
     )
     assert model.predict(frame) == pytest.approx(reference.fittedvalues, rel=1e-6)
+    assert model.t_test("educ").effect[0] == pytest.approx(reference.params.iloc[1])
     assert model.standard_errors_ == pytest.approx(reference.bse / np.sqrt(min(reference.scale, 1)), rel=1e-6)
     assert list(model.summary().index) == ["intercept", "educ"]
     private = dpem.DPPoissonRegression.from_formula(model.formula, **known | {"epsilon": 2.0, "random_state": 0})
@@ -304,6 +305,9 @@ def test_on_the_command_line(tmp_path, monkeypatch):
     text = "married ~ educ + C(region)"
     arguments = ["fit", "logistic-regression", "people.csv", "--formula", text, *common, "--anyway", "--out", "l.json"]
     assert CliRunner().invoke(cli, arguments).exit_code == 0
+    result = CliRunner().invoke(cli, ["predict", "l.json", "people.csv", "--out", "classes.csv"])
+    assert result.exit_code == 0, result.output
+    assert set(pd.read_csv("classes.csv")["prediction"]) <= {"no", "yes"}
     wrong = CliRunner().invoke(cli, [*arguments, "--target", "wage"])
     assert wrong.exit_code != 0
     assert "cannot be used with --formula" in wrong.output

@@ -145,7 +145,7 @@ def _predictions(estimator: Any, rows: Any, y: Any = None) -> dict[str, Any]:
 
     predicted = np.asarray(estimator.predict(rows))
     if estimator._needs_y:
-        columns: dict[str, Any] = {"prediction": predicted.astype(float)}
+        columns: dict[str, Any] = {"prediction": predicted if predicted.dtype == object else predicted.astype(float)}
     else:
         columns = {"component": predicted.astype(np.int64)}
     if not hasattr(estimator, "predict_proba"):

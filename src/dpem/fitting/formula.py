@@ -33,12 +33,15 @@ class Piece:
 
 @dataclass(frozen=True)
 class Derived:
-    """A column of the design: a product of pieces within ``bounds``, or a categorical column with ``levels``."""
+    """A column of the design: a product of pieces within ``bounds``, or a categorical column with ``levels``. A
+    ``carrier`` has no coefficient: other columns are computed from it.
+    """
 
     name: str
     pieces: tuple[Piece, ...]
     bounds: Pair | None = None
     levels: Levels | None = None
+    carrier: bool = False
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from dpem._validation import Argument, ArgumentError, count
 from dpem.fitting.diagnostics import Diagnostic
 from dpem.fitting.estimator import PrivateEstimator
+from dpem.fitting.formula import CompiledFormula
 from dpem.fitting.formula_terms import refusal
 from dpem.fitting.implied_terms import ImpliedTerms
 from dpem.fitting.inference import RegressionResults
@@ -59,6 +60,10 @@ class GeneralisedLinearEstimator(WeightedFit, RegressionResults, PrivateEstimato
         check_is_fitted(self)
         return tuple(self.schema_.names)
 
+    def _compiled(self) -> CompiledFormula | None:
+        formula = super()._compiled()
+        return formula if formula is None or self.sparsity is not None else ImpliedTerms(formula).with_carriers()
+
     def _shared(self, schema: Schema) -> dict[str, Any]:
         """The arguments of the model that do not depend on the family; refuses wrong ones."""
         formula, sparsity = self._compiled(), self.sparsity
@@ -82,6 +87,7 @@ class GeneralisedLinearEstimator(WeightedFit, RegressionResults, PrivateEstimato
         return {
             "sparsity": None if sparsity is None else count("sparsity", sparsity),
             "terms": None if formula is None else ImpliedTerms(formula),
+            "carriers": tuple(schema.names.index(c.name) for c in (formula.columns if formula else ()) if c.carrier),
             "offset_coordinate": offset,
             "exposure": exposure,
         }
@@ -155,6 +161,10 @@ class GeneralisedLinearEstimator(WeightedFit, RegressionResults, PrivateEstimato
             return np.where(missing, np.nan, model.eta(numpy_api, theta, np.where(np.isnan(x), 0.0, x)))
 
         return np.asarray(self._each(each, X), dtype=float)
+
+    def _mean_offset(self) -> float:
+        model = self._fitted_model()
+        return float(model.predictor(model.offset)(np, self.theta_.mean[None])[0])
 
     def _inverse_link(self, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
         family = self._fitted_model().family

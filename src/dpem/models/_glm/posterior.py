@@ -45,10 +45,10 @@ LEVERAGES = (1.2, 1.6, 2.2, 3.2, 4.5, 6.5)
 CLIPS = np.geomspace(0.25, 36.0, 20)
 #: Surrogate rows that these are tried on.
 ENOUGH_ROWS = 1024
-#: What full clipping may do to a coefficient besides noise: a squared bias, in the units of its whitened covariate. The
-#: posterior allows for this part of it: the means of real responses are not quite the model's, and clipped rows then
-#: estimate other coefficients than maximum likelihood.
-CLIPPED, ALLOWED = 5e-4, 0.5
+#: What full clipping may do to the coefficient of a whitened covariate besides noise: a squared bias; and a bias, since
+#: the mean of real responses is not quite the model's, and weighted rows then estimate other coefficients than maximum
+#: likelihood. The posterior allows for a part of the squared bias.
+CLIPPED, WEIGHTED_DOWN, ALLOWED = 5e-4, 0.2, 0.5
 
 
 @dataclass(frozen=True)
@@ -209,7 +209,7 @@ def clips(
         w = weights(np, family, eta, size, leverage, clip[:, None])
         slope, sampling = w @ information, w**2 @ information / n
         lost = 1 - slope / information.sum()
-        bias = CLIPPED / float(V.mean()) * lost + (family.misfit * lost) ** 2
+        bias = CLIPPED / float(V.mean()) * lost + (WEIGHTED_DOWN * lost) ** 2
         losses = np.nan_to_num((sampling + noise) / slope**2 + bias, nan=math.inf)
         if losses.min() < least:
             j, least = int(np.argmin(losses)), float(losses.min())

@@ -14,7 +14,7 @@ from sklearn.utils import Tags
 
 from dpem._validation import ArgumentError
 from dpem.fitting.diagnostics import Diagnostic
-from dpem.fitting.formula import CompiledFormula, compiled
+from dpem.fitting.formula import CompiledFormula
 from dpem.fitting.formula_terms import logical, parsed, refusal
 from dpem.fitting.formula_text import raw_columns
 from dpem.fitting.sequence import keeps_arguments
@@ -153,13 +153,15 @@ class DPLogisticRegression(ClassifierMixin, GeneralisedLinearEstimator):
         middle, half = (no + yes) / 2, 1.5 * abs(yes - no)  # the levels are at −1/3 and 1/3 of the unit coordinate
         return middle - half, middle + half
 
+    def _formula_levels(self) -> Any:
+        if self.classes is None:
+            return self.levels
+        return {**(self.levels or {}), raw_columns(self.formula, needs_y=True)[-1]: self.classes}
+
     def _compiled(self) -> CompiledFormula | None:
-        if self.formula is None:
+        formula = super()._compiled()
+        if formula is None:
             return None
-        levels = self.levels
-        if self.classes is not None:
-            levels = {**(levels or {}), raw_columns(self.formula, needs_y=True)[-1]: self.classes}
-        formula = compiled(self.formula, self.bounds, levels, needs_y=True, offset=True)
         assert formula.response is not None
         if logical(parsed(formula.response)):
             formula.response_bounds()  # which refuses what it cannot compute
