@@ -29,6 +29,31 @@ NOTE = (
 )
 
 
+#: What replaces ``{glm}`` and ``{attributes}`` in the docstrings of the models.
+PARAMETERS = """sparsity : int, optional
+        How many columns to use at most: they are chosen under the same price. Without it all columns are used.
+    epsilon, delta : float
+        The privacy of the whole fit. ``epsilon=inf`` is the non-private reference: maximum likelihood.
+    bounds : dict, pair or path
+        Public limits of each column: by name, as (low, high) of numbers or vectors, or a file.
+    levels : dict, optional
+        Levels of categorical columns by name; the first is the baseline.
+    formula : str, optional
+        What the columns of the model are made of, such as ``"y ~ x + I(x**2) + C(g)"`` (see :meth:`from_formula`).
+    weights : str, optional
+        The column of the rows' weights, such as a survey's: of them only the proportions matter.
+    max_weight : float, optional
+        The public bound of the weights; larger ones are clipped to it.
+    check : bool, default True
+        Spend 5 % of the price on a fit check against the intercept alone and a table of calibration."""
+ATTRIBUTES = """mean_, covariance_ : array
+        Mean and covariance of the coordinates, as released.
+    complete_share_ : float
+        The share of rows without a missing value.
+    converged_ : bool
+        Whether the reference fit converged; always True with privacy, where steps are counted beforehand."""
+
+
 class GeneralisedLinearEstimator(WeightedFit, RegressionResults, PrivateEstimator):
     """Coefficients, ratios, intervals and predictions of a generalised linear model.
 
@@ -40,6 +65,10 @@ class GeneralisedLinearEstimator(WeightedFit, RegressionResults, PrivateEstimato
     _has_offset = True
     _ratio: ClassVar[str] = "ratio"
     _mean_words: ClassVar[tuple[str, str]] = ("predicted mean", "observed mean")
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        cls.__doc__ = str(cls.__doc__).replace("{glm}", PARAMETERS).replace("{attributes}", ATTRIBUTES)
+        super().__init_subclass__(**keywords)
 
     def _attributes(self, theta: Parameters, schema: Schema) -> dict[str, Any]:
         coef = np.zeros(theta.width)
@@ -133,7 +162,7 @@ class GeneralisedLinearEstimator(WeightedFit, RegressionResults, PrivateEstimato
     def _diagnostics(self) -> list[Diagnostic]:
         model = self._fitted_model()
         off = miscalibration(self.theta_.calibration, model.family, self._mean_words)
-        return [*diagnostics(self.theta_, model, self.plan_), *off]
+        return [*diagnostics(self.theta_, model, self.plan_.epsilon), *off]
 
     def _extra(self) -> Extra | None:
         return calibration_table(self.theta_.calibration, self._mean_words)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,9 @@ from dpem.models._glm.queries import Predictor, weights
 from dpem.models._glm.surrogate import Surrogate
 from dpem.queries.histograms import BINS
 from dpem.query import FloatArray
+
+if TYPE_CHECKING:
+    from dpem.models._glm.model import GeneralisedLinearModel
 
 #: How far the surrogate's expectation of a score may be off, as a part of it: it has no rows where noise hides a bin.
 MISFIT = 0.3
@@ -94,7 +97,7 @@ class Prior:
     wider: float = 0.0
 
 
-def prior_of(model: Any, marginals: Marginals, mean: float, surrogate: Surrogate) -> Prior:
+def prior_of(model: GeneralisedLinearModel, marginals: Marginals, mean: float, surrogate: Surrogate) -> Prior:
     """The prior: the intercept near the link of the mean, slopes of all columns together of a moderate size."""
     X = surrogate.rows[:, model.free]
     middle, p = X[:, 1:].mean(axis=0), len(model.free) - 1

@@ -65,28 +65,13 @@ class DPPoissonRegression(Regressor, GeneralisedLinearEstimator):
 
     Parameters
     ----------
-    sparsity : int, optional
-        How many columns to use at most: they are chosen under the same price. Without it all columns are used.
-    epsilon, delta : float
-        The privacy of the whole fit. ``epsilon=inf`` is the non-private reference: maximum likelihood.
-    bounds : dict, pair or path
-        Public limits of each column: by name, as (low, high) of numbers or vectors, or a file.
     y_bounds : pair, optional
         Public limits of the response, the lower one not negative; larger counts are clipped.
-    levels : dict, optional
-        Levels of categorical columns by name; the first is the baseline.
     offset : str, optional
         The column that is added to the linear predictor as it is, such as a logarithm of an exposure.
     exposure : str, optional
         The column whose logarithm is added to the linear predictor, such as person-years; its bounds are positive.
-    formula : str, optional
-        What the columns of the model are made of, such as ``"y ~ x + I(x**2) + C(g)"`` (see :meth:`from_formula`).
-    weights : str, optional
-        The column of the rows' weights, such as a survey's: of them only the proportions matter.
-    max_weight : float, optional
-        The public bound of the weights; larger ones are clipped to it.
-    check : bool, default True
-        Spend 5 % of the price on a fit check against the intercept alone and a table of calibration.
+    {glm}
     {shared}
 
     Attributes
@@ -98,12 +83,7 @@ class DPPoissonRegression(Regressor, GeneralisedLinearEstimator):
         ``exp(coef_)``.
     dispersion_ : float
         The variance of counts around their mean, divided by the mean: 1 for Poisson counts.
-    mean_, covariance_ : array
-        Mean and covariance of the coordinates, as released.
-    complete_share_ : float
-        The share of rows without a missing value.
-    converged_ : bool
-        Whether the reference fit converged; always True with privacy, where steps are counted beforehand.
+    {attributes}
 
     Examples
     --------
