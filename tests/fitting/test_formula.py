@@ -220,6 +220,18 @@ def test_splines_and_polynomials_span_what_statsmodels_ones_do():
         assert model.predict(frame) == pytest.approx(smf.ols(theirs, frame).fit().fittedvalues, rel=1e-6)
 
 
+def test_every_other_level_is_a_level_of_formulas_too():
+    levels = {"g": ["a", "b", "<other>"], "y": ["no", "yes"]}
+    frame = pd.DataFrame({"g": ["a", "b", "c", "d", None] * 60, "y": ["no", "yes", "no", "yes", "no", "yes"] * 50})
+    frame["hit"], frame["pooled"] = (frame.y == "yes") * 1.0, frame.g.replace({"c": "z", "d": "z"})
+    for text in ("y ~ C(g)", "y ~ I(g == 'a') + I(g == 'b')"):
+        model = dpem.DPLogisticRegression.from_formula(text, **settings(levels=levels)).fit(frame)
+        reference = smf.glm("hit ~ C(pooled)", frame.dropna(), family=sm.families.Binomial()).fit()
+        predicted = model.predict_proba(frame)[:, 1]
+        assert predicted[frame.g.notna()] == pytest.approx(reference.fittedvalues, abs=1e-6)
+        assert np.isnan(predicted[frame.g.isna()]).all()
+
+
 def test_raw_columns_are_clamped_before_terms_are_computed():
     formula = compiled("y ~ I(x**2)", {"x": (-1, 2), "y": (0, 1)}, None, needs_y=True)
     design = formula.design(np, np.array([[50.0], [-50.0], [np.inf], [0.5]]))
