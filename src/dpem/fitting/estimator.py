@@ -319,5 +319,9 @@ class PrivateEstimator(PrivateFit, UnitModel):
     def _compiled(self) -> CompiledFormula | None:
         if self.formula is None:
             return None
-        needs_y, offset = self._needs_y, self._has_offset
-        return compiled(self.formula, self.bounds, self.levels, needs_y=needs_y, y_bounds=self.y_bounds, offset=offset)
+        known = {"needs_y": self._needs_y, "y_bounds": self.y_bounds, "offset": self._has_offset}
+        return compiled(self.formula, self.bounds, self._formula_levels(), **known)
+
+    def _formula_levels(self) -> Any:
+        """The declared levels of the columns of a formula."""
+        return self.levels

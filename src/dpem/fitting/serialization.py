@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from dpem._json import checksum, plain, rebuild, record, refuse_undeclared
 from dpem.fitting.check import FitCheck
 from dpem.fitting.columns import Columns
-from dpem.fitting.formula import CompiledFormula, compiled
+from dpem.fitting.formula import CompiledFormula
 from dpem.fitting.model import Model
 from dpem.fitting.plan import Plan
 from dpem.fitting.step import State
@@ -163,20 +163,18 @@ def read_columns(kind: type[E], content: Mapping[str, object], guarantee: Guaran
     if y_bounds is not None:
         y_bounds = checked_pair("features.response.bounds", y_bounds)
     declared = {"bounds": bounds or None, "levels": _user_levels(levels) or None, "y_bounds": y_bounds}
-    raw: CompiledFormula | None = None
     if formula is not None:
         raw_bounds, raw_levels, _ = _columns(features["raw"])
-        needs_y, offset = kind._needs_y, kind._has_offset
-        raw = compiled(formula, raw_bounds, _user_levels(raw_levels), needs_y=needs_y, offset=offset)
-        declared = {"bounds": dict(raw.bounds), "levels": _user_levels(raw.levels)}
-        if raw.names != names:
-            raise ValueError("features.columns does not agree with parameters.formula")
+        declared = {"bounds": raw_bounds, "levels": _user_levels(raw_levels)}
     known = inspect.signature(kind).parameters
     if levels and "levels" not in known:
         raise ValueError("features.columns must have no levels for this estimator")
     of_columns = {name: value for name, value in declared.items() if name in known}
     estimator = kind(**_arguments(kind, parameters), **of_columns)
     estimator._check_arguments()
+    raw: CompiledFormula | None = estimator._compiled()
+    if raw is not None and raw.names != names:
+        raise ValueError("features.columns does not agree with parameters.formula")
     columns = Columns(names, levels, bounds, y_name, y_bounds)
     schema = columns.schema(estimator._every_level)
     state, plan = _state(kind, content["fitted"]), Plan.from_dict(content["plan"])
