@@ -17,8 +17,6 @@ from dpem.fitting.formula import compiled
 from dpem.fitting.formula_columns import interval, values
 from dpem.fitting.formula_terms import Arrays
 
-pytestmark = pytest.mark.filterwarnings("ignore:random_state", "ignore::dpem.fitting.diagnostics.FitWarning")
-
 BOUNDS = {"educ": (0, 25), "exper": (0, 45), "wage": (0.5, 400)}
 LEVELS = {"region": ["n", "s", "w"], "married": ["no", "yes"]}
 TEXT = "log(wage) ~ educ + exper + I(exper**2) + C(region) * married"
@@ -95,6 +93,7 @@ def test_an_offset_in_the_formula_of_counts_is_that_of_statsmodels(tmp_path):
         scale="X2"
     )
     assert model.predict(frame) == pytest.approx(reference.fittedvalues, rel=1e-6)
+    assert model.t_test("educ").effect[0] == pytest.approx(reference.params.iloc[1])
     assert model.standard_errors_ == pytest.approx(reference.bse / np.sqrt(min(reference.scale, 1)), rel=1e-6)
     assert list(model.summary().index) == ["intercept", "educ"]
     private = dpem.DPPoissonRegression.from_formula(model.formula, **known | {"epsilon": 2.0, "random_state": 0})
@@ -231,6 +230,18 @@ def test_columns_whose_names_are_no_words_stand_between_backquotes():
     assert test.effect == pytest.approx(expected.t_test("educ - 2 * I(exper ** 2 / 100) = 0").effect)
 
 
+def test_every_other_level_is_a_level_of_formulas_too():
+    levels = {"g": ["a", "b", "<other>"], "y": ["no", "yes"]}
+    frame = pd.DataFrame({"g": ["a", "b", "c", "d", None] * 60, "y": ["no", "yes", "no", "yes", "no", "yes"] * 50})
+    frame["hit"], frame["pooled"] = (frame.y == "yes") * 1.0, frame.g.replace({"c": "z", "d": "z"})
+    for text in ("y ~ C(g)", "y ~ I(g == 'a') + I(g == 'b')"):
+        model = dpem.DPLogisticRegression.from_formula(text, **settings(levels=levels)).fit(frame)
+        reference = smf.glm("hit ~ C(pooled)", frame.dropna(), family=sm.families.Binomial()).fit()
+        predicted = model.predict_proba(frame)[:, 1]
+        assert predicted[frame.g.notna()] == pytest.approx(reference.fittedvalues, abs=1e-6)
+        assert np.isnan(predicted[frame.g.isna()]).all()
+
+
 def test_raw_columns_are_clamped_before_terms_are_computed():
     formula = compiled("y ~ I(x**2)", {"x": (-1, 2), "y": (0, 1)}, None, needs_y=True)
     design = formula.design(np, np.array([[50.0], [-50.0], [np.inf], [0.5]]))
@@ -327,6 +338,9 @@ def test_on_the_command_line(tmp_path, monkeypatch):
     text = "married ~ educ + C(region)"
     arguments = ["fit", "logistic-regression", "people.csv", "--formula", text, *common, "--anyway", "--out", "l.json"]
     assert CliRunner().invoke(cli, arguments).exit_code == 0
+    result = CliRunner().invoke(cli, ["predict", "l.json", "people.csv", "--out", "classes.csv"])
+    assert result.exit_code == 0, result.output
+    assert set(pd.read_csv("classes.csv")["prediction"]) <= {"no", "yes"}
     wrong = CliRunner().invoke(cli, [*arguments, "--target", "wage"])
     assert wrong.exit_code != 0
     assert "cannot be used with --formula" in wrong.output

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click import Option
 
 from dpem import registry
 from dpem.cli import options as shared
-from dpem.cli.common import Exit, Session, refusing
+from dpem.cli.common import Exit, Options, Session, refusing
+
+if TYPE_CHECKING:
+    from dpem.audit.bounds import Finding
+    from dpem.audit.replay import Verdict
 
 SUBJECTS = (*registry.modules(), "search", "scaler")
 
@@ -66,26 +69,24 @@ def audit(session: Session, /, model: str, runs: int, **claim: Any) -> int:
     """
     with refusing(Exit.USAGE):
         replays, findings = _results(session, SUBJECTS if model == "all" else (model,), runs, claim)
-    document: dict[str, Any] = {
-        "replays": [{"subject": name, **asdict(verdict)} for name, verdict in replays.items()],
-        "findings": [{**asdict(finding), "consistent": finding.consistent} for finding in findings],
+    document: dict[str, object] = {
+        "replays": [{"subject": name, **vars(verdict)} for name, verdict in replays.items()],
+        "findings": [{**vars(finding), "consistent": finding.consistent} for finding in findings],
         "consistent": all(f.consistent for f in findings) and not any(v.faults for v in replays.values()),
     }
-    lines = [line for name, verdict in replays.items() for line in _replay_lines(name, verdict)]
+    lines = []
+    for name, verdict in replays.items():
+        faults = f"{len(verdict.faults)} FAULTS" if verdict.faults else "no fault"
+        used = f"changes of up to {max(verdict.used.values()):.0%} of a sensitivity"
+        lines.append(f"{name}, replayed on {verdict.neighbours} neighbours: {faults}; {used}")
+        lines += [f"  {fault}" for fault in verdict.faults[:20]]
     session.result(document, "\n".join([*lines, *map(str, findings)]))
     return 0 if document["consistent"] else int(Exit.FAILED)
 
 
-def _replay_lines(name: str, verdict: Any) -> list[str]:
-    faults = f"{len(verdict.faults)} FAULTS" if verdict.faults else "no fault"
-    largest = max(verdict.used.values())
-    head = f"{name}, replayed on {verdict.neighbours} neighbours: {faults}; moved up to {largest:.0%} of a sensitivity"
-    return [head, *(f"  {fault}" for fault in verdict.faults[:20])]
-
-
 def _results(
-    session: Session, models: Sequence[str], runs: int, claim: dict[str, Any]
-) -> tuple[dict[str, Any], list[Any]]:
+    session: Session, models: Sequence[str], runs: int, claim: Options
+) -> tuple[dict[str, Verdict], list[Finding]]:
     from tqdm import tqdm
 
     from dpem._validation import privacy_parameters

@@ -10,11 +10,11 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 from dpem._files import read_text
 from dpem._validation import ArgumentError
+from dpem.fitting.results import FittedModel
 from dpem.persistence import LARGEST_FILE, fingerprint, load_model
 from dpem.privacy import digest
 from dpem.privacy.ledger_entries import DatasetEntries, FitEntry, Refusal
@@ -81,7 +81,7 @@ def differing_models(folder: Path, fits: Sequence[FitEntry]) -> list[str]:
     return faults
 
 
-def _models(folder: Path, refused: list[str] | None = None) -> Iterator[tuple[Path, Any, str]]:
+def _models(folder: Path, refused: list[str] | None = None) -> Iterator[tuple[Path, FittedModel, str]]:
     """The models in a folder, with their fingerprints. Other files are skipped; what is wrong with a model file that
     cannot be loaded is added to ``refused``.
     """

@@ -17,6 +17,8 @@ from typing import Any
 import click
 
 from dpem.cli.common import BUDGET_AFTER_FAILURE, Exit, Refused, Session, refusing
+from dpem.fitting.scaler import DPStandardScaler
+from dpem.fitting.sequence import PrivateFit
 from dpem.privacy import BudgetExceeded, Charge, DatasetState, Ledger, LedgerError, largest_price, together
 from dpem.privacy.ledger import LedgerCharge
 from dpem.tables import progress
@@ -171,7 +173,7 @@ def spent_and_left(state: DatasetState | None) -> list[str]:
     return [spent, f"Head of the ledger: {state.head}"]
 
 
-def joint_guarantee(estimator: Any, scaler: Any) -> str | None:
+def joint_guarantee(estimator: PrivateFit, scaler: DPStandardScaler | None) -> str | None:
     """The joint guarantee of the model and its scaler, with ε rounded up."""
     if scaler is None:
         return None

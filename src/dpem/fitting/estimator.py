@@ -22,7 +22,7 @@ from dpem.fitting.columns import Columns
 from dpem.fitting.derived import open_derived
 from dpem.fitting.diagnostics import issue
 from dpem.fitting.formula import CompiledFormula, compiled, missing_columns
-from dpem.fitting.model import Model, Sizes
+from dpem.fitting.model import Sizes
 from dpem.fitting.plan import Plan
 from dpem.fitting.rehearsal import Errors, bootstrap
 from dpem.fitting.results import UnitModel
@@ -67,7 +67,7 @@ class PrivateEstimator(PrivateFit, UnitModel):
         """The :class:`~dpem.fitting.model.Model` at the constructor's arguments; refuses wrong ones."""
 
     @abstractmethod
-    def _attributes(self, theta: Any, schema: Schema) -> dict[str, Any]:
+    def _attributes(self, theta: Any, schema: Schema) -> dict[str, object]:
         """Fitted attributes in the table's units, by name, from the released parameters alone."""
 
     # --- planning and fitting --------------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ class PrivateEstimator(PrivateFit, UnitModel):
         names = tuple(name for name in names if name != self.weights)
         self._columns(names, checked_levels(self.levels), getattr(source, "target_name", None))
 
-    def _preview_plan(self, X: Any) -> Plan:
+    def _preview_plan(self, X: object) -> Plan:
         """The plan of a fit to these rows; raises whatever the fit would refuse. No query is sent."""
         self._check_arguments()
         weight, probe = self.weights, copy.copy(self)
@@ -119,7 +119,7 @@ class PrivateEstimator(PrivateFit, UnitModel):
         names = without_weight(probe, table.names, weight)
         return self._planned(table.source.n_rows, self._schema(names, table.levels, table.y_name))
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: object, y: object = None) -> Self:
         """Fit the model to the rows under differential privacy.
 
         Parameters
@@ -132,7 +132,7 @@ class PrivateEstimator(PrivateFit, UnitModel):
         return self._fit(X, y)
 
     @all_at_once
-    def _fit(self, X: Any, y: Any, weight: str | None = None) -> Self:
+    def _fit(self, X: object, y: object, weight: str | None = None) -> Self:
         """Fit the model; ``weight`` is the column of the rows' weights."""
         self._check_arguments()
         table = self._open(self, X, y, weight)
@@ -186,7 +186,11 @@ class PrivateEstimator(PrivateFit, UnitModel):
         weights_rho, rho = self._weights_price(price)
         sizes = Sizes(n, epsilon, delta, rho, rows_per_person, self.check)
         steps = model.steps(sizes)
-        expected = model.predict_fit(sizes._replace(effect=_assumed(effect, model)), steps)
+        if effect is not None:
+            if model.effect is None:
+                raise ArgumentError("effect", "must be None: this model's prediction assumes no strength of effects.")
+            effect = model.effect.checked(effect)
+        expected = model.predict_fit(sizes._replace(effect=effect), steps)
         prediction = expected.prediction
         if weights_rho > 0:
             steps = (FindWeights(weights_rho), *steps)
@@ -231,7 +235,7 @@ class PrivateEstimator(PrivateFit, UnitModel):
         self._privacy_parameters()
         arguments.boolean("check", self.check)
 
-    def _settings(self) -> dict[str, Any]:
+    def _settings(self) -> dict[str, object]:
         settings = super()._settings()
         if settings.get("formula", "") is None:
             del settings["formula"]
@@ -242,7 +246,7 @@ class PrivateEstimator(PrivateFit, UnitModel):
     # --- the declared columns -----------------------------------------------------------------------------------------
 
     @classmethod
-    def from_formula(cls, formula: str, /, *others: Any, **settings: Any) -> Self:
+    def from_formula(cls, formula: str, /, *others: object, **settings: object) -> Self:
         """An estimator whose covariates are the terms of a formula; ``fit`` and ``predict`` take the raw table.
 
         Parameters
@@ -282,7 +286,7 @@ class PrivateEstimator(PrivateFit, UnitModel):
             return formula.response_bounds()
         return response_bounds(self.y_bounds, self.bounds, y_name)
 
-    def _open(self, probe: BaseEstimator, X: Any, y: Any, weight: str | None) -> Table:
+    def _open(self, probe: BaseEstimator, X: object, y: object, weight: str | None) -> Table:
         """The table, opened but not read; sets ``n_features_in_`` and ``feature_names_in_`` of ``probe``."""
         if (formula := self._compiled()) is not None:
             probe._formula_ = formula
@@ -315,14 +319,9 @@ class PrivateEstimator(PrivateFit, UnitModel):
     def _compiled(self) -> CompiledFormula | None:
         if self.formula is None:
             return None
-        needs_y, offset = self._needs_y, self._has_offset
-        return compiled(self.formula, self.bounds, self.levels, needs_y=needs_y, y_bounds=self.y_bounds, offset=offset)
+        known = {"needs_y": self._needs_y, "y_bounds": self.y_bounds, "offset": self._has_offset}
+        return compiled(self.formula, self.bounds, self._formula_levels(), **known)
 
-
-def _assumed(effect: object, model: Model) -> float | None:
-    """The strength of effects that a plan assumes; None for the model's usual one."""
-    if effect is None:
-        return None
-    if model.effect is None:
-        raise ArgumentError("effect", "must be None: this model's prediction assumes no strength of effects.")
-    return model.effect.checked(effect)
+    def _formula_levels(self) -> Any:
+        """The declared levels of the columns of a formula."""
+        return self.levels

@@ -210,8 +210,9 @@ class Arrays(Intervals):
         return getattr(self.xp, name)(value)
 
     def compared(self, op: ast.cmpop, a: Array, b: Array) -> Array:
-        known = 0.0 * (a + b)  # NaN where a side is missing
-        return self.xp.where(COMPARISONS[type(op)](a, b), known + 1.0, known)
+        both = a + b  # NaN where a side is missing
+        one = self.xp.ones_like(both)
+        return self.xp.where(self.xp.isnan(both), both, self.xp.where(COMPARISONS[type(op)](a, b), one, 0.0 * one))
 
 
 def walk(node: ast.expr, domain: Intervals) -> Any:

@@ -86,7 +86,7 @@ class ColumnScales(Step):
     def describe(self) -> str:
         return "centre and spread of each column"
 
-    def run(self, curator: Curator, model: Any, state: State) -> State:
+    def run(self, curator: Curator, model: object, state: State) -> State:
         low, high, d = np.array(self.low), np.array(self.high), curator.n_features
         query = ColumnMoments(low, high)
         noise = curator.noise_scale(query, self.rho)
@@ -139,7 +139,7 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, PrivateFit, Fitte
         *,
         epsilon: float | None = None,
         delta: float | None = None,
-        bounds: Any = None,
+        bounds: object = None,
         person: str | None = None,
         rows_per_person: int = 1,
         budget: Budget | Ledger | None = None,
@@ -147,7 +147,7 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, PrivateFit, Fitte
     ) -> None: ...
 
     @all_at_once
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: object, y: object = None) -> Self:
         """Release the mean and spread of each column. NaN and infinite entries count as missing. ``y`` is ignored."""
         self._check_arguments()
         source = source_of(self, X, needs_y=False, accept_sparse=False, **self._who())
@@ -191,12 +191,12 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, PrivateFit, Fitte
     def _name(cls) -> str:
         return "scale"
 
-    def transform(self, X: Any) -> Any:
+    def transform(self, X: object) -> Any:
         """``(X − mean_) / scale_``, as the kind of table that X is, so that a pipeline accepts every kind."""
         check_is_fitted(self)
         return scaled_rows(self, X, self.mean_, self.scale_)
 
-    def inverse_transform(self, X: Any) -> NDArray[np.floating]:
+    def inverse_transform(self, X: object) -> NDArray[np.floating]:
         """``X · scale_ + mean_``."""
         check_is_fitted(self)
         X = scaled(X, len(self.mean_))

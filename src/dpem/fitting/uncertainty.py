@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -85,7 +85,7 @@ class Uncertainty:
                 ends[j] = self.estimate[j] * math.exp(-ratio), self.estimate[j] * most
         return ends
 
-    def rows(self, level: float = 0.95) -> list[dict[str, Any]]:
+    def rows(self, level: float = 0.95) -> list[dict[str, object]]:
         """The rows of :meth:`summary`, one for each parameter.
 
         ``detectable`` is the true size that a test at 5 % distinguishes from 0 with power 80 %: 2.8 standard errors.
@@ -113,12 +113,12 @@ KINDS = ("", "share", "size", "positive")
 DETECTABLE = float(-ndtri(0.025) + ndtri(0.8))
 
 
-def frame(records: Sequence[dict[str, Any]]) -> Any:
+def frame(records: Sequence[dict[str, object]]) -> Any:
     """The records as a pandas DataFrame, indexed by the parameter, with a method ``as_latex``."""
     return _summary_class()(list(records)).set_index("parameter")
 
 
-def pandas_of(columns: dict[str, Any], index: Sequence[str] | None) -> Any:
+def pandas_of(columns: Mapping[str, object], index: Sequence[str] | None) -> Any:
     """The columns as a pandas DataFrame."""
     return _pandas().DataFrame(columns, index=None if index is None else list(index))
 
@@ -140,7 +140,7 @@ def _summary_class() -> Any:
         def _constructor(self) -> Any:
             return Summary
 
-        def as_latex(self, **options: Any) -> str:
+        def as_latex(self, **options: object) -> str:
             """The table in LaTeX; options are those of ``DataFrame.to_latex``."""
             return str(self.to_latex(**{"float_format": "%.4g", "escape": True, **options}))
 
@@ -177,7 +177,7 @@ class Contrasts:
         return pandas_of({**columns, "lower": low, "upper": high}, self.names)
 
     def __str__(self) -> str:
-        return str(self.summary_frame().round(4))
+        return str(self.summary_frame().round(4).to_string())
 
 
 @dataclass(frozen=True)
@@ -205,9 +205,10 @@ def standard_errors(combinations: FloatArray, covariance: FloatArray) -> FloatAr
     return np.asarray(np.sqrt(np.maximum(variance, 0.0)))
 
 
-def hypotheses_about(names: Sequence[str], hypotheses: Any) -> tuple[FloatArray, FloatArray, tuple[str, ...]]:
+def hypotheses_about(names: Sequence[str], hypotheses: object) -> tuple[FloatArray, FloatArray, tuple[str, ...]]:
     """The matrix and right side of linear hypotheses about named coefficients, and what each is called."""
     if isinstance(hypotheses, str):
+        hypotheses = _spelled(hypotheses, names)
         if hypotheses in names:
             return np.eye(len(names))[[names.index(hypotheses)]], np.zeros(1), (hypotheses,)
         levels = [j for j, name in enumerate(names) if _belongs(name, hypotheses)]
@@ -232,6 +233,20 @@ def hypotheses_about(names: Sequence[str], hypotheses: Any) -> tuple[FloatArray,
             "hypotheses", f"must have {len(names)} columns, one for each coefficient, got {matrix.shape}."
         )
     return matrix, np.zeros(len(matrix)), tuple(f"c{i}" for i in range(len(matrix)))
+
+
+def _spelled(hypotheses: str, names: Sequence[str]) -> str:
+    """The hypotheses with the spaces and the powers that the names have.
+
+    >>> _spelled("I(x^2)=factor(g)=b", ["I(x ** 2)", "C(g)=b"])
+    'I(x ** 2)=C(g)=b'
+    """
+    text = re.sub(r"\b(?:as\.)?factor\(", "C(", hypotheses.replace("^", "**"))
+    for name in names:
+        tokens = re.findall(r"\w+|\*\*|\S", name)
+        if "(" in name:
+            text = re.sub(r"\s*".join(map(re.escape, tokens)), name.replace("\\", "\\\\"), text)
+    return text
 
 
 def _in_words(hypotheses: str, names: Sequence[str]) -> tuple[str, list[str]]:

@@ -26,7 +26,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import NoReturn, Self
 
 from dpem import _validation as arguments
 from dpem._html import notebook
@@ -298,7 +298,7 @@ class Budget:
     def __copy__(self) -> Budget:
         return self
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Budget:
+    def __deepcopy__(self, memo: dict[int, object]) -> Budget:
         return self
 
     def __reduce__(self) -> NoReturn:
@@ -308,7 +308,7 @@ class Budget:
         )
 
 
-def digest(document: Mapping[str, Any]) -> str:
+def digest(document: Mapping[str, object]) -> str:
     """A short fingerprint of plain numbers and strings, such as ``Plan.to_dict()``: 16 hexadecimal digits of SHA-256.
 
     >>> digest({"b": 1, "a": "x"}) == digest({"a": "x", "b": 1})

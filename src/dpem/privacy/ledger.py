@@ -17,7 +17,6 @@ import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -38,11 +37,13 @@ from dpem.privacy.ledger_entries import (
     alike,
     changed_table,
     checked_text,
-    fit_body,
     now,
     signature,
 )
 from dpem.privacy.ledger_store import LedgerError, Store
+
+#: A charge records the digests of at most so many columns.
+MOST_COLUMNS = 1000
 
 
 class LedgerWarning(RuntimeWarning):
@@ -190,7 +191,17 @@ class Ledger:
         price = Price(float(price.rho), bool(price.gaussian))
         rows = arguments.rows_per_person(rows_per_person)
         charge = Charge(float(epsilon), float(delta), price, rows_per_person=rows)
-        body = fit_body(charge, purpose=purpose, digest=digest, model=model, n=n, columns=columns or {})
+        columns = columns if columns is not None and len(columns) <= MOST_COLUMNS else {}
+        body: dict[str, object] = {
+            **{"epsilon": charge.epsilon, "delta": charge.delta, "rho": price.rho, "gaussian": price.gaussian},
+            "rows_per_person": rows,
+            "purpose": checked_text("purpose", purpose, empty=True),
+            "digest": checked_text("digest", digest, empty=True),
+            "estimator": checked_text("model", model, empty=True),
+            "n": n,
+            "columns": dict(columns),
+            "version": __version__,
+        }
         try:
             with self._store.writing(name) as connection:
                 entries = self._entries(connection, name)
@@ -202,7 +213,7 @@ class Ledger:
         except BudgetExceeded as refusal:
             self.note_refusal(charge, refusal.reason, purpose=purpose)
             raise
-        if change := changed_table(entries.fits, n, body["columns"]):
+        if change := changed_table(entries.fits, n, columns):
             message = f"dataset {name!r}: {change}. Fits of other rows under the same name draw on the same total."
             warnings.warn(message, LedgerWarning, stacklevel=3)
         return LedgerCharge(charge.epsilon, charge.delta, price, entry.number, self, rows_per_person=rows)
@@ -331,7 +342,7 @@ class Ledger:
     def __copy__(self) -> Ledger:
         return self
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Ledger:
+    def __deepcopy__(self, memo: dict[int, object]) -> Ledger:
         return self
 
     def __reduce__(self) -> tuple[type[Ledger], tuple[str, str | None]]:
