@@ -119,7 +119,7 @@ MISSED = 8.0
 #: What a missed row counts in the query: the larger, the less noise in their share and the more in the leads.
 WEIGHT = 3.0
 #: Missed rows are reported from so many standard deviations of the noise and from this share on.
-NEEDED, LEAST = 2.0, 0.005
+NEEDED, LEAST = 2.5, 0.005
 
 
 @dataclass(frozen=True)
