@@ -21,6 +21,8 @@ from dpem.models.mixture_regression.steps import (
     FindDirections,
     FindMoments,
     ImproveComponents,
+    ImproveRegression,
+    ImproveStarts,
     RegressionCheck,
     RegressionState,
     SizeColumns,
@@ -93,19 +95,24 @@ class MixtureRegression(Model):
         q = min(self.schema.width, self.classes, max(CELLS))
         check = TUNING.check if sizes.check else 0.0
         turns = TUNING.directions if self.schema.width > q else 0.0
-        first = (TUNING.sizes, TUNING.moments, turns, TUNING.cells, TUNING.choice)
+        first = (TUNING.sizes, TUNING.moments, TUNING.regression, turns, TUNING.cells, TUNING.choice)
+        early = min(TUNING.early, TUNING.scores - 1)
         growing = TUNING.growth ** np.arange(TUNING.scores)
+        growing[:early] *= ImproveStarts.passes
         rest = 1 - check - math.fsum(first)
         shares = (*first, *(rest * growing / growing.sum()), check)
-        size, moments, direct, count, choose, *scores, checked = prices(sizes.rho, shares)
+        size, moments, one, direct, count, choose, *scores, checked = prices(sizes.rho, shares)
         cautions = np.interp(np.linspace(0, 1, len(scores)), (0, 0.5, 1), TUNING.cautions)
+        pairs = [(rho, float(caution)) for rho, caution in zip(scores, cautions, strict=True)]
         return (
             SizeColumns(size),
             FindMoments(moments),
+            ImproveRegression(one),
             *((FindDirections(direct, q),) if turns else ()),
             CountCells(count, q, self.classes),
+            *(ImproveStarts(*pair) for pair in pairs[:early]),
             ChooseStart(choose),
-            *(ImproveComponents(rho, float(part)) for rho, part in zip(scores, cautions, strict=True)),
+            *(ImproveComponents(*pair) for pair in pairs[early:]),
             *((RegressionCheck(checked, against="one regression", advice=ADVICE),) if check else ()),
         )
 
