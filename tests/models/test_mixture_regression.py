@@ -25,7 +25,7 @@ from dpem.models.mixture_regression.queries import (
     FAR,
     FAR_WEIGHT,
     ColumnSizes,
-    ColumnSquares,
+    ColumnTails,
     ComponentLeads,
     ComponentScores,
     LeadAndMissed,
@@ -221,7 +221,7 @@ def queries(d=3):
     other = Components(np.array([0.5, 0.5]), np.tile(line, (2, 1)), np.array([0.3, 1.5]))
     return {
         "sizes": ColumnSizes(schema(d), np.array([0.2, -0.1, 0.0, 0.3]), np.array([0.5, 0.9, 0.01, 1.0])),
-        "squares": ColumnSquares(schema(d), np.array([0.9, -0.4, 0.0])),
+        "tails": ColumnTails(schema(d), frame, (1.0, 3.0)),
         "moments": RegressionMoments(schema(d), frame, 2.5),
         "directions": UnevenSpread(schema(d), frame, line, 0.6, 2.0),
         "cells": ResidualCells(schema(d), frame, line, 0.6, axes, edges(5, 2.6), edges(9, 3.2)),
@@ -330,7 +330,7 @@ def test_every_array_library_gives_the_same_sums(name):
 def test_rows_without_a_response_add_nothing_but_to_the_sizes():
     X, y = np.random.default_rng(0).uniform(-1, 1, (30, 3)), np.full(30, np.nan)
     for name, query in queries().items():
-        assert name in ("sizes", "squares") or not np.any(query.block(xp, X, y)), name
+        assert name in ("sizes", "tails") or not np.any(query.block(xp, X, y)), name
 
 
 def test_holes_are_filled_with_conditional_means():
