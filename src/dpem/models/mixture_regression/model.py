@@ -22,7 +22,6 @@ from dpem.models.mixture_regression.steps import (
     FindMoments,
     ImproveComponents,
     ImproveRegression,
-    ImproveStarts,
     RegressionCheck,
     RegressionState,
     SizeColumns,
@@ -97,14 +96,13 @@ class MixtureRegression(Model):
         check = TUNING.check if sizes.check else 0.0
         turns = TUNING.directions if self.schema.width > q else 0.0
         first = (TUNING.sizes, TUNING.moments, TUNING.tails, TUNING.regression, turns, TUNING.cells, TUNING.choice)
-        early = min(TUNING.early, TUNING.scores - 1)
-        growing = TUNING.growth ** np.arange(TUNING.scores)
-        growing[:early] *= ImproveStarts.passes
+        early = np.arange(TUNING.scores) < min(TUNING.early, TUNING.scores - 1)
+        growing = TUNING.growth ** np.arange(TUNING.scores) * (1 + early)
         rest = 1 - check - math.fsum(first)
         shares = (*first, *(rest * growing / growing.sum()), check)
         size, moments, tails, one, direct, count, choose, *scores, checked = prices(sizes.rho, shares)
         cautions = np.interp(np.linspace(0, 1, len(scores)), (0, 0.5, 1), TUNING.cautions)
-        pairs = [(rho, float(caution)) for rho, caution in zip(scores, cautions, strict=True)]
+        improve = [ImproveComponents(*own) for own in zip(scores, cautions.tolist(), early.tolist(), strict=True)]
         return (
             SizeColumns(size),
             FindMoments(moments),
@@ -112,9 +110,9 @@ class MixtureRegression(Model):
             ImproveRegression(one),
             *((FindDirections(direct, q),) if turns else ()),
             CountCells(count, q, self.classes),
-            *(ImproveStarts(*pair) for pair in pairs[:early]),
+            *(step for step in improve if step.early),
             ChooseStart(choose),
-            *(ImproveComponents(*pair) for pair in pairs[early:]),
+            *(step for step in improve if not step.early),
             *((RegressionCheck(checked, against="one regression", advice=ADVICE),) if check else ()),
         )
 

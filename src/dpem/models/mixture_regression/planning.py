@@ -22,7 +22,6 @@ from dpem.models.mixture_regression.steps import (
     CountCells,
     FindDirections,
     ImproveComponents,
-    ImproveStarts,
     radius_of_directions,
     score_query,
 )
@@ -73,13 +72,13 @@ def error_after(model: Any, sizes: Sizes, steps: tuple[Step, ...], theta: Compon
     """
     p = theta.shape[1]
     frame = Frame(np.zeros(p - 1), np.eye(p - 1), 0.0, 1.0)
-    scores = [step for step in steps if isinstance(step, ImproveStarts | ImproveComponents)]
+    scores = [step for step in steps if isinstance(step, ImproveComponents)]
     query = score_query(model, frame, theta, sizes.rho)
     expected = newton.Estimate.of_start(theta).error
     error, free = np.zeros_like(expected), np.eye(len(expected))
     slopes = newton.slopes_of(query, free)
     for step in scores:
-        noise = sizes.rows_per_person * query.bound.l2 / (sizes.n * math.sqrt(2 * step.rho / step.passes))
+        noise = sizes.rows_per_person * query.bound.l2 / (sizes.n * math.sqrt(2 * step.rho / (1 + step.early)))
         gain, left = newton.weighed(expected, *slopes, step.caution, noise)
         expected, error = (left @ own @ left.T + noise**2 * gain @ gain.T for own in (expected, error))
     clipped = newton.sampling_error(query, free, sizes.n)

@@ -18,6 +18,7 @@ from dpem.models.mixture_regression.queries import (
     FAR_WEIGHT,
     USUALLY_FAR,
     ColumnSizes,
+    ColumnSquares,
     ColumnTails,
     ComponentLeads,
     ComponentScores,
@@ -62,7 +63,7 @@ class Tuning:
         (``python -m studies.mixture_regression public`` on the tuning half).
     """
 
-    sizes: float = 0.04
+    sizes: float = 0.06
     moments: float = 0.06
     tails: float = 0.02
     regression: float = 0.05
@@ -104,29 +105,33 @@ class RegressionState(State):
     """What the steps have released so far, and what follows from it.
 
     ``frame`` are the coordinates, ``observed`` the shares of values that are not missing (the response last);
-    ``regression`` and ``spread`` the one best regression and its residual spread, ``present`` the share of rows with a
-    response; ``axes`` the directions in which residuals spread unevenly; ``path`` and ``needed`` the misfit of 1, 2, …
-    components and by how much one more must lower it; ``starts`` what the counts say, of any slopes and, unless
-    these are clearly better, of those of one regression; ``estimate`` the chosen components, each with their errors.
+    ``regression`` and ``spread`` the one best regression and its residual spread; ``axes`` the directions in which
+    residuals spread unevenly; ``path`` and ``needed`` the misfit of 1, 2, … components and by how much one more must
+    lower it; ``starts`` what the counts say, of any slopes and, unless these are clearly better, of those of one
+    regression; ``estimate`` the chosen components, each with their errors.
     """
 
     frame: Frame = NO_FRAME
     observed: FloatArray = field(default_factory=lambda: NOTHING)
     regression: FloatArray = field(default_factory=lambda: NOTHING)
     spread: float = 1.0
-    present: float = 1.0
     axes: FloatArray | None = None
     path: FloatArray = field(default_factory=lambda: NOTHING)
     needed: float = 0.0
     starts: tuple[newton.Estimate, ...] = ()
     estimate: newton.Estimate = NO_ESTIMATE
 
+    @property
+    def present(self) -> float:
+        """The share of rows with a response."""
+        return float(self.observed[-1])
+
 
 @dataclass(frozen=True)
 class SizeColumns(Step):
     """Centre and spread of every column and of the response, in rounds that zoom in: bounds may be wide."""
 
-    passes: ClassVar[int] = 3
+    passes: ClassVar[int] = 5
 
     def describe(self) -> str:
         return "centre, spread and observed share of every column"
@@ -144,6 +149,10 @@ class SizeColumns(Step):
             if not last:
                 half = np.clip(4 * np.hypot(deviation, half * noise), 1e-9, 1.0)
         spread = np.maximum(math.sqrt(math.pi / 2) * deviation, np.maximum(2 * half * noise, 1e-9))
+        squares, rho = ColumnSquares(model.schema, center[:-1]), self.rho * 2 / self.passes
+        beyond = curator.measure(squares, rho) - 1.5 * curator.noise_scale(squares, rho)
+        least = (1 + np.abs(center[:-1])) * np.sqrt(np.maximum(beyond / share[:-1], 0.0))
+        spread[:-1] = np.maximum(spread[:-1], least)
         return replace(state, frame=Frame.of_sizes(center, spread), observed=share)
 
 
@@ -190,7 +199,7 @@ class FindMoments(Step):
         regression = np.append(0.0, slope / math.sqrt(size))
         regression = model.allowed(frame, regression)
         residual = math.sqrt(max(1 - float(slope @ slope) / size, 0.05) + float(regression[0]) ** 2)
-        return replace(state, frame=frame, regression=regression, spread=residual, present=float(state.observed[-1]))
+        return replace(state, frame=frame, regression=regression, spread=residual)
 
 
 @dataclass(frozen=True)
@@ -313,24 +322,6 @@ class CountCells(Step):
 
 
 @dataclass(frozen=True)
-class ImproveStarts(Step):
-    """A Newton step from each start, which share the price: one start if the counts decided, else two."""
-
-    caution: float = 0.5
-    passes: ClassVar[int] = 2
-
-    def describe(self) -> str:
-        return "scores of the components, from two starts unless the counts decide between them"
-
-    def run(self, curator: Curator, model: Any, state: RegressionState) -> RegressionState:
-        if math.isinf(self.rho):  # later steps go on from both
-            return state
-        rho = self.rho / len(state.starts)
-        starts = (improved(curator, model, state.frame, own, rho, self.caution) for own in state.starts)
-        return replace(state, starts=tuple(starts))
-
-
-@dataclass(frozen=True)
 class ChooseStart(Step):
     """Which of the starts is likelier now; of a single one nothing is asked."""
 
@@ -350,18 +341,26 @@ class ChooseStart(Step):
 class ImproveComponents(Step):
     """A regularised Newton step on the scores of the components; without privacy to convergence, from several starts.
 
-    ``caution`` is between Newton's step, 0, and EM's, 1.
+    ``caution`` is between Newton's step, 0, and EM's, 1. An ``early`` step improves all starts, which share its price:
+    one start if the counts decided, else two.
     """
 
     caution: float = 0.2
+    early: bool = False
     short_rounds: ClassVar[int] = 25
     most_rounds: ClassVar[int] = 1000
 
     def describe(self) -> str:
-        return "scores of the components, for a Newton step"
+        return "scores of the components, for a Newton step" + self.early * " from each start"
 
     def run(self, curator: Curator, model: Any, state: RegressionState) -> RegressionState:
         frame = state.frame
+        if self.early:
+            if math.isinf(self.rho):  # what follows goes on from all of them
+                return state
+            rho = self.rho / len(state.starts)
+            starts = (improved(curator, model, frame, own, rho, self.caution) for own in state.starts)
+            return replace(state, starts=tuple(starts))
         if math.isfinite(self.rho):
             now = improved(curator, model, frame, state.estimate, self.rho, self.caution)
         else:
