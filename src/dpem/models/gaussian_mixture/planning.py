@@ -107,7 +107,7 @@ def case(name: str, kind: str, K: int, d: int, apart: float) -> Case:
     mixture = best_of(family, starts, family.expectation(rows, even), kept=1, most=100)[0].theta
     names = [f"x{j}" for j in range(d)]
     schema = Schema.of(names, dict.fromkeys(names, (-1.0, 1.0)), {})
-    query = score_query(schema, family, mixture, rows, even, ridge=TUNING.ridge)
+    query = score_query(schema, family, mixture, rows, even, rng, ridge=TUNING.ridge)
     return Case(rows, query, query.radius / query.kept(rows, even))
 
 
