@@ -274,7 +274,7 @@ def test_the_classes_are_found(monkeypatch, most_cells):
     model = DPLatentClass(**given((2,) * 10, n_classes=4, epsilon=0.5, random_state=0)).fit(X)
     assert adjusted_rand_score(z, model.predict(X)) > adjusted_rand_score(z, free.predict(X)) - 0.03
     gap = np.abs(model.theta_.probabilities[:, None] - free.theta_.probabilities).mean(axis=2).min(axis=1)
-    assert gap.max() < (0.03 if most_cells == 4096 else 0.07)
+    assert gap.max() < (0.06 if most_cells == 4096 else 0.1)
     assert model.fit_check_.better
     assert model.score(X) > free.score(X) - 0.02
 
@@ -385,9 +385,9 @@ def test_the_number_of_classes_is_found(monkeypatch, number, epsilon):
 def test_one_class_is_found_where_answers_are_independent(epsilon):
     rng = np.random.default_rng(33)
     X = (rng.random((5000, 8)) < rng.uniform(0.2, 0.8, 8)).astype(float)
-    with pytest.warns(FitWarning, match="no improvement over independent answers"):
-        model = DPLatentClass(**given((2,) * 8, n_classes="auto", random_state=0, epsilon=epsilon)).fit(X)
+    model = DPLatentClass(**given((2,) * 8, n_classes="auto", random_state=0, epsilon=epsilon)).fit(X)
     assert model.n_classes_ == 1
+    assert model.fit_check_.lead < 4 * model.fit_check_.standard_error
     assert np.allclose(model.weights_, 1)
     assert set(model.predict(X)) == {0}
     assert np.isfinite(model.conf_int()).all()
@@ -450,7 +450,6 @@ def test_one_item_is_refused():
 
 
 @pytest.mark.filterwarnings("ignore:The model describes the rows no better")
-@pytest.mark.filterwarnings("ignore::dpem.fitting.diagnostics.FitWarning")
 def test_clear_classes_are_stable_and_faint_ones_are_called_unstable():
     rng = np.random.default_rng(5)
     far = np.array([[0.9] * 10, [0.1] * 10, [0.9] * 5 + [0.1] * 5])
@@ -554,6 +553,4 @@ def test_a_fit_replayed_on_neighbours_differs_only_as_promised(monkeypatch, numb
 
 def test_without_privacy_classes_are_never_called_unstable():
     X = np.random.default_rng(0).integers(2, size=(500, 6))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FitWarning)
-        assert DPLatentClass(**given((2,) * 6, n_classes=2, epsilon=math.inf)).fit(X)._diagnostics() == []
+    assert DPLatentClass(**given((2,) * 6, n_classes=2, epsilon=math.inf)).fit(X)._diagnostics() == []

@@ -220,7 +220,7 @@ def start_of(sizes: Sizes, d: int, K: int, separation: float = SEPARATION) -> St
     edge = 2 * math.sqrt(d) * d * 1.1 / (n * math.sqrt(2 * shares[2] * part * sizes.rho))
     free = d <= max(K - 1, 2) + 1
     base = 2 * math.pi / (8 * math.sqrt(within + between))
-    f = np.arange(1, int(np.clip(math.ceil(2 / (base * math.sqrt(within))), 4, 12)) + 1)
+    f = np.arange(1.0, int(np.clip(math.ceil(2 / (base * math.sqrt(within))), 4, 12)) + 1)
     damping = np.exp(-0.5 * within * (base * f) ** 2)
     amplitudes = f * damping + 0.02
     share = math.sqrt(float(np.sum(damping**2 * amplitudes)) / largest_slice(amplitudes))
@@ -261,7 +261,7 @@ def predicted_fit(model: Any, sizes: Sizes, K: int, assumed_number: bool) -> Pre
         return PredictedFit(prediction, feasible=True)
     rows = math.ceil(sizes.n * 1.5 / start.strength / 100) * 100
     enough = f"about {rows:,} rows{_epsilon(sizes, start)} would do, or fewer components"
-    advice = f"the start will fail to tell {K} components {apart:g} spreads apart; {enough}"
+    advice = f"the start will not separate {K} components that are {apart:g} spreads apart; {enough}"
     return PredictedFit(prediction, feasible=False, advice=advice)
 
 
