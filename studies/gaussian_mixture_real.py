@@ -178,8 +178,8 @@ def summary(frame: pd.DataFrame) -> list[str]:
         ),
         f"intervals that hold the own optimum: {frame.held.mean():.2f}, of silent fits "
         f"{frame.held[frame.speaks < 0.5].mean():.2f}",
-        f"plans within a factor of 2 of the rows that moved from the own optimum: {within.mean():.2f}; or at most twice "
-        f"the plan: {(frame.own <= 2 * frame.planned).mean():.2f}; or the fit speaks: "
+        f"plans within a factor of 2 of the rows that moved from the own optimum: {within.mean():.2f}; or at most "
+        f"twice the plan: {(frame.own <= 2 * frame.planned).mean():.2f}; or the fit speaks: "
         f"{np.where(frame.own <= 2 * frame.planned, 1.0, frame.speaks).mean():.2f}",
         f"processor seconds a fit {frame.seconds.median():.1f}",
     ]
