@@ -17,8 +17,6 @@ from dpem.fitting.formula import compiled
 from dpem.fitting.formula_columns import interval, values
 from dpem.fitting.formula_terms import Arrays
 
-pytestmark = pytest.mark.filterwarnings("ignore:random_state", "ignore::dpem.fitting.diagnostics.FitWarning")
-
 BOUNDS = {"educ": (0, 25), "exper": (0, 45), "wage": (0.5, 400)}
 LEVELS = {"region": ["n", "s", "w"], "married": ["no", "yes"]}
 TEXT = "log(wage) ~ educ + exper + I(exper**2) + C(region) * married"
@@ -232,6 +230,18 @@ def test_every_other_level_is_a_level_of_formulas_too():
         assert np.isnan(predicted[frame.g.isna()]).all()
 
 
+def test_columns_whose_names_are_no_words_stand_between_backquotes():
+    frame = people().rename(columns={"exper": "years out", "educ": "lambda"})
+    bounds = {**settings()["bounds"], "years out": (0, 45), "lambda": (0, 20)}
+    text = "log(wage) ~ `lambda` + I(`years out`**2 / 100) + bs(`years out`, knots=[20])"
+    model = dpem.DPLinearRegression.from_formula(text, **settings(bounds=bounds)).fit(frame)
+    usual = text.replace("`lambda`", "educ").replace("`years out`", "exper")
+    expected = dpem.DPLinearRegression.from_formula(usual, **settings()).fit(people())
+    assert model.predict(frame) == pytest.approx(expected.predict(people()), rel=1e-9)
+    test = model.t_test("lambda - 2 * I(`years out` ** 2 / 100) = 0")
+    assert test.effect == pytest.approx(expected.t_test("educ - 2 * I(exper ** 2 / 100) = 0").effect)
+
+
 def test_raw_columns_are_clamped_before_terms_are_computed():
     formula = compiled("y ~ I(x**2)", {"x": (-1, 2), "y": (0, 1)}, None, needs_y=True)
     design = formula.design(np, np.array([[50.0], [-50.0], [np.inf], [0.5]]))
@@ -255,8 +265,10 @@ def test_raw_columns_are_clamped_before_terms_are_computed():
         ("~ educ", "one response left of '~'"),
         ("wage ~ (educ", "formula is not valid"),
         ("wage ~ educ | exper", "one right side"),
+        ("wage ~ log(lambda)", "Write 'lambda', which is a word of Python"),
+        ("wage ~ log(years.out)", "a name with a dot stands between backquotes"),
         (7, "formula must be a text"),
-        ("wage ~ .", "with every column named"),
+        ("wage ~ .", "with columns named"),
         ("wage ~ I(region == 'x')", "compares with 'x', which is no level of 'region'"),
         ("wage ~ I(name == 'x')", "levels must have the column"),
         ("wage ~ I(region * 2)", r"it has levels; write C\(region\)"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import keyword
 import re
 from collections.abc import Sequence
 from itertools import chain
@@ -27,10 +28,13 @@ def sides(text: Any, needs_y: bool) -> tuple[str | None, list[tuple[str, ...]]]:
     try:
         whole: Any = Formula(_OTHERWISE.sub(_as_here, text))
     except (FormulaicError, SyntaxError):
-        raise refusal(
-            f"is not valid: {text!r}. It must look like 'y ~ x + C(g)' with every column named, and comparisons stand "
-            "inside I( ), as in I(x > 3)."
-        ) from None
+        reserved = next(filter(keyword.iskeyword, re.findall(r"\w+", text)), None)
+        advice = (
+            f"Write {reserved!r}, which is a word of Python, between backquotes."
+            if reserved
+            else "It must look like 'y ~ x + C(g)' with columns named and comparisons inside I( ), as in I(x > 3)."
+        )
+        raise refusal(f"is not valid: {text!r}. {advice}") from None
     ends = getattr(whole, "rhs", whole)
     left = [_expression(factor) for term in getattr(whole, "lhs", ()) for factor in term.factors]
     if not hasattr(ends, "__iter__") or any(not hasattr(term, "factors") for term in ends):
@@ -60,7 +64,8 @@ def _as_here(found: re.Match[str]) -> str:
 def _expression(factor: Any) -> str:
     """A factor of formulaic as an expression; a column whose name is no word stands between backquotes."""
     found = str(factor.expr)
-    return found if factor.eval_method.value != "lookup" or found.isidentifier() else f"`{found}`"
+    is_word = found.isidentifier() and not keyword.iskeyword(found)
+    return found if factor.eval_method.value != "lookup" or is_word else f"`{found}`"
 
 
 def raw_columns(text: Any, *, needs_y: bool) -> tuple[str, ...]:

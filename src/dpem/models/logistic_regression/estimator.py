@@ -13,6 +13,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils import Tags
 
 from dpem._validation import ArgumentError
+from dpem.fitting.columns import Columns
 from dpem.fitting.diagnostics import Diagnostic
 from dpem.fitting.formula import CompiledFormula
 from dpem.fitting.formula_terms import logical, parsed, refusal
@@ -158,11 +159,11 @@ class DPLogisticRegression(ClassifierMixin, GeneralisedLinearEstimator):
             declared["levels"] = {column: own for column, own in self.levels.items() if column != name}
         return open_table(probe, X, y, needs_y=True, **declared, y_levels=self._classes_of(name))
 
-    def _set_fitted(self, state: State, *others: Any) -> None:
+    def _set_fitted(self, state: State, columns: Columns, *others: Any) -> None:
         if not state.theta.labels:
-            labels = self._classes_of(others[1]["y_name_"]).labels
+            labels = self._classes_of(columns.y_name).labels
             state = replace(state, theta=replace(state.theta, labels=labels))
-        super()._set_fitted(state, *others)
+        super()._set_fitted(state, columns, *others)
 
     def _attributes(self, theta: Parameters, schema: Schema) -> dict[str, Any]:
         attributes = super()._attributes(theta, schema)
