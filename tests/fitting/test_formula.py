@@ -265,7 +265,7 @@ def test_raw_columns_are_clamped_before_terms_are_computed():
         ("~ educ", "one response left of '~'"),
         ("wage ~ (educ", "formula is not valid"),
         ("wage ~ educ | exper", "one right side"),
-        ("wage ~ log(lambda)", "Write 'lambda', which is a word of Python"),
+        ("wage ~ log(lambda)", "Rename 'lambda', which is a word of Python"),
         ("wage ~ log(years.out)", "a name with a dot stands between backquotes"),
         (7, "formula must be a text"),
         ("wage ~ .", "with columns named"),
@@ -305,6 +305,15 @@ def test_one_odd_row_shows_in_no_query_and_no_word():
     first = record(model, frame)
     assert "refused" not in first.outcome
     assert compare(first, record(model, other, frozen=first)).faults == []
+
+
+def test_every_other_entry_is_a_level_of_its_own():
+    frame = people()
+    few = {"levels": LEVELS | {"region": ["n", "s", dpem.OTHER]}}
+    model = dpem.DPLogisticRegression.from_formula("married ~ educ + C(region)", **settings(**few)).fit(frame)
+    expected = smf.logit("I((married == 'yes') * 1) ~ educ + C(region)", frame).fit(disp=0)
+    assert model.coef_ == pytest.approx([expected.params.iloc[j] for j in (3, 1, 2)], rel=1e-4)
+    assert model.complete_share_ == 1.0
 
 
 def test_the_plan_shows_the_bounds_of_terms():

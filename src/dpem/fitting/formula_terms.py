@@ -178,7 +178,7 @@ class Intervals:
         if name in self.levels:
             return Interval(0.0, 1.0)  # of which a comparison takes nothing
         if name not in self.bounds:
-            raise ArgumentError("bounds", f"must have an entry {name!r}: the formula computes with it.")
+            raise ArgumentError("bounds", f"must have an entry {name!r}, a column of the formula.")
         return Interval(*self.bounds[name])
 
     def function(self, name: str, value: Any) -> Any:

@@ -11,7 +11,7 @@ import math
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import is_dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import array_api_compat.numpy as numpy_api
@@ -72,11 +72,18 @@ def content_of(estimator: Fitted) -> dict[str, object]:
     }
 
 
+@dataclass(frozen=True)
+class Response:
+    """The response, as a file has it."""
+
+    name: str | None
+    bounds: Pair
+
+
 def columns_written(estimator: UnitModel) -> dict[str, object]:
     """The declared columns, each with its bounds or its levels, the response, and the raw columns of a formula."""
-    levels, bounds, response = estimator.levels_, estimator.bounds_, None
-    if estimator.y_bounds_ is not None:
-        response = {"name": estimator.y_name_, "bounds": list(estimator.y_bounds_)}
+    levels, bounds, limits = estimator.levels_, estimator.bounds_, estimator.y_bounds_
+    response = None if limits is None else plain(Response(estimator.y_name_, limits))
     columns = [_column(name, levels.get(name), bounds.get(name)) for name in estimator.columns_]
     features = {"named": hasattr(estimator, "feature_names_in_"), "columns": columns, "response": response}
     formula: CompiledFormula | None = getattr(estimator, "_formula_", None)
@@ -149,7 +156,12 @@ def read_columns(kind: type[E], content: Mapping[str, object], guarantee: Guaran
     keys = ("named", "columns", "response", *(() if formula is None else ("raw",)))
     features = record(content["features"], "features", keys)
     bounds, levels, names = _columns(features["columns"])
-    y_name, y_bounds = _response(features["response"], kind._needs_y)
+    response = rebuild(Response | None, features["response"], "features.response")
+    if (response is not None) != kind._needs_y:
+        raise ValueError("features.response must be there if and only if the model has a response")
+    y_name, y_bounds = (None, None) if response is None else (response.name, response.bounds)
+    if y_bounds is not None:
+        y_bounds = checked_pair("features.response.bounds", y_bounds)
     declared = {"bounds": bounds or None, "levels": _user_levels(levels) or None, "y_bounds": y_bounds}
     if formula is not None:
         raw_bounds, raw_levels, _ = _columns(features["raw"])
@@ -236,7 +248,8 @@ def _columns(value: object) -> tuple[dict[str, Pair], dict[str, Levels], tuple[s
         if has_levels:
             levels[name] = _levels(entry["levels"], f"{where}.levels")
         else:
-            bounds[name] = _pair(entry["bounds"], f"{where}.bounds")
+            pair = rebuild(tuple[float, float], entry["bounds"], f"{where}.bounds")
+            bounds[name] = checked_pair(f"{where}.bounds", pair)
     return bounds, levels, tuple(column["name"] for column in value)
 
 
@@ -246,30 +259,10 @@ def _user_levels(levels: Mapping[str, Levels]) -> dict[str, object]:
 
 
 def _levels(value: object, where: str) -> Levels:
-    numbers = [level for level in value if level != OTHER] if isinstance(value, list) else []
-    if not isinstance(value, list) or not (_all(value, str) or _all(numbers, int, float)):
+    kinds = {type(level) for level in value if level != OTHER} if isinstance(value, list) else {dict}
+    if not (kinds <= {str} or kinds <= {int, float}):
         raise ValueError(f"{where} must be a list of texts or of numbers")
     return checked_levels({where: value})[where]
-
-
-def _pair(value: object, where: str) -> Pair:
-    if not isinstance(value, list) or len(value) != 2 or not _all(value, int, float):
-        raise ValueError(f"{where} must be a list of two numbers")
-    return checked_pair(where, value)
-
-
-def _all(values: list[object], *kinds: type) -> bool:
-    return all(type(value) in kinds for value in values)
-
-
-def _response(value: object, needed: bool) -> tuple[str | None, Pair | None]:
-    if (value is not None) != needed:
-        raise ValueError("features.response must be there if and only if the model has a response")
-    if value is None:
-        return None, None
-    entry = record(value, "features.response", ("name", "bounds"))
-    name = rebuild(str | None, entry["name"], "features.response.name")
-    return name, _pair(entry["bounds"], "features.response.bounds")
 
 
 def errors_read(value: object) -> Uncertainty:

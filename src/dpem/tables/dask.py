@@ -34,7 +34,6 @@ from dpem.tables.entries import Levels
 from dpem.tables.frame import Frame, column_of
 from dpem.tables.persons import Counts, new_secret
 from dpem.tables.progress import advance
-from dpem.tables.scaled import moved_and_scaled
 
 
 class DaskSource:
@@ -94,9 +93,8 @@ class DaskSource:
             self._narrow = lru_cache(maxsize=8)(partial(_features, X, selection, lengths[0]))
         self.text_levels: dict[str, Levels] = {} if selection is None else dict(selection.levels)
         if selection is not None and person is not None:
-            self.person_name = person
-            own = X[[name for name in X.columns if str(name) == person]]
-            self._people = [delayed(tasks.column)(part, person) for part in _partitions(own)]
+            parts = _partitions(X[[name for name in X.columns if str(name) == person]])
+            self.person_name, self._people = person, [delayed(tasks.column)(part, person) for part in parts]
 
     def _keep(self, X: Any, y: Any, dtype: np.dtype, names: list[str] | None, moved: bool) -> None:
         """Graphs are kept as they are: Dask's simplified ones let go of persisted blocks."""
@@ -113,8 +111,8 @@ class DaskSource:
         reads, X = getattr(query, "reads", None), self._X
         if self._narrow is not None and reads is not None and 0 < len(reads) < self.n_features:
             X = self._narrow(tuple(map(int, reads)))
-        block_query = tasks.BlockQuery(query, self.n_features, self.dtype)
-        total = tasks.added(tasks.computed(*tasks.query_graph(block_query, X, self._y)))
+        graph = tasks.query_graph(tasks.BlockQuery(query, self.n_features, self.dtype), X, self._y)
+        total = tasks.added(tasks.computed(*graph))
         if total is None:
             raise ValueError("a source without rows has no total.")
         advance(self.n_rows)
@@ -132,7 +130,7 @@ class DaskSource:
     def scaled(self, mean: FloatArray, scale: FloatArray) -> DaskSource:
         """(x − mean) / scale of each row, in the rows' dtype and on the workers, with the responses as they are."""
         parts = (mean.astype(self.dtype), scale.astype(self.dtype))
-        source = self._with(lambda X: X.map_blocks(_scaled, self.dtype, *parts, dtype=self.dtype), self._y)
+        source = self._with(lambda X: X.map_blocks(tasks.scaled, self.dtype, *parts, dtype=self.dtype), self._y)
         source.person_name, source._people = self.person_name, self._people
         return source
 
@@ -159,8 +157,8 @@ class DaskSource:
 
         def taken(collection: Any, width: tuple[int, ...] = ()) -> Any:
             parts = zip(np.ravel(collection.to_delayed()), kept, blocks, strict=True)
-            arrays = [da.from_delayed(part[rows], (own[2], *width), collection.dtype) for part, rows, own in parts]
-            return da.concatenate(arrays)
+            kind = collection.dtype
+            return da.concatenate([da.from_delayed(part[rows], (own[2], *width), kind) for part, rows, own in parts])
 
         y = None if self._y is None else taken(self._y)
         source = self._with(lambda X: taken(X[:, features], (len(features),)), y, features)
@@ -175,11 +173,6 @@ class DaskSource:
             places = range(self.n_features) if features is None else features
             source._narrow = lru_cache(maxsize=8)(lambda reads: change(narrow(tuple(places[j] for j in reads))))
         return source
-
-
-@np.errstate(all="ignore")
-def _scaled(block: Any, dtype: np.dtype, mean: FloatArray, scale: FloatArray) -> Any:
-    return moved_and_scaled(block.astype(dtype), mean, scale)
 
 
 # --- What a table must be: refused before anything is read ------------------------------------------------------------
@@ -267,8 +260,8 @@ def _lengths(collection: Any) -> list[Any]:
     """Rows of each block, or what will count them."""
     if isinstance(collection, da.Array) and not math.isnan(collection.shape[0]):
         return list(collection.chunks[0])
-    column = collection[list(collection.columns[:1])] if _is_frame(collection, "DataFrame") else collection
-    return [delayed(len)(block) for block in _partitions(column)]
+    part = collection[list(collection.columns[:1])] if _is_frame(collection, "DataFrame") else collection
+    return [delayed(len)(block) for block in _partitions(part)]
 
 
 def _as_array(collection: Any, lengths: Sequence[int], dtype: np.dtype, rule: Any = None) -> Any:

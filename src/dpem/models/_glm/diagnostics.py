@@ -53,7 +53,7 @@ def diagnostics(theta: Parameters, model: GeneralisedLinearModel, epsilon: float
     collinear = [names[j] for j in free if theta.collinear[j]]
     if len(collinear) > 1 and private:
         message = (
-            f"The {listed(collinear)} are nearly collinear: noise hides how much the rows tell of their own "
+            f"The {listed(collinear)} are nearly collinear: noise hides what the rows say of each of their "
             "coefficients, whose intervals may be too short."
         )
         advice = "Leave one of them out, or write a formula if one is computed from another, as in x + I(x**2)."
