@@ -156,3 +156,25 @@ def test_saved_and_loaded_it_predicts_the_same(tmp_path):
 def test_what_is_wrong_is_refused_in_a_sentence(wrong, words):
     with pytest.raises(ValueError, match=words):
         fitted(*drawn(100, 7), **wrong)
+
+
+@pytest.mark.filterwarnings("ignore:expect little more than noise")
+def test_predicted_counts_are_at_most_the_upper_bound():
+    rng = np.random.default_rng(5)
+    x = rng.normal(0, 1, 400)
+    model = dpem.DPPoissonRegression(epsilon=0.1, delta=1e-6, bounds=(-9, 9), y_bounds=(0, 30), random_state=0)
+    model.fit(x[:, None], rng.poisson(np.exp(0.8 * x)))
+    far = np.array([[-9.0], [9.0], [np.nan]])
+    assert np.nanmax(model.predict(far)) <= 30
+    assert np.isnan(model.predict(far)[2])
+    frame = model.get_prediction(far).summary_frame()
+    assert frame["mean_ci_upper"].max() <= 30
+
+
+def test_counts_that_a_few_large_ones_decide_are_a_warning():
+    rng = np.random.default_rng(6)
+    x = rng.normal(0, 1, 6000)
+    y = rng.negative_binomial(0.1, 0.1 / (0.1 + np.exp(3 + 0.5 * x)))
+    model = dpem.DPPoissonRegression(epsilon=2.0, delta=1e-6, bounds=(-5, 5), y_bounds=(0, 2000), random_state=0)
+    model.fit(x[:, None], y)
+    assert [found.severity for found in model.diagnostics_ if found.code == "overdispersion"] == ["warning"]
