@@ -178,3 +178,13 @@ def test_counts_that_a_few_large_ones_decide_are_a_warning():
     model = dpem.DPPoissonRegression(epsilon=2.0, delta=1e-6, bounds=(-5, 5), y_bounds=(0, 2000), random_state=0)
     model.fit(x[:, None], y)
     assert [found.severity for found in model.diagnostics_ if found.code == "overdispersion"] == ["warning"]
+
+
+def test_rare_values_that_noise_hides_have_no_huge_effect():
+    """As months in prison of few arrested men: the effect of 12 of them was exp(22), which a bound only hides."""
+    rng = np.random.default_rng(7)
+    x = np.where(rng.random(2000) < 0.04, rng.uniform(1, 12, 2000), 0.0)
+    y = rng.poisson(np.exp(-1 - 0.05 * x))
+    for seed in range(3):
+        model = dpem.DPPoissonRegression(epsilon=0.7, delta=1e-6, bounds=(0, 12), y_bounds=(0, 15), random_state=seed)
+        assert abs(12 * model.fit(x[:, None], y).coef_[0]) < 3
