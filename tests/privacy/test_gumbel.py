@@ -54,22 +54,22 @@ def test_a_known_value():
     assert abs(right - 2) < Decimal("1e-14")
 
 
-@pytest.mark.parametrize(("first", "draws"), [(2, 1500), (8, 4000), (64, 8000)])
-def test_the_law_with_few_bits_and_many(first, draws, monkeypatch):
-    """With two bits at first most draws are refined; the law of ordered pairs must not notice."""
+@pytest.mark.parametrize(("first", "k", "draws"), [(2, 2, 1500), (2, 3, 4000), (8, 2, 2500), (64, 2, 5000)])
+def test_the_law_with_few_bits_and_many(first, k, draws, monkeypatch):
+    """With two bits at first most draws are refined; the law of the ordered winners must not notice."""
     monkeypatch.setattr(gumbel, "FIRST_BITS", first)
     monkeypatch.setattr(gumbel, "MORE_BITS", 8)
     refined = []
     plain = gumbel._refined
     monkeypatch.setattr(gumbel, "_refined", lambda *a: refined.append(1) or plain(*a))
-    seen = [tuple(gumbel.top_k(SCORES, 2).tolist()) for _ in range(draws)]
+    seen = [tuple(gumbel.top_k(SCORES, k).tolist()) for _ in range(draws)]
     law = {}
-    for i, j in itertools.permutations(range(4), 2):
-        rest = [r for r in range(4) if r != i]
-        law[i, j] = softmax(SCORES)[i] * softmax(SCORES[rest])[rest.index(j)]
+    for order in itertools.permutations(range(4), k):
+        left = [[j for j in range(4) if j not in order[:place]] for place in range(k)]
+        law[order] = math.prod(softmax(SCORES[rest])[rest.index(j)] for j, rest in zip(order, left, strict=True))
     expected = np.array(list(law.values())) * draws
     assert expected.min() > 10
-    assert stats.chisquare([seen.count(pair) for pair in law], expected).pvalue > FALSE_ALARM
+    assert stats.chisquare([seen.count(order) for order in law], expected).pvalue > FALSE_ALARM
     assert (len(refined) / draws > 0.5) if first == 2 else True
     assert (len(refined) / draws < 0.01) if first == 64 else True
 
