@@ -3,9 +3,9 @@
     python -m studies.audits.mutants [MODULE ...] [--out results/audit_mutants.json] [--sample N] [--seconds 120]
 
 A mutant exchanges an operator, a comparison, a constant, ``min`` and ``max``, or leaves a refusal out. Each runs in a
-process forked from one that has loaded everything but dpem, with its doctests and the tests of its module. A mutant that no test
-notices is listed with its line: a test is missing, or the change makes no difference that a caller could see. With
-``--sample`` so many mutants of all the modules are tried, drawn at random from a seed.
+process forked from one that has loaded everything but dpem, with its doctests and the tests of its module. A mutant that
+no test notices is listed with its line: a test is missing, or the change makes no difference that a caller could see.
+With ``--sample`` so many mutants of all the modules are tried, drawn at random from a seed.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ def mutants(module: str, source: str) -> Iterator[Mutant]:
         for number, change in enumerate(_changes(node)):
             changed = copy.deepcopy(tree)
             again = {id(inner) for outer in ast.walk(changed) for inner in _not_run(outer)}
-            twin = [inner for inner in ast.walk(changed) if id(inner) not in again][place]
-            list(_changes(twin))[number][1]()
+            copied = [inner for inner in ast.walk(changed) if id(inner) not in again][place]
+            list(_changes(copied))[number][1]()
             yield Mutant(module, getattr(node, "lineno", 0), change[0], ast.unparse(ast.fix_missing_locations(changed)))
 
 
