@@ -133,17 +133,16 @@ class Tails(NamedTuple):
     mean: FloatArray
     variance: FloatArray
 
-    def lost(self, norm: FloatArray | float, k: int) -> FloatArray:
-        """How much of what is cut off k-dimensional scores, E(|e|·‖a‖ − norm)₊, exceeds that of normal errors, whose
-        parts on both sides cancel: the root of its mean square.
-        """
-        excess = self._excess(norm, k)
-        square = ((self.mean @ excess) ** 2 + self.variance @ excess**2).T @ self.weight
+    def lost(self, norm: FloatArray | float, lengths: Lengths) -> FloatArray:
+        """What is cut off scores, E(|e|·‖a‖ − norm)₊: the root of its mean square."""
+        excess = self._excess(norm, lengths.k)
+        square = ((self.mean @ excess + TUNING.uneven * lengths.lost(norm)) ** 2 + self.variance @ excess**2).T @ self.weight
         return np.asarray(np.sqrt(square).reshape(np.shape(norm)))
 
-    def cut(self, norm: FloatArray | float, k: int) -> FloatArray:
-        """The same with the mean in the place of the root of the mean square."""
-        return np.asarray((self.weight @ self.mean @ self._excess(norm, k)).reshape(np.shape(norm)))
+    def cut(self, norm: FloatArray | float, lengths: Lengths) -> FloatArray:
+        """Its mean."""
+        excess = self.weight @ self.mean @ self._excess(norm, lengths.k)
+        return np.asarray((excess + TUNING.uneven * lengths.lost(norm)).reshape(np.shape(norm)))
 
     def _excess(self, norm: FloatArray | float, k: int) -> FloatArray:
         """How far scores of each bin reach beyond these lengths: a row for each bin."""
@@ -199,7 +198,7 @@ def tail_distribution(shares: FloatArray, noise: float, lengths: Lengths, n: int
 
     >>> shares = np.zeros(len(SIZES) + 1); shares[[0, -1]] = 0.95, 0.05
     >>> rows = normal_lengths(3)
-    >>> bool(tail_distribution(shares, 0.001, rows, 10**4, 4000.0).lost(20.0, rows.k) > 0.1)
+    >>> bool(tail_distribution(shares, 0.001, rows, 10**4, 4000.0).lost(20.0, rows) > 0.1)
     True
     """
     normal = normal_lengths(lengths.k - 1).beyond(_LOW * math.sqrt(lengths.k))
@@ -247,8 +246,8 @@ def optimal_clip(
     norms = _NORMS * math.sqrt(lengths.k)
     kappa, square = lengths.kappa(norms), lengths.square(norms)
     noise = (2 * norms * rows_per_person) ** 2 / (2 * rho * n)
-    bias = np.hypot(tails.lost(norms, lengths.k), TUNING.uneven * lengths.lost(norms))
-    misfit = (unknown * bias**2 + corrected * (bias**2 - tails.cut(norms, lengths.k) ** 2)) / lengths.k
+    bias = tails.lost(norms, lengths) ** 2
+    misfit = (unknown * bias + corrected * (bias - tails.cut(norms, lengths) ** 2)) / lengths.k
     i = int(np.argmin((square + noise) / kappa**2 + n * misfit))
     return Clips(float(norms[i]), float(kappa[i]), float(square[i]))
 

@@ -185,7 +185,7 @@ class FindLengths(Step):
         shares, k = curator.measure(query, self.rho) / fit.present, len(fit.prior)
         lengths = length_distribution(shares, noise, p, curator.n_rows, k, fit.frame.farthest / math.sqrt(k))
         clips = optimal_clip(curator.n_rows, self.along, lengths, curator.rows_per_person)
-        bias = float(USUAL_TAILS.lost(clips.norm, lengths.k))
+        bias = float(USUAL_TAILS.lost(clips.norm, lengths))
         return replace(state, current_fit=replace(fit, lengths=lengths, clips=clips, clip_bias=bias))
 
 

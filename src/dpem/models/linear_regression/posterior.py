@@ -114,10 +114,21 @@ class Direction(NamedTuple):
 
     def measured(self, value: FloatArray, noise: float) -> Direction:
         """After a release of ℓ with noise of that standard deviation, from scores that are not quite those cut off."""
-        blur = TUNING.tails_vary**2 * self.covariance + noise**2 * np.eye(len(value))
-        gain = np.linalg.solve(self.covariance + blur, self.covariance).T
-        rest = self.covariance - gain @ self.covariance
-        return Direction(self.mean + gain @ (value - self.mean), (rest + rest.T) / 2)
+        laws = [self._scaled(scale, value, noise) for scale in TUNING.tails_scales]
+        likely = np.array([law[0] for law in laws])
+        weights = np.exp(likely - likely.max())
+        weights /= weights.sum()
+        mean = sum(w * law[1].mean for w, law in zip(weights, laws))
+        square = sum(w * (law[1].covariance + np.outer(law[1].mean, law[1].mean)) for w, law in zip(weights, laws))
+        return Direction(mean, square - np.outer(mean, mean))
+
+    def _scaled(self, scale, value, noise):
+        own = scale**2 * self.covariance
+        whole = (1 + TUNING.tails_vary**2) * own + noise**2 * np.eye(len(value))
+        gain = np.linalg.solve(whole, own).T
+        rest = own - gain @ own
+        likely = -(value @ np.linalg.solve(whole, value) + np.linalg.slogdet(whole)[1]) / 2
+        return likely, Direction(gain @ value, (rest + rest.T) / 2)
 
 
 def prior_direction(posterior: Posterior) -> Direction:

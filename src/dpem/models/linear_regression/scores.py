@@ -147,18 +147,18 @@ class FindTails(Step):
         direction = _measured_direction(curator, model, state, tails, share * self.rho)
         length = float(np.sum(direction.mean[1:] ** 2))
         clips = optimal_clip(n, self.along, lengths, curator.rows_per_person, tails, direction.square, length)
-        bias = float(tails.lost(clips.norm, lengths.k))
-        unknown = 1 - (float(tails.cut(clips.norm, lengths.k)) / max(bias, 1e-300)) ** 2  # of how much is cut off
+        bias = float(tails.lost(clips.norm, lengths))
+        unknown = 1 - (float(tails.cut(clips.norm, lengths)) / max(bias, 1e-300)) ** 2  # of how much is cut off
         spread = direction.covariance + unknown * np.outer(direction.mean, direction.mean)
         fit = replace(fit, direction=Direction(direction.mean, spread), clips=clips, tails=tails, clip_bias=bias)
         fit = replace(fit, clip_unit=fit.sigma)
 
         def corrected(answer: ScoreAnswer) -> ScoreAnswer:
             norm = answer.clip / fit.sigma
-            missing = fit.sigma * float(tails.lost(norm, lengths.k))
+            missing = fit.sigma * float(tails.lost(norm, lengths))
             return answer._replace(score=answer.score + fit.cut_off(norm), bias=missing)
 
-        cut = float(tails.lost(TUNING.first_clip * math.sqrt(lengths.k), lengths.k))
+        cut = float(tails.lost(TUNING.first_clip * math.sqrt(lengths.k), lengths))
         first = fit.first._replace(bias=fit.sigma * cut)
         return replace(state, current_fit=replace(fit, first=first, scores=tuple(map(corrected, fit.scores))))
 
@@ -169,7 +169,7 @@ def _measured_direction(curator: Curator, model: Any, state: LinearState, tails:
     for low in DIRECTION_LENGTHS:
         low *= math.sqrt(fit.lengths.k)
         query = fit.query(TailScore, model.schema_of(state), low=low, high=2 * low)
-        amount = float(tails.cut(low, fit.lengths.k) - tails.cut(2 * low, fit.lengths.k)) / low
+        amount = float(tails.cut(low, fit.lengths) - tails.cut(2 * low, fit.lengths)) / low
         noise = curator.noise_scale(query, rho) / fit.present / max(amount, 1e-12)
         if noise < TUNING.direction_noise:
             break

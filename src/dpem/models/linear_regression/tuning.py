@@ -50,18 +50,19 @@ class Tuning:
     length_spread: float = 0.3
     #: The share of long scores falls with the power 1 + 1/(mean + slope·share) of their length; the spread of that
     #: power on the log scale.
-    tail_mean: float = 0.2
+    tail_mean: float = 0.35
     tail_slope: float = 12.0
-    tail_spread: float = 0.4
+    tail_spread: float = 0.5
     #: A clip is chosen as if what it cuts off normal scores on one side exceeded the other by this part, which keeps
     #: it from depending on exact lengths; skewed errors move the intercept by this part of what is cut off.
-    uneven: float = 0.2
+    uneven: float = 0.5
     skew: float = 1.0
     #: The mean of what is cut off, over its mean length: standard deviation along the fitted values, and √k times that
     #: of each other slope and of the intercept.
     tails_along: float = 0.4
     tails_beside: float = 0.35
     tails_level: float = 0.65
+    tails_scales: tuple[float, ...] = (0.2, 0.5, 1.0, 2.0)
     #: How much that direction varies between scores of moderate and of great length, as a part of it; the part of the
     #: price of the tails for it; and the noise it is to have.
     tails_vary: float = 0.5

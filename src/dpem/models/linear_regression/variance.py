@@ -141,7 +141,7 @@ class FindLevel(Step):
         norm = self.clip * fit.sigma / (fit.clip_unit or fit.sigma) * math.sqrt(fit.lengths.k)
         mean += float(fit.cut_off(norm)[0])
         unknown = 0.0 if fit.direction is None else math.sqrt(fit.direction.covariance[0, 0])
-        off = fit.clip_unit * float(fit.tails.lost(norm, fit.lengths.k)) * unknown
+        off = fit.clip_unit * float(fit.tails.lost(norm, fit.lengths)) * unknown
         alone = fit.posterior.given_number(mean, row, error**2)
         wide = fit.posterior.wider(fit.misfit + _unmeasured_misfit(fit)).given_number(mean, row, error**2 + off**2)
         rest = eigenvalues_from(wide.covariance - alone.covariance, 0.0)
@@ -173,7 +173,6 @@ def _unmeasured_misfit(fit: CurrentFit) -> FloatArray:
     missing = 1 - float(np.mean(seen)) if len(seen) else 0.0
     misfit = missing**2 * product_covariance(fit.first.variances, np.outer(theta, theta))
     misfit[1:, 1:] += (TUNING.filling * missing) ** 2 * float(theta[1:] @ theta[1:]) * np.eye(len(theta) - 1)
-    misfit[0, 0] += (TUNING.skew * fit.clip_unit * float(fit.lengths.lost(fit.clips.norm))) ** 2 / fit.lengths.k
     return np.asarray(misfit)
 
 
