@@ -4,9 +4,7 @@ Tests of logic draw no real noise: :mod:`injected_noise` stands where the privat
 the test (or of the fixture, for one that several tests share), so that an outcome depends on neither chance nor order.
 A test of the real samplers is marked ``real_noise`` and states the probability that it fails although nothing is wrong.
 
-Predictions of linear regressions come from 4 rehearsals of each corner, not 40: nine tenths of a small fit's time went
-there. Tests of the predictions themselves are marked ``all_rehearsals``. The same holds in processes that tests start
-(:mod:`sitecustomize`).
+The same holds in processes that tests start (:mod:`sitecustomize`).
 """
 
 import gc
@@ -22,8 +20,6 @@ from hypothesis import settings
 
 import dpem.privacy.noise as private_noise
 from dpem.cli import common
-from dpem.fitting import rehearsal
-from dpem.models.linear_regression import planning as rehearsals
 
 _FOLDER = Path(__file__).parent / "tests" / "noise"
 
@@ -33,13 +29,11 @@ gc.disable()  # until all tests are collected: what is made before stays
 settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
 settings.load_profile("repeatable")
 _restore = injected_noise.install(private_noise)
-_ALL_REHEARSALS, rehearsals.MOST = rehearsals.MOST, rehearsals.FEWEST
 common.PATIENCE = common.LINE_EVERY = 3600.0  # what the command prints does not depend on how busy the machine is
 
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "real_noise: draws from the private samplers, and states how often it fails")
-    config.addinivalue_line("markers", "all_rehearsals: predictions are made as for users, not from a few rehearsals")
 
 
 def pytest_collection_finish():
@@ -56,9 +50,6 @@ def pytest_runtest_protocol(item, nextitem):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DPEM_TEST_NOISE", item.nodeid)
         patch.setenv("PYTHONPATH", str(_FOLDER), prepend=os.pathsep)
-        if item.get_closest_marker("all_rehearsals") is not None:
-            patch.setattr(rehearsals, "MOST", _ALL_REHEARSALS)
-            patch.setattr(rehearsal, "_cache", {})
         return (yield)
 
 

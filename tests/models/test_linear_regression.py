@@ -298,7 +298,6 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say():
     assert 0.90 < np.mean(hits) <= 0.99
 
 
-@pytest.mark.all_rehearsals
 def test_the_plan_predicts_what_is_lost():
     loss = []
     for seed in range(15):

@@ -136,7 +136,9 @@ class Tails(NamedTuple):
     def lost(self, norm: FloatArray | float, lengths: Lengths) -> FloatArray:
         """What is cut off scores, E(|e|·‖a‖ − norm)₊: the root of its mean square."""
         excess = self._excess(norm, lengths.k)
-        square = ((self.mean @ excess + TUNING.uneven * lengths.lost(norm)) ** 2 + self.variance @ excess**2).T @ self.weight
+        square = (
+            (self.mean @ excess + TUNING.uneven * lengths.lost(norm)) ** 2 + self.variance @ excess**2
+        ).T @ self.weight
         return np.asarray(np.sqrt(square).reshape(np.shape(norm)))
 
     def cut(self, norm: FloatArray | float, lengths: Lengths) -> FloatArray:

@@ -20,7 +20,6 @@ from dpem.models.linear_regression.parameters import Parameters, classical_covar
 from dpem.models.linear_regression.planning import (
     EFFECT,
     Division,
-    approximate_loss,
     expected_loss,
     predicted_fit,
     price_division,
@@ -33,9 +32,6 @@ from dpem.models.linear_regression.variance import CheckExplained, FindLevel, Fi
 from dpem.query import Array, FloatArray, Namespace
 from dpem.tables.blocks import like
 from dpem.tables.schema import Schema
-
-#: Up to so many columns a plan rehearses one by one.
-MOST_REHEARSED = 100
 
 
 def score_steps(division: Division, sizes: Sizes) -> tuple[Step, ...]:
@@ -82,21 +78,7 @@ class LinearRegression(Model):
             )
         if math.isinf(sizes.rho):
             return PredictedFit()
-        few = min(p, MOST_REHEARSED)
-
-        def roughly(there: Sizes, p: int = few) -> float:
-            return approximate_loss(there, p, price_division(there, p))
-
-        clips = price_division(sizes, p).clips
-        lost = expected_loss(self._rehearsed_on(few), sizes, few, roughly, clips)
-        if p > few:  # more columns than that are not rehearsed one by one
-            more = roughly(sizes, p) / roughly(sizes)
-            lost = (more * lost[0], more * lost[1], more * lost[2])
-        return predicted_fit(lost, sizes)
-
-    def _rehearsed_on(self, columns: int) -> LinearRegression:
-        """The same regression on so many invented columns."""
-        return replace(self, schema=self.schema.take(np.arange(columns)).unit(), fit_intercept=True)
+        return predicted_fit(expected_loss(sizes, p, price_division(sizes, p)), sizes)
 
     def coding(self, schema: Schema, columns: Columns) -> Coding:
         """How columns with these summaries are coded."""

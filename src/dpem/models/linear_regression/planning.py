@@ -1,31 +1,23 @@
 """How the price is divided among the steps, and what is predicted of a fit before it is paid for.
 
-Everything here depends on public numbers alone: rows, columns, price. The prediction rehearses the model's own steps on
-simulated rows: uncorrelated normal columns that explain a known part of the response. For each row its mirror images
-are there too, (x, e) with (x, −e), (−x, e) and (−x, −e), so least squares and its clipped kin find the truth exactly,
-and what a rehearsal is off by is privacy's doing alone, however few rows are rehearsed on. What clipping adds to the
-sampling error is known and added.
-
-Let a be least squares on n rows and b the private fit. R² of new rows falls by (E|b − β|² − E|a − β|²)/var y, and since
-no unbiased estimate has less variance than a, a − β and b − a are uncorrelated (Hausman 1978) and this is
-E|b − a|²/var y: how far private predictions lie from those of least squares. That is what is reported.
+Everything here depends on public numbers alone: rows, columns, price. Let a be least squares on n rows and b the
+private fit. R² of new rows falls by (E|b − β|² − E|a − β|²)/var y, and since no unbiased estimate has less variance than a,
+a − β and b − a are uncorrelated (Hausman 1978) and this is E|b − a|²/var y: how far private predictions lie from those
+of least squares. That is what is predicted, for uncorrelated normal columns that explain a known part of the response.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
-from scipy.special import digamma, gammaincinv, polygamma
+from scipy.special import gammaincinv
 
 from dpem.fitting.check import CHECK_SHARE
 from dpem.fitting.model import Effect, PredictedFit, Sizes
 from dpem.fitting.plan import Prediction
-from dpem.fitting.rehearsal import SimulatedCurator, interpolated_prediction, normal
-from dpem.fitting.step import prices, run_steps
+from dpem.fitting.step import prices
 from dpem.models.linear_regression.clipping import (
     NO_TAILS,
     Clips,
@@ -35,9 +27,6 @@ from dpem.models.linear_regression.clipping import (
     optimal_radius,
 )
 from dpem.models.linear_regression.tuning import TUNING
-from dpem.models.linear_regression.variance import CheckExplained
-from dpem.query import FloatArray
-from dpem.tables import ArraySource
 
 EFFECT = Effect(
     "part of the response's variance that columns explain", TUNING.explained, (0.1, 0.2, 0.4, 0.6, 0.8), percent=True
@@ -128,78 +117,21 @@ def _updated_variance(before: float, slope: float, noise: float, unsure: float) 
 #: The part of the response's variance that columns are supposed to explain, and how many spreads from the middle
 #: bounds are supposed to lie.
 ASSUMED, BOUNDS = TUNING.explained, 6.0
-#: Rehearsals of one corner: so many coefficients and steps in all, and so many fits at least and at most.
-WORK, FEWEST, MOST = 3200, 4, 40
-#: Rows of each.
-ROWS = 512
-#: Where steps are sure the formula is off by this factor, give or take so much. That ends as the variance of a
-#: coefficient grows: at this one the uncertainty has doubled. Below half of it nothing is rehearsed.
-USUAL, UNCERTAINTY, SURE = 1.15, 0.08, 1e-4
-#: Losses scatter more than a chi square, by this factor on the log scale: spreads and moments are chance, too.
-WIDER = 1.15
+#: Simulated fits lose more than the formula says, by USUAL·(1 + √(variance of a coefficient/UNSURE)); what they lose
+#: scatters more than a chi square, by this factor on the log scale: spreads and moments are chance, too.
+USUAL, UNSURE, WIDER = 1.15, 1.6e-3, 1.15
 
 
-class Typical(NamedTuple):
-    """Rows in unit coordinates, their responses, and the slopes they come from."""
-
-    x: FloatArray
-    y: FloatArray
-    slopes: FloatArray
-
-
-def typical_rows(p: int, rows: int, seed: int, explained: float = ASSUMED, idle: int = 0) -> Typical:
-    """Mirrored rows: columns of mean 0 and variance 1, exactly uncorrelated with each other and with the errors; the
-    last ``idle`` of p explain nothing.
-    """
-    count = max(rows // 4, 2 * (p + 2))
-    made = normal(seed, (count, p + 1))
-    x, e = np.split(np.linalg.qr(made)[0] * math.sqrt(count), [p], axis=1)
-    x, e = np.vstack([x, x, -x, -x]), np.concatenate([e, -e, e, -e])[:, 0]
-    slopes = np.append(np.full(p - idle, math.sqrt(explained / (p - idle))), np.zeros(idle))
-    return Typical(x / BOUNDS, (x @ slopes + math.sqrt(1 - explained) * e) / BOUNDS, slopes)
-
-
-def expected_loss(
-    model: Any, sizes: Sizes, p: int, formula: Callable[[Sizes], float], clips: Clips, key: tuple[int, ...] = ()
-) -> tuple[float, float, float]:
+def expected_loss(sizes: Sizes, p: int, division: Division) -> tuple[float, float, float]:
     """The part of the response's variance that is lost: its median, and the ends between which nine fits of ten lie.
-
-    ``model`` is the regression on p unit coordinates, or on more of which p are kept; ``formula`` the loss, roughly. A
-    loss is about a chi square of p + 1 degrees: rehearsals give its size, by the mean of logarithms, and that law its
-    quantiles (a little further out: :data:`WIDER`).
+    A loss is about a chi square of p + 1 degrees.
     """
-    explained = sizes.effect or ASSUMED
-    width = model.schema.width
-    rows = typical_rows(width, ROWS, 0, explained, width - p)
-
-    half = (p + 1) / 2
-
-    def rehearse(there: Sizes, seed: int) -> FloatArray:
-        """The mean of a loss."""
-        roughly = formula(there)
-        unsure = roughly / (p + 1) / SURE
-        if unsure < 0.5:
-            return np.array([USUAL * roughly])
-        known = float(polygamma(1, half)) / (UNCERTAINTY * (1 + unsure**2)) ** 2  # worth so many rehearsals
-        steps = tuple(step for step in model.steps(there) if not isinstance(step, CheckExplained))
-        repeats = min(max(FEWEST, round(WORK / (p + 1) / len(steps))), MOST)
-        losses = [_rehearsed_loss(model, steps, there, rows, seed + i) for i in range(repeats)]
-        mean = float(np.mean(np.log(losses))) + math.log(half) - float(digamma(half))
-        return np.exp([(repeats * mean + known * math.log(USUAL * roughly)) / (repeats + known)])
-
-    size = float(interpolated_prediction(("linear", p, *key), sizes, rehearse, formula, power=2)[0]) / (p + 1)
+    roughly, half = approximate_loss(sizes, p, division), (p + 1) / 2
+    size = USUAL * roughly / (p + 1) * (1 + math.sqrt(roughly / (p + 1) / UNSURE))
     median, low, high = (2 * float(gammaincinv(half, part)) * size for part in (0.5, 0.05, 0.95))
+    clipped = (p + 1) * (1 - (sizes.effect or ASSUMED)) * (division.clips.sampling - 1) / sizes.n
     low, high = median * (low / median) ** WIDER, median * (high / median) ** WIDER
-    clipped = (p + 1) * (1 - explained) * (clips.sampling - 1) / sizes.n
     return median + clipped, low + clipped, high + clipped
-
-
-def _rehearsed_loss(model: Any, steps: Any, sizes: Sizes, rows: Typical, seed: int) -> float:
-    curator = SimulatedCurator(ArraySource(rows.x, rows.y), sizes.n, seed, sizes.rows_per_person)
-    state = run_steps(curator, model, steps, model.start())
-    slopes = np.zeros(len(rows.slopes))
-    slopes[state.theta.chosen] = state.theta.coef
-    return float((BOUNDS * state.theta.intercept) ** 2 + np.sum((slopes - rows.slopes) ** 2))
 
 
 def predicted_fit(lost: tuple[float, float, float], sizes: Sizes, failure: float = 0.0, more: str = "") -> PredictedFit:

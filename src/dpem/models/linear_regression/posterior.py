@@ -113,22 +113,22 @@ class Direction(NamedTuple):
         return float(np.trace(self.covariance[1:, 1:]))
 
     def measured(self, value: FloatArray, noise: float) -> Direction:
-        """After a release of ℓ with noise of that standard deviation, from scores that are not quite those cut off."""
-        laws = [self._scaled(scale, value, noise) for scale in TUNING.tails_scales]
-        likely = np.array([law[0] for law in laws])
-        weights = np.exp(likely - likely.max())
+        """After a release of ℓ with noise of that standard deviation, from scores that are not quite those cut off. How
+        large ℓ is differs between tables, so its standard deviations are multiples of these, each as likely as the
+        release makes it.
+        """
+        laws, likely = [], []
+        for scale in TUNING.tails_scales:
+            own = scale**2 * self.covariance
+            whole = (1 + TUNING.tails_vary**2) * own + noise**2 * np.eye(len(value))
+            gain = np.linalg.solve(whole, own).T
+            laws.append((gain @ value, own - gain @ own))
+            likely.append(-(value @ np.linalg.solve(whole, value) + np.linalg.slogdet(whole)[1]) / 2)
+        weights = np.exp(np.array(likely) - max(likely))
         weights /= weights.sum()
-        mean = sum(w * law[1].mean for w, law in zip(weights, laws))
-        square = sum(w * (law[1].covariance + np.outer(law[1].mean, law[1].mean)) for w, law in zip(weights, laws))
-        return Direction(mean, square - np.outer(mean, mean))
-
-    def _scaled(self, scale, value, noise):
-        own = scale**2 * self.covariance
-        whole = (1 + TUNING.tails_vary**2) * own + noise**2 * np.eye(len(value))
-        gain = np.linalg.solve(whole, own).T
-        rest = own - gain @ own
-        likely = -(value @ np.linalg.solve(whole, value) + np.linalg.slogdet(whole)[1]) / 2
-        return likely, Direction(gain @ value, (rest + rest.T) / 2)
+        mean = sum(w * own for w, (own, _) in zip(weights, laws, strict=True))
+        rest = sum(w * (V + np.outer(own - mean, own - mean)) for w, (own, V) in zip(weights, laws, strict=True))
+        return Direction(np.asarray(mean), np.asarray(rest + rest.T) / 2)
 
 
 def prior_direction(posterior: Posterior) -> Direction:

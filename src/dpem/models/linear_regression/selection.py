@@ -22,7 +22,6 @@ from dpem.models.linear_regression.model import LinearRegression, score_steps
 from dpem.models.linear_regression.moments import FindColumns, FindMoments
 from dpem.models.linear_regression.planning import (
     Division,
-    approximate_loss,
     expected_loss,
     moment_radius,
     predicted_fit,
@@ -207,11 +206,6 @@ class SparseLinearRegression(LinearRegression):
         chance = miss_probability(sizes, self.schema.width, division)
         most = min(self.sparsity, self.schema.width)
         fewer = f"{division.kept} of the {most} columns can be chosen at this price." if division.kept < most else ""
-
-        def roughly(there: Sizes) -> float:
-            return approximate_loss(there, division.kept, wide_division(there, self.sparsity, self.schema.width).narrow)
-
-        key, model = (self.sparsity, division.chosen), self._rehearsed_on(division.chosen)
-        lost = expected_loss(model, sizes, division.kept, roughly, division.narrow.clips, key)
+        lost = expected_loss(sizes, division.kept, division.narrow)
         prediction = predicted_fit(lost, sizes, chance, fewer)
         return prediction._replace(feasible=prediction.feasible and chance < 0.5)

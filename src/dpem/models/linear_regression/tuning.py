@@ -55,7 +55,7 @@ class Tuning:
     tail_spread: float = 0.5
     #: A clip is chosen as if what it cuts off normal scores on one side exceeded the other by this part, which keeps
     #: it from depending on exact lengths; skewed errors move the intercept by this part of what is cut off.
-    uneven: float = 0.5
+    uneven: float = 0.2
     skew: float = 1.0
     #: The mean of what is cut off, over its mean length: standard deviation along the fitted values, and √k times that
     #: of each other slope and of the intercept.
