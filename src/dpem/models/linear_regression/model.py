@@ -14,7 +14,7 @@ from dpem.fitting.model import Model, PredictedFit, Sizes
 from dpem.fitting.step import Step
 from dpem.models.linear_regression.clipping import level_clip
 from dpem.models.linear_regression.columns import Coding, Columns, column_coding
-from dpem.models.linear_regression.information import FindInformation, FindLengths
+from dpem.models.linear_regression.information import FindInformation
 from dpem.models.linear_regression.moments import FindColumns, FindMoments
 from dpem.models.linear_regression.parameters import Parameters, classical_covariance, final_parameters
 from dpem.models.linear_regression.planning import (
@@ -38,16 +38,13 @@ def score_steps(division: Division, sizes: Sizes) -> tuple[Step, ...]:
     """What follows the moments: clips, information, scores, and the end."""
     first, last = division.steps[: TUNING.early], division.steps[TUNING.early :]
     return (
-        FindLengths(division.lengths / 2, math.fsum(division.steps)),
-        FindInformation(division.information / 2),
-        FindLengths(division.lengths / 2, math.fsum(division.steps)),
-        FindInformation(division.information / 2),
+        *2 * (FindInformation(division.information / 2, division.along),),
         *(TakeStep(rho) for rho in first),
         FindTails(division.residuals, math.fsum(last)),
         *(TakeStep(rho) for rho in last),
         FindLevel(division.level, level_clip(sizes.n, division.level, sizes.rows_per_person)),
         FindVariance(division.variance),
-        *(CheckExplained(rho) for rho in division.check),
+        *((CheckExplained(division.check),) if division.check else ()),
     )
 
 
@@ -78,7 +75,7 @@ class LinearRegression(Model):
             )
         if math.isinf(sizes.rho):
             return PredictedFit()
-        return predicted_fit(expected_loss(sizes, p, price_division(sizes, p)), sizes)
+        return predicted_fit(expected_loss(sizes, price_division(sizes, p)), sizes)
 
     def coding(self, schema: Schema, columns: Columns) -> Coding:
         """How columns with these summaries are coded."""

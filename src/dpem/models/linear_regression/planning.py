@@ -1,15 +1,15 @@
 """How the price is divided among the steps, and what is predicted of a fit before it is paid for.
 
 Everything here depends on public numbers alone: rows, columns, price. Let a be least squares on n rows and b the
-private fit. R² of new rows falls by (E|b − β|² − E|a − β|²)/var y, and since no unbiased estimate has less variance than a,
-a − β and b − a are uncorrelated (Hausman 1978) and this is E|b − a|²/var y: how far private predictions lie from those
-of least squares. That is what is predicted, for uncorrelated normal columns that explain a known part of the response.
+private fit. R² of new rows falls by (E|b − β|² − E|a − β|²)/var y, and since no unbiased estimate has less variance
+than a, a − β and b − a are uncorrelated (Hausman 1978) and this is E|b − a|²/var y: how far private predictions lie
+from those of least squares. That is predicted for uncorrelated normal columns that explain a known part of the
+response.
 """
 
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 from typing import NamedTuple
 
 from scipy.special import gammaincinv
@@ -34,19 +34,30 @@ EFFECT = Effect(
 
 
 class Division(NamedTuple):
-    """Prices of the parts of a fit, and how a plan expects it to clip."""
+    """Prices of the parts of a fit to p coordinates; ``along`` is that of all steps along the score."""
 
+    p: int
     columns: float
     moments: float
-    lengths: float
     information: float
-    steps: tuple[float, ...]
     residuals: float
     level: float
     variance: float
-    check: tuple[float, ...]
-    radius: float
-    clips: Clips
+    along: float
+    check: float
+
+    @property
+    def steps(self) -> tuple[float, ...]:
+        return tuple(prices(self.along, TUNING.growth))
+
+    @property
+    def radius(self) -> float:
+        """Where moments are clipped."""
+        return moment_radius(self.moments, self.p)
+
+    def clips(self, sizes: Sizes) -> Clips:
+        """Where scores are expected to be clipped."""
+        return optimal_clip(sizes.n, self.along, normal_lengths(self.p), sizes.rows_per_person, NO_TAILS)
 
 
 def moment_radius(rho: float, p: int) -> float:
@@ -54,7 +65,6 @@ def moment_radius(rho: float, p: int) -> float:
     return math.inf if math.isinf(rho) else TUNING.moment_radius * math.sqrt(p + 2)
 
 
-@lru_cache(maxsize=256)
 def price_division(sizes: Sizes, p: int, columns: int | None = None) -> Division:
     """The division of the price for p coordinates; ``columns`` are those of the table, where some have several."""
 
@@ -66,47 +76,32 @@ def price_division(sizes: Sizes, p: int, columns: int | None = None) -> Division
     count = (p if columns is None else columns) + 1
     shares = enough(math.sqrt(2 * count), TUNING.share_noise, TUNING.columns)
     moments = enough(math.sqrt(2) * TUNING.moment_radius**2 * (p + 2), TUNING.moment_noise, TUNING.moments)
-    check = (CHECK_SHARE,) if sizes.check else ()
-    until_steps = (shares, moments, TUNING.lengths, TUNING.information * moments)
-    fixed = (*until_steps, TUNING.residuals, TUNING.level, TUNING.variance, *check)
-    shares, moments, lengths, information, residuals, level, variance, *last, whole = prices(
-        sizes.rho, (*fixed, 1 - math.fsum(fixed))
-    )
-    clips = optimal_clip(sizes.n, whole, normal_lengths(p), sizes.rows_per_person, NO_TAILS)
-    before, steps = (shares, moments, lengths, information), tuple(prices(whole, TUNING.growth))
-    return Division(*before, steps, residuals, level, variance, tuple(last), moment_radius(sizes.rho, p), clips)
+    information, check = TUNING.lengths + TUNING.information * moments, CHECK_SHARE if sizes.check else 0.0
+    fixed = (shares, moments, information, TUNING.residuals, TUNING.level, TUNING.variance)
+    return Division(p, *prices(sizes.rho, (*fixed, 1 - math.fsum((*fixed, check)), check)))
 
 
-def variance(sizes: Sizes, p: int, division: Division, explained: float | None = None) -> float:
-    """The variance of a coefficient that noise adds, for normal columns that are hardly correlated, where one variance
-    stands for all coefficients.
+def approximate_loss(sizes: Sizes, division: Division) -> float:
+    """The part of the response's variance that noise costs p slopes and the intercept, roughly: for normal columns that
+    are hardly correlated one variance stands for all slopes, and each release updates it.
     """
 
     def noise(size: float, rho: float) -> float:
         return sizes.rows_per_person * size / (sizes.n * math.sqrt(2 * rho))
 
-    clips, square = division.clips, 1 - (TUNING.explained if explained is None else explained)
+    p, clips, explained = division.p, division.clips(sizes), sizes.effect or TUNING.explained
     unit = noise(math.sqrt(2) * division.radius**2, division.moments) ** 2 / 2
     error = _updated_variance(TUNING.explained / p, 1.0, unit, p * unit)
     length = optimal_radius(sizes.n, division.information, normal_lengths(p), sizes.rows_per_person)
     measured = noise(math.sqrt(2) * length**2, division.information) ** 2 / 2
     unsure = 1 / (1 / measured + 1 / (unit + TUNING.not_normal**2 / (p + 1)))
     for rho in division.steps:
-        scale = square + (p + 1) * error
+        scale = 1 - explained + (p + 1) * error
         blur = scale * noise(2 * clips.norm, (1 - TUNING.size_share) * rho) ** 2
         error = _updated_variance(error, clips.kappa, blur, p * clips.kappa**2 * unsure)
-    return error
-
-
-def approximate_loss(sizes: Sizes, p: int, division: Division) -> float:
-    """The part of the response's variance that noise costs p slopes and the intercept, roughly: the recursion, which
-    supposes that errors of the steps are small beside what they measure.
-    """
-    explained = sizes.effect or TUNING.explained
-    slope = variance(sizes, p, division, explained)
     clip = level_clip(sizes.n, division.level, sizes.rows_per_person)
-    level = (1 - explained) * (2 * clip * sizes.rows_per_person / sizes.n) ** 2 / (2 * division.level)
-    return p * slope + slope * level / (slope + level)
+    level = (1 - explained) * noise(2 * clip, division.level) ** 2
+    return p * error + error * level / (error + level)
 
 
 def _updated_variance(before: float, slope: float, noise: float, unsure: float) -> float:
@@ -122,14 +117,14 @@ ASSUMED, BOUNDS = TUNING.explained, 6.0
 USUAL, UNSURE, WIDER = 1.15, 1.6e-3, 1.15
 
 
-def expected_loss(sizes: Sizes, p: int, division: Division) -> tuple[float, float, float]:
+def expected_loss(sizes: Sizes, division: Division) -> tuple[float, float, float]:
     """The part of the response's variance that is lost: its median, and the ends between which nine fits of ten lie.
     A loss is about a chi square of p + 1 degrees.
     """
-    roughly, half = approximate_loss(sizes, p, division), (p + 1) / 2
-    size = USUAL * roughly / (p + 1) * (1 + math.sqrt(roughly / (p + 1) / UNSURE))
-    median, low, high = (2 * float(gammaincinv(half, part)) * size for part in (0.5, 0.05, 0.95))
-    clipped = (p + 1) * (1 - (sizes.effect or ASSUMED)) * (division.clips.sampling - 1) / sizes.n
+    roughly, k = approximate_loss(sizes, division), division.p + 1
+    size = USUAL * roughly / k * (1 + math.sqrt(roughly / k / UNSURE))
+    median, low, high = (2 * float(gammaincinv(k / 2, part)) * size for part in (0.5, 0.05, 0.95))
+    clipped = k * (1 - (sizes.effect or ASSUMED)) * (division.clips(sizes).sampling - 1) / sizes.n
     low, high = median * (low / median) ** WIDER, median * (high / median) ** WIDER
     return median + clipped, low + clipped, high + clipped
 

@@ -118,7 +118,9 @@ class Tuning:
     columns: tuple[float, float] = (0.05, 0.12)
     moments: tuple[float, float] = (0.08, 0.20)
     information: float = 0.25
-    #: Shares of the histograms of leverage and residuals, of the mean of the residuals, and of the sandwich.
+    #: Share of the histogram of leverage, as a part of the information's; those of the histogram of residuals, of
+    #: their mean, and of the sandwich.
+    lengths_share: float = 0.4
     lengths: float = 0.02
     residuals: float = 0.10
     level: float = 0.08
@@ -131,8 +133,8 @@ class Tuning:
     moment_noise: float = 0.05
 
     # --- choice of columns (studies.linear_regression wide) ---------------------------------------------------------
-    #: Shares of: middle of the response, choice, columns, moments, information, steps, level, variance.
-    wide: tuple[float, ...] = (0.03, 0.45, 0.08, 0.25, 0.02, 0.13, 0.03, 0.01)
+    #: Shares of: middle of the response, choice, columns, moments, information, residuals, level, variance, steps.
+    wide: tuple[float, ...] = (0.03, 0.45, 0.08, 0.25, 0.04, 0.10, 0.03, 0.01, 0.13)
     #: Columns are chosen in so many rounds at most, and so many times as many as are kept.
     rounds: int = 5
     over: float = 1.3
