@@ -146,15 +146,12 @@ ROUNDS = 2
 
 
 class FirstAnswer(NamedTuple):
-    """A first measurement: answer ≈ (slope + errors of these variances)·θ + noise, of covariance ``noise``; ``bias`` is
-    how long what was cut off rows is in the mean, once that is known.
-    """
+    """A first measurement: answer ≈ (slope + errors of these variances)·θ + noise, of covariance ``noise``."""
 
     answer: FloatArray
     slope: FloatArray
     noise: FloatArray
     variances: FloatArray
-    bias: float = 0.0
 
 
 class ScoreAnswer(NamedTuple):
@@ -188,8 +185,7 @@ def combined_posterior(
         around = np.outer(posterior.mean, posterior.mean) + posterior.covariance
         shared = (TUNING.shared_error if scores else 1.0) * product_covariance(first.variances, around)
         directed = (direction or prior_direction(posterior)).covariance
-        cut = first.bias**2 * directed
-        measured, bias = [(first.slope, first.answer, noise + shared + cut)], np.zeros_like(noise)
+        measured, bias = [(first.slope, first.answer, noise + shared)], np.zeros_like(noise)
         if scores:
             answer, unsure, bias = _average_score(
                 posterior, scores, information, variances, variance, lengths, directed

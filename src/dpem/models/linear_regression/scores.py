@@ -124,9 +124,7 @@ class FindTails(Step):
             missing = fit.sigma * float(tails.lost(norm, lengths))
             return answer._replace(score=answer.score + fit.cut_off(norm), bias=missing)
 
-        cut = float(tails.lost(TUNING.first_clip * math.sqrt(lengths.k), lengths))
-        first = fit.first._replace(bias=fit.sigma * cut)
-        return replace(state, current_fit=replace(fit, first=first, scores=tuple(map(corrected, fit.scores))))
+        return replace(state, current_fit=replace(fit, scores=tuple(map(corrected, fit.scores))))
 
 
 def _measured_direction(curator: Curator, model: Any, state: LinearState, tails: Tails, rho: float) -> Direction:

@@ -33,8 +33,6 @@ class Tuning:
     moment_radius: float = 0.9
     #: Error of first coefficients because moments are clipped, whatever the noise: what counts where rows are many.
     first_error: float = 0.05
-    #: Moments lose as much of their tails as scores that are clipped there, over √k.
-    first_clip: float = 1.5
     #: How much more the error of the moments' own matrix counts, because the information shares it.
     shared_error: float = 16.0
     #: Variance explained that is expected before anything is known, and the sum of the variances that standardised
@@ -56,7 +54,6 @@ class Tuning:
     #: A clip is chosen as if what it cuts off normal scores on one side exceeded the other by this part, which keeps
     #: it from depending on exact lengths; skewed errors move the intercept by this part of what is cut off.
     uneven: float = 0.2
-    skew: float = 1.0
     #: The mean of what is cut off, over its mean length: standard deviation along the fitted values, and √k times that
     #: of each other slope and of the intercept.
     tails_along: float = 0.4
