@@ -48,9 +48,9 @@ class Tuning:
     length_spread: float = 0.3
     #: The share of long scores falls with the power 1 + 1/(mean + slope·share) of their length; the spread of that
     #: power on the log scale.
-    tail_mean: float = 0.35
+    tail_mean: float = 0.3
     tail_slope: float = 12.0
-    tail_spread: float = 0.5
+    tail_spread: float = 0.4
     #: A clip is chosen as if what it cuts off normal scores on one side exceeded the other by this part, which keeps
     #: it from depending on exact lengths; skewed errors move the intercept by this part of what is cut off.
     uneven: float = 0.2
@@ -120,7 +120,7 @@ class Tuning:
     lengths_share: float = 0.4
     lengths: float = 0.02
     residuals: float = 0.10
-    level: float = 0.08
+    level: float = 0.06
     variance: float = 0.025
     #: How the prices of the steps along the score grow; residuals are looked at after so many of them.
     growth: tuple[float, ...] = (0.6, 1.0, 1.6, 2.6, 4.0)
