@@ -181,7 +181,7 @@ class FindInformation(Step):
             rho = (1 - TUNING.lengths_share) * self.rho
             lengths = _released_lengths(curator, fit, fit.query(LengthHistogram, schema, edges=LENGTHS), self.rho - rho)
             clips = optimal_clip(n, self.along, lengths, curator.rows_per_person)
-            fit = replace(fit, lengths=lengths, clips=clips, clip_bias=float(USUAL_TAILS.lost(clips.norm, lengths)))
+            fit = replace(fit, lengths=lengths, clips=clips, clip_bias=float(USUAL_TAILS.lost(clips.norm, lengths)[1]))
             radius = optimal_radius(n, rho, lengths, curator.rows_per_person)
         query = fit.query(Information, schema, radius=radius)
         noise = curator.noise_scale(query, rho)

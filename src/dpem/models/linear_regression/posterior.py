@@ -11,11 +11,11 @@ The weights with the least variance prefer steps near θ, and steps with wide cl
 moments that a fit begins with are one more measurement, at 0, with a matrix of their own.
 
 *Clipping bias.* A score v = e·a is clipped to the length C. What is cut off, (‖v‖ − C)₊·v/‖v‖, has a mean of length
-A(C)·‖ℓ‖: A is the mean length of what is cut off, which the histogram of lengths shows (:mod:`.clipping`), and ℓ, with
-‖ℓ‖ ≤ 1, says how much of it does not cancel. Symmetric errors have ℓ = 0. On most tables ℓ lies along the fitted
-values, as a relation is curved or errors are skewed and grow with it, and hardly depends on C. So it is released once,
-from scores between two lengths, and every score is corrected by A(C)·ℓ; what remains unknown of ℓ, with the covariance
-D, and of A is the misfit: bias_t is the mean length cut off at step t.
+A(C)·‖ℓ‖: A is the mean length of what is cut off, but for what cancels of normal errors, which the histogram of
+lengths shows (:mod:`.clipping`), and ℓ says how much of it does not cancel, and which way. Symmetric errors have ℓ = 0.
+On most tables ℓ lies along the fitted values, as a relation is curved or errors are skewed and grow with it, and hardly
+depends on C. So it is released once, from scores between two lengths, and every score is corrected by A(C)·ℓ; what
+remains unknown of ℓ, with the covariance D, and of A is the misfit: bias_t is A at the clip of step t.
 
 The law is of the estimate that the same rows would give without noise; sampling error is added at the end. All of it
 is post-processing of released numbers.

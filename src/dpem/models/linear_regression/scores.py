@@ -113,15 +113,15 @@ class FindTails(Step):
         direction = _measured_direction(curator, model, state, tails, share * self.rho)
         length = float(np.sum(direction.mean[1:] ** 2))
         clips = optimal_clip(n, self.along, lengths, curator.rows_per_person, tails, direction.square, length)
-        bias = float(tails.lost(clips.norm, lengths))
-        unknown = 1 - (float(tails.cut(clips.norm, lengths)) / max(bias, 1e-300)) ** 2  # of how much is cut off
+        cut, bias = (float(each) for each in tails.lost(clips.norm, lengths))
+        unknown = 1 - (cut / max(bias, 1e-300)) ** 2  # of how much is cut off
         spread = direction.covariance + unknown * np.outer(direction.mean, direction.mean)
         fit = replace(fit, direction=Direction(direction.mean, spread), clips=clips, tails=tails, clip_bias=bias)
         fit = replace(fit, clip_unit=fit.sigma)
 
         def corrected(answer: ScoreAnswer) -> ScoreAnswer:
             norm = answer.clip / fit.sigma
-            missing = fit.sigma * float(tails.lost(norm, lengths))
+            missing = fit.sigma * float(tails.lost(norm, lengths)[1])
             return answer._replace(score=answer.score + fit.cut_off(norm), bias=missing)
 
         return replace(state, current_fit=replace(fit, scores=tuple(map(corrected, fit.scores))))
@@ -131,7 +131,8 @@ def _measured_direction(curator: Curator, model: Any, state: LinearState, tails:
     """The direction of what clipping cuts off, from scores as long as the noise allows."""
     fit, before = state.current(), prior_direction(state.current().posterior)
     lengths = np.array(DIRECTION_LENGTHS) * math.sqrt(fit.lengths.k)
-    amounts = np.maximum(tails.cut(lengths, fit.lengths) - tails.cut(2 * lengths, fit.lengths), 1e-12) * fit.present
+    near, far = (tails.lost(each, fit.lengths)[0] for each in (lengths, 2 * lengths))
+    amounts = np.maximum(near - far, 1e-12) * fit.present
     noises = 2 * curator.rows_per_person * lengths / (curator.n_rows * math.sqrt(2 * rho)) / amounts
     i = int(np.argmax(np.append(noises[:-1] < TUNING.direction_noise, True)))
     query = fit.query(Score, model.schema_of(state), radius=float(lengths[i]), beyond=float(lengths[i]))

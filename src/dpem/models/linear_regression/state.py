@@ -127,7 +127,7 @@ class CurrentFit:
         """What clipping at this length, in the clips' unit, is expected to take off the score."""
         if self.direction is None:
             return np.zeros(len(self.prior))
-        return self.clip_unit * float(self.tails.cut(norm, self.lengths)) * self.direction.mean
+        return self.clip_unit * float(self.tails.lost(norm, self.lengths)[0]) * self.direction.mean
 
     @property
     def error(self) -> float:

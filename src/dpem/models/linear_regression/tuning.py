@@ -51,11 +51,10 @@ class Tuning:
     tail_mean: float = 0.3
     tail_slope: float = 12.0
     tail_spread: float = 0.4
-    #: A clip is chosen as if what it cuts off normal scores on one side exceeded the other by this part, which keeps
-    #: it from depending on exact lengths; skewed errors move the intercept by this part of what is cut off.
+    #: What is cut off normal scores cancels but for this part, since relations are curved and variances unequal.
     uneven: float = 0.2
-    #: The mean of what is cut off, over its mean length: standard deviation along the fitted values, and √k times that
-    #: of each other slope and of the intercept.
+    #: The mean of what is cut off and does not cancel, over its mean length: standard deviation along the fitted
+    #: values, and √k times that of each other slope and of the intercept; multiples of these, each as likely.
     tails_along: float = 0.4
     tails_beside: float = 0.35
     tails_level: float = 0.65

@@ -141,7 +141,7 @@ class FindLevel(Step):
         norm = self.clip * fit.sigma / (fit.clip_unit or fit.sigma) * math.sqrt(fit.lengths.k)
         mean += float(fit.cut_off(norm)[0])
         unknown = 0.0 if fit.direction is None else math.sqrt(fit.direction.covariance[0, 0])
-        off = fit.clip_unit * float(fit.tails.lost(norm, fit.lengths)) * unknown
+        off = fit.clip_unit * float(fit.tails.lost(norm, fit.lengths)[1]) * unknown
         alone = fit.posterior.given_number(mean, row, error**2)
         wide = fit.posterior.wider(fit.misfit + _unmeasured_misfit(fit)).given_number(mean, row, error**2 + off**2)
         rest = eigenvalues_from(wide.covariance - alone.covariance, 0.0)
