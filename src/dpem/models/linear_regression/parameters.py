@@ -236,7 +236,7 @@ def final_parameters(
             relative * fit.variance_misfit if private else 0.0,
         ),
         r_squared=(),
-        shape=() if fit.shape is None else (*fit.shape.skew, *fit.shape.tails),
+        shape=fit.shape,
         linearity=(),
         seen=columns.seen[kept],
         low_end=columns.low_end[kept],

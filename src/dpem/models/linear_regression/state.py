@@ -34,15 +34,6 @@ class Estimate(NamedTuple):
     error: float
 
 
-class Shape(NamedTuple):
-    """How far errors are from normal: their mean, in standard deviations, from where the clipped score has it, and by
-    which part their variance grows with a wider clip.
-    """
-
-    skew: Estimate
-    tails: Estimate
-
-
 @dataclass(frozen=True)
 class CurrentFit:
     """A regression that is being fitted. Coefficients are those of its :class:`Frame`.
@@ -83,6 +74,9 @@ class CurrentFit:
         Covariance of the coefficients' errors that do not come from noise: what clipping and the prior may hide.
     variance_misfit : float
         How far the variance may be off because of tails beyond the last clip.
+    shape : tuple of float
+        How far errors are from normal: their mean, in standard deviations, from where the clipped score has it, and by
+        which part their variance grows with a wider clip; each with its standard error.
     inflation : array
         Variance of each coefficient's score over what it is with normal errors of one variance, from the sandwich.
     unused : array of bool
@@ -106,7 +100,7 @@ class CurrentFit:
     scores: tuple[ScoreAnswer, ...] = ()
     level: Estimate = field(default_factory=lambda: Estimate(0.0, 0.0))
     size: Estimate = field(default_factory=lambda: Estimate(1.0, 0.0))
-    shape: Shape | None = None
+    shape: tuple[float, ...] = ()
     lengths: Lengths = field(default_factory=lambda: normal_lengths(1))
     clips: Clips = NO_CLIPS
     tails: Tails = NO_TAILS
