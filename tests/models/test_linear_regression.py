@@ -292,7 +292,7 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say():
     truth = np.array([1, 0.8, -0.5, 0.0])
     hits = []
     for seed in range(60):
-        model = fitted(*rows(2000, seed=seed), check=False, random_state=seed)
+        model = fitted(*rows(5000, seed=seed), check=False, random_state=seed)
         ends = model.conf_int()[:4]
         hits.append((ends[:, 0] < truth) & (truth < ends[:, 1]))
     assert 0.90 < np.mean(hits) <= 0.99
