@@ -11,16 +11,21 @@ import math
 import tempfile
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from dpem.fitting.diagnostics import FitWarning
+from dpem.fitting.sequence import PrivateFit
 from dpem.privacy import Budget
+from dpem.query import FloatArray
 from dpem.registry import estimator
 from dpem.report import About, write_report
+
+if TYPE_CHECKING:
+    from pandas import DataFrame, Series
 
 #: ε of the regression and of the classes, their δ, and the budget that both are charged to.
 EPSILON, CLASSES_EPSILON, DELTA = 1.0, 2.0, 1e-6
@@ -55,7 +60,7 @@ LEVELS = {
 }
 
 
-def table() -> tuple[Any, Any, Any]:
+def table() -> tuple[DataFrame, Series, DataFrame]:
     """Columns, response and items, recoded by rules that do not depend on the rows."""
     try:
         import pandas
@@ -78,7 +83,7 @@ def table() -> tuple[Any, Any, Any]:
     return X, np.log1p(raw.mdvis).rename("visits"), items
 
 
-def main(out: str | Path | None = None, say: Callable[[str], None] = print) -> dict[str, Any]:
+def main(out: str | Path | None = None, say: Callable[[str], None] = print) -> dict[str, object]:
     """Plan, fit and report; the results are also returned as plain data.
 
     Parameters
@@ -93,7 +98,7 @@ def main(out: str | Path | None = None, say: Callable[[str], None] = print) -> d
         return _run(out, say)
 
 
-def _run(out: str | Path | None, say: Callable[[str], None]) -> dict[str, Any]:
+def _run(out: str | Path | None, say: Callable[[str], None]) -> dict[str, object]:
     begun = time.monotonic()
     X, y, items = table()
     folder = Path(tempfile.mkdtemp(prefix="dpem-demo-") if out is None else out)
@@ -122,7 +127,7 @@ def _run(out: str | Path | None, say: Callable[[str], None]) -> dict[str, Any]:
     return {**results, "spent": budget.spent_epsilon, "reports": reports, "seconds": seconds}
 
 
-def _regression(X: Any, y: Any, budget: Budget, folder: Path, say: Callable[[str], None]) -> dict[str, Any]:
+def _regression(X: DataFrame, y: Series, budget: Budget, folder: Path, say: Callable[[str], None]) -> dict[str, object]:
     kind = estimator("linear-regression")
     bounds = {column.name: (column.low, column.high) for column in COLUMNS}
     settings = {"bounds": bounds, "y_bounds": (RESPONSE.low, RESPONSE.high), "delta": DELTA}
@@ -150,7 +155,7 @@ def _regression(X: Any, y: Any, budget: Budget, folder: Path, say: Callable[[str
     }
 
 
-def _classes(items: Any, budget: Budget, folder: Path, say: Callable[[str], None]) -> dict[str, Any]:
+def _classes(items: DataFrame, budget: Budget, folder: Path, say: Callable[[str], None]) -> dict[str, object]:
     kind = estimator("latent-class")
     settings = {"levels": LEVELS, "delta": DELTA}
     model = kind(2, epsilon=CLASSES_EPSILON, rows_per_person=ROWS_PER_PERSON, budget=budget, **settings).fit(items)
@@ -175,7 +180,7 @@ def _classes(items: Any, budget: Budget, folder: Path, say: Callable[[str], None
     }
 
 
-def _matching_order(model: Any, reference: Any) -> list[int]:
+def _matching_order(model: PrivateFit, reference: PrivateFit) -> list[int]:
     """The order of the reference's classes that matches the model's best: labels of classes are arbitrary."""
     private, exact = (np.hstack(list(fit.probabilities_.values())) for fit in (model, reference))
     orders = itertools.permutations(range(len(exact)))
@@ -186,11 +191,11 @@ def _about(purpose: str) -> About:
     return About("RAND Health Insurance Experiment", time.strftime("%Y-%m-%d"), purpose)
 
 
-def _plain(probabilities: dict[str, Any], order: Any) -> dict[str, Any]:
+def _plain(probabilities: dict[str, FloatArray], order: list[int] | slice) -> dict[str, object]:
     return {item: np.asarray(values)[order].tolist() for item, values in probabilities.items()}
 
 
-def _percents(shares: Any) -> str:
+def _percents(shares: Iterable[float]) -> str:
     return "  ".join(f"{share:5.1f} %" for share in shares)
 
 

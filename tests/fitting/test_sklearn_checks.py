@@ -123,7 +123,7 @@ def test_scikit_learn_checks(name, monkeypatch):
     made = {kind: {r["check_name"]: r["exception"] for r in results if r["status"] == kind} for kind in STATUSES}
     assert len(made["passed"]) > 20
     assert made["failed"] == {}
-    assert set(made["xfail"]) == set(expected)
+    assert set(made["xfail"]) == set(expected) & {r["check_name"] for r in results}  # versions differ in their checks
     assert set(made["skipped"]) <= NEVER_MADE
 
 

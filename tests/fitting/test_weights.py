@@ -21,9 +21,7 @@ from dpem.tables import ArraySource
 from dpem.tables.blocks import numpy_api
 from dpem.tables.schema import Schema
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:random_state", "ignore:expect little", "ignore::dpem.fitting.diagnostics.FitWarning"
-)
+pytestmark = pytest.mark.filterwarnings("ignore:expect little")
 PRICE = {"epsilon": 1.0, "delta": 1e-6, "max_weight": 12.0, "random_state": 0}
 KINDS = {
     "linear": (dpem.DPLinearRegression, {"y_bounds": (-15, 15)}),

@@ -6,8 +6,6 @@ import pytest
 
 import dpem
 
-pytestmark = pytest.mark.filterwarnings("ignore:random_state", "ignore::dpem.fitting.diagnostics.FitWarning")
-
 RNG = np.random.default_rng(0)
 PEOPLE = pd.DataFrame({"age": RNG.uniform(20, 80, 10_000), "region": RNG.choice(["north", "south", "west"], 10_000)})
 ODDS = np.exp(-3 + 0.05 * PEOPLE.age + 0.5 * (PEOPLE.region == "south"))

@@ -17,8 +17,6 @@ from dpem.models._glm.queries import Information, Moments, Predictor, Score
 from dpem.tables.blocks import numpy_api
 from dpem.tables.schema import Schema
 
-pytestmark = pytest.mark.filterwarnings("ignore:random_state", "ignore::dpem.fitting.diagnostics.FitWarning")
-
 BETA = np.array([0.8, -0.5, 0.0])
 
 

@@ -20,9 +20,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import log_ndtr, ndtr
 from sklearn.base import BaseEstimator
 
@@ -135,9 +135,9 @@ def replay(
     estimator: BaseEstimator,
     table: Table,
     *,
-    hold: Callable[[Table], tuple[Any, ...]] | None = None,
+    hold: Callable[[Table], tuple[object, ...]] | None = None,
     missing: bool = False,
-    where: Any = None,
+    where: NDArray[np.intp] | None = None,
     from_neighbours: bool = True,
 ) -> Verdict:
     """Record a fit to the table and play it again on every kind of neighbour; then the same from the worst of them,
@@ -172,7 +172,7 @@ def replay(
     return verdict
 
 
-def in_memory(table: Table) -> tuple[Any, ...]:
+def in_memory(table: Table) -> tuple[object, ...]:
     return (table.X,) if table.y is None else (table.X, table.y)
 
 

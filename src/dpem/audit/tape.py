@@ -11,6 +11,7 @@ A tape holds raw totals. It is made of invented tables, in an audit; nothing her
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -20,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 
+from dpem.fitting.sequence import PrivateFit
 from dpem.privacy import Account, Budget, Charge, Curator, Noise, Price, Release
 from dpem.query import Bound, FloatArray, Query
 from dpem.tables import Source
@@ -172,10 +174,10 @@ class TapedAccount(Account):
 
 
 class TapedBudget(Budget):
-    """A budget of its own for a recorded fit, so that it is on the tape when it was charged."""
+    """An unlimited budget of its own for a recorded fit, so that the tape shows when it was charged."""
 
-    def __init__(self, tape: Tape, epsilon: float, delta: float, **counts: Any) -> None:
-        super().__init__(epsilon, delta, **counts)
+    def __init__(self, tape: Tape) -> None:
+        super().__init__(math.inf, 0.5)
         self._tape = tape
 
     def charge(self, epsilon: float, delta: float, price: Price, **purpose: Any) -> Charge:
@@ -185,7 +187,7 @@ class TapedBudget(Budget):
 
 
 def record(
-    estimator: BaseEstimator, X: Any, y: Any = None, *, frozen: Tape | None = None, second: Source | None = None
+    estimator: BaseEstimator, X: object, y: object = None, *, frozen: Tape | None = None, second: Source | None = None
 ) -> Tape:
     """The tape of one fit of a clone of the estimator; with the answers of an earlier one if ``frozen`` is given, and
     with the totals of a ``second`` table beside those of this one.
@@ -198,7 +200,7 @@ def record(
     """
     tape, model = Tape(), clone(estimator)
     _listen(model, tape, None if frozen is None else iter(frozen.answers), second)
-    model.budget = TapedBudget(tape, *_room(model))
+    model.budget = TapedBudget(tape)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         try:
@@ -224,25 +226,18 @@ def _listen(model: BaseEstimator, tape: Tape, frozen: Iterator[Answered] | None,
     if hasattr(model, "param_grid"):
         fit = model._fitted
 
-        def fitted(place: int, candidate: Any, X: Any, y: Any) -> Any:
+        def fitted(place: int, candidate: PrivateFit, X: object, y: object) -> Any:
             _listen(candidate, tape, frozen)
             return fit(place, candidate, X, y)
 
         model._fitted = fitted
 
 
-def _room(model: BaseEstimator) -> tuple[float, float]:
-    """A total that one fit of the model always fits into, also if its arguments are about to be refused."""
-    asked = model.epsilon
-    epsilon = asked if isinstance(asked, float | int) and asked > 0 else 1.0
-    return float(epsilon), 0.999
-
-
 def _public(name: str) -> bool:
     return name.endswith("_") and not name.startswith("_")
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """Something that is equal if and only if the value is, to the last bit, whatever it is nested in."""
     if isinstance(value, np.ndarray):
         return (str(value.dtype), value.shape, value.tolist() if value.dtype == object else value.tobytes())

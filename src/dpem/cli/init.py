@@ -7,20 +7,28 @@ from contextlib import suppress
 from pathlib import Path
 
 import click
+from click import Option
 
-from dpem.cli import options
+from dpem.cli import options as shared
 from dpem.cli.common import Exit, Session, refusing
 from dpem.cli.options import PATH
 from dpem.cli.settings import NAME
 
 
-@click.command(short_help="Write dpem.toml for a table: columns, and bounds to fill in.")
-@click.argument("data", type=PATH)
-@click.option("--sep", metavar="CHAR", help="The separator of a .csv; guessed from its first line if not given.")
-@click.option("--encoding", metavar="NAME", default="utf-8", help="The encoding of a .csv: utf-8, cp1252, latin-1, ...")
-@click.option("--out", default=NAME, show_default=True, type=PATH, metavar="FILE", help="The settings file to write.")
-@options.force
-@options.json
+@click.command(
+    short_help="Write dpem.toml for a table: columns, and bounds to fill in.",
+    params=[
+        click.Argument(["data"], type=PATH),
+        Option(["--sep"], metavar="CHAR", help="The separator of a .csv; guessed from its first line if not given."),
+        Option(
+            ["--encoding"], metavar="NAME", default="utf-8", help="The encoding of a .csv: utf-8, cp1252, latin-1, ..."
+        ),
+        Option(
+            ["--out"], default=NAME, show_default=True, type=PATH, metavar="FILE", help="The settings file to write."
+        ),
+        *(shared.force, shared.json),
+    ],
+)
 @click.pass_obj
 def init(session: Session, data: str, sep: str | None, encoding: str, out: str, force: bool) -> None:
     """Write a settings file that lists the columns of DATA, with blanks for their bounds and levels.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -85,7 +85,7 @@ class Uncertainty:
                 ends[j] = self.estimate[j] * math.exp(-ratio), self.estimate[j] * most
         return ends
 
-    def rows(self, level: float = 0.95) -> list[dict[str, Any]]:
+    def rows(self, level: float = 0.95) -> list[dict[str, object]]:
         """The rows of :meth:`summary`, one for each parameter.
 
         ``detectable`` is the true size that a test at 5 % distinguishes from 0 with power 80 %: 2.8 standard errors.
@@ -113,12 +113,12 @@ KINDS = ("", "share", "size", "positive")
 DETECTABLE = float(-ndtri(0.025) + ndtri(0.8))
 
 
-def frame(records: Sequence[dict[str, Any]]) -> Any:
+def frame(records: Sequence[dict[str, object]]) -> Any:
     """The records as a pandas DataFrame, indexed by the parameter, with a method ``as_latex``."""
     return _summary_class()(list(records)).set_index("parameter")
 
 
-def pandas_of(columns: dict[str, Any], index: Sequence[str] | None) -> Any:
+def pandas_of(columns: Mapping[str, object], index: Sequence[str] | None) -> Any:
     """The columns as a pandas DataFrame."""
     return _pandas().DataFrame(columns, index=None if index is None else list(index))
 
@@ -140,7 +140,7 @@ def _summary_class() -> Any:
         def _constructor(self) -> Any:
             return Summary
 
-        def as_latex(self, **options: Any) -> str:
+        def as_latex(self, **options: object) -> str:
             """The table in LaTeX; options are those of ``DataFrame.to_latex``."""
             return str(self.to_latex(**{"float_format": "%.4g", "escape": True, **options}))
 
@@ -205,7 +205,7 @@ def standard_errors(combinations: FloatArray, covariance: FloatArray) -> FloatAr
     return np.asarray(np.sqrt(np.maximum(variance, 0.0)))
 
 
-def hypotheses_about(names: Sequence[str], hypotheses: Any) -> tuple[FloatArray, FloatArray, tuple[str, ...]]:
+def hypotheses_about(names: Sequence[str], hypotheses: object) -> tuple[FloatArray, FloatArray, tuple[str, ...]]:
     """The matrix and right side of linear hypotheses about named coefficients, and what each is called."""
     if isinstance(hypotheses, str):
         if hypotheses in names:
@@ -217,7 +217,7 @@ def hypotheses_about(names: Sequence[str], hypotheses: Any) -> tuple[FloatArray,
         from formulaic.utils.constraints import LinearConstraints
 
         try:
-            found = LinearConstraints.from_spec(_backquoted(hypotheses, names), variable_names=list(names))
+            found = LinearConstraints.from_spec(*_in_words(hypotheses, names))
         except (FormulaicError, ValueError, SyntaxError, KeyError):
             raise ArgumentError(
                 "hypotheses",
@@ -234,15 +234,18 @@ def hypotheses_about(names: Sequence[str], hypotheses: Any) -> tuple[FloatArray,
     return matrix, np.zeros(len(matrix)), tuple(f"c{i}" for i in range(len(matrix)))
 
 
-def _backquoted(hypotheses: str, names: Sequence[str]) -> str:
-    """The hypotheses with names that are no words between backquotes.
+def _in_words(hypotheses: str, names: Sequence[str]) -> tuple[str, list[str]]:
+    """The hypotheses with a word for each name that is none, and the names likewise.
 
-    >>> _backquoted("g=a - g=ab = `x y`", ["g=a", "g=ab", "x y"])
-    '`g=a` - `g=ab` = `x y`'
+    >>> _in_words("g=a - g=ab = x + `x y`", ["g=a", "g=ab", "x", "x y"])
+    ('_name0_ - _name1_ = x + _name3_', ['_name0_', '_name1_', 'x', '_name3_'])
     """
-    odd = sorted((name for name in names if not name.isidentifier()), key=len, reverse=True)
-    pattern = "|".join(["`[^`]*`", *map(re.escape, odd)])
-    return re.sub(pattern, lambda found: found[0] if found[0][0] == "`" else f"`{found[0]}`", hypotheses)
+    words = {name: name if name.isidentifier() else f"_name{j}_" for j, name in enumerate(names)}
+    longest_first = sorted((name for name in names if not name.isidentifier()), key=len, reverse=True)
+    spelt = {text: words[name] for name in longest_first for text in (f"`{name}`", name)}
+    if spelt:
+        hypotheses = re.sub("|".join(map(re.escape, spelt)), lambda found: spelt[found[0]], hypotheses)
+    return hypotheses, list(words.values())
 
 
 def _belongs(name: str, term: str) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 from dpem import _html
 from dpem._files import write_text
@@ -26,7 +25,7 @@ FIELDS = (
 )
 
 
-def page(*, grid: dict[str, Any] | None = None, start: dict[str, Any] | None = None) -> str:
+def page(*, grid: dict[str, dict[str, object]] | None = None, start: dict[str, object] | None = None) -> str:
     """The planner's page.
 
     Parameters

@@ -17,7 +17,6 @@ import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -202,7 +201,7 @@ class Ledger:
         except BudgetExceeded as refusal:
             self.note_refusal(charge, refusal.reason, purpose=purpose)
             raise
-        if change := changed_table(entries.fits, n, body["columns"]):
+        if change := changed_table(entries.fits, n, columns or {}):
             message = f"dataset {name!r}: {change}. Fits of other rows under the same name draw on the same total."
             warnings.warn(message, LedgerWarning, stacklevel=3)
         return LedgerCharge(charge.epsilon, charge.delta, price, entry.number, self, rows_per_person=rows)
@@ -331,7 +330,7 @@ class Ledger:
     def __copy__(self) -> Ledger:
         return self
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Ledger:
+    def __deepcopy__(self, memo: dict[int, object]) -> Ledger:
         return self
 
     def __reduce__(self) -> tuple[type[Ledger], tuple[str, str | None]]:

@@ -80,7 +80,7 @@ class Policy:
             lists[name] = None if value is None else tuple(value)
         return cls(None if epsilon is None else float(epsilon), n, **lists)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """The limits that the policy has, by name."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
@@ -177,7 +177,7 @@ class DatasetState:
     head: str
     n_entries: int
     explained: tuple[str, ...]
-    policy: Mapping[str, Any] = field(default_factory=dict)
+    policy: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def left_shown(self) -> str:
@@ -268,7 +268,7 @@ def _time(body: Mapping[str, Any]) -> datetime:
 
 def fit_body(
     charge: Charge, *, purpose: str, digest: str, model: str, n: int | None, columns: Mapping[str, str]
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """The body of a charge's entry, without author and time."""
     return {
         "epsilon": charge.epsilon,
@@ -285,7 +285,7 @@ def fit_body(
     }
 
 
-def changed_table(fits: Sequence[FitEntry], n: int | None, columns: Mapping[str, str] | None) -> str:
+def changed_table(fits: Sequence[FitEntry], n: int | None, columns: Mapping[str, str]) -> str:
     """The difference between a table and those of earlier fits, in words; empty if there is none."""
     last_n = next((fit.n for fit in reversed(fits) if fit.n is not None), None)
     if n is not None and last_n is not None and last_n != n:

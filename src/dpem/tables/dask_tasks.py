@@ -108,7 +108,7 @@ def responses(part: Any, levels: Levels | None) -> Any:
 @naming_only_the_type
 def column(part: Any, name: str) -> Any:
     """A column of a partition of a DataFrame."""
-    return column_of(part[name])
+    return Frame(part).column(name)
 
 
 @naming_only_the_type

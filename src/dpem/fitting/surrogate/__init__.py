@@ -9,7 +9,6 @@ from dpem.fitting.surrogate.em import Converged, ExpectedStatistics, Family, bes
 from dpem.fitting.surrogate.rows import Answer, Block, Surrogate, combined_noise
 from dpem.fitting.surrogate.scores import (
     ScoreQuery,
-    efficient,
     error_roots,
     information,
     regrouped,
@@ -29,7 +28,6 @@ __all__ = [
     "Surrogate",
     "best_of",
     "combined_noise",
-    "efficient",
     "em",
     "error_roots",
     "information",

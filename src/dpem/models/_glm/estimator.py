@@ -8,9 +8,10 @@ import array_api_compat.numpy as numpy_api
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from dpem._validation import ArgumentError, count
+from dpem._validation import Argument, ArgumentError, count
 from dpem.fitting.diagnostics import Diagnostic
 from dpem.fitting.estimator import PrivateEstimator
+from dpem.fitting.formula_terms import refusal
 from dpem.fitting.implied_terms import ImpliedTerms
 from dpem.fitting.inference import RegressionResults
 from dpem.fitting.summary import Extra
@@ -35,6 +36,7 @@ class GeneralisedLinearEstimator(WeightedFit, RegressionResults, PrivateEstimato
     """
 
     _needs_y = True
+    _has_offset = True
     _ratio: ClassVar[str] = "ratio"
     _mean_words: ClassVar[tuple[str, str]] = ("predicted mean", "observed mean")
 
@@ -57,14 +59,32 @@ class GeneralisedLinearEstimator(WeightedFit, RegressionResults, PrivateEstimato
         check_is_fitted(self)
         return tuple(self.schema_.names)
 
-    def _checked_sparsity(self) -> int | None:
-        if self.sparsity is not None and self.max_weight is not None:
+    def _shared(self, schema: Schema) -> dict[str, Any]:
+        """The arguments of the model that do not depend on the family; refuses wrong ones."""
+        formula, sparsity = self._compiled(), self.sparsity
+        if sparsity is not None and self.max_weight is not None:
             raise ArgumentError("sparsity", "must be None where rows have weights: they have no part in the choice.")
-        return None if self.sparsity is None else count("sparsity", self.sparsity)
-
-    def _implied_terms(self) -> ImpliedTerms | None:
-        formula = self._compiled()
-        return None if formula is None else ImpliedTerms(formula)
+        named = {name: getattr(self, name, None) for name in ("offset", "exposure")}
+        if formula is not None and formula.offset is not None:
+            if any(named.values()):
+                raise refusal("must have no offset(…) beside the argument offset or exposure.")
+            named["offset"] = formula.offset
+        for name, column in named.items():
+            if column is not None and column not in schema.names:
+                raise ArgumentError(name, f"must be the name of a numeric column of X, got {column!r}.")
+        if None not in named.values():
+            raise ArgumentError("offset", "and ", Argument("exposure"), " must not both be given.")
+        offset, exposure = (-1 if column is None else schema.names.index(column) for column in named.values())
+        if exposure >= 0 and not schema.middle[exposure] - schema.half[exposure] > 0:
+            raise ArgumentError(
+                "bounds", f"of the exposure {named['exposure']!r} must be positive: its logarithm is taken."
+            )
+        return {
+            "sparsity": None if sparsity is None else count("sparsity", sparsity),
+            "terms": None if formula is None else ImpliedTerms(formula),
+            "offset_coordinate": offset,
+            "exposure": exposure,
+        }
 
     def _fitted_model(self) -> GeneralisedLinearModel:
         """The model on the columns that were chosen."""

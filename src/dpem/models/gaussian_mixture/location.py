@@ -174,7 +174,7 @@ class Margins(NarrowQuery):
                 found.append((j, float(low), float(high)))
         return tuple(found)
 
-    def each(self, xp: Namespace, x: Array, y: Array) -> Array:
+    def each(self, xp: Namespace, x: Array) -> Array:
         """What each row contributes (m × cells·d)."""
         cell = self._cell(xp, x)
         return xp.concat([xp.astype(cell == float(number), xp.float64) for number in range(self.cells)], axis=1)

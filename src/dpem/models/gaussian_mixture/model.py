@@ -128,15 +128,15 @@ class GaussianMixture(Model):
         order = np.argsort(-own.weights, kind="stable")
         roots = [query.whitener, query.whitener, 0.0 * query.whitener]
         if family.count <= MOST_PARAMETERS:
-            x, _ = surrogate.resampled(SANDWICH_ROWS, generator(9))
+            x = surrogate.resampled(SANDWICH_ROWS, generator(9))
             scatter = float(surrogate.weights @ surrogate.weights) if noise > 0 else 0.0
             base = 1 / TUNING.score_kappa[1] if noise > 0 else 0.0
-            by_noise, by_rows, by_surrogate = error_roots(query, x, None, scatter, base)
-            roots = [query.kept(x, None, np.full(len(x), 1 / len(x))) * by_noise, by_rows, by_surrogate]
+            by_noise, by_rows, by_surrogate = error_roots(query, x, scatter, base)
+            roots = [query.kept(x, np.full(len(x), 1 / len(x))) * by_noise, by_rows, by_surrogate]
         others = ((fit.runs[0][0], other) for other in fit.before)
         moved = regrouped(family, surrogate, [*fit.runs, *others], TUNING.near)
         if noise > 0:
-            rows = (surrogate.x, None, surrogate.weights)
+            rows = (surrogate.x, surrogate.weights)
             error = TUNING.moving * math.hypot(noise, n**-0.5)
             moved = max(moved, share_moved(family, own, *rows, query.whitener, error, generator(7)))
         first = own.reordered(order)

@@ -105,12 +105,12 @@ def case(name: str, kind: str, K: int, d: int, apart: float) -> Case:
         rows = np.clip(np.round(rows / step) * step, -1, 1)
     family = GaussianFamily(K, own, (TUNING.floor * rows.std(axis=0)) ** 2, np.ones(d))
     even = np.full(ROWS, 1 / ROWS)
-    starts = [family.random_start(rows, None, even, rng) for _ in range(3)] if name == "skewed" else [truth]
-    mixture = best_of(family, starts, family.expectation(rows, None, even), kept=1, most=100)[0].theta
+    starts = [family.random_start(rows, even, rng) for _ in range(3)] if name == "skewed" else [truth]
+    mixture = best_of(family, starts, family.expectation(rows, even), kept=1, most=100)[0].theta
     names = [f"x{j}" for j in range(d)]
     schema = Schema.of(names, dict.fromkeys(names, (-1.0, 1.0)), {})
-    query = score_query(schema, family, mixture, rows, None, even, rng, ridge=TUNING.ridge)
-    return Case(family, rows, mixture, query.whitener, query.radius / query.kept(rows, None, even))
+    query = score_query(schema, family, mixture, rows, even, rng, ridge=TUNING.ridge)
+    return Case(family, rows, mixture, query.whitener, query.radius / query.kept(rows, even))
 
 
 @lru_cache(maxsize=4096)
@@ -119,7 +119,7 @@ def _share_at(name: str, kind: str, K: int, d: int, apart: float, octave: int) -
     own = case(name, kind, K, d, apart)
     even = np.full(len(own.rows), 1 / len(own.rows))
     rng = generator(5)
-    moved = share_moved(own.family, own.mixture, own.rows, None, even, own.whitener, 2.0**octave, rng, 8)
+    moved = share_moved(own.family, own.mixture, own.rows, even, own.whitener, 2.0**octave, rng, 8)
     return math.log(max(moved, 0.5 / len(own.rows)))
 
 
@@ -223,7 +223,7 @@ def start_of(sizes: Sizes, d: int, K: int, separation: float = SEPARATION) -> St
     edge = 2 * math.sqrt(d) * d * 1.1 / (n * math.sqrt(2 * shares[2] * part * sizes.rho))
     free = d <= max(K - 1, 2) + 1
     base = 2 * math.pi / (8 * math.sqrt(within + between))
-    f = np.arange(1, int(np.clip(math.ceil(2 / (base * math.sqrt(within))), 4, 12)) + 1)
+    f = np.arange(1.0, int(np.clip(math.ceil(2 / (base * math.sqrt(within))), 4, 12)) + 1)
     damping = np.exp(-0.5 * within * (base * f) ** 2)
     amplitudes = f * damping + 0.02
     share = math.sqrt(float(np.sum(damping**2 * amplitudes)) / largest_slice(amplitudes))

@@ -244,11 +244,11 @@ def score_of_independent(target: Target, lines: FloatArray, q: int) -> float:
         one = share * np.exp(1j * w * first - 0.5 * w**2 * np.exp(size1))
         two = (1 - share) * np.exp(1j * w * second - 0.5 * w**2 * np.exp(size2))
         each = one + two
-        each = np.where(np.abs(each) < 1e-12, 1e-12, each)
+        each = np.where(np.abs(each) < 1e-12, 1e-12 + 0j, each)
         whole = np.prod(each, axis=1) / target.errors
         by = [one * (1 - share) - two * share, 1j * w * one, 1j * w * two]
         by += [-0.5 * w**2 * np.exp(size1) * one, -0.5 * w**2 * np.exp(size2) * two]
-        J = whole[:, None] * np.hstack([own / each for own in by])
+        J = whole[:, None] * np.hstack([own / each for own in by], dtype=complex)
         return _drawn(expansion(whole - target.values / target.errors, J), point, 1e-3)
 
     start = np.tile(np.array([0.0, -0.5, 0.5, math.log(0.75), math.log(0.75)])[:, None], d)

@@ -121,7 +121,7 @@ class MixtureState(State):
     presence: Presence = field(default_factory=lambda: Presence(_NONE))
     spread: FloatArray = field(default_factory=lambda: _NONE)
     moments: Moments = field(default_factory=lambda: Moments(_NONE, _NONE, 1.0, 0.0, _NONE))
-    margins: Answer | None = None
+    margins: tuple[Answer, ...] = ()
     far: Far | None = None
     constant: tuple[tuple[int, float, float], ...] = ()
     surrogate_fit: SurrogateFit | None = None
@@ -148,7 +148,7 @@ TAIL_WEIGHTS = np.concatenate([np.ones(len(ALL_WIDER)), 4 / ONE_WIDER])
 
 def base_rows(
     rich: Gaussians, state: MixtureState, count: int, patterns: FloatArray | None, rng: np.random.Generator
-) -> tuple[FloatArray, None, FloatArray]:
+) -> tuple[FloatArray, FloatArray]:
     """Rows within the bounds and their base weights. Rows of one wide Gaussian weigh little, the less the farther out,
     so that only an answer that asks for rows between or beyond the components raises them. Rows in far cells of the
     histograms weigh what these say.
@@ -164,7 +164,7 @@ def base_rows(
     rows = np.vstack(parts)
     for j, low, high in state.constant:  # rows beside a constant would be a component of their own
         rows[:, j] = np.clip(rows[:, j], low, high)
-    return with_missing(rows, patterns), None, np.concatenate(weights)
+    return with_missing(rows, patterns), np.concatenate(weights)
 
 
 def _tails(wide: Gaussians, count: int, rng: np.random.Generator) -> FloatArray:

@@ -14,7 +14,7 @@ from scipy.optimize import linear_sum_assignment
 
 from dpem.fitting.rehearsal import generator
 from dpem.fitting.surrogate import Converged, Surrogate, information, share_apart, share_moved, whitener
-from dpem.fitting.surrogate.rows import combined_noise, evidence_kappa, principal, tilt
+from dpem.fitting.surrogate.rows import Features, combined_noise
 from dpem.models.latent_class.family import TUNING, Classes, ClassFamily
 from dpem.query import FloatArray
 
@@ -63,7 +63,7 @@ def standard_errors(
     combined τ. Clipping, curvature, the pairs and the pull of the base weights are left out there; so this is scaled to
     the mean square of what ``again`` shows and averaged with it, parameter by parameter, and the larger one counts.
     """
-    S = np.asarray(family.scores(numpy_api, theta, surrogate.x, None))
+    S = np.asarray(family.scores(numpy_api, theta, surrogate.x))
     W = whitener(information(S, surrogate.weights), TUNING.ridge)
     shares, levels = (np.zeros((2, *own.shape)) for own in (theta.weights, theta.probabilities))
     shares[0], levels[0] = _published(family, theta, W @ W / n)
@@ -79,7 +79,7 @@ def standard_errors(
             errors[1] = TUNING.widening * np.sqrt(np.maximum(pooled, part**2))
         levels[1] = np.hypot(levels[1], family.floor)
         scale = float(np.hypot(TUNING.moving * noise, n**-0.5))
-        moved = share_moved(family, theta, surrogate.x, None, surrogate.weights, W, scale, generator(0), repeats=20)
+        moved = share_moved(family, theta, surrogate.x, surrogate.weights, W, scale, generator(0), repeats=20)
     return np.minimum(shares, 1.0), np.minimum(levels, 1.0), moved
 
 
@@ -103,17 +103,14 @@ def replayed(family: ClassFamily, surrogate: Surrogate, found: list[Converged[Cl
     fitted ones, matched to them, for each of several repeats, and the mean share of rows in another class of the best
     that EM finds from all solutions in ``found``.
     """
-    rng, block, theta = generator(0), surrogate.blocks[0], found[0].theta
-    features = np.hstack([own.features(surrogate.x, None) for own in block.answers])
-    answers = surrogate.weights @ features + rng.standard_normal((TUNING.repeats, features.shape[1]))
-    features, answers, variances = principal(features, answers, surrogate.base, block.components)
-    point, again, moved = None, [], []
-    for answer in answers:
-        kappa = evidence_kappa(answer, variances, block.low, block.high)
-        weights, point = tilt(surrogate.base, features, answer, kappa, point)
-        rows = heaviest(surrogate.x, weights)
-        near = rows.fit(family, [theta], short=100, tolerance=1e-5)[0]
-        others = rows.fit(family, [own.theta for own in found[1:3]], short=20, kept=1, most=100, tolerance=1e-5)
+    rng, theta, rows = generator(0), found[0].theta, surrogate.features.rows
+    expected, again, moved = surrogate.weights @ rows, [], []
+    for _ in range(TUNING.repeats):
+        features = Features(rows, expected + rng.standard_normal(len(expected)))
+        weights = surrogate.blocks[-1].tilted(surrogate.base, features)
+        repeat = heaviest(surrogate.x, weights)
+        near = repeat.fit(family, [theta], short=100, tolerance=1e-5)[0]
+        others = repeat.fit(family, [own.theta for own in found[1:3]], short=20, kept=1, most=100, tolerance=1e-5)
         again.append(near.theta)
         best = max([near, *others], key=lambda own: own.log_likelihood)
         moved.append(share_apart(family, surrogate, theta, best.theta))
@@ -124,7 +121,7 @@ def heaviest(x: FloatArray, weights: FloatArray) -> Surrogate:
     """Weighted rows without the lightest, which together weigh less than 10⁻⁵: EM is as good and faster."""
     order = np.argsort(weights)
     kept = order[np.cumsum(weights[order]) > 1e-5]
-    return Surrogate.of(x[kept], None, weights[kept], ())
+    return Surrogate.of(x[kept], weights[kept])
 
 
 def _matched(theta: Classes, other: Classes) -> Classes:

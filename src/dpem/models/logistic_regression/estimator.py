@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,8 +13,11 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils import Tags
 
 from dpem._validation import ArgumentError
+from dpem.fitting.columns import Columns
 from dpem.fitting.diagnostics import Diagnostic
-from dpem.fitting.formula import CompiledFormula, compiled, raw_columns
+from dpem.fitting.formula import CompiledFormula, compiled
+from dpem.fitting.formula_terms import logical, parsed, refusal
+from dpem.fitting.formula_text import raw_columns
 from dpem.fitting.sequence import keeps_arguments
 from dpem.fitting.step import State
 from dpem.models._glm.estimator import GeneralisedLinearEstimator
@@ -127,9 +131,7 @@ class DPLogisticRegression(ClassifierMixin, GeneralisedLinearEstimator):
     ) -> None: ...
 
     def _model(self, schema: Schema) -> LogisticRegression:
-        return LogisticRegression(
-            schema, family=Bernoulli(), sparsity=self._checked_sparsity(), terms=self._implied_terms()
-        )
+        return LogisticRegression(schema, family=Bernoulli(), **self._shared(schema))
 
     def _classes_of(self, y_name: str | None) -> Levels:
         """The response's two levels: ``classes``, or what ``levels`` has under its name, or 0 and 1."""
@@ -153,11 +155,19 @@ class DPLogisticRegression(ClassifierMixin, GeneralisedLinearEstimator):
         return middle - half, middle + half
 
     def _compiled(self) -> CompiledFormula | None:
-        if self.formula is None or self.classes is None:
-            return super()._compiled()
-        response = raw_columns(self.formula, needs_y=True)[-1]
-        levels = {**(self.levels or {}), response: self.classes}
-        return compiled(self.formula, self.bounds, levels, needs_y=True)
+        if self.formula is None:
+            return None
+        levels = self.levels
+        if self.classes is not None:
+            levels = {**(levels or {}), raw_columns(self.formula, needs_y=True)[-1]: self.classes}
+        formula = compiled(self.formula, self.bounds, levels, needs_y=True, offset=True)
+        assert formula.response is not None
+        if logical(parsed(formula.response)):
+            formula.response_bounds()  # which refuses what it cannot compute
+        elif not isinstance(parsed(formula.response), ast.Name):
+            example = "as in 'I(y > 3) ~ x'"
+            raise refusal(f"must have a column or a comparison left of '~', {example}, not {formula.response!r}.")
+        return formula
 
     def _open(self, probe: Any, X: Any, y: Any, weight: str | None) -> Table:
         if self.formula is not None:
@@ -167,11 +177,11 @@ class DPLogisticRegression(ClassifierMixin, GeneralisedLinearEstimator):
             declared["levels"] = {column: own for column, own in self.levels.items() if column != name}
         return open_table(probe, X, y, needs_y=True, **declared, y_levels=self._classes_of(name))
 
-    def _set_fitted(self, state: State, *others: Any) -> None:
+    def _set_fitted(self, state: State, columns: Columns, *others: Any) -> None:
         if not state.theta.labels:
-            labels = self._classes_of(others[1]["y_name_"]).labels
+            labels = self._classes_of(columns.y_name).labels
             state = replace(state, theta=replace(state.theta, labels=labels))
-        super()._set_fitted(state, *others)
+        super()._set_fitted(state, columns, *others)
 
     def _attributes(self, theta: Parameters, schema: Schema) -> dict[str, Any]:
         attributes = super()._attributes(theta, schema)

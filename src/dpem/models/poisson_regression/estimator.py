@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 from scipy.stats import nbinom
 
-from dpem._validation import Argument, ArgumentError
+from dpem._validation import ArgumentError
 from dpem.fitting.diagnostics import Diagnostic
 from dpem.fitting.results import Regressor
 from dpem.fitting.sequence import keeps_arguments
@@ -144,32 +144,8 @@ class DPPoissonRegression(Regressor, GeneralisedLinearEstimator):
         if schema.y_middle - schema.y_half < 0 and schema.y_middle != 0:
             low = schema.y_middle - schema.y_half
             raise ArgumentError("y_bounds", f"must not be negative: counts are at least 0, got {low:g}.")
-        offset, exposure = (self._coordinate(schema, name) for name in ("offset", "exposure"))
-        if offset >= 0 and exposure >= 0:
-            raise ArgumentError("offset", "and ", Argument("exposure"), " must not both be given.")
-        if exposure >= 0 and not schema.middle[exposure] - schema.half[exposure] > 0:
-            raise ArgumentError(
-                "bounds", f"of the exposure {self.exposure!r} must be positive: its logarithm is taken."
-            )
         family = Poisson(schema.y_middle, schema.y_half)
-        sparsity = self._checked_sparsity()
-        return PoissonRegression(
-            schema,
-            family=family,
-            offset_coordinate=offset,
-            exposure=exposure,
-            sparsity=sparsity,
-            terms=self._implied_terms(),
-        )
-
-    def _coordinate(self, schema: Schema, argument: str) -> int:
-        """The coordinate of the column that the argument names, −1 if it names none."""
-        name = getattr(self, argument)
-        if name is None:
-            return -1
-        if name not in schema.names:
-            raise ArgumentError(argument, f"must be the name of a numeric column of X, got {name!r}.")
-        return schema.names.index(name)
+        return PoissonRegression(schema, family=family, **self._shared(schema))
 
     def _attributes(self, theta: Parameters, schema: Schema) -> dict[str, Any]:
         attributes = super()._attributes(theta, schema)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from dpem.paper.estimators.base import TwoComponents
@@ -42,7 +40,7 @@ class DPSymmetricMixture(TwoComponents):
         """The centres of components 0 and 1: −β and +β."""
         return np.stack([-self.coef_, self.coef_])
 
-    def predict(self, X: Any) -> IntArray:
+    def predict(self, X: object) -> IntArray:
         """The more probable component of each row: 1 for +β, 0 for −β."""
         return (self.predict_proba(X)[:, 1] > 0.5).astype(np.intp)
 
