@@ -19,7 +19,6 @@ import numpy as np
 from dpem.fitting.step import Step
 from dpem.models.linear_regression.clipping import (
     LENGTHS,
-    USUAL_TAILS,
     Lengths,
     length_distribution,
     optimal_clip,
@@ -181,7 +180,7 @@ class FindInformation(Step):
             rho = (1 - TUNING.lengths_share) * self.rho
             lengths = _released_lengths(curator, fit, fit.query(LengthHistogram, schema, edges=LENGTHS), self.rho - rho)
             clips = optimal_clip(n, self.along, lengths, curator.rows_per_person)
-            fit = replace(fit, lengths=lengths, clips=clips, clip_bias=float(USUAL_TAILS.lost(clips.norm, lengths)[1]))
+            fit = replace(fit, lengths=lengths, clips=clips)
             radius = optimal_radius(n, rho, lengths, curator.rows_per_person)
         query = fit.query(Information, schema, radius=radius)
         noise = curator.noise_scale(query, rho)

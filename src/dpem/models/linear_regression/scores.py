@@ -116,7 +116,7 @@ class FindTails(Step):
         cut, bias = (float(each) for each in tails.lost(clips.norm, lengths))
         unknown = 1 - (cut / max(bias, 1e-300)) ** 2  # of how much is cut off
         spread = direction.covariance + unknown * np.outer(direction.mean, direction.mean)
-        fit = replace(fit, direction=Direction(direction.mean, spread), clips=clips, tails=tails, clip_bias=bias)
+        fit = replace(fit, direction=Direction(direction.mean, spread), clips=clips, tails=tails)
         fit = replace(fit, clip_unit=fit.sigma)
 
         def corrected(answer: ScoreAnswer) -> ScoreAnswer:
@@ -162,7 +162,8 @@ class TakeStep(Step):
         if not noise:  # the moments have led to least squares, or to maximum likelihood, already
             return replace(state, current_fit=fit)
         score = score + fit.cut_off(fit.clips.norm)
-        answer = ScoreAnswer(fit.posterior.mean, score, noise, fit.clips.norm * unit, fit.clip_bias * unit)
+        bias = unit * float(fit.tails.lost(fit.clips.norm, fit.lengths)[1])
+        answer = ScoreAnswer(fit.posterior.mean, score, noise, fit.clips.norm * unit, bias)
         scores, given = (*fit.scores, answer), (fit.information, fit.information_variance, fit.variance, fit.lengths)
         before = fit.posterior.wider(fit.misfit)
         posterior, misfit = combined_posterior(before, fit.prior, fit.first, scores, *given, fit.direction)
