@@ -10,6 +10,7 @@ response.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import NamedTuple
 
 from scipy.special import gammaincinv
@@ -117,6 +118,7 @@ ASSUMED, BOUNDS = TUNING.explained, 6.0
 USUAL, UNSURE, WIDER = 1.15, 1.6e-3, 1.15
 
 
+@lru_cache(maxsize=256)
 def expected_loss(sizes: Sizes, division: Division) -> tuple[float, float, float]:
     """The part of the response's variance that is lost: its median, and the ends between which nine fits of ten lie.
     A loss is about a chi square of p + 1 degrees.
