@@ -48,7 +48,7 @@ class Tuning:
     length_spread: float = 0.3
     #: The share of long scores falls with the power 1 + 1/(mean + slope·share) of their length; the spread of that
     #: power on the log scale.
-    tail_mean: float = 0.3
+    tail_mean: float = 0.5
     tail_slope: float = 12.0
     tail_spread: float = 0.4
     #: What is cut off normal scores cancels but for this part, since relations are curved and variances unequal.
