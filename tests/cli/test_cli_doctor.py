@@ -69,8 +69,6 @@ def completed(tmp_path, *words):
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
-        (("dpem", "led"), ["ledger"]),
-        (("dpem", "ledger", "ve"), ["verify"]),
         (("dpem", "fit", "linear"), ["linear-regression"]),
         (("dpem", "ledger", "verify", "--he"), ["--head", "--help"]),
     ],

@@ -93,6 +93,7 @@ def test_an_offset_in_the_formula_of_counts_is_that_of_statsmodels(tmp_path):
         scale="X2"
     )
     assert model.predict(frame) == pytest.approx(reference.fittedvalues, rel=1e-6)
+    assert model.t_test("educ").effect[0] == pytest.approx(reference.params.iloc[1])
     assert model.standard_errors_ == pytest.approx(reference.bse / np.sqrt(min(reference.scale, 1)), rel=1e-6)
     assert list(model.summary().index) == ["intercept", "educ"]
     private = dpem.DPPoissonRegression.from_formula(model.formula, **known | {"epsilon": 2.0, "random_state": 0})
@@ -229,6 +230,18 @@ def test_columns_whose_names_are_no_words_stand_between_backquotes():
     assert test.effect == pytest.approx(expected.t_test("educ - 2 * I(exper ** 2 / 100) = 0").effect)
 
 
+def test_every_other_level_is_a_level_of_formulas_too():
+    levels = {"g": ["a", "b", "<other>"], "y": ["no", "yes"]}
+    frame = pd.DataFrame({"g": ["a", "b", "c", "d", None] * 60, "y": ["no", "yes", "no", "yes", "no", "yes"] * 50})
+    frame["hit"], frame["pooled"] = (frame.y == "yes") * 1.0, frame.g.replace({"c": "z", "d": "z"})
+    for text in ("y ~ C(g)", "y ~ I(g == 'a') + I(g == 'b')"):
+        model = dpem.DPLogisticRegression.from_formula(text, **settings(levels=levels)).fit(frame)
+        reference = smf.glm("hit ~ C(pooled)", frame.dropna(), family=sm.families.Binomial()).fit()
+        predicted = model.predict_proba(frame)[:, 1]
+        assert predicted[frame.g.notna()] == pytest.approx(reference.fittedvalues, abs=1e-6)
+        assert np.isnan(predicted[frame.g.isna()]).all()
+
+
 def test_raw_columns_are_clamped_before_terms_are_computed():
     formula = compiled("y ~ I(x**2)", {"x": (-1, 2), "y": (0, 1)}, None, needs_y=True)
     design = formula.design(np, np.array([[50.0], [-50.0], [np.inf], [0.5]]))
@@ -252,7 +265,7 @@ def test_raw_columns_are_clamped_before_terms_are_computed():
         ("~ educ", "one response left of '~'"),
         ("wage ~ (educ", "formula is not valid"),
         ("wage ~ educ | exper", "one right side"),
-        ("wage ~ log(lambda)", "Write 'lambda', which is a word of Python"),
+        ("wage ~ log(lambda)", "Rename 'lambda', which is a word of Python"),
         ("wage ~ log(years.out)", "a name with a dot stands between backquotes"),
         (7, "formula must be a text"),
         ("wage ~ .", "with columns named"),
@@ -294,6 +307,15 @@ def test_one_odd_row_shows_in_no_query_and_no_word():
     assert compare(first, record(model, other, frozen=first)).faults == []
 
 
+def test_every_other_entry_is_a_level_of_its_own():
+    frame = people()
+    few = {"levels": LEVELS | {"region": ["n", "s", dpem.OTHER]}}
+    model = dpem.DPLogisticRegression.from_formula("married ~ educ + C(region)", **settings(**few)).fit(frame)
+    expected = smf.logit("I((married == 'yes') * 1) ~ educ + C(region)", frame).fit(disp=0)
+    assert model.coef_ == pytest.approx([expected.params.iloc[j] for j in (3, 1, 2)], rel=1e-4)
+    assert model.complete_share_ == 1.0
+
+
 def test_the_plan_shows_the_bounds_of_terms():
     plan = dpem.DPPoissonRegression.from_formula(
         "visits ~ I(age**2) + C(sex)", bounds={"age": (-1, 90), "visits": (0, 50)}, levels={"sex": ["f", "m"]},
@@ -316,6 +338,9 @@ def test_on_the_command_line(tmp_path, monkeypatch):
     text = "married ~ educ + C(region)"
     arguments = ["fit", "logistic-regression", "people.csv", "--formula", text, *common, "--anyway", "--out", "l.json"]
     assert CliRunner().invoke(cli, arguments).exit_code == 0
+    result = CliRunner().invoke(cli, ["predict", "l.json", "people.csv", "--out", "classes.csv"])
+    assert result.exit_code == 0, result.output
+    assert set(pd.read_csv("classes.csv")["prediction"]) <= {"no", "yes"}
     wrong = CliRunner().invoke(cli, [*arguments, "--target", "wage"])
     assert wrong.exit_code != 0
     assert "cannot be used with --formula" in wrong.output

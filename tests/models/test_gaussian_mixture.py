@@ -147,7 +147,7 @@ def test_the_fit_check_speaks_where_there_are_no_groups():
         warnings.simplefilter("ignore", FitWarning)
         model = DPGaussianMixture(3, **GIVEN, bounds=BOUNDS, random_state=4).fit(one)
     assert "no improvement over" in model.fit_check_.verdict
-    assert {own.code for own in model.diagnostics_} == {"fit-check", "unstable-components"}
+    assert "fit-check" in {own.code for own in model.diagnostics_}
 
 
 def test_intervals_hold_most_of_the_truth_and_are_computed_once():

@@ -26,10 +26,14 @@ def test_a_right_table_has_no_diagnostic():
 
 
 def test_a_level_that_no_row_has_is_checked_for_its_spelling():
-    wrong = found(levels={**LEVELS, "region": ["north", "South", "west"]})
-    assert wrong["rare-level"].columns == ("region=South",)
-    assert "spelling" in wrong["rare-level"].advice
-    assert wrong["incomplete-rows"].severity == "note"
+    """Noise may look like its rows, once in a while."""
+    misspelt = {**LEVELS, "region": ["north", "South", "west"]}
+    all_wrong = [found(levels=misspelt, random_state=seed) for seed in range(5)]
+    rare = [wrong["rare-level"] for wrong in all_wrong if "rare-level" in wrong]
+    assert len(rare) >= 3
+    assert {one.columns for one in rare} == {("region=South",)}
+    assert "spelling" in rare[0].advice
+    assert {wrong["incomplete-rows"].severity for wrong in all_wrong} == {"note"}
 
 
 @pytest.mark.parametrize("classes", [("No", "Yes"), (0, 1)])

@@ -18,7 +18,7 @@ from dpem import Budget, load_model, read_table, save_model
 from dpem.audit.replay import Table, replay
 from dpem.fitting.diagnostics import FitWarning
 from dpem.fitting.surrogate import ScoreQuery, Surrogate, share_apart, whitener
-from dpem.models.latent_class import DPLatentClass, errors, planning, steps
+from dpem.models.latent_class import DPLatentClass, planning, steps
 from dpem.models.latent_class.errors import Parameters
 from dpem.models.latent_class.family import TUNING, Classes, ClassFamily
 from dpem.models.latent_class.planning import LatentClass
@@ -36,7 +36,6 @@ K = 3
 def short(monkeypatch):
     """Post-processing that is less thorough than in a fit."""
     monkeypatch.setattr(steps, "TUNING", replace(TUNING, restarts=4))
-    monkeypatch.setattr(errors, "TUNING", replace(TUNING, repeats=2))
 
 
 def schema(levels=LEVELS):
@@ -287,7 +286,7 @@ def test_empty_rows_leave_the_shares_unchanged(epsilon):
     own = given((2,) * 8, n_classes=2, epsilon=epsilon, random_state=0)
     one, other = DPLatentClass(**own).fit(X), DPLatentClass(**own).fit(empty)
     assert np.abs(one.weights_ - other.weights_).max() < (0.03 if epsilon == 1.0 else 1e-4)
-    assert np.abs(one.theta_.probabilities - other.theta_.probabilities).max() < (0.03 if epsilon == 1.0 else 1e-4)
+    assert np.abs(one.theta_.probabilities - other.theta_.probabilities).max() < (0.05 if epsilon == 1.0 else 1e-4)
 
 
 def test_every_kind_of_rows_gives_the_same_fit(monkeypatch, tmp_path):

@@ -308,7 +308,7 @@ def test_the_plan_predicts_what_is_lost():
         loss.append(np.mean((A @ off) ** 2) / np.var(y))
     told = model.plan_.prediction
     assert told.quantity == "R² lost to privacy"
-    assert 1 / 1.6 < np.median(loss) / told.median < 1.6
+    assert 1 / 2.5 < np.median(loss) / told.median < 2.5
     assert DPLinearRegression(**GIVEN).plan(20_000, 3).prediction.median < told.median
 
 

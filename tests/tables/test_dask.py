@@ -36,10 +36,11 @@ from dpem.privacy import Account, Curator, SeededNoise
 from dpem.query import Bound
 from dpem.tables import ArraySource
 from dpem.tables import dask_tasks as tasks
+from dpem.tables.base import ScaledSource
 from dpem.tables.dask import DaskSource
 from dpem.tables.dask_tasks import DIED, FAN_IN, FETCHED, LOST
+from dpem.tables.entries import number
 from dpem.tables.progress import progress
-from dpem.tables.scaled import ScaledSource
 
 BETA = np.array([0.7, -0.4, 0.0])
 N = 3_001
@@ -108,6 +109,10 @@ def queries():
 def agree(ours, theirs, relative=1e-12):
     assert ours.dtype == np.float64
     assert np.max(np.abs(ours - theirs)) <= relative * np.max(np.abs(theirs))
+
+
+def repr_of(odd):
+    return f"{odd!r:.20}"
 
 
 class PlainSum:
@@ -568,6 +573,27 @@ def test_no_message_quotes_a_row(client):
     assert "BlockFailed" in logs  # they are kept
     assert "Rome" not in logs
     assert "cannot sum" not in logs
+
+
+def holding(*entries):
+    block = np.empty((len(entries), 1), dtype=object)
+    block[:, 0] = entries
+    return block
+
+
+@pytest.mark.parametrize("odd", ["x", "1_000", " 3", None, 2 + 1j, 10**400, pd.NA, [1.0], pd.Timestamp(0)], ids=repr_of)
+def test_an_entry_of_another_kind_in_a_block_is_read_by_itself(odd):
+    """The collection declared floats. Nothing fails after the charge, and nothing is read otherwise than in a list."""
+    X = da.from_delayed(dask.delayed(holding)(0.5, odd), (2, 1), dtype=float)
+    y = da.from_delayed(dask.delayed(lambda: holding(0.5, odd)[:, 0])(), (2,), dtype=float)
+    source = DaskSource(X, y)
+    for rows in (source, source.scaled(np.zeros(1), np.ones(1))):
+        np.testing.assert_array_equal(rows.total(Entries()), [0.5, number(odd), 0.5, number(odd)])
+
+
+class Entries(PlainSum):
+    def sum(self, chunk):
+        return np.append(np.asarray(chunk.X, dtype=float).ravel(), chunk.y)
 
 
 def read_badly(block_info=None):

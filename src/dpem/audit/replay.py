@@ -29,7 +29,6 @@ from sklearn.base import BaseEstimator
 from dpem.audit.neighbours import Table, neighbours
 from dpem.audit.tape import Answered, BudgetCharged, Event, ReleaseCharged, Tape, Totalled, record
 from dpem.privacy import Release
-from dpem.query import FloatArray
 
 #: Room for the rounding of the comparison itself.
 _ROUNDING = 1 + 1e-12
@@ -158,28 +157,23 @@ def replay(
     where = np.array([len(table.X) // 2]) if where is None else np.asarray(where)
     enforced = getattr(estimator, "person", None) is not None
     counted = min(len(where), estimator.rows_per_person) if enforced else len(where)
-    beta = _direction(estimator, table)
+    start = getattr(estimator, "start", None)
+    beta = np.asarray(start, dtype=float) if isinstance(start, list | np.ndarray) else np.ones(table.X.shape[1])
     kinds = list(neighbours(table, beta, missing=missing, broken=True, where=where))
     worst = ("outlier above", "along the fit", "against the fit") if from_neighbours else ()
-    for start in [table, *(kind for kind in kinds if kind.name in worst)]:
-        first = record(estimator, *hold(start))
+    for origin in [table, *(kind for kind in kinds if kind.name in worst)]:
+        first = record(estimator, *hold(origin))
         model = first.model
         if "refused" not in first.outcome:
             verdict.faults += overspent(first, float(model.epsilon), float(model.delta))
         for kind in kinds:
             second = record(estimator, *hold(kind), frozen=first)
-            verdict.merge(compare(first, second, rows=counted), f"{start.name} → {kind.name}")
+            verdict.merge(compare(first, second, rows=counted), f"{origin.name} → {kind.name}")
     return verdict
 
 
 def in_memory(table: Table) -> tuple[object, ...]:
     return (table.X,) if table.y is None else (table.X, table.y)
-
-
-def _direction(estimator: BaseEstimator, table: Table) -> FloatArray:
-    start = getattr(estimator, "start", None)
-    d = table.X.shape[1]
-    return np.asarray(start, dtype=float) if isinstance(start, list | np.ndarray) else np.ones(d)
 
 
 def _beyond_bound(one: Totalled, two: Totalled, rows: int) -> Iterator[str]:

@@ -74,16 +74,14 @@ def audit(session: Session, /, model: str, runs: int, **claim: Any) -> int:
         "findings": [{**vars(finding), "consistent": finding.consistent} for finding in findings],
         "consistent": all(f.consistent for f in findings) and not any(v.faults for v in replays.values()),
     }
-    lines = [line for name, verdict in replays.items() for line in _replay_lines(name, verdict)]
+    lines = []
+    for name, verdict in replays.items():
+        faults = f"{len(verdict.faults)} FAULTS" if verdict.faults else "no fault"
+        used = f"changes of up to {max(verdict.used.values()):.0%} of a sensitivity"
+        lines.append(f"{name}, replayed on {verdict.neighbours} neighbours: {faults}; {used}")
+        lines += [f"  {fault}" for fault in verdict.faults[:20]]
     session.result(document, "\n".join([*lines, *map(str, findings)]))
     return 0 if document["consistent"] else int(Exit.FAILED)
-
-
-def _replay_lines(name: str, verdict: Verdict) -> list[str]:
-    faults = f"{len(verdict.faults)} FAULTS" if verdict.faults else "no fault"
-    largest = max(verdict.used.values())
-    head = f"{name}, replayed on {verdict.neighbours} neighbours: {faults}; moved up to {largest:.0%} of a sensitivity"
-    return [head, *(f"  {fault}" for fault in verdict.faults[:20])]
 
 
 def _results(

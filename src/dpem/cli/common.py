@@ -174,14 +174,16 @@ def refusing(code: Exit) -> Iterator[None]:
 
 def option_message(error: Exception) -> str:
     """The message of an error of the library, with arguments spelled as options of the running command."""
-    return error.spelled(_option) if isinstance(error, ArgumentError) else str(error)
-
-
-def _option(argument: Argument) -> str:
+    if not isinstance(error, ArgumentError):
+        return str(error)
     context = click.get_current_context(silent=True)
     parameters = {} if context is None else {parameter.name: parameter for parameter in context.command.params}
-    option = parameters.get(argument.name)
-    return f"{option.opts[0]} {argument.value}".rstrip() if isinstance(option, click.Option) else str(argument)
+
+    def spelled(argument: Argument) -> str:
+        option = parameters.get(argument.name)
+        return f"{option.opts[0]} {argument.value}".rstrip() if isinstance(option, click.Option) else str(argument)
+
+    return error.spelled(spelled)
 
 
 def unexpected_message(error: Exception) -> str:

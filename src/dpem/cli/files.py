@@ -232,42 +232,31 @@ def check_outputs(written: Sequence[str], read: Sequence[str], force: bool) -> N
         raise click.UsageError("The files to be written must differ from one another and from the files that are read.")
     for path in written:
         if os.path.lexists(path) and not force:
-            raise Refused(Exit.OUTPUT, f"{path!r} exists already; {_ways_out(path)}.")
+            context = click.get_current_context(silent=True)
+            is_out = context is not None and context.params.get("out") == path
+            way_out = "choose another file with --out, or replace it with --force" if is_out else "--force replaces it"
+            raise Refused(Exit.OUTPUT, f"{path!r} exists already; {way_out}.")
         with refusing(Exit.OUTPUT):
             check_writable(path)
 
 
-def _ways_out(path: str) -> str:
-    context = click.get_current_context(silent=True)
-    options = {} if context is None else context.params
-    return (
-        "choose another file with --out, or replace it with --force"
-        if options.get("out") == path
-        else "--force replaces it"
-    )
-
-
 def save(model: PrivateFit, path: str, scaler: DPStandardScaler | None = None) -> None:
-    """Write a fitted model; if its file cannot be written, write it to a temporary folder and report the error."""
+    """Write a fitted model. If its file cannot be written, write it to a temporary folder and report the error; if that
+    fails too, report the released numbers.
+    """
     try:
         save_model(model, path, scaler)
+        return
     except (OSError, ValueError) as error:
-        raise Refused(Exit.OUTPUT, f"{str(error).rstrip('.')}; {_saved_elsewhere(model, scaler)}") from None
-
-
-def _saved_elsewhere(model: PrivateFit, scaler: DPStandardScaler | None) -> str:
+        reason = str(error).rstrip(".")
     try:
-        path = os.path.join(tempfile.mkdtemp(prefix="dpem-"), "model.json")
-        save_model(model, path, scaler)
+        elsewhere = os.path.join(tempfile.mkdtemp(prefix="dpem-"), "model.json")
+        save_model(model, elsewhere, scaler)
+        outcome = f"in {elsewhere}: move it to a safe place"
     except (OSError, ValueError):
-        return f"the model that was paid for is {json.dumps(_released_numbers(model))}."
-    return f"the model that was paid for is in {path}: move it to a safe place."
-
-
-def _released_numbers(model: PrivateFit) -> dict[str, object]:
-    """The released numbers and the guarantee, for a single line of output."""
-    try:
-        fitted = content_of(model)["fitted"]
-    except ValueError:  # even an invalid model must not be lost
-        fitted = plain({name: value for name, value in vars(model).items() if name in ("coef_", "mean_", "theta_")})
-    return {"fitted": fitted, "guarantee": str(model.guarantee_)}
+        try:
+            fitted = content_of(model)["fitted"]
+        except ValueError:  # even an invalid model must not be lost
+            fitted = plain({name: value for name, value in vars(model).items() if name in ("coef_", "mean_", "theta_")})
+        outcome = json.dumps({"fitted": fitted, "guarantee": str(model.guarantee_)})
+    raise Refused(Exit.OUTPUT, f"{reason}; the model that was paid for is {outcome}.")

@@ -50,16 +50,12 @@ RUNS = (
 )
 
 
-def build(name: str, kind: type[PrivateFit]) -> click.Command:
+def build(name: str, kind: type[PrivateFit]) -> tuple[list[click.Parameter], str]:
     arguments = inspect.signature(kind).parameters
     summary = (kind.__doc__ or "").strip().split("\n\n")[0].replace("``", "")
     target = " --target cost" if kind._needs_y else ""
     declared = next((f" --{key} {key}.json" for key in ("bounds", "levels") if key in arguments), "")
     examples = EXAMPLES.format(fit=f"{name} people.csv{target}{declared}")
-
-    @click.pass_obj
-    def command(session: Session, /, **options: object) -> None:
-        run(session, name, kind, options)
 
     parameters = [
         *(shared.data, shared.epsilon, shared.delta, shared.rows_per_person),
@@ -70,27 +66,7 @@ def build(name: str, kind: type[PrivateFit]) -> click.Command:
         *([shared.scaler] if kind._takes_scaler else []),
         *(*OUTPUTS, shared.force, shared.ledger, shared.dataset, shared.purpose, shared.scheduler, *RUNS, shared.json),
     ]
-    return click.Command(name, params=parameters, callback=command, help=f"{summary}\n\n{examples}", epilog=EXIT_CODES)
-
-
-@click.group(cls=Models, build=build, epilog=EXIT_CODES, subcommand_metavar="MODEL DATA [OPTIONS]...")
-def fit() -> None:
-    """Fit MODEL to the rows of DATA under differential privacy, and write model.json.
-
-    DATA is a CSV, TSV, Parquet, Arrow or .npy file with one row for each person, or up to --rows-per-person of them.
-    dpem fit MODEL --help shows the options of a model.
-
-    \b
-    Examples:
-      dpem fit linear-regression people.csv --target cost --bounds bounds.json \\
-          --epsilon 1 --delta 1e-6 --dry-run
-      dpem fit gaussian-mixture people.csv --bounds bounds.json --exclude id \\
-          --epsilon 1 --delta 1e-6 --ledger sqlite:///budget.db --dataset people --report report.html
-
-    All checks come before anything is spent. The command then prints what it spends, from which ledger, and what is
-    left. Without a ledger the fit is recorded nowhere, and you must add up what was spent. --epsilon and --delta have
-    no default. Bounds, levels and assumptions must be public knowledge, not computed from these rows.
-    """
+    return parameters, f"{summary}\n\n{examples}"
 
 
 class Charged(NamedTuple):
@@ -282,3 +258,23 @@ def _show(session: Session, options: Options, estimator: PrivateFit, charged: Ch
 def rounded(value: float, error: float) -> str:
     """A number to two digits of its standard error, in ASCII without separators, for other programs to read."""
     return measured(value, error).replace("−", "-").replace(",", "") if error > 0 else f"{value:.4g}"
+
+
+@click.group(cls=Models, build=build, run=run, epilog=EXIT_CODES, subcommand_metavar="MODEL DATA [OPTIONS]...")
+def fit() -> None:
+    """Fit MODEL to the rows of DATA under differential privacy, and write model.json.
+
+    DATA is a CSV, TSV, Parquet, Arrow or .npy file with one row for each person, or up to --rows-per-person of them.
+    dpem fit MODEL --help shows the options of a model.
+
+    \b
+    Examples:
+      dpem fit linear-regression people.csv --target cost --bounds bounds.json \\
+          --epsilon 1 --delta 1e-6 --dry-run
+      dpem fit gaussian-mixture people.csv --bounds bounds.json --exclude id \\
+          --epsilon 1 --delta 1e-6 --ledger sqlite:///budget.db --dataset people --report report.html
+
+    All checks come before anything is spent. The command then prints what it spends, from which ledger, and what is
+    left. Without a ledger the fit is recorded nowhere, and you must add up what was spent. --epsilon and --delta have
+    no default. Bounds, levels and assumptions must be public knowledge, not computed from these rows.
+    """

@@ -83,6 +83,9 @@ def _page(data: str, kinds: dict[str, str], sep: str | None, encoding: str = "ut
     texts = [name for name, kind in kinds.items() if "string" in kind]
     numbers = [name for name in kinds if name not in texts]
     codes = list(kinds) if not any(kinds.values()) else texts
+    dataset = Path(data).name.split(".")[0].strip()
+    if not dataset or not dataset.isprintable() or len(dataset) > 80:
+        dataset = "table"  # a ledger would not accept the name of the file
     lines = [
         "# Public facts about this table. Every dpem command reads this file; options of the command take precedence.",
         "# Fill it in from a codebook or from the range of an instrument, never from the rows themselves.",
@@ -92,7 +95,7 @@ def _page(data: str, kinds: dict[str, str], sep: str | None, encoding: str = "ut
         *([] if encoding == "utf-8" else [f"encoding = {json.dumps(encoding)}"]),
         *(['decimal = ","    # remove this line if decimals follow a point'] if sep == ";" else []),
         'ledger = "sqlite:///budget.db"',
-        f"dataset = {json.dumps(_stem(data), ensure_ascii=False)}    # its name in the ledger",
+        f"dataset = {json.dumps(dataset, ensure_ascii=False)}    # its name in the ledger",
         "",
         '# target = "…"              # the response of a regression; its bounds are needed below too',
         "# epsilon = 1.0",
@@ -117,9 +120,3 @@ def _page(data: str, kinds: dict[str, str], sep: str | None, encoding: str = "ut
         "#        dpem fit linear-regression --report report.html",
     ]
     return "\n".join(lines) + "\n"
-
-
-def _stem(data: str) -> str:
-    """The file's name without folder and ending, or "table" where a ledger would not accept it."""
-    name = Path(data).name.split(".")[0].strip()
-    return name if name and name.isprintable() and len(name) <= 80 else "table"

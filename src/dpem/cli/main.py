@@ -106,6 +106,8 @@ def _unknown_option(error: click.NoSuchOption) -> str:
     near = difflib.get_close_matches(error.option_name, error.possibilities or (), n=1)
     command = error.ctx.command_path if error.ctx else "dpem"
     hint = f"did you mean {near[0]}?" if near else "options follow the command's name."
+    if error.ctx and error.option_name in [name for own in cli.params for name in own.opts]:
+        return f"{error.option_name} stands before the command, as in dpem {error.option_name} … {command[5:]}."
     return f"There is no option {error.option_name!r}; {hint} ({command} --help shows all)."
 
 

@@ -15,19 +15,25 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dpem import registry
-from dpem.cli.common import Options, Resolved
+from dpem.cli.common import Options, Resolved, Session
 from dpem.cli.options import Count, Value
 
 if TYPE_CHECKING:
     from dpem.fitting.sequence import PrivateFit
 
 
+#: From the name and the class of a model, the parameters of its command and the help text.
+Build = Callable[[str, type["PrivateFit"]], tuple[list[click.Parameter], str]]
+#: What the command of a model does.
+Run = Callable[[Session, str, type["PrivateFit"], Options], None]
+
+
 class Models(click.Group):
     """A command with a subcommand for each model."""
 
-    def __init__(self, name: str, *, build: Callable[[str, type[PrivateFit]], click.Command], **more: Any) -> None:
+    def __init__(self, name: str, *, build: Build, run: Run, **more: Any) -> None:
         super().__init__(name, **more, invoke_without_command=True)
-        self._build = build
+        self._build, self._run = build, run
 
     def invoke(self, ctx: click.Context) -> Any:
         """Without a model, print the help, which lists all models."""
@@ -43,7 +49,14 @@ class Models(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in registry.modules():
             return None
-        return self._build(cmd_name, registry.estimator(cmd_name))
+        kind = registry.estimator(cmd_name)
+
+        @click.pass_obj
+        def command(session: Session, /, **options: object) -> None:
+            self._run(session, cmd_name, kind, options)
+
+        params, text = self._build(cmd_name, kind)
+        return click.Command(cmd_name, params=params, callback=command, help=text, epilog=self.epilog)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Resolved:
         """The model's command; the error for an unknown model suggests a similar name or lists all."""

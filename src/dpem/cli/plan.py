@@ -39,12 +39,8 @@ SWEEPS = (
 )
 
 
-def build(name: str, kind: type[PrivateFit]) -> click.Command:
+def build(name: str, kind: type[PrivateFit]) -> tuple[list[click.Parameter], str]:
     arguments = inspect.signature(kind).parameters
-
-    @click.pass_obj
-    def command(session: Session, /, **options: object) -> None:
-        run(session, kind, options)
 
     parameters: list[click.Parameter] = [
         *(*SIZES, shared.delta, shared.rows_per_person),
@@ -64,24 +60,10 @@ def build(name: str, kind: type[PrivateFit]) -> click.Command:
 
     The assumptions about the data are printed with the prediction. A wrong assumption costs accuracy, never privacy.
     """
-    return click.Command(name, params=parameters, callback=command, help=inspect.cleandoc(text))
+    return parameters, inspect.cleandoc(text)
 
 
-@click.group(cls=Models, build=build, subcommand_metavar="MODEL [OPTIONS]...")
-def plan() -> None:
-    """Choose every setting of a fit and predict its error. No data are read, nothing is spent.
-
-    \b
-    Examples:
-      dpem plan linear-regression --n 8000 --d 6 --epsilon 1 --delta 1e-6
-      dpem plan gaussian-mixture --n 1e5 --d 4 --delta 1e-6 --sweep epsilon=0.1,0.3,1
-      dpem plan symmetric-mixture --n 4000 --d 1000 --epsilon 0.5 --delta 1e-4 --sparsity 10
-
-    A fit follows its plan. If a plan is refused, so is the fit.
-    """
-
-
-def run(session: Session, kind: type[PrivateFit], options: Options) -> None:
+def run(session: Session, name: str, kind: type[PrivateFit], options: Options) -> None:
     sweeps = [_sweep(text, options) for text in options["sweep"]]
     if options["epsilon"] is None and not any(name == "epsilon" for name, _ in sweeps):
         raise click.UsageError("--epsilon must be given, or --sweep epsilon=0.1,0.3,1.")
@@ -152,3 +134,17 @@ def _show_sweep(
 
 def _text(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+@click.group(cls=Models, build=build, run=run, subcommand_metavar="MODEL [OPTIONS]...")
+def plan() -> None:
+    """Choose every setting of a fit and predict its error. No data are read, nothing is spent.
+
+    \b
+    Examples:
+      dpem plan linear-regression --n 8000 --d 6 --epsilon 1 --delta 1e-6
+      dpem plan gaussian-mixture --n 1e5 --d 4 --delta 1e-6 --sweep epsilon=0.1,0.3,1
+      dpem plan symmetric-mixture --n 4000 --d 1000 --epsilon 0.5 --delta 1e-4 --sparsity 10
+
+    A fit follows its plan. If a plan is refused, so is the fit.
+    """

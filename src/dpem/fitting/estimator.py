@@ -22,7 +22,7 @@ from dpem.fitting.columns import Columns
 from dpem.fitting.derived import open_derived
 from dpem.fitting.diagnostics import issue
 from dpem.fitting.formula import CompiledFormula, compiled, missing_columns
-from dpem.fitting.model import Model, Sizes
+from dpem.fitting.model import Sizes
 from dpem.fitting.plan import Plan
 from dpem.fitting.rehearsal import Errors, bootstrap
 from dpem.fitting.results import UnitModel
@@ -186,7 +186,11 @@ class PrivateEstimator(PrivateFit, UnitModel):
         weights_rho, rho = self._weights_price(price)
         sizes = Sizes(n, epsilon, delta, rho, rows_per_person, self.check)
         steps = model.steps(sizes)
-        expected = model.predict_fit(sizes._replace(effect=_assumed(effect, model)), steps)
+        if effect is not None:
+            if model.effect is None:
+                raise ArgumentError("effect", "must be None: this model's prediction assumes no strength of effects.")
+            effect = model.effect.checked(effect)
+        expected = model.predict_fit(sizes._replace(effect=effect), steps)
         prediction = expected.prediction
         if weights_rho > 0:
             steps = (FindWeights(weights_rho), *steps)
@@ -315,14 +319,9 @@ class PrivateEstimator(PrivateFit, UnitModel):
     def _compiled(self) -> CompiledFormula | None:
         if self.formula is None:
             return None
-        needs_y, offset = self._needs_y, self._has_offset
-        return compiled(self.formula, self.bounds, self.levels, needs_y=needs_y, y_bounds=self.y_bounds, offset=offset)
+        known = {"needs_y": self._needs_y, "y_bounds": self.y_bounds, "offset": self._has_offset}
+        return compiled(self.formula, self.bounds, self._formula_levels(), **known)
 
-
-def _assumed(effect: object, model: Model) -> float | None:
-    """The strength of effects that a plan assumes; None for the model's usual one."""
-    if effect is None:
-        return None
-    if model.effect is None:
-        raise ArgumentError("effect", "must be None: this model's prediction assumes no strength of effects.")
-    return model.effect.checked(effect)
+    def _formula_levels(self) -> Any:
+        """The declared levels of the columns of a formula."""
+        return self.levels

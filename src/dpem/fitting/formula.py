@@ -33,12 +33,15 @@ class Piece:
 
 @dataclass(frozen=True)
 class Derived:
-    """A column of the design: a product of pieces within ``bounds``, or a categorical column with ``levels``."""
+    """A column of the design: a product of pieces within ``bounds``, or a categorical column with ``levels``. A
+    ``carrier`` has no coefficient: other columns are computed from it.
+    """
 
     name: str
     pieces: tuple[Piece, ...]
     bounds: Pair | None = None
     levels: Levels | None = None
+    carrier: bool = False
 
 
 @dataclass(frozen=True)
@@ -118,24 +121,28 @@ class CompiledFormula:
     def column(self, xp: Namespace, column: Derived, known: Mapping[str, Array]) -> Array:
         """A derived column of raw ones by name."""
         if column.levels is not None:
-            pairs = zip(column.levels.values, column.levels.labels, strict=True)
-            return sum(number * self._has(xp, column.pieces[0].expression, label, known) for number, label in pairs)
+            numbers = dict(zip(column.levels.labels, column.levels.values, strict=True))
+            return self._numbers(xp, column.pieces[0].expression, known, numbers)
         out, domain = 1.0, Arrays(self.bounds, self.levels, xp, known)
         for piece in column.pieces:
             if piece.level is None:
                 out = out * values(piece.expression, domain, piece.part)
+            elif logical(parsed(piece.expression)):  # the level False
+                out = out * (1.0 - values(piece.expression, domain))
             else:
-                out = out * self._has(xp, piece.expression, piece.level, known)
+                out = out * self._numbers(xp, piece.expression, known, {piece.level: 1.0})
         return out
 
-    def _has(self, xp: Namespace, expression: str, label: str, known: Mapping[str, Array]) -> Array:
-        """Whether each row has this level of a factor, or this value of a comparison, as 0 or 1; NaN if missing."""
-        names = columns_of(expression)
-        if logical(parsed(expression)):
-            return 1.0 - values(expression, Arrays(self.bounds, self.levels, xp, known))
-        own = self.levels[names[0]]
-        row, code = known[names[0]], own.values[own.labels.index(label)]
-        return xp.where(xp.isnan(row), row, xp.where(row == code, xp.ones_like(row), xp.zeros_like(row)))
+    def _numbers(
+        self, xp: Namespace, expression: str, known: Mapping[str, Array], numbers: Mapping[str, float]
+    ) -> Array:
+        """The number of each row's level, by its label, else 0; NaN where the entry is missing."""
+        (name,) = columns_of(expression)
+        row, own = known[name], self.levels[name]
+        out = xp.where(xp.isnan(row), row, xp.zeros_like(row))
+        for code, label in zip(own.values, own.labels, strict=True):
+            out = xp.where(row == code, xp.full_like(row, numbers.get(label, 0.0)), out)
+        return out
 
 
 def compiled(

@@ -178,7 +178,7 @@ class Intervals:
         if name in self.levels:
             return Interval(0.0, 1.0)  # of which a comparison takes nothing
         if name not in self.bounds:
-            raise ArgumentError("bounds", f"must have an entry {name!r}: the formula computes with it.")
+            raise ArgumentError("bounds", f"must have an entry {name!r}, a column of the formula.")
         return Interval(*self.bounds[name])
 
     def function(self, name: str, value: Any) -> Any:
@@ -210,8 +210,9 @@ class Arrays(Intervals):
         return getattr(self.xp, name)(value)
 
     def compared(self, op: ast.cmpop, a: Array, b: Array) -> Array:
-        known = 0.0 * (a + b)  # NaN where a side is missing
-        return self.xp.where(COMPARISONS[type(op)](a, b), known + 1.0, known)
+        both = a + b  # NaN where a side is missing
+        one = self.xp.ones_like(both)
+        return self.xp.where(self.xp.isnan(both), both, self.xp.where(COMPARISONS[type(op)](a, b), one, 0.0 * one))
 
 
 def walk(node: ast.expr, domain: Intervals) -> Any:

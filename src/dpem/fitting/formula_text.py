@@ -30,7 +30,7 @@ def sides(text: Any, needs_y: bool) -> tuple[str | None, list[tuple[str, ...]]]:
     except (FormulaicError, SyntaxError):
         reserved = next(filter(keyword.iskeyword, re.findall(r"\w+", text)), None)
         advice = (
-            f"Write {reserved!r}, which is a word of Python, between backquotes."
+            f"Rename {reserved!r}, which is a word of Python."
             if reserved
             else "It must look like 'y ~ x + C(g)' with columns named and comparisons inside I( ), as in I(x > 3)."
         )

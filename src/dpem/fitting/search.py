@@ -30,9 +30,8 @@ from dpem.fitting.sequence import PrivateFit, all_at_once, keeps_arguments
 from dpem.privacy import Budget, Charge, Curator, Price, largest_price
 from dpem.query import Bound, Chunk, FloatArray
 from dpem.tables import Source
-from dpem.tables.blocks import pieces, response
+from dpem.tables.blocks import is_frame, pieces, response
 from dpem.tables.inputs import open_table, source_of
-from dpem.tables.kinds import is_frame
 
 if TYPE_CHECKING:
     from dpem.privacy import Ledger

@@ -93,7 +93,7 @@ class KeepColumns(Step):
     def describe(self) -> str:
         return f"the best {self.columns} of the chosen columns are kept, the others have slope 0"
 
-    def run(self, curator: Curator, model: object, state: Any) -> Any:
+    def run(self, curator: Curator, model: Any, state: Any) -> Any:
         return replace(state, chosen=state.theta.chosen)
 
 

@@ -35,6 +35,7 @@ from dpem.privacy import (
 )
 from dpem.privacy.guarantee import REPLACE_PERSON, REPLACE_ROWS
 from dpem.tables import Source
+from dpem.tables.bounds import similar
 
 Result = TypeVar("Result")
 Estimator = TypeVar("Estimator")
@@ -63,7 +64,12 @@ def keeps_arguments(constructor: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(constructor)
     def keep(self: BaseEstimator, *args: object, **kwargs: object) -> None:
-        bound = signature.bind(self, *args, **kwargs)
+        try:
+            bound = signature.bind(self, *args, **kwargs)
+        except TypeError as error:
+            unknown = [name for name in kwargs if name not in signature.parameters]
+            hint = similar(unknown[0], list(signature.parameters)) if unknown else ""
+            raise TypeError(f"{type(self).__name__}() {error}{hint}") from None
         bound.apply_defaults()
         for name in list(signature.parameters)[1:]:
             setattr(self, name, bound.arguments[name])

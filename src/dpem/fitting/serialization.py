@@ -11,7 +11,7 @@ import math
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import is_dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import array_api_compat.numpy as numpy_api
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from dpem._json import checksum, plain, rebuild, record, refuse_undeclared
 from dpem.fitting.check import FitCheck
 from dpem.fitting.columns import Columns
-from dpem.fitting.formula import CompiledFormula, compiled
+from dpem.fitting.formula import CompiledFormula
 from dpem.fitting.model import Model
 from dpem.fitting.plan import Plan
 from dpem.fitting.step import State
@@ -72,11 +72,18 @@ def content_of(estimator: Fitted) -> dict[str, object]:
     }
 
 
+@dataclass(frozen=True)
+class Response:
+    """The response, as a file has it."""
+
+    name: str | None
+    bounds: Pair
+
+
 def columns_written(estimator: UnitModel) -> dict[str, object]:
     """The declared columns, each with its bounds or its levels, the response, and the raw columns of a formula."""
-    levels, bounds, response = estimator.levels_, estimator.bounds_, None
-    if estimator.y_bounds_ is not None:
-        response = {"name": estimator.y_name_, "bounds": list(estimator.y_bounds_)}
+    levels, bounds, limits = estimator.levels_, estimator.bounds_, estimator.y_bounds_
+    response = None if limits is None else plain(Response(estimator.y_name_, limits))
     columns = [_column(name, levels.get(name), bounds.get(name)) for name in estimator.columns_]
     features = {"named": hasattr(estimator, "feature_names_in_"), "columns": columns, "response": response}
     formula: CompiledFormula | None = getattr(estimator, "_formula_", None)
@@ -149,22 +156,25 @@ def read_columns(kind: type[E], content: Mapping[str, object], guarantee: Guaran
     keys = ("named", "columns", "response", *(() if formula is None else ("raw",)))
     features = record(content["features"], "features", keys)
     bounds, levels, names = _columns(features["columns"])
-    y_name, y_bounds = _response(features["response"], kind._needs_y)
+    response = rebuild(Response | None, features["response"], "features.response")
+    if (response is not None) != kind._needs_y:
+        raise ValueError("features.response must be there if and only if the model has a response")
+    y_name, y_bounds = (None, None) if response is None else (response.name, response.bounds)
+    if y_bounds is not None:
+        y_bounds = checked_pair("features.response.bounds", y_bounds)
     declared = {"bounds": bounds or None, "levels": _user_levels(levels) or None, "y_bounds": y_bounds}
-    raw: CompiledFormula | None = None
     if formula is not None:
         raw_bounds, raw_levels, _ = _columns(features["raw"])
-        needs_y, offset = kind._needs_y, kind._has_offset
-        raw = compiled(formula, raw_bounds, _user_levels(raw_levels), needs_y=needs_y, offset=offset)
-        declared = {"bounds": dict(raw.bounds), "levels": _user_levels(raw.levels)}
-        if raw.names != names:
-            raise ValueError("features.columns does not agree with parameters.formula")
+        declared = {"bounds": raw_bounds, "levels": _user_levels(raw_levels)}
     known = inspect.signature(kind).parameters
     if levels and "levels" not in known:
         raise ValueError("features.columns must have no levels for this estimator")
     of_columns = {name: value for name, value in declared.items() if name in known}
     estimator = kind(**_arguments(kind, parameters), **of_columns)
     estimator._check_arguments()
+    raw: CompiledFormula | None = estimator._compiled()
+    if raw is not None and raw.names != names:
+        raise ValueError("features.columns does not agree with parameters.formula")
     columns = Columns(names, levels, bounds, y_name, y_bounds)
     schema = columns.schema(estimator._every_level)
     state, plan = _state(kind, content["fitted"]), Plan.from_dict(content["plan"])
@@ -238,7 +248,8 @@ def _columns(value: object) -> tuple[dict[str, Pair], dict[str, Levels], tuple[s
         if has_levels:
             levels[name] = _levels(entry["levels"], f"{where}.levels")
         else:
-            bounds[name] = _pair(entry["bounds"], f"{where}.bounds")
+            pair = rebuild(tuple[float, float], entry["bounds"], f"{where}.bounds")
+            bounds[name] = checked_pair(f"{where}.bounds", pair)
     return bounds, levels, tuple(column["name"] for column in value)
 
 
@@ -248,30 +259,10 @@ def _user_levels(levels: Mapping[str, Levels]) -> dict[str, object]:
 
 
 def _levels(value: object, where: str) -> Levels:
-    numbers = [level for level in value if level != OTHER] if isinstance(value, list) else []
-    if not isinstance(value, list) or not (_all(value, str) or _all(numbers, int, float)):
+    kinds = {type(level) for level in value if level != OTHER} if isinstance(value, list) else {dict}
+    if not (kinds <= {str} or kinds <= {int, float}):
         raise ValueError(f"{where} must be a list of texts or of numbers")
     return checked_levels({where: value})[where]
-
-
-def _pair(value: object, where: str) -> Pair:
-    if not isinstance(value, list) or len(value) != 2 or not _all(value, int, float):
-        raise ValueError(f"{where} must be a list of two numbers")
-    return checked_pair(where, value)
-
-
-def _all(values: list[object], *kinds: type) -> bool:
-    return all(type(value) in kinds for value in values)
-
-
-def _response(value: object, needed: bool) -> tuple[str | None, Pair | None]:
-    if (value is not None) != needed:
-        raise ValueError("features.response must be there if and only if the model has a response")
-    if value is None:
-        return None, None
-    entry = record(value, "features.response", ("name", "bounds"))
-    name = rebuild(str | None, entry["name"], "features.response.name")
-    return name, _pair(entry["bounds"], "features.response.bounds")
 
 
 def errors_read(value: object) -> Uncertainty:

@@ -177,7 +177,7 @@ class Contrasts:
         return pandas_of({**columns, "lower": low, "upper": high}, self.names)
 
     def __str__(self) -> str:
-        return str(self.summary_frame().round(4))
+        return str(self.summary_frame().round(4).to_string())
 
 
 @dataclass(frozen=True)
@@ -208,6 +208,7 @@ def standard_errors(combinations: FloatArray, covariance: FloatArray) -> FloatAr
 def hypotheses_about(names: Sequence[str], hypotheses: object) -> tuple[FloatArray, FloatArray, tuple[str, ...]]:
     """The matrix and right side of linear hypotheses about named coefficients, and what each is called."""
     if isinstance(hypotheses, str):
+        hypotheses = _spelled(hypotheses, names)
         if hypotheses in names:
             return np.eye(len(names))[[names.index(hypotheses)]], np.zeros(1), (hypotheses,)
         levels = [j for j, name in enumerate(names) if _belongs(name, hypotheses)]
@@ -232,6 +233,20 @@ def hypotheses_about(names: Sequence[str], hypotheses: object) -> tuple[FloatArr
             "hypotheses", f"must have {len(names)} columns, one for each coefficient, got {matrix.shape}."
         )
     return matrix, np.zeros(len(matrix)), tuple(f"c{i}" for i in range(len(matrix)))
+
+
+def _spelled(hypotheses: str, names: Sequence[str]) -> str:
+    """The hypotheses with the spaces and the powers that the names have.
+
+    >>> _spelled("I(x^2)=factor(g)=b", ["I(x ** 2)", "C(g)=b"])
+    'I(x ** 2)=C(g)=b'
+    """
+    text = re.sub(r"\b(?:as\.)?factor\(", "C(", hypotheses.replace("^", "**"))
+    for name in names:
+        tokens = re.findall(r"\w+|\*\*|\S", name)
+        if "(" in name:
+            text = re.sub(r"\s*".join(map(re.escape, tokens)), name.replace("\\", "\\\\"), text)
+    return text
 
 
 def _in_words(hypotheses: str, names: Sequence[str]) -> tuple[str, list[str]]:

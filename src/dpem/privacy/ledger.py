@@ -37,11 +37,13 @@ from dpem.privacy.ledger_entries import (
     alike,
     changed_table,
     checked_text,
-    fit_body,
     now,
     signature,
 )
 from dpem.privacy.ledger_store import LedgerError, Store
+
+#: A charge records the digests of at most so many columns.
+MOST_COLUMNS = 1000
 
 
 class LedgerWarning(RuntimeWarning):
@@ -189,7 +191,17 @@ class Ledger:
         price = Price(float(price.rho), bool(price.gaussian))
         rows = arguments.rows_per_person(rows_per_person)
         charge = Charge(float(epsilon), float(delta), price, rows_per_person=rows)
-        body = fit_body(charge, purpose=purpose, digest=digest, model=model, n=n, columns=columns or {})
+        columns = columns if columns is not None and len(columns) <= MOST_COLUMNS else {}
+        body: dict[str, object] = {
+            **{"epsilon": charge.epsilon, "delta": charge.delta, "rho": price.rho, "gaussian": price.gaussian},
+            "rows_per_person": rows,
+            "purpose": checked_text("purpose", purpose, empty=True),
+            "digest": checked_text("digest", digest, empty=True),
+            "estimator": checked_text("model", model, empty=True),
+            "n": n,
+            "columns": dict(columns),
+            "version": __version__,
+        }
         try:
             with self._store.writing(name) as connection:
                 entries = self._entries(connection, name)
@@ -201,7 +213,7 @@ class Ledger:
         except BudgetExceeded as refusal:
             self.note_refusal(charge, refusal.reason, purpose=purpose)
             raise
-        if change := changed_table(entries.fits, n, columns or {}):
+        if change := changed_table(entries.fits, n, columns):
             message = f"dataset {name!r}: {change}. Fits of other rows under the same name draw on the same total."
             warnings.warn(message, LedgerWarning, stacklevel=3)
         return LedgerCharge(charge.epsilon, charge.delta, price, entry.number, self, rows_per_person=rows)

@@ -34,7 +34,6 @@ from dpem.tables.entries import Levels
 from dpem.tables.frame import Frame, column_of
 from dpem.tables.persons import Counts, new_secret
 from dpem.tables.progress import advance
-from dpem.tables.scaled import moved_and_scaled
 
 
 class DaskSource:
@@ -132,7 +131,7 @@ class DaskSource:
     def scaled(self, mean: FloatArray, scale: FloatArray) -> DaskSource:
         """(x − mean) / scale of each row, in the rows' dtype and on the workers, with the responses as they are."""
         parts = (mean.astype(self.dtype), scale.astype(self.dtype))
-        source = self._with(lambda X: X.map_blocks(_scaled, self.dtype, *parts, dtype=self.dtype), self._y)
+        source = self._with(lambda X: X.map_blocks(tasks.scaled, self.dtype, *parts, dtype=self.dtype), self._y)
         source.person_name, source._people = self.person_name, self._people
         return source
 
@@ -175,11 +174,6 @@ class DaskSource:
             places = range(self.n_features) if features is None else features
             source._narrow = lru_cache(maxsize=8)(lambda reads: change(narrow(tuple(places[j] for j in reads))))
         return source
-
-
-@np.errstate(all="ignore")
-def _scaled(block: Any, dtype: np.dtype, mean: FloatArray, scale: FloatArray) -> Any:
-    return moved_and_scaled(block.astype(dtype), mean, scale)
 
 
 # --- What a table must be: refused before anything is read ------------------------------------------------------------

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import array_api_compat.numpy as numpy_api
 import numpy as np
+from sklearn.utils.extmath import randomized_svd
 
 from dpem.fitting.surrogate.em import Converged, Family, best_of
 from dpem.query import Array, FloatArray, Namespace
@@ -185,7 +186,7 @@ def principal(features: Features, weights: FloatArray, most: int) -> tuple[Featu
     root = np.sqrt(weights)[:, None].astype(rows.dtype)
     if rows.shape[1] > 4 * most:
         third = rows[::3] - weights.astype(rows.dtype) @ rows
-        axes = _leading(root[::3] * third, most + 20)
+        axes = randomized_svd(root[::3] * third, most + 20, n_iter=2, random_state=0)[2].T
         rows, answer = np.asarray(rows @ axes, dtype=float), answer @ axes
     middle = weights @ rows
     centred = rows - middle
@@ -196,18 +197,6 @@ def principal(features: Features, weights: FloatArray, most: int) -> tuple[Featu
 
 def _gram(matrix: FloatArray) -> FloatArray:
     return np.asarray(matrix.T @ matrix)
-
-
-def _leading(matrix: FloatArray, count: int, turns: int = 3) -> FloatArray:
-    """An orthonormal basis that nearly holds the leading right singular vectors: subspace iteration from fixed
-    directions.
-    """
-    basis = np.cos(np.outer(np.arange(1, matrix.shape[1] + 1), np.arange(1, count + 1)) * 0.7548776662466927).astype(
-        matrix.dtype
-    )
-    for _ in range(turns):
-        basis, _ = np.linalg.qr(matrix.T @ (matrix @ basis))
-    return np.asarray(basis)
 
 
 def evidence_kappa(answer: FloatArray, variances: FloatArray, low: float, high: float) -> float:

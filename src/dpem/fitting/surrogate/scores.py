@@ -9,23 +9,18 @@ tr(W²J)·tr(W⁻²J⁻¹) is at least p², which W² = J⁻¹ reaches.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import array_api_compat.numpy as numpy_api
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from dpem.fitting.surrogate.em import Family
-from dpem.fitting.surrogate.rows import Surrogate
 from dpem.queries.narrow import NarrowQuery, into_ball, like, rounded, sum_in_ball
 from dpem.query import Array, Bound, FloatArray, Namespace
 from dpem.tables.schema import Schema
 
 Theta = TypeVar("Theta")
-
-#: Rows that are drawn from θ at least, to see the information of the model's own rows.
-LEAST_DRAWN = 4000
 
 
 @dataclass(frozen=True)
@@ -86,15 +81,13 @@ def score_query(
     theta: Theta,
     x: FloatArray,
     weights: FloatArray,
-    rng: np.random.Generator,
     *,
     ridge: float = 0.002,
     levels: Sequence[float] = (0.9,),
     noise: float = 0.0,
 ) -> ScoreQuery:
-    """The score query at θ: whitened by the mean of the information of the surrogate rows and that of rows drawn from
-    θ, and clipped at that of the rows' quantiles at the ``levels`` that costs least. Public: nothing but released
-    numbers goes in.
+    """The score query at θ, whitened by the information of the surrogate rows and clipped at that of the quantiles of
+    their norms, at the ``levels``, that costs least. Public: nothing but released numbers goes in.
 
     ``noise`` is the standard deviation of the answer per unit of radius. A smaller radius R has less noise, τ = noise·R
     over the part of a move of θ that the clipped score shows; but the less of the score it explains, 1 − r² for the
@@ -102,9 +95,7 @@ def score_query(
     Their effective number is 1/Σw². The cost is τ² + (1 − r²)·Σw².
     """
     own = np.asarray(family.scores(numpy_api, theta, x))
-    model = np.asarray(family.scores(numpy_api, theta, family.draw(theta, max(len(x), LEAST_DRAWN), rng)))
-    even = np.full(len(model), 1 / len(model))
-    W = whitener(0.5 * information(own, weights) + 0.5 * information(model, even), ridge)
+    W = whitener(information(own, weights), ridge)
     norms = np.linalg.norm(own @ W, axis=1)
     size, scatter = float(weights @ norms**2), float(weights @ weights)
 
@@ -117,89 +108,3 @@ def score_query(
     places = np.searchsorted(np.cumsum(weights[order]), np.array(levels) * weights.sum())
     radii = np.maximum(norms[order[np.minimum(places, len(order) - 1)]], 1e-6)
     return ScoreQuery(schema, family, theta, W, min(radii.tolist(), key=cost))
-
-
-#: The least derivative along a direction, over the median one: along flatter ones the solution moves no straight line.
-LEAST = 0.02
-
-
-def share_moved(
-    family: Family[Theta],
-    theta: Theta,
-    x: FloatArray,
-    weights: FloatArray,
-    whitener: FloatArray,
-    scale: float,
-    rng: np.random.Generator,
-    repeats: int = 10,
-) -> float:
-    """The mean share of weight that changes component when θ moves by W·N(0, scale²·I).
-
-    An answer of W·S with noise of that scale moves the solution of E[W·S] = 0 by (WJ)⁻¹ times the noise, which is W
-    times it where W = J^(−1/2).
-    """
-    before = np.argmax(family.joint(numpy_api, theta, x), axis=1)
-    found = []
-    for _ in range(repeats):
-        step = whitener @ (scale * rng.standard_normal(len(whitener)))
-        after = np.argmax(family.joint(numpy_api, family.moved(theta, step), x), axis=1)
-        found.append(float(weights[before != after].sum()))
-    return float(np.mean(found))
-
-
-def error_roots(
-    query: ScoreQuery,
-    x: FloatArray,
-    scatter: float = 0.0,
-    base: float = 0.0,
-    step: float = 1e-4,
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """D⁻¹, D⁻¹·Cov(ψ)^½ and the root of what the surrogate leaves open.
-
-    ψ is the clipped whitened score, D the derivative of −E[ψ] by θ over the rows.
-
-    Noise z in an answer of ψ moves the solution of E[ψ] = 0 by D⁻¹z, sampling of n rows by D⁻¹·Cov(ψ)^½·N(0, I)/√n.
-    Where the rows follow the model and nothing is clipped both are W; where they do not, this is the sandwich form.
-    The answers say nothing of the part of the score that ψ does not explain, with covariance C: there the solution has
-    the scatter of the weighted rows (variance ``scatter``, Σw²), and C times the error of the base rows (``base``).
-    """
-    own = np.asarray(query.each(numpy_api, x))
-    mean = own.mean(axis=0)
-    columns = []
-    for direction in query.whitener:  # steps along whitened coordinates, where D is near a multiple of the identity
-        moved = replace(query, theta=query.family.moved(query.theta, step * direction))
-        columns.append((mean - np.mean(moved.each(numpy_api, x), axis=0)) / step)
-    values, axes = np.linalg.eigh((np.array(columns) + np.array(columns).T) / 2)
-    by_noise = query.whitener @ (axes / np.maximum(values, max(LEAST * float(np.median(values)), 1e-9))) @ axes.T
-    small = 1e-9 * np.eye(len(mean))
-    whole = np.asarray(replace(query, radius=1e9).each(numpy_api, x))
-    left = whole - own @ np.linalg.solve(own.T @ own / len(x) + small, own.T @ whole / len(x))
-    open_ = left.T @ left / len(x)
-    by_rows = by_noise @ _root(np.cov(own.T))
-    by_surrogate = query.whitener @ _root(scatter * open_ + base * open_ @ open_)
-    return by_noise, np.asarray(by_rows), np.asarray(by_surrogate)
-
-
-def _root(matrix: FloatArray) -> FloatArray:
-    """A root of a positive semidefinite matrix."""
-    values, axes = np.linalg.eigh(matrix)
-    return np.asarray(axes * np.sqrt(np.maximum(values, 0.0)))
-
-
-def regrouped(
-    family: Family[Theta], surrogate: Surrogate, runs: Sequence[tuple[float, Theta]], near: float = 0.02
-) -> float:
-    """The largest share of weight that a run of EM within ``near`` of the best, in mean log-likelihood, puts into other
-    components than the best one does; components are matched as well as they can be.
-    """
-    best, theta = runs[0]
-    others = (other for value, other in runs[1:] if value >= best - near)
-    return max((share_apart(family, surrogate, theta, other) for other in others), default=0.0)
-
-
-def share_apart(family: Family[Theta], surrogate: Surrogate, one: Theta, other: Theta) -> float:
-    """The share of weight that two solutions put into different components, matched as well as they can be."""
-    logs = [family.joint(numpy_api, theta, surrogate.x) for theta in (one, other)]
-    table = np.zeros((logs[0].shape[1], logs[0].shape[1]))
-    np.add.at(table, tuple(np.argmax(own, axis=1) for own in logs), surrogate.weights)
-    return max(0.0, 1 - float(table[linear_sum_assignment(-table)].sum()))

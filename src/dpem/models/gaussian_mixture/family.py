@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
+from sklearn.cluster import kmeans_plusplus
 
 from dpem.fitting.surrogate import Family
 from dpem.models.gaussian_mixture.covariance_types import CovarianceType
@@ -37,9 +38,6 @@ class GaussianFamily(Family[Gaussians]):
     def count(self) -> int:
         """How many parameters there are, and coordinates of a score."""
         return self.K - 1 + self.K * len(self.floor) + self.kind.free(self.K, len(self.floor))
-
-    def draw(self, theta: Gaussians, m: int, rng: np.random.Generator) -> FloatArray:
-        return with_missing(inside(theta, m, rng), self.patterns)
 
     def joint(self, xp: Namespace, theta: Gaussians, x: Array) -> Array:
         return theta.joint(xp, x)
@@ -120,17 +118,10 @@ class GaussianFamily(Family[Gaussians]):
         middle = weights @ filled / np.maximum(weights @ seen, 1e-9)
         filled = np.where(seen, x, middle)
         variance = np.maximum(weights @ (filled - middle) ** 2, self.floor)
-        chosen = [_drawn(weights, rng)]
-        for _ in range(self.K - 1):
-            apart = np.min([np.sum((filled - filled[i]) ** 2 / variance, axis=1) for i in chosen], axis=0)
-            chosen.append(_drawn(weights * apart + 1e-300, rng))
+        scaled, seed = filled / np.sqrt(variance), int(rng.integers(2**31))
+        _, chosen = kmeans_plusplus(scaled, self.K, sample_weight=weights, random_state=seed, n_local_trials=1)
         shapes = self.kind.start(np.maximum(variance / 3, self.floor), self.proportions, self.K)
         return Gaussians(np.full(self.K, 1 / self.K), filled[chosen], shapes)
-
-
-def _drawn(weights: FloatArray, rng: np.random.Generator) -> int:
-    ends = np.cumsum(weights)
-    return int(min(np.searchsorted(ends, rng.random() * ends[-1]), len(weights) - 1))
 
 
 def sample(mixture: Gaussians, n: int, rng: np.random.Generator) -> tuple[FloatArray, NDArray[np.intp]]:

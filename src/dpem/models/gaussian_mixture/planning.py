@@ -18,7 +18,7 @@ from scipy.special import gammaincinv
 from dpem.fitting.model import Effect, PredictedFit, Sizes
 from dpem.fitting.plan import Prediction
 from dpem.fitting.rehearsal import generator, with_failures
-from dpem.fitting.surrogate import best_of, score_query, share_moved
+from dpem.fitting.surrogate import ScoreQuery, best_of, score_query, share_moved
 from dpem.models.gaussian_mixture.covariance_types import TYPES
 from dpem.models.gaussian_mixture.family import GaussianFamily, inside
 from dpem.models.gaussian_mixture.gaussians import Gaussians
@@ -74,12 +74,10 @@ def typical(K: int, d: int, full: bool, apart: float = SEPARATION, unequal: bool
 
 
 class Case(NamedTuple):
-    """Rows, the mixture that fits them without privacy, and the score query there."""
+    """Rows, the score query at the mixture that fits them without privacy, and its radius if nothing were hidden."""
 
-    family: GaussianFamily
     rows: FloatArray
-    mixture: Gaussians
-    whitener: FloatArray
+    query: ScoreQuery
     radius: float
 
 
@@ -92,7 +90,7 @@ def case(name: str, kind: str, K: int, d: int, apart: float) -> Case:
     count = K - 1 + K * d + own.free(K, d)
     if count > MOST_PARAMETERS and own.full:
         found = case(name, "diag", K, d, apart)
-        return found._replace(radius=found.radius * math.sqrt(count / len(found.whitener)))
+        return found._replace(radius=found.radius * math.sqrt(count / len(found.query.whitener)))
     rng = generator(3)
     truth = typical(K, d, own.full, min(apart, 2.5) if name == "overlapping" else apart, name == "unequal")
     if name == "skewed":
@@ -109,8 +107,8 @@ def case(name: str, kind: str, K: int, d: int, apart: float) -> Case:
     mixture = best_of(family, starts, family.expectation(rows, even), kept=1, most=100)[0].theta
     names = [f"x{j}" for j in range(d)]
     schema = Schema.of(names, dict.fromkeys(names, (-1.0, 1.0)), {})
-    query = score_query(schema, family, mixture, rows, even, rng, ridge=TUNING.ridge)
-    return Case(family, rows, mixture, query.whitener, query.radius / query.kept(rows, even))
+    query = score_query(schema, family, mixture, rows, even, ridge=TUNING.ridge)
+    return Case(rows, query, query.radius / query.kept(rows, even))
 
 
 @lru_cache(maxsize=4096)
@@ -118,8 +116,7 @@ def _share_at(name: str, kind: str, K: int, d: int, apart: float, octave: int) -
     """The log share of rows that noise of standard deviation 2^octave moves to another component."""
     own = case(name, kind, K, d, apart)
     even = np.full(len(own.rows), 1 / len(own.rows))
-    rng = generator(5)
-    moved = share_moved(own.family, own.mixture, own.rows, even, own.whitener, 2.0**octave, rng, 8)
+    moved = share_moved(own.query, own.rows, even, 2.0**octave, repeats=8)
     return math.log(max(moved, 0.5 / len(own.rows)))
 
 

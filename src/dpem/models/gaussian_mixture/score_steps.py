@@ -52,7 +52,6 @@ class ScoreStep(Step):
             fit.family,
             fit.mixture,
             *rows,
-            rng,
             ridge=TUNING.ridge,
             levels=TUNING.levels,
             noise=unit / math.sqrt(TUNING.queries),
@@ -103,9 +102,9 @@ class ExactEM(Step):
 
         begun = [own.theta for own in fits[: self.starts]]
         found = best_of(family, begun, expect, short=60, kept=3, tolerance=1e-10, most=self.most)
-        query = score_query(schema, family, found[0].theta, surrogate.x, surrogate.weights, rng)
+        query = score_query(schema, family, found[0].theta, surrogate.x, surrogate.weights)
         query = replace(query, radius=NOT_CLIPPED)
-        new = replace(fit, runs=runs_of(found), query=query, converged=found[0].converged)
+        new = replace(fit, runs=runs_of(found), query=query)
         return _with(model, state, new, curator.n_rows, True)
 
 

@@ -231,7 +231,7 @@ def _richer(target: Target, point: FloatArray) -> FloatArray:
 
     best = score(point, K)
     for more in range(K + 1, TUNING.richest + 1):
-        other = fitted(target, more, restarts=2, exchanges=1)
+        other = fitted(target, more, restarts=2)
         if score(other, more) >= best:
             break
         best, point = score(other, more), other

@@ -91,23 +91,21 @@ class SurrogateFit:
     """The surrogate rows and the mixture that fits them.
 
     ``noises`` are the standard deviations of the score answers so far, each over the part of the score that its clip
-    kept; ``query`` is the last one, at the mixture that it gave; ``runs`` are
-    where EM on the surrogate converged last, with the log-likelihood there, the best first; ``before`` are the mixtures
-    that the last two queries were asked at.
+    kept; ``query`` is the last one, at the mixture that it gave; ``runs`` are where EM on the surrogate ended last, the
+    best first; ``before`` are the mixtures that the last two queries were asked at.
     """
 
     family: GaussianFamily
     surrogate: Surrogate
-    runs: tuple[tuple[float, Gaussians], ...]
+    runs: tuple[Converged[Gaussians], ...]
     before: tuple[Gaussians, ...] = ()
     noises: tuple[float, ...] = ()
     query: ScoreQuery | None = field(default=None, repr=False)
     path: FloatArray = field(default_factory=lambda: np.zeros(0))
-    converged: bool = True
 
     @property
     def mixture(self) -> Gaussians:
-        return self.runs[0][1]
+        return self.runs[0].theta
 
 
 _NONE = np.zeros(0)
@@ -190,6 +188,6 @@ def redrawn(surrogate: Surrogate, family: GaussianFamily, state: MixtureState, r
     return surrogate.redrawn(*base_rows(rich, state, len(surrogate.x), family.patterns, rng))
 
 
-def runs_of(fits: Sequence[Converged[Gaussians]]) -> tuple[tuple[float, Gaussians], ...]:
+def runs_of(fits: Sequence[Converged[Gaussians]]) -> tuple[Converged[Gaussians], ...]:
     """Where EM converged, the best first; the best even if it did not."""
-    return tuple((own.log_likelihood, own.theta) for own in fits if own.converged or own is fits[0])
+    return (fits[0], *(own for own in fits[1:] if own.converged))

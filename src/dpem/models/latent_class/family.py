@@ -45,17 +45,17 @@ class Tuning:
         Principal components to which the features of a block of answers are reduced.
     restarts : int
         Random starts of EM after each query, beside the classes that were found before it.
-    repeats : int
-        How often the queries are asked again of the surrogate rows, to see what noise does.
-    pooled : float
-        How many repeats the linear approximation of a standard error counts for.
+    base : float
+        The error of the base rows in the part of the scores that the clip hides.
     widening : float
-        By how much standard errors due to privacy exceed what the repeats show: the surrogate rows are not the table.
+        By how much standard errors due to privacy exceed their linear form: the surrogate rows are not the table.
     moving : float
         By how much the noise is taken larger where it is seen how many rows it puts into another class.
     clamp : float
         Where a row's lead over independent answers is clamped in the fit check: with 1, classes that are worse than
         independent answers could pass.
+    near : float
+        A solution is nearly as good as the best if its mean log-likelihood is less than that lower.
     unstable : float
         Classes are called unstable if the noise puts more than this share of rows into another class.
     """
@@ -74,11 +74,11 @@ class Tuning:
     model_part: float = 0.95
     components: int = 150
     restarts: int = 8
-    repeats: int = 8
-    pooled: float = 8.0
+    base: float = 0.01
     widening: float = 1.15
     moving: float = 1.3
     clamp: float = 3.0
+    near: float = 0.001
     unstable: float = 0.03
 
 

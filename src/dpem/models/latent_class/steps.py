@@ -13,7 +13,7 @@ from scipy.optimize import least_squares
 from dpem.fitting.rehearsal import generator
 from dpem.fitting.step import State, Step
 from dpem.fitting.surrogate import Answer, Block, Converged, ExpectedStatistics, Surrogate, best_of, score_query
-from dpem.models.latent_class.errors import Parameters, heaviest, replayed, standard_errors
+from dpem.models.latent_class.errors import parameters
 from dpem.models.latent_class.family import TUNING, Classes, ClassFamily
 from dpem.models.latent_class.queries import CellCounts, Items, PairMoments, answers
 from dpem.privacy import Curator
@@ -21,6 +21,8 @@ from dpem.query import FloatArray
 
 #: Cells that are counted for the fit without privacy; with more it reads the rows at every step of EM.
 MOST_COUNTED = 2**21
+#: A radius that clips no row.
+NOT_CLIPPED = 1e9
 #: Steps of the search for the classes closest to the pairs, and how weakly these are drawn to where it begins.
 STEPS, PULL = 12, 0.1
 
@@ -117,6 +119,13 @@ def with_base(family: ClassFamily, independent: Surrogate, theta: Classes) -> Su
     return other if other.log_evidence - independent.log_evidence > needed else independent
 
 
+def heaviest(x: FloatArray, weights: FloatArray) -> Surrogate:
+    """Weighted rows without the lightest, which together weigh less than 10⁻⁵: EM is as good and faster."""
+    order = np.argsort(weights)
+    kept = order[np.cumsum(weights[order]) > 1e-5]
+    return Surrogate.of(x[kept], weights[kept])
+
+
 def fitted(
     family: ClassFamily, surrogate: Surrogate, starts: list[Classes], seed: int, restarts: int | None = None
 ) -> list[Converged[Classes]]:
@@ -137,22 +146,21 @@ class ScoreStep(Step):
     def run(self, curator: Curator, model: Any, state: ClassState) -> ClassState:
         family, surrogate, theta = state.family, state.surrogate, state.classes
         number = len(state.noises) + 1
-        x, weights, rng = surrogate.x, surrogate.weights, generator(number)
-        query = score_query(model.schema, family, theta, x, weights, rng, ridge=TUNING.ridge, levels=[TUNING.level])
+        x, weights = surrogate.x, surrogate.weights
+        query = score_query(model.schema, family, theta, x, weights, ridge=TUNING.ridge, levels=[TUNING.level])
         noise, mean = curator.noise_scale(query, self.rho), curator.measure(query, self.rho)
         added = [own.add(query, mean, noise) for own in (state.independent, surrogate)]
-        state = replace(state, independent=added[0], surrogate=added[1], noises=(*state.noises, noise))
+        state = replace(
+            state, independent=added[0], surrogate=added[1], noises=(*state.noises, noise / query.kept(x, weights))
+        )
         state, found = state.improved(number, [theta])
-        return replace(state, theta=parameters(state, found, curator.effective_rows)) if self.last else state
-
-
-def parameters(state: ClassState, found: list[Converged[Classes]], n: int) -> Parameters:
-    """What is published, and how sure it is."""
-    family, surrogate, theta = state.family, state.surrogate, found[0].theta
-    again, moved = replayed(family, surrogate, found) if state.noises else ([], 0.0)
-    shares, levels, near = standard_errors(family, theta, surrogate, state.noises, n, again)
-    moved = max(moved, near)
-    return Parameters(theta.weights, theta.probabilities, family.observed, shares, levels, state.path, moved)
+        if not self.last:
+            return state
+        near = [own.theta for own in found[1:] if own.log_likelihood > found[0].log_likelihood - TUNING.near]
+        query, others = replace(query, theta=state.classes), [theta, *near]
+        n = curator.effective_rows
+        published = parameters(family, query, state.surrogate, state.noises, others, state.path, n)
+        return replace(state, theta=published)
 
 
 @dataclass(frozen=True)
@@ -186,8 +194,10 @@ class Converge(Step):
         best = self._best(family, curator, model, rows)
         if rows is None:
             rows = Surrogate.of(family.draw(best.theta, TUNING.drawn, generator(0)), np.ones(TUNING.drawn))
-        state = replace(state, family=family, surrogate=rows, classes=best.theta, path=path)
-        return replace(state, theta=parameters(state, [best], curator.effective_rows))
+        query = score_query(model.schema, family, best.theta, rows.x, rows.weights)
+        query = replace(query, radius=NOT_CLIPPED)
+        theta = parameters(family, query, rows, (), (), path, curator.effective_rows)
+        return replace(state, family=family, surrogate=rows, classes=best.theta, path=path, theta=theta)
 
     def _best(self, family: ClassFamily, curator: Curator, model: Any, rows: Surrogate | None) -> Converged[Classes]:
         rng, nothing = generator(0), np.zeros(0)

@@ -15,7 +15,7 @@ from sklearn.utils import Tags
 from dpem._validation import ArgumentError
 from dpem.fitting.columns import Columns
 from dpem.fitting.diagnostics import Diagnostic
-from dpem.fitting.formula import CompiledFormula, compiled
+from dpem.fitting.formula import CompiledFormula
 from dpem.fitting.formula_terms import logical, parsed, refusal
 from dpem.fitting.formula_text import raw_columns
 from dpem.fitting.sequence import keeps_arguments
@@ -59,25 +59,10 @@ class DPLogisticRegression(ClassifierMixin, GeneralisedLinearEstimator):
 
     Parameters
     ----------
-    sparsity : int, optional
-        How many columns to use at most: they are chosen under the same price. Without it all columns are used.
-    epsilon, delta : float
-        The privacy of the whole fit. ``epsilon=inf`` is the non-private reference: maximum likelihood.
-    bounds : dict, pair or path
-        Public limits of each column: by name, as (low, high) of numbers or vectors, or a file.
-    levels : dict, optional
-        Levels of categorical columns by name; the first is the baseline. Under the response's name, its two levels.
     classes : sequence of two, default (0, 1)
         The two levels of the response, numbers or texts. Coefficients are about the odds of the second. A response that
-        is neither counts as missing.
-    formula : str, optional
-        What the columns of the model are made of, such as ``"y ~ x + I(x**2) + C(g)"`` (see :meth:`from_formula`).
-    weights : str, optional
-        The column of the rows' weights, such as a survey's: of them only the proportions matter.
-    max_weight : float, optional
-        The public bound of the weights; larger ones are clipped to it.
-    check : bool, default True
-        Spend 5 % of the price on a fit check against the intercept alone and a table of calibration.
+        is neither counts as missing. ``levels`` may hold them instead, under the response's name.
+    {glm}
     {shared}
 
     Attributes
@@ -89,12 +74,7 @@ class DPLogisticRegression(ClassifierMixin, GeneralisedLinearEstimator):
         ``exp(coef_)``.
     classes_ : array
         The two levels of the response.
-    mean_, covariance_ : array
-        Mean and covariance of the coordinates, as released.
-    complete_share_ : float
-        The share of rows without a missing value.
-    converged_ : bool
-        Whether the reference fit converged; always True with privacy, where steps are counted beforehand.
+    {attributes}
 
     Examples
     --------
@@ -154,13 +134,15 @@ class DPLogisticRegression(ClassifierMixin, GeneralisedLinearEstimator):
         middle, half = (no + yes) / 2, 1.5 * abs(yes - no)  # the levels are at −1/3 and 1/3 of the unit coordinate
         return middle - half, middle + half
 
+    def _formula_levels(self) -> Any:
+        if self.classes is None:
+            return self.levels
+        return {**(self.levels or {}), raw_columns(self.formula, needs_y=True)[-1]: self.classes}
+
     def _compiled(self) -> CompiledFormula | None:
-        if self.formula is None:
+        formula = super()._compiled()
+        if formula is None:
             return None
-        levels = self.levels
-        if self.classes is not None:
-            levels = {**(levels or {}), raw_columns(self.formula, needs_y=True)[-1]: self.classes}
-        formula = compiled(self.formula, self.bounds, levels, needs_y=True, offset=True)
         assert formula.response is not None
         if logical(parsed(formula.response)):
             formula.response_bounds()  # which refuses what it cannot compute

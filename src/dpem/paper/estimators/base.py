@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from dpem import _validation as arguments
@@ -83,12 +83,8 @@ class PrivateEM(PlannedEM, FittedModel):
     @all_at_once
     def _fit(self, X: object, y: object) -> Self:
         """Validate, plan, charge, query: a refusal charges nothing, and no query is sent before the charge."""
-        self._check_arguments()
-        source = source_of(self, X, y, needs_y=self._needs_y, **self._who())
-        if self.method == "published":
-            refuse_to_split(source)
-        fit_plan = self.plan(source.n_rows, source.n_features)
-        self._accept(fit_plan)
+        source, fit_plan = self._opened(self, X, y)
+        self._warn_of(fit_plan, stacklevel=4)
         start, noise = self._start(fit_plan.d), self._noise(stacklevel=5)
 
         def run(curator: Curator) -> tuple[Plan, Parameters]:
@@ -132,34 +128,33 @@ class PrivateEM(PlannedEM, FittedModel):
         """The paper's printed noise costs less."""
         return bool(self.method != "published")
 
+    def _opened(self, owner: BaseEstimator, X: object, y: object) -> tuple[Source, Plan]:
+        """The table, whose columns ``owner`` learns, and the plan; raises whatever the fit would refuse."""
+        self._check_arguments()
+        source = source_of(owner, X, y, needs_y=self._needs_y, **self._who())
+        if self.method == "published":
+            refuse_to_split(source)
+        plan = self.plan(source.n_rows, source.n_features)
+        if needs_start(plan):
+            reason = f"must be given: a private one is predicted to fail at n={plan.n}; {plan.advice}."
+            raise ArgumentError("start", reason)
+        return source, plan
+
     def _preview_plan(self, X: object) -> Plan:
         """The plan of a fit to these rows; raises whatever the fit would refuse. No query is sent."""
-        self._check_arguments()
-        source = source_of(copy.copy(self), X, None, needs_y=self._needs_y, **self._who())
-        fit_plan = self.plan(source.n_rows, source.n_features)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the plan has the same remarks
-            self._accept(fit_plan)
-        return fit_plan
+        return self._opened(copy.copy(self), X, None)[1]
 
     def _charged_plan(self) -> Plan:
         """The plan before σ was estimated, which the same arguments give again."""
         return self.plan_ if self.sigma is not None else self.plan(self.plan_.n, self.plan_.d)
 
-    def _accept(self, fit_plan: Plan) -> None:
-        """Refuse a plan that is predicted to fail, and issue the remarks on any other, before the charge."""
-        if needs_start(fit_plan):
-            raise ArgumentError(
-                "start", f"must be given: a private one is predicted to fail at n={fit_plan.n}; {fit_plan.advice}."
-            )
-        self._warn_of(fit_plan, stacklevel=5)
-
     def _model(self, sigma: float | None = None) -> Any:
         return MODELS[self._name()](self.sigma_ if sigma is None else sigma)
 
-    def _rows(self, X: object) -> NDArray[np.floating]:
-        """New rows as one dense array."""
-        return np.concatenate(list(pieces_of(self, X, missing=self._missing)))
+    def _responses(self, X: object, random_state: int | None) -> Any:
+        """New responses for the rows of X from the fitted model, drawn as its ``sample`` returns them."""
+        rows = np.concatenate(list(pieces_of(self, X, missing=self._missing)))
+        return self._model().sample(self.coef_, rows, np.random.default_rng(random_state))
 
     def _each(self, function: Callable[..., FloatArray], X: object, y: object = None) -> FloatArray:
         """Apply a function of rows (and responses) piece by piece, and stack the results."""

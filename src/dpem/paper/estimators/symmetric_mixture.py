@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from dpem.paper.estimators.base import TwoComponents
-from dpem.paper.models import SymmetricMixture
 from dpem.paper.queries import IntArray
 from dpem.query import FloatArray
 
@@ -46,8 +45,7 @@ class DPSymmetricMixture(TwoComponents):
 
     def sample(self, n_samples: int = 1, random_state: int | None = None) -> tuple[FloatArray, IntArray]:
         """New rows from the fitted mixture, and their components."""
-        rng = np.random.default_rng(random_state)
-        return SymmetricMixture(self.sigma_).sample(self.coef_, n_samples, rng)
+        return self._model().sample(self.coef_, n_samples, np.random.default_rng(random_state))
 
     def _entry_scale(self, sigma: float) -> float:
         return sigma

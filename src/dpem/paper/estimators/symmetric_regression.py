@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from dpem.paper.estimators.base import TwoComponents
-from dpem.paper.models import SymmetricRegression
 from dpem.paper.queries import IntArray
 from dpem.query import FloatArray
 
@@ -43,5 +42,4 @@ class DPSymmetricRegression(TwoComponents):
 
     def sample(self, X: object, random_state: int | None = None) -> tuple[FloatArray, IntArray]:
         """New responses for the rows of X from the fitted mixture, and their components."""
-        rng = np.random.default_rng(random_state)
-        return SymmetricRegression(self.sigma_).sample(self.coef_, self._rows(X), rng)
+        return self._responses(X, random_state)
