@@ -95,8 +95,6 @@ class Tuning:
     #: such a part of its largest loading.
     undecided: float = 0.01
     loading: float = 0.35
-    #: Standard deviation of the effect of a level that is too rare, in spreads of the response.
-    unknown_effect: float = 1.0
     #: How far the variance may be, as a part of it, from what clipped residuals show, and what may lie beyond a last
     #: clip at 3.5 standard deviations as a part of what lies between it and the clip of the steps.
     tails: float = 0.3
