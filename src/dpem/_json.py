@@ -124,7 +124,7 @@ def without_alias(hint: Any) -> Any:
 def rebuild(hint: Any, value: object, where: str, ranges: Mapping[str, Range] = RANGES) -> Any:
     """The value that ``hint`` declares, from plain data, or a ValueError that names the field after ``where``.
 
-    Numbers lie in the range that goes with their field's name. Arrays are finite.
+    Numbers lie in the range of their field's name. Arrays are finite.
 
     >>> from dpem.privacy import Price
     >>> rebuild(Price, {"rho": 0.5, "gaussian": True}, "price")

@@ -233,7 +233,7 @@ def test_hostile_rows_see_a_query_that_does_not_clip():
 def test_the_radius_holds_nine_rows_of_ten_and_whitened_scores_have_unit_size():
     x, fam, at = drawn("diag", 5000), family("diag"), mixture("diag")
     weights = np.full(len(x), 1 / len(x))
-    query = score_query(SCHEMA, fam, at, x, weights)
+    query = score_query(SCHEMA, fam, at, x, weights, np.random.default_rng(1))
     whitened = fam.scores(xp, at, x) @ query.whitener
     assert np.mean(np.linalg.norm(whitened, axis=1) <= query.radius) > 0.89
     assert np.trace(whitened.T @ whitened / len(x)) == pytest.approx(len(query.whitener), rel=0.1)
@@ -242,7 +242,7 @@ def test_the_radius_holds_nine_rows_of_ten_and_whitened_scores_have_unit_size():
 def test_more_noise_moves_more_rows():
     x, fam, at = drawn("diag", 3000), family("diag"), mixture("diag")
     weights = np.full(len(x), 1 / len(x))
-    query = score_query(SCHEMA, fam, at, x, weights)
+    query = score_query(SCHEMA, fam, at, x, weights, np.random.default_rng(1))
     little, much = (share_moved(query, x, weights, scale) for scale in (0.001, 0.3))
     assert little < 0.01 < much
     assert math.isfinite(much)
@@ -252,7 +252,7 @@ def test_label_switching_is_no_other_grouping():
     x, fam, at = drawn("diag", 1000), family("diag"), mixture("diag")
     own = Surrogate.of(x, np.ones(len(x)))
     other = Gaussians(at.weights, at.means[:, [1, 0, 2]], at.covariances)
-    query = score_query(SCHEMA, fam, at, x, own.weights)
+    query = score_query(SCHEMA, fam, at, x, own.weights, np.random.default_rng(1))
     assert share_unstable(query, own, [at.reordered([1, 0])], 0.0) == 0
     assert share_unstable(query, own, [other], 0.0) == share_apart(fam, own, at, other) > 0.05
     assert share_unstable(query, own, [], 0.3) == share_moved(query, x, own.weights, 0.3) > 0.01
@@ -270,7 +270,7 @@ def test_a_random_start_has_to_gain_more_than_the_margin():
 def test_error_roots_are_the_whitener_on_the_model_s_own_rows_and_larger_on_rounded_ones():
     x, fam, at = drawn("diag", 8000), family("diag"), mixture("diag")
     even = np.full(len(x), 1 / len(x))
-    query = replace(score_query(SCHEMA, fam, at, x, even), radius=1e6)
+    query = replace(score_query(SCHEMA, fam, at, x, even, np.random.default_rng(1)), radius=1e6)
     W = query.whitener
     by_noise, by_rows, by_surrogate = error_roots(query, x, 1.0, 1.0)
     assert np.linalg.norm(by_noise - W) < 0.15 * np.linalg.norm(W)
@@ -283,7 +283,7 @@ def test_error_roots_are_the_whitener_on_the_model_s_own_rows_and_larger_on_roun
 def test_a_clipped_score_needs_a_larger_root_and_leaves_something_to_the_surrogate():
     x, fam, at = drawn("diag", 4000), family("diag"), mixture("diag")
     even = np.full(len(x), 1 / len(x))
-    whole = score_query(SCHEMA, fam, at, x, even)
+    whole = score_query(SCHEMA, fam, at, x, even, np.random.default_rng(1))
     clipped = replace(whole, radius=whole.radius / 2)
     assert clipped.kept(x, even) < 0.8 * whole.kept(x, even) < 0.8
     (noise, _, surrogate), (less, _, _) = (error_roots(own, x, 1.0) for own in (clipped, whole))
@@ -294,7 +294,10 @@ def test_a_clipped_score_needs_a_larger_root_and_leaves_something_to_the_surroga
 def test_the_radius_is_small_where_noise_is_large():
     x, fam, at = drawn("diag", 4000), family("diag"), mixture("diag")
     even, levels = np.full(len(x), 1 / len(x)), (0.4, 0.6, 0.9)
-    small, large = (score_query(SCHEMA, fam, at, x, even, levels=levels, noise=noise).radius for noise in (1.0, 1e-6))
-    fixed = score_query(SCHEMA, fam, at, x, even, levels=(0.9,)).radius
+    small, large = (
+        score_query(SCHEMA, fam, at, x, even, np.random.default_rng(1), levels=levels, noise=noise).radius
+        for noise in (1.0, 1e-6)
+    )
+    fixed = score_query(SCHEMA, fam, at, x, even, np.random.default_rng(1), levels=(0.9,)).radius
     assert small < 0.9 * large
     assert large == pytest.approx(fixed)

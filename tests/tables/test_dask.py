@@ -59,7 +59,6 @@ def workers():
     """Two worker processes, shared by the tests that need real ones."""
     with (
         quiet(),
-        dask.config.set({"distributed.comm.timeouts.connect": "5s"}),
         LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as local,
     ):
         yield local
@@ -544,7 +543,7 @@ def test_a_killed_worker_leaves_a_fit_right_and_its_budget_charged_once(client, 
     X, _ = table()
     monkeypatch.setattr("dpem.tables.dask.DaskSource", interrupted)
     budget = Budget(1.0, 1e-5)
-    settings = {"epsilon": 0.5, "delta": 1e-5, "sigma": 0.8, "start": BETA, "method": "published"}
+    settings = {"epsilon": 0.5, "delta": 1e-5, "sigma": 0.8, "start": BETA, "method": "published", "n_iter": 4}
     monkeypatch.setattr("dpem.fitting.sequence.PrivateNoise", lambda: SeededNoise(0))
     fitted = DPSymmetricMixture(**settings, budget=budget).fit(da.from_array(X, chunks=(250, 3)))
     agree(fitted.coef_, DPSymmetricMixture(**settings, random_state=0).fit(X).coef_)

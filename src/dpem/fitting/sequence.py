@@ -104,7 +104,8 @@ class PrivateFit(BaseEstimator):
     def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
         if "{shared}" in (cls.__doc__ or ""):
-            cls.__doc__ = str(cls.__doc__).replace("{shared}", SHARED_PARAMETERS)
+            shared = inspect.cleandoc(SHARED_PARAMETERS)  # Python 3.13 has removed the indentation already
+            cls.__doc__ = inspect.cleandoc(str(cls.__doc__)).replace("{shared}", shared)
 
     @classmethod
     def _name(cls) -> str:

@@ -36,7 +36,7 @@ class Uncertainty:
     note: str = ""
     kinds: tuple[str, ...] = ()
     misfit: FloatArray = field(default_factory=lambda: np.empty(0))
-    covariance: FloatArray = field(default_factory=lambda: np.empty((0, 0)))
+    covariance: FloatArray = field(default_factory=lambda: NONE)
 
     @classmethod
     def of(
@@ -52,17 +52,9 @@ class Uncertainty:
     ) -> Uncertainty:
         """The record for independent parts of the error, whose squares add."""
         misfit = np.zeros(len(names)) if misfit is None else misfit
-        return cls(
-            names=tuple(names),
-            estimate=np.asarray(estimate, dtype=float),
-            sampling=sampling,
-            privacy=privacy,
-            total=np.sqrt(sampling**2 + privacy**2 + misfit**2),
-            note=note,
-            kinds=tuple(kinds),
-            misfit=misfit,
-            covariance=np.empty((0, 0)) if covariance is None else covariance,
-        )
+        total, covariance = np.sqrt(sampling**2 + privacy**2 + misfit**2), NONE if covariance is None else covariance
+        parts = (np.asarray(estimate, dtype=float), sampling, privacy, total)
+        return cls(tuple(names), *parts, note, tuple(kinds), misfit, covariance)
 
     def intervals(self, level: float) -> FloatArray:
         """Lower and upper end of each parameter's interval at this level, within the parameter's range.
@@ -107,6 +99,8 @@ class Uncertainty:
         ]
 
 
+#: A covariance that is unknown.
+NONE: FloatArray = np.empty((0, 0))
 #: The range of a parameter: any number, [0, 1], not negative, or positive.
 KINDS = ("", "share", "size", "positive")
 #: The effect, in standard errors, that a two-sided test at 5 % detects with power 80 %.

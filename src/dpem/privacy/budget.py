@@ -138,7 +138,7 @@ class Total:
         """The largest ε that one more fit at ``delta`` could use and be accepted, sparse or dense.
 
         Such a fit is assumed to have the largest price that converts to (ε, δ), for Gaussian noise alone or for other
-        noise, whichever is dearer. Below a millionth of the total it is 0.
+        noise, whichever has the higher price. Below a millionth of the total it is 0.
         """
         if math.isinf(self.epsilon):
             return math.inf

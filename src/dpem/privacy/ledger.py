@@ -1,13 +1,13 @@
 """A budget that outlives the process: one entry per charge, in a SQLite file or a PostgreSQL database.
 
-*Lemma.* However many processes and machines charge a dataset, and wherever any of them dies, every fit that read data
+*Lemma.* However many processes and machines charge a dataset, and whenever any of them stops, every fit that read data
 is in the ledger, and the dataset's total covers the charges in the ledger. *Proof.* A charge reads all earlier charges,
 decides by :meth:`~dpem.privacy.budget.Total.admit` and appends, in one transaction that excludes every other writer
 (:mod:`dpem.privacy.ledger_store`); so charges are decided one after another, each with all earlier ones in view. The
-fit goes on only after the commit has been confirmed, and a committed entry is never changed or removed. A process that
-dies before the commit leaves no entry and has read nothing; one that dies later leaves a charge without an outcome. If
-the confirmation is lost, the entry may be there, and the fit does not go on. ∎ Changes by other means are found by the
-chain of digests (:mod:`dpem.privacy.ledger_chain`), which every use of a ledger checks.
+fit continues only after the commit has been confirmed, and a committed entry is never changed or removed. A process
+that stops before the commit leaves no entry and has read nothing; one that stops later leaves a charge without an
+outcome. If the confirmation is lost, the entry may be there, and the fit does not continue. ∎ Changes by other means
+are found by the chain of digests (:mod:`dpem.privacy.ledger_chain`), which every use of a ledger checks.
 """
 
 from __future__ import annotations
@@ -271,7 +271,7 @@ class Ledger:
         """The largest ε at which one more fit with this ``delta`` (by default the total's) would be accepted.
 
         It is exact for a fit that costs the full price of its (ε, δ), as those of all estimators do but the paper's
-        ``method="published"``, with the dearer kind of noise.
+        ``method="published"``, with the more expensive kind of noise.
         """
         entries = self.entries(dataset)
         if delta is not None and not 0 < delta < 1:

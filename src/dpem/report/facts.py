@@ -101,7 +101,7 @@ def guesses(epsilon: float, delta: float) -> str:
 
 
 def outcome(model: PrivateFit) -> list[tuple[str, str, str]]:
-    """What the plan said beside what happened."""
+    """The plan beside the outcome."""
     plan, check, price = model.plan_, model.fit_check_, model.guarantee_.price.rho
     if (found := plan.prediction) is None:
         rows = [("predicted accuracy", "none", "")]

@@ -120,13 +120,13 @@ class KeptRows:
     """
 
     def __init__(self, row_bytes: float) -> None:
-        self._row_bytes = row_bytes
+        self.row_bytes = row_bytes
         self._prepared: tuple[Hashable, list[Any]] = (None, [])
 
     def blocks(self, query: Any, count: int) -> list[Any] | None:
         """The prepared blocks (None where not yet), or None if public sizes say that none is kept."""
         key = getattr(query, "prepared_by", None)
-        if key is None or 8 * (query.schema.width + MORE) > self._row_bytes:
+        if key is None or 8 * (query.schema.width + MORE) > self.row_bytes:
             return None
         prepared = self._prepared  # read and replaced at once: another thread may use the same source
         if prepared[0] != key:

@@ -93,9 +93,8 @@ class DaskSource:
             self._narrow = lru_cache(maxsize=8)(partial(_features, X, selection, lengths[0]))
         self.text_levels: dict[str, Levels] = {} if selection is None else dict(selection.levels)
         if selection is not None and person is not None:
-            self.person_name = person
-            own = X[[name for name in X.columns if str(name) == person]]
-            self._people = [delayed(tasks.column)(part, person) for part in _partitions(own)]
+            parts = _partitions(X[[name for name in X.columns if str(name) == person]])
+            self.person_name, self._people = person, [delayed(tasks.column)(part, person) for part in parts]
 
     def _keep(self, X: Any, y: Any, dtype: np.dtype, names: list[str] | None, moved: bool) -> None:
         """Graphs are kept as they are: Dask's simplified ones let go of persisted blocks."""
@@ -112,8 +111,8 @@ class DaskSource:
         reads, X = getattr(query, "reads", None), self._X
         if self._narrow is not None and reads is not None and 0 < len(reads) < self.n_features:
             X = self._narrow(tuple(map(int, reads)))
-        block_query = tasks.BlockQuery(query, self.n_features, self.dtype)
-        total = tasks.added(tasks.computed(*tasks.query_graph(block_query, X, self._y)))
+        graph = tasks.query_graph(tasks.BlockQuery(query, self.n_features, self.dtype), X, self._y)
+        total = tasks.added(tasks.computed(*graph))
         if total is None:
             raise ValueError("a source without rows has no total.")
         advance(self.n_rows)
@@ -158,8 +157,8 @@ class DaskSource:
 
         def taken(collection: Any, width: tuple[int, ...] = ()) -> Any:
             parts = zip(np.ravel(collection.to_delayed()), kept, blocks, strict=True)
-            arrays = [da.from_delayed(part[rows], (own[2], *width), collection.dtype) for part, rows, own in parts]
-            return da.concatenate(arrays)
+            kind = collection.dtype
+            return da.concatenate([da.from_delayed(part[rows], (own[2], *width), kind) for part, rows, own in parts])
 
         y = None if self._y is None else taken(self._y)
         source = self._with(lambda X: taken(X[:, features], (len(features),)), y, features)
@@ -261,8 +260,8 @@ def _lengths(collection: Any) -> list[Any]:
     """Rows of each block, or what will count them."""
     if isinstance(collection, da.Array) and not math.isnan(collection.shape[0]):
         return list(collection.chunks[0])
-    column = collection[list(collection.columns[:1])] if _is_frame(collection, "DataFrame") else collection
-    return [delayed(len)(block) for block in _partitions(column)]
+    part = collection[list(collection.columns[:1])] if _is_frame(collection, "DataFrame") else collection
+    return [delayed(len)(block) for block in _partitions(part)]
 
 
 def _as_array(collection: Any, lengths: Sequence[int], dtype: np.dtype, rule: Any = None) -> Any:

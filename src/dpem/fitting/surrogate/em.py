@@ -27,6 +27,10 @@ class Family(ABC, Generic[Theta]):
     """
 
     @abstractmethod
+    def draw(self, theta: Theta, m: int, rng: np.random.Generator) -> FloatArray:
+        """m rows."""
+
+    @abstractmethod
     def joint(self, xp: Namespace, theta: Theta, x: Array) -> Array:
         """log(weight · density) of each row in each component (m × K), missing values integrated out."""
 

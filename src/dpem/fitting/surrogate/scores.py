@@ -23,6 +23,10 @@ from dpem.tables.schema import Schema
 Theta = TypeVar("Theta")
 
 
+#: Rows that are drawn from θ at least, to see the information of the model's own rows.
+LEAST_DRAWN = 4000
+
+
 @dataclass(frozen=True)
 class ScoreQuery(NarrowQuery):
     """Σ over rows of W·S(row; θ), scaled into the ball of radius R.
@@ -81,13 +85,15 @@ def score_query(
     theta: Theta,
     x: FloatArray,
     weights: FloatArray,
+    rng: np.random.Generator,
     *,
     ridge: float = 0.002,
     levels: Sequence[float] = (0.9,),
     noise: float = 0.0,
 ) -> ScoreQuery:
-    """The score query at θ, whitened by the information of the surrogate rows and clipped at that of the quantiles of
-    their norms, at the ``levels``, that costs least. Public: nothing but released numbers goes in.
+    """The score query at θ: whitened by the mean of the information of the surrogate rows and that of rows drawn from
+    θ, and clipped at that of the surrogate rows' quantiles at the ``levels`` that costs least. Public: nothing but
+    released numbers goes in.
 
     ``noise`` is the standard deviation of the answer per unit of radius. A smaller radius R has less noise, τ = noise·R
     over the part of a move of θ that the clipped score shows; but the less of the score it explains, 1 − r² for the
@@ -95,7 +101,9 @@ def score_query(
     Their effective number is 1/Σw². The cost is τ² + (1 − r²)·Σw².
     """
     own = np.asarray(family.scores(numpy_api, theta, x))
-    W = whitener(information(own, weights), ridge)
+    model = np.asarray(family.scores(numpy_api, theta, family.draw(theta, max(len(x), LEAST_DRAWN), rng)))
+    even = np.full(len(model), 1 / len(model))
+    W = whitener(0.5 * information(own, weights) + 0.5 * information(model, even), ridge)
     norms = np.linalg.norm(own @ W, axis=1)
     size, scatter = float(weights @ norms**2), float(weights @ weights)
 

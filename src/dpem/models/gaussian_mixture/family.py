@@ -39,6 +39,9 @@ class GaussianFamily(Family[Gaussians]):
         """How many parameters there are, and coordinates of a score."""
         return self.K - 1 + self.K * len(self.floor) + self.kind.free(self.K, len(self.floor))
 
+    def draw(self, theta: Gaussians, m: int, rng: np.random.Generator) -> FloatArray:
+        return with_missing(inside(theta, m, rng), self.patterns)
+
     def joint(self, xp: Namespace, theta: Gaussians, x: Array) -> Array:
         return theta.joint(xp, x)
 

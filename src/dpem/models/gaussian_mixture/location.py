@@ -286,7 +286,7 @@ class Far(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """What the second moments tell, in coordinates of unit spread: variances along directions between centres.
+    """What the second moments imply, in coordinates of unit spread: variances along directions between centres.
 
     ``directions`` are columns, ``between`` the variance of centres along each, ``within`` that of a component in any,
     ``edge`` what noise alone can look like, ``correlation`` that of all rows together.

@@ -107,7 +107,7 @@ def case(name: str, kind: str, K: int, d: int, apart: float) -> Case:
     mixture = best_of(family, starts, family.expectation(rows, even), kept=1, most=100)[0].theta
     names = [f"x{j}" for j in range(d)]
     schema = Schema.of(names, dict.fromkeys(names, (-1.0, 1.0)), {})
-    query = score_query(schema, family, mixture, rows, even, ridge=TUNING.ridge)
+    query = score_query(schema, family, mixture, rows, even, rng, ridge=TUNING.ridge)
     return Case(rows, query, query.radius / query.kept(rows, even))
 
 
@@ -261,7 +261,7 @@ def predicted_fit(model: Any, sizes: Sizes, K: int, assumed_number: bool) -> Pre
         return PredictedFit(prediction, feasible=True)
     rows = math.ceil(sizes.n * 1.5 / start.strength / 100) * 100
     enough = f"about {rows:,} rows{_epsilon(sizes, start)} would do, or fewer components"
-    advice = f"the start will fail to tell {K} components {apart:g} spreads apart; {enough}"
+    advice = f"the start will not separate {K} components that are {apart:g} spreads apart; {enough}"
     return PredictedFit(prediction, feasible=False, advice=advice)
 
 

@@ -52,6 +52,7 @@ class ScoreStep(Step):
             fit.family,
             fit.mixture,
             *rows,
+            rng,
             ridge=TUNING.ridge,
             levels=TUNING.levels,
             noise=unit / math.sqrt(TUNING.queries),
@@ -102,7 +103,7 @@ class ExactEM(Step):
 
         begun = [own.theta for own in fits[: self.starts]]
         found = best_of(family, begun, expect, short=60, kept=3, tolerance=1e-10, most=self.most)
-        query = score_query(schema, family, found[0].theta, surrogate.x, surrogate.weights)
+        query = score_query(schema, family, found[0].theta, surrogate.x, surrogate.weights, rng)
         query = replace(query, radius=NOT_CLIPPED)
         new = replace(fit, runs=runs_of(found), query=query)
         return _with(model, state, new, curator.n_rows, True)
@@ -119,7 +120,7 @@ MISSED = 8.0
 #: What a missed row counts in the query: the larger, the less noise in their share and the more in the leads.
 WEIGHT = 3.0
 #: Missed rows are reported from so many standard deviations of the noise and from this share on.
-NEEDED, LEAST = 2.0, 0.005
+NEEDED, LEAST = 2.5, 0.005
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from dpem.models.gaussian_mixture.family import GaussianFamily, normal_points
 from dpem.models.gaussian_mixture.gaussians import Gaussians
 from dpem.models.gaussian_mixture.location import Centres, Margins, Moments, SecondMoments, Spreads
 from dpem.models.gaussian_mixture.sketch import Sketch
-from dpem.models.gaussian_mixture.sketch_fit import MOST, Target, fitted, number_of_components, price
+from dpem.models.gaussian_mixture.sketch_fit import MOST, Target, fitted, number_of_components
 from dpem.models.gaussian_mixture.state import (
     TUNING,
     MixtureState,
@@ -166,16 +166,13 @@ class StartFromSketch(Step):
         moments, shape = _open(state.moments, K or MOST), _shape(model, state)
         query = _sketch(model.schema_of(state), state, moments, K or MOST, complete=not K)
         answer, noise = curator.measure(query, self.rho), curator.noise_scale(query, self.rho)
-        one_variance = model.kind.free(1, len(shape)) == 1 or max(K, TUNING.richest) * len(shape) > MOST_VARIANCES
+        one_variance = model.kind.free(1, len(shape)) == 1 or max(K, 6) * len(shape) > MOST_VARIANCES
         target = _target(query, answer, noise, curator.n_rows, moments, shape, one_variance)
         if K:
             point, path = fitted(target, K), np.zeros(0)
         else:
             point, path = number_of_components(target, query.frequencies, counted)
-        start, rich = (
-            _mixture(target.split(own), moments, shape, state, model.kind.full)
-            for own in (point, _richer(target, point))
-        )
+        start = _mixture(target.split(point), moments, shape, state, model.kind.full)
         K, rng = len(start.weights), generator(1)
         family = GaussianFamily(
             K,
@@ -191,7 +188,7 @@ class StartFromSketch(Step):
             Block(*TUNING.margin_kappa, TUNING.margin_components, state.margins),
             Block(*TUNING.score_kappa, max(TUNING.score_components, family.count)),
         )
-        rows = base_rows(rich, state, TUNING.rows_for(curator.n_rows), family.patterns, rng)
+        rows = base_rows(start, state, TUNING.rows_for(curator.n_rows), family.patterns, rng)
         surrogate = Surrogate.of(*rows, blocks)
         per_row = 2.2 * math.sqrt(family.count) / (curator.n_rows * math.sqrt(2 * self.rho))  # of scores at this price
         margin = noise_gain(family.count, per_row * curator.rows_per_person)
@@ -220,22 +217,6 @@ def _mixture(
     centres = np.clip(state.centre + state.spread * (means @ _directions(moments).T), -1, 1)
     covariances = variances[:, :, None] * np.eye(len(shape)) if full else variances
     return Gaussians(share / share.sum(), centres, covariances)
-
-
-def _richer(target: Target, point: FloatArray) -> FloatArray:
-    """The point of as many components or more that describes the sketch best, each parameter at its price."""
-    K = len(target.split(point)[0])
-
-    def score(point: FloatArray, K: int) -> float:
-        return target.misfit(point) + price(target) * K * (target.frequencies.shape[1] + 1.5)
-
-    best = score(point, K)
-    for more in range(K + 1, TUNING.richest + 1):
-        other = fitted(target, more, restarts=2)
-        if score(other, more) >= best:
-            break
-        best, point = score(other, more), other
-    return point
 
 
 def _few(d: int, K: int) -> bool:

@@ -30,7 +30,7 @@ class Tuning:
     floor : the least standard deviation of a component, as a part of a column's.
     effective : rows are drawn again when less than this share of them carries the weights.
     restarts, last_restarts : random starts of EM on the surrogate after a query, and after the last one.
-    richest, more : components of base rows at most, and beyond K where they are drawn again.
+    more : components of base rows beyond K where they are drawn again.
     patterns : patterns of missing values among the surrogate rows.
     ridge, levels : of the whitener, and the quantiles of the norms at which scores may be clipped.
     widened : the privacy part of standard errors over its linear form, by simulated coverage.
@@ -55,7 +55,6 @@ class Tuning:
     effective: float = 0.15
     restarts: int = 2
     last_restarts: int = 8
-    richest: int = 6
     more: int = 6
     patterns: int = 32
     ridge: float = 0.002
@@ -145,7 +144,7 @@ TAIL_WEIGHTS = np.concatenate([np.ones(len(ALL_WIDER)), 4 / ONE_WIDER])
 
 
 def base_rows(
-    rich: Gaussians, state: MixtureState, count: int, patterns: FloatArray | None, rng: np.random.Generator
+    mixture: Gaussians, state: MixtureState, count: int, patterns: FloatArray | None, rng: np.random.Generator
 ) -> tuple[FloatArray, FloatArray]:
     """Rows within the bounds and their base weights. Rows of one wide Gaussian weigh little, the less the farther out,
     so that only an answer that asks for rows between or beyond the components raises them. Rows in far cells of the
@@ -154,10 +153,10 @@ def base_rows(
     few = round(TUNING.wide_rows * count)
     parts, weights = [_tails(state.wide, few, rng)], [TUNING.wide_weight * _shared(TAIL_WEIGHTS, few)]
     if state.far is not None and len(state.far.share):
-        parts.append(state.far.rows(inside(rich, few, rng), rng))
+        parts.append(state.far.rows(inside(mixture, few, rng), rng))
         weights.append(min(float(state.far.share.sum()), 0.5) * _shared(np.ones(1), few))
     rest = count - len(parts) * few
-    parts.append(inside(rich, rest, rng, even=True))
+    parts.append(inside(mixture, rest, rng, even=True))
     weights.append((1 - sum(float(own.sum()) for own in weights)) * _shared(np.ones(1), rest))
     rows = np.vstack(parts)
     for j, low, high in state.constant:  # rows beside a constant would be a component of their own

@@ -146,8 +146,8 @@ class ScoreStep(Step):
     def run(self, curator: Curator, model: Any, state: ClassState) -> ClassState:
         family, surrogate, theta = state.family, state.surrogate, state.classes
         number = len(state.noises) + 1
-        x, weights = surrogate.x, surrogate.weights
-        query = score_query(model.schema, family, theta, x, weights, ridge=TUNING.ridge, levels=[TUNING.level])
+        x, weights, rng = surrogate.x, surrogate.weights, generator(number)
+        query = score_query(model.schema, family, theta, x, weights, rng, ridge=TUNING.ridge, levels=[TUNING.level])
         noise, mean = curator.noise_scale(query, self.rho), curator.measure(query, self.rho)
         added = [own.add(query, mean, noise) for own in (state.independent, surrogate)]
         state = replace(
@@ -194,7 +194,7 @@ class Converge(Step):
         best = self._best(family, curator, model, rows)
         if rows is None:
             rows = Surrogate.of(family.draw(best.theta, TUNING.drawn, generator(0)), np.ones(TUNING.drawn))
-        query = score_query(model.schema, family, best.theta, rows.x, rows.weights)
+        query = score_query(model.schema, family, best.theta, rows.x, rows.weights, generator(1))
         query = replace(query, radius=NOT_CLIPPED)
         theta = parameters(family, query, rows, (), (), path, curator.effective_rows)
         return replace(state, family=family, surrogate=rows, classes=best.theta, path=path, theta=theta)

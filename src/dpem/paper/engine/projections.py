@@ -27,7 +27,7 @@ _reordered = njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
 
 @intrinsic
 def ask_for(typing: Any, X: Any, i: Any, j: Any) -> Any:
-    """Tell the processor that X[i, j] will be read soon: entries far apart then arrive side by side."""
+    """Prefetch X[i, j], which will be read soon: entries far apart then arrive side by side."""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         kind = signature.args[0]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
@@ -87,8 +87,7 @@ class PlannedEM(PrivateFit):
     _missing: ClassVar[bool] = False  # whether the model has missing covariates
 
     def __init_subclass__(cls, **options: object) -> None:
-        common = textwrap.indent(PARAMETERS.rstrip(), "    ").lstrip()
-        cls.__doc__ = (cls.__doc__ or "").replace("{parameters}", common)
+        cls.__doc__ = inspect.cleandoc(cls.__doc__ or "").replace("{parameters}", PARAMETERS.rstrip())
         super().__init_subclass__(**options)
 
     @classmethod
