@@ -26,7 +26,6 @@ from dpem.models.mixture_regression.queries import (
     FAR_WEIGHT,
     ColumnSizes,
     ColumnSquares,
-    ColumnTails,
     ComponentLeads,
     ComponentScores,
     LeadAndMissed,
@@ -35,7 +34,7 @@ from dpem.models.mixture_regression.queries import (
     UnevenSpread,
     mean_cut_square,
 )
-from dpem.models.mixture_regression.steps import TUNING, ImproveComponents
+from dpem.models.mixture_regression.steps import TUNING, ImproveComponents, ImproveRegression, WidenTails
 from dpem.privacy import Account, Curator, SeededNoise
 from dpem.tables import ArraySource
 from dpem.tables.schema import Schema
@@ -222,8 +221,7 @@ def queries(d=3):
     other = Components(np.array([0.5, 0.5]), np.tile(line, (2, 1)), np.array([0.3, 1.5]))
     return {
         "sizes": ColumnSizes(schema(d), np.array([0.2, -0.1, 0.0, 0.3]), np.array([0.5, 0.9, 0.01, 1.0])),
-        "squares": ColumnSquares(schema(d), np.array([0.9, -0.4, 0.0])),
-        "tails": ColumnTails(schema(d), frame, (1.0, 3.0)),
+        "squares": ColumnSquares(schema(d), frame, (1.0, 3.0)),
         "moments": RegressionMoments(schema(d), frame, 2.5),
         "directions": UnevenSpread(schema(d), frame, line, 0.6, 2.0),
         "cells": ResidualCells(schema(d), frame, line, 0.6, axes, edges(5, 2.6), edges(9, 3.2)),
@@ -332,7 +330,7 @@ def test_every_array_library_gives_the_same_sums(name):
 def test_rows_without_a_response_add_nothing_but_to_the_sizes():
     X, y = np.random.default_rng(0).uniform(-1, 1, (30, 3)), np.full(30, np.nan)
     for name, query in queries().items():
-        assert name in ("sizes", "squares", "tails") or not np.any(query.block(xp, X, y)), name
+        assert name in ("sizes", "squares") or not np.any(query.block(xp, X, y)), name
 
 
 def test_holes_are_filled_with_conditional_means():
@@ -574,6 +572,67 @@ def test_repeated_responses_are_a_point_mass():
     y = np.where(rng.random(20_000) < 0.4, 3.0, x[:, 0] + rng.standard_normal(20_000))
     with pytest.warns(UserWarning, match="component 2 may have collapsed onto repeated responses"):
         DPMixtureRegression(epsilon=1.0, delta=1e-6, bounds=(-1, 1), y_bounds=(-6, 6), random_state=0).fit(x, y)
+
+
+def steps_until(kind, X, y, seed=0, rho=0.02):
+    """The state before the first step of a kind, and that step."""
+    estimator = DPMixtureRegression(**GIVEN, bounds=(-40, 60), check=False)
+    names = [f"x{j}" for j in range(X.shape[1])]
+    model = estimator._model(estimator._schema(names, {}, None))
+    asked = model.steps(Sizes(len(y), 1.0, 1e-6, rho, 1, False))
+    place = next(i for i, step in enumerate(asked) if isinstance(step, kind))
+    curator = Curator(ArraySource(X, y), Account(math.inf, 0.5), SeededNoise(seed))
+    return run_steps(curator, model, asked[:place], model.start()), asked[place], curator, model
+
+
+def test_coordinates_are_shortened_where_few_rows_hold_the_variance():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((20_000, 2))
+    X[rng.uniform(size=20_000) < 0.01, 1] *= 25
+    before, step, curator, model = steps_until(WidenTails, X, X[:, 0] + rng.standard_normal(20_000))
+    after = step.run(curator, model, before)
+    units = (X - model.schema.middle) / model.schema.half
+    long, short = (np.mean(state.frame.columns(xp, units)[:, 1:] ** 2, axis=0) for state in (before, after))
+    assert long[1] > 3
+    assert short[1] < 0.75 * long[1]
+    assert 0.9 < short[0] <= long[0] < 1.3
+    for u in units[:5]:  # the regression is the same function
+        value = [state.regression @ state.frame.columns(xp, u[None])[0] for state in (before, after)]
+        assert math.isclose(*value, abs_tol=1e-9)
+
+
+def test_scores_mend_a_regression_that_is_off():
+    rng = np.random.default_rng(0)
+    X = rng.exponential(size=(20_000, 1))
+    y = 2 * X[:, 0] + rng.standard_normal(20_000)
+    before, step, curator, model = steps_until(ImproveRegression, X, y)
+    before = replace(before, regression=before.regression + 0.15, spread=1.2 * before.spread)
+    ones = np.column_stack([np.ones(20_000), X])
+    best = math.log(np.std(y - ones @ np.linalg.lstsq(ones, y)[0])) + 0.5
+
+    def loss(state):
+        u, t = (X - model.schema.middle) / model.schema.half, (y - model.schema.y_middle) / model.schema.y_half
+        v, t, _ = state.frame.rows(xp, u, t)
+        e = (t - v @ state.regression) / state.spread
+        spread = state.spread * state.frame.y_spread * model.schema.y_half
+        return math.log(spread) + 0.5 * np.mean(e**2) - best
+
+    assert loss(step.run(curator, model, before)) < 0.3 * loss(before)
+
+
+@pytest.mark.parametrize(("apart", "starts"), [(1.5, 1), (0.0, 2)])
+def test_two_starts_go_on_only_where_the_counts_do_not_decide(apart, starts):
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((20_000, 2))
+    slope = np.where(rng.random(20_000) < 0.4, apart, -apart)
+    state, step, curator, model = steps_until(ImproveComponents, x, slope * x[:, 0] + rng.standard_normal(20_000))
+    assert step.early
+    assert len(state.starts) == starts
+    before = len(curator.account.releases)
+    assert len(step.run(curator, model, state).starts) == starts
+    paid = [release.price.rho for release in curator.account.releases[before:]]
+    assert len(paid) == starts
+    assert math.isclose(sum(paid), step.rho)
 
 
 def with_outliers(share, seed=0):

@@ -19,7 +19,6 @@ from dpem.models.mixture_regression.queries import (
     USUALLY_FAR,
     ColumnSizes,
     ColumnSquares,
-    ColumnTails,
     ComponentLeads,
     ComponentScores,
     LeadAndMissed,
@@ -149,9 +148,11 @@ class SizeColumns(Step):
             if not last:
                 half = np.clip(4 * np.hypot(deviation, half * noise), 1e-9, 1.0)
         spread = np.maximum(math.sqrt(math.pi / 2) * deviation, np.maximum(2 * half * noise, 1e-9))
-        squares, rho = ColumnSquares(model.schema, center[:-1]), self.rho * 2 / self.passes
+        most = 1 + np.abs(center)
+        squares = ColumnSquares(model.schema, Frame.of_sizes(center, most), (1.0,))
+        rho = self.rho * 2 / self.passes
         beyond = curator.measure(squares, rho) - 1.5 * curator.noise_scale(squares, rho)
-        least = (1 + np.abs(center[:-1])) * np.sqrt(np.maximum(beyond / share[:-1], 0.0))
+        least = most[:-1] * np.sqrt(np.maximum(beyond / share[:-1], 0.0))
         spread[:-1] = np.maximum(spread[:-1], least)
         return replace(state, frame=Frame.of_sizes(center, spread), observed=share)
 
@@ -207,18 +208,19 @@ class WidenTails(Step):
     """Variance that the zooming and the clipped moments miss, such as that of the ones of a rare dummy column.
 
     Coordinates are shortened where a few rows far out make up most of their variance: an error of a coefficient would
-    cost much log-likelihood there. Only what exceeds 1.5 standard deviations of the noise counts.
+    cost much log-likelihood there. Only what exceeds three standard deviations of the noise counts, because a column
+    that is shortened without need hides its slopes.
     """
 
-    distances: ClassVar[tuple[float, ...]] = (6.0, 24.0, 96.0)
+    distances: ClassVar[tuple[float, ...]] = (6.0, 24.0)
 
     def describe(self) -> str:
         return "squares of the columns' coordinates, for those with heavy tails"
 
     def run(self, curator: Curator, model: Any, state: RegressionState) -> RegressionState:
         frame = state.frame
-        query = ColumnTails(model.schema, frame, self.distances)
-        beyond = curator.measure(query, self.rho) - 1.5 * curator.noise_scale(query, self.rho)
+        query = ColumnSquares(model.schema, frame, self.distances)
+        beyond = curator.measure(query, self.rho) - 3 * curator.noise_scale(query, self.rho)
         seen = beyond.reshape(len(self.distances), -1) * np.square(self.distances)[:, None]
         root = np.sqrt(np.maximum(seen.max(axis=0), 1.0))
         regression = state.regression * np.append(1.0, root)
