@@ -46,28 +46,22 @@ class ColumnSizes(NarrowQuery):
 
 @dataclass(frozen=True)
 class ColumnSquares(NarrowQuery):
-    """Σ min((x̃/c)², 1) for each of d coordinates of a frame and each of m distances c.
+    """Σ ((u − center)/(1 + |center|))² for each column; a missing value adds 0.
 
-    *Lemma.* ℓ2 sensitivity √(m·d). *Proof.* Each of m·d numbers lies in [0, 1] by the clamp. ∎
+    *Lemma.* ℓ2 sensitivity √d for d columns. *Proof.* Each of d numbers lies in [0, 1] by the clamp. ∎
     """
 
-    frame: Frame = field(repr=False)
-    distances: tuple[float, ...]
-
-    @property
-    def label(self) -> str:
-        return f"squares of the columns' coordinates, clipped at {', '.join(f'{c:g}' for c in self.distances)} squared"
+    center: FloatArray = field(repr=False)
+    label: str = "squared distance of each column from its centre"
 
     @property
     def bound(self) -> Bound:
-        count = len(self.distances) * len(self.frame.mean)
-        root = math.sqrt(count)
-        return rounded(Bound(linf=1.0, l2=root, size_linf=1.0, size_l2=root), count)
+        root = math.sqrt(len(self.center))
+        return rounded(Bound(linf=1.0, l2=root, size_linf=1.0, size_l2=root), len(self.center))
 
     def contributions(self, xp: Namespace, x: Array, y: Array) -> Array:
-        v = self.frame.columns(xp, x)[:, 1:]
-        parts = [xp.sum(xp.clip(zero_nonfinite(xp, (v / c) * (v / c)), 0.0, 1.0), axis=0) for c in self.distances]
-        return xp.concat(parts)
+        w = (x - like(xp, self.center, x)) / like(xp, 1 + np.abs(self.center), x)
+        return xp.sum(xp.clip(zero_nonfinite(xp, w * w), 0.0, 1.0), axis=0)
 
 
 @dataclass(frozen=True)

@@ -38,10 +38,9 @@ class Tuning:
 
     Attributes
     ----------
-    sizes, moments, tails, regression, directions, cells, choice, check : float
-        Parts of ρ: scales of the columns, second moments, the columns' tails, scores of one regression, directions in
-        which residuals spread unevenly, counts in cells, the choice of a start, the fit check. The components' scores
-        get the rest.
+    sizes, moments, regression, directions, cells, choice, check : float
+        Parts of ρ: scales of the columns, second moments, scores of one regression, directions in which residuals
+        spread unevenly, counts in cells, the choice of a start, the fit check. The components' scores get the rest.
     scores, early : int
         Score queries, and how many of them improve both starts before one is chosen.
     growth : float
@@ -64,7 +63,6 @@ class Tuning:
 
     sizes: float = 0.06
     moments: float = 0.06
-    tails: float = 0.02
     regression: float = 0.05
     directions: float = 0.10
     cells: float = 0.10
@@ -128,7 +126,11 @@ class RegressionState(State):
 
 @dataclass(frozen=True)
 class SizeColumns(Step):
-    """Centre and spread of every column and of the response, in rounds that zoom in: bounds may be wide."""
+    """Centre and spread of every column and of the response, in rounds that zoom in: bounds may be wide.
+
+    Zooming misses rare values far away, such as the ones of a dummy column. So the squared distance within all of the
+    bounds is released, too, and a column's spread is at least what that shows beyond its noise.
+    """
 
     passes: ClassVar[int] = 5
 
@@ -148,11 +150,9 @@ class SizeColumns(Step):
             if not last:
                 half = np.clip(4 * np.hypot(deviation, half * noise), 1e-9, 1.0)
         spread = np.maximum(math.sqrt(math.pi / 2) * deviation, np.maximum(2 * half * noise, 1e-9))
-        most = 1 + np.abs(center)
-        squares = ColumnSquares(model.schema, Frame.of_sizes(center, most), (1.0,))
-        rho = self.rho * 2 / self.passes
+        squares, rho = ColumnSquares(model.schema, center[:-1]), self.rho * 2 / self.passes
         beyond = curator.measure(squares, rho) - 1.5 * curator.noise_scale(squares, rho)
-        least = most[:-1] * np.sqrt(np.maximum(beyond / share[:-1], 0.0))
+        least = (1 + np.abs(center[:-1])) * np.sqrt(np.maximum(beyond / share[:-1], 0.0))
         spread[:-1] = np.maximum(spread[:-1], least)
         return replace(state, frame=Frame.of_sizes(center, spread), observed=share)
 
@@ -201,30 +201,6 @@ class FindMoments(Step):
         regression = model.allowed(frame, regression)
         residual = math.sqrt(max(1 - float(slope @ slope) / size, 0.05) + float(regression[0]) ** 2)
         return replace(state, frame=frame, regression=regression, spread=residual)
-
-
-@dataclass(frozen=True)
-class WidenTails(Step):
-    """Variance that the zooming and the clipped moments miss, such as that of the ones of a rare dummy column.
-
-    Coordinates are shortened where a few rows far out make up most of their variance: an error of a coefficient would
-    cost much log-likelihood there. Only what exceeds three standard deviations of the noise counts, because a column
-    that is shortened without need hides its slopes.
-    """
-
-    distances: ClassVar[tuple[float, ...]] = (6.0, 24.0)
-
-    def describe(self) -> str:
-        return "squares of the columns' coordinates, for those with heavy tails"
-
-    def run(self, curator: Curator, model: Any, state: RegressionState) -> RegressionState:
-        frame = state.frame
-        query = ColumnSquares(model.schema, frame, self.distances)
-        beyond = curator.measure(query, self.rho) - 3 * curator.noise_scale(query, self.rho)
-        seen = beyond.reshape(len(self.distances), -1) * np.square(self.distances)[:, None]
-        root = np.sqrt(np.maximum(seen.max(axis=0), 1.0))
-        regression = state.regression * np.append(1.0, root)
-        return replace(state, frame=replace(frame, whiten=frame.whiten / root[:, None]), regression=regression)
 
 
 def score_query(model: Any, frame: Frame, theta: Components, rho: float) -> ComponentScores:
